@@ -116,7 +116,7 @@ def model(checkpoint: Path, environment: None) -> NeuronModelForCausalLM:
 
 
 @pytest.fixture(scope="session")
-def exported(model: NeuronModelForCausalLM, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def export_folder(model: NeuronModelForCausalLM, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An exported folder of that model."""
     folder = tmp_path_factory.mktemp("exported") / "llama_neuron"
     model.save_pretrained(folder)

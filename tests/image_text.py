@@ -160,8 +160,8 @@ def ask(processor: Any, texts: list[str], images: list[list[Any]], **options: An
     """What a processor makes of prompts, each with its own images; without any, of texts alone."""
     flat = [image for row in images for image in row]
     is_nested = type(processor).__name__ != "LlavaProcessor"
-    given = None if not flat else images if is_nested else flat
-    return dict(processor(text=texts, images=given, padding=True, return_tensors="pt", **options))
+    inputs = None if not flat else images if is_nested else flat
+    return dict(processor(text=texts, images=inputs, padding=True, return_tensors="pt", **options))
 
 
 def tiny_prompts(processor: Any, num_rows: int, *, padding_side: str = "left") -> dict[str, Any]:

@@ -34,12 +34,12 @@ def test_a_missing_folder_is_told_with_the_callers_error(tmp_path):
 
 
 def test_a_full_disk_tells_needed_and_free_bytes(tmp_path):
-    with pytest.raises(CacheError) as refused, replacing(tmp_path / "a", needed_bytes=12_345, error=CacheError) as file:
+    with pytest.raises(CacheError) as excinfo, replacing(tmp_path / "a", needed_bytes=12_345, error=CacheError) as file:
         file.write(b"part")
         raise OSError(errno.ENOSPC, "No space left on device")
-    assert "12,345 bytes" in str(refused.value)
-    assert refused.value.details["needed_bytes"] == 12_345
-    assert refused.value.details["free_bytes"] > 0
+    assert "12,345 bytes" in str(excinfo.value)
+    assert excinfo.value.details["needed_bytes"] == 12_345
+    assert excinfo.value.details["free_bytes"] > 0
     assert list(tmp_path.iterdir()) == []
 
 

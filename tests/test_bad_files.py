@@ -92,9 +92,9 @@ def test_weights_with_numbers_that_are_none_are_not_exported(tmp_path):
 
 
 @pytest.fixture
-def copy(exported, tmp_path) -> Path:
+def copy(export_folder, tmp_path) -> Path:
     """An exported folder that a test may damage."""
-    return shutil.copytree(exported, tmp_path / "copy")
+    return shutil.copytree(export_folder, tmp_path / "copy")
 
 
 def seal(export: Path) -> None:
@@ -119,9 +119,9 @@ def refused(export: Path, error: type[NeuronError], message: str, cli=None, **op
     with pytest.raises(error, match=message):
         load(export, **options)
     if cli is not None:
-        ran = cli("neuron", "inspect", str(export))
-        assert (ran.code, ran.stdout) == (1, "")
-        assert "Traceback" not in ran.stderr and ran.stderr.splitlines()[-1].startswith("next: ")
+        result = cli("neuron", "inspect", str(export))
+        assert (result.code, result.stdout) == (1, "")
+        assert "Traceback" not in result.stderr and result.stderr.splitlines()[-1].startswith("next: ")
 
 
 def test_an_artifact_of_another_generation(checkpoint, tmp_path, cli):

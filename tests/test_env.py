@@ -129,14 +129,14 @@ def named(node, attribute):
 
 
 def test_nothing_else_in_the_package_reads_the_environment():
-    root, found = Path(optimum_neuron.__file__).parent, []
+    root, result = Path(optimum_neuron.__file__).parent, []
     for path in root.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             reads = isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and named(node.value, "environ")
             reads |= isinstance(node, ast.Attribute) and named(node.value, "environ") and node.attr == "get"
             if reads and path.name != "env.py" or named(node, "getenv"):
-                found.append(f"{path.relative_to(root)}:{node.lineno}")
-    assert found == []
+                result.append(f"{path.relative_to(root)}:{node.lineno}")
+    assert result == []
 
 
 def test_the_home_is_private_under_any_umask(tmp_path):

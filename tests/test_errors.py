@@ -14,17 +14,17 @@ CLASSES = [getattr(errors, name) for name in errors.__all__ if isinstance(getatt
 
 
 def test_the_tree_in_the_documentation_is_the_tree():
-    drawn, path = {}, []
+    output, path = {}, []
     for line in inspect.getdoc(errors).splitlines():
         name = line.lstrip(" |+-").split()
         if not name or not name[0].endswith("Error") or not line.startswith("    "):
             continue
         depth = (len(line) - len(line.lstrip(" |+-")) - 4) // 4
         path[depth:] = [name[0]]
-        drawn[name[0]] = (path[depth - 1] if depth else "Exception", name[1].strip("()") if len(name) > 1 else "")
-    assert drawn.keys() == {cls.__name__ for cls in CLASSES}
+        output[name[0]] = (path[depth - 1] if depth else "Exception", name[1].strip("()") if len(name) > 1 else "")
+    assert output.keys() == {cls.__name__ for cls in CLASSES}
     for cls in CLASSES:
-        parent, builtin = drawn[cls.__name__]
+        parent, builtin = output[cls.__name__]
         bases = [base.__name__ for base in cls.__bases__]
         assert bases == [parent, builtin] if builtin.endswith("Error") else bases == [parent]
 
@@ -60,8 +60,8 @@ def test_an_error_has_its_parts_and_survives_a_process():
     error = errors.ConfigError("batch_size is 0.", hint="Pass 1 or more.", option="batch_size", value=0)
     for one in (error, pickle.loads(pickle.dumps(error))):
         assert str(one) == "batch_size is 0. Pass 1 or more."
-        told = {"message": "batch_size is 0.", "hint": "Pass 1 or more.", "code": "config", "type": "ConfigError"}
-        assert one.to_dict() == told | {"details": {"option": "batch_size", "value": 0}}
+        parts = {"message": "batch_size is 0.", "hint": "Pass 1 or more.", "code": "config", "type": "ConfigError"}
+        assert one.to_dict() == parts | {"details": {"option": "batch_size", "value": 0}}
     assert errors.UnsupportedDtypeError.code == "unsupported_dtype" and errors.NeuronError.code == "neuron"
     assert str(errors.CacheError("The table:\n  a 1", hint="Free it.")).endswith("a 1\nFree it.")
 

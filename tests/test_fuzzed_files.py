@@ -64,10 +64,10 @@ def changed(data: dict[str, Any], path: tuple[str, ...], value: Any) -> str:
 
 def changes(file: Path) -> Iterator[tuple[str, str]]:
     """What was changed, and the new content."""
-    data, chosen = json.loads(file.read_text()), random.Random(file.name)
+    data, choice = json.loads(file.read_text()), random.Random(file.name)
     paths = list(keys(data))
     for _ in range(NUM_CHANGES):
-        path, value = chosen.choice(paths), chosen.choice(VALUES)
+        path, value = choice.choice(paths), choice.choice(VALUES)
         yield f"{file.name}: {'.'.join(path)} = {value!r}", changed(data, path, value)
 
 
@@ -122,13 +122,13 @@ def test_a_field_of_an_exported_folder(name, request, tmp_path):
 @pytest.mark.parametrize(
     ("field", "value"), [("bos_token_id", "x"), ("eos_token_id", [1, {}]), ("pad_token_id", 10**30)]
 )
-def test_special_tokens_that_are_no_ids(field, value, exported, tmp_path):
-    copy = shutil.copytree(exported, tmp_path / "copy")
+def test_special_tokens_that_are_no_ids(field, value, export_folder, tmp_path):
+    copy = shutil.copytree(export_folder, tmp_path / "copy")
     path = copy / "generation_config.json"
     path.write_text(changed({**json.loads(path.read_text()), field: 0}, (field,), value))
-    with pytest.raises(NeuronError) as caught:
+    with pytest.raises(NeuronError) as excinfo:
         NeuronModelForCausalLM.from_pretrained(copy)
-    assert caught.value.details == {"file": str(path)}
+    assert excinfo.value.details == {"file": str(path)}
 
 
 @pytest.mark.parametrize("name", ["fields.json", "model.done"])

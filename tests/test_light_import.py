@@ -64,9 +64,9 @@ def import_each(modules: list[str], folder: Path, *, preloaded: list[str]) -> di
     # torch itself would import the device.
     environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     command = [sys.executable, "-c", FORKS, words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads(line) for line in done.stdout.splitlines())
+    result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert result.returncode == 0, result.stderr
+    return dict(json.loads(line) for line in result.stdout.splitlines())
 
 
 def all_modules() -> list[str]:
@@ -78,14 +78,14 @@ def all_modules() -> list[str]:
 def test_every_module_can_be_imported_first(tmp_path):
     modules = all_modules()
     assert len(modules) > 80
-    found = import_each(modules, tmp_path, preloaded=OF_OTHERS)
-    assert {name: said["error"] for name, said in found.items() if "error" in said} == {}
-    assert list(found) == modules
+    result = import_each(modules, tmp_path, preloaded=OF_OTHERS)
+    assert {name: messages["error"] for name, messages in result.items() if "error" in messages} == {}
+    assert list(result) == modules
 
 
 def test_light_modules_bring_nothing_heavy(tmp_path):
-    found = import_each(LIGHT, tmp_path, preloaded=[])
-    assert found == {name: {"heavy": []} for name in LIGHT}
+    result = import_each(LIGHT, tmp_path, preloaded=[])
+    assert result == {name: {"heavy": []} for name in LIGHT}
 
 
 def test_the_check_sees_what_is_heavy(tmp_path):

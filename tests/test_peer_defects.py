@@ -67,25 +67,25 @@ def test_another_revision_of_the_same_configuration_has_its_own_weights(checkpoi
         randomize(originals[branch], seed=seed + 3)
         originals[branch].save_pretrained(repository / "snapshots" / commit)
     for branch, original in originals.items():
-        compiled = compile_bert("acme/bert", revision=branch)
+        compiled_model = compile_bert("acme/bert", revision=branch)
         with torch.no_grad():
-            torch.testing.assert_close(compiled(IDS).logits, original(IDS).logits, atol=1e-5, rtol=1e-5)
-    assert compiled.describe()["cache"]["value"] == "hit"
+            torch.testing.assert_close(compiled_model(IDS).logits, original(IDS).logits, atol=1e-5, rtol=1e-5)
+    assert compiled_model.describe()["cache"]["value"] == "hit"
 
 
 def test_a_saved_dynamic_batch_is_still_one_and_its_weights_can_be_replaced(checkpoint, tmp_path):
-    compiled = compile_bert(checkpoint, dynamic_batch_size=True)
-    compiled.save_pretrained(tmp_path)
-    loaded = NeuronModelForSequenceClassification.from_pretrained(tmp_path)
-    assert loaded.neuron_config.dynamic_batch_size and not loaded.neuron_config.inline_weights_to_neff
-    loaded.replace_weights(checkpoint)
-    assert torch.equal(loaded(IDS).logits, compiled(IDS).logits)
+    compiled_model = compile_bert(checkpoint, dynamic_batch_size=True)
+    compiled_model.save_pretrained(tmp_path)
+    loaded_model = NeuronModelForSequenceClassification.from_pretrained(tmp_path)
+    assert loaded_model.neuron_config.dynamic_batch_size and not loaded_model.neuron_config.inline_weights_to_neff
+    loaded_model.replace_weights(checkpoint)
+    assert torch.equal(loaded_model(IDS).logits, compiled_model(IDS).logits)
 
 
 def test_the_message_of_a_wrong_shape_has_numbers_and_no_placeholders(model):
-    with pytest.raises(ShapeError) as refused:
+    with pytest.raises(ShapeError) as excinfo:
         model(torch.full((1, 9), 5))
-    assert "sequence_length=9" in str(refused.value) and not re.search("[{}]", str(refused.value))
+    assert "sequence_length=9" in str(excinfo.value) and not re.search("[{}]", str(excinfo.value))
 
 
 def test_the_default_prompt_of_a_sentence_model_is_used(tmp_path):
@@ -108,8 +108,8 @@ def test_images_and_recordings_have_sizes_of_their_own_by_default(tmp_path):
 
 
 def test_the_command_line_and_python_have_the_same_defaults(cli, checkpoint, tmp_path):
-    ran = cli("export", "neuron", "-m", str(checkpoint), "-O1", str(tmp_path / "by shell"))
-    assert ran.code == 0, ran.stderr
+    result = cli("export", "neuron", "-m", str(checkpoint), "-O1", str(tmp_path / "by shell"))
+    assert result.code == 0, result.stderr
     main_export(checkpoint, tmp_path / "by python", optlevel="1")
     by_shell, by_python = (
         json.loads((tmp_path / name / "neuron_config.json").read_text())["neuron"] for name in ("by shell", "by python")
@@ -120,8 +120,8 @@ def test_the_command_line_and_python_have_the_same_defaults(cli, checkpoint, tmp
 def test_a_path_with_signs_of_a_shell_is_a_path(cli, checkpoint, tmp_path):
     output = tmp_path / "out; touch $(echo owned) 'x'"
     words = ["--batch_size", "1", "--sequence_length", "8", "-O1"]
-    ran = cli("export", "neuron", "-m", str(checkpoint), *words, str(output))
-    assert ran.code == 0 and (output / "neuron_config.json").is_file()
+    result = cli("export", "neuron", "-m", str(checkpoint), *words, str(output))
+    assert result.code == 0 and (output / "neuron_config.json").is_file()
     assert not list(tmp_path.glob("owned*")) and not os.path.exists("owned")
 
 
@@ -140,8 +140,8 @@ def test_an_option_is_not_accepted_and_then_ignored(checkpoint, option):
 
 
 def test_a_pipeline_of_a_local_folder_needs_no_task_in_its_model(checkpoint):
-    found = pipeline("text-classification", checkpoint, export=True, **SHAPES)("a b")
-    assert {"label", "score"} == set(found[0])
+    result = pipeline("text-classification", checkpoint, export=True, **SHAPES)("a b")
+    assert {"label", "score"} == set(result[0])
 
 
 def test_importing_and_exporting_leave_torch_and_the_environment_as_they_were(tmp_path):
@@ -158,6 +158,6 @@ changed = {{key for key in before[2].keys() | after[2].keys() if before[2].get(k
 print(sorted(changed))
 """
     many_cores = os.environ | {"OPTIMUM_NEURON_INSTANCE": "inf2.48xlarge"}  # other tests hold those of a small instance
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=many_cores)
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.splitlines()[-1] == "[]"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=many_cores)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[-1] == "[]"

@@ -62,9 +62,9 @@ def test_whatever_is_wrong_with_a_text_is_one_error(data, tmp_path):
     with pytest.raises(ValueError):
         parse_json(data)
     (tmp_path / "a.json").write_bytes(data)
-    with pytest.raises(ModelError) as refused:
+    with pytest.raises(ModelError) as excinfo:
         read_object(tmp_path / "a.json")
-    assert refused.value.details == {"file": str(tmp_path / "a.json")}
+    assert excinfo.value.details == {"file": str(tmp_path / "a.json")}
 
 
 def test_an_object_is_read_and_nothing_else(tmp_path):
@@ -77,8 +77,8 @@ def test_an_object_is_read_and_nothing_else(tmp_path):
 
 
 @pytest.fixture
-def copy(exported, tmp_path) -> Path:
-    return shutil.copytree(exported, tmp_path / "copy")
+def copy(export_folder, tmp_path) -> Path:
+    return shutil.copytree(export_folder, tmp_path / "copy")
 
 
 @pytest.mark.parametrize("name", ["neuron_config.json", "config.json", "generation_config.json"])

@@ -60,11 +60,11 @@ def test_dir_lists_them():
 
 @pytest.mark.parametrize("module", EXPORTING)
 def test_every_listed_name_exists_and_the_list_is_sorted(module):
-    found = importlib.import_module(module)
-    assert list(found.__all__) == sorted(found.__all__)
-    assert len(set(found.__all__)) == len(found.__all__)
-    for name in found.__all__:
-        assert getattr(found, name) is not None
+    result = importlib.import_module(module)
+    assert list(result.__all__) == sorted(result.__all__)
+    assert len(set(result.__all__)) == len(result.__all__)
+    for name in result.__all__:
+        assert getattr(result, name) is not None
 
 
 @pytest.mark.parametrize("module", ["optimum_neuron", "optimum_neuron.exporters", "optimum_neuron.modeling"])
@@ -75,5 +75,5 @@ def test_an_unknown_name_is_an_attribute_error(module):
 
 def test_star_import_brings_every_name():
     program = "from optimum_neuron import *; print(sorted(n for n in dir() if not n.startswith('__')))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == str([name for name in PUBLIC if not name.startswith("__")])
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == str([name for name in PUBLIC if not name.startswith("__")])

@@ -32,9 +32,9 @@ def test_the_full_name_has_precedence_over_a_pattern():
 def test_what_decides_nothing_is_warned_about_once(name, monkeypatch):
     monkeypatch.setattr(env, "_warned", set())
     environ = {name: "1", "PATH": "/bin", "NEURON_RT_NUM_CORES": "1"}
-    with pytest.warns(UserWarning, match=name) as raised:
+    with pytest.warns(UserWarning, match=name) as records:
         env.warn_unused(environ)
-    assert len(raised) == 1
+    assert len(records) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         env.warn_unused(environ)

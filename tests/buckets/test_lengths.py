@@ -55,7 +55,7 @@ def test_digits_are_a_text_too_and_texts_are_as_many_as_there_are(write, checkpo
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "options", "found"),
+    ("name", "text", "options", "expected"),
     [
         ("a.txt", "12\nhello\n0\n", {}, '2 values are not whole numbers .*: line 2 "hello"; line 3 "0"'),
         ("a.txt", "\n\n", {}, "it is empty"),
@@ -71,9 +71,9 @@ def test_digits_are_a_text_too_and_texts_are_as_many_as_there_are(write, checkpo
         ("missing/a.txt", None, {}, "FileNotFoundError"),
     ],
 )
-def test_what_cannot_be_read_is_refused(write, tmp_path, name, text, options, found):
+def test_what_cannot_be_read_is_refused(write, tmp_path, name, text, options, expected):
     path = tmp_path / name if text is None else write(name, text)
-    with pytest.raises(ConfigError, match=found):
+    with pytest.raises(ConfigError, match=expected):
         read_lengths(path, **options)
 
 

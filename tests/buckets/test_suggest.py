@@ -61,7 +61,7 @@ def test_a_large_data_set_is_exact_too():
 
 
 @pytest.mark.parametrize(
-    ("lengths", "options", "found"),
+    ("lengths", "options", "expected"),
     [
         ([], {}, "no lengths"),
         ([4, 0], {}, "length 0"),
@@ -70,8 +70,8 @@ def test_a_large_data_set_is_exact_too():
         ([4], {"max_buckets": 0, "multiple_of": 0}, "max_buckets=0; multiple_of=0"),
     ],
 )
-def test_bad_input_is_refused_all_at_once(lengths, options, found):
-    with pytest.raises(ConfigError, match=found):
+def test_bad_input_is_refused_all_at_once(lengths, options, expected):
+    with pytest.raises(ConfigError, match=expected):
         suggest_buckets(lengths, **options)
 
 

@@ -69,8 +69,8 @@ def place(placeholder):
 
 
 def operator(report, name):
-    (found,) = [operator for operator in report.operators if operator.calls.op == name]
-    return found
+    (result,) = [operator for operator in report.operators if operator.calls.op == name]
+    return result
 
 
 def test_a_model_that_is_covered_is_drop_in(report):
@@ -201,15 +201,15 @@ def test_a_model_that_is_too_large_says_what_makes_it_fit(checkpoint, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "found"),
+    ("options", "expected"),
     [
         ({"optlevel": "2"}, "'optlevel'"),
         ({"batchsize": 2}, "'batchsize', did you mean 'batch_size'"),
         ({"allow_host_ops": ["aten::sorted"]}, "'aten::sorted', did you mean 'aten.sort"),
     ],
 )
-def test_options_that_nobody_reads_are_errors(checkpoint, options, found):
-    with pytest.raises(ConfigError, match=found):
+def test_options_that_nobody_reads_are_errors(checkpoint, options, expected):
+    with pytest.raises(ConfigError, match=expected):
         check_model(checkpoint, **options)
 
 

@@ -163,11 +163,11 @@ def test_recordings_of_whisper():
             samples.append(np.frombuffer(file.readframes(file.getnframes()), np.int16) / np.float32(1 << 15))
     inputs = AutoFeatureExtractor.from_pretrained(folder)(samples, sampling_rate=16_000, return_tensors="pt")
     for options in ({}, {"return_timestamps": True}):
-        found, expected = (runner.generate(**inputs, **options) for runner in (model, original))
-        assert torch.equal(found, expected) and found.shape[0] == 5
+        result, expected = (runner.generate(**inputs, **options) for runner in (model, original))
+        assert torch.equal(result, expected) and result.shape[0] == 5
     options = {"return_timestamps": True, "return_token_timestamps": True}
-    found, expected = (runner.generate(**inputs, **options)["token_timestamps"] for runner in (model, original))
-    assert torch.equal(found, expected) and found[0].unique().numel() > 10
+    result, expected = (runner.generate(**inputs, **options)["token_timestamps"] for runner in (model, original))
+    assert torch.equal(result, expected) and result[0].unique().numel() > 10
 
 
 @pytest.mark.parametrize(("name", "key"), [("sentiment", "text"), ("chat", "answer")])

@@ -75,11 +75,11 @@ def test_a_good_machine_is_ok_everywhere():
     ],
 )  # fmt: skip
 def test_one_thing_wrong_is_one_finding_with_a_remedy(changes, check, verdict, consequence, remedy):
-    found = not_ok(**changes)
-    assert list(found) == [check]
-    assert found[check].verdict == verdict
-    assert consequence in found[check].consequence
-    assert remedy in found[check].remedy
+    result = not_ok(**changes)
+    assert list(result) == [check]
+    assert result[check].verdict == verdict
+    assert consequence in result[check].consequence
+    assert remedy in result[check].remedy
 
 
 @pytest.mark.parametrize(
@@ -110,13 +110,13 @@ def test_no_bf16_units_is_said_and_is_not_a_fault():
 
 
 def test_a_source_folder_has_no_ranges_but_missing_packages_still_fail():
-    found = not_ok(distribution=None, requires_python="", requirements=(), packages={"torch": "2.13.0"})
-    assert found.pop("installation").verdict == "warn"
-    assert "torch" not in found and found["transformers"].verdict == "fail"
+    result = not_ok(distribution=None, requires_python="", requirements=(), packages={"torch": "2.13.0"})
+    assert result.pop("installation").verdict == "warn"
+    assert "torch" not in result and result["transformers"].verdict == "fail"
 
 
 @pytest.mark.parametrize(
-    ("changes", "check", "found"),
+    ("changes", "check", "expected"),
     [
         ({"packages": {**GOOD.packages, "torch-neuronx": "2.9"}}, "AWS Neuron SDK", "torch-neuronx 2.9"),
         ({"memory_available_bytes": None}, "memory", "unknown"),
@@ -128,9 +128,9 @@ def test_a_source_folder_has_no_ranges_but_missing_packages_still_fail():
         ),
     ],
 )
-def test_what_is_unusual_is_shown_and_no_fault(changes, check, found):
+def test_what_is_unusual_is_shown_and_no_fault(changes, check, expected):
     finding = findings_of(**changes)[check]
-    assert (finding.verdict, finding.found) == ("ok", found)
+    assert (finding.verdict, finding.found) == ("ok", expected)
 
 
 def test_a_setting_without_an_effect_is_a_warning_with_its_reason():

@@ -47,9 +47,9 @@ def test_debug_adds_the_traceback(monkeypatch):
 
 def test_a_debug_switch_that_cannot_be_read_is_an_error_too(monkeypatch):
     monkeypatch.setenv("OPTIMUM_NEURON_DEBUG", "perhaps")
-    ran = []
-    code, _, stderr = guarded("human", lambda out: ran.append(1) or 0)
-    assert (code, ran) == (1, [])
+    calls = []
+    code, _, stderr = guarded("human", lambda out: calls.append(1) or 0)
+    assert (code, calls) == (1, [])
     assert "OPTIMUM_NEURON_DEBUG=perhaps" in stderr and "Traceback" not in stderr
 
 
@@ -150,5 +150,5 @@ def test_too_little_memory_names_no_option_that_the_command_may_lack():
 
 def test_a_model_that_is_not_there_and_a_task_that_is_not_have_different_next_commands(cli, checkpoint):
     for words, command in ((["./no_such_folder"], "fetch"), ([str(checkpoint), "--task", "no-such-task"], "models")):
-        ran = cli("neuron", "check", *words)
-        assert ran.code == 1 and f"next: optimum-cli neuron {command}" in ran.stderr
+        result = cli("neuron", "check", *words)
+        assert result.code == 1 and f"next: optimum-cli neuron {command}" in result.stderr

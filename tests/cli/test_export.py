@@ -63,44 +63,44 @@ def test_every_option_reaches_the_python_api(export):
 
 
 def test_human_summary(export):
-    ran = export("-m", "acme/tiny", "out dir")
-    assert ran.stdout.splitlines()[0] == "exported acme/tiny to out dir (3.0 MiB), simulated"
+    result = export("-m", "acme/tiny", "out dir")
+    assert result.stdout.splitlines()[0] == "exported acme/tiny to out dir (3.0 MiB), simulated"
     for line in (
         "family     llama            model_type llama, every option covered",
         "cache      miss             no entry for this model",
         "prefill_64                3",
         "seconds on this host: capture=1.25, lower=10",
     ):
-        assert line in ran.stdout.splitlines()
-    assert "0.01235" in ran.stdout and "logits" in ran.stdout
+        assert line in result.stdout.splitlines()
+    assert "0.01235" in result.stdout and "logits" in result.stdout
 
 
 def test_the_next_step_is_named_with_the_users_own_folder(export):
-    ran = export("-m", "acme/tiny", "out dir")
-    assert "next: optimum-cli neuron inspect 'out dir'" in ran.stderr
-    assert "print(pipeline('text-generation', 'out dir')('Hello'))" in ran.stderr
-    ran = export("-m", "acme/tiny", "out", report={**REPORT, "task": {"value": "fill-mask", "reason": "its config"}})
-    assert "inspect out" in ran.stderr and "pipeline" not in ran.stderr
+    result = export("-m", "acme/tiny", "out dir")
+    assert "next: optimum-cli neuron inspect 'out dir'" in result.stderr
+    assert "print(pipeline('text-generation', 'out dir')('Hello'))" in result.stderr
+    result = export("-m", "acme/tiny", "out", report={**REPORT, "task": {"value": "fill-mask", "reason": "its config"}})
+    assert "inspect out" in result.stderr and "pipeline" not in result.stderr
 
 
 def test_json_holds_the_whole_report_and_quiet_prints_the_folder(export):
-    ran = export("-m", "acme/tiny", "out", "--json")
-    assert ran.json == json.loads(json.dumps(REPORT).replace("Infinity", '"inf"')) and ran.stderr == ""
+    result = export("-m", "acme/tiny", "out", "--json")
+    assert result.json == json.loads(json.dumps(REPORT).replace("Infinity", '"inf"')) and result.stderr == ""
     assert export("-m", "acme/tiny", "out", "--quiet").stdout == "out\n"
 
 
 def test_a_report_with_missing_keys_is_shown(export):
-    ran = export("-m", "acme/tiny", "out", report={"model": "acme/tiny", "output_dir": "out"})
-    assert ran.code == 0 and "not compared with the reference model" in ran.stdout
+    result = export("-m", "acme/tiny", "out", report={"model": "acme/tiny", "output_dir": "out"})
+    assert result.code == 0 and "not compared with the reference model" in result.stdout
 
 
 def test_an_error_names_all_operators_and_the_next_command(export):
     error = UnsupportedOperatorError("2 operators\n  aten.sort\n  aten.topk", operators=["aten.sort", "aten.topk"])
-    ran = export("-m", "acme/tiny", "out", error=error)
-    assert (ran.code, ran.stdout) == (1, "")
-    assert "aten.sort" in ran.stderr and "aten.topk" in ran.stderr and "Traceback" not in ran.stderr
-    ran = export("-m", "acme/tiny", "out", "--json", error=error)
-    assert ran.json["error"]["details"] == {"operators": ["aten.sort", "aten.topk"]}
+    result = export("-m", "acme/tiny", "out", error=error)
+    assert (result.code, result.stdout) == (1, "")
+    assert "aten.sort" in result.stderr and "aten.topk" in result.stderr and "Traceback" not in result.stderr
+    result = export("-m", "acme/tiny", "out", "--json", error=error)
+    assert result.json["error"]["details"] == {"operators": ["aten.sort", "aten.topk"]}
 
 
 def test_options_of_optimum_neuron_reach_the_python_api(export):
@@ -116,8 +116,8 @@ def test_options_of_optimum_neuron_reach_the_python_api(export):
 
 def test_options_of_diffusion_pipelines_are_an_error(cli, checkpoint, tmp_path):
     words = ("-m", str(checkpoint), "--controlnet_ids", "a", "--json", str(tmp_path / "out"))
-    ran = cli("export", "neuron", *words)
-    assert ran.code == 1 and ran.json["error"]["type"] == "ModelError"
-    assert ran.json["error"]["details"] == {"options": ["controlnet_ids"]}
+    result = cli("export", "neuron", *words)
+    assert result.code == 1 and result.json["error"]["type"] == "ModelError"
+    assert result.json["error"]["details"] == {"options": ["controlnet_ids"]}
     assert cli("export", "neuron", "-m", str(checkpoint), "--num_cores", "3", str(tmp_path / "out")).code == 1
     assert not (tmp_path / "out").exists()

@@ -82,8 +82,8 @@ def test_talk_goes_to_stderr_and_the_hint_of_an_error_on_its_own_line():
     out.warning("slow")
     out.error(ConfigError("x is 0.", hint="Pass x=1.").to_dict(), next_command="try --help")
     assert out.stdout.getvalue() == ""
-    told = "next: optimum-cli neuron demo\nwarning: slow\nerror: x is 0.\n  Pass x=1.\nnext: try --help\n"
-    assert out.stderr.getvalue() == told
+    expected = "next: optimum-cli neuron demo\nwarning: slow\nerror: x is 0.\n  Pass x=1.\nnext: try --help\n"
+    assert out.stderr.getvalue() == expected
 
 
 def test_warnings_and_errors_are_heard_in_quiet_mode():

@@ -16,7 +16,8 @@ GRAPHS = [
     "--subfolder", "--task", "--torch_dtype", "--dtype", "--trust-remote-code", "--audio_sequence_length",
     "--dynamic-batch-size", "--feature_size", "--image_size", "--max_num_images",
     "--height", "--image_batch_size", "--nb_max_frames", "--num_beams", "--num_channels", "--num_choices",
-    "--output_attentions", "--output_hidden_states", "--tensor_parallel_size", "--num_cores", "--text_batch_size", "--width",
+    "--output_attentions", "--output_hidden_states", "--tensor_parallel_size", "--num_cores",
+    "--text_batch_size", "--width",
 ]  # fmt: skip
 COMPILE = [*GRAPHS, "--allow_host_ops", "--inline-weights-neff", "-O1", "-O2", "-O3"]
 PEER = [
@@ -102,13 +103,13 @@ def commands():
 
 
 def test_the_surface_is_pinned(commands):
-    found = {
+    result = {
         name: sorted(
             option for action in command.parser._actions for option in action.option_strings or [action.metavar]
         )
         for name, command in commands.items()
     }
-    assert found == {name: sorted(options) for name, options in SURFACE.items()}
+    assert result == {name: sorted(options) for name, options in SURFACE.items()}
 
 
 def test_every_option_and_command_has_a_help_text(commands):
@@ -136,10 +137,10 @@ except SystemExit as stop:
 heavy = ["torch", "transformers", "numpy", "huggingface_hub", "fsspec", "psutil", "rich", "packaging.requirements"]
 print("heavy:", [name for name in heavy if name in sys.modules])
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("usage: optimum-cli ")
-    assert done.stdout.splitlines()[-1] == "heavy: []"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("usage: optimum-cli ")
+    assert result.stdout.splitlines()[-1] == "heavy: []"
 
 
 def test_there_is_no_init_file_above_the_registration(request):

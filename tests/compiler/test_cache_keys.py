@@ -78,8 +78,8 @@ def entry(name, created_unix_s=0, **change):
 
 
 def test_hashes_are_left_out_when_something_else_explains_the_miss():
-    found = differences(REQUEST, {**REQUEST, "sequence_length": 4096, "ir": "b" * 64})
-    assert describe(found) == "sequence_length 2048, cached 4096"
+    result = differences(REQUEST, {**REQUEST, "sequence_length": 4096, "ir": "b" * 64})
+    assert describe(result) == "sequence_length 2048, cached 4096"
 
 
 def test_hashes_are_named_when_nothing_else_differs():
@@ -107,7 +107,7 @@ def test_the_nearest_entry_comes_first_and_strangers_do_not_come():
         Entry(name="stranger", state="success", reason="", fields={"task": "other"}, marker=None),
         Entry(name="broken", state="incomplete", reason=""),
     ]
-    assert [found.name for found, _ in nearest_entries(REQUEST, entries, limit=9)] == ["new", "old", "two"]
+    assert [result.name for result, _ in nearest_entries(REQUEST, entries, limit=9)] == ["new", "old", "two"]
     assert len(nearest_entries(REQUEST, entries, limit=1)) == 1
 
 

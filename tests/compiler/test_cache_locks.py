@@ -49,10 +49,10 @@ def start(folder, mode):
 
 def wait_for(folder, pattern):
     deadline = time.monotonic() + 60
-    while not (found := list(folder.glob(pattern))):
+    while not (results := list(folder.glob(pattern))):
         assert time.monotonic() < deadline, f"no {pattern}"
         time.sleep(0.02)
-    return found
+    return results
 
 
 @pytest.fixture

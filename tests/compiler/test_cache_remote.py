@@ -42,8 +42,8 @@ def test_a_second_machine_downloads_what_the_first_compiled(url, tmp_path):
     second = machine(url, tmp_path, "b").get_or_compile(FIELDS, never)
     assert second.hit and second.stored and second.path == tmp_path / "b" / NAME / "model.neff"
     assert second.choice.reason.endswith("downloaded") and second.path.read_bytes() == first.path.read_bytes()
-    again = machine(url, tmp_path, "b").get_or_compile(FIELDS, never)
-    assert again.choice.reason.endswith("downloaded before")
+    repeat = machine(url, tmp_path, "b").get_or_compile(FIELDS, never)
+    assert repeat.choice.reason.endswith("downloaded before")
     assert machine(url, tmp_path, "c").find({"model": "m"}).value == tmp_path / "c" / NAME / "model.neff"
 
 
@@ -146,23 +146,23 @@ def test_a_miss_of_a_read_only_remote_cache_is_kept_in_the_spool_and_says_so(arc
     result = machine(archive, tmp_path, "a").get_or_compile(fields, produce, request={"model": "n"})
     assert (result.hit, result.stored) == (False, False)
     assert "not stored in the cache" in result.choice.reason and str(tmp_path / "a") in result.choice.reason
-    again = machine(archive, tmp_path, "a").get_or_compile(fields, never)
-    assert (again.hit, again.stored) == (True, False)
+    second = machine(archive, tmp_path, "a").get_or_compile(fields, never)
+    assert (second.hit, second.stored) == (True, False)
     assert machine(archive, tmp_path, "a").find({"model": "n"}).value == result.path
     assert (tmp_path / "cache.zip").read_bytes() == before
 
 
 @pytest.mark.parametrize("url", ["nosuch://bucket/neffs", "s3nosuch://x"])
 def test_an_unknown_protocol_is_refused_with_advice(url):
-    with pytest.raises(CacheError) as refused:
+    with pytest.raises(CacheError) as excinfo:
         CompileCache(url)
-    assert refused.value.details["cache"] == url and "s3fs" in refused.value.hint
+    assert excinfo.value.details["cache"] == url and "s3fs" in excinfo.value.hint
 
 
 def test_an_unreachable_cache_is_an_error_not_a_miss(tmp_path):
-    with pytest.raises(CacheError) as refused:
+    with pytest.raises(CacheError) as excinfo:
         CompileCache(f"zip://::{tmp_path / 'cache.zip'}").lookup(FIELDS)
-    assert "cache.zip" in refused.value.details["cache"]
+    assert "cache.zip" in excinfo.value.details["cache"]
 
 
 def test_a_failing_upload_keeps_the_result(url, tmp_path, monkeypatch):

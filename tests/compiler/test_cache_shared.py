@@ -90,17 +90,17 @@ def test_only_a_cache_that_exists_can_be_chosen(tmp_path):
 
 
 def test_repositories_are_made_and_checked(monkeypatch):
-    made = []
+    objects = []
 
     def create_repo(api, name, *, private, exist_ok):
-        made.append((name, private, exist_ok))
+        objects.append((name, private, exist_ok))
         return SimpleNamespace(repo_id=name if "/" in name else f"me/{name}")
 
     monkeypatch.setattr(huggingface_hub.HfApi, "create_repo", create_repo)
     monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", lambda api, name: None)
     monkeypatch.setattr(HubStorage, "size_bytes", lambda storage, path: None)
     assert create() == f"hf://me/{DEFAULT_NAME}" and create("org/name", public=True) == "hf://org/name"
-    assert made == [(DEFAULT_NAME, True, True), ("org/name", False, True)]
+    assert objects == [(DEFAULT_NAME, True, True), ("org/name", False, True)]
     assert (env.hf_home() / FILE).read_text() == "org/name\n"
 
 
@@ -116,9 +116,9 @@ def test_a_hub_that_refuses_or_cannot_be_reached_is_an_error(error, monkeypatch)
     monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", refused)
     monkeypatch.setattr(huggingface_hub.HfApi, "create_repo", refused)
     for use in (lambda: choose("org/other"), lambda: create("org/other"), create):
-        with pytest.raises(CacheError) as raised:
+        with pytest.raises(CacheError) as excinfo:
             use()
-        assert raised.value.__cause__ is error
+        assert excinfo.value.__cause__ is error
     assert shared_url().value is None
 
 
@@ -134,11 +134,11 @@ def test_what_one_machine_copied_another_finds(shared, tmp_path, monkeypatch):
     cache = CompileCache()
     assert cache.lookup(FIELDS).value == NAME
     assert cache.labels() == {"llama/org/m"} and cache.recorded()[0].request == REQUEST
-    found = cache.find(REQUEST)
-    assert found.value == tmp_path / "b" / "neff" / NAME / "model.neff" and shared in found.reason
+    result = cache.find(REQUEST)
+    assert result.value == tmp_path / "b" / "neff" / NAME / "model.neff" and shared in result.reason
     # This machine no longer needs the shared cache.
     with using("memory://empty"):
-        assert CompileCache().find(REQUEST).value == found.value
+        assert CompileCache().find(REQUEST).value == result.value
         assert CompileCache().get_or_compile(FIELDS, never).hit
 
 
@@ -190,10 +190,10 @@ class FakeHub(MemoryFileSystem):
 @pytest.fixture
 def commits(monkeypatch):
     """Commits to repositories of a Hub that is in memory."""
-    made = []
+    objects = []
 
     def create_commit(api, repo_id, operations, *, commit_message):
-        made.append((repo_id, [operation.path_in_repo for operation in operations]))
+        objects.append((repo_id, [operation.path_in_repo for operation in operations]))
         for operation in operations:
             hub.pipe_file(f"/{repo_id}/{operation.path_in_repo}", Path(operation.path_or_fileobj).read_bytes())
 
@@ -203,7 +203,7 @@ def commits(monkeypatch):
     monkeypatch.setattr(huggingface_hub.HfApi, "create_commit", create_commit)
     monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", lambda api, name: None)
     hub = fsspec.filesystem("hf")
-    return made
+    return objects
 
 
 def test_a_repository_gets_one_commit_and_answers_other_machines(commits, tmp_path, monkeypatch):
@@ -222,6 +222,6 @@ def test_labels_of_removed_entries_go(tmp_path):
     cache.get_or_compile(FIELDS, produce, request=REQUEST, label="llama/org/m")
     cache.get_or_compile({**FIELDS, "sequence_length": 64}, produce, request={"model": "n"}, label="llama/../../n")
     assert cache.labels() == {"llama/org/m"}
-    removed = cache.prune(old_versions=True)["removed"]
-    assert NAME in [item["name"] for item in removed] and cache.labels() == set() and cache.recorded() == []
+    removals = cache.prune(old_versions=True)["removed"]
+    assert NAME in [item["name"] for item in removals] and cache.labels() == set() and cache.recorded() == []
     assert not [path for path in (tmp_path / "a" / "neff").rglob("*.json")]

@@ -148,8 +148,8 @@ def test_a_key_that_only_begins_alike_is_a_miss(cache, produce, monkeypatch):
     from optimum_neuron.compiler.cache import build
 
     cache.get_or_compile(FIELDS, produce)
-    found = build.fetch_local(cache._tiers.storage, entry_name(FIELDS), entry_key(FIELDS)[:20] + "0" * 44)
-    assert found.path is None and found.reason == "another request has the same short key"
+    result = build.fetch_local(cache._tiers.storage, entry_name(FIELDS), entry_key(FIELDS)[:20] + "0" * 44)
+    assert result.path is None and result.reason == "another request has the same short key"
 
 
 def test_a_compile_begins_in_an_empty_folder(cache, produce):
@@ -234,7 +234,7 @@ def test_a_full_disk_met_by_the_compiler_is_told_in_bytes(cache):
         path.write_bytes(bytes(1000))
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with pytest.raises(CacheError) as refused:
+    with pytest.raises(CacheError) as excinfo:
         cache.get_or_compile(FIELDS, fill)
-    assert 1000 <= refused.value.details["needed_bytes"] < 1100 and refused.value.details["free_bytes"] > 0
+    assert 1000 <= excinfo.value.details["needed_bytes"] < 1100 and excinfo.value.details["free_bytes"] > 0
     assert cache.status()["num_entries"] == 0

@@ -18,7 +18,7 @@ def test_different_values_are_spelled_differently(left, right):
 
 
 def test_all_unspellable_values_are_listed_at_once():
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError) as excinfo:
         canonical_json({"a": {"path": Path("/x")}, "b": [float("nan")], 3: "key", "c": b"bytes"}, what="my fields")
     problems = ["top level has the key 3 of type int", "a.path is a PosixPath", "b[0] is nan", "c is a bytes"]
-    assert refused.value.details["problems"] == problems and "my fields" in str(refused.value)
+    assert excinfo.value.details["problems"] == problems and "my fields" in str(excinfo.value)

@@ -95,11 +95,11 @@ class Lengths(nn.Module):
 
 @pytest.mark.parametrize("module", [Branches(), Lengths()], ids=["branch", "length"])
 def test_what_depends_on_values_is_an_error_that_names_the_users_line(module, capfd):
-    with pytest.raises(CaptureError) as refused:
+    with pytest.raises(CaptureError) as excinfo:
         capture(module, name="decode", inputs={"x": spec(4)})
     line = inspect.getsourcelines(type(module).forward)[1] + 2
-    assert refused.value.details["source_line"].startswith(f"{__file__}:{line}: ")
-    assert f"{__file__}:{line}: " in str(refused.value) and "graph 'decode'" in str(refused.value)
+    assert excinfo.value.details["source_line"].startswith(f"{__file__}:{line}: ")
+    assert f"{__file__}:{line}: " in str(excinfo.value) and "graph 'decode'" in str(excinfo.value)
     assert capfd.readouterr().err == "", "torch's own dump of the graph is not shown"
 
 
@@ -177,10 +177,10 @@ def test_a_list_that_is_captured_whole_leaves_all_states():
 
 
 def test_progress_is_told_for_each_entry_point():
-    told, module = [], Calls(lambda x: x + 1)
+    names, module = [], Calls(lambda x: x + 1)
     recaptures = [
         lambda shorten, name=name: capture_entry(module, shorten, name=name, inputs={"x": spec(2)}) for name in "ab"
     ]
-    compiled = compile_graphs(recaptures, target=TARGETS["inf2"], on_done=told.append)
-    assert told == ["a", "b"] == list(compiled.program.graphs) and len(compiled.program.subprograms) == 1
-    assert len(compiled.reports) == 2
+    compiled_model = compile_graphs(recaptures, target=TARGETS["inf2"], on_done=names.append)
+    assert names == ["a", "b"] == list(compiled_model.program.graphs) and len(compiled_model.program.subprograms) == 1
+    assert len(compiled_model.reports) == 2

@@ -40,11 +40,11 @@ def test_flags_decide_and_the_last_one_counts(arguments, expected):
 
 def test_what_has_no_effect_is_said_in_one_warning():
     flags = parse_flags("--model-type=transformer --verbose info --enable-saturate-infinity")
-    with pytest.warns(UserWarning) as told:
+    with pytest.warns(UserWarning) as records:
         flags.warn_ineffective()
-    (message,) = [str(warning.message) for warning in told]
+    (message,) = [str(warning.message) for warning in records]
     assert "--model-type transformer (fusions" in message and "--enable-saturate-infinity (inf" in message
-    assert told[0].filename == __file__
+    assert records[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         parse_flags("--target inf2 -O1").warn_ineffective()

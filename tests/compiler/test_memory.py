@@ -160,11 +160,11 @@ CHAINS = {
 }
 
 
-@pytest.mark.parametrize(("model", "states", "options", "wanted"), CHAINS.values(), ids=CHAINS)
-def test_results_that_live_from_body_to_body_are_counted(model, states, options, wanted):
+@pytest.mark.parametrize(("model", "states", "options", "expected"), CHAINS.values(), ids=CHAINS)
+def test_results_that_live_from_body_to_body_are_counted(model, states, options, expected):
     captured = capture(model, name="graph", inputs={"x": KIB}, states=states, **options)
     program = outline(captured)
-    assert len(program.graphs["graph"].calls) > 2 and memory_need(program).scratch / 1024 == wanted
+    assert len(program.graphs["graph"].calls) > 2 and memory_need(program).scratch / 1024 == expected
 
 
 def test_the_largest_of_several_graphs_counts():

@@ -28,9 +28,9 @@ def test_capture_refuses_what_torch_refuses(make, of_input, of_module):
     try:
         module(x)
     except RuntimeError:
-        with pytest.raises(CaptureError) as caught:
+        with pytest.raises(CaptureError) as excinfo:
             capture(module, name="forward", inputs=inputs)
-        (problem,) = caught.value.details["problems"]
+        (problem,) = excinfo.value.details["problems"]
         assert "float32" in problem and "bfloat16" in problem
     else:
         assert capture(module, name="forward", inputs=inputs).exported

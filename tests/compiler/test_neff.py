@@ -74,8 +74,8 @@ def test_bytes_in_memory_are_opened_like_a_file(path):
         assert bytes(neff.content) == content and neff.content.readonly
     with pytest.raises(ArtifactError, match="closed"):
         neff.content  # noqa: B018
-    again = neff_from_bytes(memoryview(content), "model.pt")
-    assert again.names == neff.names and bytes(again.read("tensors/w")) == bytes(range(256)) * 16
+    second = neff_from_bytes(memoryview(content), "model.pt")
+    assert second.names == neff.names and bytes(second.read("tensors/w")) == bytes(range(256)) * 16
     for position in (5, 40, 1500, len(content) - 1):
         damaged = bytearray(content)
         damaged[position] ^= 1
@@ -153,8 +153,8 @@ def test_a_newer_format_is_refused_by_header_and_by_document(path, tmp_path):
 def test_a_flipped_byte_anywhere_never_loads(path):
     raw = path.read_bytes()
     fields = [0, 8, 16, 24, 32, 40, 150, 168, 172, 204, 220, 300, 476, 480, 543, 544, 552, 556, 1023]
-    chosen = random.Random(0).sample(range(1024, len(raw)), 40)
-    for offset in [*fields, *chosen, len(raw) - 1]:
+    choice = random.Random(0).sample(range(1024, len(raw)), 40)
+    for offset in [*fields, *choice, len(raw) - 1]:
         damaged = bytearray(raw)
         damaged[offset] ^= 1 << offset % 8
         path.write_bytes(damaged)
@@ -184,9 +184,9 @@ def test_a_flipped_byte_anywhere_never_loads(path):
     ],
 )
 def test_unsafe_members_are_refused(tmp_path, info, part):
-    with pytest.raises(ArtifactError) as refused:
+    with pytest.raises(ArtifactError) as excinfo:
         open_neff(forged(tmp_path / "bad", [info]))
-    assert part in refused.value.details["problem"]
+    assert part in excinfo.value.details["problem"]
 
 
 def test_all_unsafe_members_are_listed_at_once(tmp_path):
@@ -247,10 +247,10 @@ def test_unpack_of_an_unsafe_file_writes_nothing(tmp_path):
 def test_targets_of_one_generation_share_artifacts_and_others_do_not(path):
     with open_neff(path) as neff:
         check_target(neff, "trn1", 2)
-        with pytest.raises(TargetMismatchError) as refused:
+        with pytest.raises(TargetMismatchError) as excinfo:
             check_target(neff, "trn2", 3)
     facts = {"compiled_for": "inf2", "compiled_core_version": 2, "target": "trn2", "core_version": 3}
-    assert refused.value.details == facts and "--instance_type trn2" in refused.value.hint
+    assert excinfo.value.details == facts and "--instance_type trn2" in excinfo.value.hint
 
 
 def test_unpack_gives_all_members_in_a_new_folder_and_overwrites_nothing(path, tmp_path):
@@ -293,8 +293,8 @@ def test_equal_content_gives_equal_bytes_whatever_it_comes_from(tmp_path):
     source.write_bytes(b"w" * 3_000_000)
     first, second = tmp_path / "1.neff", tmp_path / "2.neff"
     header = write_neff(first, {"a": b"1", "weights": source}, **FACTS)
-    again = write_neff(second, {"weights": memoryview(source.read_bytes()), "a": memoryview(b"1")}, **FACTS)
-    assert first.read_bytes() == second.read_bytes() and header == again
+    repeat = write_neff(second, {"weights": memoryview(source.read_bytes()), "a": memoryview(b"1")}, **FACTS)
+    assert first.read_bytes() == second.read_bytes() and header == repeat
     changed = write_neff(second, {"weights": source, "a": b"2"}, **FACTS)
     assert changed.uuid != header.uuid
 
@@ -309,10 +309,10 @@ def test_a_name_of_any_length_survives(tmp_path):
 def test_all_bad_members_are_listed_and_nothing_is_written(tmp_path):
     names = ("/etc/passwd", "../up", "C:\\x", "a//b", "d", "d/e", "neff.json")
     members = dict.fromkeys(names, b"") | {"missing": tmp_path / "no"}
-    with pytest.raises(ArtifactError) as refused:
+    with pytest.raises(ArtifactError) as excinfo:
         write_neff(tmp_path / "m.neff", members, **FACTS)
     parts = ["climbs", "is absolute", "backslash", "has an empty", "is a file and", "is reserved", "which is no file"]
-    assert all(part in problem for part, problem in zip(parts, refused.value.details["problems"], strict=True))
+    assert all(part in problem for part, problem in zip(parts, excinfo.value.details["problems"], strict=True))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -161,8 +161,8 @@ def test_a_fake_of_unknown_origin_is_equal_to_nothing():
     model = nn.Module()
     model.forward = lambda x: x + hidden
     with mode, torch.no_grad():
-        first, again = (record(model, {"x": torch.empty(4)}, {}, ()) for _ in range(2))
-    assert first != again
+        first, second = (record(model, {"x": torch.empty(4)}, {}, ()) for _ in range(2))
+    assert first != second
 
 
 def test_no_hook_stays():

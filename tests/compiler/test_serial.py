@@ -30,14 +30,14 @@ def arithmetic(x, y):
 
 def test_a_body_keeps_name_signature_and_results():
     original = subprogram_of(arithmetic, spec(3, 4), spec(3, 4), num_outputs=2)
-    again = make_subprogram(body_from_dict(stored(original)))
-    assert (again.name, again.inputs, again.outputs) == (original.name, original.inputs, original.outputs)
-    assert again.mutated == original.mutated == (1,)
+    second = make_subprogram(body_from_dict(stored(original)))
+    assert (second.name, second.inputs, second.outputs) == (original.name, original.inputs, original.outputs)
+    assert second.mutated == original.mutated == (1,)
     x, y = torch.randn(3, 4), torch.randn(3, 4)
-    mine, theirs = y.clone(), y.clone()
-    for found, wanted in zip(again.body(x, mine), original.body(x, theirs), strict=True):
-        assert found.dtype == wanted.dtype and torch.equal(found, wanted)
-    assert torch.equal(mine, theirs) and not torch.equal(mine, y)
+    actual, reference = y.clone(), y.clone()
+    for result, expected in zip(second.body(x, actual), original.body(x, reference), strict=True):
+        assert result.dtype == expected.dtype and torch.equal(result, expected)
+    assert torch.equal(actual, reference) and not torch.equal(actual, y)
 
 
 class Doubles(torch.nn.Module):

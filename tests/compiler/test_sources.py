@@ -23,9 +23,9 @@ def num_sources():
 def test_programs_that_were_read_and_freed_leave_no_source(tmp_path):
     path = tmp_path / "program.neff"
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
-    compiled = compile_module(model, {"x": spec(2, 4)})
-    write_program(path, compiled.program, name="m", target=TARGETS["trn1"], metadata={})
-    del compiled
+    compiled_model = compile_module(model, {"x": spec(2, 4)})
+    write_program(path, compiled_model.program, name="m", target=TARGETS["trn1"], metadata={})
+    del compiled_model
     gc.collect()
     before = num_sources()
     for _ in range(3):

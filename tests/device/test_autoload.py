@@ -18,8 +18,8 @@ CORES_OF_TORCH = "import torch; x = torch.ones(2, device='neuron:0')"
 
 
 def test_a_program_without_an_import_of_ours(python):
-    done = python(USE)
-    assert (done.stdout, done.stderr) == ("2.0\n", "")
+    result = python(USE)
+    assert (result.stdout, result.stderr) == ("2.0\n", "")
 
 
 def test_import_torch_goes_on_whatever_happens(python, tmp_path):
@@ -27,9 +27,9 @@ def test_import_torch_goes_on_whatever_happens(python, tmp_path):
     make_folder(record.parent)
     (tmp_path / "foreign").write_bytes(b"of another torch")
     publish(tmp_path / "foreign", record.with_suffix(".so"), {record: ""})
-    done = python(STATUS, OPTIMUM_NEURON_HOME=str(tmp_path / "home"))
-    assert done.returncode == 0 and "tensor(2.)" in done.stdout
-    assert "False (registering it failed: LoweringError" in done.stdout and "Remove it" in done.stdout
+    result = python(STATUS, OPTIMUM_NEURON_HOME=str(tmp_path / "home"))
+    assert result.returncode == 0 and "tensor(2.)" in result.stdout
+    assert "False (registering it failed: LoweringError" in result.stdout and "Remove it" in result.stdout
 
 
 def test_a_damaged_shared_object_is_built_again_at_the_first_use_and_not_at_the_import(python, built, tmp_path):
@@ -38,8 +38,8 @@ def test_a_damaged_shared_object_is_built_again_at_the_first_use_and_not_at_the_
     for path in (built, built.with_suffix(".json")):
         shutil.copy2(path, folder)
     (folder / built.name).write_bytes(built.read_bytes()[:-100])
-    done = python(STATUS, OPTIMUM_NEURON_HOME=str(tmp_path))
-    assert done.stdout.startswith("tensor(2.) True (the first use builds") and "damaged" in done.stderr
+    result = python(STATUS, OPTIMUM_NEURON_HOME=str(tmp_path))
+    assert result.stdout.startswith("tensor(2.) True (the first use builds") and "damaged" in result.stderr
     assert list(folder.iterdir()) == []
 
 
@@ -75,10 +75,10 @@ for use in (lambda: torch.randn(2, device="neuron"), lambda: torch.ones(2).to("n
     except RuntimeError as error:
         print(error)
 """
-    done = python(program, OPTIMUM_NEURON_HOME=str(tmp_path), CXX="/nonexistent/c++")
-    lines = done.stdout.splitlines()
+    result = python(program, OPTIMUM_NEURON_HOME=str(tmp_path), CXX="/nonexistent/c++")
+    lines = result.stdout.splitlines()
     assert "the first use builds" in lines[0] and lines[0].endswith("False 12 1.0")
-    assert len([line for line in lines if "no C++ compiler" in line and "apt-get install g++" in line]) == 4, done
+    assert len([line for line in lines if "no C++ compiler" in line and "apt-get install g++" in line]) == 4, result
 
 
 def test_the_first_use_builds_once_and_says_so(python, built, tmp_path):
@@ -94,10 +94,10 @@ while [ $# -gt 0 ]; do [ "$1" = -o ] && cp {built} "$2"; shift; done
     own = {"OPTIMUM_NEURON_HOME": str(tmp_path), "CXX": str(compiler)}
     program = "import torch; torch.manual_seed(5); x = torch.randn(2, device='neuron'); torch.manual_seed(5)\n"
     program += "print(torch.equal(x.cpu(), torch.randn(2)))"
-    done = python(program, **own)
-    assert done.stdout == "True\n" and done.stderr.count("building the neuron device") == 1
-    done = python(USE, **own)
-    assert (done.stdout, done.stderr) == ("2.0\n", "")
+    result = python(program, **own)
+    assert result.stdout == "True\n" and result.stderr.count("building the neuron device") == 1
+    result = python(USE, **own)
+    assert (result.stdout, result.stderr) == ("2.0\n", "")
 
 
 def test_the_name_depends_on_torch_and_on_the_sources(monkeypatch, tmp_path):
@@ -167,5 +167,5 @@ if child == 0:
     os._exit(2)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), (x + 1).sum().item())
 """
-    done = python(program)
-    assert done.stdout == "7 6.0\n", done
+    result = python(program)
+    assert result.stdout == "7 6.0\n", result

@@ -43,10 +43,10 @@ def device(*shape, **options):
 def test_the_time_is_that_of_a_compiled_graph_of_the_operator_alone(function, shapes):
     inputs = [device(*shape) for shape in shapes]
     (eager,) = recorded(lambda: function(*inputs)).values()
-    compiled = torch.compile(function, backend="neuron", options={"optlevel": "1"})
-    compiled(*inputs)
+    compiled_fn = torch.compile(function, backend="neuron", options={"optlevel": "1"})
+    compiled_fn(*inputs)
     with record("compiled") as recorder:
-        compiled(*inputs)
+        compiled_fn(*inputs)
     (graph,) = [graph for graph in recorder.profile().graphs if graph.model == calls.MODEL]
     assert (eager.device_us, eager.launch_us) == (graph.device_us, graph.launch_us)
     assert (eager.flops, eager.hbm_bytes) == (graph.flops, graph.hbm_bytes)

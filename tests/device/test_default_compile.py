@@ -33,5 +33,5 @@ def test_options_of_inductor_are_named(caplog):
 
 @needs_compiler
 def test_host_tensors_stay_with_inductor():
-    compiled = torch.compile(lambda x: x * 2)
-    assert compiled(torch.ones(2)).tolist() == [2, 2] and not torch.neuron.compile_report().graphs
+    compiled_fn = torch.compile(lambda x: x * 2)
+    assert compiled_fn(torch.ones(2)).tolist() == [2, 2] and not torch.neuron.compile_report().graphs

@@ -70,8 +70,8 @@ def test_compiled_models_are_loaded_on_every_rank(results, case):
 
 
 def test_four_processes(built, tmp_path):
-    found = run_ranks(tmp_path, 4, FOUR)
-    assert {case: found[case] for case in FOUR} == dict.fromkeys(FOUR, "ok")
+    result = run_ranks(tmp_path, 4, FOUR)
+    assert {case: result[case] for case in FOUR} == dict.fromkeys(FOUR, "ok")
 
 
 def test_every_spelling_of_the_backend_takes_both_kinds_of_tensors(python):

@@ -49,8 +49,8 @@ def test_results_are_those_of_plain_eager(name, threads):
     with host_threads(threads):
         expected = CASES[name](x)
         with on(True):
-            found = CASES[name](x)
-    assert torch.equal(found, expected) and found.stride() == expected.stride() and found.dtype is expected.dtype
+            actual = CASES[name](x)
+    assert torch.equal(actual, expected) and actual.stride() == expected.stride() and actual.dtype is expected.dtype
     assert torch.neuron.eager_statistics().num_operators > 0
 
 
@@ -70,7 +70,7 @@ def test_a_training_step_is_bitwise_plain_eager():
         model.to("neuron")
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, foreach=False)
         with on(enabled):
-            found = []
+            results = []
             for _ in range(3):
                 optimizer.zero_grad()
                 with torch.autocast("neuron"):
@@ -78,11 +78,11 @@ def test_a_training_step_is_bitwise_plain_eager():
                 loss.backward()
                 nn.utils.clip_grad_norm_(model.parameters(), 1.0)
                 optimizer.step()
-                found.append(loss.item())
-        return found, [parameter.detach().cpu() for parameter in model.parameters()]
+                results.append(loss.item())
+        return results, [parameter.detach().cpu() for parameter in model.parameters()]
 
-    (ours, weights), (theirs, expected) = trained(True), trained(False)
-    assert ours == theirs and all(torch.equal(a, b) for a, b in zip(weights, expected, strict=True))
+    (actual, weights), (reference, expected) = trained(True), trained(False)
+    assert actual == reference and all(torch.equal(a, b) for a, b in zip(weights, expected, strict=True))
     assert torch.neuron.eager_statistics().num_fused > 0
 
 
@@ -214,17 +214,17 @@ def test_nothing_is_queued_where_it_is_off(mode):
 
 
 def test_threads_share_the_queue():
-    found = {}
+    results = {}
 
     def work(number):
         x = torch.full((50,), float(number), device="neuron")
         for _ in range(100):
             x = x * 1.5 - x * 0.5
-        found[number] = x.sum().item()
+        results[number] = x.sum().item()
 
     with on(True):
         in_threads(*(functools.partial(work, number) for number in range(4)))
-    assert found == {number: 50.0 * number for number in range(4)}
+    assert results == {number: 50.0 * number for number in range(4)}
 
 
 def test_freed_and_resized_memory_stays_until_it_is_used():
@@ -277,8 +277,8 @@ dist.all_reduce(x)
 print(dict(torch.neuron.eager_statistics().flushes), (x + 1).tolist())
 dist.destroy_process_group()
 """
-    told = python(program, OPTIMUM_NEURON_ADAPTIVE_EAGER="1").stdout.splitlines()
-    assert told == ["3 [3.0, 3.0, 3.0]", "{'collective': 1} [3.0, 3.0, 3.0]"]
+    result = python(program, OPTIMUM_NEURON_ADAPTIVE_EAGER="1").stdout.splitlines()
+    assert result == ["3 [3.0, 3.0, 3.0]", "{'collective': 1} [3.0, 3.0, 3.0]"]
     assert python(program).stdout.splitlines() == ["0 [3.0, 3.0, 3.0]", "{} [3.0, 3.0, 3.0]"]
     assert "OPTIMUM_NEURON_ADAPTIVE_EAGER" in python(program, OPTIMUM_NEURON_ADAPTIVE_EAGER="maybe").stderr
     assert env.adaptive_eager({"OPTIMUM_NEURON_ADAPTIVE_EAGER": "on"}) and not env.adaptive_eager({})
@@ -298,8 +298,8 @@ for _ in range(20):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 print((x + 1).tolist())
 """
-    done = python(program, OPTIMUM_NEURON_ADAPTIVE_EAGER="1")
-    assert done.stdout == "[2.0, 2.0, 2.0]\n", done
+    result = python(program, OPTIMUM_NEURON_ADAPTIVE_EAGER="1")
+    assert result.stdout == "[2.0, 2.0, 2.0]\n", result
 
 
 def test_the_end_of_the_interpreter_with_work_queued(python):
@@ -310,11 +310,11 @@ for _ in range(200):
     x = x * 1.0 + 1.0
 print("end")
 """
-    done = python(program, OPTIMUM_NEURON_ADAPTIVE_EAGER="1")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
+    result = python(program, OPTIMUM_NEURON_ADAPTIVE_EAGER="1")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "end\n", "")
     program += "one = torch.tensor(1, device='neuron')\none.remainder(one - 1)\n"
-    done = python(program, OPTIMUM_NEURON_ADAPTIVE_EAGER="1")
-    assert done.stdout == "end\n" and "ZeroDivisionError" in done.stderr and "aten::remainder" in done.stderr
+    result = python(program, OPTIMUM_NEURON_ADAPTIVE_EAGER="1")
+    assert result.stdout == "end\n" and "ZeroDivisionError" in result.stderr and "aten::remainder" in result.stderr
 
 
 def test_kernels_in_python_run_while_the_interpreter_waits(python):
@@ -340,5 +340,5 @@ for wait in (torch.neuron.synchronize, lambda: torch.neuron.Event().record(), la
     wait()
 print(y.tolist())
 """
-    done = python(program, OPTIMUM_NEURON_ADAPTIVE_EAGER="1")
-    assert done.stdout == "[42.0, 42.0, 42.0, 42.0]\n", done
+    result = python(program, OPTIMUM_NEURON_ADAPTIVE_EAGER="1")
+    assert result.stdout == "[42.0, 42.0, 42.0, 42.0]\n", result

@@ -55,8 +55,8 @@ def test_results_and_gradients_are_those_of_the_cpu(expected, optlevel):
     def attend(query, key, value):
         return function(query, key, value, score_mod=tilted, block_mask=mask, enable_gqa=True)
 
-    for ours, theirs in zip(with_gradients(attend, "neuron"), expected, strict=True):
-        torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=1e-4)
+    for actual, reference in zip(with_gradients(attend, "neuron"), expected, strict=True):
+        torch.testing.assert_close(actual, reference, atol=2e-5, rtol=1e-4)
     kinds = [graph.kind for graph in torch.neuron.compile_report().graphs]
     assert kinds == ([] if optlevel is None else ["forward", "backward"])
 

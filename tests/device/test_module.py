@@ -97,9 +97,9 @@ def test_streams_and_events():
 
 def test_seeds_and_states():
     torch.manual_seed(3)
-    ours = torch.randn(40, device="neuron")
+    actual = torch.randn(40, device="neuron")
     torch.manual_seed(3)
-    assert torch.equal(ours.cpu(), torch.randn(40))
+    assert torch.equal(actual.cpu(), torch.randn(40))
     assert torch.neuron.initial_seed() == 3
     state = torch.neuron.get_rng_state()
     first = torch.rand(3, device="neuron")
@@ -139,15 +139,15 @@ def test_the_device_never_draws_from_the_cpu():
 
 def test_autocast_is_bfloat16_in_every_thread():
     x = torch.randn(4, 4, device="neuron")
-    found = []
+    results = []
 
     def work():
         with torch.autocast("neuron"):
-            found.append((x @ x).dtype)
+            results.append((x @ x).dtype)
 
     in_threads(work)
     work()
-    assert found == [torch.bfloat16, torch.bfloat16]
+    assert results == [torch.bfloat16, torch.bfloat16]
     assert torch.neuron.is_bf16_supported() and torch.bfloat16 in torch.neuron.get_amp_supported_dtype()
 
 

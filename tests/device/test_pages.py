@@ -44,13 +44,13 @@ def test_a_freed_block_is_split_and_joined():
 
 def takes_huge_pages(tensor):
     """Whether the kernel was asked for huge pages where a tensor is, which nobody else here does."""
-    found = False
+    result = False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         first, _, rest = line.partition(" ")
         if not first.endswith(":"):
             start, end = (int(address, 16) for address in first.split("-"))
-            found = start <= tensor.data_ptr() < end
-        elif first == "VmFlags:" and found:
+            result = start <= tensor.data_ptr() < end
+        elif first == "VmFlags:" and result:
             return "hg" in rest.split()
     raise AssertionError("no such address")
 
@@ -58,12 +58,12 @@ def takes_huge_pages(tensor):
 @pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="no huge pages on this machine")
 def test_whose_blocks_they_are():
     x = torch.ones(512, 512, device="neuron")
-    compiled = torch.compile(lambda x: (x.sin() @ x.cos()).relu(), backend="neuron")
-    ours = {"factory": x, "operator": x + 1, "copy": torch.ones(512, 512).to("neuron"), "graph": compiled(x)}
-    theirs = {"cpu": torch.ones(512, 512) + 1, "copied to cpu": x.cpu()}
-    assert {name: takes_huge_pages(tensor) for name, tensor in {**ours, **theirs}.items()} == {
-        **dict.fromkeys(ours, True),
-        **dict.fromkeys(theirs, False),
+    compiled_fn = torch.compile(lambda x: (x.sin() @ x.cos()).relu(), backend="neuron")
+    actual = {"factory": x, "operator": x + 1, "copy": torch.ones(512, 512).to("neuron"), "graph": compiled_fn(x)}
+    expected = {"cpu": torch.ones(512, 512) + 1, "copied to cpu": x.cpu()}
+    assert {name: takes_huge_pages(tensor) for name, tensor in {**actual, **expected}.items()} == {
+        **dict.fromkeys(actual, True),
+        **dict.fromkeys(expected, False),
     }
 
 

@@ -27,8 +27,10 @@ def main() -> int:
         results = run_cases(folder, num_processes, NUM_STEPS, wide)
         for case in wide:
             kind = case.rpartition("-")[0]
-            ours, theirs = (losses[:NUM_STEPS] for losses in (results[case], reference[f"{kind}-tp" if kind else "tp"]))
-            failed |= differs(f"{num_processes} processes, {case}", ours, theirs)
+            actual, expected = (
+                losses[:NUM_STEPS] for losses in (results[case], reference[f"{kind}-tp" if kind else "tp"])
+            )
+            failed |= differs(f"{num_processes} processes, {case}", actual, expected)
     return int(failed)
 
 

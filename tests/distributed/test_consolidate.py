@@ -37,9 +37,9 @@ def test_the_folder_is_read_by_from_pretrained(sharded, tmp_path, llama):
     require_same(AutoModelForCausalLM.from_pretrained(tmp_path / "joined"), llama)
 
 
-def require_same(ours, theirs):
-    for name, tensor in theirs.state_dict().items():
-        assert torch.equal(ours.state_dict()[name], tensor)
+def require_same(actual, expected):
+    for name, tensor in expected.state_dict().items():
+        assert torch.equal(actual.state_dict()[name], tensor)
 
 
 def test_the_command(sharded, tmp_path, cli):
@@ -65,8 +65,8 @@ def test_weights_that_are_whole_are_copied(tmp_path, llama, size):
 def test_an_adapter_is_found_where_scripts_of_optimum_neuron_look_for_it(tmp_path, llama):
     peft = pytest.importorskip("peft")
     config = peft.LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM")
-    tuned = peft.get_peft_model(copy.deepcopy(llama), config)
-    tuned.save_pretrained(tmp_path / "checkpoint-1")
+    adapter_model = peft.get_peft_model(copy.deepcopy(llama), config)
+    adapter_model.save_pretrained(tmp_path / "checkpoint-1")
     folder = tmp_path / "checkpoint-1" / "adapter_default"
     assert consolidate(folder, folder).loadable
-    require_same(peft.PeftModel.from_pretrained(copy.deepcopy(llama), folder), tuned)
+    require_same(peft.PeftModel.from_pretrained(copy.deepcopy(llama), folder), adapter_model)

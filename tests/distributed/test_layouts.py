@@ -69,8 +69,8 @@ def run_cases(
     folder: Path, num_processes: int, num_steps: int, cases: tuple[str, ...], *, accelerate: bool = False
 ) -> dict[str, Any]:
     """Return the results of rank 0 for each case."""
-    done = launch(folder, num_processes, num_steps, *cases, accelerate=accelerate)
-    assert done.returncode == 0, done.stderr[-5000:]
+    result = launch(folder, num_processes, num_steps, *cases, accelerate=accelerate)
+    assert result.returncode == 0, result.stderr[-5000:]
     results: dict[str, Any] = json.loads((folder / f"losses-{num_processes}.json").read_text())
     return results
 
@@ -161,19 +161,19 @@ def test_a_checkpoint_is_a_plain_folder_that_evaluates_as_the_run(two, case):
     assert run["evaluation"] == pytest.approx(loss_of(model, 16 if case == "zero_1" else 8), abs=1e-4)
 
 
-def require_same_results(ours, theirs, *, same_loss):
+def require_same_results(actual, theirs, *, same_loss):
     """Rows count once, whatever the layout; losses of several batches at once are averaged in another way."""
-    assert ours["shapes"] == theirs["shapes"]
-    assert ours["first"] == pytest.approx(theirs["first"], abs=1e-5)
+    assert actual["shapes"] == theirs["shapes"]
+    assert actual["first"] == pytest.approx(theirs["first"], abs=1e-5)
     for name in ("rows", "right", "logits", *(["loss"] if same_loss else [])):
-        assert ours["evaluate"][f"eval_{name}"] == pytest.approx(theirs["evaluate"][f"eval_{name}"], abs=1e-4)
-        assert ours["predict"][f"test_{name}"] == pytest.approx(theirs["predict"][f"test_{name}"], abs=1e-4)
+        assert actual["evaluate"][f"eval_{name}"] == pytest.approx(theirs["evaluate"][f"eval_{name}"], abs=1e-4)
+        assert actual["predict"][f"test_{name}"] == pytest.approx(theirs["predict"][f"test_{name}"], abs=1e-4)
 
 
 @pytest.mark.parametrize("case", MEASURED)
 def test_metrics_and_predictions(two, reference, case):
-    theirs = reference["measured-bert-tp" if case.startswith("bert") else "measured-tp"]
-    require_same_results(two[f"measured-{case}"], theirs, same_loss=case not in ("dp", "zero_1"))
+    expected_output = reference["measured-bert-tp" if case.startswith("bert") else "measured-tp"]
+    require_same_results(two[f"measured-{case}"], expected_output, same_loss=case not in ("dp", "zero_1"))
 
 
 def test_metrics_of_replicas_of_layers_in_parts(four, reference):
@@ -232,5 +232,5 @@ def test_processes_with_different_arguments_or_data(two):
 
 @pytest.mark.parametrize("case", ["tp", "pp"])
 def test_a_process_that_dies_ends_the_others(built, tmp_path, case):
-    done = launch(tmp_path, 2, NUM_STEPS, f"dying-{case}")
-    assert done.returncode != 0 and "MemoryError: no memory on this rank" in done.stderr
+    result = launch(tmp_path, 2, NUM_STEPS, f"dying-{case}")
+    assert result.returncode != 0 and "MemoryError: no memory on this rank" in result.stderr

@@ -67,13 +67,13 @@ class Fence:
 
 def find_fences(text: str, path: Path, first_line: int = 1) -> list[Fence]:
     """Return the blocks of a text that begins at a line of a file."""
-    found = []
+    results = []
     for match in _FENCE.finditer(text):
         language, *tags = match["info"].split() or [""]
         line = first_line + text[: match.start()].count("\n")
         code = textwrap.dedent(match["text"])
-        found.append(Fence(path=path, line=line, language=language, tags=frozenset(tags), text=code))
-    return found
+        results.append(Fence(path=path, line=line, language=language, tags=frozenset(tags), text=code))
+    return results
 
 
 def page_fences(path: Path) -> list[Fence]:
@@ -100,12 +100,12 @@ def compiled(fence: Fence) -> Any:
 
 def commands(fence: Fence) -> list[list[str]]:
     """Return the words behind `optimum-cli` of each such line of a shell block."""
-    found = []
+    results = []
     for line in fence.text.replace("\\\n", " ").splitlines():
         words = shlex.split(line, comments=True)
         if words and words[0] == "optimum-cli":
-            found.append(words[1:])
-    return found
+            results.append(words[1:])
+    return results
 
 
 def run_here(fences: Sequence[Fence], without: Sequence[str] = ()) -> None:
@@ -129,9 +129,9 @@ def run_here(fences: Sequence[Fence], without: Sequence[str] = ()) -> None:
             if module is not None:
                 # Blocks without that module must run without its names.
                 scopes[module] = scopes[None] | scopes.get(module, {})
-            printed = run_in(scopes[module], fence, is_optional=module is not None)
+            stdout = run_in(scopes[module], fence, is_optional=module is not None)
             if output is not None:
-                compare(fence, printed, output)
+                compare(fence, stdout, output)
     finally:
         scopes.clear()
         gc.collect()  # models of an example keep their cores for as long as its names refer to each other
@@ -175,7 +175,7 @@ def run_apart(fence: Fence, output: str | None, folder: Path, environment: dict[
     bin_folder = Path(sys.executable).parent
     path = os.pathsep.join([str(bin_folder), os.environ.get("PATH", "")])
     words = [sys.executable, "-c"] if fence.language in PYTHON else ["bash", "-euc"]
-    done = subprocess.run(
+    result = subprocess.run(
         [*words, fence.text],
         cwd=folder,
         env={**os.environ, **environment, "PATH": path},
@@ -183,12 +183,12 @@ def run_apart(fence: Fence, output: str | None, folder: Path, environment: dict[
         text=True,
         check=False,
     )
-    assert done.returncode == 0, f"{fence} ended with {done.returncode}\n{done.stderr[-4000:]}"
+    assert result.returncode == 0, f"{fence} ended with {result.returncode}\n{result.stderr[-4000:]}"
     if output is not None:
-        compare(fence, done.stdout, output)
-    return done.stdout + done.stderr
+        compare(fence, result.stdout, output)
+    return result.stdout + result.stderr
 
 
-def compare(fence: Fence, printed: str, shown: str) -> None:
+def compare(fence: Fence, output: str, text: str) -> None:
     """Fail where a block prints something else than its page shows."""
-    assert printed == shown, f"{fence} prints\n{printed}\nand the page shows\n{shown}"
+    assert output == text, f"{fence} prints\n{output}\nand the page shows\n{text}"

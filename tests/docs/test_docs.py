@@ -19,9 +19,9 @@ README = ROOT / "README.md"
 
 def runnable(path: Path, *, checkpoint: bool) -> list[Fence]:
     """Blocks of a page that run in one test: those that need a real model, or the others."""
-    found = [f for f in fences.page_fences(path) if f.language in (*PYTHON, *SHELL) or "output" in f.tags]
+    result = [f for f in fences.page_fences(path) if f.language in (*PYTHON, *SHELL) or "output" in f.tags]
     kept, keep = [], False
-    for fence in found:
+    for fence in result:
         if "output" not in fence.tags:
             keep = "no-run" not in fence.tags and ("checkpoint" in fence.tags) == checkpoint
         if keep:
@@ -78,9 +78,9 @@ def test_examples_run(path):
 
 @pytest.mark.checkpoint
 @pytest.mark.parametrize("path", [p for p in PAGES if p != README and runnable(p, checkpoint=True)], ids=name)
-def test_examples_with_a_real_model_run(path, tmp_path, apart):
+def test_examples_with_a_real_model_run(path, tmp_path, real_environment):
     for fence, output in fences.with_outputs(runnable(path, checkpoint=True)):
-        fences.run_apart(fence, output, tmp_path, apart)
+        fences.run_apart(fence, output, tmp_path, real_environment)
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name)
@@ -123,8 +123,8 @@ def test_every_page_of_docs_is_in_the_index():
 def test_no_file_names_a_place_on_the_machine_it_was_written_on():
     # Written apart, or this file would be found too.
     places = ["../" + "shared", "/work" + "/", "/root" + "/"]
-    found = []
+    results = []
     for file in files():
         text = (ROOT / file).read_bytes().decode("utf-8", errors="replace")
-        found += [f"{file}: {place}" for place in places if place in text]
-    assert found == []
+        results += [f"{file}: {place}" for place in places if place in text]
+    assert results == []

@@ -41,17 +41,17 @@ def test_the_tree_lists_every_package():
 
 
 @pytest.mark.checkpoint
-def test_the_examples_run_and_print_what_is_shown(tmp_path, apart):
-    ran, printed = [], ""
+def test_the_examples_run_and_print_what_is_shown(tmp_path, real_environment):
+    result, stdout = [], ""
     for fence, output in fences.with_outputs(fences.page_fences(README)):
         if "checkpoint" in fence.tags:
-            printed = fences.run_apart(fence, output, tmp_path, apart)
-            ran.append(fence.language)
-        elif ran and fence.language == "text" and not fence.text.startswith("optimum_neuron/"):
+            stdout = fences.run_apart(fence, output, tmp_path, real_environment)
+            result.append(fence.language)
+        elif result and fence.language == "text" and not fence.text.startswith("optimum_neuron/"):
             # Shown in part and with numbers of another machine: every line but those left out, up to its numbers.
-            shown = {shape(line) for line in fence.text.splitlines() if line not in ("", "...")}
-            assert shown - {shape(line) for line in printed.splitlines()} == set(), f"{fence}: nothing prints this"
-    assert ran == ["python", "bash"]
+            text = {shape(line) for line in fence.text.splitlines() if line not in ("", "...")}
+            assert text - {shape(line) for line in stdout.splitlines()} == set(), f"{fence}: nothing prints this"
+    assert result == ["python", "bash"]
 
 
 def shape(line: str) -> str:

@@ -18,8 +18,8 @@ from optimum_neuron.engine import batches, pad_rows, run_rows
     ],
 )
 def test_batches(num_rows, buckets, num_replicas, expected):
-    found = [(b.begin, b.num_rows, b.compiled_rows) for b in batches(num_rows, buckets, num_replicas=num_replicas)]
-    assert found == expected
+    actual = [(b.begin, b.num_rows, b.compiled_rows) for b in batches(num_rows, buckets, num_replicas=num_replicas)]
+    assert actual == expected
 
 
 def test_padding_repeats_the_first_row():

@@ -45,13 +45,13 @@ class Loaded:
 @pytest.fixture
 def sequences():
     """Five sequences, each marked with its number in both states."""
-    made = Sequences(Loaded(), SIGNATURE)
-    made.resize(5)
-    for group in made.groups():
+    result = Sequences(Loaded(), SIGNATURE)
+    result.resize(5)
+    for group in result.groups():
         for index, row in zip(group.indices, group.rows, strict=True):
             for tensor in group.state:
                 tensor[row] = index
-    return made
+    return result
 
 
 def marks(sequences):

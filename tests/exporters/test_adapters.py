@@ -47,9 +47,9 @@ IA3 = dict(target_modules=["k_proj", "down_proj"], feedforward_modules=["down_pr
 def test_a_merged_model_is_the_adapted_one(checkpoint, tmp_path, config):
     adapted = save_adapter(checkpoint, tmp_path / "adapter", config)
     merged = merge_adapter(checkpoint, tmp_path / "adapter", tmp_path / "merged")
-    found = logits(AutoModelForCausalLM.from_pretrained(merged, dtype=torch.float32).eval())
+    result = logits(AutoModelForCausalLM.from_pretrained(merged, dtype=torch.float32).eval())
     plain = logits(AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval())
-    assert torch.allclose(found, logits(adapted), atol=1e-4) and not torch.allclose(found, plain, atol=1e-2)
+    assert torch.allclose(result, logits(adapted), atol=1e-4) and not torch.allclose(result, plain, atol=1e-2)
     assert not (merged / "adapter_config.json").exists()
     assert {path.name for path in checkpoint.glob("tokenizer*")} == {path.name for path in merged.glob("tokenizer*")}
 

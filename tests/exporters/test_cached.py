@@ -35,7 +35,7 @@ def url(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def tuned(checkpoint, tmp_path):
+def tuned_checkpoint(checkpoint, tmp_path):
     """A checkpoint of the same configuration with other weights."""
     model = AutoModelForCausalLM.from_pretrained(checkpoint)
     torch.nn.init.normal_(model.lm_head.weight)
@@ -51,11 +51,11 @@ def test_a_filled_cache_is_hit_by_an_export(checkpoint, url, tmp_path):
     assert report.to_dict()["cache"]["value"] == "hit"
 
 
-def test_entries_are_found_by_what_shapes_a_graph(checkpoint, tuned, url, tmp_path):
+def test_entries_are_found_by_what_shapes_a_graph(checkpoint, tuned_checkpoint, url, tmp_path):
     fill_cache(checkpoint, **SIZES)
     fill_cache(checkpoint, **{**SIZES, "sequence_length": 32})
     other = save_tiny(tmp_path / "other", "llama", hidden_size=64)
-    for model in (checkpoint, tuned):
+    for model in (checkpoint, tuned_checkpoint):
         entries = cached_entries(model)
         assert sorted(entry["sequence_length"] for entry in entries) == [16, 32]
         assert all(entry["usable"] and entry["task"] == "text-generation" for entry in entries)

@@ -29,15 +29,15 @@ def checkpoint(kind, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def exported(kind, checkpoint, tmp_path_factory):
+def export_result(kind, checkpoint, tmp_path_factory):
     folder = tmp_path_factory.mktemp("exported") / "out"
     return main_export(checkpoint, folder, **KINDS[kind][2]).to_dict(), folder
 
 
-def test_fine_tuned_weights_hit_the_cache(kind, exported, tmp_path):
+def test_fine_tuned_weights_hit_the_cache(kind, export_result, tmp_path):
     save, name, shapes, _ = KINDS[kind]
     second = main_export(save(tmp_path / "tuned", name, seed=1), tmp_path / "second", **shapes).to_dict()
-    assert second["family"] == exported[0]["family"] and second["cache"]["value"] == "hit"
+    assert second["family"] == export_result[0]["family"] and second["cache"]["value"] == "hit"
 
 
 def test_a_difference_is_refused_with_its_statistics(kind, checkpoint, tmp_path):
@@ -77,12 +77,12 @@ CHANGES = {
 }
 
 
-def test_a_program_of_another_configuration_is_refused(kind, exported):
-    marker = exported[1] / "neuron_config.json"
+def test_a_program_of_another_configuration_is_refused(kind, export_result):
+    marker = export_result[1] / "neuron_config.json"
     text = marker.read_text()
     for old, new, problem in CHANGES[kind]:
         assert old in text
         marker.write_text(text.replace(old, new))
         with pytest.raises(ArtifactError, match=problem):
-            KINDS[kind][3].from_pretrained(exported[1])
+            KINDS[kind][3].from_pretrained(export_result[1])
     marker.write_text(text)

@@ -34,17 +34,17 @@ def test_a_keyword_with_one_value_takes_that_value():
     assert translate({name: value for name, (value, _) in FIXED.items()}) == {}
     assert translate(dict.fromkeys(FIXED)) == {}
     wrong = {"prefill_chunk_size": 8, "file_name": "other.neuron"}
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError) as excinfo:
         translate(wrong)
-    assert refused.value.details == {"options": wrong}
+    assert excinfo.value.details == {"options": wrong}
 
 
 @pytest.mark.parametrize("name", OF_DIFFUSION)
 def test_options_of_diffusion_are_an_error_when_they_are_given(name):
     assert translate({name: None}) == translate({name: []}) == {}
-    with pytest.raises(ModelError) as refused:
+    with pytest.raises(ModelError) as excinfo:
         translate({name: ["a"]})
-    assert refused.value.details == {"options": [name]}
+    assert excinfo.value.details == {"options": [name]}
 
 
 def test_a_configuration_stands_for_its_options():
@@ -52,9 +52,9 @@ def test_a_configuration_stands_for_its_options():
     options = translate({"neuron_config": config, "batch_size": 1})
     assert options.items() >= {"batch_size": 1, "sequence_length": 64, "task": "text-generation"}.items()
     assert not options.keys() & {"target", "prefill_buckets"}
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError) as excinfo:
         translate({"neuron_config": {"batch_size": 1}})
-    assert refused.value.details == {"type": "dict"}
+    assert excinfo.value.details == {"type": "dict"}
 
 
 def test_models_and_exports_take_them(checkpoint, tmp_path):
@@ -69,9 +69,9 @@ def test_models_and_exports_take_them(checkpoint, tmp_path):
 
 def test_num_cores_is_the_older_name_of_tensor_parallel_size():
     assert translate({"num_cores": 2}) == {"tensor_parallel_size": 2}
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError) as excinfo:
         translate({"num_cores": 2, "tensor_parallel_size": 8})
-    assert refused.value.details == {"options": ["num_cores", "tensor_parallel_size"]}
+    assert excinfo.value.details == {"options": ["num_cores", "tensor_parallel_size"]}
 
 
 PEER = {
@@ -121,6 +121,6 @@ def test_the_length_of_whisper_s_targets_has_two_names():
     plain = kind_of("automatic-speech-recognition", "whisper").plain
     assert plain({"sequence_length": 8}) == plain({"decoder_sequence_length": 8}) == {"decoder_sequence_length": 8}
     assert plain({"sequence_length": 8, "decoder_sequence_length": 8}) == {"decoder_sequence_length": 8}
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError) as excinfo:
         plain({"sequence_length": 8, "decoder_sequence_length": 16})
-    assert refused.value.details == {"options": ["sequence_length", "decoder_sequence_length"]}
+    assert excinfo.value.details == {"options": ["sequence_length", "decoder_sequence_length"]}

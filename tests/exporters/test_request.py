@@ -54,7 +54,7 @@ def test_dtypes_and_levels_may_be_written_as_transformers_does(source):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "options", "chosen"),
+    ("dtype", "options", "choice"),
     [
         ("bfloat16", {}, "bfloat16"),
         ("float64", {}, "float32"),
@@ -62,9 +62,9 @@ def test_dtypes_and_levels_may_be_written_as_transformers_does(source):
         ("bfloat16", {"torch_dtype": "float16"}, "float16"),
     ],
 )
-def test_the_dtype_is_the_checkpoints_own_unless_auto_cast_rounds_float32(tmp_path, dtype, options, chosen):
+def test_the_dtype_is_the_checkpoints_own_unless_auto_cast_rounds_float32(tmp_path, dtype, options, choice):
     source = of_config(tiny_config("llama", architectures=["LlamaForCausalLM"], dtype=dtype), tmp_path)
-    assert neuron_config(source, options)[0].torch_dtype == chosen
+    assert neuron_config(source, options)[0].torch_dtype == choice
 
 
 @pytest.mark.parametrize(
@@ -87,9 +87,9 @@ def test_the_dtype_is_the_checkpoints_own_unless_auto_cast_rounds_float32(tmp_pa
     ids=str,
 )
 def test_options_that_cannot_be_compiled_are_rejected(source, options, error, details):
-    with pytest.raises(error) as raised:
+    with pytest.raises(error) as excinfo:
         neuron_config(source, options)
-    assert {name: raised.value.details[name] for name in details} == details
+    assert {name: excinfo.value.details[name] for name in details} == details
 
 
 def test_fp8_is_a_matter_of_the_target(source):

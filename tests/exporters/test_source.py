@@ -26,7 +26,7 @@ from tests.tiny import tiny_config, write_config
 
 
 @pytest.fixture
-def rejected():
+def error_message():
     """Call something and return the message of its `ModelError`."""
 
     def message(function, *arguments, **options) -> str:
@@ -51,13 +51,13 @@ def test_a_configuration_alone_is_a_source_without_weights(tmp_path):
     assert not load_source(tmp_path).has_weights
 
 
-def test_a_missing_folder_names_the_nearest_one(tmp_path, rejected):
+def test_a_missing_folder_names_the_nearest_one(tmp_path, error_message):
     (tmp_path / "my-llama").mkdir()
-    assert "does not exist, did you mean 'my-llama'?" in rejected(find_folder, tmp_path / "my-lama")
+    assert "does not exist, did you mean 'my-llama'?" in error_message(find_folder, tmp_path / "my-lama")
     for name in ("./nowhere", "/nowhere/at/all", "a/b/c"):
-        assert "does not exist" in rejected(find_folder, name)
+        assert "does not exist" in error_message(find_folder, name)
     (tmp_path / "model.gguf").write_bytes(b"GGUF")
-    assert "is a file" in rejected(find_folder, tmp_path / "model.gguf")
+    assert "is a file" in error_message(find_folder, tmp_path / "model.gguf")
 
 
 @pytest.mark.parametrize("name", ["no-such-model", "acme/no-such-model", "bad name!", "--"])
@@ -67,21 +67,21 @@ def test_a_name_that_is_neither_a_folder_nor_on_the_hub(name):
     assert error.value.details == {"model": name}
 
 
-def test_a_mistyped_name_of_the_catalogue_and_a_mistyped_option_are_recognized(rejected):
-    assert "did you mean 'minilm'?" in rejected(find_folder, "minlm")
+def test_a_mistyped_name_of_the_catalogue_and_a_mistyped_option_are_recognized(error_message):
+    assert "did you mean 'minilm'?" in error_message(find_folder, "minlm")
     with pytest.raises(ConfigError, match="'revison', did you mean 'revision'"):
         find_folder("smollm2", revison="main")
 
 
-def test_a_folder_without_a_configuration(tmp_path, rejected):
-    assert "is empty" in rejected(read_config, tmp_path)
+def test_a_folder_without_a_configuration(tmp_path, error_message):
+    assert "is empty" in error_message(read_config, tmp_path)
     (tmp_path / "readme").touch()
-    assert "has no config.json" in rejected(read_config, tmp_path)
-    assert "does not exist" in rejected(read_config, tmp_path / "missing")
+    assert "has no config.json" in error_message(read_config, tmp_path)
+    assert "does not exist" in error_message(read_config, tmp_path / "missing")
 
 
 @pytest.mark.parametrize(
-    ("content", "found"),
+    ("content", "expected"),
     [
         (b"{not json", "JSONDecodeError"),
         (b"[1, 2]", "a JSON list instead of an object"),
@@ -92,15 +92,15 @@ def test_a_folder_without_a_configuration(tmp_path, rejected):
         (b'{"model_type": "llama", "hidden_size": "large"}', "hidden_size"),
     ],
 )
-def test_a_configuration_that_cannot_be_used(tmp_path, content, found, rejected):
+def test_a_configuration_that_cannot_be_used(tmp_path, content, expected, error_message):
     (tmp_path / "config.json").write_bytes(content)
-    assert found in rejected(read_config, tmp_path)
+    assert expected in error_message(read_config, tmp_path)
 
 
-def test_code_of_a_checkpoint_is_not_run_unasked(tmp_path, rejected):
+def test_code_of_a_checkpoint_is_not_run_unasked(tmp_path, error_message):
     folder = write_config(tmp_path, model_type="own", auto_map={"AutoConfig": "own.OwnConfig"})
     (folder / "own.py").write_text("raise SystemExit('the code of a checkpoint ran')")
-    assert "trust_remote_code=True" in rejected(read_config, folder)
+    assert "trust_remote_code=True" in error_message(read_config, folder)
 
 
 @pytest.mark.parametrize("architectures", [["LlamaForCausalLM"], ["Other", "GPT2LMHeadModel"]])
@@ -109,10 +109,10 @@ def test_the_task_comes_from_the_architectures(architectures):
     assert choice.value == "text-generation" and choice.reason == f"config.architectures has {architectures[-1]}"
 
 
-def test_the_task_can_be_named_for_a_configuration_without_architectures(rejected):
+def test_the_task_can_be_named_for_a_configuration_without_architectures(error_message):
     config = tiny_config("llama")
     assert infer_task(config, "text-generation").reason == "requested by name"
-    assert "Pass the task: text-generation" in rejected(infer_task, config)
+    assert "Pass the task: text-generation" in error_message(infer_task, config)
 
 
 @pytest.mark.parametrize(
@@ -123,25 +123,25 @@ def test_the_task_can_be_named_for_a_configuration_without_architectures(rejecte
     ],
 )
 def test_a_head_that_cannot_be_exported_points_to_the_trace(model_type, architecture, others):
-    with pytest.raises(ModelError, match="torch_neuronx.trace") as rejected:
+    with pytest.raises(ModelError, match="torch_neuronx.trace") as error_message:
         infer_task(CONFIG_MAPPING[model_type](architectures=[architecture]))
-    assert rejected.value.details == {"task": None, "other_tasks": others}
+    assert error_message.value.details == {"task": None, "other_tasks": others}
 
 
 @pytest.mark.parametrize("task", ["text-recognition", "table-recognition", "mask-generation"])
 def test_a_task_of_transformers_that_cannot_be_exported_points_to_the_trace(task):
-    with pytest.raises(ModelError, match="torch_neuronx.trace") as rejected:
+    with pytest.raises(ModelError, match="torch_neuronx.trace") as error_message:
         infer_task(CONFIG_MAPPING["pp_ocrv5_mobile_rec"](), task)
-    assert rejected.value.details["task"] == task
+    assert error_message.value.details["task"] == task
 
 
-def test_an_unknown_task_names_the_nearest_and_all(rejected):
-    message = rejected(infer_task, tiny_config("llama"), "text-generatoin")
+def test_an_unknown_task_names_the_nearest_and_all(error_message):
+    message = error_message(infer_task, tiny_config("llama"), "text-generatoin")
     assert "did you mean 'text-generation'?" in message and all(task in message for task in TASKS)
 
 
 @pytest.mark.parametrize(
-    ("model_type", "architecture", "found"),
+    ("model_type", "architecture", "expected"),
     [
         ("bert", "BertModel", "the checkpoint is a BertModel, which encodes its input"),
         ("bart", "BartForConditionalGeneration", "which encodes its input"),
@@ -149,10 +149,10 @@ def test_an_unknown_task_names_the_nearest_and_all(rejected):
         ("t5", "T5ForConditionalGeneration", "transformers has no causal language model of this architecture"),
     ],
 )
-def test_an_encoder_generates_no_text(model_type, architecture, found, tmp_path, rejected):
+def test_an_encoder_generates_no_text(model_type, architecture, expected, tmp_path, error_message):
     config = CONFIG_MAPPING[model_type](architectures=[architecture])
     source = ModelSource(name="m", folder=tmp_path, config=config, revision=None)
-    assert found in rejected(kind_of("text-generation", model_type).require_task, source, "text-generation")
+    assert expected in error_message(kind_of("text-generation", model_type).require_task, source, "text-generation")
     served = served_task(config)
     assert served is None or served.value != "text-generation"
 

@@ -25,9 +25,9 @@ def headless(tmp_path_factory):
 
 @pytest.mark.parametrize("options", [{}, {"disable_validation": True}])
 def test_weights_that_are_missing_are_named_with_the_option_that_fills_them(headless, options):
-    with pytest.raises(WeightsError, match="--allow_missing_weights") as refused:
+    with pytest.raises(WeightsError, match="--allow_missing_weights") as excinfo:
         NeuronModelForFeatureExtraction.from_pretrained(headless, export=True, **SHAPES, **options)
-    assert refused.value.details == {"problems": POOLER}
+    assert excinfo.value.details == {"problems": POOLER}
 
 
 def test_missing_weights_are_filled_alike_each_time_and_a_warning_names_them(headless, tmp_path, caplog):
@@ -40,8 +40,8 @@ def test_missing_weights_are_filled_alike_each_time_and_a_warning_names_them(hea
     assert all(name in model.describe()["weights"]["reason"] for name in POOLER)
     report = main_export(headless, tmp_path / "out", task="feature-extraction", **FILLED)
     assert all(error["ok"] for error in report.to_dict()["validation"])
-    loaded = NeuronModelForFeatureExtraction.from_pretrained(tmp_path / "out")
-    assert torch.equal(loaded(ids).pooler_output, model(ids).pooler_output)
+    loaded_model = NeuronModelForFeatureExtraction.from_pretrained(tmp_path / "out")
+    assert torch.equal(loaded_model(ids).pooler_output, model(ids).pooler_output)
 
 
 def test_a_complete_checkpoint_is_mapped_as_without_the_option(tmp_path, caplog):

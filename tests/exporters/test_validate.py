@@ -136,9 +136,9 @@ def damaged(folder, name, monkeypatch, **options):
         return bound
 
     monkeypatch.setattr(artifact_load, "bind_weights", bind)
-    with pytest.raises(ValidationError) as refused:
+    with pytest.raises(ValidationError) as excinfo:
         NeuronModelForCausalLM.from_pretrained(folder, export=True, **{**SHAPES, **options})
-    return refused.value
+    return excinfo.value
 
 
 @pytest.mark.parametrize("layer", [0, 1])
@@ -153,19 +153,19 @@ def test_the_damaged_layer_is_named(checkpoint, monkeypatch, layer):
 
 
 @pytest.mark.parametrize(
-    ("weight", "found"),
+    ("weight", "expected"),
     [
         ("model.embed.weight", "the embedding diverges (SQNR "),
         ("model.layers.2.mlp.down.weight", "the first diverging module is model.layers.2 "),
         ("model.head.weight", "the cache, the norm or head after the last layer"),
     ],
 )
-def test_damage_around_the_layers_is_told_too(checkpoint, monkeypatch, weight, found):
-    assert found in str(damaged(checkpoint, weight, monkeypatch))
+def test_damage_around_the_layers_is_told_too(checkpoint, monkeypatch, weight, expected):
+    assert expected in str(damaged(checkpoint, weight, monkeypatch))
 
 
 @pytest.mark.parametrize(
-    ("model_type", "weight", "found"),
+    ("model_type", "weight", "expected"),
     [
         ("gpt2", "model.model.transformer.h.1.mlp.c_proj.weight", "model.model.transformer.h.1 "),
         ("gemma3_text", "model.model.model.layers.2.mlp.down_proj.weight", "model.model.model.layers.2 "),
@@ -173,10 +173,10 @@ def test_damage_around_the_layers_is_told_too(checkpoint, monkeypatch, weight, f
     ],
 )
 def test_layers_of_other_architectures_are_named_as_transformers_names_them(
-    tmp_path, monkeypatch, model_type, weight, found
+    tmp_path, monkeypatch, model_type, weight, expected
 ):
     folder = save_tiny(tmp_path, model_type)
-    assert found in str(damaged(folder, weight, monkeypatch, prefill_buckets=(16,), extend_length=1))
+    assert expected in str(damaged(folder, weight, monkeypatch, prefill_buckets=(16,), extend_length=1))
 
 
 def test_a_damaged_cache_is_found_by_the_decode_steps(model, original, monkeypatch):
@@ -210,13 +210,15 @@ def test_caches_of_a_few_slots_are_compared(checkpoint, shapes):
     assert model.prepared.validation and all(error.ok for error in model.prepared.validation)
 
 
-def test_a_tolerance_of_zero_refuses_rounding_frees_the_core_and_leaves_an_older_export(checkpoint, exported, tmp_path):
-    before = (exported / "neuron_config.json").read_bytes()
-    for output in (exported, tmp_path / "out"):
-        with pytest.raises(ValidationError, match="tolerance 0") as refused:
+def test_a_tolerance_of_zero_refuses_rounding_frees_the_core_and_leaves_an_older_export(
+    checkpoint, export_folder, tmp_path
+):
+    before = (export_folder / "neuron_config.json").read_bytes()
+    for output in (export_folder, tmp_path / "out"):
+        with pytest.raises(ValidationError, match="tolerance 0") as excinfo:
             main_export(checkpoint, output, atol=0.0, **SHAPES)
-    assert "agrees to 20 dB or drifts slowly" in refused.value.details["place"] and "--atol" in refused.value.hint
-    assert not (tmp_path / "out").exists() and (exported / "neuron_config.json").read_bytes() == before
+    assert "agrees to 20 dB or drifts slowly" in excinfo.value.details["place"] and "--atol" in excinfo.value.hint
+    assert not (tmp_path / "out").exists() and (export_folder / "neuron_config.json").read_bytes() == before
     main_export(checkpoint, tmp_path, atol=0.01, **SHAPES)
 
 
@@ -228,6 +230,6 @@ def test_validation_can_be_switched_off(checkpoint, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("atol", "switched_off"), [(-1.0, False), (math.nan, False), (math.inf, False), (0.1, True)])
 def test_a_tolerance_that_is_none_or_has_no_effect_is_refused(checkpoint, tmp_path, atol, switched_off):
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError) as excinfo:
         main_export(checkpoint, tmp_path, atol=atol, disable_validation=switched_off, **SHAPES)
-    assert refused.value.details["option"] == "atol"
+    assert excinfo.value.details["option"] == "atol"

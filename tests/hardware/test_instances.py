@@ -43,8 +43,8 @@ def test_published_totals_follow_from_the_chips(name, device_gib, tb_per_s, logi
 
 def test_older_families_have_a_price_which_is_lower_where_it_is_reserved():
     for spec in INSTANCES.values():
-        priced = spec.price_on_demand_usd_per_h is not None
-        assert priced is (spec.family not in ("trn2", "trn3")), spec.name
+        result = spec.price_on_demand_usd_per_h is not None
+        assert result is (spec.family not in ("trn2", "trn3")), spec.name
     both = [spec for spec in INSTANCES.values() if spec.price_reserved_usd_per_h and spec.price_on_demand_usd_per_h]
     assert len(both) == 10
     assert all(0.3 < spec.price_reserved_usd_per_h / spec.price_on_demand_usd_per_h < 0.6 for spec in both)

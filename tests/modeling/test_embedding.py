@@ -40,11 +40,11 @@ def by_hand(folder: Path, texts: list[str]) -> torch.Tensor:
 
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_the_vector_is_the_last_token_on_either_side_of_padding(embedder, folder, side, monkeypatch):
-    wanted = by_hand(folder, TEXTS)
+    expected = by_hand(folder, TEXTS)
     monkeypatch.setattr(embedder.tokenizer, "padding_side", side)
-    np.testing.assert_allclose(embedder.encode(TEXTS), wanted.numpy(), atol=1e-5)
+    np.testing.assert_allclose(embedder.encode(TEXTS), expected.numpy(), atol=1e-5)
     output = embedder(**embedder.tokenize(TEXTS, return_tensors="pt"))
-    torch.testing.assert_close(output.sentence_embedding, wanted, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(output.sentence_embedding, expected, atol=1e-5, rtol=1e-5)
     assert embedder.recipe.pooling == ("lasttoken",) and embedder.recipe.normalize
 
 

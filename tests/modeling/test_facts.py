@@ -52,8 +52,8 @@ def test_decoders_and_encoder_decoders_have_facts_too(model, tmp_path):
     assert model.input_static_shapes == {"batch_size": 2, "sequence_length": SHAPES["sequence_length"]}
     assert model.config.neuron["static_sequence_length"] == SHAPES["sequence_length"]
     model.save_pretrained(tmp_path / "llama")
-    again = NeuronModelForCausalLM.from_pretrained(tmp_path / "llama")
-    assert again.config.neuron == model.config.neuron and again.config.vocab_size >= VOCABULARY
+    second = NeuronModelForCausalLM.from_pretrained(tmp_path / "llama")
+    assert second.config.neuron == model.config.neuron and second.config.vocab_size >= VOCABULARY
     t5 = seq2seq.save_tiny_seq2seq(tmp_path / "t5", "t5")
     model = NeuronModelForSeq2SeqLM.from_pretrained(t5, export=True, **seq2seq.SHAPES)
     sizes = {"batch_size": 2, "sequence_length": [8, seq2seq.SOURCE], "decoder_sequence_length": seq2seq.TARGET}
@@ -73,8 +73,8 @@ def test_the_folder_of_a_model_is_always_an_export(folder, tmp_path):
     model = bert(folder)
     temporary = model.model_save_dir
     assert is_export(temporary) and model.model_save_dir == temporary
-    wanted = model(IDS).last_hidden_state
-    assert torch.equal(NeuronModelForFeatureExtraction.from_pretrained(temporary)(IDS).last_hidden_state, wanted)
+    expected = model(IDS).last_hidden_state
+    assert torch.equal(NeuronModelForFeatureExtraction.from_pretrained(temporary)(IDS).last_hidden_state, expected)
     model.save_pretrained(tmp_path / "out")
     assert model.model_save_dir == tmp_path / "out"
     assert NeuronModelForFeatureExtraction.from_pretrained(tmp_path / "out").model_save_dir == tmp_path / "out"
@@ -82,8 +82,8 @@ def test_the_folder_of_a_model_is_always_an_export(folder, tmp_path):
     model.replace_weights(other)
     moved = model.model_save_dir
     assert moved != tmp_path / "out"
-    found = NeuronModelForFeatureExtraction.from_pretrained(moved)(IDS).last_hidden_state
-    assert torch.equal(found, model(IDS).last_hidden_state)
+    actual = NeuronModelForFeatureExtraction.from_pretrained(moved)(IDS).last_hidden_state
+    assert torch.equal(actual, model(IDS).last_hidden_state)
     del model
     assert not moved.exists(), "a temporary folder goes with its model"
 

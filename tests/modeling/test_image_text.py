@@ -47,9 +47,9 @@ class Trio:
 
     def check(self, inputs: dict[str, Any], **options: Any) -> list[Any]:
         """Generate with both, from the same seed, and require the same tokens."""
-        found, wanted = common.both((self.compiled, self.original), inputs, **options)
-        assert found == wanted
-        return found
+        result, expected = common.both((self.compiled, self.original), inputs, **options)
+        assert result == expected
+        return result
 
 
 @pytest.fixture(scope="module")
@@ -77,8 +77,8 @@ def llava(trios):
 @pytest.mark.parametrize("rows", [1, 2, 5], ids="{}_rows".format)
 def test_greedy_is_transformers(trio, rows):
     # No token twice: a random model would repeat itself.
-    found = trio.check(tiny_prompts(trio.processor, rows), eos_token_id=None, no_repeat_ngram_size=1, **GREEDY)
-    assert len({token for row in found for token in row[-12:]}) > 2, "the tokens must be able to differ"
+    result = trio.check(tiny_prompts(trio.processor, rows), eos_token_id=None, no_repeat_ngram_size=1, **GREEDY)
+    assert len({token for row in result for token in row[-12:]}) > 2, "the tokens must be able to differ"
 
 
 def test_beams_are_transformers(trio):
@@ -88,17 +88,17 @@ def test_beams_are_transformers(trio):
 def test_logits_are_transformers_and_depend_on_the_image(trio):
     inputs = tiny_prompts(trio.processor, 3)
     with torch.no_grad():
-        wanted = trio.original(**inputs)
-    found = trio.compiled(**inputs)
+        expected = trio.original(**inputs)
+    actual = trio.compiled(**inputs)
     real = inputs["attention_mask"].bool()
-    error = compare("logits", found.logits[real], wanted.logits[real], tolerance=FLOAT32_TOLERANCE)
+    error = compare("logits", actual.logits[real], expected.logits[real], tolerance=FLOAT32_TOLERANCE)
     assert error.ok and error.sqnr_db > 80 and error.top1_agreement == 1, str(error)
-    assert type(found) is type(wanted)
+    assert type(actual) is type(expected)
     features = trio.original.get_image_features(**{k: v for k, v in inputs.items() if k.startswith("pixel")})
-    torch.testing.assert_close(found.image_hidden_states, torch.cat(list(features.pooler_output)), atol=1e-4, rtol=0)
+    torch.testing.assert_close(actual.image_hidden_states, torch.cat(list(features.pooler_output)), atol=1e-4, rtol=0)
     other = trio.compiled(**inputs | {"pixel_values": inputs["pixel_values"].flip(-1)})
-    assert (other.logits - found.logits)[0, -1].abs().max() > 1e-2
-    torch.testing.assert_close(other.logits[1][real[1]], found.logits[1][real[1]])  # it has no image
+    assert (other.logits - actual.logits)[0, -1].abs().max() > 1e-2
+    torch.testing.assert_close(other.logits[1][real[1]], actual.logits[1][real[1]])  # it has no image
 
 
 def test_prompts_with_images_are_compared(trio):
@@ -136,9 +136,9 @@ def test_candidates_from_the_prompt_are_checked_together(idefics3):
 @pytest.mark.parametrize("name", ["idefics3", "llava"])
 def test_a_model_in_memory(name, trios):
     trio = trios(name)
-    compiled = NeuronModelForImageTextToText.from_model(trio.original, **SHAPES)
+    compiled_model = NeuronModelForImageTextToText.from_model(trio.original, **SHAPES)
     inputs = tiny_prompts(trio.processor, 3)
-    assert torch.equal(compiled(**inputs).logits, trio.compiled(**inputs).logits)
+    assert torch.equal(compiled_model(**inputs).logits, trio.compiled(**inputs).logits)
 
 
 def test_an_image_is_encoded_once_for_all_beams(idefics3, monkeypatch):
@@ -151,8 +151,8 @@ def test_an_image_is_encoded_once_for_all_beams(idefics3, monkeypatch):
 
 def test_tokens_are_streamed(llava, capsys):
     inputs = tiny_prompts(llava.processor, 1)
-    found = llava.compiled.generate(**inputs, **GREEDY, streamer=TextStreamer(llava.processor.tokenizer))
-    assert capsys.readouterr().out.strip() == llava.processor.tokenizer.decode(found[0]).strip()
+    result = llava.compiled.generate(**inputs, **GREEDY, streamer=TextStreamer(llava.processor.tokenizer))
+    assert capsys.readouterr().out.strip() == llava.processor.tokenizer.decode(result[0]).strip()
 
 
 @pytest.mark.parametrize("length", [4, 5, 24, 25, LENGTH])
@@ -163,10 +163,10 @@ def test_prompts_around_a_bucket(idefics3, length):
         inputs["input_ids"][0, 1 : 1 + TOKENS] = IMAGE_TOKEN_ID
         inputs["pixel_values"] = torch.randn(1, 1, 3, IMAGE, IMAGE, generator=torch.Generator().manual_seed(length))
     with torch.no_grad():
-        wanted = idefics3.original(**inputs).logits
-    torch.testing.assert_close(idefics3.compiled(**inputs).logits, wanted, atol=1e-4, rtol=0)
+        expected = idefics3.original(**inputs).logits
+    torch.testing.assert_close(idefics3.compiled(**inputs).logits, expected, atol=1e-4, rtol=0)
     last = idefics3.compiled(**inputs, logits_to_keep=1).logits
-    torch.testing.assert_close(last, wanted[:, -1:], atol=1e-4, rtol=0)
+    torch.testing.assert_close(last, expected[:, -1:], atol=1e-4, rtol=0)
 
 
 def test_padding_on_the_right(idefics3):
@@ -174,19 +174,19 @@ def test_padding_on_the_right(idefics3):
     real = inputs["attention_mask"].bool()
     assert not real[:, -1].all()
     with torch.no_grad():
-        wanted = idefics3.original(**inputs).logits
-    torch.testing.assert_close(idefics3.compiled(**inputs).logits[real], wanted[real], atol=1e-4, rtol=0)
+        expected = idefics3.original(**inputs).logits
+    torch.testing.assert_close(idefics3.compiled(**inputs).logits[real], expected[real], atol=1e-4, rtol=0)
 
 
 def test_patches_without_pixels_are_not_seen(idefics3):
     inputs = tiny_prompts(idefics3.processor, 1)
     inputs["pixel_attention_mask"][..., : IMAGE // 2] = 0
     with torch.no_grad():
-        wanted = idefics3.original(**inputs).logits
-    found = idefics3.compiled(**inputs).logits
-    torch.testing.assert_close(found, wanted, atol=1e-4, rtol=0)
+        expected = idefics3.original(**inputs).logits
+    actual = idefics3.compiled(**inputs).logits
+    torch.testing.assert_close(actual, expected, atol=1e-4, rtol=0)
     inputs["pixel_attention_mask"][:] = 1
-    assert (idefics3.compiled(**inputs).logits - found).abs().max() > 1e-3
+    assert (idefics3.compiled(**inputs).logits - actual).abs().max() > 1e-3
 
 
 def test_a_split_image_is_its_tiles(tmp_path):
@@ -210,27 +210,27 @@ def test_the_loss_is_transformers(idefics3):
     inputs = tiny_prompts(idefics3.processor, 3, padding_side="right")
     inputs["labels"] = inputs["input_ids"].masked_fill(inputs["attention_mask"] == 0, -100)
     with torch.no_grad():
-        wanted = idefics3.original(**inputs).loss
-    found = idefics3.compiled(**inputs)
-    torch.testing.assert_close(found.loss, wanted, atol=1e-4, rtol=0)
-    assert torch.equal(idefics3.compiled(**inputs, return_dict=False)[1], found.logits)
+        expected = idefics3.original(**inputs).loss
+    actual = idefics3.compiled(**inputs)
+    torch.testing.assert_close(actual.loss, expected, atol=1e-4, rtol=0)
+    assert torch.equal(idefics3.compiled(**inputs, return_dict=False)[1], actual.logits)
 
 
 def test_features_that_were_computed_before(llava):
     inputs = tiny_prompts(llava.processor, 3)
-    wanted = llava.compiled(**inputs).logits
+    expected = llava.compiled(**inputs).logits
     features = llava.compiled.get_image_features(inputs.pop("pixel_values"))
-    assert torch.equal(llava.compiled(**inputs, mm_encoder_outputs={"image": features}).logits, wanted)
+    assert torch.equal(llava.compiled(**inputs, mm_encoder_outputs={"image": features}).logits, expected)
 
 
 def test_a_saved_model_is_loaded_again(trio, tmp_path):
     trio.compiled.save_pretrained(tmp_path / "saved")
     names = {path.name for path in (tmp_path / "saved").iterdir()}
     assert {"model.neuron", "model.safetensors", "neuron_config.json", "processor_config.json"} <= names
-    loaded = NeuronModelForImageTextToText.from_pretrained(tmp_path / "saved")
+    loaded_model = NeuronModelForImageTextToText.from_pretrained(tmp_path / "saved")
     inputs = tiny_prompts(AutoProcessor.from_pretrained(tmp_path / "saved"), 3)
-    assert torch.equal(loaded.generate(**inputs, **GREEDY), trio.compiled.generate(**inputs, **GREEDY))
-    assert loaded.neuron_config == trio.compiled.neuron_config
+    assert torch.equal(loaded_model.generate(**inputs, **GREEDY), trio.compiled.generate(**inputs, **GREEDY))
+    assert loaded_model.neuron_config == trio.compiled.neuron_config
     with pytest.raises(ConfigError, match="max_num_images=9, compiled with 3"):
         NeuronModelForImageTextToText.from_pretrained(tmp_path / "saved", max_num_images=9)
     with raises(ModelError, task="image-text-to-text"):
@@ -246,10 +246,10 @@ def test_weights_are_replaced_without_compiling(tmp_path):
     config["text_config"] |= {"_name_or_path": "somewhere", "attention_dropout": 0.1}  # no graph depends on these
     (other / "config.json").write_text(json.dumps(config))
     trio.compiled.replace_weights(other)
-    found = trio.compiled.generate(**inputs, **GREEDY)
-    wanted = AutoModelForImageTextToText.from_pretrained(other, dtype=torch.float32).generate(**inputs, **GREEDY)
-    assert torch.equal(found, wanted)
-    assert not torch.equal(before, found)
+    actual = trio.compiled.generate(**inputs, **GREEDY)
+    expected = AutoModelForImageTextToText.from_pretrained(other, dtype=torch.float32).generate(**inputs, **GREEDY)
+    assert torch.equal(actual, expected)
+    assert not torch.equal(before, actual)
 
 
 def test_weights_of_another_vision_tower_are_refused(idefics3, tmp_path):
@@ -261,8 +261,8 @@ def test_weights_of_another_vision_tower_are_refused(idefics3, tmp_path):
 def test_an_answer_ends_where_the_cache_ends_and_says_so(idefics3, caplog):
     with caplog.at_level(logging.WARNING):
         inputs = tiny_prompts(idefics3.processor, 1)
-        found = idefics3.compiled.generate(**inputs, do_sample=False, max_new_tokens=90, eos_token_id=None)
-    assert found.shape == (1, LENGTH)
+        result = idefics3.compiled.generate(**inputs, do_sample=False, max_new_tokens=90, eos_token_id=None)
+    assert result.shape == (1, LENGTH)
     assert f"sequence_length={LENGTH}" in caplog.text
 
 

@@ -31,9 +31,9 @@ def home(monkeypatch, tmp_path):
 
 def used(model):
     return [
-        ledger(loaded.claim.instance, core).used_by_owner().get(loaded.claim.model, {})
-        for loaded in model.copies.loaded
-        for core in loaded.claim.core_ids
+        ledger(loaded_model.claim.instance, core).used_by_owner().get(loaded_model.claim.model, {})
+        for loaded_model in model.copies.loaded
+        for core in loaded_model.claim.core_ids
     ]
 
 
@@ -43,9 +43,9 @@ def generate(model, rows, **options):
 
 
 @pytest.fixture
-def own(exported):
+def own(export_folder):
     """A model of one test: nothing else is charged to it."""
-    with NeuronModelForCausalLM.from_pretrained(exported) as model:
+    with NeuronModelForCausalLM.from_pretrained(export_folder) as model:
         yield model
 
 
@@ -105,12 +105,12 @@ def test_a_prefix_is_shared_by_generations(own, original):
     prefix = own(IDS[:1, :5], use_cache=True).past_key_values
     for row in (0, 1):
         ids = torch.cat([IDS[:1, :5], IDS[row : row + 1, 5:]], 1)
-        found = own.generate(ids, past_key_values=copy.deepcopy(prefix), **OPTIONS)
-        assert torch.equal(found, original.generate(ids, **OPTIONS))
+        result = own.generate(ids, past_key_values=copy.deepcopy(prefix), **OPTIONS)
+        assert torch.equal(result, original.generate(ids, **OPTIONS))
 
 
-def test_close_frees_core_and_memory_and_later_calls_are_errors(exported):
-    model = NeuronModelForCausalLM.from_pretrained(exported)
+def test_close_frees_core_and_memory_and_later_calls_are_errors(export_folder):
+    model = NeuronModelForCausalLM.from_pretrained(export_folder)
     cache = model(IDS, use_cache=True).past_key_values
     instance = model.loaded.claim.instance
     model.close()
@@ -121,15 +121,15 @@ def test_close_frees_core_and_memory_and_later_calls_are_errors(exported):
         lambda: model(IDS[:, :1], past_key_values=cache),
         lambda: generate(model, 2),
         lambda: copy.deepcopy(cache),
-        lambda: model.replace_weights(exported),
+        lambda: model.replace_weights(export_folder),
     ):
         with pytest.raises(CoreBusyError) as closed:
             call()
         assert closed.value.details["closed"]
 
 
-def test_a_block_closes_its_model_also_after_an_error(exported):
-    with pytest.raises(ZeroDivisionError), NeuronModelForCausalLM.from_pretrained(exported) as model:
+def test_a_block_closes_its_model_also_after_an_error(export_folder):
+    with pytest.raises(ZeroDivisionError), NeuronModelForCausalLM.from_pretrained(export_folder) as model:
         assert len(held_cores(model.loaded.claim.instance)) == 1
         1 / 0  # noqa: B018
     assert held_cores(model.loaded.claim.instance) == []

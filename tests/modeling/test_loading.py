@@ -22,9 +22,9 @@ load = NeuronModelForCausalLM.from_pretrained
 
 
 @pytest.fixture
-def copy(exported, tmp_path) -> Path:
+def copy(export_folder, tmp_path) -> Path:
     """An exported folder that a test may damage."""
-    return shutil.copytree(exported, tmp_path / "copy")
+    return shutil.copytree(export_folder, tmp_path / "copy")
 
 
 def edit_json(path: Path, **changes) -> None:
@@ -52,22 +52,22 @@ def test_a_model_in_memory_is_for_another_method(original, model):
             load(other)
 
 
-def test_an_export_is_loaded_without_a_word(exported, model, caplog):
+def test_an_export_is_loaded_without_a_word(export_folder, model, caplog):
     with caplog.at_level(logging.WARNING):
-        loaded = load(exported)
+        loaded = load(export_folder)
     assert caplog.text == ""
     assert torch.equal(loaded(IDS).logits, model(IDS).logits)
     facts = loaded.describe()
     assert facts["cache"] == {"value": "hit", "reason": "loaded from the exported folder", "rejected": []}
-    assert facts["model"] == str(exported) and facts["validation"] == model.describe()["validation"]
-    assert torch.equal(load(exported, export=False)(IDS).logits, model(IDS).logits)
+    assert facts["model"] == str(export_folder) and facts["validation"] == model.describe()["validation"]
+    assert torch.equal(load(export_folder, export=False)(IDS).logits, model(IDS).logits)
 
 
-def test_options_of_an_export_must_fit_the_folder(checkpoint, exported):
+def test_options_of_an_export_must_fit_the_folder(checkpoint, export_folder):
     for options in ({"export": True, "atol": 0.1}, {"disable_validation": True}, {"export": True}):
         with raises(ConfigError, options=options):
-            load(exported, **options)
-    assert load(exported, disable_validation=False, cache_url=None).batch_size == 2
+            load(export_folder, **options)
+    assert load(export_folder, disable_validation=False, cache_url=None).batch_size == 2
     with raises(ConfigError, option="export", value=False):
         load(checkpoint, export=False)
 
@@ -81,33 +81,33 @@ def test_half_an_export_is_not_taken_for_a_checkpoint(copy, missing):
             load(copy, export=export)
 
 
-def test_all_options_that_differ_from_the_export_are_listed(exported):
-    with pytest.raises(ConfigError) as refused:
-        load(exported, batch_size=4, sequence_length=64, prefill_buckets=(16,), torch_dtype=torch.bfloat16)
+def test_all_options_that_differ_from_the_export_are_listed(export_folder):
+    with pytest.raises(ConfigError) as excinfo:
+        load(export_folder, batch_size=4, sequence_length=64, prefill_buckets=(16,), torch_dtype=torch.bfloat16)
     for difference in (
         "batch_size=4, compiled with 2",
         "sequence_length=64, compiled with 48",
         "prefill_buckets=(16,), compiled with [16, 48]",
         "torch_dtype='bfloat16', compiled with 'float32'",
     ):
-        assert difference in str(refused.value)
+        assert difference in str(excinfo.value)
     agreeing = {**SHAPES, "torch_dtype": torch.float32, "prefill_buckets": [16, 48], "optlevel": 1, "task": None}
-    assert load(exported, **agreeing).batch_size == 2
+    assert load(export_folder, **agreeing).batch_size == 2
 
 
-def test_the_hosts_effort_and_the_instance_size_can_change(exported):
-    facts = load(exported, optlevel="1", instance_type="trn1.2xlarge").describe()
+def test_the_hosts_effort_and_the_instance_size_can_change(export_folder):
+    facts = load(export_folder, optlevel="1", instance_type="trn1.2xlarge").describe()
     assert facts["target"]["value"] == "trn1" and facts["config"]["instance_type"] == "trn1.2xlarge"
     with pytest.raises(ConfigError, match="optlevel='4'"):
-        load(exported, optlevel=4)
+        load(export_folder, optlevel=4)
 
 
-def test_the_environment_names_the_machine_that_an_export_is_loaded_on(exported, monkeypatch):
+def test_the_environment_names_the_machine_that_an_export_is_loaded_on(export_folder, monkeypatch):
     monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "inf2.24xlarge")
-    assert load(exported).describe()["config"]["instance_type"] == "inf2.24xlarge"
+    assert load(export_folder).describe()["config"]["instance_type"] == "inf2.24xlarge"
     monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "trn2.48xlarge")
     with pytest.raises(TargetMismatchError, match="trn2"):
-        load(exported)
+        load(export_folder)
 
 
 @pytest.mark.parametrize("folder", ["checkpoint", "exported"])
@@ -126,13 +126,13 @@ def test_a_configuration_of_the_user_replaces_that_of_a_checkpoint(checkpoint, m
     assert (changed(IDS).logits - model(IDS).logits).abs().max() > 0.01
 
 
-def test_a_configuration_of_the_user_must_be_that_of_an_export(checkpoint, exported):
+def test_a_configuration_of_the_user_must_be_that_of_an_export(checkpoint, export_folder):
     config = AutoConfig.from_pretrained(checkpoint)
     config.use_cache, config.attention_dropout = False, 0.5
-    load(exported, config=config)  # training options do not change the graph
+    load(export_folder, config=config)  # training options do not change the graph
     config.num_hidden_layers = 2
     with pytest.raises(ConfigError, match="num_hidden_layers=2, compiled with 3"):
-        load(exported, config=config)
+        load(export_folder, config=config)
 
 
 def test_a_changed_neuron_config_is_found_out(copy):
@@ -189,11 +189,11 @@ def test_a_checkpoint_that_wishes_for_another_cache_can_generate(copy):
 # What is saved.
 
 
-def test_transformers_reads_an_exported_folder(exported, original, checkpoint):
-    plain = AutoModelForCausalLM.from_pretrained(exported)
+def test_transformers_reads_an_exported_folder(export_folder, original, checkpoint):
+    plain = AutoModelForCausalLM.from_pretrained(export_folder)
     with torch.no_grad():
         assert torch.equal(plain(IDS).logits, original(IDS).logits)
-    assert {path.name for path in checkpoint.iterdir()} <= {path.name for path in exported.iterdir()}
+    assert {path.name for path in checkpoint.iterdir()} <= {path.name for path in export_folder.iterdir()}
 
 
 def test_the_saved_configuration_has_the_dtype_of_the_saved_weights(checkpoint, tmp_path):
@@ -236,9 +236,9 @@ def hub_cache(tmp_path, monkeypatch):
     return put
 
 
-def test_a_name_of_the_hub_is_found_in_its_cache(hub_cache, checkpoint, exported, model):
+def test_a_name_of_the_hub_is_found_in_its_cache(hub_cache, checkpoint, export_folder, model):
     hub_cache(checkpoint, "acme/llama")
-    hub_cache(exported, "acme/llama-neuron")
+    hub_cache(export_folder, "acme/llama-neuron")
     assert torch.equal(load("acme/llama", export=True, **SHAPES)(IDS).logits, model(IDS).logits)
     loaded = load("acme/llama-neuron")
     assert torch.equal(loaded(IDS).logits, model(IDS).logits)

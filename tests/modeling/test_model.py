@@ -30,12 +30,12 @@ def reference(folder: Path) -> torch.Tensor:
         return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)(IDS).logits
 
 
-def test_a_loaded_export_can_be_saved_elsewhere_but_not_over_itself(exported, model, tmp_path):
-    loaded = load(exported)
+def test_a_loaded_export_can_be_saved_elsewhere_but_not_over_itself(export_folder, model, tmp_path):
+    loaded = load(export_folder)
     loaded.save_pretrained(tmp_path)
     assert torch.equal(load(tmp_path)(IDS).logits, model(IDS).logits)
     with pytest.raises(ConfigError, match="the folder of the checkpoint itself"):
-        loaded.save_pretrained(exported)
+        loaded.save_pretrained(export_folder)
 
 
 def test_an_unknown_keyword_of_save_pretrained_writes_nothing(model, tmp_path):
@@ -47,8 +47,8 @@ def test_an_unknown_keyword_of_save_pretrained_writes_nothing(model, tmp_path):
 # Other weights for the same program.
 
 
-def test_replaced_weights_give_the_results_of_their_checkpoint(exported, other, model, tmp_path):
-    loaded = load(exported)
+def test_replaced_weights_give_the_results_of_their_checkpoint(export_folder, other, model, tmp_path):
+    loaded = load(export_folder)
     loaded.replace_weights(other)
     same(loaded(IDS).logits, reference(other))
     assert (loaded(IDS).logits - model(IDS).logits).abs().max() > 0.1
@@ -65,9 +65,9 @@ def test_weights_inside_the_neff_can_be_replaced(checkpoint, other, tmp_path):
     same(load(tmp_path)(IDS).logits, reference(other))
 
 
-def test_weights_without_a_configuration_are_taken_by_name_and_shape(exported, other, tmp_path):
+def test_weights_without_a_configuration_are_taken_by_name_and_shape(export_folder, other, tmp_path):
     shutil.copy(other / "model.safetensors", tmp_path)
-    loaded = load(exported)
+    loaded = load(export_folder)
     loaded.replace_weights(tmp_path)
     same(loaded(IDS).logits, reference(other))
 
@@ -83,10 +83,10 @@ def test_weights_without_a_configuration_are_taken_by_name_and_shape(exported, o
     ],
 )
 def test_weights_of_another_architecture_are_refused_and_the_model_still_works(
-    exported, model, tmp_path, model_type, changes, message
+    export_folder, model, tmp_path, model_type, changes, message
 ):
     wrong = save_tiny(tmp_path, model_type, vocab_size=NUM_BYTE_TOKENS, **changes)
-    loaded = load(exported)
+    loaded = load(export_folder)
     with pytest.raises(WeightsError, match=message):
         loaded.replace_weights(wrong)
     assert torch.equal(loaded(IDS).logits, model(IDS).logits)

@@ -34,10 +34,10 @@ def inputs() -> list[torch.Tensor]:
 def test_it_is_the_original_by_place_and_by_name(classifier, folder):
     original = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
     with torch.no_grad():
-        wanted = original(*inputs()).logits
-    found = classifier.model(*inputs())
-    torch.testing.assert_close(found["logits"], wanted, atol=1e-5, rtol=1e-5)
-    assert torch.equal(found[0], found.logits)
+        expected = original(*inputs()).logits
+    actual = classifier.model(*inputs())
+    torch.testing.assert_close(actual["logits"], expected, atol=1e-5, rtol=1e-5)
+    assert torch.equal(actual[0], actual.logits)
     assert list(classifier.model.graphs["forward"]) == ["input_ids", "attention_mask", "token_type_ids"]
     with pytest.raises(ShapeError):
         classifier.model(*(tensor[:1] for tensor in inputs()))
@@ -58,15 +58,15 @@ def test_a_graph_is_found_by_shapes_or_named(model, checkpoint):
     positions = torch.arange(17).expand(2, -1)
     program = model.model
     with torch.no_grad():
-        wanted = original(ids).logits
-    found = program(ids[:, :16], positions[:, :16].contiguous()).logits
-    torch.testing.assert_close(found, wanted[:, :16], atol=1e-4, rtol=1e-4)
+        expected = original(ids).logits
+    actual = program(ids[:, :16], positions[:, :16].contiguous()).logits
+    torch.testing.assert_close(actual, expected[:, :16], atol=1e-4, rtol=1e-4)
     token = ids[:, 16:].contiguous(), positions[:, 16:].contiguous()
     with raises(ConfigError, graphs=["decode_20", "decode_48"]):
         program(*token)
     # Keys and values of the call before are in the state.
-    found = program(*token, graph="decode_20").logits
-    torch.testing.assert_close(found, wanted[:, 16:], atol=1e-4, rtol=1e-4)
+    actual = program(*token, graph="decode_20").logits
+    torch.testing.assert_close(actual, expected[:, 16:], atol=1e-4, rtol=1e-4)
     program.reset()
     with raises(ConfigError, option="graph", choices=list(program.graphs)):
         program(*token, graph="decode_21")

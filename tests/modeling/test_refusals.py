@@ -76,13 +76,13 @@ def test_an_input_that_does_not_fit_is_named(models, case):
 
 @pytest.mark.parametrize("kind", ["text", "seq2seq", "image"])
 def test_inputs_of_int32_and_on_the_device_are_as_good(models, kind):
-    given = {
+    inputs = {
         "text": {"input_ids": IDS},
         "seq2seq": {"input_ids": IDS, "decoder_input_ids": IDS[:, :3]},
         "image": images(1, 3, IMAGE, IMAGE),
     }[kind]
-    others = {name: (tensor.int() if kind != "image" else tensor).to("neuron") for name, tensor in given.items()}
-    assert torch.equal(models[kind](**others).logits, models[kind](**given).logits)
+    others = {name: (tensor.int() if kind != "image" else tensor).to("neuron") for name, tensor in inputs.items()}
+    assert torch.equal(models[kind](**others).logits, models[kind](**inputs).logits)
 
 
 def test_the_shortest_recording_is_one_frame(models):

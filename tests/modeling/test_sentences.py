@@ -57,11 +57,11 @@ def by_hand(folder: Path, texts: list[str]) -> torch.Tensor:
 
 def test_vectors_come_back_in_the_order_of_the_sentences(model, checkpoint):
     """The peer sorts by length and sorts back by the wrong permutation: lengths 2, 1, 3 give e1, e2, e0."""
-    wanted = by_hand(checkpoint, SENTENCES)
+    expected = by_hand(checkpoint, SENTENCES)
     for size in (1, 2, 32):
-        found = model.encode(SENTENCES, batch_size=size)
-        assert isinstance(found, np.ndarray)
-        np.testing.assert_allclose(found, wanted.numpy(), atol=1e-5)
+        actual = model.encode(SENTENCES, batch_size=size)
+        assert isinstance(actual, np.ndarray)
+        np.testing.assert_allclose(actual, expected.numpy(), atol=1e-5)
     three = ["bb", "a", "ccc"]
     np.testing.assert_allclose(model.encode(three), by_hand(checkpoint, three).numpy(), atol=1e-5)
 
@@ -108,8 +108,8 @@ def test_short_vectors_and_pairs(model):
     assert torch.allclose(short, torch.nn.functional.normalize(vectors[:, :8], dim=-1), atol=1e-6)
     pairs = model.similarity_pairwise(vectors, vectors.flip(0))
     assert torch.allclose(pairs, model.similarity(vectors, vectors.flip(0)).diag(), atol=1e-6)
-    found = model.similarity(vectors.numpy(), vectors.numpy())
-    assert found.shape == (5, 5) and torch.allclose(found.diagonal(), torch.ones(5), atol=1e-5)
+    result = model.similarity(vectors.numpy(), vectors.numpy())
+    assert result.shape == (5, 5) and torch.allclose(result.diagonal(), torch.ones(5), atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -130,9 +130,9 @@ def test_arguments_of_encode_that_are_not_supported(model, options, details):
 def test_a_saved_folder_keeps_pooling_and_prompts(model, tmp_path):
     model.save_pretrained(tmp_path / "out")
     model.save_pretrained(tmp_path / "out")
-    loaded = NeuronSentenceTransformer.from_pretrained(tmp_path / "out")
-    assert loaded.recipe == model.recipe
-    assert np.array_equal(loaded.encode(SENTENCES), model.encode(SENTENCES))
+    loaded_model = NeuronSentenceTransformer.from_pretrained(tmp_path / "out")
+    assert loaded_model.recipe == model.recipe
+    assert np.array_equal(loaded_model.encode(SENTENCES), model.encode(SENTENCES))
 
 
 HIDDEN = torch.tensor([[[1.0, 4.0], [3.0, 2.0], [9.0, 9.0]]])
@@ -190,10 +190,10 @@ def test_documents_are_ranked_by_the_original_score(ranker):
     original = transformers.AutoModelForSequenceClassification.from_pretrained(ranker.source_folder).eval()
     with torch.no_grad():
         encoded = [ranker.tokenizer("pet", text, return_tensors="pt") for text in documents]
-        wanted = torch.cat([original(**row).logits[0] for row in encoded]).sigmoid()
+        expected = torch.cat([original(**row).logits[0] for row in encoded]).sigmoid()
     ranked = ranker.rank("pet", documents, return_documents=True, batch_size=3)
-    assert [row["corpus_id"] for row in ranked] == wanted.argsort(descending=True).tolist()
-    assert [row["score"] for row in ranked] == pytest.approx(wanted.sort(descending=True).values.tolist(), abs=1e-5)
+    assert [row["corpus_id"] for row in ranked] == expected.argsort(descending=True).tolist()
+    assert [row["score"] for row in ranked] == pytest.approx(expected.sort(descending=True).values.tolist(), abs=1e-5)
     assert ranked[0]["text"] == documents[ranked[0]["corpus_id"]]
     assert len(ranker.rank("pet", documents, top_k=2)) == 2
 

@@ -18,10 +18,10 @@ TOKENS = [3, 7, 7, 40]
 
 @pytest.mark.parametrize("length", [1, 2, 3])
 def test_scores_are_those_of_transformers(length):
-    theirs = [SuppressTokensLogitsProcessor(TOKENS), SuppressTokensAtBeginLogitsProcessor(TOKENS, 2)]
+    expected = [SuppressTokensLogitsProcessor(TOKENS), SuppressTokensAtBeginLogitsProcessor(TOKENS, 2)]
     ids, scores = torch.zeros(2, length, dtype=torch.int64), torch.randn(2, 20)
     before = scores.clone()
-    for own, quick in zip(theirs, quick_processors(theirs), strict=True):
+    for own, quick in zip(expected, quick_processors(expected), strict=True):
         assert torch.equal(quick(ids, scores), own(ids, scores))
         assert torch.equal(scores, before), "the scores that were given stay"
 

@@ -43,9 +43,9 @@ KINDS = {
 """Class to its checkpoint, shapes, and inputs beside `input_ids`."""
 
 
-def load_original(ours, folder, seed):
+def load_original(actual, folder, seed):
     """transformers' model of a class, with other weights than those in the folder."""
-    kind = getattr(transformers, ours.__name__.replace("Neuron", "Auto"))
+    kind = getattr(transformers, actual.__name__.replace("Neuron", "Auto"))
     return randomize(kind.from_pretrained(folder, dtype=torch.float32).eval(), seed=seed)
 
 
@@ -59,14 +59,14 @@ def kind(request, tmp_path_factory):
 
 @pytest.fixture
 def model(kind):
-    ours, folder, shapes, *_ = kind
-    return ours.from_pretrained(folder, export=True, **shapes)
+    actual, folder, shapes, *_ = kind
+    return actual.from_pretrained(folder, export=True, **shapes)
 
 
 def check(model, original, inputs):
     with torch.no_grad():
-        wanted = original(input_ids=IDS, **inputs).logits
-    torch.testing.assert_close(model(input_ids=IDS, **inputs).logits, wanted, atol=2e-4, rtol=2e-4)
+        expected = original(input_ids=IDS, **inputs).logits
+    torch.testing.assert_close(model(input_ids=IDS, **inputs).logits, expected, atol=2e-4, rtol=2e-4)
 
 
 @pytest.mark.parametrize("form", ["folder", "state dict", "model"])
@@ -88,29 +88,29 @@ def test_all_that_does_not_fit_is_named_at_once_and_nothing_is_replaced(kind, mo
     del tensors[used[0]]
     tensors[used[1]] = torch.zeros(7, 7, 7)
     tensors[used[2]] = tensors[used[2]].to(torch.int8)
-    with pytest.raises(WeightsError) as refused:
+    with pytest.raises(WeightsError) as excinfo:
         model.replace_weights(tensors)
-    message = str(refused.value)
+    message = str(excinfo.value)
     assert f"{used[0]} is missing" in message
     assert f"{used[1]} has shape [7, 7, 7], compiled for" in message
     assert f"{used[2]} has int8, compiled for float32" in message
-    assert len(refused.value.details["problems"]) == 3
+    assert len(excinfo.value.details["problems"]) == 3
     assert torch.equal(model(input_ids=IDS, **inputs).logits, before)
 
 
 def test_a_model_in_memory_is_compiled_and_stays_as_it_is(kind, tmp_path):
-    ours, _, shapes, inputs, other = kind
+    actual, _, shapes, inputs, other = kind
     module = type(other)(other.config).train()
     module.load_state_dict(other.state_dict())
-    compiled = ours.from_model(module, **shapes)
+    compiled_model = actual.from_model(module, **shapes)
     assert module.training and all(parameter.requires_grad for parameter in module.parameters())
     assert all(torch.equal(tensor, other.state_dict()[name]) for name, tensor in module.state_dict().items())
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.zero_()  # as training goes on
-    check(compiled, other, inputs)
-    compiled.save_pretrained(tmp_path)
-    check(ours.from_pretrained(tmp_path), other, inputs)
+    check(compiled_model, other, inputs)
+    compiled_model.save_pretrained(tmp_path)
+    check(actual.from_pretrained(tmp_path), other, inputs)
 
 
 def test_later_changes_of_tensors_are_not_seen(kind, model):
@@ -187,21 +187,21 @@ def test_every_copy_gets_the_weights(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("ours", "task", "auto_class"),
+    ("output", "task", "auto_class"),
     [
         (NeuronSentenceTransformer, "feature-extraction", transformers.AutoModel),
         (NeuronModelForTextReranking, "text-classification", transformers.AutoModelForSequenceClassification),
     ],
 )
-def test_sentences_take_other_weights_too(ours, task, auto_class, tmp_path):
+def test_sentences_take_other_weights_too(output, task, auto_class, tmp_path):
     folder = save_tiny_encoder(tmp_path, "bert", task)
-    model = ours.from_pretrained(folder, export=True, **ENCODER_SHAPES)
+    model = output.from_pretrained(folder, export=True, **ENCODER_SHAPES)
     other = randomize(auto_class.from_pretrained(folder).eval(), seed=3)
     model.replace_weights(other.state_dict())
     with torch.no_grad():
-        wanted = next(iter(other(IDS).values()))
-    found = model(input_ids=IDS)["token_embeddings" if ours is NeuronSentenceTransformer else "logits"]
-    torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
+        expected = next(iter(other(IDS).values()))
+    actual = model(input_ids=IDS)["token_embeddings" if output is NeuronSentenceTransformer else "logits"]
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
 
 
 class OwnLlama(transformers.LlamaForCausalLM):

@@ -32,9 +32,11 @@ def copied() -> set[str]:
 def finished(words: Sequence[str | Path], folder: Path, **environment: str) -> str:
     """Run a command that must end with 0, and return what it printed on stdout."""
     environ = {**os.environ, "PYTHONPATH": "", **environment}
-    done = subprocess.run([*map(str, words)], cwd=folder, env=environ, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{words[:6]} ended with {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
-    return done.stdout
+    result = subprocess.run([*map(str, words)], cwd=folder, env=environ, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, (
+        f"{words[:6]} ended with {result.returncode}\n{result.stdout[-2000:]}{result.stderr[-4000:]}"
+    )
+    return result.stdout
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,7 +71,7 @@ def wheels(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def installed(wheels, tmp_path_factory):
+def venv_folder(wheels, tmp_path_factory):
     """Both wheels in an environment of their own, by name and out of a folder, as from an index."""
     folder = tmp_path_factory.mktemp("installed")
     finished([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], folder)

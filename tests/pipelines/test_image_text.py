@@ -49,28 +49,28 @@ def test_transformers_own_pipeline_runs_without_a_warning(model, checkpoint, ori
         warnings.simplefilter("error")
         processor = AutoProcessor.from_pretrained(checkpoint)
         run = transformers.pipeline("image-text-to-text", model=model, processor=processor)
-        found = texts(run, text=chat(0), return_full_text=False)
+        result = texts(run, text=chat(0), return_full_text=False)
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
-    assert found == texts(original, text=chat(0), return_full_text=False)
+    assert result == texts(original, text=chat(0), return_full_text=False)
 
 
 def test_images_beside_the_text(model, original):
     run = pipeline("image-text-to-text", model)
-    given = {"images": [tiny_image(0)], "text": f"{IMAGE_TOKEN} a"}
-    assert texts(run, **given) == texts(original, **given)
+    inputs = {"images": [tiny_image(0)], "text": f"{IMAGE_TOKEN} a"}
+    assert texts(run, **inputs) == texts(original, **inputs)
 
 
 def test_several_chats(model, original):
     run, chats = pipeline("image-text-to-text", model), [chat(1), chat(2)]
-    found, wanted = ([rows[-1]["content"] for rows in texts(each, text=chats)] for each in (run, original))
-    assert found == wanted
+    result, expected = ([rows[-1]["content"] for rows in texts(each, text=chats)] for each in (run, original))
+    assert result == expected
 
 
 def test_an_exported_folder_by_its_path_which_needs_its_processor(model, original, tmp_path):
     model.save_pretrained(tmp_path / "out")
     run = pipeline("image-text-to-text", str(tmp_path / "out"))
-    found, wanted = (texts(each, text=chat(0), return_full_text=False) for each in (run, original))
-    assert found == wanted
+    result, expected = (texts(each, text=chat(0), return_full_text=False) for each in (run, original))
+    assert result == expected
     (tmp_path / "out" / "processor_config.json").unlink()
     with pytest.raises(ModelError, match="Pass processor="):
         pipeline("image-text-to-text", str(tmp_path / "out"))

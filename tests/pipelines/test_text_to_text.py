@@ -32,8 +32,8 @@ def answer(checkpoint, text: str, **options: Any) -> list[str]:
     """What the original generates."""
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
     original = AutoModelForSeq2SeqLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
-    given = tokenizer(text, return_tensors="pt")
-    ids = original.generate(given["input_ids"], attention_mask=given["attention_mask"], **{**OPTIONS, **options})
+    inputs = tokenizer(text, return_tensors="pt")
+    ids = original.generate(inputs["input_ids"], attention_mask=inputs["attention_mask"], **{**OPTIONS, **options})
     return tokenizer.batch_decode(ids, skip_special_tokens=True)
 
 
@@ -56,14 +56,14 @@ def test_answers_are_those_of_the_original(model, checkpoint, name, key, prefix)
 def test_several_answers(model, checkpoint):
     run = pipeline("text2text-generation", model, **OPTIONS)
     beams = {"num_beams": 3, "num_return_sequences": 2}
-    wanted = [{"generated_text": text} for text in answer(checkpoint, "abc", **beams)]
-    assert run("abc", **beams) == wanted
-    assert run(["abc", "abc"], **beams) == [wanted, wanted]
+    expected = [{"generated_text": text} for text in answer(checkpoint, "abc", **beams)]
+    assert run("abc", **beams) == expected
+    assert run(["abc", "abc"], **beams) == [expected, expected]
 
 
 def test_a_prefix_can_be_named(model, checkpoint):
-    found = pipeline("summarization", model)("abc", prefix="x", **OPTIONS)
-    assert found == [{"summary_text": answer(checkpoint, "xabc")[0]}]
+    result = pipeline("summarization", model)("abc", prefix="x", **OPTIONS)
+    assert result == [{"summary_text": answer(checkpoint, "xabc")[0]}]
 
 
 def test_a_checkpoint_is_exported_by_the_pipeline(checkpoint):
@@ -97,8 +97,8 @@ def test_languages_are_the_tokenizers_to_mark(model, monkeypatch):
         return {**run.tokenizer(text, **options), "forced_bos_token_id": 9}
 
     monkeypatch.setattr(run.tokenizer, "_build_translation_inputs", build, raising=False)
-    found = run("abc", src_lang="en", tgt_lang="de", **OPTIONS)[0]["translation_text"]
-    assert found.startswith(run.tokenizer.decode([9]))
+    result = run("abc", src_lang="en", tgt_lang="de", **OPTIONS)[0]["translation_text"]
+    assert result.startswith(run.tokenizer.decode([9]))
     with pytest.raises(ConfigError, match="only one is given"):
         run("abc", src_lang="en")
 

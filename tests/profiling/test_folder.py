@@ -17,9 +17,9 @@ def calls(profile):
     return {graph.graph: graph.num_calls for graph in profile.graphs}
 
 
-def test_a_decoder_takes_what_its_estimate_says(exported):
-    estimate = NeuronModelForCausalLM.from_pretrained(exported).estimate(sequence_length=48, output_length=28)
-    profile = profile_folder(exported, prompt_length=20, num_steps=28)
+def test_a_decoder_takes_what_its_estimate_says(export_folder):
+    estimate = NeuronModelForCausalLM.from_pretrained(export_folder).estimate(sequence_length=48, output_length=28)
+    profile = profile_folder(export_folder, prompt_length=20, num_steps=28)
     assert calls(profile) == {"prefill_48": 1, "decode_48": 28}
     prompt, step = profile.graphs
     assert prompt.total_us == pytest.approx(1e3 * estimate.ttft_ms.value, rel=1e-9)
@@ -88,8 +88,8 @@ def test_lengths_that_were_not_compiled_are_errors(model, lengths, option, value
     assert error.value.details == {"option": option, "value": value, "buckets": buckets}
 
 
-def test_the_core_is_free_afterwards(exported):
-    (machine,) = profile_folder(exported).machines
+def test_the_core_is_free_afterwards(export_folder):
+    (machine,) = profile_folder(export_folder).machines
     assert "llama_neuron" not in {row["model"] for row in held_cores(INSTANCES[machine.instance])}
 
 

@@ -48,15 +48,15 @@ def test_the_times_are_those_of_the_profile(trace, profile):
     assert sum(e["dur"] for e in calls) == pytest.approx(profile.device_us, abs=0.01)
     for tid, engine in ((2, "tensor"), (3, "vector"), (4, "dma")):
         busy = sum(graph.num_calls * graph.parts_us[engine] for graph in profile.graphs)
-        shown = events(trace, "X", pid=100, tid=tid)
-        assert sum(e["dur"] for e in shown) == pytest.approx(busy, abs=1e-3 * len(shown))
+        output = events(trace, "X", pid=100, tid=tid)
+        assert sum(e["dur"] for e in output) == pytest.approx(busy, abs=1e-3 * len(output))
     assert {"operator", "module", "line", "bound by"} <= events(trace, "X", pid=100, tid=2)[0]["args"].keys()
 
 
 def test_arrows_lead_from_the_host_to_each_call(trace, profile):
-    begun, arrived = ({e["id"]: e for e in events(trace, phase)} for phase in ("s", "f"))
-    assert begun.keys() == arrived.keys() == set(range(len(profile.calls)))
-    for number, start in begun.items():
+    prefix, arrived = ({e["id"]: e for e in events(trace, phase)} for phase in ("s", "f"))
+    assert prefix.keys() == arrived.keys() == set(range(len(profile.calls)))
+    for number, start in prefix.items():
         end = arrived[number]
         assert (start["pid"], end["pid"], start["cat"], start["name"]) == (1, 100, end["cat"], end["name"])
         assert start["ts"] <= end["ts"]

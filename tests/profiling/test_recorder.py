@@ -60,9 +60,9 @@ def test_the_host_between_calls_is_measured(model):
 
 def test_a_traced_module_is_profiled():
     module = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 8))
-    traced = trace(module, torch.rand(4, 64), compiler_args="-O1")
+    traced_model = trace(module, torch.rand(4, 64), compiler_args="-O1")
     with record("traced") as recorder:
-        traced(torch.rand(4, 64))
+        traced_model(torch.rand(4, 64))
     rows = recorder.profile().rows()
     assert {"aten.linear", "aten.gelu", "launch"} <= {row.operator for row in rows}
     assert {row.module_path for row in rows if row.operator == "aten.linear"} == {"*"}
@@ -72,22 +72,22 @@ def test_auto_cast_of_a_traced_module_is_that_of_its_compile():
     module = torch.nn.Linear(512, 512)
     times = []
     for flags in ("-O1 --auto-cast none", "-O1 --auto-cast matmult"):
-        traced = trace(module, torch.rand(512, 512), compiler_args=flags)
+        traced_model = trace(module, torch.rand(512, 512), compiler_args=flags)
         with record("traced") as recorder:
-            traced(torch.rand(512, 512))
+            traced_model(torch.rand(512, 512))
         times.append(recorder.profile().graphs[0].parts_us["tensor"])
     assert times[0] == pytest.approx(4 * times[1])
 
 
-def test_only_what_is_recorded_is_in_it(exported):
-    model = NeuronModelForCausalLM.from_pretrained(exported)
+def test_only_what_is_recorded_is_in_it(export_folder):
+    model = NeuronModelForCausalLM.from_pretrained(export_folder)
     _, recorder, _ = (recorded(model, num_tokens) for num_tokens in (2, 1, 2))
     profile = recorder.profile()
     assert [(graph.graph, graph.num_calls) for graph in profile.graphs] == [("prefill_16", 1)]
 
 
-def test_a_closed_model_can_still_be_profiled(exported):
-    model = NeuronModelForCausalLM.from_pretrained(exported)
+def test_a_closed_model_can_still_be_profiled(export_folder):
+    model = NeuronModelForCausalLM.from_pretrained(export_folder)
     recorder = recorded(model)
     model.loaded.close()
     del model

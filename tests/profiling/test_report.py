@@ -58,10 +58,10 @@ def test_nothing_is_fetched(profile):
 
 def test_it_has_the_numbers_of_the_profile(profile):
     text = page(profile)
-    shown = " ".join(parsed(text).text)
+    output = " ".join(parsed(text).text)
     data = drawn(text)
-    assert "simulated" in shown and "80 % interval" in shown and profile.machines[0].instance in shown
-    assert all(line in shown for line in (*profile.assumptions, *profile.notes))
+    assert "simulated" in output and "80 % interval" in output and profile.machines[0].instance in output
+    assert all(line in output for line in (*profile.assumptions, *profile.notes))
     assert sum(end - begin for _, _, begin, end, _, _ in data["segments"]) == pytest.approx(profile.device_us, abs=0.01)
     decode = next(one for one in data["inside"] if one["graph"] == "decode_48")
     graph = next(graph for graph in profile.graphs if graph.graph == "decode_48")
@@ -109,12 +109,12 @@ def test_a_browser_draws_it(profile, tmp_path):
     path = tmp_path / "report.html"
     path.write_text(page(profile))
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000", "--dump-dom"]
-    done = subprocess.run(
+    result = subprocess.run(
         ["chromium", *flags, f"--user-data-dir={tmp_path / 'browser'}", path.as_uri()],
         capture_output=True,
         text=True,
         check=True,
         timeout=120,
     )
-    assert done.stdout.count("<svg") == 3 and done.stdout.count("<circle") == len(drawn(path.read_text())["points"])
-    assert done.stdout.count('class="b-') > 100 and "Uncaught" not in done.stderr
+    assert result.stdout.count("<svg") == 3 and result.stdout.count("<circle") == len(drawn(path.read_text())["points"])
+    assert result.stdout.count('class="b-') > 100 and "Uncaught" not in result.stderr

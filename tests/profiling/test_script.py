@@ -36,16 +36,16 @@ def script(tmp_path):
     return write
 
 
-def test_programs_that_a_script_calls_are_profiled(script, exported, capfd):
-    path = script(GENERATE.format(folder=str(exported)))
-    ran = profile_script(path, ["--one", "2"])
-    assert ran.exit_code == 0
+def test_programs_that_a_script_calls_are_profiled(script, export_folder, capfd):
+    path = script(GENERATE.format(folder=str(export_folder)))
+    result = profile_script(path, ["--one", "2"])
+    assert result.exit_code == 0
     assert capfd.readouterr().out == f"printed __main__ ['--one', '2'] {path}\n"
-    recorded = {graph.graph: (graph.num_calls, graph.device_us, graph.kind) for graph in ran.profile.graphs}
-    folder = profile_folder(exported, prompt_length=20, num_steps=3)
+    recorded = {graph.graph: (graph.num_calls, graph.device_us, graph.kind) for graph in result.profile.graphs}
+    folder = profile_folder(export_folder, prompt_length=20, num_steps=3)
     assert recorded == {graph.graph: (graph.num_calls, graph.device_us, graph.kind) for graph in folder.graphs}
-    assert ran.profile.name == "script.py" and ran.profile.host_between_us > 0
-    assert any("torch device" in note for note in ran.profile.notes)
+    assert result.profile.name == "script.py" and result.profile.host_between_us > 0
+    assert any("torch device" in note for note in result.profile.notes)
 
 
 @pytest.mark.parametrize(
@@ -62,10 +62,10 @@ def test_a_script_that_fails_exits_and_says_what_python_does(script, text, code,
     (tmp_path / "beside_it.py").write_text("CODE = 5\n")
     path = script(text)
     subprocess.run([sys.executable, str(path)], check=False)
-    wanted = capfd.readouterr().err
-    ran = profile_script(path)
-    assert (ran.exit_code, ran.profile, capfd.readouterr().err) == (code, None, wanted)
-    assert wanted or code > 1
+    expected = capfd.readouterr().err
+    result = profile_script(path)
+    assert (result.exit_code, result.profile, capfd.readouterr().err) == (code, None, expected)
+    assert expected or code > 1
 
 
 def test_an_interrupted_script_keeps_its_exit_code(script):
@@ -94,7 +94,7 @@ threading.Thread(target=lambda: (time.sleep(0.2), model.generate(prompt, max_new
 """
 
 
-def test_threads_are_waited_for_and_pools_that_nobody_shuts_down_end_as_ever(script, exported):
-    text = GENERATE.format(folder=str(exported)) + THREADS
+def test_threads_are_waited_for_and_pools_that_nobody_shuts_down_end_as_ever(script, export_folder):
+    text = GENERATE.format(folder=str(export_folder)) + THREADS
     (prefill,) = [g for g in profile_script(script(text)).profile.graphs if g.graph.startswith("prefill")]
     assert prefill.num_calls == 3

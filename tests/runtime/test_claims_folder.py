@@ -98,17 +98,17 @@ def test_a_private_folder_that_others_can_use_is_an_error(temp, read_only, kind,
         place.symlink_to(tmp_path / "elsewhere")
     else:
         place.touch()
-    with pytest.raises(ConfigError, match="OPTIMUM_NEURON_HOME") as refused:
+    with pytest.raises(ConfigError, match="OPTIMUM_NEURON_HOME") as excinfo:
         claim_cores(SMALL, model="bert", environ=read_only)
-    assert refused.value.details["folder"] == str(Path(read_only["OPTIMUM_NEURON_HOME"]) / "cores" / SMALL.name)
-    assert "error" in refused.value.details or refused.value.details["private_folder"] == str(place)
+    assert excinfo.value.details["folder"] == str(Path(read_only["OPTIMUM_NEURON_HOME"]) / "cores" / SMALL.name)
+    assert "error" in excinfo.value.details or excinfo.value.details["private_folder"] == str(place)
 
 
 def test_without_a_temporary_folder_it_is_an_error(read_only, temp):
     temp.rmdir()
-    with pytest.raises(ConfigError, match="TMPDIR") as refused:
+    with pytest.raises(ConfigError, match="TMPDIR") as excinfo:
         claim_cores(SMALL, model="bert", environ=read_only)
-    assert set(refused.value.details) == {"folder", "error"}
+    assert set(excinfo.value.details) == {"folder", "error"}
 
 
 def test_a_claim_can_be_released_after_the_home_became_read_only(environ, monkeypatch):
@@ -144,21 +144,21 @@ print(json.dumps(told))
     not shutil.which("unshare") or subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode != 0,
     reason="mounts a file system in a namespace of its own",
 )
-def test_an_exported_folder_runs_with_a_home_on_a_read_only_file_system(exported, tmp_path):
+def test_an_exported_folder_runs_with_a_home_on_a_read_only_file_system(export_folder, tmp_path):
     home, temp, script = tmp_path / "home", tmp_path / "temp", tmp_path / "script.py"
     home.mkdir()
     temp.mkdir()
     script.write_text(SCRIPT)
     mount = f'mount -t tmpfs -o ro tmpfs "{home}" && exec "$@"'
     clean = {**os.environ, "OPTIMUM_NEURON_HOME": str(home), "TMPDIR": str(temp), "PYTHONPATH": str(ROOT)}
-    ran = subprocess.run(
-        ["unshare", "-m", "sh", "-c", mount, "sh", sys.executable, "-c", SCRIPT, str(exported), str(script)],
+    result = subprocess.run(
+        ["unshare", "-m", "sh", "-c", mount, "sh", sys.executable, "-c", SCRIPT, str(export_folder), str(script)],
         capture_output=True,
         text=True,
         env=clean,
     )
-    assert ran.returncode == 0, ran.stderr
-    told = json.loads(ran.stdout.splitlines()[-1])
-    assert (told["cores"], told["other"]["cores"]) == ([0], [1]), "they see each other's claims"
-    assert told["tokens"] == told["other"]["tokens"] == 4
-    assert ran.stderr.count("Cannot write") == told["warning"].count("Cannot write") == 1
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout.splitlines()[-1])
+    assert (report["cores"], report["other"]["cores"]) == ([0], [1]), "they see each other's claims"
+    assert report["tokens"] == report["other"]["tokens"] == 4
+    assert result.stderr.count("Cannot write") == report["warning"].count("Cannot write") == 1

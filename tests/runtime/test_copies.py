@@ -20,23 +20,23 @@ LINEAR = torch.nn.Linear(4, 2)
 @pytest.fixture
 def load(home):
     """A function that loads a small program on a core."""
-    compiled = loader(LINEAR, {"x": spec(3, 4)})
-    return lambda core: compiled(model_name="linear", core=core)
+    compiled_model = loader(LINEAR, {"x": spec(3, 4)})
+    return lambda core: compiled_model(model_name="linear", core=core)
 
 
 def test_calls_run_at_once_on_cores_in_turn_and_results_keep_their_order():
-    together, seen = threading.Barrier(3, timeout=30), []
+    together, values = threading.Barrier(3, timeout=30), []
 
     def call(core, part):
         if part < 3:
             together.wait()  # broken where fewer than three run at once
-        seen.append((core, part, threading.current_thread().name))
+        values.append((core, part, threading.current_thread().name))
         return part * part
 
     threads = CoreThreads(3)
     assert threads.map(call, [0, 1, 2, 3, 4]) == [0, 1, 4, 9, 16]
-    assert sorted((part, core) for core, part, _ in seen) == [(0, 0), (1, 1), (2, 2), (3, 0), (4, 1)]
-    assert all(name.startswith("NeuronCore") for _, _, name in seen)
+    assert sorted((part, core) for core, part, _ in values) == [(0, 0), (1, 1), (2, 2), (3, 0), (4, 1)]
+    assert all(name.startswith("NeuronCore") for _, _, name in values)
 
 
 def test_the_threads_of_the_host_are_divided_and_those_of_others_stay(monkeypatch):
@@ -58,16 +58,16 @@ def test_threads_end_when_nobody_calls_any_more():
 
 
 def test_the_first_error_is_raised_after_all_calls_have_ended():
-    ended = []
+    results = []
 
     def call(core, part):
         if part in (1, 2):
             raise ValueError(part)
-        ended.append(part)
+        results.append(part)
 
     with pytest.raises(ValueError, match="1"):
         CoreThreads(2).map(call, [0, 1, 2, 3])
-    assert sorted(ended) == [0, 3]
+    assert sorted(results) == [0, 3]
 
 
 def test_every_core_is_claimed_and_charged_and_gives_what_one_gives(load):
@@ -78,32 +78,32 @@ def test_every_core_is_claimed_and_charged_and_gives_what_one_gives(load):
     assert used[0] == used[1] and used[0]["weights"] == (4 * 2 + 2) * 4
     inputs = [torch.randn(3, 4) for _ in range(5)]
     results = copies.run_all([("graph", [x]) for x in inputs])
-    for x, found in zip(inputs, results, strict=True):
-        assert torch.equal(next(iter(found.values())), LINEAR(x))
-    for loaded in copies.loaded:
-        loaded.close()
+    for x, result in zip(inputs, results, strict=True):
+        assert torch.equal(next(iter(result.values())), LINEAR(x))
+    for loaded_model in copies.loaded:
+        loaded_model.close()
     assert held_cores(INSTANCE) == []
 
 
 def test_single_calls_go_to_the_cores_in_turn(load, monkeypatch):
     copies = Copies(load_copies([0, 1], load, model="linear"))
-    ran = []
-    for loaded in copies.loaded:
-        monkeypatch.setattr(loaded, "run", lambda *call, at=loaded: ran.append(at.claim.core_ids[0]))
+    calls = []
+    for loaded_model in copies.loaded:
+        monkeypatch.setattr(loaded_model, "run", lambda *call, at=loaded_model: calls.append(at.claim.core_ids[0]))
     for _ in range(3):
         copies.run_all([("graph", [torch.ones(3, 4)])])
-    assert ran == [0, 1, 0]
+    assert calls == [0, 1, 0]
 
 
 def test_cores_that_others_hold_are_told_with_their_holders_and_nothing_stays_loaded(load, start):
     other = start("trn1.2xlarge")
     (taken,) = other.ask("claim", "bert")
-    with pytest.raises(CoreBusyError) as refused:
+    with pytest.raises(CoreBusyError) as excinfo:
         load_copies([0, 1], load, model="linear")
-    (row,) = refused.value.details["holders"]
+    (row,) = excinfo.value.details["holders"]
     assert (row["core_id"], row["pid"], row["model"]) == (taken, other.pid, "bert")
-    assert str(other.pid) in refused.value.message and refused.value.details["num_copies"] == 2
-    assert f"set NEURON_RT_VISIBLE_CORES={1 - taken} for 1 of them" in refused.value.hint
+    assert str(other.pid) in excinfo.value.message and excinfo.value.details["num_copies"] == 2
+    assert f"set NEURON_RT_VISIBLE_CORES={1 - taken} for 1 of them" in excinfo.value.hint
     assert [row["pid"] for row in held_cores(INSTANCE)] == [other.pid]
 
 

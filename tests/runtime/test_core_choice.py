@@ -26,16 +26,16 @@ def test_num_cores_are_taken_up_front_and_kept(start):
 def test_num_cores_0_takes_every_core(start):
     first, second = start(NEURON_RT_NUM_CORES="0"), start()
     assert first.ask("claim", "bert") == [0]
-    refused = second.ask("claim", "llama")
-    assert refused["error"] == "CoreBusyError"
-    assert "(none yet)" in refused["message"].splitlines()[-2]
+    error = second.ask("claim", "llama")
+    assert error["error"] == "CoreBusyError"
+    assert "(none yet)" in error["message"].splitlines()[-2]
 
 
 def test_num_cores_that_other_processes_hold_are_refused_whole(start):
     first, second = start(), start(NEURON_RT_NUM_CORES="2")
     assert first.ask("claim", "bert") == [0]
-    refused = second.ask("claim", "llama")
-    assert refused["error"] == "CoreBusyError" and refused["details"]["num_cores"] == 2
+    error = second.ask("claim", "llama")
+    assert error["error"] == "CoreBusyError" and error["details"]["num_cores"] == 2
     assert [row["core_id"] for row in second.ask("held")] == [0]
 
 

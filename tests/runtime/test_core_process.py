@@ -37,11 +37,11 @@ def test_a_process_that_ends_leaves_no_record(start, records):
 def test_a_forked_child_has_no_part_in_the_claims_of_its_parent(start, then):
     parent, other = start(), start(NEURON_RT_VISIBLE_CORES="0")
     assert parent.ask("claim", "bert") == [0]
-    child, told = parent.ask("fork", then)
-    assert told == ({"held": [False], "core_ids": [1]} if then == "claim" else {"held": [False]})
-    refused = other.ask("claim", "llama")
-    assert refused["error"] == "CoreBusyError"
-    assert [row["pid"] for row in refused["details"]["holders"]] == [parent.pid]
+    child, report = parent.ask("fork", then)
+    assert report == ({"held": [False], "core_ids": [1]} if then == "claim" else {"held": [False]})
+    error = other.ask("claim", "llama")
+    assert error["error"] == "CoreBusyError"
+    assert [row["pid"] for row in error["details"]["holders"]] == [parent.pid]
     assert [row["pid"] for row in parent.ask("held") if row["core_id"] == 0] == [parent.pid]
 
 

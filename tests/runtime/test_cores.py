@@ -21,9 +21,9 @@ def test_the_second_process_gets_another_core_and_the_third_is_refused(start):
     first, second, third = start(), start(), start()
     assert first.ask("claim", "bert") == [0]
     assert second.ask("claim", "llama") == [1]
-    refused = third.ask("claim", "whisper")
-    assert refused["error"] == "CoreBusyError"
-    head, *lines, hint = refused["message"].splitlines()
+    error = third.ask("claim", "whisper")
+    assert error["error"] == "CoreBusyError"
+    head, *lines, hint = error["message"].splitlines()
     assert "'whisper' needs 1 core" in head and "hold 2 of the 2 cores of inf2.xlarge" in head
     assert "OPTIMUM_NEURON_INSTANCE=inf2.24xlarge" in hint and "End a process of the table" in hint
     assert [line.split()[:3] for line in lines] == [
@@ -32,7 +32,7 @@ def test_the_second_process_gets_another_core_and_the_third_is_refused(start):
         ["1", str(second.pid), "llama"],
     ]
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", lines[1].split()[3])
-    assert [row["pid"] for row in refused["details"]["holders"]] == [first.pid, second.pid]
+    assert [row["pid"] for row in error["details"]["holders"]] == [first.pid, second.pid]
 
 
 def test_a_released_core_is_free_while_its_process_lives_on(start):
@@ -54,10 +54,10 @@ def test_release_is_idempotent_and_repr_tells(environ):
     claim = claim_cores(SMALL, model="bert", environ=environ)
     assert claim.held and repr(claim) == "CoreClaim('bert', cores 0 of inf2.xlarge, held)"
     claim.release()
-    again = claim_cores(SMALL, model="llama", environ=environ | {"NEURON_RT_VISIBLE_CORES": "0"})
+    second = claim_cores(SMALL, model="llama", environ=environ | {"NEURON_RT_VISIBLE_CORES": "0"})
     claim.release()
-    assert not claim.held and again.held and repr(claim).endswith("released)")
-    again.release()
+    assert not claim.held and second.held and repr(claim).endswith("released)")
+    second.release()
 
 
 def test_the_last_reference_frees(start, environ):
@@ -87,6 +87,6 @@ def test_what_holds_a_core_is_the_lock_and_not_its_record(start, environ, tmp_pa
 
 def test_a_folder_that_cannot_be_used_is_refused(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="OPTIMUM_NEURON_HOME") as refused:
+    with pytest.raises(ConfigError, match="OPTIMUM_NEURON_HOME") as excinfo:
         claim_cores(SMALL, model="bert", environ={"OPTIMUM_NEURON_HOME": str(tmp_path / "file")})
-    assert refused.value.details["folder"] == str(tmp_path / "file" / "cores" / SMALL.name)
+    assert excinfo.value.details["folder"] == str(tmp_path / "file" / "cores" / SMALL.name)

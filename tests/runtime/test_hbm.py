@@ -51,9 +51,9 @@ def test_the_last_byte_fits_and_one_more_does_not():
     full = core.charge("weights", 1000, "bert")
     assert core.available_bytes == 0
     assert core.charge("scratch", 0, "bert").size_bytes == 0
-    with pytest.raises(DeviceMemoryError) as caught:
+    with pytest.raises(DeviceMemoryError) as excinfo:
         core.charge("scratch", 1, "bert")
-    assert caught.value.details["missing_bytes"] == 1
+    assert excinfo.value.details["missing_bytes"] == 1
     full.release()
     assert core.used_bytes == 0, "a failed charge leaves nothing"
     assert core.charge("scratch", 1000, "bert").size_bytes == 1000
@@ -78,9 +78,9 @@ def test_the_refusal_has_the_table_by_category_and_owner():
         core.charge("weights", 2 * GIB, "bert"),
         core.charge("scratch", 512 * 2**20, "bert"),
     ]
-    with pytest.raises(DeviceMemoryError) as caught:
+    with pytest.raises(DeviceMemoryError) as excinfo:
         core.charge("kv_cache", 4 * GIB, "whisper")
-    message = caught.value.message
+    message = excinfo.value.message
     assert message.startswith("Failed to allocate 4.000GB (usage: tensors) on ND 1:NC 0: ")
     assert "'whisper' needs 3.500GB more" in message and "simulated" in message.splitlines()[1]
     rows = {
@@ -92,7 +92,7 @@ def test_the_refusal_has_the_table_by_category_and_owner():
     assert rows["bert"] == ["2.500GB", "2.000GB", "0B", "512.000MB", "0B"]
     assert rows["available"][0] == "512.000MB"
     assert list(rows) == ["", "ND 1:NC 0", "llama", "bert", "available"]
-    assert caught.value.details["used_by_category"]["weights"] == 18 * GIB
+    assert excinfo.value.details["used_by_category"]["weights"] == 18 * GIB
     assert len(held) == 4
 
 
@@ -127,14 +127,14 @@ def test_wrong_charges_are_refused(category, size_bytes, details):
 
 
 def test_threads_never_exceed_the_capacity():
-    core, kept, refused = make(capacity=100), [], []
+    core, kept, error = make(capacity=100), [], []
 
     def work():
         for _ in range(50):
             try:
                 kept.append(core.charge("scratch", 1, "bert"))
             except DeviceMemoryError:
-                refused.append(1)
+                error.append(1)
 
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -142,7 +142,7 @@ def test_threads_never_exceed_the_capacity():
         in_threads(*[work] * 4)
     finally:
         sys.setswitchinterval(interval)
-    assert (len(kept), len(refused), core.available_bytes) == (100, 100, 0)
+    assert (len(kept), len(error), core.available_bytes) == (100, 100, 0)
 
 
 @pytest.mark.parametrize(
@@ -164,16 +164,16 @@ def test_one_ledger_for_each_core_with_its_microcode(instance, core_id, name, ca
 
 
 def test_a_forked_child_starts_with_empty_ledgers():
-    done = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert done.stdout.split() == ["child", "0", "parent", "1000"]
+    result = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert result.stdout.split() == ["child", "0", "parent", "1000"]
 
 
 def test_microcode_is_not_advised_to_go():
     core = ledger(INSTANCES["inf2.8xlarge"], 0)
-    with pytest.raises(DeviceMemoryError) as caught:
+    with pytest.raises(DeviceMemoryError) as excinfo:
         core.charge("weights", core.capacity_bytes, "llama")
-    assert "  microcode" in caught.value.message and "Release" not in caught.value.hint
-    assert caught.value.details["missing_bytes"] == 96 * 2**20
+    assert "  microcode" in excinfo.value.message and "Release" not in excinfo.value.hint
+    assert excinfo.value.details["missing_bytes"] == 96 * 2**20
 
 
 def test_it_tells_who_uses_how_much_for_what():
@@ -206,9 +206,9 @@ def test_the_page_shows_what_the_code_prints():
         ("weights", 438, "bert"),
     )
     held = [core.charge(category, size * 2**20, owner) for category, size, owner in sizes]
-    with pytest.raises(DeviceMemoryError) as caught:
+    with pytest.raises(DeviceMemoryError) as excinfo:
         core.charge("kv_cache", 3 * GIB // 2, "whisper")
-    assert f"```\n{caught.value}\n```\n" in (ROOT / "docs" / "runtime.md").read_text()
+    assert f"```\n{excinfo.value}\n```\n" in (ROOT / "docs" / "runtime.md").read_text()
     assert len(held) == 5
 
 

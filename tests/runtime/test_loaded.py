@@ -34,17 +34,17 @@ class Counter(torch.nn.Module):
 
 
 @pytest.fixture(scope="module")
-def compiled():
+def load_program():
     return loader(Counter(), {"x": spec(8, 256)}, {"total.0": spec(8, 256)})
 
 
 @pytest.fixture
-def load(home, compiled):
-    return lambda name="counter": compiled(model_name=name)
+def load(home, load_program):
+    return lambda name="counter": load_program(model_name=name)
 
 
-def used(loaded):
-    return ledger(INSTANCE, loaded.claim.core_ids[0]).used_by_category()
+def used(loaded_model):
+    return ledger(INSTANCE, loaded_model.claim.core_ids[0]).used_by_category()
 
 
 def test_it_holds_a_core_and_charges_what_it_needs(load):
@@ -87,11 +87,11 @@ def test_one_set_of_state_waits_for_the_next_call_and_the_others_are_free(load):
     for state, still_charged in zip(states, (4, 3, 2, 1), strict=True):
         loaded.give_back(state)
         assert used(loaded)["kv_cache"] == still_charged * need
-    again = [loaded.take_state(), loaded.take_state()]
-    assert again[0] is states[0] and used(loaded)["kv_cache"] == 2 * need
+    second = [loaded.take_state(), loaded.take_state()]
+    assert second[0] is states[0] and used(loaded)["kv_cache"] == 2 * need
     loaded.close()
     assert used(loaded)["kv_cache"] == 0
-    for state in again:
+    for state in second:
         loaded.give_back(state)
     with pytest.raises(CoreBusyError):
         loaded.take_state()
@@ -212,5 +212,5 @@ def test_the_advice_for_a_real_model_works(tmp_path):
     factor = int(re.search(r"by (\d+): the cache then takes ([\d.]+) GiB", str(error.value))[1])
     config = tiny_config("llama", architectures=["LlamaForCausalLM"], **sizes)
     config.save_pretrained(tmp_path / "config")
-    told = main_export(tmp_path / "config", tmp_path / "out", batch_size=1024 // factor, **shapes).to_dict()
-    assert told["fits_one_core"] and told["hbm_bytes"]["kv_cache"] == 24 * GIB // factor
+    data = main_export(tmp_path / "config", tmp_path / "out", batch_size=1024 // factor, **shapes).to_dict()
+    assert data["fits_one_core"] and data["hbm_bytes"]["kv_cache"] == 24 * GIB // factor

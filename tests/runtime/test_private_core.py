@@ -24,8 +24,8 @@ class Sum(torch.nn.Module):
 @pytest.fixture
 def load(home):
     """Load a program with a state on a private core."""
-    compiled = loader(Sum(), {"x": spec(4, 64)}, {"total.0": spec(4, 64)})
-    return lambda claim: compiled(model_name=claim.model, claim=claim)
+    compiled_model = loader(Sum(), {"x": spec(4, 64)}, {"total.0": spec(4, 64)})
+    return lambda claim: compiled_model(model_name=claim.model, claim=claim)
 
 
 def test_a_program_runs_on_it_while_another_process_holds_every_core(load, start):
@@ -61,9 +61,9 @@ def test_its_memory_is_that_of_one_core(load):
     loaded.take_state()
     with pytest.raises(DeviceMemoryError, match="hog"):
         loaded.take_state()
-    with pytest.raises(DeviceMemoryError) as refused:
+    with pytest.raises(DeviceMemoryError) as excinfo:
         require_room(loaded.need, core)
-    assert refused.value.details["capacity_bytes"] == TARGET.hbm_bytes_per_core()
+    assert excinfo.value.details["capacity_bytes"] == TARGET.hbm_bytes_per_core()
     hog.release()
     before = core.hbm.used_bytes
     require_room(loaded.need, core)

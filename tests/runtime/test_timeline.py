@@ -26,13 +26,13 @@ def call(track, graph="forward", times=1):
 @pytest.fixture
 def prices():
     """Times of graphs, and which were asked for."""
-    asked = []
+    requests = []
 
     def device_us(track, graph):
-        asked.append((track.model, graph))
+        requests.append((track.model, graph))
         return {"forward": 10.0, "decode": 3.0}[graph]
 
-    device_us.asked = asked
+    device_us.asked = requests
     return device_us
 
 
@@ -108,7 +108,7 @@ def test_calls_that_raise_and_the_time_of_the_others_are_kept_apart():
     with one.paused():
         one.fail("incorrect_input")
     assert one.errors == {"incorrect_input": 1} and one.num_calls == {"forward": 2, "other": 1}
-    taken = [(done.graph, (done.ended_ns - done.started_ns) / 1e3) for _, done in executions]
+    taken = [(result.graph, (result.ended_ns - result.started_ns) / 1e3) for _, result in executions]
     assert one.host_us["forward"] == pytest.approx(sum(us for graph, us in taken if graph == "forward"))
     assert one.host_us["other"] == pytest.approx(taken[-1][1])
     assert track().number > one.number
@@ -137,8 +137,8 @@ def test_recordings_keep_everything_while_they_are_open():
         with recording() as inner:
             call(second, "decode")
     call(first)
-    assert len(outer) == 301 and [(kept.model, done.graph) for kept, done in inner] == [("b", "decode")]
-    assert all(done.started_ns <= done.ended_ns and done.thread == threading.get_ident() for _, done in outer)
+    assert len(outer) == 301 and [(kept.model, result.graph) for kept, result in inner] == [("b", "decode")]
+    assert all(result.started_ns <= result.ended_ns and result.thread == threading.get_ident() for _, result in outer)
 
 
 def test_a_forked_child_begins_anew():

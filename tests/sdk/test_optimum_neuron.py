@@ -54,8 +54,8 @@ def test_every_module_imports_and_has_its_names(module):
 
 def test_names_after_an_architecture_are_the_classes_of_tasks():
     module = importlib.import_module("optimum.neuron.modeling")
-    for name, ours in TWINS.items():
-        assert getattr(module, name) is getattr(optimum_neuron, ours)
+    for name, actual in TWINS.items():
+        assert getattr(module, name) is getattr(optimum_neuron, actual)
 
 
 @pytest.mark.parametrize(
@@ -70,9 +70,9 @@ def test_a_missing_feature_is_an_error_when_it_is_used(module, name, hint):
     absent = getattr(importlib.import_module(module), name)
     assert isinstance(absent, type) and absent is getattr(importlib.import_module(module), name)
     for use in (absent, lambda: absent.from_pretrained("a")):
-        with pytest.raises(ModelError) as refused:
+        with pytest.raises(ModelError) as excinfo:
             use()
-        assert refused.value.details == {"name": name, "module": module} and hint in str(refused.value)
+        assert excinfo.value.details == {"name": name, "module": module} and hint in str(excinfo.value)
 
 
 def test_the_table_of_missing_features_is_used_and_complete():
@@ -88,6 +88,6 @@ def test_an_unknown_name_is_an_attribute_error_of_this_module():
 def test_an_export_option_given_twice_is_an_error(tmp_path):
     from optimum.exporters.neuron import main_export
 
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as excinfo:
         main_export("acme/bert", tmp_path, {"optlevel": "1", "auto_cast": "all"}, optlevel="2", auto_cast="all")
-    assert caught.value.details == {"options": ["optlevel"]}
+    assert excinfo.value.details == {"options": ["optlevel"]}

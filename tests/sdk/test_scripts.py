@@ -91,9 +91,9 @@ def test_a_shell_script_tunes_on_two_cores(here, checkpoints, built):  # noqa: F
     environment["PET_STANDALONE"] = "1"  # torchrun takes a free port, not always the same
     environment["PATH"] = f"{bin_folder}{os.pathsep}{os.environ['PATH']}"
     command = ["bash", "-eu", "finetune_llama.sh"]
-    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
+    result = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr[-4000:]
     base = transformers.AutoModelForCausalLM.from_pretrained("acme/llama")
-    tuned = peft.PeftModel.from_pretrained(base, "finetuned/adapter")
-    changed = [weight.abs().max() > 0 for name, weight in tuned.named_parameters() if "lora_B" in name]
+    adapter_model = peft.PeftModel.from_pretrained(base, "finetuned/adapter")
+    changed = [weight.abs().max() > 0 for name, weight in adapter_model.named_parameters() if "lora_B" in name]
     assert changed and all(changed)

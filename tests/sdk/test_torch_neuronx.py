@@ -88,6 +88,6 @@ torch.jit.save(torch_neuronx.trace(torch.nn.ReLU(), torch.rand(3), compiler_args
     load = "import torch, torch_neuronx; print(torch.jit.load('m.pt')(torch.tensor([-1.0, 0.0, 2.0])).tolist())"
     for program in (save, load):
         command = [sys.executable, "-c", program]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "[0.0, 0.0, 2.0]"
+        result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+        assert result.returncode == 0, result.stderr
+    assert result.stdout.strip() == "[0.0, 0.0, 2.0]"

@@ -21,8 +21,10 @@ HEAVY = {
 @pytest.mark.parametrize("modules", HEAVY)
 def test_importing_is_light(modules):
     program = f"import sys, {modules}; print(sorted({HEAVY[modules]} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT / "sdk")
-    assert done.stdout.strip() == "[]"
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT / "sdk"
+    )
+    assert result.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize(

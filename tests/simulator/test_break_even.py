@@ -13,27 +13,27 @@ PRICE = INSTANCES["inf2.xlarge"].price_on_demand_usd_per_h
 
 
 def test_runs():
-    told = breakeven(**PORT, gpu_price=4, runs_per_month=100, hours_per_run=3, gpu_hours_per_run=2)
-    assert told.port_usd == 8000
-    assert (told.hours_per_month, told.gpu_hours_per_month) == (300, 200)
-    assert told.usd_per_month == pytest.approx(300 * PRICE) and told.gpu_usd_per_month == 800
-    assert told.saving_usd_per_month == pytest.approx(800 - 300 * PRICE)
-    assert told.months == pytest.approx(8000 / (800 - 300 * PRICE))
-    assert told.units_to_breakeven == pytest.approx(100 * told.months)
-    assert told.first_year_usd == pytest.approx(12 * (800 - 300 * PRICE) - 8000)
-    assert told.pays and told.simulated and told.price_source.startswith("$0.7582 an hour: ")
+    report = breakeven(**PORT, gpu_price=4, runs_per_month=100, hours_per_run=3, gpu_hours_per_run=2)
+    assert report.port_usd == 8000
+    assert (report.hours_per_month, report.gpu_hours_per_month) == (300, 200)
+    assert report.usd_per_month == pytest.approx(300 * PRICE) and report.gpu_usd_per_month == 800
+    assert report.saving_usd_per_month == pytest.approx(800 - 300 * PRICE)
+    assert report.months == pytest.approx(8000 / (800 - 300 * PRICE))
+    assert report.units_to_breakeven == pytest.approx(100 * report.months)
+    assert report.first_year_usd == pytest.approx(12 * (800 - 300 * PRICE) - 8000)
+    assert report.pays and report.simulated and report.price_source.startswith("$0.7582 an hour: ")
 
 
 def test_inferences_are_paid_for_by_the_hour_of_use_where_the_throughput_is_known():
-    told = breakeven(**PORT, gpu_price=4, inferences_per_month=3.6e6, throughput_per_s=10, gpu_throughput_per_s=20)
-    assert (told.hours_per_month, told.gpu_hours_per_month) == pytest.approx((100, 50))
-    assert told.units == "inferences" and told.to_dict()["units_per_month"] == 3.6e6
+    report = breakeven(**PORT, gpu_price=4, inferences_per_month=3.6e6, throughput_per_s=10, gpu_throughput_per_s=20)
+    assert (report.hours_per_month, report.gpu_hours_per_month) == pytest.approx((100, 50))
+    assert report.units == "inferences" and report.to_dict()["units_per_month"] == 3.6e6
 
 
 def test_without_a_throughput_one_machine_runs_all_month():
-    told = breakeven(**PORT, gpu_price=4, inferences_per_month=730 * 3600 * 5)
-    assert told.hours_per_month == told.gpu_hours_per_month == 730
-    assert "5 inferences a second" in told.assumptions[0]
+    report = breakeven(**PORT, gpu_price=4, inferences_per_month=730 * 3600 * 5)
+    assert report.hours_per_month == report.gpu_hours_per_month == 730
+    assert "5 inferences a second" in report.assumptions[0]
 
 
 @pytest.mark.parametrize(
@@ -50,9 +50,9 @@ def test_one_speed_stands_for_both_machines(workload, speed):
     "gpu_price, why", [(0.5, "the GPU is cheaper by $25.82 a month"), (PRICE, "both cost the same")]
 )
 def test_a_cheaper_gpu_never_pays(gpu_price, why):
-    told = breakeven(**PORT, gpu_price=gpu_price, runs_per_month=100)
-    assert not told.pays and told.months is None and told.units_to_breakeven is None
-    assert told.verdict == f"the port never pays: {why}" and told.first_year_usd < 0
+    report = breakeven(**PORT, gpu_price=gpu_price, runs_per_month=100)
+    assert not report.pays and report.months is None and report.units_to_breakeven is None
+    assert report.verdict == f"the port never pays: {why}" and report.first_year_usd < 0
 
 
 @pytest.mark.parametrize("name", ["engineer_days", "day_rate", "gpu_price", "runs_per_month", "hours_per_run"])

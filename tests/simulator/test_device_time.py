@@ -82,7 +82,7 @@ def test_large_prompts_are_slower_where_attention_is_not_fused():
 
 
 @pytest.mark.parametrize(
-    ("sdk", "stack", "told"),
+    ("sdk", "stack", "message"),
     [
         ("2.18", None, "not fused, large prompts at -O1"),
         ("2.19", None, "fused attention"),
@@ -91,6 +91,6 @@ def test_large_prompts_are_slower_where_attention_is_not_fused():
         (None, None, "fused attention"),
     ],
 )
-def test_the_reason_of_a_stack_tells_its_attention(sdk, stack, told):
-    assert told in choose_stack(sdk, stack).reason
+def test_the_reason_of_a_stack_tells_its_attention(sdk, stack, message):
+    assert message in choose_stack(sdk, stack).reason
     assert choose_stack(sdk, stack).value.name in STACKS

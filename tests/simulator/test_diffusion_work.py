@@ -40,9 +40,9 @@ def counted(walk, config, **sizes) -> Layers:
 def real(module: torch.nn.Module, *inputs, **named) -> tuple[Work, int]:
     """Work of a module's own graph, and its parameters."""
     with torch.no_grad():
-        exported = torch.export.export(module.eval(), inputs, named, strict=False)
-    roles = ["value" if s.kind.name == "USER_INPUT" else "weight" for s in exported.graph_signature.input_specs]
-    work = work_of_graph(exported.graph_module, roles=roles, auto_cast="matmul").total
+        exported_program = torch.export.export(module.eval(), inputs, named, strict=False)
+    roles = ["value" if s.kind.name == "USER_INPUT" else "weight" for s in exported_program.graph_signature.input_specs]
+    work = work_of_graph(exported_program.graph_module, roles=roles, auto_cast="matmul").total
     return work, sum(p.numel() for p in module.parameters())
 
 
@@ -172,8 +172,8 @@ def test_shares_of_a_transformer_add_up():
 
 def test_what_a_unet_asks_for_beyond_the_counted_is_named():
     assert uncounted(TINY_UNET) == []
-    found = uncounted({"class_embed_type": "timestep", "down_block_types": ["KDownBlock2D"]})
-    assert found == ["class_embed_type='timestep'", "KDownBlock2D"]
+    result = uncounted({"class_embed_type": "timestep", "down_block_types": ["KDownBlock2D"]})
+    assert result == ["class_embed_type='timestep'", "KDownBlock2D"]
 
 
 def test_float32_products_without_rounding_are_slower_and_read_more():

@@ -30,20 +30,20 @@ EIGHT = AutoConfig.for_model(
 
 
 def test_a_decoder_has_every_quantity_with_an_interval():
-    told = estimate(SMALL, instance="inf2.xlarge", sequence_length=512, batch_size=2)
-    assert set(told.quantities) == set(QUANTITIES)
-    for quantity in told.quantities.values():
+    report = estimate(SMALL, instance="inf2.xlarge", sequence_length=512, batch_size=2)
+    assert set(report.quantities) == set(QUANTITIES)
+    for quantity in report.quantities.values():
         assert 0 < quantity.low <= quantity.value <= quantity.high and quantity.limited_by
-    data = told.to_dict()
+    data = report.to_dict()
     assert data["simulated"] is True and data["assumptions"]
     assert data["tpot_ms"].keys() == {"value", "low", "high", "limited_by"}
 
 
 def test_large_decoder_needs_no_weights():
-    told = estimate(LARGE, instance="trn1.32xlarge", tensor_parallel_size=32, sequence_length=2048)
+    report = estimate(LARGE, instance="trn1.32xlarge", tensor_parallel_size=32, sequence_length=2048)
     repeated = 80 * 8192 * (2 * 128 - 2 * 8 * 128 / 32)  # 8 key-value heads on 32 cores
-    assert told.memory["weights"] == pytest.approx(2 * (70.55e9 / 32 + repeated), rel=0.001)
-    assert told.bounds["decode"] < told.tpot_ms.value
+    assert report.memory["weights"] == pytest.approx(2 * (70.55e9 / 32 + repeated), rel=0.001)
+    assert report.bounds["decode"] < report.tpot_ms.value
 
 
 def test_more_cores_are_quicker_and_longer_sequences_are_not():
@@ -63,22 +63,22 @@ def test_the_sdk_decides_the_stack_and_the_reason_is_told():
 def test_an_encoder_is_estimated_from_its_graph():
     bert = BertConfig(num_hidden_layers=2, hidden_size=128, num_attention_heads=2, intermediate_size=256)
     bert.architectures = ["BertForSequenceClassification"]
-    told = estimate(bert, instance="inf2.xlarge", sequence_length=32, batch_size=4)
-    assert told.kind == "encoder" and told.num_copies.value == 2
-    assert told.throughput_per_s.value == pytest.approx(2 * 4 / told.latency_ms.value * 1e3)
-    assert told.tpot_ms is None and told.to_dict()["tpot_ms"] is None
+    report = estimate(bert, instance="inf2.xlarge", sequence_length=32, batch_size=4)
+    assert report.kind == "encoder" and report.num_copies.value == 2
+    assert report.throughput_per_s.value == pytest.approx(2 * 4 / report.latency_ms.value * 1e3)
+    assert report.tpot_ms is None and report.to_dict()["tpot_ms"] is None
 
 
 def test_convolutions_make_a_cnn():
     resnet = ResNetConfig(depths=[1, 1, 1, 1], hidden_sizes=[64, 64, 64, 64], embedding_size=64)
     resnet.architectures = ["ResNetForImageClassification"]
-    told = estimate(resnet, instance="inf2.xlarge", height=64, width=64)
-    assert told.kind == "cnn"
+    report = estimate(resnet, instance="inf2.xlarge", height=64, width=64)
+    assert report.kind == "cnn"
 
 
 def test_any_module_with_example_inputs():
-    told = estimate(torch.nn.Linear(64, 64), instance="trn1.2xlarge", example_inputs=(torch.zeros(8, 64),))
-    assert told.kind == "graph" and told.latency_ms.high / told.latency_ms.low > 4
+    report = estimate(torch.nn.Linear(64, 64), instance="trn1.2xlarge", example_inputs=(torch.zeros(8, 64),))
+    assert report.kind == "graph" and report.latency_ms.high / report.latency_ms.low > 4
     with pytest.raises(ConfigError, match="example_inputs"):
         estimate(torch.nn.Linear(64, 64), instance="trn1.2xlarge")
 
@@ -88,17 +88,17 @@ def test_operators_of_unknown_size_are_told():
         def forward(self, x):
             return x.nonzero()
 
-    told = estimate(Picks(), instance="inf2.xlarge", example_inputs=(torch.ones(4),))
-    assert told.unknown and any("not counted" in note for note in told.notes)
+    report = estimate(Picks(), instance="inf2.xlarge", example_inputs=(torch.ones(4),))
+    assert report.unknown and any("not counted" in note for note in report.notes)
 
 
-def test_a_compiled_model_estimates_itself(model, exported):
-    told = model.estimate(instance="inf2.8xlarge", output_length=8)
-    assert told.instance.value == "inf2.8xlarge" and "decode" in str(told.parts_ms)
-    again = estimate(exported, instance="inf2.8xlarge", output_length=8)
-    assert again.tpot_ms == told.tpot_ms
-    neff = estimate(exported / "model.neuron", instance="inf2.8xlarge", output_length=8)
-    assert neff.tpot_ms.value == pytest.approx(told.tpot_ms.value)
+def test_a_compiled_model_estimates_itself(model, export_folder):
+    report = model.estimate(instance="inf2.8xlarge", output_length=8)
+    assert report.instance.value == "inf2.8xlarge" and "decode" in str(report.parts_ms)
+    second = estimate(export_folder, instance="inf2.8xlarge", output_length=8)
+    assert second.tpot_ms == report.tpot_ms
+    neff = estimate(export_folder / "model.neuron", instance="inf2.8xlarge", output_length=8)
+    assert neff.tpot_ms.value == pytest.approx(report.tpot_ms.value)
     with pytest.raises(ConfigError, match="batch_sizes"):
         model.estimate(batch_sizes=3)
 
@@ -134,18 +134,18 @@ def test_what_does_not_fit_says_what_would():
 
 @pytest.mark.parametrize(("instance", "noted"), [("trn2.3xlarge", "Trainium2"), ("trn3-gen1-ultraserver", "Trainium3")])
 def test_what_nobody_published_is_said(instance, noted):
-    told = estimate(SMALL, instance=instance, sequence_length=512)
-    assert told.usd_per_1m is None and any("--price" in note for note in told.notes)
-    assert any(noted in note for note in told.notes)
-    priced = estimate(SMALL, instance=instance, sequence_length=512, price=40.0)
-    assert priced.usd_per_1m is not None and priced.ttft_ms.high / priced.ttft_ms.low > 3
+    report = estimate(SMALL, instance=instance, sequence_length=512)
+    assert report.usd_per_1m is None and any("--price" in note for note in report.notes)
+    assert any(noted in note for note in report.notes)
+    result = estimate(SMALL, instance=instance, sequence_length=512, price=40.0)
+    assert result.usd_per_1m is not None and result.ttft_ms.high / result.ttft_ms.low > 3
 
 
 def test_a_comparison_ranks_and_says_why():
-    found = compare(SMALL, instance="inf2", sequence_length=512, optimize="throughput")
-    rates = [one.throughput_per_s.value for one in found.ranked]
+    result = compare(SMALL, instance="inf2", sequence_length=512, optimize="throughput")
+    rates = [one.throughput_per_s.value for one in result.ranked]
     assert rates == sorted(rates, reverse=True)
-    assert found.best.rejected and "requests a second" in found.best.reason
+    assert result.best.rejected and "requests a second" in result.best.reason
     big = compare(LARGE, instance="inf2", sequence_length=2048)
     assert "inf2.xlarge" in big.skipped
     assert {one.instance.value for one in big.ranked} == {"inf2.24xlarge", "inf2.48xlarge"}
@@ -175,18 +175,18 @@ def test_a_core_has_at_most_ten_constants_and_each_is_positive():
 def test_of_a_larger_model_the_text_model_is_estimated():
     llava = AutoConfig.for_model("llava", text_config=SMALL.to_dict())
     llava.architectures = ["LlavaForConditionalGeneration"]
-    told = estimate(llava, instance="inf2.xlarge", sequence_length=256)
-    assert told.kind == "decoder" and "text model alone" in told.notes[-1]
+    report = estimate(llava, instance="inf2.xlarge", sequence_length=256)
+    assert report.kind == "decoder" and "text model alone" in report.notes[-1]
     alone = estimate(SMALL, instance="inf2.xlarge", sequence_length=256)
-    assert told.tpot_ms.value == pytest.approx(alone.tpot_ms.value, rel=0.02)
+    assert report.tpot_ms.value == pytest.approx(alone.tpot_ms.value, rel=0.02)
 
 
 def test_an_encoder_decoder_reads_and_writes():
     t5 = AutoConfig.for_model("t5", d_model=64, d_kv=16, d_ff=128, num_layers=2, num_heads=4, vocab_size=100)
     t5.architectures = ["T5ForConditionalGeneration"]
-    (told,) = compare(t5, instance="inf2.xlarge", sequence_length=32, output_length=8).ranked
-    assert told.kind == "seq2seq" and told.tpot_ms.value > 0 and "encode_32" in told.assumptions[0]
-    assert told.num_cores.value == 1  # and is not compared on two
+    (report,) = compare(t5, instance="inf2.xlarge", sequence_length=32, output_length=8).ranked
+    assert report.kind == "seq2seq" and report.tpot_ms.value > 0 and "encode_32" in report.assumptions[0]
+    assert report.num_cores.value == 1  # and is not compared on two
 
 
 def test_the_smallest_larger_instance_is_named_and_holds_it():
@@ -205,8 +205,8 @@ def test_the_rows_that_fit_are_named():
 
 
 def test_a_tight_fit_is_noted():
-    told = estimate(EIGHT, instance="inf2.xlarge", tensor_parallel_size=1, sequence_length=2048)
-    assert any("upper end of what it needs does not fit" in note for note in told.notes)
+    report = estimate(EIGHT, instance="inf2.xlarge", tensor_parallel_size=1, sequence_length=2048)
+    assert any("upper end of what it needs does not fit" in note for note in report.notes)
 
 
 def test_options_of_other_models_are_named():

@@ -18,10 +18,10 @@ from optimum_neuron.simulator import constants
 ROWS = read_rows()
 
 
-def scored(published: float, predicted: float, *, model: str = "llama-2-7b", date: str = "2025-01-01") -> Scored:
+def scored(published: float, prediction: float, *, model: str = "llama-2-7b", date: str = "2025-01-01") -> Scored:
     plain = next(row for row in ROWS if row.category == "decoder")
     row = Row(**{**vars(plain), "model": model, "date": date, "value": published})
-    return Scored(case=Case(row=row, predict=lambda _: predicted), predicted=predicted, blind=predicted)
+    return Scored(case=Case(row=row, predict=lambda _: prediction), predicted=prediction, blind=prediction)
 
 
 @pytest.mark.parametrize(("metric", "goal"), [("tpot_ms", 0.09), ("ttft_ms", 0.15), ("tokens_per_s", 0.06)])

@@ -58,11 +58,11 @@ def test_a_configuration_is_enough(architecture):
     decodes = model_type in CONFIGS
     config = AutoConfig.for_model(model_type, **CONFIGS[model_type]) if decodes else tiny_encoder_config(model_type)
     config.architectures = [architecture]
-    told = estimate(config, instance="trn1.32xlarge")
-    assert told.kind == kind and not told.unknown
-    assert 0 < told.latency_ms.low < told.latency_ms.value < told.latency_ms.high and told.usd_per_1m.value > 0
-    wide = told.latency_ms.high / told.latency_ms.low > 5
-    assert wide == (kind in ("graph", "mixture")) == any("intervals are wide" in note for note in told.notes)
+    report = estimate(config, instance="trn1.32xlarge")
+    assert report.kind == kind and not report.unknown
+    assert 0 < report.latency_ms.low < report.latency_ms.value < report.latency_ms.high and report.usd_per_1m.value > 0
+    wide = report.latency_ms.high / report.latency_ms.low > 5
+    assert wide == (kind in ("graph", "mixture")) == any("intervals are wide" in note for note in report.notes)
 
 
 def test_a_perceiver_is_a_graph():

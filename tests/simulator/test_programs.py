@@ -21,14 +21,14 @@ from optimum_neuron.simulator import compare, estimate
         ({"sequence_length": 16, "output_length": 16}, "below it"),
     ],
 )
-def test_a_compiled_model_refuses_what_is_fixed(exported, options, words):
+def test_a_compiled_model_refuses_what_is_fixed(export_folder, options, words):
     with pytest.raises(ConfigError, match=words):
-        estimate(exported, instance="inf2.xlarge", **options)
+        estimate(export_folder, instance="inf2.xlarge", **options)
 
 
-def test_a_compiled_model_is_compared_on_the_cores_it_was_compiled_for(exported):
-    found = compare(exported, instance="inf2", optimize="throughput")
-    assert [one.num_cores.value for one in found.ranked] == [1] * len(TARGETS["inf2"].instances)
+def test_a_compiled_model_is_compared_on_the_cores_it_was_compiled_for(export_folder):
+    result = compare(export_folder, instance="inf2", optimize="throughput")
+    assert [one.num_cores.value for one in result.ranked] == [1] * len(TARGETS["inf2"].instances)
 
 
 @pytest.mark.parametrize("options", [{"batch_size": 4}, {"sequence_length": 4}, {"dtype": "bf16"}, {"width": 4}])
@@ -54,8 +54,8 @@ def test_buffers_on_the_meta_device_are_no_constants():
         scaled = torch.nn.Linear(8, 8)
         scaled.register_buffer("scale", torch.ones(8), persistent=False)
         scaled.register_forward_hook(lambda module, inputs, result: result * module.scale)
-    told = estimate(scaled, instance="inf2.xlarge", example_inputs=(torch.zeros(2, 8, device="meta"),))
-    assert told.hbm_bytes_per_step.value == 8 * 8 * 2 + 2 * 8 * 4
+    report = estimate(scaled, instance="inf2.xlarge", example_inputs=(torch.zeros(2, 8, device="meta"),))
+    assert report.hbm_bytes_per_step.value == 8 * 8 * 2 + 2 * 8 * 4
 
 
 def test_a_module_that_is_too_large_is_refused_with_the_table():
@@ -75,5 +75,5 @@ def test_weights_of_a_module_stay_on_the_device():
 
 
 def test_a_share_of_a_peak_is_at_most_all_of_it():
-    told = estimate(torch.nn.Linear(4096, 4096), instance="inf2.xlarge", example_inputs=(torch.zeros(4096, 4096),))
-    assert told.mfu.value > 0.4 and told.mfu.high == 1.0
+    report = estimate(torch.nn.Linear(4096, 4096), instance="inf2.xlarge", example_inputs=(torch.zeros(4096, 4096),))
+    assert report.mfu.value > 0.4 and report.mfu.high == 1.0

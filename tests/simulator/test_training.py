@@ -30,17 +30,17 @@ def test_an_encoder_is_trained_without_its_tables():
 
 def test_bert_large_reaches_what_was_published():
     large = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
-    told = estimate_training(config_of("bert", "BertForMaskedLM", **large), sequence_length=128, batch_size=16384)
-    rate = told.quantities["sequences_per_s"]
-    assert told.layout.value == "TP=1 PP=1 DP=32" and rate.low < 3827 < 1.1 * rate.high  # trn1.32xlarge, SDK 2.28
-    assert rate.value == pytest.approx(3827, rel=0.2) and any("BERT-large" in note for note in told.notes)
+    report = estimate_training(config_of("bert", "BertForMaskedLM", **large), sequence_length=128, batch_size=16384)
+    rate = report.quantities["sequences_per_s"]
+    assert report.layout.value == "TP=1 PP=1 DP=32" and rate.low < 3827 < 1.1 * rate.high  # trn1.32xlarge, SDK 2.28
+    assert rate.value == pytest.approx(3827, rel=0.2) and any("BERT-large" in note for note in report.notes)
 
 
 def test_a_picture_is_its_patches():
     vit = config_of("vit", "ViTForImageClassification", **BERT, image_size=32, patch_size=8)
-    told = estimate_training(vit, batch_size=64)
-    assert "64 sequences of 17 tokens" in told.assumptions[1]
-    assert told.quantities["mfu"].high / told.quantities["mfu"].low > 5
+    report = estimate_training(vit, batch_size=64)
+    assert "64 sequences of 17 tokens" in report.assumptions[1]
+    assert report.quantities["mfu"].high / report.quantities["mfu"].low > 5
     with pytest.raises(ConfigError) as error:
         estimate_training(vit, sequence_length=128)
     assert error.value.details["patches"] == 17

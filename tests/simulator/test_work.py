@@ -70,14 +70,14 @@ def test_a_compiled_decoder_and_its_configuration_agree(model, graph):
     kind, _, length = graph.partition("_")
     sizes = decoder_sizes(model.config)
     count = prefill_work if kind == "prefill" else decode_work
-    asked = {"tokens": int(length)} if kind == "prefill" else {"slots": int(length)}
-    alone = count(sizes, ONE_CORE, batch_size=SHAPES["batch_size"], **asked).total
-    compiled = work_of_program(model.prepared.program, graph, auto_cast="none").total
+    arguments = {"tokens": int(length)} if kind == "prefill" else {"slots": int(length)}
+    alone = count(sizes, ONE_CORE, batch_size=SHAPES["batch_size"], **arguments).total
+    compiled_model = work_of_program(model.prepared.program, graph, auto_cast="none").total
     own_head = work_of_program(model.prepared.program, graph, auto_cast="matmul").total
-    assert compiled.state_bytes == alone.state_bytes or kind == "prefill"
-    assert compiled.num_unknown == 0
-    assert compiled.product_flops == pytest.approx(alone.product_flops, rel=0.02)
-    assert compiled.weight_bytes == pytest.approx(alone.weight_bytes, rel=0.02)
+    assert compiled_model.state_bytes == alone.state_bytes or kind == "prefill"
+    assert compiled_model.num_unknown == 0
+    assert compiled_model.product_flops == pytest.approx(alone.product_flops, rel=0.02)
+    assert compiled_model.weight_bytes == pytest.approx(alone.weight_bytes, rel=0.02)
     assert own_head.tensor_cycles == pytest.approx(alone.tensor_cycles, rel=0.02)
 
 
@@ -85,11 +85,11 @@ def test_a_compiled_decoder_and_its_configuration_agree(model, graph):
 def test_every_family_is_read_off_its_modules(model_type):
     from transformers import AutoModelForCausalLM
 
-    chosen = config(model_type)
-    sizes = decoder_sizes(chosen)
+    choice = config(model_type)
+    sizes = decoder_sizes(choice)
     with torch.device("meta"):
-        original = AutoModelForCausalLM.from_config(chosen)
-    assert sizes.num_layers == chosen.num_hidden_layers
+        original = AutoModelForCausalLM.from_config(choice)
+    assert sizes.num_layers == choice.num_hidden_layers
     whole = decode_work(sizes, ONE_CORE, batch_size=1, slots=16).total.product_flops
     matrices = sum(
         p.numel() for n, p in original.named_parameters() if p.ndim == 2 and "embed" not in n and "wte" not in n
@@ -131,9 +131,9 @@ def test_a_token_of_a_mixture_loads_its_own_experts():
 
 
 def test_any_graph_counts_its_weights_and_its_borders_and_float32_products_four_times():
-    exported = torch.export.export(torch.nn.Linear(256, 512), (torch.zeros(4, 256),), strict=False)
+    exported_program = torch.export.export(torch.nn.Linear(256, 512), (torch.zeros(4, 256),), strict=False)
     slow, quick = (
-        work_of_graph(exported.graph_module, roles=["weight", "weight", "value"], auto_cast=cast).total
+        work_of_graph(exported_program.graph_module, roles=["weight", "weight", "value"], auto_cast=cast).total
         for cast in ("none", "matmul")
     )
     assert quick.product_flops == 2 * 4 * 256 * 512
@@ -147,8 +147,8 @@ def test_an_operator_of_unknown_size_is_counted_as_unknown():
         def forward(self, x):
             return x.nonzero()
 
-    exported = torch.export.export(Picks(), (torch.ones(4),), strict=False)
-    work = work_of_graph(exported.graph_module)
+    exported_program = torch.export.export(Picks(), (torch.ones(4),), strict=False)
+    work = work_of_graph(exported_program.graph_module)
     assert work.total.num_unknown == 1 and work.unknown == ("aten.nonzero",)
 
 

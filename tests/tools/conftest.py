@@ -71,9 +71,9 @@ def mistyped(capsys):
     """Return a function that runs a tool with a command line that it refuses, and what it says about it."""
 
     def run(main, *words):
-        with pytest.raises(SystemExit) as stopped:
+        with pytest.raises(SystemExit) as excinfo:
             main(list(words))
-        assert stopped.value.code == 2
+        assert excinfo.value.code == 2
         return capsys.readouterr().err
 
     return run

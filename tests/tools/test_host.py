@@ -36,17 +36,17 @@ def test_counters_that_step_back_and_vcpus_that_come_are_survived():
 
 
 def test_every_vcpu_is_counted():
-    found = cpu_times()
-    assert len(found) == psutil.cpu_count() and all(set(times) == set(CPU_FIELDS) for times in found)
+    result = cpu_times()
+    assert len(result) == psutil.cpu_count() and all(set(times) == set(CPU_FIELDS) for times in result)
 
 
 def test_a_process_that_lives_and_one_that_ended():
     own = process_use(os.getpid())
     assert own.error == "" and own.memory_bytes > 2**20 and own.user_s > 0
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    gone = process_use(ended.pid)
-    assert str(ended.pid) in gone.error and (gone.user_s, gone.system_s, gone.memory_bytes) == (0.0, 0.0, 0)
+    excinfo = subprocess.Popen([sys.executable, "-c", ""])
+    excinfo.wait()
+    gone = process_use(excinfo.pid)
+    assert str(excinfo.pid) in gone.error and (gone.user_s, gone.system_s, gone.memory_bytes) == (0.0, 0.0, 0)
     assert process_use(2**40).error, "no process can have this id"
 
 

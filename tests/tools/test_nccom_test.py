@@ -41,9 +41,9 @@ def test_more_chips_take_longer_and_the_buffer_is_whole_elements(capsys):
 
 def test_people_read_a_table_that_says_what_it_is(capsys):
     assert nccom_test.main(["allr", "-r", "2", "--instance", "trn1.2xlarge", "-n", "20", "-c"]) == 0
-    shown = capsys.readouterr()
-    assert "simulated, not measured" in shown.out and "busbw GB/s" in shown.out and "33554432" in shown.out
-    assert "--iters, --check without an effect" in shown.err
+    output = capsys.readouterr()
+    assert "simulated, not measured" in output.out and "busbw GB/s" in output.out and "33554432" in output.out
+    assert "--iters, --check without an effect" in output.err
 
 
 WRONG = ["-r 1", "-r 3 --instance inf2.24xlarge", "-r 2 -N 2", "-r 2 -b 2MB -e 1MB", "-r 2 --instance p5.48xlarge"]

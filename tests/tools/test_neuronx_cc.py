@@ -43,8 +43,8 @@ def test_without_a_name_the_result_is_called_as_the_real_compiler_does(program, 
 def test_what_is_no_program_is_an_error_without_a_traceback(name, tmp_path, capsys):
     (tmp_path / "broken.pt2").write_bytes(b"nothing")
     assert neuronx_cc.main(["compile", str(tmp_path / name), "--target", "trn1"]) == 1
-    shown = capsys.readouterr().err
-    assert shown.startswith("error: ") and name in shown and "Traceback" not in shown
+    output = capsys.readouterr().err
+    assert output.startswith("error: ") and name in output and "Traceback" not in output
 
 
 def test_a_folder_that_is_not_there_is_an_error(program, tmp_path, capsys):
@@ -59,6 +59,6 @@ def test_flags_that_do_not_exist_and_wrong_values_are_errors(program, capsys, mi
 
 
 def test_the_version(capsys):
-    with pytest.raises(SystemExit) as stopped:
+    with pytest.raises(SystemExit) as excinfo:
         neuronx_cc.main(["--version"])
-    assert stopped.value.code == 0 and "simulated" in capsys.readouterr().out
+    assert excinfo.value.code == 0 and "simulated" in capsys.readouterr().out

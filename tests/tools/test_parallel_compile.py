@@ -35,10 +35,10 @@ def script(tmp_path, monkeypatch):
 
 def test_a_script_compiles_a_graph_once_and_finds_it_again(script, capfd):
     assert parallel_compile.main([sys.executable, script, "--steps", "3"]) == 0
-    shown = capfd.readouterr()
-    assert shown.out == "trained --steps 3\n"
-    assert "NEFFs (compile cache): 1 compiled, 1 found\n" in shown.err
-    assert "graphs of torch.compile (torch's caches): 0 compiled, 0 found\n" in shown.err
+    output = capfd.readouterr()
+    assert output.out == "trained --steps 3\n"
+    assert "NEFFs (compile cache): 1 compiled, 1 found\n" in output.err
+    assert "graphs of torch.compile (torch's caches): 0 compiled, 0 found\n" in output.err
     assert CompileCache().status()["num_entries"] == 1
     assert parallel_compile.main(["--command=clear-locks"]) == 0 and "0 entries locked" in capfd.readouterr().out
     assert parallel_compile.main(["--command", "clean"]) == 0
@@ -56,8 +56,8 @@ def test_the_exit_code_is_that_of_the_script_unless_errors_are_ignored(capfd):
 
 def test_options_without_an_effect_say_so_and_a_script_without_graphs_too(capfd):
     assert parallel_compile.main(["--num_parallel", "10", "--command", "collect", sys.executable, "-c", "pass"]) == 0
-    shown = capfd.readouterr().err
-    assert "--num_parallel has no effect" in shown and "--command collect" in shown and "compiled nothing" in shown
+    output = capfd.readouterr().err
+    assert "--num_parallel has no effect" in output and "--command collect" in output and "compiled nothing" in output
 
 
 def test_scripts_see_that_they_may_shorten_their_run(capfd):

@@ -45,8 +45,8 @@ def test_lines_are_served_until_they_end(monkeypatch, capsys):
 @pytest.mark.parametrize("text", ["not json", "[]", "{}", '{"instance_info": 3}', "[" * 100_000])
 def test_what_is_no_line_of_neuron_monitor_is_an_error_with_its_number(text, monkeypatch, capsys):
     assert run([json.dumps(make_line()), text], monkeypatch) == 1
-    shown = capsys.readouterr().err
-    assert "Line 2 of stdin" in shown and "Traceback" not in shown
+    output = capsys.readouterr().err
+    assert "Line 2 of stdin" in output and "Traceback" not in output
 
 
 def test_a_port_that_is_taken_and_an_address_that_is_none_are_errors(monkeypatch, capsys):

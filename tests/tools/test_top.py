@@ -23,30 +23,30 @@ from tests.waiting import PATIENCE_S, soon
 
 def test_one_frame_of_a_process_that_runs(running, capsys):
     assert top.main(["--once"]) == 0
-    shown = capsys.readouterr().out
-    assert "\x1b" not in shown
-    (core,) = [line for line in shown.splitlines() if line.startswith("ND 0")]
+    output = capsys.readouterr().out
+    assert "\x1b" not in output
+    (core,) = [line for line in output.splitlines() if line.startswith("ND 0")]
     assert 0 < float(re.search(r"NC 0 .*?([\d.]+)%", core).group(1)) < 100
-    (model,) = [line for line in shown.splitlines() if line.strip().startswith("Linear (")]
+    (model,) = [line for line in output.splitlines() if line.strip().startswith("Linear (")]
     calls_per_s, latency_ms = re.search(r"([\d.]+) +([\d.]+) ms", model).groups()
     assert float(calls_per_s) > 0 and float(latency_ms) > 0
-    assert "my_app" in shown and "model constants" in shown and "16.250KB" in shown
+    assert "my_app" in output and "model constants" in output and "16.250KB" in output
 
 
 def test_nobody_there(capsys):
     assert top.main([]) == 0  # the output of a test is no terminal
-    shown = capsys.readouterr().out
-    assert "no process holds a core" in shown
-    user, system = map(float, re.search(r"System vCPU usage +user +([\d.]+)% +system +([\d.]+)%", shown).groups())
+    output = capsys.readouterr().out
+    assert "no process holds a core" in output
+    user, system = map(float, re.search(r"System vCPU usage +user +([\d.]+)% +system +([\d.]+)%", output).groups())
     assert user + system > 0  # this test
 
 
 def test_an_instance_that_was_named(capsys):
     with claim_cores(INSTANCES["inf2.xlarge"], model="bert"):
         assert top.main(["--once", "--instance", "trn1.2xlarge"]) == 0
-    shown = capsys.readouterr().out
-    assert "instance-type: trn1.2xlarge" in shown and "no process holds a core" in shown
-    assert "processes hold cores of inf2.xlarge too" in shown
+    output = capsys.readouterr().out
+    assert "instance-type: trn1.2xlarge" in output and "no process holds a core" in output
+    assert "processes hold cores of inf2.xlarge too" in output
 
 
 class Terminal:

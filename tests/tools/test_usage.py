@@ -103,8 +103,8 @@ def test_a_reader_that_comes_too_often_sees_rates_again_and_calls_once():
     assert tracker.update([first], 10.7) == {}
     (usage,) = tracker.update([second], 11.2).values()
     assert usage.calls and usage.cores[0].utilization_percent == pytest.approx(28.57, abs=0.01)
-    (again,) = tracker.update([second], 11.4).values()
-    assert again.calls == () and again.cores == usage.cores and again.latencies_s(launch=True) is None
+    (repeat,) = tracker.update([second], 11.4).values()
+    assert repeat.calls == () and repeat.cores == usage.cores and repeat.latencies_s(launch=True) is None
 
 
 def test_a_display_sees_the_calls_again():

@@ -81,8 +81,8 @@ def python() -> Callable[[str], str]:
     def run(program: str) -> str:
         command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program]
         variables = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        result = subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
+        assert result.returncode == 0, result.stderr
+        return result.stdout
 
     return run

@@ -30,10 +30,10 @@ class Fourier(nn.Module):
 def test_an_unsupported_operator_with_its_place_and_graph():
     report = analyze(Fourier(), torch.rand(4, 8))
     assert (report["support_percentage"], report["supported_operators"]) == ("0.00%", {})
-    (found,) = report["unsupported_operators"]
-    assert (found["kind"], found["failureAt"]) == ("aten::fft_fft", "neuronx-cc")
-    assert "test_analysis.py:" in found["call"] and "NCC_EVRF001" in found["call"]
-    assert found["opGraph"].startswith("graph(%") and "complex64[4, 8] = aten::fft_fft(" in found["opGraph"]
+    (result,) = report["unsupported_operators"]
+    assert (result["kind"], result["failureAt"]) == ("aten::fft_fft", "neuronx-cc")
+    assert "test_analysis.py:" in result["call"] and "NCC_EVRF001" in result["call"]
+    assert result["opGraph"].startswith("graph(%") and "complex64[4, 8] = aten::fft_fft(" in result["opGraph"]
 
 
 def test_what_never_reaches_the_compiler_fails_earlier():

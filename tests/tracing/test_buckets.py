@@ -28,18 +28,18 @@ def pad(tensors: List[torch.Tensor]):  # noqa: UP006
 
 def parts(shapes: List[List[List[int]]], states: List[torch.Tensor], bucket: torch.Tensor) -> List[torch.Tensor]:  # noqa: UP006
     index = int(bucket.item())
-    found: List[torch.Tensor] = []  # noqa: UP006
+    results: List[torch.Tensor] = []  # noqa: UP006
     for number in range(len(states)):
-        found.append(torch.slice_copy(states[number], 1, 0, shapes[index][number][1]))
-    return found
+        results.append(torch.slice_copy(states[number], 1, 0, shapes[index][number][1]))
+    return results
 
 
 def views(shapes: List[List[List[int]]], states: List[torch.Tensor], bucket: torch.Tensor) -> List[torch.Tensor]:  # noqa: UP006
     index = torch.ops.aten.Int(bucket)
-    found: List[torch.Tensor] = []  # noqa: UP006
+    results: List[torch.Tensor] = []  # noqa: UP006
     for number in range(len(states)):
-        found.append(torch.ops.aten.slice(states[number], 1, 0, shapes[index][number][1], 1))
-    return found
+        results.append(torch.ops.aten.slice(states[number], 1, 0, shapes[index][number][1], 1))
+    return results
 
 
 class Classifier(nn.Module):
@@ -93,15 +93,15 @@ def test_an_input_beyond_the_largest_bucket_is_refused(classifier):
 
 
 def test_keywords_go_to_each_bucket(classifier):
-    seen = []
+    calls = []
 
     def make(name):
-        seen.append(name)
+        calls.append(name)
         return classifier, {}
 
     for kwargs in ({"name": "a"}, [{"name": "a"}, {"name": "b"}]):
         bucketed(make, func_kwargs=kwargs)
-    assert seen == ["a", "a", "a", "b"]
+    assert calls == ["a", "a", "a", "b"]
     with pytest.raises(ConfigError) as error:
         bucketed(make, func_kwargs=[{"name": "a"}])
     assert error.value.details == {"option": "func_kwargs", "num_buckets": 2}

@@ -16,12 +16,12 @@ from tests.tracing.conftest import FAST, Counter, session
 def counted(module, x, calls):
     """What the module returns in a row of calls."""
     module = copy.deepcopy(module)
-    found = []
+    results = []
     with torch.no_grad():
         for _ in range(calls):
             output, module.total = module(x)
-            found.append(output)
-    return found
+            results.append(output)
+    return results
 
 
 @pytest.mark.parametrize("inline", [True, False])
@@ -32,9 +32,9 @@ def test_an_aliased_output_is_the_next_value_of_its_state_and_is_not_returned(in
     expected = counted(module, x, 3)
     assert isinstance(model(x * 0), torch.Tensor)
     torch.jit.save(model, tmp_path / "counter.pt")
-    again = torch.jit.load(tmp_path / "counter.pt")
-    for wanted in expected:
-        torch.testing.assert_close(again(x), wanted)
+    second = torch.jit.load(tmp_path / "counter.pt")
+    for target in expected:
+        torch.testing.assert_close(second(x), target)
     assert module.total.unique().tolist() == [1.0], "the original is as it was"
 
 
@@ -58,8 +58,8 @@ def test_a_state_in_a_deep_model_with_equal_layers():
     model = trace(deep, x, input_output_aliases={deep.cells[0].total: 1, deep.cells[1].total: 2}, compiler_args=FAST)
     for _ in range(3):
         expected, deep.cells[0].total, deep.cells[1].total = deep(x)
-        found = model(x)
-        torch.testing.assert_close(found["x"], expected["x"])
+        actual = model(x)
+        torch.testing.assert_close(actual["x"], expected["x"])
 
 
 def test_a_state_is_charged_and_begins_anew_on_another_core():

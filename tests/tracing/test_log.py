@@ -41,6 +41,6 @@ def test_working_files_go_to_the_temporary_folder(tmp_path, monkeypatch):
 def test_a_path_that_cannot_be_written_is_refused(tmp_path, flag):
     (tmp_path / "file").touch()
     path = str(tmp_path / "file" / "inside")
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as excinfo:
         trace(torch.nn.ReLU(), torch.rand(4), compiler_args=["-O1", flag, path])
-    assert caught.value.details == {"flag": flag, "path": path}
+    assert excinfo.value.details == {"flag": flag, "path": path}

@@ -33,11 +33,11 @@ def test_without_a_configuration_nothing_runs_on_the_host():
 
 @pytest.mark.parametrize("model", [SortedEnd(), SortedMiddle()])
 def test_a_refused_operator_runs_on_the_host_also_from_a_file_and_in_batches(model, tmp_path):
-    traced, more = trace(model, X, partitioner_config=PartitionerConfig(), compiler_args=FAST), torch.rand(8, 12)
-    torch.testing.assert_close(traced(X), model(X))
-    torch.jit.save(traced, tmp_path / "m.pt")
+    traced_model, more = trace(model, X, partitioner_config=PartitionerConfig(), compiler_args=FAST), torch.rand(8, 12)
+    torch.testing.assert_close(traced_model(X), model(X))
+    torch.jit.save(traced_model, tmp_path / "m.pt")
     torch.testing.assert_close(torch.jit.load(tmp_path / "m.pt")(X), model(X))
-    torch.testing.assert_close(dynamic_batch(traced)(more), model(more))
+    torch.testing.assert_close(dynamic_batch(traced_model)(more), model(more))
 
 
 def test_parts_are_told_and_logged(tmp_path, caplog):

@@ -46,9 +46,9 @@ def test_other_cores_are_left_out(mlp, tmp_path):
 def test_modes_that_are_not_recorded_are_named():
     with pytest.warns(UserWarning, match="CPU_UTIL"):
         NeuronConfig(modes=[ProfileMode.RUNTIME, ProfileMode.CPU_UTIL])
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as excinfo:
         NeuronConfig(modes=[ProfileMode.HOST_MEMORY])
-    assert caught.value.details == {"modes": ["ProfileMode.HOST_MEMORY"]}
+    assert excinfo.value.details == {"modes": ["ProfileMode.HOST_MEMORY"]}
 
 
 @pytest.mark.parametrize("cores", ["", "a", "1-", "0,,2"])

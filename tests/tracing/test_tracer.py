@@ -57,8 +57,8 @@ def test_unsigned_constants(dtype, flags, persistent):
     module, x = Holding(torch.arange(4).to(dtype), persistent=persistent), torch.rand(4)
     model = trace(module, x, compiler_args=flags)
     assert wait_for_host_code(model)
-    for found, expected in zip(model(x), module(x), strict=True):
-        assert found.dtype == expected.dtype and torch.equal(found, expected)
+    for result, expected in zip(model(x), module(x), strict=True):
+        assert result.dtype == expected.dtype and torch.equal(result, expected)
 
 
 class Keeping(Holding):
@@ -72,9 +72,9 @@ class Keeping(Holding):
 def test_constants_that_no_file_holds_are_refused_by_name(dtype, persistent):
     ones = torch.ones(4)
     constant = torch.quantize_per_tensor(ones, 0.1, 0, torch.qint8) if dtype == "qint8" else ones.to(dtype)
-    with pytest.raises(UnsupportedDtypeError) as caught:
+    with pytest.raises(UnsupportedDtypeError) as excinfo:
         trace(Keeping(constant, persistent=persistent), ones, compiler_args=FAST)
-    assert str(dtype).removeprefix("torch.") in caught.value.details["dtypes"].values()
+    assert str(dtype).removeprefix("torch.") in excinfo.value.details["dtypes"].values()
 
 
 @pytest.mark.parametrize("flags", ["-O1", "-O2"])
@@ -85,8 +85,8 @@ def test_a_network_for_images(flags):
 
 def test_a_transformer_with_equal_layers_and_a_dictionary_of_outputs():
     model = bert()
-    traced = trace(model, tuple(TOKENS.values()), compiler_args=FAST)
-    outputs = traced(*TOKENS.values())
+    traced_model = trace(model, tuple(TOKENS.values()), compiler_args=FAST)
+    outputs = traced_model(*TOKENS.values())
     assert isinstance(outputs, dict) and list(outputs) == ["logits"]
     torch.testing.assert_close(outputs["logits"], model(**TOKENS).logits)
 
@@ -96,8 +96,8 @@ def test_outputs_of_every_layer_are_all_there():
     logits, hidden = trace(model, tuple(TOKENS.values()), compiler_args=FAST)(*TOKENS.values())
     expected = model(**TOKENS)
     assert len(hidden) == len(expected[1]) == 6
-    for found, wanted in zip((logits, *hidden), (expected[0], *expected[1]), strict=True):
-        torch.testing.assert_close(found, wanted)
+    for result, target in zip((logits, *hidden), (expected[0], *expected[1]), strict=True):
+        torch.testing.assert_close(result, target)
 
 
 class MeanOfLayers(nn.Module):
@@ -106,11 +106,11 @@ class MeanOfLayers(nn.Module):
         self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(6))
 
     def forward(self, x):
-        found = []
+        results = []
         for layer in self.layers:
             x = layer(x).tanh()
-            found.append(x)
-        return torch.stack(found).mean(0)
+            results.append(x)
+        return torch.stack(results).mean(0)
 
 
 def test_an_output_made_of_every_layer_is_right():
@@ -194,9 +194,9 @@ def test_auto_cast_rounds_operands():
     [(({},), "-O1", "1 more arguments are ignored"), ((), "--model-type transformer -O1", "--model-type transformer")],
 )
 def test_what_is_ignored_is_said_once_and_blamed_on_the_caller(mlp, more, flags, message):
-    with pytest.warns(UserWarning, match=message) as told:
+    with pytest.warns(UserWarning, match=message) as records:
         trace(mlp, torch.rand(5, 12), *more, compiler_args=flags)
-    assert len(told) == 1 and Path(told[0].filename) == Path(__file__)
+    assert len(records) == 1 and Path(records[0].filename) == Path(__file__)
 
 
 def test_cpu_backend_compiles_without_a_core(mlp, monkeypatch):
@@ -303,8 +303,8 @@ def test_what_is_no_function_an_output_that_is_no_tensor_and_a_rounding_that_the
 
 def test_a_wrong_input_is_refused_by_name(mlp):
     model = trace(mlp, torch.rand(5, 12), compiler_args=FAST)
-    for x, found in ((torch.rand(3, 12), r"float32\[3, 12\]"), (torch.zeros(5, 12).long(), r"int64\[5, 12\]")):
-        with pytest.raises(RuntimeError, match=rf"ShapeError.*x is {found}, compiled for float32\[5, 12\]"):
+    for x, result in ((torch.rand(3, 12), r"float32\[3, 12\]"), (torch.zeros(5, 12).long(), r"int64\[5, 12\]")):
+        with pytest.raises(RuntimeError, match=rf"ShapeError.*x is {result}, compiled for float32\[5, 12\]"):
             model(x)
 
 
@@ -316,9 +316,9 @@ def test_tracing_warns_of_nothing(mlp):
 
 def test_compiler_flags_of_the_environment(monkeypatch, tmp_path):
     monkeypatch.setenv("NEURON_CC_FLAGS", f"--auto-cast=all --cache_dir={tmp_path / 'cache'} -O1")
-    traced = trace(torch.nn.Linear(4, 2), torch.rand(1, 4), compiler_workdir=tmp_path / "work")
+    traced_model = trace(torch.nn.Linear(4, 2), torch.rand(1, 4), compiler_workdir=tmp_path / "work")
     assert open_neff(tmp_path / "work" / "graph.neff").metadata["auto_cast"] == "all"
-    assert any((tmp_path / "cache").iterdir()) and traced(torch.rand(1, 4)).shape == (1, 2)
+    assert any((tmp_path / "cache").iterdir()) and traced_model(torch.rand(1, 4)).shape == (1, 2)
     monkeypatch.setenv("NEURON_CC_FLAGS", f"--cache_dir={tmp_path / 'unused'} --no_cache -O1")
     trace(torch.nn.Linear(4, 3), torch.rand(1, 4))
     assert not (tmp_path / "unused").exists()

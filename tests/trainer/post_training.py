@@ -92,8 +92,8 @@ class Sampler:
         noise = torch.empty(BATCH_SIZE, probabilities.shape[-1]).exponential_(generator=draws)
         noise[0::2, END], noise[1::2, END] = torch.inf, noise[1::2, END] / 20
         first = int(os.environ.get("RANK", 0)) * len(probabilities) % BATCH_SIZE
-        mine = noise[first : first + len(probabilities)].to(probabilities.device)
-        return (probabilities / mine).argmax(-1, keepdim=True)
+        actual = noise[first : first + len(probabilities)].to(probabilities.device)
+        return (probabilities / actual).argmax(-1, keepdim=True)
 
 
 def train(trainer: Any) -> dict[str, float]:
@@ -117,10 +117,10 @@ def make_trainer(
     """A trainer of a method, ours or TRL's, around copies of the models; each process has its part of the batch."""
     from trl.experimental.orpo import ORPOConfig, ORPOTrainer
 
-    theirs = {"ORPOConfig": ORPOConfig, "ORPOTrainer": ORPOTrainer}
+    expected = {"ORPOConfig": ORPOConfig, "ORPOTrainer": ORPOTrainer}
     prefix, place = ("", trl) if upstream else ("Neuron", post_training)
     kind, configuration = (
-        theirs[name] if upstream and name in theirs else getattr(place, prefix + name)
+        expected[name] if upstream and name in expected else getattr(place, prefix + name)
         for name in (f"{method}Trainer", f"{method}Config")
     )
     defaults = dict(
@@ -157,13 +157,13 @@ def make_trainer(
 def main() -> None:
     output, methods, layouts = sys.argv[1], *map(json.loads, sys.argv[2:])
     tokenizer, models = make_tokenizer(), make_models()
-    found: dict[str, dict[str, dict[str, float]]] = {}
+    results: dict[str, dict[str, dict[str, float]]] = {}
     for layout in layouts:
         for method in methods if "context_parallel_size" not in layout else ["SFT"]:
             trainer = make_trainer(method, models, tokenizer, output_dir=output, **layout)
-            found.setdefault(json.dumps(layout), {})[method] = train(trainer)
+            results.setdefault(json.dumps(layout), {})[method] = train(trainer)
     if trainer.is_world_process_zero():
-        print("LOGGED", json.dumps(found), flush=True)
+        print("LOGGED", json.dumps(results), flush=True)
 
 
 if __name__ == "__main__":

@@ -53,9 +53,9 @@ def test_a_saved_state_is_loaded(llama, tmp_path, precision):
     step(accelerator, model, optimizer)
     once = [parameter.detach().cpu().clone() for parameter in model.parameters()]
     accelerator.load_state(str(tmp_path / "state"))
-    assert all(torch.equal(mine.cpu(), theirs) for mine, theirs in zip(model.parameters(), before, strict=True))
+    assert all(torch.equal(actual.cpu(), expected) for actual, expected in zip(model.parameters(), before, strict=True))
     step(accelerator, model, optimizer)
-    assert all(torch.equal(mine.cpu(), theirs) for mine, theirs in zip(model.parameters(), once, strict=True))
+    assert all(torch.equal(actual.cpu(), expected) for actual, expected in zip(model.parameters(), once, strict=True))
 
 
 def step(accelerator, model, optimizer):
@@ -122,8 +122,8 @@ def test_arguments_come_from_words_and_files(tmp_path):
 
 def test_processes_divide_the_optimizer(llama, on_cpu, tmp_path):
     llama.save_pretrained(tmp_path / "model")
-    done = spawn("-m", "tests.trainer.accelerated", str(tmp_path), num_processes=2)
-    assert done.returncode == 0, done.stderr
+    process = spawn("-m", "tests.trainer.accelerated", str(tmp_path), num_processes=2)
+    assert process.returncode == 0, process.stderr
     results = json.loads((tmp_path / "results.json").read_text())
     assert [result["device"] for result in results] == ["neuron", "neuron"]
     for result in results:

@@ -18,7 +18,7 @@ def lora(**options):
 
 
 @pytest.fixture
-def adapted(llama):
+def make_adapter_model(llama):
     def make():
         torch.manual_seed(0)
         return peft.get_peft_model(copy.deepcopy(llama), lora())
@@ -26,9 +26,9 @@ def adapted(llama):
     return make
 
 
-def test_losses_are_those_of_the_cpu(train, adapted, sentences):
-    ours, theirs = (train(adapted(), sentences, upstream=upstream) for upstream in (False, True))
-    assert losses(ours) == pytest.approx(losses(theirs), abs=1e-4) and losses(ours)[-1] < losses(ours)[0]
+def test_losses_are_those_of_the_cpu(train, make_adapter_model, sentences):
+    actual, expected = (train(make_adapter_model(), sentences, upstream=upstream) for upstream in (False, True))
+    assert losses(actual) == pytest.approx(losses(expected), abs=1e-4) and losses(actual)[-1] < losses(actual)[0]
 
 
 def test_a_configuration_is_enough(train, tmp_path, llama, sentences):
@@ -62,8 +62,10 @@ def test_a_model_that_is_made_anew(train, llama, sentences):
 
 def test_a_resumed_run_is_the_uninterrupted_one(train, tmp_path, llama, sentences):
     whole = train(llama, sentences, peft_config=lora(lora_dropout=0.1), save_strategy="steps", save_steps=2)
-    resumed = train(llama, sentences, peft_config=lora(lora_dropout=0.1), resume=str(tmp_path / "out" / "checkpoint-2"))
-    assert losses(whole) == losses(resumed)
+    resumed_run = train(
+        llama, sentences, peft_config=lora(lora_dropout=0.1), resume=str(tmp_path / "out" / "checkpoint-2")
+    )
+    assert losses(whole) == losses(resumed_run)
 
 
 def test_checkpoints_of_another_kind(train, tmp_path, llama, sentences):

@@ -108,7 +108,7 @@ def test_a_target_that_this_process_does_not_simulate(monkeypatch):
 
 
 def test_a_target_is_simulated_from_the_first_use_on(python):
-    done = python(
+    result = python(
         """
 import torch
 from optimum_neuron import NeuronTrainingArguments
@@ -116,7 +116,7 @@ NeuronTrainingArguments(output_dir="out", neuron_target="trn2.48xlarge")
 print(torch.neuron.get_device_properties().name)
 """
     )
-    assert done.stdout.splitlines()[-1:] == ["trn2"], done
+    assert result.stdout.splitlines()[-1:] == ["trn2"], result
 
 
 def test_without_the_module_that_transformers_looks_for(monkeypatch):
@@ -136,7 +136,7 @@ def test_the_fields_mix_into_other_configurations():
     class Configuration(NeuronArgumentsMixin, TrainingArguments):
         max_length: int = 512
 
-    made = Configuration("out", max_length=8, neuron_target="inf2")
-    assert made.output_dir == "out" and made.trn_config.tensor_parallel_size == 1
+    config = Configuration("out", max_length=8, neuron_target="inf2")
+    assert config.output_dir == "out" and config.trn_config.tensor_parallel_size == 1
     with raises(ConfigError, value=1, choices=[2]):
         Configuration("out", context_parallel_size=2)

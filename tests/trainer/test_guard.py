@@ -24,13 +24,13 @@ class At(torch.nn.Module):
         return self.module(x) * (self.value if self.count > 1 else 1.0)
 
 
-@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
-def test_the_step_and_the_module_are_named(train, one_layer, sentences, no_compiler, compiled):
+@pytest.mark.parametrize("compiled_model", [False, True], ids=["eager", "compiled"])
+def test_the_step_and_the_module_are_named(train, one_layer, sentences, no_compiler, compiled_model):
     model = copy.deepcopy(one_layer)
     model.model.layers[0].mlp.up_proj = At(model.model.layers[0].mlp.up_proj, float("inf"))
     torch._dynamo.reset()
     with raises(NumericsError, "model.layers.0.mlp.up_proj (At, float32; its inputs are finite)", step=2):
-        train(model, sentences, torch_compile=compiled)
+        train(model, sentences, torch_compile=compiled_model)
 
 
 def test_gradients_that_are_not_finite(train, llama, sentences):

@@ -116,8 +116,10 @@ class TestBuckets:
 
     def test_padding_does_not_change_the_loss(self, train, llama):
         rows = [{"input_ids": torch.arange(5 + i % 3), "labels": torch.arange(5 + i % 3)} for i in range(16)]
-        found = [losses(train(llama, rows, data_collator=BucketCollator(buckets=buckets))) for buckets in ((8,), (16,))]
-        assert found[0] == pytest.approx(found[1], abs=1e-5)
+        result = [
+            losses(train(llama, rows, data_collator=BucketCollator(buckets=buckets))) for buckets in ((8,), (16,))
+        ]
+        assert result[0] == pytest.approx(result[1], abs=1e-5)
 
     def test_a_sequence_beyond_the_largest_bucket(self):
         with raises(ShapeError, size=9, buckets=[4, 8]):

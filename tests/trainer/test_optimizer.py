@@ -19,7 +19,7 @@ def weight(device, dtype=torch.bfloat16):
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_steps_smaller_than_the_distance_of_two_numbers_add_up(device):
-    found = {}
+    results = {}
     for masters in (False, True):
         parameter = weight(device)
         optimizer = torch.optim.SGD([parameter], lr=1e-4)
@@ -28,8 +28,8 @@ def test_steps_smaller_than_the_distance_of_two_numbers_add_up(device):
         for _ in range(200):
             parameter.grad = torch.ones_like(parameter)
             optimizer.step()
-        found[masters] = parameter[0].item()
-    assert found[False] == 1.0 and found[True] == pytest.approx(0.98, abs=2**-8)
+        results[masters] = parameter[0].item()
+    assert results[False] == 1.0 and results[True] == pytest.approx(0.98, abs=2**-8)
 
 
 @pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.Adafactor, torch.optim.RMSprop])
@@ -52,19 +52,19 @@ def test_the_masters_are_what_a_float32_parameter_would_be(kind, device):
 
 def test_states_come_back_in_float32():
     first, second = weight("cpu"), weight("cpu")
-    saved, loaded = torch.optim.AdamW([first], lr=1e-3), torch.optim.AdamW([second], lr=1e-3)
-    ours, theirs = keep_master_weights(saved), keep_master_weights(loaded)
+    saved, loaded_model = torch.optim.AdamW([first], lr=1e-3), torch.optim.AdamW([second], lr=1e-3)
+    actual, expected = keep_master_weights(saved), keep_master_weights(loaded_model)
     for _ in range(3):
         first.grad = torch.ones_like(first)
         saved.step()
     second.data.copy_(first.data)
-    loaded.load_state_dict(saved.state_dict())
-    assert torch.equal(*(next(iter(kept._masters.values())) for kept in (ours, theirs)))
-    for optimizer, parameter in ((saved, first), (loaded, second)):
+    loaded_model.load_state_dict(saved.state_dict())
+    assert torch.equal(*(next(iter(kept._masters.values())) for kept in (actual, expected)))
+    for optimizer, parameter in ((saved, first), (loaded_model, second)):
         parameter.grad = torch.full_like(parameter, 0.3)
         optimizer.step()
     assert torch.equal(first, second) and second.dtype == torch.bfloat16
-    assert {state["exp_avg"].dtype for state in loaded.state.values()} == {torch.float32}
+    assert {state["exp_avg"].dtype for state in loaded_model.state.values()} == {torch.float32}
 
 
 def test_weights_that_others_write_are_taken_over():
@@ -96,15 +96,15 @@ def test_nothing_is_kept_for_float32():
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_small_gradients_add_up(device):
-    found = {}
+    results = {}
     for wide in (False, True):
         parameter = weight(device)
         if wide:
             accumulate_in_float32([parameter])
         for scale in [1.0] + [1e-3] * 100:
             (parameter * scale).sum().backward()
-        found[wide] = parameter.grad[0].item()
-    assert found[False] == 1.0 and found[True] == pytest.approx(1.1, abs=1e-3)
+        results[wide] = parameter.grad[0].item()
+    assert results[False] == 1.0 and results[True] == pytest.approx(1.1, abs=1e-3)
 
 
 def test_without_masters_gradients_are_rounded_for_the_optimizer():

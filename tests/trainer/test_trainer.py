@@ -33,10 +33,10 @@ SAME = [
 
 @pytest.mark.parametrize("options", SAME, ids=str)
 def test_losses_are_those_of_the_cpu(train, llama, sentences, options):
-    ours, theirs = train(llama, sentences, **options), train(llama, sentences, upstream=True, **options)
-    assert ours.model.device == torch.device("neuron:0")
-    assert losses(ours) == pytest.approx(losses(theirs), abs=1e-4) and len(losses(ours)) == 4
-    assert losses(ours)[-1] < losses(ours)[0]
+    actual, expected = train(llama, sentences, **options), train(llama, sentences, upstream=True, **options)
+    assert actual.model.device == torch.device("neuron:0")
+    assert losses(actual) == pytest.approx(losses(expected), abs=1e-4) and len(losses(actual)) == 4
+    assert losses(actual)[-1] < losses(actual)[0]
 
 
 def test_a_tokenizer_is_the_processing_class(llama, sentences, tmp_path):
@@ -60,18 +60,18 @@ def test_losses_of_other_models_are_those_of_the_cpu(train, bert, classes, sente
     else:
         experts = dict(num_key_value_heads=2, num_local_experts=4, output_router_logits=True)
         model, rows = transformers.MixtralForCausalLM(transformers.MixtralConfig(**SIZES, **experts)), sentences
-    ours, theirs = (train(model, rows, upstream=upstream) for upstream in (False, True))
-    assert losses(ours) == pytest.approx(losses(theirs), abs=1e-4) and len(losses(ours)) == 4
+    actual, expected = (train(model, rows, upstream=upstream) for upstream in (False, True))
+    assert losses(actual) == pytest.approx(losses(expected), abs=1e-4) and len(losses(actual)) == 4
 
 
 def test_compiled_losses_are_those_of_the_cpu(train, one_layer, sentences):
     torch._dynamo.reset()
-    ours = train(one_layer, sentences, torch_compile=True)
-    theirs = train(one_layer, sentences, upstream=True)
-    assert losses(ours) == pytest.approx(losses(theirs), abs=1e-4)
-    assert ours.args.torch_compile_backend == "neuron"
+    actual = train(one_layer, sentences, torch_compile=True)
+    expected = train(one_layer, sentences, upstream=True)
+    assert losses(actual) == pytest.approx(losses(expected), abs=1e-4)
+    assert actual.args.torch_compile_backend == "neuron"
     assert {"forward", "backward"} <= {graph.kind for graph in torch.neuron.compile_report().graphs}
-    assert ours.state.log_history[-2]["neuron/recompiles"] == 0
+    assert actual.state.log_history[-2]["neuron/recompiles"] == 0
 
 
 def test_evaluate_and_predict(make, bert, classes):
@@ -82,9 +82,9 @@ def test_evaluate_and_predict(make, bert, classes):
     for upstream in (False, True):
         trainer = make(bert, classes, upstream=upstream, eval_dataset=classes[:6], compute_metrics=accuracy)
         results.append((trainer.evaluate(), trainer.predict(classes[:6]).predictions))
-    (ours, our_predictions), (theirs, their_predictions) = results
-    assert ours["eval_loss"] == pytest.approx(theirs["eval_loss"], abs=1e-5)
-    assert ours["eval_accuracy"] == theirs["eval_accuracy"]
+    (actual, our_predictions), (expected, their_predictions) = results
+    assert actual["eval_loss"] == pytest.approx(expected["eval_loss"], abs=1e-5)
+    assert actual["eval_accuracy"] == expected["eval_accuracy"]
     numpy.testing.assert_allclose(our_predictions, their_predictions, atol=1e-5)
 
 
@@ -95,10 +95,10 @@ def test_a_resumed_run_is_the_uninterrupted_one(train, tmp_path, llama, bert, se
     model = copy.deepcopy(model).bfloat16() if case in ("16 bits", "stochastic rounding") else model
     options = {"max_steps": 6, "stochastic_rounding_enabled": case == "stochastic rounding"}
     whole = train(model, rows, save_strategy="steps", save_steps=3, **options)
-    resumed = train(model, rows, resume=str(tmp_path / "out" / "checkpoint-3"), **options)
-    assert losses(whole) == losses(resumed) and len(losses(whole)) == 6
-    for ours, theirs in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
-        assert torch.equal(ours, theirs)
+    resumed_run = train(model, rows, resume=str(tmp_path / "out" / "checkpoint-3"), **options)
+    assert losses(whole) == losses(resumed_run) and len(losses(whole)) == 6
+    for actual, expected in zip(whole.model.parameters(), resumed_run.model.parameters(), strict=True):
+        assert torch.equal(actual, expected)
 
 
 def test_what_is_saved_is_a_plain_folder(train, tmp_path, llama, sentences):
@@ -135,15 +135,15 @@ def test_early_stopping(train, llama, sentences):
 
 @pytest.mark.parametrize("enabled", [True, False])
 def test_metrics_go_through_log_or_can_be_left_out(train, llama, sentences, enabled):
-    seen = []
+    calls = []
 
     class Listener(transformers.TrainerCallback):
         def on_log(self, args, state, control, logs=None, **keywords):
-            seen.append(logs)
+            calls.append(logs)
 
     train(llama, sentences, callbacks=[Listener()], enable_throughput_metrics=enabled)
-    assert all((logs.get("neuron/host_tokens_per_s", 0) > 0) is enabled for logs in seen if "loss" in logs)
-    assert not any("est_" in name for logs in seen for name in logs)
+    assert all((logs.get("neuron/host_tokens_per_s", 0) > 0) is enabled for logs in calls if "loss" in logs)
+    assert not any("est_" in name for logs in calls for name in logs)
 
 
 def test_estimates_are_the_simulators_and_labelled(train, llama, sentences, caplog):
@@ -175,10 +175,10 @@ def test_tokens_are_counted_without_padding(train, llama):
 
 def test_hyperparameter_search(make, tmp_path, llama, sentences):
     pytest.importorskip("optuna")
-    made = []
+    objects = []
 
     def model_init(trial):
-        made.append(trial)
+        objects.append(trial)
         return copy.deepcopy(llama)
 
     trainer = make(None, sentences, model_init=model_init, eval_dataset=sentences[:8], max_steps=2)
@@ -188,20 +188,20 @@ def test_hyperparameter_search(make, tmp_path, llama, sentences):
         n_trials=2,
         sampler=__import__("optuna").samplers.GridSampler({"learning_rate": [1e-8, 1e-2]}),
     )
-    assert best.hyperparameters == {"learning_rate": 1e-2} and len(made) >= 2
+    assert best.hyperparameters == {"learning_rate": 1e-2} and len(objects) >= 2
 
 
 @pytest.fixture
 def uploads(monkeypatch):
     """What is sent to the Hub: names of files by the message of the commit."""
-    sent, done = [], Future()
-    done.set_result(None)
+    sent, result = [], Future()
+    result.set_result(None)
 
     def upload_folder(self, *, folder_path, ignore_patterns=None, run_as_future=False, **options):
         files = [str(path.relative_to(folder_path)) for path in sorted(Path(folder_path).rglob("*")) if path.is_file()]
         kept = list(huggingface_hub.utils.filter_repo_objects(files, ignore_patterns=ignore_patterns))
         sent.append((options.get("path_in_repo"), kept))
-        return done if run_as_future else "https://huggingface.co/acme/pushed/commit/1"
+        return result if run_as_future else "https://huggingface.co/acme/pushed/commit/1"
 
     def create_repo(self, repo_id, **options):
         return huggingface_hub.RepoUrl(f"https://huggingface.co/acme/{repo_id.split('/')[-1]}")
@@ -248,5 +248,5 @@ def test_a_model_that_is_not_of_transformers(train, tmp_path):
 
     rows = [{"x": torch.tensor([i, 1.0]), "labels": torch.tensor(2.0 * i)} for i in range(16)]
     trainer = train(Line(), rows, save_strategy="steps", save_steps=2)
-    resumed = train(Line(), rows, resume=str(tmp_path / "out" / "checkpoint-2"))
-    assert losses(trainer) == losses(resumed)
+    resumed_run = train(Line(), rows, resume=str(tmp_path / "out" / "checkpoint-2"))
+    assert losses(trainer) == losses(resumed_run)

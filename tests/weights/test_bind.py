@@ -80,9 +80,9 @@ def test_every_problem_is_listed_with_nearest_names():
         "good": ("model.layers.0.mlp.gate_proj.weight",),
     }
     specs = {"qk": spec(6, 4), "gate_up": spec(16, 4), "norm": spec(4), "head": spec(9, 4), "scales": spec(2)}
-    with pytest.raises(WeightsError) as refused:
+    with pytest.raises(WeightsError) as excinfo:
         bind_weights(specs | {"good": spec(8, 4)}, sources, StateDict(tensors=tensors, origin="/models/tuned"))
-    problems = refused.value.details["problems"]
+    problems = excinfo.value.details["problems"]
     assert problems == [
         "model.layers.0.self_attn.k_proj.weight is missing, did you mean 'model.layers.0.self_attn.key_proj.weight'?",
         "model.layers.0.mlp.gate_proj.weight + model.layers.0.mlp.up_proj.weight has shape [8, 4] + [8, 5], "
@@ -91,7 +91,7 @@ def test_every_problem_is_listed_with_nearest_names():
         "completely_other is missing",
         "scale + scale has shape [] + [], compiled for [2]",
     ]
-    message = str(refused.value)
+    message = str(excinfo.value)
     assert "/models/tuned" in message
     assert all(problem in message for problem in problems)
 
@@ -99,6 +99,6 @@ def test_every_problem_is_listed_with_nearest_names():
 def test_a_long_list_is_cut_in_the_message_and_whole_in_the_details():
     specs = {f"w{index}": spec(1) for index in range(40)}
     sources = {name: (name,) for name in specs}
-    with pytest.raises(WeightsError, match="and 28 more") as refused:
+    with pytest.raises(WeightsError, match="and 28 more") as excinfo:
         bind_weights(specs, sources, StateDict(tensors={}, origin="memory"))
-    assert len(refused.value.details["problems"]) == 40
+    assert len(excinfo.value.details["problems"]) == 40

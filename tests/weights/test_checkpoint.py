@@ -63,9 +63,9 @@ def test_a_single_file_is_preferred_to_an_index(sharded):
 def test_missing_shards_are_all_named(sharded):
     for path in sharded.glob("model-*"):
         path.unlink()
-    with pytest.raises(WeightsError) as refused:
+    with pytest.raises(WeightsError) as excinfo:
         Checkpoint.open(sharded)
-    assert refused.value.details["missing"] == [f"model-0000{n}-of-00002.safetensors" for n in (1, 2)]
+    assert excinfo.value.details["missing"] == [f"model-0000{n}-of-00002.safetensors" for n in (1, 2)]
 
 
 @pytest.mark.parametrize("name", ["../secret.safetensors", "/etc/passwd", "sub/model.safetensors", "..", ""])
@@ -75,9 +75,9 @@ def test_an_index_cannot_name_files_outside_the_folder(name, tmp_path):
     save_file({"x": torch.ones(1)}, tmp_path / "secret.safetensors")
     save_file({"x": torch.ones(1)}, folder / "sub" / "model.safetensors")
     write_index(folder, {"weight_map": {"x": name}})
-    with pytest.raises(WeightsError) as refused:
+    with pytest.raises(WeightsError) as excinfo:
         Checkpoint.open(folder)
-    assert refused.value.details["missing"] == [name]
+    assert excinfo.value.details["missing"] == [name]
 
 
 @pytest.mark.parametrize("data", ["{", "[]", {}, {"weight_map": []}, {"weight_map": {"x": 3, "y": "z"}}], ids=str)
@@ -91,9 +91,9 @@ def test_a_folder_without_safetensors_is_an_error_that_names_pickles(tmp_path):
     for folder, pickles in ((tmp_path, []), (tmp_path / "missing", []), (tmp_path, ["pytorch_model.bin"])):
         for name in pickles:
             torch.save({"x": torch.ones(1)}, folder / name)
-        with pytest.raises(WeightsError) as refused:
+        with pytest.raises(WeightsError) as excinfo:
             Checkpoint.open(folder)
-        assert refused.value.details == {"path": str(folder), "pickles": pickles}
+        assert excinfo.value.details == {"path": str(folder), "pickles": pickles}
 
 
 def test_tensors_in_memory_are_a_source_too():

@@ -120,9 +120,9 @@ HEADERS = {
 @pytest.mark.parametrize("header", HEADERS.values(), ids=HEADERS)
 def test_a_broken_header_is_refused(header, raw_file):
     path = raw_file(header, DATA)
-    with pytest.raises(WeightsError) as refused:
+    with pytest.raises(WeightsError) as excinfo:
         MappedFile.open(path)
-    assert refused.value.details["path"] == str(path)
+    assert excinfo.value.details["path"] == str(path)
 
 
 @pytest.mark.parametrize("size", [MAX_HEADER_BYTES + 1, 2**63, 3000])

@@ -26,9 +26,9 @@ def test_all_tensors_that_do_not_fit_are_named(tmp_path):
     del tensors["predictions.dense.weight"]
     tensors["albert.pooler.weight"] = torch.zeros(1)
     tensors["predictions.LayerNorm.bias"] = torch.zeros(5)
-    with pytest.raises(ModelError) as refused:
+    with pytest.raises(ModelError) as excinfo:
         save(tiny(), tensors, tmp_path / "out")
-    assert refused.value.details["problems"] == [
+    assert excinfo.value.details["problems"] == [
         "albert.pooler.weight is unknown",
         "predictions.LayerNorm.bias has (5,), the model (4,)",
         "predictions.dense.weight is missing",

@@ -24,10 +24,10 @@ def test_sentences_have_their_mean_rating(tmp_path):
             info.size = len(content)
             archive.addfile(info, io.BytesIO(content))
     vader.convert(tmp_path, tmp_path / "out")
-    made = rows(tmp_path / "out")
-    assert len(made) == 8
-    assert made[2] == {"text": "A caf\u00e9 in amazonReviewSnippets.", "rating": -1.5, "source": "product reviews"}
-    assert made[3]["text"] == "Tabs\tstay"
+    result = rows(tmp_path / "out")
+    assert len(result) == 8
+    assert result[2] == {"text": "A caf\u00e9 in amazonReviewSnippets.", "rating": -1.5, "source": "product reviews"}
+    assert result[3]["text"] == "Tabs\tstay"
 
 
 def test_a_meaning_has_its_words_definition_and_examples(tmp_path):

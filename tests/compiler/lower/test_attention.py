@@ -57,12 +57,12 @@ def check(query, key, value, mask=None, is_causal=False, scale=None):
     wide = mask.double() if mask is not None and mask.is_floating_point() else mask
     group = query.shape[1] // key.shape[1]
     many = (tensor.double().repeat_interleave(group, 1) for tensor in (key, value))
-    wanted = F.scaled_dot_product_attention(query.double(), *many, wide, is_causal=is_causal, scale=scale)
-    assert result.shape == wanted.shape and result.dtype == torch.float32 and result.isfinite().all()
+    expected = F.scaled_dot_product_attention(query.double(), *many, wide, is_causal=is_causal, scale=scale)
+    assert result.shape == expected.shape and result.dtype == torch.float32 and result.isfinite().all()
     assert result.transpose(1, 2).is_contiguous()
-    error = result.double() - wanted
-    assert error.abs().max() <= MAX_ERROR * wanted.abs().max()
-    assert error.square().mean().sqrt() <= MAX_RMS_ERROR * wanted.square().mean().sqrt()
+    error = result.double() - expected
+    assert error.abs().max() <= MAX_ERROR * expected.abs().max()
+    assert error.square().mean().sqrt() <= MAX_RMS_ERROR * expected.square().mean().sqrt()
     return result
 
 
@@ -88,10 +88,10 @@ def test_shapes_of_models_on_two_threads(isa, two_threads, shape):
 
 
 def test_threads_do_not_change_a_bit(isa, two_threads):
-    given = inputs(2, 6, 2, 200, 300, 64)
-    several = attend(*given)
+    arguments = inputs(2, 6, 2, 200, 300, 64)
+    several = attend(*arguments)
     torch.set_num_threads(1)
-    assert torch.equal(attend(*given), several)
+    assert torch.equal(attend(*arguments), several)
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.float32])
@@ -152,8 +152,8 @@ def test_large_scores_do_not_overflow_and_nan_stays(isa):
     query, key, value = inputs(1, 1, 1, 10, 200, 64, scale=8.0)
     assert attend(query, key, value, scale=4.0).isfinite().all()
     # Scores of several thousand have rounding errors of their own, so the winner is all there is to compare.
-    wanted = F.scaled_dot_product_attention(query.double(), key.double(), value.double(), scale=4.0)
-    torch.testing.assert_close(attend(query, key, value, scale=4.0).double(), wanted, rtol=1e-2, atol=1e-2)
+    expected = F.scaled_dot_product_attention(query.double(), key.double(), value.double(), scale=4.0)
+    torch.testing.assert_close(attend(query, key, value, scale=4.0).double(), expected, rtol=1e-2, atol=1e-2)
     query[0, 0, 3, 5] = float("nan")
     assert attend(query, key, value)[0, 0].isnan().any(-1).tolist() == [row == 3 for row in range(10)]
 

@@ -36,22 +36,24 @@ def test_o1_compiles_nothing_whatever_there_is():
         assert (choice.value, choice.reason) == ("aten", "-O1: no C++ compiler needed, ready at once")
 
 
-@pytest.mark.parametrize(("optlevel", "wanted"), [("2", "inductor"), ("3", "inductor-max")])
-def test_without_a_compiler_it_says_what_to_install(optlevel, wanted):
+@pytest.mark.parametrize(("optlevel", "expected"), [("2", "inductor"), ("3", "inductor-max")])
+def test_without_a_compiler_it_says_what_to_install(optlevel, expected):
     choice = choose_level(body("linear", 1), optlevel=optlevel, compiler=None)
     assert (choice.value, choice.reason) == ("aten", "no C++ compiler on this machine")
     (lost,) = choice.rejected
-    assert lost.candidate == wanted and "apt-get install g++" in lost.reason
+    assert lost.candidate == expected and "apt-get install g++" in lost.reason
 
 
-@pytest.mark.parametrize(("optlevel", "wanted"), [("2", "inductor"), ("3", "inductor-max")])
+@pytest.mark.parametrize(("optlevel", "expected"), [("2", "inductor"), ("3", "inductor-max")])
 @pytest.mark.parametrize(
     ("kind", "rows"),
     [("linear", 1), ("linear", LIBRARY_ROWS - 1), ("attention", 64), ("two products", 64), ("bias and product", 1)],
 )
-def test_what_gains_is_compiled(kind, rows, optlevel, wanted):
+def test_what_gains_is_compiled(kind, rows, optlevel, expected):
     choice = choose_level(body(kind, rows), optlevel=optlevel, compiler=COMPILER)
-    assert choice.value == wanted and choice.reason == f"-O{optlevel}: fused kernels by g++ 13" and not choice.rejected
+    assert (
+        choice.value == expected and choice.reason == f"-O{optlevel}: fused kernels by g++ 13" and not choice.rejected
+    )
 
 
 @pytest.mark.parametrize(
@@ -91,17 +93,17 @@ def test_features_are_spelled_for_file_names():
 
 
 @pytest.mark.parametrize(
-    ("script", "found"),
+    ("script", "expected"),
     [("echo 'my++ 9.1'; echo copyright", "my++ 9.1"), ("exit 1", None), ("exit 0", None), (None, None)],
     ids=["works", "fails", "says nothing", "is not there"],
 )
-def test_only_a_compiler_that_answers_counts(script, found, tmp_path):
+def test_only_a_compiler_that_answers_counts(script, expected, tmp_path):
     compiler = tmp_path / "my++"
     if script is not None:
         compiler.write_text(f"#!/bin/sh\n{script}\n")
         compiler.chmod(0o755)
     with torch._inductor.config.patch({"cpp.cxx": (str(compiler),)}):
-        assert probe_compiler.__wrapped__() == found
+        assert probe_compiler.__wrapped__() == expected
 
 
 @pytest.mark.parametrize("knows", [True, False])

@@ -69,8 +69,8 @@ def test_a_weight_that_another_graph_needs_raw_stays():
     program = compile_module(module, {"x": spec(8, 16)}).program
     assert [one.targets for one in plan_preparations(program, set(program.subprograms)).of_weights] == [("0.weight",)]
     (graph,) = program.graphs.values()
-    shown = dataclasses.replace(graph, outputs={**graph.outputs, "weight": "weight:0.weight"})
-    other = dataclasses.replace(program, graphs={graph.name: shown})
+    output = dataclasses.replace(graph, outputs={**graph.outputs, "weight": "weight:0.weight"})
+    other = dataclasses.replace(program, graphs={graph.name: output})
     assert plan_preparations(other, set(program.subprograms)).of_weights == ()
 
 
@@ -81,8 +81,8 @@ def test_nothing_is_prepared_for_bodies_that_run_operator_by_operator():
 
 def test_preparations_survive_the_way_to_a_worker():
     program = compile_module(block(), {"x": spec(1, 4, 8, 8)}).program
-    found = [one for subprogram in program.subprograms.values() for one in find(subprogram.body, PLAIN)]
-    assert len(found) == 3 and [Preparation.from_list(one.to_list()) for one in found] == found
+    result = [one for subprogram in program.subprograms.values() for one in find(subprogram.body, PLAIN)]
+    assert len(result) == 3 and [Preparation.from_list(one.to_list()) for one in result] == result
 
 
 def test_norms_and_sums_and_relus_go_into_the_convolutions():
@@ -92,13 +92,13 @@ def test_norms_and_sums_and_relus_go_into_the_convolutions():
     bodies = {name: subprogram.body for name, subprogram in program.subprograms.items()}
     for name, ones in plan.of_subprogram.items():
         fuse(bodies[name], [one.targets[0] for one in ones])
-    found = [name for body in bodies.values() for name in operators(body)]
-    assert found == ["neuron_host.convolution.default"] * 3
+    result = [name for body in bodies.values() for name in operators(body)]
+    assert result == ["neuron_host.convolution.default"] * 3
     functions = {name: aten_function(body) for name, body in bodies.items()}
     executor = Executor(program, functions, plan.apply(weights_of(program, module)))
-    (found,) = executor.run(next(iter(program.graphs)), [x]).values()
+    (result,) = executor.run(next(iter(program.graphs)), [x]).values()
     with torch.no_grad():
-        error = compare("block", found, module(x), tolerance=1e-5)
+        error = compare("block", result, module(x), tolerance=1e-5)
     assert error.ok and error.sqnr_db > 110, error
 
 
@@ -162,9 +162,9 @@ def test_compiled_code_takes_prepared_weights(tmp_path):
     prepared = host.preparations.apply(weights)
     assert {name for name in weights if prepared[name].is_mkldnn} >= {"3.weight", "5.weight", "0.one.weight"}
     (graph,) = program.graphs
-    (found,) = Executor(program, host.functions, prepared).run(graph, [x]).values()
+    (result,) = Executor(program, host.functions, prepared).run(graph, [x]).values()
     with torch.no_grad():
-        error = compare("all", found, module(x), tolerance=1e-5)
+        error = compare("all", result, module(x), tolerance=1e-5)
     assert error.ok and error.sqnr_db > 100, error
 
 

@@ -40,16 +40,16 @@ def test_results_that_are_views_of_each_other_or_of_arguments_are_tensors_of_the
 def test_a_compiled_function_gives_what_aten_gives_and_writes_in_place(functions):
     x, weight = torch.randn(1, 64), torch.randn(16, 64)
     mask = (torch.arange(8) < 5).view(1, 1, 1, 8)
-    mine, theirs = torch.zeros(1, 1, 8, 16), torch.zeros(1, 1, 8, 16)
+    actual, expected_output = torch.zeros(1, 1, 8, 16), torch.zeros(1, 1, 8, 16)
     reference = aten_function(step_body())
     for position in (3, 0):
         slot = torch.tensor([position])
-        results = functions["step"]([x * (position + 1), weight, mine, slot, mask])
-        expected = reference([x * (position + 1), weight, theirs, slot, mask])
+        results = functions["step"]([x * (position + 1), weight, actual, slot, mask])
+        expected = reference([x * (position + 1), weight, expected_output, slot, mask])
         for a, b in zip(results, expected, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
-        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)
-    assert mine[0, 0].any(-1).tolist() == [True, False, False, True] + [False] * 4
+        torch.testing.assert_close(actual, expected_output, rtol=1e-5, atol=1e-5)
+    assert actual[0, 0].any(-1).tolist() == [True, False, False, True] + [False] * 4
 
 
 def test_operators_of_torch_are_called(functions):
@@ -69,11 +69,11 @@ def test_a_compiler_that_fails_is_reported_and_leaves_nothing(tmp_path):
     compiler.chmod(0o755)
     body = body_of(lambda x, w: F.linear(x, w).tanh() * 1.5, spec(1, 24), spec(24, 24))
     job = job_of(body, tmp_path / "store")
-    with torch._inductor.config.patch({"cpp.cxx": (str(compiler),)}), pytest.raises(LoweringError) as refused:
+    with torch._inductor.config.patch({"cpp.cxx": (str(compiler),)}), pytest.raises(LoweringError) as excinfo:
         compile_jobs([job], num_compilers=1)
-    message = str(refused.value)
+    message = str(excinfo.value)
     assert "sub_0" in message and "out of luck" in message and "-O1" in message
-    assert refused.value.details["failures"] == [message]
+    assert excinfo.value.details["failures"] == [message]
     assert not job.record.parent.exists() or list(job.record.parent.iterdir()) == []
 
 
@@ -82,11 +82,11 @@ def test_a_job_that_fails_is_named_and_the_others_are_done_in_several_files(tmp_
     monkeypatch.setattr("optimum_neuron.compiler.lower.unit.UNIT_NODES", 5)
     broken, one, two = (job_of(views_body(), None, name) for name in ("sub_broken", "sub_1", "sub_2"))
     broken.body["nodes"][0]["op"] = "aten.no_such.default"
-    done = []
-    with pytest.raises(LoweringError) as refused:
-        compile_jobs([broken, one, two], num_compilers=2, on_done=done.append)
-    assert "aten.no_such.default" in str(refused.value) and "sub_1" not in str(refused.value)
-    assert sorted(job.name for job in done) == ["sub_1", "sub_2"] and locate(broken.record) is None
+    calls = []
+    with pytest.raises(LoweringError) as excinfo:
+        compile_jobs([broken, one, two], num_compilers=2, on_done=calls.append)
+    assert "aten.no_such.default" in str(excinfo.value) and "sub_1" not in str(excinfo.value)
+    assert sorted(job.name for job in calls) == ["sub_1", "sub_2"] and locate(broken.record) is None
     assert locate(one.record).library != locate(two.record).library
     assert not attention.library(probe_cpu().isa).record().exists(), "nothing here calls the kernel of attention"
 
@@ -101,9 +101,9 @@ def test_code_is_compiled_for_a_named_level_of_cpus():
 @pytest.mark.skipif(not attention.is_supported(probe_cpu()), reason="no attention kernel for this CPU")
 def test_the_attention_kernel_is_built_with_the_code_that_calls_it(tmp_path, monkeypatch):
     monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))
-    record, done = attention.library(probe_cpu().isa).record(), []
+    record, result = attention.library(probe_cpu().isa).record(), []
     shape = spec(1, 2, 8, 16)
     body = body_of(lambda q, k, v: F.scaled_dot_product_attention(q, k, v), shape, shape, shape)
     job = job_of(body, None, "sub_attention")
-    compile_jobs([job], num_compilers=2, on_done=done.append)
-    assert find(record) is not None and done == [job] and locate(job.record) is not None
+    compile_jobs([job], num_compilers=2, on_done=result.append)
+    assert find(record) is not None and result == [job] and locate(job.record) is not None

@@ -78,8 +78,8 @@ def test_tf32_on_every_bit_pattern_drawn_and_on_the_edges():
     edges += [4.1e34, 4.2e34, 3.3e38, 1 + ulp / 2, 1 + 3 * ulp / 2, -(1 + ulp / 2)]
     edges += [2 - 2.0**-23, 1 + ulp / 2 + 2.0**-23]
     x = torch.cat([patterns, torch.tensor(edges)])
-    found = rounded_by_the_pass(x, "tf32")
-    assert same(found, to_fewer_bits(x, 13))
+    result = rounded_by_the_pass(x, "tf32")
+    assert same(result, to_fewer_bits(x, 13))
     ties = rounded_by_the_pass(torch.tensor([1 + ulp / 2, 1 + 3 * ulp / 2]), "tf32")
     assert ties.tolist() == [1, 1 + 2 * ulp], "ties go to the even neighbour"
     infinite = rounded_by_the_pass(torch.tensor([math.inf, -math.inf, 3.4028235e38]), "tf32")
@@ -88,8 +88,8 @@ def test_tf32_on_every_bit_pattern_drawn_and_on_the_edges():
 
 def test_fp8_saturates_at_240_and_keeps_its_subnormals():
     x = torch.tensor([239.0, 240.0, 241.0, 448.0, 1e30, math.inf, -math.inf, 2.0**-9, 2.0**-10, 1.5 * 2.0**-9, 0.0])
-    wanted = [240.0, 240.0, 240.0, 240.0, 240.0, 240.0, -240.0, 2.0**-9, 0.0, 2.0**-8, 0.0]
-    assert rounded_by_the_pass(x, "fp8_e4m3").tolist() == wanted
+    expected = [240.0, 240.0, 240.0, 240.0, 240.0, 240.0, -240.0, 2.0**-9, 0.0, 2.0**-8, 0.0]
+    assert rounded_by_the_pass(x, "fp8_e4m3").tolist() == expected
     assert rounded_by_the_pass(torch.tensor([math.nan]), "fp8_e4m3").isnan().all()
 
 
@@ -98,11 +98,11 @@ def test_a_product_rounds_operands_and_accumulates_in_float32(dtype):
     torch.manual_seed(1)
     x, w = torch.randn(16, 256), torch.randn(64, 256)
     body = auto_cast(body_of(F.linear, spec(16, 256), spec(64, 256)), kind="matmul", dtype=dtype)
-    found = body(x, w)[0].double()
+    result = body(x, w)[0].double()
     a, b = ROUND[dtype](x).double(), ROUND[dtype](w).double()
     # Accumulated in float32, the result is within 256 roundings of 2**-24 of the exact product of rounded operands.
-    assert ((found - a @ b.T).abs() <= 256 * 2.0**-24 * (a.abs() @ b.abs().T)).all()
-    error = (found - x.double() @ w.double().T).pow(2).mean().sqrt() / (x.double() @ w.double().T).pow(2).mean().sqrt()
+    assert ((result - a @ b.T).abs() <= 256 * 2.0**-24 * (a.abs() @ b.abs().T)).all()
+    error = (result - x.double() @ w.double().T).pow(2).mean().sqrt() / (x.double() @ w.double().T).pow(2).mean().sqrt()
     # Two operands, each off by at most the unit roundoff: rms about 0.8 of it (a third and up for uniform errors).
     assert 0.3 * UNIT_ROUNDOFF[dtype] < error < 1.2 * UNIT_ROUNDOFF[dtype]
 
@@ -159,8 +159,8 @@ def test_all_rounds_every_result_and_a_view_once():
     x, y = torch.randn(2, 3), torch.randn(2, 3)
     near = ROUND["bf16"]
     product = near(near(x.exp()) * y).t().reshape(-1)
-    found, counted = body(x, y)
-    assert torch.equal(found, near(product - 1))
+    result, counted = body(x, y)
+    assert torch.equal(result, near(product - 1))
     assert counted.tolist() == [300, 304], "what becomes float32 is rounded too; ties go to the even neighbour"
 
 
@@ -173,9 +173,9 @@ def test_all_rounds_what_is_computed_in_place_in_place():
 
     body = auto_cast(body_of(function, spec(2, 3), spec(1, 3)), kind="all", dtype="bf16")
     x, cache = ROUND["bf16"](torch.randn(1, 3)), torch.full((2, 3), 1.0)
-    found = body(cache, x)[0]
-    wanted = torch.cat([ROUND["bf16"](x + 1), x])
-    assert torch.equal(cache, wanted) and torch.equal(found, wanted)
+    actual = body(cache, x)[0]
+    expected = torch.cat([ROUND["bf16"](x + 1), x])
+    assert torch.equal(cache, expected) and torch.equal(actual, expected)
 
 
 def test_a_tensor_that_is_written_between_two_products_is_rounded_again():
@@ -188,8 +188,8 @@ def test_a_tensor_that_is_written_between_two_products_is_rounded_again():
     cache, x = torch.randn(3, 3), torch.randn(3, 3)
     near = ROUND["bf16"]
     written = torch.cat([x[:, 0][None], cache[1:]])
-    wanted = near(cache) @ near(x), near(written) @ near(x)
-    assert all(torch.equal(a, b) for a, b in zip(body(cache, x), wanted, strict=True))
+    expected = near(cache) @ near(x), near(written) @ near(x)
+    assert all(torch.equal(a, b) for a, b in zip(body(cache, x), expected, strict=True))
 
 
 def test_compile_applies_it_to_every_body():

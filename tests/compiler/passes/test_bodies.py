@@ -23,10 +23,10 @@ def relu_for_tanh(body: fx.GraphModule) -> fx.GraphModule:
 def test_calls_follow_the_new_names_and_untouched_bodies_keep_theirs():
     model = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
     program = compile_module(model, {"x": spec(2, 4)}).program
-    again = verify(rewrite_bodies(program, relu_for_tanh), after="rewrite")
-    assert again.subprograms.keys() != program.subprograms.keys()
+    second = verify(rewrite_bodies(program, relu_for_tanh), after="rewrite")
+    assert second.subprograms.keys() != program.subprograms.keys()
     x = torch.randn(2, 4)
-    assert torch.equal(run_program(again, model, [x])["output"], model[0](x).relu())
+    assert torch.equal(run_program(second, model, [x])["output"], model[0](x).relu())
     assert rewrite_bodies(program, lambda body: body).subprograms.keys() == program.subprograms.keys()
 
 

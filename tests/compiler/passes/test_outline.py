@@ -176,8 +176,8 @@ def test_regions_are_inlined_and_the_checks_of_export_dropped():
     program = outlined(Regions(), spec(2, 2), outputs=("sum", "narrow"))
     assert all(op.startswith("aten.") and "_assert" not in op for op in all_operators(program))
     x = torch.randn(2, 2)
-    found = run_program(program, Regions(), [x])
-    assert all(torch.equal(a, b) for a, b in zip(found.values(), Regions()(x), strict=True))
+    result = run_program(program, Regions(), [x])
+    assert all(torch.equal(a, b) for a, b in zip(result.values(), Regions()(x), strict=True))
 
 
 def test_dead_code_goes_before_it_is_refused_and_writes_to_state_stay():
@@ -198,8 +198,8 @@ def test_dead_code_goes_before_it_is_refused_and_writes_to_state_stay():
 def test_states_that_a_graph_does_not_touch_are_still_declared():
     program = outlined(Calls(lambda x, states: x + states[1]), spec(2), states={"a.0": spec(2), "b.0": spec(2)})
     assert list(program.states) == ["a.0", "b.0"]
-    found = run_program(program, nn.Module(), [torch.ones(2)], [torch.full((2,), 5.0), torch.ones(2)])
-    assert found["output"].tolist() == [2, 2]
+    result = run_program(program, nn.Module(), [torch.ones(2)], [torch.full((2,), 5.0), torch.ones(2)])
+    assert result["output"].tolist() == [2, 2]
 
 
 def test_a_tensor_made_in_forward_is_a_constant():

@@ -99,10 +99,10 @@ BROKEN = {
 
 @pytest.mark.parametrize(("break_it", "message", "position"), BROKEN.values(), ids=BROKEN)
 def test_what_is_broken_is_named(good, break_it, message, position):
-    with pytest.raises(AssertionError) as caught:
+    with pytest.raises(AssertionError) as excinfo:
         verify(break_it(good), after="some_pass")
     where = "after some_pass: "
     if position is not None:
         path = good.graphs["graph"].calls[position].module_path
         where += f"graph graph, call {position} ({path or 'glue'}): "
-    assert str(caught.value).startswith(where) and message in str(caught.value)
+    assert str(excinfo.value).startswith(where) and message in str(excinfo.value)

@@ -29,8 +29,8 @@ REFUSED = {
 
 @pytest.mark.parametrize("function", REFUSED.values(), ids=REFUSED)
 def test_integers_beyond_32_bits_are_refused(check, function):
-    (refused,) = check(function, torch.zeros(2, dtype=torch.int64)).refused
-    assert refused.code == "NCC_ESFH002"
+    (error,) = check(function, torch.zeros(2, dtype=torch.int64)).refused
+    assert error.code == "NCC_ESFH002"
 
 
 ACCEPTED = {

@@ -17,9 +17,9 @@ def test_a_condition_at_run_time_is_refused(check):
         return torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y - 1, (x,))
 
     report = check(run, torch.randn(4))
-    (refused,) = report.refused
-    assert (refused.op, refused.code) == ("higher_order.cond", "NCC_EUOC002")
-    assert "torch.where" in refused.remedy
+    (error,) = report.refused
+    assert (error.op, error.code) == ("higher_order.cond", "NCC_EUOC002")
+    assert "torch.where" in error.remedy
     assert {"aten.sub.Tensor", "aten.add.Tensor"} <= {r.op for r in report.rulings}  # both branches are judged
 
 
@@ -34,8 +34,8 @@ class SwitchesGrad(Calls):
 
 def test_graphs_inside_a_graph_are_judged():
     module, inputs = SwitchesGrad(lambda x: torch.sort(x).values), (torch.randn(4, requires_grad=True),)
-    exported = torch.export.export(module, inputs, strict=False)
-    report = check_graph(exported, TARGETS["inf2"])
+    exported_program = torch.export.export(module, inputs, strict=False)
+    report = check_graph(exported_program, TARGETS["inf2"])
     assert "higher_order.wrap_with_set_grad_enabled" in {r.op for r in report.rulings}
     assert [r.op for r in report.refused] == ["aten.sort.default"]
 

@@ -10,8 +10,8 @@ from optimum_neuron.compiler.rules import OpCall, decompose
 def parts(export):
     def run(function, *inputs):
         node = next(n for n in export(function, *inputs).graph.nodes if n.op == "call_function")
-        found = decompose(OpCall.from_node(node))
-        return None if found is None else [part.op for part in found]
+        result = decompose(OpCall.from_node(node))
+        return None if result is None else [part.op for part in result]
 
     return run
 
@@ -26,8 +26,8 @@ def test_a_core_operator_is_taken_apart_where_torch_can(parts):
             grad, x, [4], mean, rstd, None, None, [True, False, False]
         )
 
-    found = parts(gradient, torch.randn(2, 4), torch.randn(2, 4), torch.randn(2, 1), torch.randn(2, 1))
-    assert {"aten.mul.Tensor", "aten.sum.dim_IntList"} <= set(found)
+    result = parts(gradient, torch.randn(2, 4), torch.randn(2, 4), torch.randn(2, 1), torch.randn(2, 1))
+    assert {"aten.mul.Tensor", "aten.sum.dim_IntList"} <= set(result)
 
 
 def test_an_operator_of_its_own_cannot_be_decomposed(parts):
@@ -43,8 +43,8 @@ def test_a_decomposition_that_branches_on_values_does_not_count(parts):
 
 
 def test_tracing_leaves_the_graph_as_it_was(export):
-    exported = export(lambda x: x.xlogy_(x), torch.randn(4, 4))
-    calls = [node for node in exported.graph.nodes if node.op == "call_function"]
-    before = str(exported.graph), [node.meta["val"]._version for node in calls]
+    exported_program = export(lambda x: x.xlogy_(x), torch.randn(4, 4))
+    calls = [node for node in exported_program.graph.nodes if node.op == "call_function"]
+    before = str(exported_program.graph), [node.meta["val"]._version for node in calls]
     assert any(decompose(OpCall.from_node(node)) for node in calls)
-    assert before == (str(exported.graph), [node.meta["val"]._version for node in calls])
+    assert before == (str(exported_program.graph), [node.meta["val"]._version for node in calls])

@@ -11,8 +11,8 @@ def embedding(length, offset=0):
 
 
 def test_a_refusal_names_position_and_size(ruling):
-    found = ruling("aten.embedding", embedding(7, 2), torch.randn(8, 4))
-    assert found.code == "NCC_EVRF056" and "position 8 " in found.reason and "size 8" in found.reason
+    result = ruling("aten.embedding", embedding(7, 2), torch.randn(8, 4))
+    assert result.code == "NCC_EVRF056" and "position 8 " in result.reason and "size 8" in result.reason
 
 
 @pytest.mark.parametrize(
@@ -113,8 +113,8 @@ class TestCombiningWrites:
 
     @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
     def test_integers_are_refused(self, check, function, dtype):
-        (refused,) = check(function, *tensors(dtype)).refused
-        assert refused.code == "NCC_EVRF060" and "--implicit-integer-downcast=scatter" in refused.remedy
+        (error,) = check(function, *tensors(dtype)).refused
+        assert error.code == "NCC_EVRF060" and "--implicit-integer-downcast=scatter" in error.remedy
 
 
 @pytest.mark.parametrize(

@@ -22,23 +22,23 @@ def network() -> nn.Module:
 def losses(model: nn.Module, run, device: str, steps: int = 3) -> list[float]:
     """Losses of a few AdamW steps."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    inputs, wanted = torch.linspace(-1, 1, 32).view(4, 8).to(device), torch.ones(4, 2).to(device)
-    found = []
+    inputs, expected = torch.linspace(-1, 1, 32).view(4, 8).to(device), torch.ones(4, 2).to(device)
+    results = []
     for _ in range(steps):
-        loss = F.mse_loss(run(inputs), wanted)
+        loss = F.mse_loss(run(inputs), expected)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        found.append(loss.item())
-    return found
+        results.append(loss.item())
+    return results
 
 
 @pytest.mark.parametrize("optlevel", OPTLEVELS)
 def test_training_gives_the_losses_of_the_cpu(optlevel):
     host = network()
     model = copy.deepcopy(host).to("neuron")
-    found = losses(model, compiled(model, optlevel=optlevel), "neuron")
-    assert found == pytest.approx(losses(host, host, "cpu"), abs=1e-6) and found[2] < found[0]
+    result = losses(model, compiled(model, optlevel=optlevel), "neuron")
+    assert result == pytest.approx(losses(host, host, "cpu"), abs=1e-6) and result[2] < result[0]
     graphs = torch.neuron.compile_report().graphs
     assert [(graph.frame, graph.kind) for graph in graphs] == [("0/0", "forward"), ("0/0", "backward")]
     assert {graph.host_code.value for graph in graphs} == {"aten" if optlevel == "1" else "inductor"}
@@ -92,9 +92,9 @@ def test_code_that_reads_a_value_breaks_the_graph_and_goes_on():
 
 def test_operands_are_rounded_as_asked():
     a, b = torch.randn(8, 8), torch.randn(8, 8)
-    found = compiled(torch.mm, auto_cast="matmul")(a.to("neuron"), b.to("neuron")).cpu()
-    assert torch.equal(found, a.bfloat16().float() @ b.bfloat16().float())
-    assert not torch.equal(found, a @ b)
+    result = compiled(torch.mm, auto_cast="matmul")(a.to("neuron"), b.to("neuron")).cpu()
+    assert torch.equal(result, a.bfloat16().float() @ b.bfloat16().float())
+    assert not torch.equal(result, a @ b)
     assert torch.neuron.compile_report().graphs[0].auto_cast == "matmul to bf16"
 
 
@@ -122,9 +122,9 @@ def test_what_the_chip_refuses_is_named_with_its_line():
     def sorts(x):
         return torch.sort(x).values + 1
 
-    with pytest.raises(Exception, match="NCC_EVRF001") as refused:
+    with pytest.raises(Exception, match="NCC_EVRF001") as excinfo:
         compiled(sorts)(torch.randn(4, device="neuron"))
-    assert "test_backend.py:" in str(refused.value) and "aten.sort" in str(refused.value)
+    assert "test_backend.py:" in str(excinfo.value) and "aten.sort" in str(excinfo.value)
     allowed = compiled(sorts, allow_host_ops=["aten::sort"])
     assert allowed(torch.tensor([2.0, 1.0], device="neuron")).tolist() == [2.0, 3.0]
 

@@ -33,11 +33,11 @@ print(json.dumps([found, losses(host, host, "cpu"), counts, report["graphs"]]))
 def test_a_second_process_neither_traces_nor_compiles(python, empty_cache):
     runs = []
     for _ in range(2):
-        done = python(PROGRAM, TORCHINDUCTOR_CACHE_DIR=str(empty_cache))
-        assert done.returncode == 0, done.stderr
-        runs.append(json.loads(done.stdout))
-    (first, wanted, cold, cold_graphs), (second, _, warm, warm_graphs) = runs
-    assert first == second and first == pytest.approx(wanted, abs=1e-6)
+        result = python(PROGRAM, TORCHINDUCTOR_CACHE_DIR=str(empty_cache))
+        assert result.returncode == 0, result.stderr
+        runs.append(json.loads(result.stdout))
+    (first, expected, cold, cold_graphs), (second, _, warm, warm_graphs) = runs
+    assert first == second and first == pytest.approx(expected, abs=1e-6)
     assert cold["aot_autograd"]["autograd_cache_miss"] == 1 and cold["aot_autograd"]["autograd_cache_saved"] == 1
     assert warm["aot_autograd"]["autograd_cache_hit"] == 1 and "autograd_cache_miss" not in warm["aot_autograd"]
     assert "fxgraph_cache_miss" not in warm["inductor"]
@@ -67,14 +67,18 @@ def test_views_and_changed_inputs_keep_their_storage():
 
 
 def test_random_numbers_come_from_the_core():
-    x, before, found = torch.ones(64, device="neuron"), torch.get_rng_state(), []
+    x, before, result = torch.ones(64, device="neuron"), torch.get_rng_state(), []
     for origin in (None, AOTAUTOGRAD):
         restart()
         dropped = compiled(lambda x: F.dropout(x, 0.5) * 2)
         torch.neuron.manual_seed(0)
-        found += [dropped(x), dropped(x)]
+        result += [dropped(x), dropped(x)]
         assert loaded_from() == [origin]
-    assert torch.equal(found[0], found[2]) and torch.equal(found[1], found[3]) and not torch.equal(found[0], found[1])
+    assert (
+        torch.equal(result[0], result[2])
+        and torch.equal(result[1], result[3])
+        and not torch.equal(result[0], result[1])
+    )
     assert torch.equal(torch.get_rng_state(), before), "the host's generator is left alone"
 
 

@@ -30,18 +30,18 @@ OPTIONS = {
 def test_other_options_miss():
     x = torch.randn(8, 8)
     compiled(scaled)(x.to("neuron"))
-    found = {}
+    results = {}
     for name, options in OPTIONS.items():
         restart()
-        found[name] = compiled(scaled, **options)(x.to("neuron")).cpu()
+        results[name] = compiled(scaled, **options)(x.to("neuron")).cpu()
         assert (lookups(), counters["inductor"]["fxgraph_cache_hit"]) == ({"miss": 1}, 0), name
         (graph,) = torch.neuron.compile_report().graphs
         assert graph.target.value == options.get("target", "inf2") and graph.loaded_from is None
     for name, options in ({"none": {}} | OPTIONS).items():
         restart()
         result = compiled(scaled, **options)(x.to("neuron")).cpu()
-        assert lookups() == {"hit": 1} and torch.equal(result, found.get(name, result)), name
-    assert not torch.equal(found["auto_cast"], found["auto_cast_type"])
+        assert lookups() == {"hit": 1} and torch.equal(result, results.get(name, result)), name
+    assert not torch.equal(results["auto_cast"], results["auto_cast_type"])
 
 
 def test_other_settings_of_the_process_miss():

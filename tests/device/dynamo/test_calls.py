@@ -77,8 +77,8 @@ def test_a_call_that_fails_is_counted_as_an_error(monkeypatch):
     double(x)
     (track,) = [track for track in TIMELINE.tracks() if track.model == MODEL]
     errors, counts = track.errors, track.num_calls
-    with monkeypatch.context() as patched:
-        patched.setattr(torch.fx.GraphModule, "__call__", broken)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.fx.GraphModule, "__call__", broken)
         with pytest.raises(ZeroDivisionError):
             double(x)
     assert track.errors.get("completed_with_err", 0) == errors.get("completed_with_err", 0) + 1
@@ -98,10 +98,10 @@ def test_equal_numbers_of_frames_do_not_mix_their_work():
 
 
 def test_threads_share_one_track():
-    found = []
+    results = []
     work = GraphWork(name="one", steps=())
-    in_threads(*[lambda: found.append(calls.Calls("forward 98/0", work).on(0))] * 4)
-    assert len(set(found)) == 1
+    in_threads(*[lambda: results.append(calls.Calls("forward 98/0", work).on(0))] * 4)
+    assert len(set(results)) == 1
 
 
 def test_graphs_of_host_tensors_use_no_core():

@@ -21,8 +21,8 @@ def test_products_are_counted_by_dtype_and_the_rest_is_not():
     def work(x, y):
         return (x @ y).relu(), x.bfloat16() @ y.bfloat16()
 
-    found = flops_by_dtype(graph(work, torch.zeros(2, 3), torch.zeros(3, 5)))
-    assert found == {"float32": 2 * 2 * 3 * 5, "bfloat16": 2 * 2 * 3 * 5}
+    result = flops_by_dtype(graph(work, torch.zeros(2, 3), torch.zeros(3, 5)))
+    assert result == {"float32": 2 * 2 * 3 * 5, "bfloat16": 2 * 2 * 3 * 5}
 
 
 def test_a_large_product_is_bound_by_the_engine_and_a_small_one_by_memory():
@@ -38,6 +38,6 @@ def test_a_result_that_is_an_input_moves_once():
 
 
 def test_it_is_labelled_simulated_with_its_assumptions():
-    told = estimate(graph(torch.mm, torch.zeros(1, 4), torch.zeros(4, 8)), INF2).to_dict()
-    assert told["simulated"] and told["target"] == "inf2" and "roofline" in told["assumptions"]
-    assert json.loads(json.dumps(told)) == told
+    data = estimate(graph(torch.mm, torch.zeros(1, 4), torch.zeros(4, 8)), INF2).to_dict()
+    assert data["simulated"] and data["target"] == "inf2" and "roofline" in data["assumptions"]
+    assert json.loads(json.dumps(data)) == data

@@ -8,9 +8,9 @@ from optimum_neuron.errors import ConfigError
 
 def test_options_and_defaults():
     assert CompileOptions.from_torch() == CompileOptions() == CompileOptions.from_torch(mode="default", options={})
-    given = CompileOptions.from_torch(options={"optlevel": 3, "allow_host_ops": ["aten::sort"], "target": "trn2"})
-    assert (given.optlevel, given.allow_host_ops) == ("3", ("aten::sort",))
-    assert given.resolve().value.name == "trn2"
+    inputs = CompileOptions.from_torch(options={"optlevel": 3, "allow_host_ops": ["aten::sort"], "target": "trn2"})
+    assert (inputs.optlevel, inputs.allow_host_ops) == ("3", ("aten::sort",))
+    assert inputs.resolve().value.name == "trn2"
 
 
 @pytest.mark.parametrize(

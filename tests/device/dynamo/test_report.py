@@ -20,8 +20,8 @@ def test_every_graph_has_its_reasons_and_estimate_also_as_plain_data_and_text():
     assert graph.target.value == "trn2" and graph.target.reason and graph.host_code.reason.startswith("optlevel 1")
     assert graph.estimate.num_flops == {"float32": 128} and graph.compile_s > 0
     report = torch.neuron.compile_report()
-    told = report.to_dict()
-    assert json.loads(json.dumps(told)) == told and told["simulated"] and told["num_recompiles"] == 0
+    data = report.to_dict()
+    assert json.loads(json.dumps(data)) == data and data["simulated"] and data["num_recompiles"] == 0
     lines = str(report).splitlines()
     assert lines[0].startswith("simulated target trn2") and lines[1].split()[:2] == ["frame", "kind"]
     assert lines[2].split()[:3] == ["0/0", "inference", "1"]

@@ -17,7 +17,7 @@ def restart() -> None:
 def lookups() -> dict[str, int]:
     """Hits, misses and bypasses of AOTAutograd's cache since the last restart."""
     names = ("hit", "miss", "bypass")
-    return {name: found for name in names if (found := counters["aot_autograd"][f"autograd_cache_{name}"])}
+    return {name: result for name in names if (result := counters["aot_autograd"][f"autograd_cache_{name}"])}
 
 
 def loaded_from() -> list[str | None]:

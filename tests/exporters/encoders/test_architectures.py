@@ -80,7 +80,7 @@ def compare_rows(model: Any, original: Any) -> None:
     sizes |= {axis: ROWS[axis] if axis in ROWS else sizes[axis] * 2 // 3 for axis in sizes if axis in (*ROWS, *shorter)}
     inputs = random_inputs(signature, sizes)
     pad_last_row(signature, inputs)
-    found = flatten(model(**inputs))
+    actual = flatten(model(**inputs))
     options = call_options(original, attentions=False, hidden_states=False)
     contrastive = "text_batch_size" in sizes
     problems = []
@@ -95,10 +95,10 @@ def compare_rows(model: Any, original: Any) -> None:
             alone = {name: cut(signature, name, tensor, axis, real[axis]) for name, tensor in alone.items()}
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # WavLM's own
-            wanted = flatten(original(**alone, **options))
-        assert set(found) == set(wanted)
-        for name, tensor in wanted.items():
-            part = found[name] if contrastive else found[name][row : row + 1]
+            expected = flatten(original(**alone, **options))
+        assert set(actual) == set(expected)
+        for name, tensor in expected.items():
+            part = actual[name] if contrastive else actual[name][row : row + 1]
             for axis in signature.outputs[name]:
                 if axis.axis in shorter:
                     part = part.narrow(axis.dim, 0, axis.size(real[axis.axis]))
@@ -126,11 +126,11 @@ def test_every_row_of_the_list_is_tested():
 
 def write_support() -> None:
     """Try every case and write the list."""
-    found: dict[str, dict[str, str]] = {model_type: {task: COMPARED} for model_type, task in GENERATING}
+    result: dict[str, dict[str, str]] = {model_type: {task: COMPARED} for model_type, task in GENERATING}
     for model_type, task in CASES:
         with tempfile.TemporaryDirectory() as folder:
-            found.setdefault(model_type, {})[task] = outcome(model_type, task, Path(folder))
-    SUPPORT_FILE.write_text(json.dumps(found, indent=2) + "\n")
+            result.setdefault(model_type, {})[task] = outcome(model_type, task, Path(folder))
+    SUPPORT_FILE.write_text(json.dumps(result, indent=2) + "\n")
 
 
 if __name__ == "__main__":

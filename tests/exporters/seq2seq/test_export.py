@@ -17,9 +17,9 @@ def checkpoint(tmp_path_factory):
 
 def test_the_command_line_exports_it(cli, checkpoint, tmp_path):
     words = ["--batch_size", "2", "--sequence_length", "8,16", "--decoder_sequence_length", "12", "-O1", "--json"]
-    ran = cli("export", "neuron", "-m", str(checkpoint), *words, str(tmp_path / "out"))
-    assert ran.code == 0, ran.stderr
-    report = ran.json
+    result = cli("export", "neuron", "-m", str(checkpoint), *words, str(tmp_path / "out"))
+    assert result.code == 0, result.stderr
+    report = result.json
     assert report["task"]["value"] == "text2text-generation"
     assert report["task"]["reason"] == "config.architectures has BartForConditionalGeneration"
     names = [graph["name"] for graph in report["graphs"]]
@@ -31,9 +31,9 @@ def test_the_command_line_exports_it(cli, checkpoint, tmp_path):
 
 def test_the_check_counts_what_would_be_compiled(cli, checkpoint):
     words = ["--sequence_length", "16", "--decoder_sequence_length", "12", "--json"]
-    ran = cli("neuron", "check", str(checkpoint), *words)
-    assert ran.code == 0, ran.stderr
-    assert [graph["name"] for graph in ran.json["graphs"]] == ["encode_16", "prefill_16", "decode"]
+    result = cli("neuron", "check", str(checkpoint), *words)
+    assert result.code == 0, result.stderr
+    assert [graph["name"] for graph in result.json["graphs"]] == ["encode_16", "prefill_16", "decode"]
 
 
 def test_an_architecture_with_attention_of_its_own_is_refused(tmp_path):

@@ -24,24 +24,24 @@ def checkpoints(tmp_path_factory):
 def test_the_command_line_exports_it(cli, checkpoints, tmp_path, words):
     lengths = ["--audio_sequence_length", "3000,6000", "--decoder_sequence_length", "12"]
     words = ["-m", str(checkpoints["moonshine"]), *words, *lengths, "-O1", "--json", str(tmp_path / "o")]
-    ran = cli("export", "neuron", *words)
-    assert ran.code == 0, ran.stderr
-    assert ran.json["task"]["value"] == TASK
-    names = [graph["name"] for graph in ran.json["graphs"]]
+    result = cli("export", "neuron", *words)
+    assert result.code == 0, result.stderr
+    assert result.json["task"]["value"] == TASK
+    names = [graph["name"] for graph in result.json["graphs"]]
     assert names == ["encode_3000", "prefill_3000", "encode_6000", "prefill_6000", "decode"]
     model = NeuronModelForSpeechSeq2Seq.from_pretrained(tmp_path / "o")
     assert (model.batch_size, model.source_buckets, model.decoder_sequence_length) == (1, (3000, 6000), 12)
 
 
 def test_the_check_counts_what_would_be_compiled(cli, checkpoints):
-    ran = cli("neuron", "check", str(checkpoints["whisper"]), "--json")
-    assert ran.code == 0, ran.stderr
-    assert [graph["name"] for graph in ran.json["graphs"]] == [f"encode_{FRAMES}", f"prefill_{FRAMES}", "decode"]
+    result = cli("neuron", "check", str(checkpoints["whisper"]), "--json")
+    assert result.code == 0, result.stderr
+    assert [graph["name"] for graph in result.json["graphs"]] == [f"encode_{FRAMES}", f"prefill_{FRAMES}", "decode"]
 
 
 def test_they_are_listed(cli):
-    shown = cli("neuron", "models", "--task", TASK, "--quiet").stdout.split()
-    assert {"wav2vec2", "whisper", "moonshine"} <= set(shown)
+    result = cli("neuron", "models", "--task", TASK, "--quiet").stdout.split()
+    assert {"wav2vec2", "whisper", "moonshine"} <= set(result)
 
 
 @pytest.mark.parametrize(
