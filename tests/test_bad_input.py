@@ -70,7 +70,7 @@ CASES: dict[str, tuple[Options, type[NeuronError], str]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_library_and_the_command_line_say_the_same(case, checkpoint, tmp_path, cli):
+def test_library_and_command_line_report_the_same_error(case, checkpoint, tmp_path, cli):
     wrong, error, message = CASES[case]
     wrong = wrong(checkpoint, tmp_path) if callable(wrong) else wrong
     options = {"model": checkpoint, "output": tmp_path / "out", **SHAPES, **wrong}
@@ -86,14 +86,14 @@ def test_the_library_and_the_command_line_say_the_same(case, checkpoint, tmp_pat
     assert not (tmp_path / "out").exists() and sorted(checkpoint.iterdir()) == before
 
 
-def test_python_values_are_checked_where_the_command_line_has_types(checkpoint, tmp_path):
+def test_python_values_are_type_checked(checkpoint, tmp_path):
     with pytest.raises(ConfigError, match="'batchsize', did you mean 'batch_size'.*'sequence_lenght', did you"):
         main_export(checkpoint, tmp_path / "out", batchsize=2, sequence_lenght=4)
     with pytest.raises(ConfigError, match="family=.lama. is not supported, did you mean 'llama'"):
         main_export(checkpoint, tmp_path / "out", family="lama", **SHAPES)
 
 
-def test_a_refusal_of_the_installed_command(tmp_path):
+def test_refusal_of_installed_command(tmp_path):
     """The one test that starts the program as a user does."""
     program = str(Path(sys.executable).with_name("optimum-cli"))
     command = [program, "export", "neuron", "-m", "./missing", "out", "--json"]
@@ -108,7 +108,7 @@ def test_a_refusal_of_the_installed_command(tmp_path):
 # The simulated machine.
 
 
-def test_a_model_larger_than_the_memory(checkpoint, tmp_path, cli):
+def test_model_larger_than_memory(checkpoint, tmp_path, cli):
     words = ["--batch_size", "1000000", "--sequence_length", "64", "--prefill_buckets", "1", "-O1"]
     result = cli("export", "neuron", "-m", str(checkpoint), str(tmp_path / "out"), *words, "--json")
     error = result.json["error"]
@@ -119,7 +119,7 @@ def test_a_model_larger_than_the_memory(checkpoint, tmp_path, cli):
     assert error["details"]["total"] > error["details"]["available"]
 
 
-def test_several_models_that_fill_a_core(export_folder, tmp_path, monkeypatch):
+def test_several_models_fill_a_core(export_folder, tmp_path, monkeypatch):
     monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", "1")
     first = load(export_folder)
     core = ledger(first.loaded.claim.instance, 1)
@@ -141,7 +141,7 @@ HOLDER = textwrap.dedent("""
 """)
 
 
-def test_a_core_that_another_process_holds(export_folder, checkpoint, tmp_path, monkeypatch, cli):
+def test_busy_core(export_folder, checkpoint, tmp_path, monkeypatch, cli):
     monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", "0")
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -162,14 +162,14 @@ def test_a_core_that_another_process_holds(export_folder, checkpoint, tmp_path, 
 
 
 @pytest.mark.parametrize(("variable", "value"), [("NEURON_RT_VISIBLE_CORES", "0-99"), ("NEURON_RT_NUM_CORES", "many")])
-def test_variables_that_cannot_be_meant(export_folder, monkeypatch, variable, value, tmp_path):
+def test_invalid_variables(export_folder, monkeypatch, variable, value, tmp_path):
     monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))
     monkeypatch.setenv(variable, value)
     with pytest.raises(ConfigError, match=f"{variable}={value}"):
         load(export_folder)
 
 
-def test_without_a_c_compiler_o2_falls_back_to_aten_and_says_so(checkpoint, model):
+def test_o2_without_c_compiler_falls_back_to_aten_with_a_warning(checkpoint, model):
     from torch._inductor import config
 
     choose.probe_compiler.cache_clear()
@@ -188,7 +188,7 @@ def test_without_a_c_compiler_o2_falls_back_to_aten_and_says_so(checkpoint, mode
 # Prompts.
 
 
-def test_a_prompt_beyond_the_largest_bucket_and_the_sequence(export_folder, tmp_path):
+def test_prompt_beyond_largest_bucket_and_sequence(export_folder, tmp_path):
     model = load(export_folder)
     for columns in (49, 60):
         with pytest.raises(NeuronError) as error:

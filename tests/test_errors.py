@@ -13,7 +13,7 @@ from optimum_neuron.errors import NeuronError, nearest
 CLASSES = [getattr(errors, name) for name in errors.__all__ if isinstance(getattr(errors, name), type)]
 
 
-def test_the_tree_in_the_documentation_is_the_tree():
+def test_documented_error_tree_matches_code():
     output, path = {}, []
     for line in inspect.getdoc(errors).splitlines():
         name = line.lstrip(" |+-").split()
@@ -29,20 +29,20 @@ def test_the_tree_in_the_documentation_is_the_tree():
         assert bases == [parent, builtin] if builtin.endswith("Error") else bases == [parent]
 
 
-def test_every_error_is_listed_and_the_list_is_sorted():
+def test_every_error_is_listed_and_list_is_sorted():
     defined = {name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)}
     assert defined == {cls.__name__ for cls in CLASSES}
     assert list(errors.__all__) == sorted(errors.__all__, key=lambda name: (name.islower(), name))
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
-def test_details_are_a_dictionary_of_their_own(cls):
+def test_details_are_a_separate_dictionary(cls):
     error = cls("message", needed=3)
     assert str(error) == "message" and error.details == {"needed": 3} and cls("other").details == {}
     assert isinstance(error, NeuronError)
 
 
-def test_errors_are_what_users_of_the_builtins_catch():
+def test_errors_subclass_builtin_exceptions():
     for cls, builtin in [
         (errors.ConfigError, ValueError),
         (errors.WeightsError, ValueError),
@@ -56,7 +56,7 @@ def test_errors_are_what_users_of_the_builtins_catch():
             raise cls("message")
 
 
-def test_an_error_has_its_parts_and_survives_a_process():
+def test_error_has_its_parts_and_survives_process():
     error = errors.ConfigError("batch_size is 0.", hint="Pass 1 or more.", option="batch_size", value=0)
     for one in (error, pickle.loads(pickle.dumps(error))):
         assert str(one) == "batch_size is 0. Pass 1 or more."
@@ -75,6 +75,6 @@ def test_an_error_has_its_parts_and_survives_a_process():
         ("", ""),
     ],
 )
-def test_the_nearest_name_is_offered_only_when_it_is_near(name, hint):
+def test_only_close_names_are_suggested(name, hint):
     assert nearest(name, iter(["batch_size", "task", "sequence_length"])) == hint
     assert nearest(name, []) == ""

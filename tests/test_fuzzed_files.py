@@ -100,7 +100,7 @@ FILES: dict[str, tuple[str, Callable[[Path], None]]] = {
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", FILES)
-def test_a_field_of_an_exported_folder(name, request, tmp_path):
+def test_field_of_exported_folder(name, request, tmp_path):
     fixture, use = FILES[name]
     source, file = request.getfixturevalue(fixture), name.partition("/")[2]
     copy = shutil.copytree(source, tmp_path / "copy")
@@ -122,7 +122,7 @@ def test_a_field_of_an_exported_folder(name, request, tmp_path):
 @pytest.mark.parametrize(
     ("field", "value"), [("bos_token_id", "x"), ("eos_token_id", [1, {}]), ("pad_token_id", 10**30)]
 )
-def test_special_tokens_that_are_no_ids(field, value, export_folder, tmp_path):
+def test_invalid_special_token_ids(field, value, export_folder, tmp_path):
     copy = shutil.copytree(export_folder, tmp_path / "copy")
     path = copy / "generation_config.json"
     path.write_text(changed({**json.loads(path.read_text()), field: 0}, (field,), value))
@@ -132,7 +132,7 @@ def test_special_tokens_that_are_no_ids(field, value, export_folder, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["fields.json", "model.done"])
-def test_a_field_of_a_cache_entry(name, checkpoint, tmp_path, monkeypatch):
+def test_field_of_cache_entry(name, checkpoint, tmp_path, monkeypatch):
     """A damaged entry is compiled again, and the listing says what is wrong with it."""
     monkeypatch.setenv("NEURON_COMPILE_CACHE_URL", str(tmp_path / "cache"))
     options = SMALL | {"disable_validation": True, "export": True}

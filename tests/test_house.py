@@ -67,7 +67,7 @@ def test_every_package_has_its_place():
     assert packages - {"__init__", "wiring"} <= set(RANK)
 
 
-def test_packages_import_what_is_below_them():
+def test_packages_import_only_lower_packages():
     upward = [
         f"{place}: {above} is not below {package}"
         for package, above, place in imports()

@@ -83,11 +83,11 @@ def test_every_module_can_be_imported_first(tmp_path):
     assert list(result) == modules
 
 
-def test_light_modules_bring_nothing_heavy(tmp_path):
+def test_light_modules_import_nothing_heavy(tmp_path):
     result = import_each(LIGHT, tmp_path, preloaded=[])
     assert result == {name: {"heavy": []} for name in LIGHT}
 
 
-def test_the_check_sees_what_is_heavy(tmp_path):
+def test_check_detects_heavy_imports(tmp_path):
     module = "optimum_neuron.modeling.causal_lm"
     assert {"torch", "transformers"} <= set(import_each([module], tmp_path, preloaded=[])[module]["heavy"])

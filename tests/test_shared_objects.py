@@ -26,7 +26,7 @@ def published_objects(tmp_path, monkeypatch):
     return list(records)
 
 
-def test_what_is_published_is_found_by_each_record(published_objects):
+def test_published_library_is_found_by_each_record(published_objects):
     one, two = (find(record) for record in published_objects)
     assert one.library == two.library and (one.function, two.function) == ("one", "two")
     assert one.library.read_bytes() == b"machine code" * 100
@@ -48,7 +48,7 @@ def test_files_and_folders_are_private_under_any_umask(tmp_path, monkeypatch):
     require_ours(tmp_path / "home/host/cpu/unit.so")
 
 
-def test_the_disk_has_the_library_before_a_record_leads_to_it(tmp_path, monkeypatch):
+def test_library_is_synced_before_its_record(tmp_path, monkeypatch):
     events = []
     fsync, replace = os.fsync, os.replace
     monkeypatch.setattr(os, "fsync", lambda fd: (events.append("sync"), fsync(fd)))
@@ -73,7 +73,7 @@ def flipped(path):
 
 
 @pytest.mark.parametrize("damage", [empty, truncated, flipped, os.unlink])
-def test_a_damaged_library_is_reported_and_removed_with_its_record(published_objects, damage, caplog):
+def test_damaged_library_is_reported_and_removed_with_its_record(published_objects, damage, caplog):
     library = find(published_objects[0]).library
     damage(library)
     assert find(published_objects[0]) is None
@@ -85,7 +85,7 @@ def test_a_damaged_library_is_reported_and_removed_with_its_record(published_obj
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "{}", json.dumps({"library": "../x.so", "sha256": "", "function": ""})]
 )
-def test_a_damaged_record_is_removed(published_objects, text, caplog):
+def test_damaged_record_is_removed(published_objects, text, caplog):
     published_objects[0].write_text(text)
     assert find(published_objects[0]) is None and not published_objects[0].exists()
     assert "damaged" in caplog.text and find(published_objects[1]) is not None
@@ -93,7 +93,7 @@ def test_a_damaged_record_is_removed(published_objects, text, caplog):
 
 @pytest.mark.parametrize("place", ["library", "folder", "home"])
 @pytest.mark.parametrize("mode", [0o720, 0o702])
-def test_what_others_may_write_is_not_loaded(published_objects, place, mode):
+def test_library_writable_by_others_is_not_loaded(published_objects, place, mode):
     library = find(published_objects[0]).library
     path = {"library": library, "folder": library.parent, "home": library.parents[2]}[place]
     path.chmod(mode)
@@ -106,7 +106,7 @@ def test_what_others_may_write_is_not_loaded(published_objects, place, mode):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_what_another_user_owns_is_not_loaded(published_objects):
+def test_library_of_another_user_is_not_loaded(published_objects):
     library = find(published_objects[0]).library
     os.chown(library, 12345, -1)
     with pytest.raises(LoweringError) as excinfo:
@@ -115,7 +115,7 @@ def test_what_another_user_owns_is_not_loaded(published_objects):
     assert f"chown {os.geteuid()} '{library}'" in str(excinfo.value)
 
 
-def test_a_system_s_files_may_be_loaded(published_objects, monkeypatch):
+def test_systems_files_may_be_loaded(published_objects, monkeypatch):
     """A container image has code that root compiled, for users who may not write it."""
     monkeypatch.setattr(shared_objects.os, "geteuid", lambda: 4321)
     library = find(published_objects[0]).library
@@ -123,9 +123,7 @@ def test_a_system_s_files_may_be_loaded(published_objects, monkeypatch):
         require_ours(library)
 
 
-def test_in_place_of_a_folder_that_cannot_be_written_there_is_a_private_one(
-    published_objects, tmp_path, monkeypatch, caplog
-):
+def test_unwritable_folder_is_replaced_by_a_private_one(published_objects, tmp_path, monkeypatch, caplog):
     (tmp_path / "temp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temp"))
     assert writable(published_objects[0]) == published_objects[0]

@@ -7,7 +7,7 @@ from optimum_neuron.runtime import HOOKS
 from optimum_neuron.simulator import clock
 
 
-def test_hooks_lead_to_the_simulator_and_the_profiler(monkeypatch):
+def test_hooks_connect_simulator_and_profiler(monkeypatch):
     monkeypatch.setattr(clock, "call_cost", lambda *arguments: ("cost", *arguments))
     monkeypatch.setattr(inspection, "inspect_process", lambda *arguments: folders.append(arguments))
     folders = []

@@ -32,7 +32,7 @@ def path(layer, tmp_path):
     return tmp_path / "inlined.neff"
 
 
-def test_weights_inside_a_neff_run(path, layer):
+def test_inlined_weights_run(path, layer):
     artifact = open_artifact(path, target=TARGETS["trn1"])
     tensors = artifact.inlined_weights()
     bound = BoundProgram(

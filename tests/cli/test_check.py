@@ -70,14 +70,14 @@ def test_options_are_passed_on(check):
     assert arguments == [("my model", options | {"allow_host_ops": ("aten::sort", "aten::topk")})]
 
 
-def test_buckets_whose_graphs_were_not_captured_are_named(check):
+def test_buckets_without_captured_graphs_are_named(check):
     result, _ = check(Report())
     assert "not captured: prefill_buckets 32, 64, between the smallest and the largest" in result.stdout
     _, arguments = check(Report(), "--all_graphs")
     assert arguments == [("my model", {"all_graphs": True})]
 
 
-def test_a_drop_in_model_is_followed_by_its_export(check):
+def test_drop_in_model_is_followed_by_its_export(check):
     result, _ = check(Report())
     assert result.code == 0
     assert result.stderr == "next: optimum-cli export neuron -m 'my model' OUTPUT ...  # with the same options\n"
@@ -94,7 +94,7 @@ def test_a_drop_in_model_is_followed_by_its_export(check):
     assert linear.endswith("model.layers.0-3.mlp, lm_head, top level and 1 more") and "90.0 %" in linear
 
 
-def test_every_refusal_is_told_with_place_and_remedy(check):
+def test_every_unsupported_operator_has_location_and_remedy(check):
     result, _ = check(Report(tier=2, operators=[SORT, row()]))
     assert result.code == 0
     report = result.stdout.partition("NCC_EVRF001 ")[2]
@@ -106,18 +106,18 @@ def test_every_refusal_is_told_with_place_and_remedy(check):
     assert "--allow_host_ops aten::sort ..." in result.stderr
 
 
-def test_the_host_is_not_offered_where_it_cannot_help(check):
+def test_host_is_not_suggested_where_it_cannot_help(check):
     result, _ = check(Report(tier=2, operators=[SORT, SORT | {"host_name": None}]))
     assert result.stderr == ""
 
 
-def test_code_that_cannot_be_captured_is_told_with_its_line(check):
+def test_capture_error_shows_its_line(check):
     failure = {"graphs": ["prefill_16", "decode_16"], "source_line": "model.py:3: if x.all():", "reason": "No. Do."}
     result, _ = check(Report(tier=3, failures=[failure]))
     assert "cannot be captured: prefill_16, decode_16\n  where: model.py:3: if x.all():\n  No. Do.\n" in result.stdout
 
 
-def test_the_exit_code_follows_fail_on(check):
+def test_exit_code_follows_fail_on(check):
     report = Report(tier=2, operators=[SORT])
     assert check(report)[0].code == 0
     assert check(report, "--fail-on", "host,memory")[0].code == 0
@@ -126,16 +126,16 @@ def test_the_exit_code_follows_fail_on(check):
     assert result.stderr == "warning: found what --fail-on names: unsupported\n"
 
 
-def test_an_unknown_condition_is_refused_before_anything_is_captured(check):
+def test_unknown_condition_is_refused_before_anything_is_captured(check):
     result, arguments = check(Report(), "--fail-on", "hosts")
     assert (result.code, arguments) == (1, []) and "'hosts', did you mean 'host'?" in result.stderr
 
 
-def test_quiet_is_the_tier(check):
+def test_quiet_is_tier(check):
     assert check(Report(tier=2), "--quiet")[0].stdout == "2\n"
 
 
-def test_a_real_model_from_a_shell(cli, checkpoint):
+def test_real_model_from_shell(cli, checkpoint):
     words = ["--sequence_length", "16", "--prefill_buckets", "16", "--fail-on", "host,unsupported,memory"]
     result = cli("neuron", "check", str(checkpoint), *words, "--json")
     assert result.code == 0
@@ -146,5 +146,5 @@ def test_a_real_model_from_a_shell(cli, checkpoint):
     ("share", "text"),
     [(0, "0.0 %"), (1e-6, "<0.1 %"), (0.0005, "0.1 %"), (0.5, "50.0 %"), (0.99951, ">99.9 %"), (1, "100.0 %")],
 )
-def test_a_share_is_never_rounded_to_all_or_nothing(share, text):
+def test_share_is_never_rounded_to_0_or_100_percent(share, text):
     assert percent(share) == text

@@ -23,7 +23,7 @@ def run(cli, fake_module, *words, report=REPORT):
     return cli("neuron", "demo", *words), arguments
 
 
-def test_the_answer_comes_first_then_the_labelled_table(cli, fake_module):
+def test_answer_precedes_labelled_table(cli, fake_module):
     result, arguments = run(cli, fake_module)
     lines = result.stdout.splitlines()
     assert arguments == {}
@@ -34,12 +34,12 @@ def test_the_answer_comes_first_then_the_labelled_table(cli, fake_module):
     assert rows["first token after the command, s"] == ["9.5"] and rows["tokens per second at full speed"] == ["44"]
 
 
-def test_options_reach_the_demo(cli, fake_module):
+def test_options_reach_demo(cli, fake_module):
     _, arguments = run(cli, fake_module, "--prompt", "Why?", "--max_new_tokens", "7", "--wait-for-host-code")
     assert arguments == {"prompt": "Why?", "max_new_tokens": 7, "wait_for_host_code": True}
 
 
-def test_quiet_is_the_answer_and_json_is_everything(cli, fake_module):
+def test_quiet_prints_answer_and_json_everything(cli, fake_module):
     assert run(cli, fake_module, "--quiet")[0].stdout == REPORT["answer"] + "\n"
     assert run(cli, fake_module, "--json")[0].json == REPORT
 

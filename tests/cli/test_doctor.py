@@ -15,7 +15,7 @@ def doctor(cli, monkeypatch):
     return run
 
 
-def test_a_good_machine(doctor):
+def test_good_machine(doctor):
     result = doctor()
     assert result.code == 0
     assert result.stdout.splitlines()[0].split() == ["verdict", "check", "found", "consequence"]
@@ -23,12 +23,12 @@ def test_a_good_machine(doctor):
     assert result.stderr == "next: optimum-cli neuron demo\n"
 
 
-def test_a_warning_is_exit_code_0_with_its_remedy(doctor):
+def test_warning_is_exit_code_0_with_its_remedy(doctor):
     result = doctor(compiler=None)
     assert result.code == 0 and "verdict: warn\n  C++ compiler: apt install g++" in result.stdout
 
 
-def test_a_failure_is_exit_code_1(doctor):
+def test_failure_is_exit_code_1(doctor):
     result = doctor("--quiet", packages={"torch": "2.12.0", "transformers": "5.23.0"})
     assert (result.code, result.stdout) == (1, "fail\n")
 

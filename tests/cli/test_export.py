@@ -40,14 +40,14 @@ def export(cli, fake_module):
     return run
 
 
-def test_options_that_are_not_given_are_left_to_the_python_api_and_a_tolerance_of_zero_is_one(export):
+def test_omitted_options_use_python_defaults_and_zero_tolerance_is_kept(export):
     assert export("-m", "acme/tiny", "out").code == 0
     assert export.options == {"model_name_or_path": "acme/tiny", "output": "out"}
     export("-m", "x", "out", "--atol", "0")
     assert export.options["atol"] == 0.0
 
 
-def test_every_option_reaches_the_python_api(export):
+def test_every_option_reaches_python_api(export):
     words = """--model acme/tiny out --task text-generation --batch_size 2 --sequence_length 128 --prefill_buckets 32,64
     --instance_type inf2.xlarge --auto_cast matmul --auto_cast_type fp8_e4m3 -O3 --torch_dtype bfloat16
     --inline-weights-neff --disable-validation --atol 0.01 --trust-remote-code --subfolder s --revision r
@@ -75,7 +75,7 @@ def test_human_summary(export):
     assert "0.01235" in result.stdout and "logits" in result.stdout
 
 
-def test_the_next_step_is_named_with_the_users_own_folder(export):
+def test_next_step_names_output_folder(export):
     result = export("-m", "acme/tiny", "out dir")
     assert "next: optimum-cli neuron inspect 'out dir'" in result.stderr
     assert "print(pipeline('text-generation', 'out dir')('Hello'))" in result.stderr
@@ -83,18 +83,18 @@ def test_the_next_step_is_named_with_the_users_own_folder(export):
     assert "inspect out" in result.stderr and "pipeline" not in result.stderr
 
 
-def test_json_holds_the_whole_report_and_quiet_prints_the_folder(export):
+def test_json_holds_whole_report_and_quiet_prints_folder(export):
     result = export("-m", "acme/tiny", "out", "--json")
     assert result.json == json.loads(json.dumps(REPORT).replace("Infinity", '"inf"')) and result.stderr == ""
     assert export("-m", "acme/tiny", "out", "--quiet").stdout == "out\n"
 
 
-def test_a_report_with_missing_keys_is_shown(export):
+def test_report_with_missing_keys_is_shown(export):
     result = export("-m", "acme/tiny", "out", report={"model": "acme/tiny", "output_dir": "out"})
     assert result.code == 0 and "not compared with the reference model" in result.stdout
 
 
-def test_an_error_names_all_operators_and_the_next_command(export):
+def test_error_names_all_operators_and_next_command(export):
     error = UnsupportedOperatorError("2 operators\n  aten.sort\n  aten.topk", operators=["aten.sort", "aten.topk"])
     result = export("-m", "acme/tiny", "out", error=error)
     assert (result.code, result.stdout) == (1, "")
@@ -103,7 +103,7 @@ def test_an_error_names_all_operators_and_the_next_command(export):
     assert result.json["error"]["details"] == {"operators": ["aten.sort", "aten.topk"]}
 
 
-def test_options_of_optimum_neuron_reach_the_python_api(export):
+def test_options_of_optimum_neuron_reach_python_api(export):
     words = """-m acme/tiny out --num_cores 1 --num_beams 4 --patch_size 16 --disable-fast-relayout --disable-fallback
     --disable-neuron-cache --dtype bfloat16 --compiler_workdir work --unet u --lora_model_ids a b"""
     assert export(*words.split()).code == 0
@@ -114,7 +114,7 @@ def test_options_of_optimum_neuron_reach_the_python_api(export):
     }  # fmt: skip
 
 
-def test_options_of_diffusion_pipelines_are_an_error(cli, checkpoint, tmp_path):
+def test_options_of_diffusion_pipelines_are_error(cli, checkpoint, tmp_path):
     words = ("-m", str(checkpoint), "--controlnet_ids", "a", "--json", str(tmp_path / "out"))
     result = cli("export", "neuron", *words)
     assert result.code == 1 and result.json["error"]["type"] == "ModelError"

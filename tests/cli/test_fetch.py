@@ -1,7 +1,7 @@
 from optimum_neuron.checkpoints import Checkpoint, entries, get, names
 
 
-def test_the_folder_is_the_only_thing_on_stdout(cli, fake_module):
+def test_folder_is_only_thing_on_stdout(cli, fake_module):
     fake_module("optimum_neuron.checkpoints", fetch=lambda name: f"/my models/{name}", get=get, Checkpoint=Checkpoint)
     result = cli("neuron", "fetch", "smollm2")
     assert (result.code, result.stdout) == (0, "/my models/smollm2\n")
@@ -10,14 +10,14 @@ def test_the_folder_is_the_only_thing_on_stdout(cli, fake_module):
     assert cli("neuron", "fetch", "smollm2", "--json").json == {"name": "smollm2", "folder": "/my models/smollm2"}
 
 
-def test_an_unknown_name_is_a_known_error_with_the_nearest_name(cli):
+def test_unknown_name_is_known_error_with_nearest_name(cli):
     result = cli("neuron", "fetch", "smolm2")
     assert (result.code, result.stdout) == (1, "")
     assert "did you mean 'smollm2'" in result.stderr and "Traceback" not in result.stderr
     assert "smollm2" in cli("neuron", "fetch", "--help").stdout and "smollm2" in names()
 
 
-def test_the_list_has_every_entry_and_what_is_fetched(cli):
+def test_list_shows_every_entry_and_fetched_ones(cli):
     result = cli("neuron", "fetch", "--list", "--json")
     rows = {row["name"]: row for row in result.json["catalogue"]}
     assert list(rows) == [entry.name for entry in entries()]
@@ -31,13 +31,13 @@ def test_the_list_has_every_entry_and_what_is_fetched(cli):
     assert len(process) == 1 + len(rows) and "23,703 rows" in "".join(process)
 
 
-def test_a_data_set_has_no_export_hint(cli, fake_module):
+def test_data_set_has_no_export_hint(cli, fake_module):
     fake_module("optimum_neuron.checkpoints", fetch=lambda name: "/data", get=get, Checkpoint=Checkpoint)
     result = cli("neuron", "fetch", "sentiment")
     assert (result.stdout, result.stderr) == ("/data\n", "")
 
 
-def test_neither_a_name_nor_the_list_is_a_typing_mistake(cli):
+def test_missing_name_and_list_is_usage_error(cli):
     for words in ((), ("smollm2", "--list")):
         result = cli("neuron", "fetch", *words)
         assert (result.code, result.stdout) == (2, "")

@@ -44,12 +44,12 @@ def test_everything_is_shown(inspect):
         assert line in lines
 
 
-def test_a_size_below_a_key_with_a_unit_has_that_unit(inspect):
+def test_size_inherits_unit_of_key(inspect):
     lines = inspect("out", facts={"hbm_bytes": {"weights": 3 * 2**20, "total": 1024**3}}).stdout.splitlines()
     assert "weights  3.0 MiB" in lines and "total    1.0 GiB" in lines
 
 
-def test_what_has_hundreds_of_rows_is_left_to_json(inspect):
+def test_long_tables_are_left_to_json(inspect):
     neff = {"name": "llama", "members": [{"name": "bodies/sub_1.json"}], "metadata": {"weight_sources": {"a": ["b"]}}}
     facts = {"folder": "my out", "neff": neff}
     result = inspect("my out", facts=facts)
@@ -58,7 +58,7 @@ def test_what_has_hundreds_of_rows_is_left_to_json(inspect):
     assert inspect("my out", "--json", facts=facts).json == facts
 
 
-def test_a_broken_folder_is_a_known_error(cli, fake_module):
+def test_broken_folder_is_known_error(cli, fake_module):
     def inspect_export(path):
         raise ArtifactError(f"{path}: no model.neuron")
 

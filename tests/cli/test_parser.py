@@ -22,7 +22,7 @@ TYPING_MISTAKES = [
 
 
 @pytest.mark.parametrize(("words", "message"), TYPING_MISTAKES, ids=[" ".join(words) for words, _ in TYPING_MISTAKES])
-def test_a_typing_mistake_is_two_lines_and_exit_code_2(cli, words, message):
+def test_usage_error_is_two_lines_and_exit_code_2(cli, words, message):
     result = cli(*words)
     assert (result.code, result.stdout) == (2, "")
     error, hint = result.stderr.splitlines()
@@ -30,7 +30,7 @@ def test_a_typing_mistake_is_two_lines_and_exit_code_2(cli, words, message):
     assert hint.startswith(f"next: optimum-cli {words[0]}") and hint.endswith(" --help")
 
 
-def test_a_typing_mistake_with_json_is_an_object_on_stdout(cli):
+def test_usage_error_with_json_is_object_on_stdout(cli):
     result = cli("export", "neuron", "--modle", "x", "out", "--json")
     assert (result.code, result.stderr) == (2, "")
     assert result.json["error"]["type"] == "UsageError"
@@ -45,13 +45,13 @@ def test_json_and_quiet_exclude_each_other(cli):
 
 
 @pytest.mark.parametrize("words", [("neuron",), ("neuron", "cache")], ids=" ".join)
-def test_a_bare_group_prints_its_help(cli, words):
+def test_bare_group_prints_its_help(cli, words):
     result = cli(*words)
     assert (result.code, result.stderr) == (0, "")
     assert result.stdout.startswith(f"usage: optimum-cli {' '.join(words)} ")
 
 
-def test_values_that_look_like_options_are_told_apart(cli, fake_module):
+def test_values_that_look_like_options_are_distinguished(cli, fake_module):
     results = {}
     fake_module("optimum_neuron.demo", run=lambda **options: results.update(options) or {"answer": "yes"})
     assert cli("neuron", "demo", "--prompt", "-- is this an option?", "--max_new_tokens", "3").code == 0
@@ -59,6 +59,6 @@ def test_values_that_look_like_options_are_told_apart(cli, fake_module):
     assert results["prompt"] == "--hello"
 
 
-def test_words_after_a_double_dash_are_not_options(cli, fake_module):
+def test_words_after_double_dash_are_not_options(cli, fake_module):
     fake_module("optimum_neuron.checkpoints", fetch=lambda name: f"/models/{name}", get=str, Checkpoint=int)
     assert cli("neuron", "fetch", "--quiet", "--", "--odd-name").stdout == "/models/--odd-name\n"

@@ -13,7 +13,7 @@ def run(cli, export_folder):
     return lambda *words: cli("neuron", "profile", *(words or (str(export_folder),)))
 
 
-def test_people_read_the_bottlenecks(run, export_folder):
+def test_table_shows_bottlenecks(run, export_folder):
     result = run(str(export_folder), "--prompt_length", "20", "--num_steps", "3", "--top", "4")
     assert result.code == 0 and "simulated" in result.stdout.splitlines()[0]
     assert "operators, all calls: the first 4 of" in result.stdout
@@ -33,7 +33,7 @@ def test_json_has_every_row(run, export_folder):
     assert len(run(str(export_folder), "--json", "--top", "2").json["operators"]) == 2
 
 
-def test_quiet_prints_the_device_time(run, export_folder):
+def test_quiet_prints_device_time(run, export_folder):
     result = run(str(export_folder), "--quiet")
     assert result.stdout.endswith(" ms (simulated)\n") and result.stdout.count("\n") == 1
 
@@ -46,7 +46,7 @@ def test_files_are_written(run, export_folder, tmp_path):
     assert page.read_text().startswith("<!doctype html>")
 
 
-def test_a_script_and_its_arguments(run, export_folder, tmp_path):
+def test_script_and_its_arguments(run, export_folder, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
         "import sys, torch\n"
@@ -62,21 +62,21 @@ def test_a_script_and_its_arguments(run, export_folder, tmp_path):
     assert process.json["name"] == "script.py" and "arguments []" in process.stderr
 
 
-def test_the_exit_code_of_a_script_is_kept(run, tmp_path):
+def test_exit_code_of_script_is_kept(run, tmp_path):
     script = tmp_path / "script.py"
     script.write_text("import sys\nsys.exit(7)\n")
     result = run(str(script))
     assert result.code == 7 and result.stdout == "" and "ended with exit code 7" in result.stderr
 
 
-def test_the_neff_of_a_folder_is_profiled_with_its_folder(run, export_folder):
+def test_neff_of_folder_is_profiled_with_its_folder(run, export_folder):
     words = ("--prompt_length", "20", "--num_steps", "3", "--json")
     result, expected = (run(str(path), *words).json for path in (export_folder / "model.neuron", export_folder))
     # What this host takes between calls is measured.
     assert result["graphs"] == expected["graphs"] and result["device_us"] == expected["device_us"]
 
 
-def test_a_neff_alone_is_profiled_with_weights_of_zeros(run, export_folder, tmp_path):
+def test_neff_alone_is_profiled_with_weights_of_zeros(run, export_folder, tmp_path):
     shutil.copy(export_folder / "model.neuron", tmp_path / "graph.neff")
     result, expected = run(str(tmp_path / "graph.neff"), "--json").json, run(str(export_folder), "--json").json
     assert result["name"] == "graph.neff" and result["device_us"] == pytest.approx(expected["device_us"])
@@ -85,7 +85,7 @@ def test_a_neff_alone_is_profiled_with_weights_of_zeros(run, export_folder, tmp_
     assert run(str(tmp_path / "other.neff")).code == 1
 
 
-def test_what_cannot_run_is_refused(run, tmp_path, checkpoint, export_folder):
+def test_unrunnable_target_is_refused(run, tmp_path, checkpoint, export_folder):
     script = tmp_path / "script.py"
     script.write_text("print('nothing')\n")
     for words, message in (
@@ -101,7 +101,7 @@ def test_what_cannot_run_is_refused(run, tmp_path, checkpoint, export_folder):
         assert "next: " in result.stderr
 
 
-def test_files_that_cannot_be_written_are_refused_together_before_anything_runs(run, export_folder, tmp_path):
+def test_unwritable_outputs_are_refused_together_before_the_run(run, export_folder, tmp_path):
     there = tmp_path / "there.html"
     there.write_text("mine")
     result = run(str(export_folder), "--html", str(there), "--perfetto", str(tmp_path / "no_folder" / "trace.json"))

@@ -22,7 +22,7 @@ MODULES = {
 @pytest.mark.parametrize("of_module", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("of_input", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("make", MODULES.values(), ids=MODULES)
-def test_capture_refuses_what_torch_refuses(make, of_input, of_module):
+def test_capture_rejects_what_torch_rejects(make, of_input, of_module):
     module, x = make().eval().to(of_module), torch.rand(2, 4, 6).to(of_input)
     inputs = {"x": TensorSpec(shape=(2, 4, 6), dtype=str(of_input).removeprefix("torch."))}
     try:

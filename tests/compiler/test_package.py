@@ -71,7 +71,7 @@ def read(path):
         return read_program(neff)
 
 
-def test_a_program_comes_back_with_hash_and_results(model, program, neff_path):
+def test_program_round_trip_keeps_hash_and_results(model, program, neff_path):
     second = read(neff_path)
     assert second.content_hash() == program.content_hash() and second.structure() == program.structure()
     assert torch.equal(second.constants["table"], model.table)
@@ -84,7 +84,7 @@ def test_a_program_comes_back_with_hash_and_results(model, program, neff_path):
     assert torch.equal(actual, model(x, states))
 
 
-def test_the_container_tells_target_and_metadata_and_equal_programs_are_equal_bytes(program, neff_path, tmp_path):
+def test_container_has_target_and_metadata_and_is_reproducible(program, neff_path, tmp_path):
     with open_neff(neff_path) as neff:
         assert (neff.document.target, neff.document.core_version) == ("inf2", 2)
         assert dict(neff.metadata) == {"family": "x"} and "weights.safetensors" not in neff.names
@@ -92,21 +92,21 @@ def test_the_container_tells_target_and_metadata_and_equal_programs_are_equal_by
     assert (tmp_path / "again.neff").read_bytes() == neff_path.read_bytes()
 
 
-def test_weights_are_inlined_when_asked_for(model, program, tmp_path):
+def test_weights_are_inlined_on_request(model, program, tmp_path):
     path, weights = tmp_path / "m.neff", tmp_path / "weights.safetensors"
     save_file(model.state_dict(), weights)
     write_program(path, program, name="m", target=TARGETS["trn2"], metadata={}, weights=weights)
     assert members(path)["weights.safetensors"] == weights.read_bytes()
 
 
-def test_a_newer_ir_is_refused_before_anything_else_is_read(neff_path):
+def test_newer_ir_is_refused_before_reading_the_rest(neff_path):
     data = json.dumps({"ir_version": IR_VERSION + 1, "graphs": "of another kind"}).encode()
     with pytest.raises(FormatVersionError) as error:
         read(forged(neff_path, {"program.json": data}))
     assert error.value.details["ir_version"] == IR_VERSION + 1
 
 
-def test_a_body_under_the_name_of_another_is_refused(program, neff_path):
+def test_renamed_body_is_refused(program, neff_path):
     name = next(iter(program.subprograms))
     body = json.loads(members(neff_path)[f"bodies/{name}.json"])
     body["nodes"][-1]["op"] = "aten.relu.default"
@@ -117,7 +117,7 @@ def test_a_body_under_the_name_of_another_is_refused(program, neff_path):
 
 
 @pytest.mark.parametrize("op", ["aten.from_file.default", "aten.resize_.default", "aten._unsafe_index.Tensor"])
-def test_a_body_that_calls_another_operator_than_the_compiler_writes_is_refused(program, neff_path, op):
+def test_body_with_disallowed_operator_is_refused(program, neff_path, op):
     name = next(iter(program.subprograms))
     body = json.loads(members(neff_path)[f"bodies/{name}.json"])
     body["nodes"][-1]["op"] = op
@@ -126,7 +126,7 @@ def test_a_body_that_calls_another_operator_than_the_compiler_writes_is_refused(
     assert excinfo.value.details == {"operators": [op], "subprogram": name}
 
 
-def test_a_program_that_no_reader_would_take_is_not_written(tmp_path):
+def test_unreadable_program_is_not_written(tmp_path):
     module = Calls(lambda x: torch.ops.aten._unsafe_index(x, [torch.tensor([0])]))
     program = compile_module(module, {"x": spec(2, 4)}, allow_host_ops=("aten._unsafe_index",)).program
     with pytest.raises(UnsupportedOperatorError) as excinfo:
@@ -153,7 +153,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(("change", "message"), BROKEN.values(), ids=BROKEN)
-def test_a_program_that_does_not_fit_together_is_refused(neff_path, change, message):
+def test_inconsistent_program_is_refused(neff_path, change, message):
     with pytest.raises(ArtifactError, match=message) as excinfo:
         read(forged(neff_path, change_program(neff_path, change)))
     assert "forged.neff" in str(excinfo.value)
@@ -170,6 +170,6 @@ def test_a_program_that_does_not_fit_together_is_refused(neff_path, change, mess
     ],
     ids=["json", "text", "nested", "constants", "missing"],
 )
-def test_members_that_cannot_be_read_are_refused(neff_path, changes):
+def test_unreadable_members_are_refused(neff_path, changes):
     with pytest.raises(ArtifactError):
         read(forged(neff_path, changes))

@@ -14,7 +14,7 @@ from optimum_neuron.device import status
 from tests.waiting import in_threads
 
 
-def test_torch_has_the_device_without_an_import_of_ours():
+def test_torch_has_device_without_importing_optimum_neuron():
     assert status().value
     assert torch.neuron.is_available() and torch.accelerator.current_accelerator().type == "neuron"
 
@@ -47,7 +47,7 @@ def test_views_share_memory_and_outputs_are_resized():
     assert x[0, 1].item() == 2
 
 
-def test_modules_keep_their_parameters_when_they_move():
+def test_modules_keep_parameters_when_moved():
     module = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU())
     parameters = list(module.parameters())
     module.to("neuron")
@@ -59,7 +59,7 @@ def test_modules_keep_their_parameters_when_they_move():
     assert parameters[0].grad.is_neuron and module.cpu()[0].weight.is_cpu
 
 
-def test_a_recurrent_network_computes_what_the_cpu_does():
+def test_recurrent_network_matches_cpu():
     for kind in (nn.LSTM, nn.GRU):
         torch.manual_seed(0)
         actual = copy.deepcopy(expected := kind(4, 5, 2, bidirectional=True)).to("neuron")
@@ -71,7 +71,7 @@ def test_a_recurrent_network_computes_what_the_cpu_does():
             torch.testing.assert_close(a.grad.cpu(), b.grad)
 
 
-def test_attention_takes_the_kernel_of_the_cpu():
+def test_attention_uses_cpu_kernel():
     torch.manual_seed(0)
     expected = [torch.randn(2, 4, 16, 8, requires_grad=True) for _ in range(3)]
     actual = [t.detach().to("neuron").requires_grad_() for t in expected]
@@ -115,7 +115,7 @@ def test_saving_and_loading(tmp_path):
     assert torch.load(tmp_path / "a.pt", mmap=True, map_location="neuron")["w"].is_neuron
 
 
-def test_safetensors_go_straight_to_the_device(tmp_path):
+def test_safetensors_go_straight_to_device(tmp_path):
     from safetensors import safe_open
     from safetensors.torch import load_file, save_file
 
@@ -147,7 +147,7 @@ def test_another_thread_and_another_core():
     assert results == [(1, 1, [2.0, 2.0, 2.0])] and torch.neuron.current_device() == 0
 
 
-def test_custom_operators_with_a_cpu_kernel_only():
+def test_custom_operators_with_cpu_kernel_only():
     library = torch.library.Library("neuron_test", "FRAGMENT")
     library.define("twice(Tensor x) -> Tensor")
     library.impl("twice", lambda x: x * 2, "CPU")
@@ -172,7 +172,7 @@ def test_histograms_of_integers(dtype):
         assert actual.tolist() == torch.histc(values.float(), **bounds).tolist()
 
 
-def test_profilers_see_operators():
+def test_profilers_record_operators():
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]) as profiled:
@@ -210,7 +210,7 @@ def test_complex64_is_pairs_of_float32():
 
 @pytest.mark.filterwarnings("ignore:ComplexHalf")
 @pytest.mark.parametrize("dtype", [torch.complex32, torch.complex128])
-def test_other_complex_tensors_are_refused_with_the_published_code(dtype):
+def test_other_complex_tensors_are_refused_with_published_code(dtype):
     for make in (
         lambda: torch.zeros(2, dtype=dtype, device="neuron"),
         lambda: torch.zeros(2, dtype=dtype).to("neuron"),
@@ -221,7 +221,7 @@ def test_other_complex_tensors_are_refused_with_the_published_code(dtype):
         torch.zeros(2, device="neuron").to(torch.float8_e4m3fnuz)
 
 
-def test_operators_with_complex_results_run_on_the_host():
+def test_operators_with_complex_results_run_on_host():
     x = torch.randn(8)
     assert torch.equal(torch.fft.rfft(x.to("neuron")).cpu(), torch.fft.rfft(x))
 

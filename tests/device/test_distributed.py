@@ -59,7 +59,7 @@ def test_two_processes(results, case):
     assert results[case] == "ok"
 
 
-def test_what_fails_is_seen(results):
+def test_failure_is_reported(results):
     assert results["failing"].startswith("AssertionError")
 
 
@@ -74,7 +74,7 @@ def test_four_processes(built, tmp_path):
     assert {case: result[case] for case in FOUR} == dict.fromkeys(FOUR, "ok")
 
 
-def test_every_spelling_of_the_backend_takes_both_kinds_of_tensors(python):
+def test_every_backend_name_accepts_both_devices(python):
     program = """
 import torch, torch.distributed as dist
 for backend in (None, "neuron", "neuron:gloo", "cpu:gloo,neuron:neuron"):

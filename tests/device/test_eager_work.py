@@ -51,20 +51,20 @@ def test_operations_and_bytes(operator, flops, bytes_read, bytes_written):
     assert operator.unknown == ()
 
 
-def test_the_name_has_the_shapes():
+def test_name_has_shapes():
     assert work("add", tensor(2, 3), tensor(3, dtype="bfloat16"), 1, overload="Tensor").name == (
         "add.Tensor float32[2,3] bfloat16[3]"
     )
 
 
 @pytest.mark.parametrize("name", ["_local_scalar_dense", "t_"])
-def test_results_for_the_host_and_views_are_no_work(name):
+def test_host_results_and_views_have_no_work(name):
     assert work(name, tensor(2, 2)) is None
 
 
 @pytest.mark.parametrize(
     "kind", [["aten::nonzero", "", [tensor(4)]], ["mylib::double", "", [tensor(4)]], ["c10d::allreduce_", "", [None]]]
 )
-def test_what_cannot_be_counted_is_unknown(kind):
+def test_uncountable_work_is_unknown(kind):
     result = work_of_operator(json.dumps(kind))
     assert result.unknown == (kind[0].replace("::", "."),) and result.total.num_unknown == 1

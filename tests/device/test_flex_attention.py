@@ -46,7 +46,7 @@ def expected() -> list[torch.Tensor]:
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize("optlevel", [None, *OPTLEVELS])
-def test_results_and_gradients_are_those_of_the_cpu(expected, optlevel):
+def test_results_and_gradients_match_cpu(expected, optlevel):
     mask = create_block_mask(is_visible, None, None, LENGTH, LENGTH, device="neuron")
     function = flex_attention
     if optlevel is not None:

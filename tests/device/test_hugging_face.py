@@ -46,7 +46,7 @@ def trained(llama: nn.Module, folder: Path, resume: Path | None = None, **option
 
 
 @by_themselves
-def test_a_script_without_an_import_of_ours(python):
+def test_script_without_importing_optimum_neuron(python):
     result = python("""
 from transformers import TrainingArguments
 from transformers.utils import is_torch_bf16_available_on_device, is_torch_neuron_available
@@ -61,7 +61,7 @@ print(is_torch_bf16_available_on_device("neuron"))
 
 @by_themselves
 @pytest.mark.parametrize("options", [{}, {"bf16": True}, {"bf16": True, "activation_checkpointing": True}], ids=str)
-def test_the_trainer_trains_as_on_the_cpu(llama, tmp_path, options):
+def test_trainer_matches_cpu(llama, tmp_path, options):
     actual = trained(llama, tmp_path, **options)
     assert actual.args.device == actual.model.device == torch.device("neuron:0")
     expected = trained(llama, tmp_path, use_cpu=True, **options)
@@ -69,7 +69,7 @@ def test_the_trainer_trains_as_on_the_cpu(llama, tmp_path, options):
 
 
 @by_themselves
-def test_the_trainer_resumes(llama, tmp_path):
+def test_trainer_resumes(llama, tmp_path):
     whole = trained(llama, tmp_path, save_strategy="steps", save_steps=2)
     resumed_run = trained(llama, tmp_path, resume=tmp_path / "checkpoint-2")
     assert losses(whole) == losses(resumed_run) and resumed_run.model.device.type == "neuron"
@@ -78,7 +78,7 @@ def test_the_trainer_resumes(llama, tmp_path):
 
 
 @by_themselves
-def test_the_trainer_compiles_with_the_devices_backend(tmp_path):
+def test_trainer_compiles_with_devices_backend(tmp_path):
     from transformers import TrainingArguments
 
     assert TrainingArguments(output_dir=str(tmp_path), torch_compile=True).torch_compile_backend == "neuron"
@@ -86,7 +86,7 @@ def test_the_trainer_compiles_with_the_devices_backend(tmp_path):
 
 @by_themselves
 @pytest.mark.parametrize("precision", ["no", "bf16"])
-def test_an_accelerator_trains(llama, precision):
+def test_accelerator_trains(llama, precision):
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState
 
@@ -97,13 +97,13 @@ def test_an_accelerator_trains(llama, precision):
     AcceleratorState._reset_state(True)
 
 
-def test_generation_gives_the_tokens_of_the_cpu(llama):
+def test_generated_tokens_match_cpu(llama):
     expected = llama.generate(IDS, max_new_tokens=8, do_sample=False)
     actual = copy.deepcopy(llama).to("neuron").generate(IDS.to("neuron"), max_new_tokens=8, do_sample=False)
     assert actual.device.type == "neuron" and torch.equal(actual.cpu(), expected)
 
 
-def test_generation_with_a_static_cache_compiles_by_itself(llama):
+def test_generation_with_static_cache_compiles_by_itself(llama):
     expected = llama.generate(IDS, max_new_tokens=8, do_sample=False)
     torch._dynamo.reset()
     model = copy.deepcopy(llama).to("neuron")
@@ -113,7 +113,7 @@ def test_generation_with_a_static_cache_compiles_by_itself(llama):
 
 
 @pytest.mark.parametrize("device_map", [{"": "neuron"}, "neuron", {"": "neuron:1"}], ids=str)
-def test_models_load_onto_the_device(llama, saved_llama, device_map):
+def test_models_load_onto_device(llama, saved_llama, device_map):
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(saved_llama, device_map=device_map)
@@ -121,7 +121,7 @@ def test_models_load_onto_the_device(llama, saved_llama, device_map):
     assert torch.equal(model(IDS.to(model.device)).logits.cpu(), llama(IDS).logits)
 
 
-def test_a_model_on_two_cores(llama, saved_llama):
+def test_model_on_two_cores(llama, saved_llama):
     from transformers import AutoModelForCausalLM
 
     first, second = "neuron:0", "neuron:1"
@@ -131,7 +131,7 @@ def test_a_model_on_two_cores(llama, saved_llama):
     assert torch.equal(model(IDS.to(first)).logits.cpu(), llama(IDS).logits)
 
 
-def test_accelerate_dispatches_a_checkpoint_to_the_device(tmp_path):
+def test_accelerate_dispatches_checkpoint_to_device(tmp_path):
     from accelerate import init_empty_weights, load_checkpoint_and_dispatch
     from safetensors.torch import save_file
 
@@ -145,7 +145,7 @@ def test_accelerate_dispatches_a_checkpoint_to_the_device(tmp_path):
     assert model[0].weight.is_neuron and torch.equal(model[0].weight.cpu(), original[0].weight)
 
 
-def test_pipelines_take_the_device(checkpoint):
+def test_pipelines_accept_device(checkpoint):
     from transformers import pipeline
 
     results = []
@@ -156,7 +156,7 @@ def test_pipelines_take_the_device(checkpoint):
     assert results[0] == results[1]
 
 
-def test_diffusers_take_the_device():
+def test_diffusers_accept_device():
     diffusers = pytest.importorskip("diffusers")
     torch.manual_seed(0)
     sizes = dict(sample_size=8, in_channels=1, out_channels=1, layers_per_block=1, block_out_channels=(32, 32))

@@ -40,7 +40,7 @@ def lanes(run, folder, **options):
     return simulated, names, profiled
 
 
-def test_the_exported_trace_has_a_lane_with_the_simulated_times(step, tmp_path):
+def test_exported_trace_has_lane_with_simulated_times(step, tmp_path):
     result, names, profiled = lanes(lambda _: (step(), step()), tmp_path)
     calls = [event for event in result if event["cat"] == "gpu_user_annotation"]
     operators = [event for event in result if event["cat"] == "kernel"]
@@ -56,11 +56,11 @@ def test_the_exported_trace_has_a_lane_with_the_simulated_times(step, tmp_path):
     assert all(event["name"].endswith(SIMULATED) for event in result)
 
 
-def test_a_profile_of_the_cpu_alone_has_no_lane(step, tmp_path):
+def test_profile_of_cpu_alone_has_no_lane(step, tmp_path):
     assert lanes(lambda _: step(), tmp_path, activities=[ProfilerActivity.CPU])[0] == []
 
 
-def test_eager_operators_are_in_the_lane(tmp_path):
+def test_eager_operators_are_in_lane(tmp_path):
     x = torch.ones(4096, device="neuron")
     result, *_ = lanes(lambda _: x + 1, tmp_path)
     (call,) = [event for event in result if event["cat"] == "gpu_user_annotation"]
@@ -68,11 +68,11 @@ def test_eager_operators_are_in_the_lane(tmp_path):
     assert f"aten.add{SIMULATED}" in {event["name"] for event in result}
 
 
-def test_a_profile_without_work_of_a_core_has_no_lane(tmp_path):
+def test_profile_without_work_of_core_has_no_lane(tmp_path):
     assert lanes(lambda _: torch.ones(2) + 1, tmp_path)[0] == []
 
 
-def test_a_schedule_records_its_active_steps(step, tmp_path):
+def test_schedule_records_its_active_steps(step, tmp_path):
     def four_steps(profiled):
         for _ in range(4):
             step()
@@ -83,14 +83,14 @@ def test_a_schedule_records_its_active_steps(step, tmp_path):
     assert sum(calls_of.MODEL in event["name"] for event in calls) == 4
 
 
-def test_traced_modules_are_in_the_lane(tmp_path):
+def test_traced_modules_are_in_lane(tmp_path):
     x = torch.rand(4, 64)
     traced_model = trace(torch.nn.Linear(64, 32), x, compiler_args="-O1")
     result, *_ = lanes(lambda _: traced_model(x), tmp_path)
     assert f"aten.linear{SIMULATED}" in {event["name"] for event in result}
 
 
-def test_what_goes_wrong_is_a_warning(step, monkeypatch, tmp_path, capfd):
+def test_failures_are_warnings(step, monkeypatch, tmp_path, capfd):
     def broken(number):
         real(number)
         raise ZeroDivisionError("broken on purpose")

@@ -56,7 +56,7 @@ def losses(pl: Any, accelerator: str, **options: Any) -> tuple[list[float], set[
 
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
 @pytest.mark.parametrize("name", PACKAGES)
-def test_a_trainer_has_the_losses_of_the_cpu(name, precision):
+def test_trainer_losses_match_cpu(name, precision):
     pl = package(name)
     result, devices, trainer = losses(pl, "neuron", precision=precision)
     expected, _, _ = losses(pl, "cpu", precision=precision)
@@ -66,7 +66,7 @@ def test_a_trainer_has_the_losses_of_the_cpu(name, precision):
 
 
 @pytest.mark.parametrize("name", PACKAGES)
-def test_devices_choose_the_core(name, monkeypatch):
+def test_devices_choose_core(name, monkeypatch):
     monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "inf2.24xlarge")
     pl = package(name)
     assert "neuron" in pl.accelerators.AcceleratorRegistry.available_accelerators()
@@ -80,7 +80,7 @@ def test_devices_choose_the_core(name, monkeypatch):
 
 
 @pytest.mark.parametrize("name", PACKAGES)
-def test_fabric_puts_modules_on_the_device(name):
+def test_fabric_puts_modules_on_device(name):
     fabric = package("lightning.fabric" if name == "lightning.pytorch" else "lightning_fabric")
     run = fabric.Fabric(accelerator="neuron", precision="bf16-mixed")
     module = run.setup(torch.nn.Linear(3, 2))
@@ -89,7 +89,7 @@ def test_fabric_puts_modules_on_the_device(name):
         assert torch.mm(*torch.ones(2, 3, 3, device=run.device)).dtype == torch.bfloat16
 
 
-def test_the_accelerator_needs_no_lightning():
+def test_accelerator_needs_no_lightning():
     accelerator = accelerator_class(object)
     assert accelerator.is_available() and accelerator.auto_device_count() == 1
     assert accelerator.get_parallel_devices([0]) == [torch.device("neuron", 0)]
@@ -97,7 +97,7 @@ def test_the_accelerator_needs_no_lightning():
     assert stats == {"allocated_bytes": torch.neuron.memory_allocated(0)}
 
 
-def test_what_devices_may_be(monkeypatch):
+def test_valid_device_arguments(monkeypatch):
     monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "inf2.24xlarge")
     for devices, indices in ((2, [0, 1]), ("2", [0, 1]), ("0,3", [0, 3]), ([4], [4]), (-1, list(range(12)))):
         assert device_indices(devices) == indices

@@ -12,7 +12,7 @@ from optimum_neuron.errors import ConfigError
 KINDS = ("bf16", "fp16", "tf32", "fp8_e4m3")
 
 
-def test_the_default_is_the_hosts():
+def test_default_numerics_match_host():
     torch.manual_seed(0)
     a, b = torch.randn(16, 16), torch.randn(16, 16)
     assert numerics.current() == numerics.Numerics() and numerics.current().mode == "reference"
@@ -20,7 +20,7 @@ def test_the_default_is_the_hosts():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_operands_are_rounded_as_the_compiler_does(kind):
+def test_operands_are_rounded_as_by_compiler(kind):
     class Product(torch.nn.Module):
         def forward(self, a, b):
             return torch.mm(a, b)
@@ -62,7 +62,7 @@ def test_every_product_and_its_gradient_is_rounded(product):
         assert 1e-5 < error < 3e-2
 
 
-def test_products_of_16_bit_floats_are_rounded_once():
+def test_16_bit_products_are_rounded_once():
     torch.manual_seed(0)
     a, b = torch.randn(8, 512).bfloat16(), torch.randn(512, 8).bfloat16()
     with numerics.use("emulated"):
@@ -86,7 +86,7 @@ def test_small_updates_survive_stochastic_rounding():
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_the_expectation_is_exact_and_only_neighbors_occur(dtype):
+def test_expectation_is_exact_and_only_neighbors_occur(dtype):
     value = 1.0 + 0.3 * torch.finfo(dtype).eps
     exact = torch.full((20000,), value, device="neuron")
     for sign in (1, -1):
@@ -98,7 +98,7 @@ def test_the_expectation_is_exact_and_only_neighbors_occur(dtype):
         assert abs(share - 0.3) < 0.02
 
 
-def test_values_that_fit_stay_what_they_are():
+def test_representable_values_are_unchanged():
     values = torch.tensor([0.0, -0.0, 1.5, -2.0, float("inf"), float("-inf"), float("nan"), 2.0**-24]).to("neuron")
     with numerics.use("emulated", stochastic_rounding=True):
         for dtype in (torch.float16, torch.bfloat16):
@@ -107,7 +107,7 @@ def test_values_that_fit_stay_what_they_are():
             assert torch.equal((narrow * 1).cpu().nan_to_num(7.0), narrow.cpu().nan_to_num(7.0))
 
 
-def test_tiny_values_are_rounded_between_zero_and_the_smallest():
+def test_tiny_values_are_rounded_between_zero_and_smallest():
     tiny = torch.full((1000,), 2.0**-26, device="neuron")
     with numerics.use("emulated", stochastic_rounding=True):
         rounded = tiny.half()
@@ -152,7 +152,7 @@ def test_operators_of_every_shape_still_run():
             torch.testing.assert_close(actual.cpu().float(), expected.float(), rtol=2e-2, atol=2e-2)
 
 
-def test_a_seed_repeats_the_rounding():
+def test_seed_repeats_rounding():
     x = torch.full((100,), 1.001, device="neuron")
     results = []
     for seed in (1, 1, 2):
@@ -161,7 +161,7 @@ def test_a_seed_repeats_the_rounding():
     assert results[0] == results[1] != results[2]
 
 
-def test_the_environment_chooses():
+def test_environment_chooses():
     choose = numerics.from_environment
     assert choose({}).value == numerics.Numerics()
     choice = choose({"NEURON_RT_STOCHASTIC_ROUNDING_EN": "1", "NEURON_RT_STOCHASTIC_ROUNDING_SEED": "9"})
@@ -179,7 +179,7 @@ def test_the_environment_chooses():
             choose(environ)
 
 
-def test_another_process_reads_the_environment(python):
+def test_another_process_reads_environment(python):
     program = """
 import torch
 x = torch.tensor(1024.0, device="neuron").half()

@@ -36,15 +36,15 @@ def exceptions() -> set[str]:
     return {name for row in rows for name in re.findall("`(.+?)`", row)}
 
 
-def test_the_table_names_entries_and_leaves_enough(sweep):
+def test_table_names_entries_and_leaves_enough(sweep):
     assert exceptions() <= set(sweep["entries"])
     assert len(sweep["entries"]) - len(exceptions()) >= 690
 
 
-def test_every_other_entry_computes_what_the_cpu_does(sweep):
+def test_every_other_entry_matches_cpu(sweep):
     assert {name: reason for name, reason in sweep["failures"].items() if name.split()[0] not in exceptions()} == {}
 
 
-def test_the_sweep_sees_differences(sweep):
+def test_sweep_detects_differences(sweep):
     assert {"sparse.mm.reduce", "tensor_split"} <= {name.split()[0] for name in sweep["failures"]}
     assert sweep["controls"] == {"value": "values differ by 1", "stride": True, "host": "result on cpu"}

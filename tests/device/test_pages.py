@@ -30,7 +30,7 @@ def nothing_kept():
     torch.neuron.empty_cache()
 
 
-def test_a_freed_block_is_split_and_joined():
+def test_freed_block_is_split_and_joined():
     whole = block(48)
     start = whole.data_ptr()
     del whole
@@ -56,7 +56,7 @@ def takes_huge_pages(tensor):
 
 
 @pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="no huge pages on this machine")
-def test_whose_blocks_they_are():
+def test_block_ownership():
     x = torch.ones(512, 512, device="neuron")
     compiled_fn = torch.compile(lambda x: (x.sin() @ x.cos()).relu(), backend="neuron")
     actual = {"factory": x, "operator": x + 1, "copy": torch.ones(512, 512).to("neuron"), "graph": compiled_fn(x)}
@@ -67,7 +67,7 @@ def test_whose_blocks_they_are():
     }
 
 
-def test_no_more_is_kept_than_tensors_took():
+def test_cached_memory_is_bounded_by_peak():
     # Sizes that grow fit into nothing that was freed before.
     before, taken = resident_bytes(), 0
     for num_mib in range(8, 128, 4):
@@ -97,7 +97,7 @@ def test_no_two_blocks_overlap():
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_a_forked_child_frees_what_it_has():
+def test_forked_child_frees_its_blocks():
     tensor = block(8)
     host = torch.ones(MIB)
     child = os.fork()

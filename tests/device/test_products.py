@@ -97,7 +97,7 @@ def test_factors(scalars):
 @pytest.mark.parametrize(
     "sizes", [(0, 8, 8), (8, 0, 8), (8, 8, 0), (1, 1, 1), (1, 2048, 1024), (4096, 1024, 1)], ids=str
 )
-def test_empty_and_thin_products_are_the_bits_of_the_cpu(sizes):
+def test_empty_and_thin_matmuls_match_cpu_bitwise(sizes):
     rows, contracted, columns = sizes
     left, right = random(rows, contracted), random(contracted, columns)
     assert not products.is_worthwhile(*sizes)
@@ -105,7 +105,7 @@ def test_empty_and_thin_products_are_the_bits_of_the_cpu(sizes):
 
 
 @needs_onednn
-def test_large_products_are_the_bits_of_onednn_and_small_ones_those_of_the_cpu(monkeypatch):
+def test_large_products_match_onednn_and_small_ones_cpu_bitwise(monkeypatch):
     # Long sums, whose last digits depend on the order of additions.
     left, right = random(64, 3001), random(3001, 64)
     onednn = torch.ops.mkldnn._linear_pointwise(left, right.t(), None, "none", [], "")
@@ -121,12 +121,12 @@ def test_large_products_are_the_bits_of_onednn_and_small_ones_those_of_the_cpu(m
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
-def test_other_dtypes_are_the_bits_of_the_cpu(dtype):
+def test_other_dtypes_match_cpu_bitwise(dtype):
     left, right = random(ROWS, CONTRACTED).to(dtype), random(CONTRACTED, COLUMNS).to(dtype)
     assert torch.equal((left.to("neuron") @ right.to("neuron")).cpu(), left @ right)
 
 
-def test_results_given_by_the_program():
+def test_out_arguments():
     left, right = random(ROWS, CONTRACTED).to("neuron"), random(CONTRACTED, COLUMNS).to("neuron")
     expected = left @ right
     for out in (torch.empty(ROWS, COLUMNS), torch.empty(COLUMNS, ROWS).t(), torch.empty(0)):
@@ -151,7 +151,7 @@ def test_gradients():
         assert result.grad.is_contiguous() and relative_error(result.grad, expected.grad) < 1e-6
 
 
-def test_autocast_is_the_bits_of_the_cpus():
+def test_autocast_matches_cpu_bitwise():
     x, weight = random(64, 256), random(512, 256)
     with torch.autocast("neuron"):
         actual = nn.functional.linear(x.to("neuron"), weight.to("neuron"))
@@ -181,7 +181,7 @@ def test_emulated_operands_are_rounded():
         ({}, True, False, "blas", "without oneDNN"),
     ],
 )
-def test_the_choice_and_its_reason(changed, has_mkl, has_onednn, value, reason):
+def test_choice_and_its_reason(changed, has_mkl, has_onednn, value, reason):
     choice = products.choose(capabilities={**AMD, **changed}, has_mkl=has_mkl, has_onednn=has_onednn)
     assert choice.value == value and reason in choice.reason
     assert [rejected.candidate for rejected in choice.rejected] == [{"blas": "onednn", "onednn": "blas"}[value]]
@@ -195,7 +195,7 @@ def test_unknown_libraries_are_errors():
     assert products.current().reason == "set by products.use"
 
 
-def test_a_process_chooses_by_its_cpu(python):
+def test_process_chooses_by_its_cpu(python):
     program = "import torch; torch.ones(1, device='neuron'); from optimum_neuron.device import products\n"
     result = python(program + "print(products.current() == products.choose())")
     assert result.stdout == "True\n", result.stderr

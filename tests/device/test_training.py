@@ -28,12 +28,12 @@ def losses(model: nn.Module, device: str, steps: int = 3, lr: float = 1e-2) -> l
     return results
 
 
-def test_losses_of_a_llama_are_bitwise_those_of_the_cpu(llama):
+def test_llama_losses_match_cpu_bitwise(llama):
     actual, expected = losses(llama, "neuron"), losses(llama, "cpu")
     assert actual == expected and actual[-1] < actual[0]
 
 
-def test_losses_of_large_products_are_bitwise_those_of_the_cpu_or_close_to_them():
+def test_losses_of_large_products_match_cpu():
     wide_llama = make_llama(hidden_size=128, intermediate_size=512)  # products of the size that oneDNN computes
     expected = losses(wide_llama, "cpu", lr=1e-3)
     with products.use("blas"):

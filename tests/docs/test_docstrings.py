@@ -128,7 +128,7 @@ def problems(code: str, module: Any) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(("path", "code"), USAGES, ids=[f"{path.relative_to(ROOT)}" for path, _ in USAGES])
-def test_usage_lines_name_what_exists(path, code):
+def test_usage_lines_name_existing_commands(path, code):
     assert list(problems(code, module_of(path))) == []
     nodes = list(ast.walk(ast.parse(code)))
     imported = {alias.name for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names}

@@ -23,7 +23,7 @@ def run(folder, script, *words, **environment):
     )
 
 
-def test_every_family_has_a_card_and_a_script():
+def test_every_family_has_card_and_script():
     families = {path.name for path in MODELS.iterdir() if path.is_dir()}
     assert families == {path.parent.name for path in MODELS.glob("*/README.md")}
     assert families == {script.split("/")[0] for script in SCRIPTS}
@@ -31,7 +31,7 @@ def test_every_family_has_a_card_and_a_script():
 
 @pytest.mark.parametrize("script", SCRIPTS)
 @pytest.mark.parametrize(("words", "code"), [(["--help"], 0), (["--no_such_option"], 2)])
-def test_help_and_a_typing_mistake(script, words, code, monkeypatch, capsys):
+def test_help_and_usage_error(script, words, code, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [script, *words])
     with pytest.raises(SystemExit) as excinfo:
         runpy.run_path(str(MODELS / script), run_name="__main__")
@@ -40,7 +40,7 @@ def test_help_and_a_typing_mistake(script, words, code, monkeypatch, capsys):
 
 
 @pytest.mark.checkpoint
-def test_llama_exports_answers_and_finds_the_export_again(tmp_path, real_environment):
+def test_llama_exports_answers_and_finds_export_again(tmp_path, real_environment):
     words = ("llama/export.py", "--prompt", "Name three fruits.")
     first = run(tmp_path, *words, "--optlevel", "1", "--sequence_length", "128", **real_environment)
     assert first.returncode == 0, first.stderr[-4000:]
@@ -60,7 +60,7 @@ def test_llama_exports_answers_and_finds_the_export_again(tmp_path, real_environ
         ("roberta/antibody.py", "7 of 7 as transformers says; largest difference"),
     ],
 )
-def test_a_recipe_prints_what_its_card_shows(tmp_path, real_environment, script, says):
+def test_recipe_prints_its_documented_output(tmp_path, real_environment, script, says):
     result = run(tmp_path, script, "--optlevel", "1", **real_environment)
     assert result.returncode == 0, result.stderr[-4000:]
     *lines, last = result.stdout.splitlines()
@@ -78,7 +78,7 @@ def test_a_recipe_prints_what_its_card_shows(tmp_path, real_environment, script,
         ("whisper/fine_tune.py", ("--max_steps", "2")),
     ],
 )
-def test_a_recipe_trains_exports_and_uses(tmp_path, real_environment, script, words):
+def test_recipe_trains_exports_and_uses(tmp_path, real_environment, script, words):
     pytest.importorskip("peft")
     result = run(tmp_path, script, *words, "--output", "tuned", **real_environment)
     assert result.returncode == 0, result.stderr[-4000:]
@@ -86,7 +86,7 @@ def test_a_recipe_trains_exports_and_uses(tmp_path, real_environment, script, wo
     assert (tmp_path / "tuned" / "exported" / "neuron_config.json").is_file()
 
 
-def test_the_card_lists_every_row_of_the_weight_map():
+def test_card_lists_every_row_of_weight_map():
     card = (MODELS / "llama" / "README.md").read_text(encoding="utf-8")
     for parameter in WEIGHT_MAP:
         assert f"| `{parameter.removesuffix('.weight').replace('{}', 'N')}` |" in card

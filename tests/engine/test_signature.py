@@ -27,7 +27,7 @@ def test_plain_data_and_back(original):
         assert Signature.from_dict(json.loads(json.dumps(signature.to_dict()))) == signature
 
 
-def test_every_graph_has_a_role_that_the_signature_describes(model):
+def test_every_graph_has_a_role_in_the_signature(model):
     signature = Signature.from_dict(model.prepared.metadata["signature"])
     program = model.loaded.program
     assert {graph.role for graph in program.graphs.values()} == signature.roles.keys()

@@ -77,11 +77,11 @@ def check_greedy(pair: Pair) -> None:
     pytest.fail("\n".join(lines))
 
 
-def test_greedy_tokens_equal_those_of_transformers(pair):
+def test_greedy_tokens_match_transformers(pair):
     check_greedy(pair)
 
 
-def test_the_report_says_what_was_compiled_and_from_which_tensors(pair):
+def test_report_names_compiled_parts_and_weight_sources(pair):
     model_type, report = pair.original.config.model_type, pair.compiled.describe()
     family = "llama" if model_type in ("llama", "mistral") else "generic"
     assert report["family"]["value"] == family and model_type in report["family"]["reason"]
@@ -92,14 +92,14 @@ def test_the_report_says_what_was_compiled_and_from_which_tensors(pair):
     assert all(row["ok"] for row in report["validation"])
 
 
-def test_the_cache_has_the_bytes_that_transformers_caches(pair):
+def test_cache_size_matches_transformers(pair):
     with torch.no_grad():
         cached = pair.original(prompt()["input_ids"]).past_key_values.layers
     bytes_per_slot = sum(t.nbytes // t.shape[2] for layer in cached for t in (layer.keys, layer.values))
     assert pair.compiled.describe()["hbm_bytes"]["kv_cache"] == bytes_per_slot * LENGTH
 
 
-def test_the_folder_round_trips_and_is_a_checkpoint_for_transformers(pair, tmp_path):
+def test_folder_round_trips_and_is_checkpoint_for_transformers(pair, tmp_path):
     pair.compiled.save_pretrained(tmp_path)
     ids = prompt()["input_ids"]
     loaded_model = NeuronModelForCausalLM.from_pretrained(tmp_path)(ids).logits
@@ -110,7 +110,7 @@ def test_the_folder_round_trips_and_is_a_checkpoint_for_transformers(pair, tmp_p
         assert torch.equal(plain(ids).logits, pair.original(ids).logits)
 
 
-def test_llama_through_transformers_own_code_too(tmp_path):
+def test_llama_through_generic_path(tmp_path):
     pair = export(tmp_path, "llama", family="generic")
     assert pair.compiled.describe()["family"]["reason"] == "asked for by name"
     check_greedy(pair)

@@ -46,7 +46,7 @@ def cache_of(report) -> tuple[str, str]:
 # The report.
 
 
-def test_the_report_is_plain_data_with_a_reason_for_every_choice(checkpoint, tmp_path):
+def test_report_is_plain_data_with_reason_for_every_choice(checkpoint, tmp_path):
     data = main_export(checkpoint, tmp_path / "out", **SHAPES).to_dict()
     assert json.loads(json.dumps(data, allow_nan=True)) == data
     assert data["output_dir"] == str(tmp_path / "out") and data["model"] == str(checkpoint) and data["simulated"]
@@ -60,7 +60,7 @@ def test_the_report_is_plain_data_with_a_reason_for_every_choice(checkpoint, tmp
     assert set(data["timings_s"]) == {"compile", "host_code", "load", "validate"}
 
 
-def test_the_core_is_free_again(checkpoint, tmp_path, monkeypatch):
+def test_core_is_free_again(checkpoint, tmp_path, monkeypatch):
     monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path / "home"))
     report = main_export(checkpoint, tmp_path / "out", disable_validation=True, **SMALL)
     assert held_cores(report.prepared.loaded.claim.instance) == []
@@ -90,7 +90,7 @@ def exports_at_once(checkpoint, folder, environ, options):
     return messages
 
 
-def test_exports_at_once_succeed_while_another_process_holds_every_core(checkpoint, model, tmp_path):
+def test_concurrent_exports_succeed_while_all_cores_are_busy(checkpoint, model, tmp_path):
     home = tmp_path / "home"
     # The program is in the cache already, so that the processes spend their time with the core.
     environ = {"OPTIMUM_NEURON_HOME": str(home), "NEURON_COMPILE_CACHE_URL": env.compile_cache_url()}
@@ -105,7 +105,7 @@ def test_exports_at_once_succeed_while_another_process_holds_every_core(checkpoi
     assert torch.equal(*result) and torch.equal(result[0], model(IDS).logits)
 
 
-def test_options_that_end_in_a_refusal_compile_nothing(checkpoint, captures, tmp_path):
+def test_rejected_options_compile_nothing(checkpoint, captures, tmp_path):
     (tmp_path / "file").touch()
     error = [
         (checkpoint, {}),
@@ -122,7 +122,7 @@ def test_options_that_end_in_a_refusal_compile_nothing(checkpoint, captures, tmp
 # The compile cache.
 
 
-def test_a_second_export_hits_and_captures_nothing(checkpoint, captures, tmp_path):
+def test_second_export_hits_without_capture(checkpoint, captures, tmp_path):
     url = str(tmp_path / "cache")
     value, reason = cache_of(main_export(checkpoint, tmp_path / "a", cache_url=url, **SMALL))
     assert value == "miss" and "the cache is empty" in reason and len(captures) == 1
@@ -135,7 +135,7 @@ def test_a_second_export_hits_and_captures_nothing(checkpoint, captures, tmp_pat
     assert value == "miss" and "sequence_length 40, cached 48" in reason and len(captures) == 2
 
 
-def test_fine_tuned_weights_hit_and_give_their_own_results(checkpoint, captures, tmp_path):
+def test_fine_tuned_weights_hit_and_give_their_results(checkpoint, captures, tmp_path):
     """A program is keyed by the configuration and weights are bound at load, so no older weights can come back."""
     url = str(tmp_path / "cache")
     main_export(checkpoint, tmp_path / "a", cache_url=url, **SMALL)
@@ -152,7 +152,7 @@ def test_fine_tuned_weights_hit_and_give_their_own_results(checkpoint, captures,
         torch.testing.assert_close(actual, expected, atol=1e-4, rtol=0)
 
 
-def test_the_cache_can_be_switched_off(checkpoint, model, captures, tmp_path):
+def test_cache_can_be_switched_off(checkpoint, model, captures, tmp_path):
     report = main_export(checkpoint, tmp_path, disable_neuron_cache=True, disable_validation=True, **SMALL)
     assert cache_of(report) == ("miss", "the cache is switched off") and len(captures) == 1
     work = report.prepared.workdir.path
@@ -161,14 +161,14 @@ def test_the_cache_can_be_switched_off(checkpoint, model, captures, tmp_path):
     assert not work.exists(), "a temporary NEFF goes with the report"
 
 
-def test_a_cache_that_cannot_be_used_says_so(checkpoint, tmp_path):
+def test_unusable_cache_is_reported(checkpoint, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(CacheError, match="Not a directory"):
         main_export(checkpoint, tmp_path / "out", cache_url=str(tmp_path / "file"), **SMALL)
     assert not (tmp_path / "out").exists()
 
 
-def test_a_read_only_cache_keeps_the_neff_on_this_machine(checkpoint, model, tmp_path, monkeypatch):
+def test_read_only_cache_keeps_neff_on_this_machine(checkpoint, model, tmp_path, monkeypatch):
     with small_disk(tmp_path / "disk", 2**20) as disk:
         subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
         monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path / "home"))
@@ -179,7 +179,7 @@ def test_a_read_only_cache_keeps_the_neff_on_this_machine(checkpoint, model, tmp
         assert value == "hit" and f"kept in {tmp_path / 'home'}" in reason
 
 
-def test_two_processes_at_once_compile_once_and_both_succeed(checkpoint, tmp_path):
+def test_concurrent_processes_compile_once(checkpoint, tmp_path):
     decisions = exports_at_once(checkpoint, tmp_path, {"OPTIMUM_NEURON_HOME": str(tmp_path / "home")}, SMALL)
     assert sorted(cache["value"] for cache in decisions) == ["hit", "miss"]
     assert len(list((tmp_path / "home" / "neff").glob("neuronxcc-*/MODULE_*"))) == 1
@@ -190,7 +190,7 @@ def test_two_processes_at_once_compile_once_and_both_succeed(checkpoint, tmp_pat
 # Without weights.
 
 
-def test_a_configuration_alone_is_compiled_and_cannot_run(checkpoint, model, tmp_path, captures):
+def test_configuration_alone_is_compiled_and_cannot_run(checkpoint, model, tmp_path, captures):
     config = tiny_config("llama", vocab_size=NUM_BYTE_TOKENS, architectures=["LlamaForCausalLM"])
     config.save_pretrained(tmp_path / "config")
     report = main_export(tmp_path / "config", tmp_path / "out", **SHAPES)
@@ -205,7 +205,7 @@ def test_a_configuration_alone_is_compiled_and_cannot_run(checkpoint, model, tmp
     assert captures == [], "it is refused before it is compiled"
 
 
-def test_an_export_can_be_exported_again_with_other_shapes_if_it_has_its_weights(export_folder, checkpoint, tmp_path):
+def test_export_can_be_re_exported_if_it_has_weights(export_folder, checkpoint, tmp_path):
     shapes = {**SMALL, "batch_size": 1}
     main_export(export_folder, tmp_path / "again", **shapes)
     assert NeuronModelForCausalLM.from_pretrained(tmp_path / "again").batch_size == 1
@@ -224,7 +224,7 @@ def test_an_export_can_be_exported_again_with_other_shapes_if_it_has_its_weights
         ("bart", {"d_model": 32, "decoder_layers": 2, "decoder_attention_heads": 4, "decoder_ffn_dim": 64}, "sdpa"),
     ],
 )
-def test_the_report_says_how_transformers_code_attends(model_type, overrides, attention, tmp_path):
+def test_report_names_attention_implementation(model_type, overrides, attention, tmp_path):
     folder = save_tiny(tmp_path / model_type, model_type, **overrides)
     shapes = {"sequence_length": 16, "extend_length": 4, "torch_dtype": "float32", "optlevel": "1"}
     data = main_export(folder, tmp_path / "out", **shapes).to_dict()

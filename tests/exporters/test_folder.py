@@ -47,7 +47,7 @@ def hashes(folder: Path) -> dict[str, str]:
 # Writing.
 
 
-def test_what_is_in_it(export_folder, checkpoint, model):
+def test_folder_contents(export_folder, checkpoint, model):
     assert names(export_folder) == names(checkpoint) | {"model.neuron", "neuron_config.json"}
     info = read_folder(export_folder)
     assert info.config == model.neuron_config
@@ -68,12 +68,12 @@ def test_what_is_in_it(export_folder, checkpoint, model):
     assert rows and all(row["ok"] for row in rows)
 
 
-def test_equal_exports_have_equal_bytes_and_tell_their_size(model, export_folder, tmp_path):
+def test_equal_exports_are_byte_identical_and_report_size(model, export_folder, tmp_path):
     assert save_folder(model.prepared, tmp_path) == sum(path.stat().st_size for path in tmp_path.iterdir())
     assert hashes(tmp_path) == hashes(export_folder)
 
 
-def test_an_older_export_is_replaced(model, checkpoint, copy):
+def test_older_export_is_replaced(model, checkpoint, copy):
     shapes = ("batch_size", "sequence_length", "prefill_buckets", "torch_dtype", "optlevel")
     options = {name: getattr(model.neuron_config, name) for name in shapes} | {"disable_validation": True}
     inlined = NeuronModelForCausalLM.from_pretrained(checkpoint, export=True, inline_weights_to_neff=True, **options)
@@ -82,7 +82,7 @@ def test_an_older_export_is_replaced(model, checkpoint, copy):
     assert NeuronModelForCausalLM.from_pretrained(copy).neuron_config.inline_weights_to_neff
 
 
-def test_nothing_that_is_no_export_is_written_over(model, checkpoint, tmp_path):
+def test_other_folders_are_not_overwritten(model, checkpoint, tmp_path):
     foreign = shutil.copytree(checkpoint, tmp_path / "another")
     (tmp_path / "file").write_text("mine")
     for output in (checkpoint / ".." / checkpoint.name, foreign, tmp_path / "file"):
@@ -95,7 +95,7 @@ def test_nothing_that_is_no_export_is_written_over(model, checkpoint, tmp_path):
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_a_folder_with_a_tokenizer_can_be_exported_into(model, tmp_path):
+def test_folder_with_tokenizer_can_be_exported_into(model, tmp_path):
     (tmp_path / "tokenizer.json").write_text("{}")
     (tmp_path / "notes.txt").write_text("mine")
     save_folder(model.prepared, tmp_path)
@@ -105,7 +105,7 @@ def test_a_folder_with_a_tokenizer_can_be_exported_into(model, tmp_path):
 # Writing that goes wrong.
 
 
-def test_an_error_in_the_middle_leaves_the_older_export(model, copy, monkeypatch):
+def test_error_in_middle_leaves_older_export(model, copy, monkeypatch):
     before = hashes(copy)
 
     def full(*arguments, **options):
@@ -117,7 +117,7 @@ def test_an_error_in_the_middle_leaves_the_older_export(model, copy, monkeypatch
     assert before == hashes(copy)
 
 
-def test_a_full_disk_leaves_no_export_and_an_older_one_as_it_was(model, export_folder, tmp_path):
+def test_full_disk_keeps_the_older_export(model, export_folder, tmp_path):
     with small_disk(tmp_path / "disk", sum(path.stat().st_size for path in export_folder.iterdir()) * 3 // 2) as disk:
         save_folder(model.prepared, disk / "first")
         with pytest.raises(CacheError, match="No space left on device"):
@@ -148,7 +148,7 @@ KILLED = textwrap.dedent("""
 
 
 @pytest.mark.parametrize("at", ["out/model.neuron", "out/neuron_config.json"], ids=["first_file", "last_file"])
-def test_a_killed_save_is_no_export_and_the_next_one_repairs_it(at, model, export_folder, tmp_path):
+def test_killed_save_is_repaired_by_the_next(at, model, export_folder, tmp_path):
     output = tmp_path / "out"
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "OPTIMUM_NEURON_HOME": str(tmp_path / "home")}
     result = subprocess.run([sys.executable, "-c", KILLED, str(export_folder), str(output), at], env=environ)
@@ -164,7 +164,7 @@ def test_a_killed_save_is_no_export_and_the_next_one_repairs_it(at, model, expor
     read_folder(output)
 
 
-def test_files_of_a_process_that_still_writes_are_left_alone(model, export_folder, tmp_path):
+def test_files_of_a_live_writer_are_kept(model, export_folder, tmp_path):
     busy = tmp_path / ".partial-other"
     busy.mkdir()
     with FileLock(busy / "writing.lock"):
@@ -177,7 +177,7 @@ def test_files_of_a_process_that_still_writes_are_left_alone(model, export_folde
 # Reading.
 
 
-def test_a_folder_that_is_no_export(tmp_path, checkpoint):
+def test_invalid_export_folder(tmp_path, checkpoint):
     for folder in (tmp_path, checkpoint):
         assert not is_export(folder) and not is_broken_export(folder)
         with pytest.raises(ArtifactError, match="neuron_config.json, model.neuron missing"):
@@ -185,14 +185,14 @@ def test_a_folder_that_is_no_export(tmp_path, checkpoint):
 
 
 @pytest.mark.parametrize("name", ["neuron_config.json", "model.neuron"])
-def test_half_an_export(copy, name):
+def test_half_export(copy, name):
     (copy / name).unlink()
     assert not is_export(copy) and is_broken_export(copy)
     with pytest.raises(ArtifactError, match=f": {name} missing"):
         read_folder(copy)
 
 
-def test_a_newer_folder_and_one_whose_marker_is_no_json_are_refused(copy):
+def test_newer_folder_and_invalid_marker_are_refused(copy):
     (copy / "neuron_config.json").write_text("not json")
     with pytest.raises(ArtifactError, match="JSONDecodeError"):
         read_folder(copy)
@@ -216,7 +216,7 @@ def test_a_newer_folder_and_one_whose_marker_is_no_json_are_refused(copy):
         (lambda data: data["artifact"].update(validation=[{}]), "KeyError: 'output'"),
     ],
 )
-def test_a_damaged_marker(copy, change, expected):
+def test_damaged_marker(copy, change, expected):
     data = json.loads((copy / "neuron_config.json").read_text())
     change(data)
     (copy / "neuron_config.json").write_text(json.dumps(data))
@@ -225,7 +225,7 @@ def test_a_damaged_marker(copy, change, expected):
 
 
 @pytest.mark.parametrize(("name", "error"), [("model.neuron", ArtifactError), ("model.safetensors", WeightsError)])
-def test_a_changed_file_is_noticed(copy, monkeypatch, name, error):
+def test_changed_file_is_noticed(copy, monkeypatch, name, error):
     data = bytearray((copy / name).read_bytes())
     data[len(data) // 2] ^= 1
     (copy / name).write_bytes(data)

@@ -34,13 +34,13 @@ def export_result(kind, checkpoint, tmp_path_factory):
     return main_export(checkpoint, folder, **KINDS[kind][2]).to_dict(), folder
 
 
-def test_fine_tuned_weights_hit_the_cache(kind, export_result, tmp_path):
+def test_fine_tuned_weights_hit_cache(kind, export_result, tmp_path):
     save, name, shapes, _ = KINDS[kind]
     second = main_export(save(tmp_path / "tuned", name, seed=1), tmp_path / "second", **shapes).to_dict()
     assert second["family"] == export_result[0]["family"] and second["cache"]["value"] == "hit"
 
 
-def test_a_difference_is_refused_with_its_statistics(kind, checkpoint, tmp_path):
+def test_difference_is_refused_with_its_statistics(kind, checkpoint, tmp_path):
     with pytest.raises(ValidationError) as error:
         main_export(checkpoint, tmp_path / "out", atol=0.0, **KINDS[kind][2])
     failed = [row["output"] for row in error.value.details["validation"] if not row["ok"]]
@@ -49,7 +49,7 @@ def test_a_difference_is_refused_with_its_statistics(kind, checkpoint, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["bart", "idefics3", *speech.SHAPES])
-def test_narrow_weights_stay_within_their_tolerance(name, tmp_path):
+def test_narrow_weights_meet_their_tolerance(name, tmp_path):
     if name in speech.SHAPES:
         # Not the spread ones: on some CPUs they are past it as transformers computes them in bfloat16, too.
         folder, shapes = speech.save_tiny_speech(tmp_path / "model", name, spread=1.0), speech.SHAPES[name]
@@ -77,7 +77,7 @@ CHANGES = {
 }
 
 
-def test_a_program_of_another_configuration_is_refused(kind, export_result):
+def test_program_of_another_configuration_is_refused(kind, export_result):
     marker = export_result[1] / "neuron_config.json"
     text = marker.read_text()
     for old, new, problem in CHANGES[kind]:

@@ -41,14 +41,14 @@ def model(original, environment):
     return export(original, allow_host_ops=["aten::sort"])
 
 
-def test_nothing_runs_on_the_host_without_being_allowed(original):
+def test_host_needs_permission(original):
     with pytest.raises(UnsupportedOperatorError, match="allow_host_ops={'aten::sort'}"):
         export(original)
     with pytest.raises(UnsupportedOperatorError, match=r"aten\.sort"):
         export(original, allow_host_ops=["aten.mul"])
 
 
-def test_an_allowed_operator_runs_and_its_share_is_told_everywhere(model, original, tmp_path):
+def test_allowed_operator_runs_and_its_share_is_reported(model, original, tmp_path):
     with torch.no_grad():
         torch.testing.assert_close(model(IDS).logits, original(IDS).logits, atol=1e-5, rtol=1e-5)
     share = model.describe()["placed_share"]
@@ -67,14 +67,14 @@ def test_an_allowed_operator_runs_and_its_share_is_told_everywhere(model, origin
         NeuronModelForSequenceClassification.from_pretrained(tmp_path, allow_host_ops=["aten.topk"])
 
 
-def test_a_model_whose_operators_all_run_on_the_device_says_so(tmp_path):
+def test_model_without_host_operators_reports_it(tmp_path):
     folder = save_tiny_encoder(tmp_path, "bert", "text-classification")
     plain = NeuronModelForSequenceClassification.from_pretrained(folder, export=True, **SHAPES)
     share = {"value": 1.0, "reason": "every operator runs on the device", "host_ops": []}
     assert plain.describe()["placed_share"] == share
 
 
-def test_it_is_part_of_the_key_of_the_cache(model):
+def test_host_operators_are_part_of_cache_key(model):
     source, config = model.prepared.source, model.neuron_config
     without = type(config).from_dict({**config.to_dict(), "allow_host_ops": []})
     assert request_fields(source, config) != request_fields(source, without)
@@ -91,7 +91,7 @@ def test_it_is_part_of_the_key_of_the_cache(model):
         ([3], "3"),
     ],
 )
-def test_names_that_match_nothing_are_refused(original, names, message):
+def test_unmatched_names_are_refused(original, names, message):
     with pytest.raises(ConfigError, match=message):
         export(original, allow_host_ops=names)
 
@@ -124,7 +124,7 @@ def folder(tmp_path, monkeypatch):
     return folder
 
 
-def test_from_a_shell(cli, folder, tmp_path):
+def test_from_shell(cli, folder, tmp_path):
     words = ["export", "neuron", "-m", str(folder), "--trust-remote-code", "--batch_size", "1"]
     words += ["--sequence_length", "8", "-O1", str(tmp_path / "out")]
     process = cli(*words)

@@ -9,7 +9,7 @@ from optimum_neuron.exporters import inspect_export, main_export
 from tests.tiny import SHAPES, tiny_config
 
 
-def test_the_facts_of_a_folder(export_folder, checkpoint, model):
+def test_facts_of_folder(export_folder, checkpoint, model):
     facts = inspect_export(export_folder)
     assert facts["folder"] == str(export_folder) and facts["simulated"] is True
     assert facts["config"] == model.neuron_config.to_dict()
@@ -36,14 +36,14 @@ def test_graphs_bodies_and_memory(export_folder, model):
     assert memory["available"] == 16 * 2**30
 
 
-def test_weights_inside_the_neff(checkpoint, tmp_path):
+def test_weights_inside_neff(checkpoint, tmp_path):
     main_export(checkpoint, tmp_path, inline_weights_to_neff=True, disable_validation=True, **SHAPES)
     facts = inspect_export(tmp_path)
     assert facts["weights"]["file"] is None and facts["weights"]["size_bytes"] > 0
     assert "weights.safetensors" in {member["name"] for member in facts["neff"]["members"]}
 
 
-def test_a_program_without_weights(tmp_path):
+def test_program_without_weights(tmp_path):
     tiny_config("llama", vocab_size=259, architectures=["LlamaForCausalLM"]).save_pretrained(tmp_path / "config")
     main_export(tmp_path / "config", tmp_path / "out", **SHAPES)
     facts = inspect_export(tmp_path / "out")

@@ -145,12 +145,12 @@ def test_other_methods_are_refused_by_name(method, entry, tmp_path):
     assert excinfo.value.details["quantization"] == method and not (tmp_path / "out").exists()
 
 
-def test_an_estimate_says_that_weights_are_dequantized(fp8):
+def test_estimate_reports_dequantization(fp8):
     assert any("fp8" in note for note in estimate(fp8[0]).notes)
     assert not any("quantized" in note for note in estimate(tiny_config("llama")).notes)
 
 
-def test_a_quantized_model_in_memory_is_refused():
+def test_quantized_model_in_memory_is_refused():
     model = AutoModelForCausalLM.from_config(tiny_config("llama"))
     model.config.quantization_config = dict(REFUSED["bitsandbytes"])
     with pytest.raises(ModelError) as excinfo:
@@ -158,14 +158,14 @@ def test_a_quantized_model_in_memory_is_refused():
     assert excinfo.value.details["quantization"] == "bitsandbytes"
 
 
-def test_a_text_model_inside_says_it_too():
+def test_inner_text_model_reports_dequantization():
     config = tiny_config("gemma3", text_config=tiny_config("gemma3_text", quantization_config=FP8).to_dict())
     assert quantization.quantization_of(config) == quantization.quantization_of(config.to_dict()) == FP8
     assert quantization.quantization_of(quantization.dequantizing(config)) == FP8 | {"dequantize": True}
     assert quantization.quantization_of(quantization.with_quantization(config, None)) is None
 
 
-def test_the_package_of_a_method_is_named(monkeypatch):
+def test_package_of_method_is_named(monkeypatch):
     settings = {"quant_method": "compressed-tensors", "format": "float-quantized", "config_groups": {}}
     monkeypatch.setattr(quantization.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ModelError, match="pip install compressed-tensors"):
@@ -174,6 +174,6 @@ def test_the_package_of_a_method_is_named(monkeypatch):
     quantization.require_readable(tiny_config("llama", quantization_config=settings), model="a test")
 
 
-def test_each_method_has_the_option_that_dequantizes():
+def test_each_method_has_a_dequantize_option():
     for method in quantization.DEQUANTIZED:
         assert "dequantize" in signature(AUTO_QUANTIZATION_CONFIG_MAPPING[method].__init__).parameters

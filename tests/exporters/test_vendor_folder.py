@@ -74,7 +74,7 @@ USES = {
 
 
 @pytest.mark.parametrize("kind", USES)
-def test_every_use_of_it_says_how_to_export_here(kind, tmp_path):
+def test_vendor_folder_errors_name_export_command(kind, tmp_path):
     make, model_class, task = USES[kind]
     folder = make(tmp_path / "vendor")
     uses = [
@@ -95,7 +95,7 @@ def test_every_use_of_it_says_how_to_export_here(kind, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_the_options_are_those_of_the_record(tmp_path):
+def test_options_match_the_record(tmp_path):
     result = read_vendor_export(traced(tmp_path / "traced"))
     assert result is not None and result.checkpoint is None
     same = ("auto_cast", "auto_cast_type", "instance_type", "optlevel", "output_hidden_states")
@@ -108,7 +108,7 @@ def test_the_options_are_those_of_the_record(tmp_path):
     assert result is not None and (result.checkpoint, result.options["num_beams"]) == ("org/t5", 4)
 
 
-def test_the_call_that_it_names_can_be_made(tmp_path):
+def test_suggested_call_works(tmp_path):
     result = read_vendor_export(traced(tmp_path / "traced"))
     assert result is not None
     checkpoint = save_tiny_encoder(tmp_path / "bert", "bert", "fill-mask")
@@ -117,7 +117,7 @@ def test_the_call_that_it_names_can_be_made(tmp_path):
     assert model.input_static_shapes == {"batch_size": 2, "sequence_length": 16}
 
 
-def test_whisper_s_length_has_our_name(tmp_path):
+def test_whispers_length_has_our_name(tmp_path):
     folder = speech.save_tiny_speech(tmp_path / "whisper", "whisper")
     for path in folder.glob("*.safetensors"):
         path.unlink()
@@ -129,7 +129,7 @@ def test_whisper_s_length_has_our_name(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"neuron": {"task": "unknown"}}'], ids=["not JSON", "a list", "a task"])
-def test_a_damaged_record_is_read_as_far_as_it_goes(text, tmp_path):
+def test_damaged_record_is_read_partially(text, tmp_path):
     result = read_vendor_export(decoder(tmp_path / "decoder", tp_degree="eight"))
     assert result is not None and result.num_cores == 1
     folder = traced(tmp_path / "traced")
@@ -138,6 +138,6 @@ def test_a_damaged_record_is_read_as_far_as_it_goes(text, tmp_path):
     assert result is not None and (result.task, result.options) == (None, {})
 
 
-def test_folders_of_this_package_and_checkpoints_are_others(export_folder, checkpoint, tmp_path):
+def test_other_folders_are_not_vendor_folders(export_folder, checkpoint, tmp_path):
     assert read_vendor_export(export_folder) is None and read_vendor_export(checkpoint) is None
     assert read_vendor_export(seq2seq.save_tiny_seq2seq(tmp_path, "t5")) is None

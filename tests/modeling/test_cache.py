@@ -46,7 +46,7 @@ def test_columns_and_length(model, fill, original):
     assert cache.get_seq_length() == 0
 
 
-def test_crop_forgets_the_newest_columns(model, fill):
+def test_crop_drops_newest_columns(model, fill):
     cache = fill(IDS[:1])
     cache.crop(-4)
     assert cache.is_croppable and cache.get_seq_length() == 5
@@ -80,19 +80,19 @@ def test_another_number_of_rows_is_refused(model, fill):
     same(following(model, IDS[:2, :1], cache), following(model, torch.cat([IDS[:2], IDS[:2, :1]], 1)))
 
 
-def test_the_cache_of_another_model_is_refused(model, export_folder, fill):
+def test_cache_of_another_model_is_refused(model, export_folder, fill):
     other = NeuronModelForCausalLM.from_pretrained(export_folder)
     with pytest.raises(ConfigError) as error:
         other(IDS[:2, :1], past_key_values=fill(IDS[:2]))
     assert error.value.details == {"option": "past_key_values", "model": model.loaded.claim.model}
 
 
-def test_it_cannot_be_written_from_outside(fill):
+def test_cache_is_read_only(fill):
     with pytest.raises(TypeError, match="writes its cache inside the graph"):
         fill(IDS[:1]).update(torch.zeros(1), torch.zeros(1), 0)
 
 
-def test_what_is_no_number_does_not_outlive_its_request(checkpoint, export_folder, tmp_path):
+def test_nan_is_cleared_after_request(checkpoint, export_folder, tmp_path):
     """A masked slot counts 0 times its value, and 0 times NaN is NaN: used state must not go to the next request."""
     folder = shutil.copytree(checkpoint, tmp_path / "spoilt")
     tensors = load_file(folder / "model.safetensors")

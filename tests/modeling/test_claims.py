@@ -52,9 +52,7 @@ def hold(home):
         worker.end()
 
 
-def test_busy_cores_are_an_error_before_anything_is_compiled_or_lowered(
-    checkpoint, original, export_folder, work, hold
-):
+def test_busy_cores_are_error_before_anything_is_compiled_or_lowered(checkpoint, original, export_folder, work, hold):
     holder = hold(2)
     for start in (
         lambda: load(checkpoint, export=True, **SMALL),
@@ -78,7 +76,7 @@ def test_copies_need_all_their_cores_before_anything_is_compiled(tmp_path, work,
     assert work == [] and [row["pid"] for row in held_cores(INSTANCE)] == [holder.pid]
 
 
-def test_the_core_is_held_while_the_model_is_compiled_and_kept_by_the_model(checkpoint, monkeypatch):
+def test_core_is_held_while_model_is_compiled_and_kept_by_model(checkpoint, monkeypatch):
     values, real = [], build.compile_source
 
     def compile_source(*arguments, **options):
@@ -94,7 +92,7 @@ def test_the_core_is_held_while_the_model_is_compiled_and_kept_by_the_model(chec
     assert held_cores(INSTANCE) == []
 
 
-def test_a_core_without_room_is_an_error_before_the_host_code(checkpoint, export_folder, work, monkeypatch):
+def test_core_without_room_is_error_before_host_code(checkpoint, export_folder, work, monkeypatch):
     monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", "1")
     core = ledger(INSTANCE, 1)
     hog = core.charge("weights", core.available_bytes, "hog")
@@ -110,7 +108,7 @@ def test_a_core_without_room_is_an_error_before_the_host_code(checkpoint, export
 
 
 @pytest.mark.parametrize(("options", "error"), [({"atol": 0.0}, ValidationError), ({"atol": -1.0}, ConfigError)])
-def test_an_export_that_fails_gives_its_core_back(checkpoint, options, error):
+def test_failed_export_releases_its_core(checkpoint, options, error):
     with pytest.raises(error) as failed:  # its traceback has references to all objects, so release is no finalizer's
         load(checkpoint, export=True, **SMALL, **options)
     assert held_cores(INSTANCE) == [] and failed.tb is not None

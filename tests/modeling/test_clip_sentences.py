@@ -58,7 +58,7 @@ def test_texts_and_images_in_any_order(model, root):
     np.testing.assert_allclose(one, images[0].numpy(), atol=1e-5)
 
 
-def test_a_call_returns_what_it_was_given_vectors_for(model):
+def test_outputs_match_given_inputs(model):
     texts = model.tokenize(["a cat", "b", "c"])
     pixels = model.processor([picture(0)], return_tensors="pt")["pixel_values"]
     both = model(**texts, pixel_values=pixels)
@@ -74,7 +74,7 @@ def test_a_call_returns_what_it_was_given_vectors_for(model):
         model.encode([1])
 
 
-def test_an_export_and_a_subfolder_are_loaded(model, root, tmp_path):
+def test_export_and_subfolder_are_loaded(model, root, tmp_path):
     model.save_pretrained(tmp_path)
     loaded_model = NeuronSentenceTransformer.from_pretrained(tmp_path)
     assert type(loaded_model) is type(model)

@@ -61,7 +61,7 @@ def check(model, original, rows, columns=8):
         torch.testing.assert_close(model(input_ids=ids).logits, original(ids).logits, atol=1e-5, rtol=1e-5)
 
 
-def test_a_copy_is_on_every_core_and_charged_there(model):
+def test_copy_is_on_every_core_and_charged_there(model):
     assert model.copies.core_ids == (2, 3, 4, 5)
     cores = model.describe()["cores"]
     assert cores["value"] == [2, 3, 4, 5] and "a copy on every core that the process may use" in cores["reason"]
@@ -70,12 +70,12 @@ def test_a_copy_is_on_every_core_and_charged_there(model):
 
 
 @pytest.mark.parametrize("rows", [1, 2, 7, 8, 19])
-def test_even_and_uneven_batches_come_back_in_order(model, original, rows):
+def test_batches_keep_their_order(model, original, rows):
     check(model, original, rows)
     check(model, original, rows, columns=5)
 
 
-def test_the_parts_of_a_batch_are_on_their_cores_at_the_same_time(model, original, monkeypatch):
+def test_parts_of_batch_are_on_their_cores_at_same_time(model, original, monkeypatch):
     together, result = threading.Barrier(4, timeout=30), []
     for loaded in model.copies.loaded:
 
@@ -89,7 +89,7 @@ def test_the_parts_of_a_batch_are_on_their_cores_at_the_same_time(model, origina
     assert sorted(result) == [2, 3, 4, 5]
 
 
-def test_with_a_dynamic_batch_a_small_batch_is_split_too(checkpoint, original, monkeypatch):
+def test_small_dynamic_batch_is_split(checkpoint, original, monkeypatch):
     model, result = export(checkpoint, dynamic_batch_size=True), []
     for loaded in model.copies.loaded:
 
@@ -117,7 +117,7 @@ def test_texts_and_images_are_both_split(tmp_path):
     torch.testing.assert_close(model(**inputs).logits_per_image, expected, atol=1e-4, rtol=1e-4)
 
 
-def test_a_saved_folder_and_a_model_in_memory_take_it_too(model, original, tmp_path):
+def test_saved_folder_and_in_memory_model(model, original, tmp_path):
     model.save_pretrained(tmp_path)
     for parallel in (
         load(tmp_path, data_parallel_mode="all"),
@@ -128,7 +128,7 @@ def test_a_saved_folder_and_a_model_in_memory_take_it_too(model, original, tmp_p
     assert load(tmp_path).describe()["cores"]["value"] in ([core] for core in (2, 3, 4, 5))
 
 
-def test_sentences_and_pipelines_take_it_too(tmp_path):
+def test_sentence_models_and_pipelines(tmp_path):
     folder = save_letters(save_tiny_encoder(tmp_path, "bert", "feature-extraction"))
     one = NeuronSentenceTransformer.from_pretrained(folder, export=True, **SHAPES)
     several = NeuronSentenceTransformer.from_pretrained(folder, data_parallel_mode="all", export=True, **SHAPES)
@@ -139,7 +139,7 @@ def test_sentences_and_pipelines_take_it_too(tmp_path):
     assert piped.model.copies.core_ids == (2, 3, 4, 5)
 
 
-def test_num_cores_limits_the_copies(checkpoint, original, monkeypatch, tmp_path):
+def test_num_cores_limits_copies(checkpoint, original, monkeypatch, tmp_path):
     monkeypatch.delenv("NEURON_RT_VISIBLE_CORES")
     monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))  # what a process keeps is for each home
     monkeypatch.setenv("NEURON_RT_NUM_CORES", "2")
@@ -162,7 +162,7 @@ def test_cores_of_other_processes_are_refused_with_their_holders(checkpoint, mon
         other.end()
 
 
-def test_a_core_without_room_is_refused(checkpoint):
+def test_core_without_room_is_refused(checkpoint):
     core = ledger(INSTANCES[INSTANCE], 4)
     hog = core.charge("weights", core.available_bytes, "hog")
     try:

@@ -86,7 +86,7 @@ def test_greedy(equal, options):
     assert equal(**options).shape == (options["rows"], options["columns"] + options["max_new_tokens"])
 
 
-def test_right_padding_generates_as_without_padding(model):
+def test_right_padding_generates_like_no_padding(model):
     padded = inputs_of(1, 10)
     padded["attention_mask"][:, 6:] = 0
     options = {**GREEDY, "max_new_tokens": NUM_NEW}
@@ -107,11 +107,11 @@ SAMPLING: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("options", SAMPLING, ids=lambda options: "+".join(options) or "plain")
-def test_sampling_draws_the_same_tokens_from_the_same_seed(equal, options):
+def test_sampling_draws_same_tokens_from_same_seed(equal, options):
     equal(rows=2, padding=2, do_sample=True, **options)
 
 
-def test_sampling_depends_on_the_seed(model):
+def test_sampling_depends_on_seed(model):
     inputs, output = inputs_of(1), []
     for seed in (0, 1):
         set_seed(seed)
@@ -132,12 +132,12 @@ def test_beams(equal, options):
     equal(**options)
 
 
-def test_the_compiled_model_checks_the_drafts_of_another(model, original, equal):
+def test_compiled_model_checks_drafts_of_another(model, original, equal):
     for assistant in (original, model):
         assert equal(assistant_model=assistant).shape == (1, 7 + NUM_NEW)
 
 
-def test_the_compiled_model_drafts_for_another(model, original):
+def test_compiled_model_drafts_for_another(model, original):
     options = {**GREEDY, "max_new_tokens": NUM_NEW}
     result = original.generate(**inputs_of(1), assistant_model=model, **options)
     assert torch.equal(result, original.generate(**inputs_of(1), **options))
@@ -156,7 +156,7 @@ def test_scores_and_logits(both):
 
 
 @pytest.mark.parametrize("num_more", [1, 5, 12], ids="{}_more".format)
-def test_going_on_from_the_cache_of_an_earlier_call(model, original, num_more):
+def test_continuing_from_cache_of_earlier_call(model, original, num_more):
     """Fewer tokens than a compiled chunk, and more than one chunk."""
     options = {**GREEDY, "max_new_tokens": 6}
     first = model.generate(**inputs_of(2, padding=2), return_dict_in_generate=True, **options)
@@ -182,14 +182,14 @@ class Only(LogitsProcessor):
         return masked
 
 
-def test_stopping_criteria_and_processors_of_the_user(equal):
+def test_stopping_criteria_and_processors_of_user(equal):
     stops = StoppingCriteriaList([EndAfter(12)])
     assert equal(rows=2, stopping_criteria=stops).shape == (2, 12)
     new = equal(rows=2, logits_processor=LogitsProcessorList([Only()]))[:, 7:]
     assert ((new >= 40) & (new < 50)).all()
 
 
-def test_rows_end_at_their_own_end_token(both, equal):
+def test_rows_end_at_their_end_token(both, equal):
     free, _ = both(rows=2)
     end = free[0, 12].item()
     result = equal(rows=2, eos_token_id=end)
@@ -218,7 +218,7 @@ def test_streaming_from_another_thread(model, original, checkpoint):
     assert streams[0] == streams[1] and len(streams[0]) > 1
 
 
-def test_several_threads_at_once(model, original):
+def test_concurrent_threads(model, original):
     """Each call has its own state on the device."""
     prompts = [random_ids(rows, 8, seed=rows) for rows in (1, 2, 3, 4)]
 
@@ -230,7 +230,7 @@ def test_several_threads_at_once(model, original):
     assert all(torch.equal(actual, run(original, ids)) for actual, ids in zip(results, prompts, strict=True))
 
 
-def test_generation_ends_where_the_cache_ends_and_says_so(model, original, caplog):
+def test_generation_stops_at_cache_end_with_a_warning(model, original, caplog):
     inputs = inputs_of(2, 10, padding=3)
     with caplog.at_level(logging.WARNING, logger="optimum_neuron"):
         result = model.generate(**inputs, max_new_tokens=1000, **GREEDY)
@@ -238,7 +238,7 @@ def test_generation_ends_where_the_cache_ends_and_says_so(model, original, caplo
     assert torch.equal(result, original.generate(**inputs, max_new_tokens=LENGTH - 10, **GREEDY))
 
 
-def test_a_prompt_that_fills_the_cache_is_refused(model):
+def test_prompt_filling_the_cache_is_refused(model):
     ids = random_ids(1, LENGTH)
     mask, options = torch.ones_like(ids), {"pad_token_id": 0, "max_new_tokens": 4}
     with raises(ShapeError, length=LENGTH, sequence_length=LENGTH):
@@ -260,13 +260,13 @@ FIXED: list[tuple[dict[str, Any], type[Exception], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("options", "error", "details"), FIXED, ids=lambda value: None)
-def test_settings_that_are_fixed_at_export(model, options, error, details):
+def test_options_fixed_at_export(model, options, error, details):
     with raises(error, **details):
         fixed = {"max_new_tokens": 4, "pad_token_id": 0, "return_dict_in_generate": True}
         model.generate(**{**inputs_of(1), **fixed, **options})
 
 
-def test_continuous_batching_is_an_error(model):
+def test_continuous_batching_is_error(model):
     for start in (lambda: model.generate_batch([[5, 6]]), lambda: model.init_continuous_batching()):
         with pytest.raises(ConfigError, match="Continuous batching"):
             start()
@@ -279,7 +279,7 @@ def test_token_ids_of_other_whole_numbers(model, original, dtype):
     assert result.tolist() == original.generate(random_ids(2, 7).clamp(max=255), **options).tolist()
 
 
-def test_inputs_on_the_device(model, original):
+def test_inputs_on_device(model, original):
     options = {**GREEDY, "max_new_tokens": 4}
     expected = original.generate(**inputs_of(2, padding=2), **options)
     actual = model.generate(
@@ -310,7 +310,7 @@ LONG: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("options", LONG, ids=lambda options: "+".join(options) or "greedy")
-def test_prompts_longer_than_the_largest_bucket(short, original, options):
+def test_prompts_longer_than_largest_bucket(short, original, options):
     # One row for prompt lookup; otherwise the last row is shorter than the bucket.
     inputs = inputs_of(1, 37) if "prompt_lookup_num_tokens" in options else inputs_of(3, 37, padding=29)
     actual, expected = common.both((short, original), inputs, **{**GREEDY, "max_new_tokens": 5, **options})
@@ -319,7 +319,7 @@ def test_prompts_longer_than_the_largest_bucket(short, original, options):
 
 @pytest.mark.parametrize("keep", [0, 1, 30])
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_logits_of_prompts_longer_than_the_largest_bucket(short, original, keep, side):
+def test_logits_of_prompts_longer_than_largest_bucket(short, original, keep, side):
     ids, mask = random_ids(2, 37), torch.ones(2, 37, dtype=torch.long)
     mask[1, slice(0, 25) if side == "left" else slice(12, 37)] = 0
     positions = (mask.cumsum(1) - 1).clamp(min=0)

@@ -9,7 +9,7 @@ from optimum_neuron.errors import ConfigError
 from tests.modeling.common import raises
 
 
-def test_counts_and_sizes_are_those_of_the_original(model, original, checkpoint):
+def test_counts_and_sizes_match_reference_model(model, original, checkpoint):
     assert model.num_parameters() == original.num_parameters()
     assert model.num_parameters(only_trainable=True) == 0
     assert model.get_memory_footprint(return_buffers=False) == original.get_memory_footprint(return_buffers=False)
@@ -19,7 +19,7 @@ def test_counts_and_sizes_are_those_of_the_original(model, original, checkpoint)
         model.num_parameters(exclude_embeddings=True)
 
 
-def test_tensors_are_those_of_the_checkpoint_and_can_be_bound_again(model, original, export_folder):
+def test_tensors_match_checkpoint_and_bind_again(model, original, export_folder):
     result, expected = model.state_dict(), original.state_dict()
     assert set(result) == set(expected)
     assert all(torch.equal(result[name], tensor) for name, tensor in expected.items())

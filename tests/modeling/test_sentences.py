@@ -55,7 +55,7 @@ def by_hand(folder: Path, texts: list[str]) -> torch.Tensor:
     return torch.nn.functional.normalize(torch.cat(rows), dim=-1)
 
 
-def test_vectors_come_back_in_the_order_of_the_sentences(model, checkpoint):
+def test_vectors_keep_sentence_order(model, checkpoint):
     """The peer sorts by length and sorts back by the wrong permutation: lengths 2, 1, 3 give e1, e2, e0."""
     expected = by_hand(checkpoint, SENTENCES)
     for size in (1, 2, 32):
@@ -66,7 +66,7 @@ def test_vectors_come_back_in_the_order_of_the_sentences(model, checkpoint):
     np.testing.assert_allclose(model.encode(three), by_hand(checkpoint, three).numpy(), atol=1e-5)
 
 
-def test_one_sentence_gives_one_vector_and_forms_can_be_chosen(model):
+def test_one_sentence_gives_one_vector_in_any_output_type(model):
     one = model.encode("a cat")
     assert one.shape == (model.get_sentence_embedding_dimension(),) == (model.get_embedding_dimension(),) == (32,)
     as_tensor = model.encode(["a cat"], convert_to_tensor=True)
@@ -76,13 +76,13 @@ def test_one_sentence_gives_one_vector_and_forms_can_be_chosen(model):
         assert (model.encode("a cat", precision=precision) == one).all()
 
 
-def test_longer_sentences_are_cut_at_what_folder_and_buckets_allow(model, checkpoint):
+def test_long_sentences_are_truncated_to_folder_and_bucket_limits(model, checkpoint):
     assert model.max_seq_length == 20
     long = "x" * 60
     np.testing.assert_allclose(model.encode([long]), by_hand(checkpoint, [long]).numpy(), atol=1e-5)
 
 
-def test_prompts_go_before_the_sentence_and_queries_and_documents_get_those_of_their_names(model):
+def test_prompts_are_prepended_by_name(model):
     assert np.array_equal(model.encode("cat", prompt_name="query"), model.encode("q cat"))
     assert np.array_equal(model.encode("cat", prompt="see "), model.encode("see cat"))
     with raises(ConfigError, option="prompt_name", value="passage", choices=["query"]):
@@ -93,7 +93,7 @@ def test_prompts_go_before_the_sentence_and_queries_and_documents_get_those_of_t
     assert (model.prompts, model.default_prompt_name, model.similarity_fn_name) == ({"query": "q "}, None, "cosine")
 
 
-def test_prompts_that_vectors_leave_out_are_refused(checkpoint, tmp_path):
+def test_excluded_prompts_are_refused(checkpoint, tmp_path):
     folder = shutil.copytree(checkpoint, tmp_path / "copy")
     write(folder / "1_Pooling" / "config.json", {"pooling_mode_mean_tokens": True, "include_prompt": False})
     model = NeuronSentenceTransformer.from_pretrained(folder, export=True, **SHAPES)
@@ -122,12 +122,12 @@ def test_short_vectors_and_pairs(model):
     ],
     ids=str,
 )
-def test_arguments_of_encode_that_are_not_supported(model, options, details):
+def test_unsupported_encode_arguments(model, options, details):
     with raises(ConfigError, **details):
         model.encode(**{"sentences": ["a"], **options})
 
 
-def test_a_saved_folder_keeps_pooling_and_prompts(model, tmp_path):
+def test_saved_folder_keeps_pooling_and_prompts(model, tmp_path):
     model.save_pretrained(tmp_path / "out")
     model.save_pretrained(tmp_path / "out")
     loaded_model = NeuronSentenceTransformer.from_pretrained(tmp_path / "out")
@@ -185,7 +185,7 @@ def ranker(tmp_path_factory: pytest.TempPathFactory, environment: None) -> Neuro
     return NeuronModelForTextReranking.from_pretrained(folder, export=True, **SHAPES)
 
 
-def test_documents_are_ranked_by_the_original_score(ranker):
+def test_document_ranking_matches_reference(ranker):
     documents = ["a cat", "the long dog", "bird", "sea"]
     original = transformers.AutoModelForSequenceClassification.from_pretrained(ranker.source_folder).eval()
     with torch.no_grad():
@@ -200,7 +200,7 @@ def test_documents_are_ranked_by_the_original_score(ranker):
 
 @pytest.mark.parametrize("name", ["linear.Identity", "activation.Sigmoid", "activation.Tanh"])
 @pytest.mark.parametrize("is_old", [False, True])
-def test_scores_are_what_the_configuration_says(ranker, tmp_path, name, is_old):
+def test_scores_follow_configuration(ranker, tmp_path, name, is_old):
     path = f"torch.nn.modules.{name}"
     key, says = "sentence_transformers", {"activation_fn": path}
     if is_old:

@@ -66,7 +66,7 @@ def check(model, original, inputs: dict[str, Any], **options: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5], ids="{}_rows".format)
-def test_greedy_is_transformers(pair, rows):
+def test_greedy_matches_transformers(pair, rows):
     model, original = pair
     filler = original.config.pad_token_id
     # No token twice: the tied head of a random model would repeat the one that it is given.
@@ -75,14 +75,14 @@ def test_greedy_is_transformers(pair, rows):
     assert len({token for row in result for token in row}) > 3, "the tokens must be able to differ"
 
 
-def test_beams_are_transformers(pair):
+def test_beams_match_transformers(pair):
     model, original = pair
     inputs = sources(2, 7, 3, filler=original.config.pad_token_id)
     check(model, original, inputs, num_beams=3, do_sample=False, max_new_tokens=8)
 
 
 @pytest.mark.parametrize("columns", [1, 8, 9, SOURCE], ids="{}_tokens".format)
-def test_sources_around_a_bucket(model, original, columns):
+def test_sources_around_bucket(model, original, columns):
     check(model, original, sources(2, columns), **GREEDY)
 
 
@@ -107,14 +107,14 @@ def test_ways_to_generate(model, original, options):
     check(model, original, sources(2, 9, 2), max_new_tokens=8, **options)
 
 
-def test_a_target_that_is_begun_is_continued(model, original):
+def test_started_target_is_continued(model, original):
     prefix = torch.tensor([[2, 17, 30], [2, 41, 5]])
     inputs = sources(2, 9) | {"decoder_input_ids": prefix}
     result = check(model, original, inputs, do_sample=False, num_beams=1, max_new_tokens=5)
     assert [row[:3] for row in result] == prefix.tolist()
 
 
-def test_forward_is_transformers(model, original):
+def test_forward_matches_transformers(model, original):
     inputs = sources(3, 9, 2) | {"decoder_input_ids": torch.tensor([[2, 5, 6, 7]] * 3)}
     with torch.no_grad():
         expected = original(**inputs)
@@ -126,7 +126,7 @@ def test_forward_is_transformers(model, original):
     assert torch.equal(model(**inputs, return_dict=False)[0], actual.logits)
 
 
-def test_hidden_states_of_the_original_encoder_can_be_decoded(model, original):
+def test_hidden_states_of_original_encoder_can_be_decoded(model, original):
     inputs = sources(2, 9)
     with torch.no_grad():
         hidden = original.get_encoder()(**inputs).last_hidden_state
@@ -137,7 +137,7 @@ def test_hidden_states_of_the_original_encoder_can_be_decoded(model, original):
         assert torch.allclose(result.logits, original(**inputs, decoder_input_ids=target).logits, atol=1e-4)
 
 
-def test_a_saved_model_is_loaded_again(model, tmp_path):
+def test_saved_model_is_loaded_again(model, tmp_path):
     model.save_pretrained(tmp_path / "saved")
     loaded_model = NeuronModelForSeq2SeqLM.from_pretrained(tmp_path / "saved")
     inputs = sources(2, 9, 2)
@@ -180,14 +180,14 @@ def test_beams_of_one_source_do_not_copy_its_keys(model):
     assert marked(cache, 0) == marked(cache, 3) == [True, True], "it took the row of another source"
 
 
-def test_a_target_ends_where_the_cache_ends_and_says_so(model, caplog):
+def test_target_stops_at_cache_end_with_a_warning(model, caplog):
     with caplog.at_level(logging.WARNING):
         result = model.generate(**sources(1, 5), do_sample=False, max_new_tokens=30, eos_token_id=None)
     assert result.shape == (1, TARGET)
     assert "decoder_sequence_length=12" in caplog.text
 
 
-def test_state_is_given_back(model):
+def test_state_is_released(model):
     sets = len(model.loaded._idle_states)
     model.generate(**sources(2, 5), **GREEDY)
     assert len(model.loaded._idle_states) >= sets
@@ -209,14 +209,14 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("case", REFUSALS)
-def test_what_does_not_fit_is_refused(model, case):
+def test_misfit_inputs_are_refused(model, case):
     arguments, error, message = REFUSALS[case]
     fitting = {"input_ids": torch.full((1, 4), 5), "decoder_input_ids": torch.tensor([[2]])}
     with pytest.raises(error, match=message):
         model(**fitting | arguments)
 
 
-def test_sources_on_the_device_are_brought_to_the_host(model):
+def test_sources_on_device_are_brought_to_host(model):
     ids = torch.full((1, 4), 5)
     result = model.generate(ids.to("neuron"), max_new_tokens=2)
     assert torch.equal(result, model.generate(ids, max_new_tokens=2))
@@ -231,7 +231,7 @@ def test_embeddings_are_refused(model):
                 call(**sources(1, 4), **{name: torch.zeros(1, 4, 32)})
 
 
-def test_a_cache_by_name_is_refused(model):
+def test_cache_by_name_is_refused(model):
     with raises(ConfigError, option="cache_implementation"):
         model.generate(**sources(1, 4), cache_implementation="static", max_new_tokens=4)
 
@@ -255,7 +255,7 @@ def test_encoder_and_decoder_can_be_called_alone(pair):
         model.decoder(ids, **arguments, output_hidden_states=True)
 
 
-def test_beams_of_the_export_are_the_default_of_generate(original, tmp_path):
+def test_beams_of_export_are_default_of_generate(original, tmp_path):
     model = NeuronModelForSeq2SeqLM.from_model(original, num_beams=3, **SHAPES)
     program = model.loaded.program
     rows = {name: next(iter(graph.inputs.values())).shape[0] for name, graph in program.graphs.items()}
@@ -284,7 +284,7 @@ def with_layers(request, tmp_path_factory):
     return model, AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
 
 
-def test_results_of_each_layer_are_the_original_s(with_layers):
+def test_hidden_states_match_reference(with_layers):
     model, original = with_layers
     inputs, ids = sources(3, 9), torch.randint(3, VOCABULARY, (3, 4))
     with torch.no_grad():
@@ -305,7 +305,7 @@ def test_results_of_each_layer_are_the_original_s(with_layers):
     assert {f"sources of {size}: {layer}" for size in model.source_buckets for layer in layers} <= outputs
 
 
-def test_generate_returns_the_results_of_each_layer(with_layers):
+def test_generate_returns_hidden_states(with_layers):
     model, original = with_layers
     options = {"output_attentions": True, "output_hidden_states": True, "return_dict_in_generate": True}
     answers = [runner.generate(**sources(2, 9), **GREEDY, **options) for runner in (model, original)]

@@ -67,17 +67,17 @@ def typed(pair: Any) -> str:
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5], ids="{}_rows".format)
-def test_greedy_is_transformers(pair, rows):
+def test_greedy_matches_transformers(pair, rows):
     options = KNOWN if typed(pair) == "whisper" else {}
     both(pair, sounds(typed(pair), rows), eos_token_id=-1, no_repeat_ngram_size=1, max_new_tokens=12, **options)
 
 
-def test_beams_are_transformers(pair):
+def test_beams_match_transformers(pair):
     options = KNOWN if typed(pair) == "whisper" else {}
     both(pair, sounds(typed(pair), 2), num_beams=3, no_repeat_ngram_size=1, max_new_tokens=8, **options)
 
 
-def test_sampling_is_transformers(pair):
+def test_sampling_matches_transformers(pair):
     """One row: of several the original of recordings draws one row after the other."""
     options = {"temperature": 0.7, **KNOWN} if typed(pair) == "whisper" else {"do_sample": True, "top_k": 10}
     both(pair, sounds(typed(pair), 1), max_new_tokens=12, **options)
@@ -91,7 +91,7 @@ def test_each_architecture_has_its_class(pairs):
 
 
 @pytest.mark.parametrize("length", [2999, 3000, 3001, 6000], ids="{}_samples".format)
-def test_recordings_around_a_bucket(pairs, length):
+def test_recordings_around_bucket(pairs, length):
     both(pairs["moonshine"], sounds("moonshine", 2, length), eos_token_id=-1, max_new_tokens=10, no_repeat_ngram_size=1)
 
 
@@ -132,7 +132,7 @@ def test_options_of_whisper(whisper, options):
 
 
 @pytest.mark.parametrize("condition", [False, True], ids=["each alone", "on what was said before"])
-def test_recordings_longer_than_the_window(whisper, condition):
+def test_recordings_longer_than_window(whisper, condition):
     """Rows of different lengths, window by window; prompts of what was said before are padded on the left."""
     features = sounds("whisper", 2, 3 * FRAMES)["input_features"]
     mask = torch.ones(2, 3 * FRAMES, dtype=torch.int64)
@@ -173,7 +173,7 @@ def with_weights(tmp_path_factory):
     ids=lambda options: "+".join(options) or "greedy",
 )
 @pytest.mark.filterwarnings("ignore:__array_wrap__:DeprecationWarning")  # transformers repeats a tensor with NumPy
-def test_times_of_tokens_are_transformers(with_weights, options):
+def test_token_timestamps_match_transformers(with_weights, options):
     inputs = sounds("whisper", 3) | {"attention_mask": torch.ones(3, FRAMES, dtype=torch.int64)}
     inputs["attention_mask"][1, FRAMES // 2 :] = 0
     settings = {"return_token_timestamps": True, "return_timestamps": True, "max_new_tokens": 10, **KNOWN, **options}
@@ -187,7 +187,7 @@ def test_times_of_tokens_are_transformers(with_weights, options):
     assert len(result["token_timestamps"].unique()) > 3, "the times must be able to differ"
 
 
-def test_weights_of_cross_attention_are_transformers(with_weights, tmp_path):
+def test_cross_attentions_match_transformers(with_weights, tmp_path):
     model, original = with_weights
     outputs = {error.output for error in model.prepared.validation}
     assert {f"sources of {FRAMES}: token {step} cross_attentions" for step in (0, 1)} <= outputs
@@ -205,7 +205,7 @@ def test_weights_of_cross_attention_are_transformers(with_weights, tmp_path):
     assert torch.equal(loaded_model(**inputs).cross_attentions[0], actual[0])
 
 
-def test_targets_that_are_padded_on_the_left(whisper):
+def test_left_padded_targets(whisper):
     model, original = whisper
     inputs = sounds("whisper", 2)
     ids = torch.tensor([[1, 1, 50, 9], [50, 8, 7, 6]])
@@ -218,7 +218,7 @@ def test_targets_that_are_padded_on_the_left(whisper):
     assert torch.allclose(actual[mask.bool()], expected[mask.bool()], atol=1e-4)
 
 
-def test_a_saved_model_is_loaded_again(pair, tmp_path):
+def test_saved_model_is_loaded_again(pair, tmp_path):
     model, _ = pair
     model.save_pretrained(tmp_path / "saved")
     loaded_model = NeuronModelForSpeechSeq2Seq.from_pretrained(tmp_path / "saved")
@@ -229,7 +229,7 @@ def test_a_saved_model_is_loaded_again(pair, tmp_path):
         NeuronModelForCTC.from_pretrained(tmp_path / "saved")
 
 
-def test_a_target_ends_where_the_cache_ends_and_says_so(tmp_path, caplog):
+def test_target_stops_at_cache_end_with_a_warning(tmp_path, caplog):
     folder = save_tiny_speech(tmp_path / "moonshine", "moonshine")
     options = SHAPES["moonshine"] | {"decoder_sequence_length": 9}
     model = NeuronModelForSpeechSeq2Seq.from_pretrained(folder, export=True, **options)
@@ -242,7 +242,7 @@ def test_a_target_ends_where_the_cache_ends_and_says_so(tmp_path, caplog):
 # One task, two kinds of models.
 
 
-def test_the_class_of_the_other_kind_is_named(tmp_path):
+def test_class_of_other_kind_is_named(tmp_path):
     ctc = save_tiny_encoder(tmp_path / "ctc", "wav2vec2", "automatic-speech-recognition")
     with raises(ModelError, model_class="NeuronModelForCTC"):
         NeuronModelForSpeechSeq2Seq.from_pretrained(ctc, export=True, optlevel="1")
@@ -294,13 +294,13 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("case", REFUSALS)
-def test_what_does_not_fit_is_refused(pairs, case):
+def test_misfit_inputs_are_refused(pairs, case):
     model_type, arguments, message = REFUSALS[case]
     with pytest.raises(ShapeError, match=message):
         pairs[model_type][0](**{"decoder_input_ids": START, **arguments})
 
 
-def test_what_a_graph_does_not_compute_is_refused(whisper):
+def test_uncompiled_outputs_are_refused(whisper):
     model, _ = whisper
     with raises(ConfigError, option="return_token_timestamps"):
         model.generate(FEATURES, return_token_timestamps=True, return_timestamps=True, **KNOWN)
@@ -326,7 +326,7 @@ def test_encoder_and_decoder_can_be_called_alone(pair):
     assert f"encode_{model.source_buckets[0]}" in model.model.graphs
 
 
-def test_sequence_length_is_the_length_of_whisper_s_targets(tmp_path):
+def test_sequence_length_is_length_of_whispers_targets(tmp_path):
     folder = save_tiny_speech(tmp_path / "whisper", "whisper")
     shapes = SHAPES["whisper"] | {"sequence_length": 24, "num_beams": 2}
     model = NeuronModelForSpeechSeq2Seq.from_pretrained(folder, export=True, **shapes)

@@ -35,7 +35,7 @@ def pair(request):
     return compiled_model, original
 
 
-def test_labels_become_what_the_decoder_reads_and_a_loss(pair):
+def test_labels_give_decoder_inputs_and_loss(pair):
     compiled_model, original = pair
     inputs = {"input_ids": tokens(3, 7), "attention_mask": torch.ones(3, 7, dtype=torch.long), "labels": labels()}
     inputs["attention_mask"][1, 5:] = 0
@@ -48,14 +48,14 @@ def test_labels_become_what_the_decoder_reads_and_a_loss(pair):
     assert torch.equal(compiled_model(**inputs, return_dict=False)[0], actual.loss)
 
 
-def test_targets_may_be_given_beside_their_labels(pair):
+def test_targets_with_labels(pair):
     compiled_model, original = pair
     inputs = {"input_ids": tokens(3, 7), "labels": labels(), "decoder_input_ids": tokens(3, 6)}
     with torch.no_grad():
         torch.testing.assert_close(compiled_model(**inputs).loss, original(**inputs).loss, atol=1e-4, rtol=1e-4)
 
 
-def test_nothing_to_compare_is_no_number_as_in_transformers(pair):
+def test_loss_without_labels_is_nan_as_in_transformers(pair):
     compiled_model, original = pair
     inputs = {"input_ids": tokens(1, 4), "labels": torch.full((1, 3), -100), "decoder_input_ids": tokens(1, 3)}
     with torch.no_grad():
@@ -71,12 +71,12 @@ def test_nothing_to_compare_is_no_number_as_in_transformers(pair):
         (torch.tensor([[-1, 5]]), {"token": -1}),
     ],
 )
-def test_labels_that_are_no_tokens(labels, details):
+def test_invalid_label_ids(labels, details):
     with raises(ShapeError, input="labels", **details):
         check_labels(labels, VOCABULARY)
 
 
-def test_labels_that_do_not_belong_to_their_targets(pair):
+def test_labels_with_other_shape_than_targets(pair):
     compiled_model, _ = pair
     with raises(ShapeError, input="labels", shape=[1, 4]):
         compiled_model(input_ids=tokens(1, 4), labels=tokens(1, 4), decoder_input_ids=tokens(1, 3))

@@ -56,7 +56,7 @@ def levels(executor):
     return {type(step.function).__name__ for plan in executor._plans.values() for step in plan.steps}
 
 
-def test_nothing_waits_for_the_compiler_and_the_reason_is_told(first):
+def test_loading_does_not_wait_for_compiler(first):
     model, story = first
     assert story["before"]["value"] == "aten"
     assert "until it is compiled" in story["before"]["reason"] and "blocks are compiled" in story["before"]["reason"]
@@ -65,7 +65,7 @@ def test_nothing_waits_for_the_compiler_and_the_reason_is_told(first):
     assert model.prepared.host.current().wait(0), "there is nothing more to wait for"
 
 
-def test_a_sequence_ends_on_the_code_that_it_began_with(first):
+def test_sequence_keeps_its_code_tier(first):
     model, story = first
     assert "CompiledFunction" in levels(model.loaded.executor) and "CompiledFunction" not in levels(story["slow"])
     cache = story["begun"]
@@ -81,13 +81,13 @@ def executors(cache):
     return [group.state.executor for group in cache.sequences.groups()]
 
 
-def test_both_give_the_same_within_rounding(first):
+def test_both_tiers_match_within_rounding(first):
     model, story = first
     torch.testing.assert_close(model(IDS).logits, story["logits"], rtol=1e-4, atol=1e-4)
     assert torch.equal(model.generate(IDS, attention_mask=torch.ones_like(IDS), **OPTIONS), story["answer"])
 
 
-def test_a_second_load_runs_compiled_code_at_once(first, export_folder):
+def test_second_load_uses_compiled_code(first, export_folder):
     model = NeuronModelForCausalLM.from_pretrained(export_folder, optlevel="2", wait_for_host_code=True)
     assert model.prepared.host.compiling is None and model.prepared.host.num_compiled == 0
     assert "CompiledFunction" in levels(model.loaded.executor)
@@ -106,7 +106,7 @@ def test_damaged_code_is_compiled_again(first, export_folder, home, damage, capl
     assert second.prepared.host.num_compiled == 0
 
 
-def test_code_that_others_may_write_is_not_loaded(first, export_folder, home):
+def test_code_writable_by_others_is_not_loaded(first, export_folder, home):
     (home / "host").chmod(0o777)
     try:
         with pytest.raises(LoweringError) as excinfo:
@@ -116,7 +116,7 @@ def test_code_that_others_may_write_is_not_loaded(first, export_folder, home):
     assert list(excinfo.value.details["unsafe"]) == [str(home / "host")]
 
 
-def test_replaced_weights_stay_where_compiled_code_comes_later(export_folder, tmp_path, monkeypatch, checkpoint):
+def test_replaced_weights_survive_late_compilation(export_folder, tmp_path, monkeypatch, checkpoint):
     monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))
     model = NeuronModelForCausalLM.from_pretrained(export_folder, optlevel="2")
     before = model(IDS).logits
@@ -128,7 +128,7 @@ def test_replaced_weights_stay_where_compiled_code_comes_later(export_folder, tm
     assert not torch.allclose(expected, before, atol=1e-2)
 
 
-def test_an_export_compiles_nothing_for_this_machine_unless_asked(checkpoint, tmp_path, monkeypatch):
+def test_export_compiles_no_host_code_by_default(checkpoint, tmp_path, monkeypatch):
     monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path / "home"))
     shapes = SMALL | {"optlevel": "2"}
     report = main_export(checkpoint, tmp_path / "one", **shapes).to_dict()
@@ -140,7 +140,7 @@ def test_an_export_compiles_nothing_for_this_machine_unless_asked(checkpoint, tm
     assert model.prepared.host.compiling is None
 
 
-def test_a_failure_in_the_background_is_reported_and_the_model_goes_on(export_folder, tmp_path, monkeypatch, caplog):
+def test_background_failure_is_reported_and_model_continues(export_folder, tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))
     monkeypatch.setenv("CXX", str(tmp_path / "none"))  # for the worker; this process has found its compiler before
     model = NeuronModelForCausalLM.from_pretrained(export_folder, optlevel="2")
@@ -151,12 +151,12 @@ def test_a_failure_in_the_background_is_reported_and_the_model_goes_on(export_fo
     assert model(IDS).logits.isfinite().all()
 
 
-def test_a_mistyped_option_is_refused(export_folder):
+def test_mistyped_option_is_refused(export_folder):
     with pytest.raises(ConfigError, match="wait_for_host_code"):
         NeuronModelForCausalLM.from_pretrained(export_folder, wait_for_hostcode=True)
 
 
-def test_a_home_that_cannot_be_written_compiles_into_a_private_folder(export_folder, tmp_path, monkeypatch, caplog):
+def test_unwritable_home_uses_private_folder(export_folder, tmp_path, monkeypatch, caplog):
     home, temp = tmp_path / "home", tmp_path / "temp"
     home.mkdir()
     temp.mkdir()

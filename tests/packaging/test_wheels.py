@@ -19,7 +19,7 @@ PARTS = {
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_a_wheel_holds_every_file_of_its_packages_and_no_other(wheels, name):
+def test_wheel_holds_every_file_of_its_packages_and_no_other(wheels, name):
     project, folders = PARTS[name]
     with zipfile.ZipFile(wheels[name]) as wheel:
         held = {file for file in wheel.namelist() if ".dist-info/" not in file}
@@ -35,13 +35,13 @@ def test_data_and_sources_are_among_them(wheels):
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_no_wheel_brings_a_file_that_other_distributions_share(wheels, name):
+def test_wheels_share_no_file_with_other_distributions(wheels, name):
     shared = ("optimum/", "optimum/commands/", "optimum/commands/register/", "optimum/exporters/")
     with zipfile.ZipFile(wheels[name]) as wheel:
         assert not {f"{folder}__init__.py" for folder in shared} & set(wheel.namelist())
 
 
-def test_modules_of_both_are_imported_from_the_wheels(venv_folder):
+def test_modules_of_both_are_imported_from_wheels(venv_folder):
     code = """
 import importlib, json
 names = ["optimum_neuron", "optimum.neuron", "optimum.exporters.neuron", "torch_neuronx", "neuronxcc"]
@@ -52,7 +52,7 @@ print(json.dumps({name: module.__file__ or list(module.__path__)[0] for name, mo
     assert [file for file in files.values() if not Path(file).is_relative_to(venv_folder.home)] == []
 
 
-def test_optimum_cli_has_the_commands(venv_folder):
+def test_optimum_cli_has_commands(venv_folder):
     neuron = [venv_folder.python, "-m", "optimum.commands.optimum_cli", "neuron"]
     report = json.loads(venv_folder.run(*neuron, "doctor", "--json"))
     findings = {finding["check"]: finding for finding in report["findings"]}
@@ -61,7 +61,7 @@ def test_optimum_cli_has_the_commands(venv_folder):
     assert "--sequence_length" in venv_folder.run(*neuron, "estimate", "--help")
 
 
-def test_the_commands_of_the_sdk_are_installed_and_run(venv_folder):
+def test_commands_of_sdk_are_installed_and_run(venv_folder):
     scripts = tomllib.loads((ROOT / "sdk" / "pyproject.toml").read_text())["project"]["scripts"]
     assert [name for name in scripts if not (venv_folder.bin / name).is_file()] == []
     assert json.loads(venv_folder.run(venv_folder.bin / "neuron-ls", "--json-output"))

@@ -44,7 +44,7 @@ def texts(run, **inputs):
     return [row["generated_text"] for row in rows]
 
 
-def test_transformers_own_pipeline_runs_without_a_warning(model, checkpoint, original, caplog):
+def test_transformers_pipeline_runs_without_warning(model, checkpoint, original, caplog):
     with warnings.catch_warnings(), caplog.at_level(logging.WARNING):
         warnings.simplefilter("error")
         processor = AutoProcessor.from_pretrained(checkpoint)
@@ -54,7 +54,7 @@ def test_transformers_own_pipeline_runs_without_a_warning(model, checkpoint, ori
     assert result == texts(original, text=chat(0), return_full_text=False)
 
 
-def test_images_beside_the_text(model, original):
+def test_images_next_to_text(model, original):
     run = pipeline("image-text-to-text", model)
     inputs = {"images": [tiny_image(0)], "text": f"{IMAGE_TOKEN} a"}
     assert texts(run, **inputs) == texts(original, **inputs)
@@ -66,7 +66,7 @@ def test_several_chats(model, original):
     assert result == expected
 
 
-def test_an_exported_folder_by_its_path_which_needs_its_processor(model, original, tmp_path):
+def test_exported_folder_by_its_path_which_needs_its_processor(model, original, tmp_path):
     model.save_pretrained(tmp_path / "out")
     run = pipeline("image-text-to-text", str(tmp_path / "out"))
     result, expected = (texts(each, text=chat(0), return_full_text=False) for each in (run, original))

@@ -26,7 +26,7 @@ def pipelines(request, tmp_path_factory, environment):
     return request.param == "layer", actual, transformers.pipeline(TASK, str(folder))
 
 
-def test_a_short_recording_in_a_batch_has_the_logits_that_it_has_alone(pipelines):
+def test_short_recording_in_batch_has_unbatched_logits(pipelines):
     is_by_frame, output, original = pipelines[0], pipelines[1], pipelines[2].model.eval()
     extract, options = output.feature_extractor, {"sampling_rate": 16_000, "return_tensors": "pt"}
     batch = extract([LONG, SHORT], padding=True, return_attention_mask=True, **options)
@@ -41,7 +41,7 @@ def test_a_short_recording_in_a_batch_has_the_logits_that_it_has_alone(pipelines
         assert (expected[: len(alone)] - alone).abs().max() > 0.1  # its statistics count the padding
 
 
-def test_batches_of_the_pipeline_begin_with_the_words_of_each_recording_alone(pipelines):
+def test_batched_transcripts_start_like_unbatched_ones(pipelines):
     """Behind them come the letters of padded frames, which transformers' pipeline decodes too."""
     is_by_frame, actual, expected = pipelines
     recordings = [LONG, SHORT]

@@ -45,7 +45,7 @@ def parts(folder):
     return {name: kind.from_pretrained(folder) for name, kind in names.items()}
 
 
-def test_it_says_what_the_original_says_and_nothing_is_warned_of(folder, model, caplog, monkeypatch):
+def test_transcript_matches_reference_without_warnings(folder, model, caplog, monkeypatch):
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
     with caplog.at_level(logging.WARNING):
         actual = transformers.pipeline(TASK, model=model, **parts(folder))
@@ -70,7 +70,7 @@ def copied(sound: Any) -> Any:
     return [dict(one) for one in sound] if isinstance(sound, list) else dict(sound)
 
 
-def test_ours_finds_everything_in_the_folder(folder, model):
+def test_pipeline_finds_everything_in_folder(folder, model):
     actual = pipeline(TASK, folder, export=True, **SHAPES[folder.name])
     assert type(actual.model) is type(model)
     expected = transformers.pipeline(TASK, model=model, **parts(folder))
@@ -78,7 +78,7 @@ def test_ours_finds_everything_in_the_folder(folder, model):
 
 
 @pytest.mark.parametrize("key", ["raw", "array"])
-def test_a_recording_of_another_rate_is_refused(folder, model, key):
+def test_recording_of_another_rate_is_refused(folder, model, key):
     """Where torchaudio is installed, transformers resamples."""
     if is_torchaudio_available():
         pytest.skip("torchaudio is installed")

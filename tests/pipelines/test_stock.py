@@ -28,7 +28,7 @@ print(type(run.model).__module__, run("Hello", do_sample=False, max_new_tokens=8
 
 
 @pytest.mark.parametrize(("first", "autoload"), [("", "1"), ("from optimum_neuron import NeuronModelForCausalLM", "0")])
-def test_a_script_that_knows_only_transformers(export_folder, checkpoint, tmp_path, first, autoload):
+def test_transformers_only_script(export_folder, checkpoint, tmp_path, first, autoload):
     command = [sys.executable, "-c", PROGRAM.format(first=first), str(export_folder)]
     # Cores of its own: this process may hold all others.
     variables = {"TORCH_DEVICE_BACKEND_AUTOLOAD": autoload, "OPTIMUM_NEURON_HOME": str(tmp_path)}
@@ -37,13 +37,13 @@ def test_a_script_that_knows_only_transformers(export_folder, checkpoint, tmp_pa
     assert result.stdout.strip() == f"optimum_neuron.modeling.causal_lm {expected.encode()}", result.stderr
 
 
-def test_a_plain_checkpoint_is_run_by_transformers(checkpoint):
+def test_plain_checkpoint_is_run_by_transformers(checkpoint):
     run = transformers.pipeline("text-generation", str(checkpoint), dtype=torch.bfloat16)
     assert type(run.model) is transformers.LlamaForCausalLM and run.model.dtype == torch.bfloat16
     assert not hasattr(transformers.AutoModelForCausalLM, "_loads_exports")
 
 
-def test_an_encoder(tmp_path):
+def test_encoder(tmp_path):
     from optimum_neuron import NeuronModelForSequenceClassification
 
     folder = save_letters(save_tiny_encoder(tmp_path / "bert", "bert", "text-classification"))
@@ -63,26 +63,26 @@ def refused(task, folder, **options):
     return error.value
 
 
-def test_an_export_for_another_task_is_an_error(export_folder):
+def test_export_for_another_task_is_error(export_folder):
     error = refused("text-classification", export_folder)
     assert isinstance(error.__cause__, ModelError)
     assert error.details == {"pipeline": "text-classification", "task": "text-generation"}
 
 
-def test_an_export_that_cannot_be_loaded_does_not_run_as_the_original(export_folder, tmp_path):
+def test_unloadable_export_does_not_fall_back_to_transformers(export_folder, tmp_path):
     assert isinstance(refused("text-generation", export_folder, dtype=torch.bfloat16).__cause__, ConfigError)
     folder = shutil.copytree(export_folder, tmp_path / "broken")
     (folder / "model.neuron").unlink()
     assert isinstance(refused("text-generation", folder).__cause__, ArtifactError)
 
 
-def test_options_of_the_export_may_be_said_again(export_folder):
+def test_export_options_can_be_repeated(export_folder):
     run = transformers.pipeline("text-generation", str(export_folder), dtype="float32", device="cpu")
     assert type(run.model) is NeuronModelForCausalLM
     run.model.close()
 
 
-def test_an_action_waits_for_its_module(tmp_path, monkeypatch):
+def test_action_waits_for_its_module(tmp_path, monkeypatch):
     """Also for one that is being imported: it has not run yet."""
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "waited_for.py").write_text("value = 1")

@@ -82,7 +82,7 @@ def test_every_pipeline_is_tested():
 
 
 @pytest.mark.parametrize("name", [name for name in ARCHITECTURE if name != "question-answering"])
-def test_answers_are_those_of_the_original_and_nothing_is_warned_of(name, checkpoint, caplog, monkeypatch):
+def test_answers_match_reference_without_warnings(name, checkpoint, caplog, monkeypatch):
     folder, task = checkpoint(name), PIPELINES[name]
     inputs = calls(name)
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
@@ -131,14 +131,14 @@ def answering(checkpoint, environment):
     return pipeline("question-answering", checkpoint("question-answering"), export=True, **TEXT)
 
 
-def test_an_answer_is_a_span_of_the_context(answering):
+def test_answer_is_span_of_context(answering):
     assert answering.task == "question-answering"
     answer = answering(question="who?", context=CONTEXT)
     assert set(answer) == {"score", "start", "end", "answer"}
     assert answer["answer"] == CONTEXT[answer["start"] : answer["end"]] and 0 < answer["score"] <= 1
 
 
-def test_question_and_context_by_position_are_those_by_name(answering):
+def test_positional_and_named_arguments_agree(answering):
     answer = answering(question="who?", context=CONTEXT)
     for result in (
         answering("who?", CONTEXT),
@@ -154,7 +154,7 @@ def test_question_and_context_by_position_are_those_by_name(answering):
         answering("who?")
 
 
-def test_the_best_span_is_the_one_of_the_original(answering, checkpoint):
+def test_best_span_matches_reference(answering, checkpoint):
     """In one window, by trying every span."""
     context = "ada wrote it"
     original = transformers.AutoModelForQuestionAnswering.from_pretrained(checkpoint("question-answering")).eval()
@@ -184,7 +184,7 @@ def test_long_contexts_are_read_in_windows_and_answers_are_ranked(answering):
 
 
 @pytest.mark.parametrize("example", [{"question": "who?"}, {"question": " ", "context": "x"}, {"context": "x"}])
-def test_a_question_or_context_that_is_missing_is_named(answering, example):
+def test_missing_question_or_context_is_named(answering, example):
     missing = "context" if "context" not in example else "question"
     with pytest.raises(ConfigError) as error:
         answering(example)
@@ -197,14 +197,14 @@ def test_a_question_or_context_that_is_missing_is_named(answering, example):
 # What cannot be.
 
 
-def test_a_text_longer_than_the_buckets_is_refused_or_truncated_by_the_tokenizer(checkpoint):
+def test_text_longer_than_buckets_is_refused_or_truncated_by_tokenizer(checkpoint):
     run = pipeline("text-classification", checkpoint("text-classification"), export=True, **TEXT)
     with pytest.raises(ShapeError, match="sequence_length=42, .*buckets: 8, 24"):
         run("x" * 40)
     assert run("x" * 40, truncation=True) == run("x" * 22)
 
 
-def test_a_pipeline_without_default_or_processor_says_so(checkpoint, tmp_path):
+def test_pipeline_without_default_or_processor_is_an_error(checkpoint, tmp_path):
     with pytest.raises(ModelError, match="no default model"):
         pipeline("fill-mask")
     with pytest.raises(ModelError, match="torch_neuronx.trace"):
@@ -215,14 +215,14 @@ def test_a_pipeline_without_default_or_processor_says_so(checkpoint, tmp_path):
 
 
 @pytest.mark.parametrize("content", ["", "[]", "3", "[" * 100_000])
-def test_a_damaged_tokenizer_is_one_error(checkpoint, tmp_path, content):
+def test_damaged_tokenizer_is_one_error(checkpoint, tmp_path, content):
     run = pipeline("text-classification", checkpoint("text-classification"), export=True, **TEXT)
     (save_letters(tmp_path) / "tokenizer_config.json").write_text(content)
     with pytest.raises(ModelError, match="Pass tokenizer="):
         pipeline("text-classification", run.model, tmp_path)
 
 
-def test_a_recording_at_another_sampling_rate_is_refused(checkpoint):
+def test_recording_at_another_sampling_rate_is_refused(checkpoint):
     folder = checkpoint("audio-classification")
     shapes_of = shapes("audio-classification")
     slow = transformers.Wav2Vec2FeatureExtractor(sampling_rate=8000)
@@ -235,7 +235,7 @@ def test_a_recording_at_another_sampling_rate_is_refused(checkpoint):
             run({"array": RECORDING, "sampling_rate": 44_100})
 
 
-def test_an_image_processor_may_be_called_a_feature_extractor(checkpoint):
+def test_image_processor_may_be_called_feature_extractor(checkpoint):
     folder = checkpoint("image-classification")
     run = pipeline("image-classification", folder, export=True, **shapes("image-classification"))
     processor, recordings = run.image_processor, transformers.Wav2Vec2FeatureExtractor()
@@ -248,7 +248,7 @@ def test_an_image_processor_may_be_called_a_feature_extractor(checkpoint):
         assert excinfo.value.details["task"] == "image-classification"
 
 
-def test_a_loaded_model_takes_no_late_options_and_no_other_task(checkpoint):
+def test_loaded_model_refuses_late_options_and_other_tasks(checkpoint):
     model = modeling.NeuronModelForMaskedLM.from_pretrained(checkpoint("fill-mask"), export=True, **TEXT)
     with pytest.raises(ConfigError, match="sequence_length cannot change a model"):
         pipeline("fill-mask", model, sequence_length=8)
@@ -257,7 +257,7 @@ def test_a_loaded_model_takes_no_late_options_and_no_other_task(checkpoint):
     assert len(pipeline("fill-mask", model, batch_size=2)(["a<mask>"] * 3)) == 3
 
 
-def test_images_are_made_in_the_compiled_size(checkpoint, tmp_path):
+def test_images_are_resized_to_compiled_size(checkpoint, tmp_path):
     picture()
     folder = save_tiny_encoder(tmp_path, "resnet", "image-classification")
     transformers.ViTImageProcessorPil(size={"height": 224, "width": 224}).save_pretrained(folder)

@@ -46,7 +46,7 @@ def answer(checkpoint, text: str, **options: Any) -> list[str]:
         ("translation_en_to_de", "translation_text", "de "),
     ],
 )
-def test_answers_are_those_of_the_original(model, checkpoint, name, key, prefix):
+def test_answers_match_reference(model, checkpoint, name, key, prefix):
     run = pipeline(name, model)
     assert run("abc", **OPTIONS) == [{key: answer(checkpoint, prefix + "abc")[0]}]
     texts = ["abc", "hello you"]
@@ -61,17 +61,17 @@ def test_several_answers(model, checkpoint):
     assert run(["abc", "abc"], **beams) == [expected, expected]
 
 
-def test_a_prefix_can_be_named(model, checkpoint):
+def test_prefix_can_be_named(model, checkpoint):
     result = pipeline("summarization", model)("abc", prefix="x", **OPTIONS)
     assert result == [{"summary_text": answer(checkpoint, "xabc")[0]}]
 
 
-def test_a_checkpoint_is_exported_by_the_pipeline(checkpoint):
+def test_checkpoint_is_exported_by_pipeline(checkpoint):
     run = pipeline("summarization", checkpoint, export=True, **SHAPES)
     assert run("abc", **OPTIONS) == [{"summary_text": answer(checkpoint, "sum abc")[0]}]
 
 
-def test_a_long_text_is_refused_or_truncated(model):
+def test_long_text_is_refused_or_truncated(model):
     run = pipeline("text2text-generation", model, **OPTIONS)
     with pytest.raises(ShapeError, match="sequence_length=42, .*buckets: "):
         run("x" * 40)
@@ -79,17 +79,17 @@ def test_a_long_text_is_refused_or_truncated(model):
 
 
 @pytest.mark.parametrize("texts", ["", [], ["a", " "], None, [3]], ids=repr)
-def test_texts_that_are_none_are_refused(model, texts):
+def test_invalid_texts_are_refused(model, texts):
     with pytest.raises(ConfigError, match="needs text"):
         pipeline("summarization", model)(texts)
 
 
-def test_languages_need_a_tokenizer_that_knows_them(model):
+def test_languages_need_a_multilingual_tokenizer(model):
     with pytest.raises(ConfigError, match="no languages to translate"):
         pipeline("translation", model)("abc", src_lang="en", tgt_lang="de")
 
 
-def test_languages_are_the_tokenizers_to_mark(model, monkeypatch):
+def test_language_tokens_come_from_tokenizer(model, monkeypatch):
     run = pipeline("translation", model)
 
     def build(text: str, *, src_lang: str, tgt_lang: str, **options: Any) -> Any:
@@ -103,6 +103,6 @@ def test_languages_are_the_tokenizers_to_mark(model, monkeypatch):
         run("abc", src_lang="en")
 
 
-def test_a_name_that_is_no_pipeline_is_refused(model):
+def test_unknown_pipeline_name_is_refused(model):
     with pytest.raises(ModelError, match="did you mean 'translation'"):
         pipeline("translations", model)

@@ -17,7 +17,7 @@ model(torch.rand(1, 4))
 """
 
 
-def test_a_process_leaves_its_profile(tmp_path):
+def test_process_leaves_its_profile(tmp_path):
     environ = {**os.environ, "NEURON_RT_INSPECT_ENABLE": "1", "NEURON_RT_INSPECT_OUTPUT_DIR": "profiles"}
     environ |= {"NEURON_RT_LOG_LEVEL": "INFO", "OPTIMUM_NEURON_INSTANCE": "inf2.xlarge"}
     environ["OPTIMUM_NEURON_HOME"] = str(tmp_path / "home")  # models of this process may hold the cores of the other

@@ -47,7 +47,7 @@ def drawn(text):
     return json.loads(re.search(r'<script id="data" type="application/json">(.*?)</script>', text, re.S).group(1))
 
 
-def test_nothing_is_fetched(profile):
+def test_report_loads_no_external_files(profile):
     text = page(profile)
     checked = parsed(text)
     assert not {"link", "img", "iframe"} & {tag for tag, _ in checked.found}
@@ -56,7 +56,7 @@ def test_nothing_is_fetched(profile):
     assert "@import" not in text and "url(" not in text
 
 
-def test_it_has_the_numbers_of_the_profile(profile):
+def test_report_has_profile_numbers(profile):
     text = page(profile)
     output = " ".join(parsed(text).text)
     data = drawn(text)
@@ -85,7 +85,7 @@ def test_many_calls_are_drawn_together(profile, monkeypatch):
     assert [count for *_, count, _ in segments] == [1, 2, 1]
 
 
-def test_a_long_table_says_what_it_leaves_out(profile, monkeypatch):
+def test_truncated_table_says_what_is_missing(profile, monkeypatch):
     monkeypatch.setattr(report, "MAX_ROWS", 3)
     assert f"The first 3 of {len(profile.rows())} rows." in page(profile)
 
@@ -100,12 +100,12 @@ def test_a_long_table_says_what_it_leaves_out(profile, monkeypatch):
         ("", ""),
     ],
 )
-def test_lines_are_shown_without_folders_of_a_machine(line, short):
+def test_lines_are_shown_without_local_folders(line, short):
     assert short_line(line) == short
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium on this machine")
-def test_a_browser_draws_it(profile, tmp_path):
+def test_browser_renders_report(profile, tmp_path):
     path = tmp_path / "report.html"
     path.write_text(page(profile))
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000", "--dump-dom"]

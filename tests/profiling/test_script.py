@@ -36,7 +36,7 @@ def script(tmp_path):
     return write
 
 
-def test_programs_that_a_script_calls_are_profiled(script, export_folder, capfd):
+def test_programs_called_by_script_are_profiled(script, export_folder, capfd):
     path = script(GENERATE.format(folder=str(export_folder)))
     result = profile_script(path, ["--one", "2"])
     assert result.exit_code == 0
@@ -58,7 +58,7 @@ def test_programs_that_a_script_calls_are_profiled(script, export_folder, capfd)
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 137),
     ],
 )
-def test_a_script_that_fails_exits_and_says_what_python_does(script, text, code, tmp_path, capfd):
+def test_failing_script_exits_like_python(script, text, code, tmp_path, capfd):
     (tmp_path / "beside_it.py").write_text("CODE = 5\n")
     path = script(text)
     subprocess.run([sys.executable, str(path)], check=False)
@@ -68,11 +68,11 @@ def test_a_script_that_fails_exits_and_says_what_python_does(script, text, code,
     assert expected or code > 1
 
 
-def test_an_interrupted_script_keeps_its_exit_code(script):
+def test_interrupted_script_keeps_its_exit_code(script):
     assert profile_script(script("raise KeyboardInterrupt")).exit_code == 130
 
 
-def test_a_script_without_compiled_programs_is_an_error(script):
+def test_script_without_compiled_programs_is_error(script):
     path = script("print('nothing')")
     with pytest.raises(ConfigError) as error:
         profile_script(path)
@@ -80,7 +80,7 @@ def test_a_script_without_compiled_programs_is_an_error(script):
 
 
 @pytest.mark.parametrize("name", ["missing.py", "."])
-def test_what_is_no_file_is_an_error(tmp_path, name):
+def test_invalid_file_is_error(tmp_path, name):
     with pytest.raises(ConfigError) as error:
         profile_script(tmp_path / name)
     assert error.value.details == {"path": str(tmp_path / name)}
@@ -94,7 +94,7 @@ threading.Thread(target=lambda: (time.sleep(0.2), model.generate(prompt, max_new
 """
 
 
-def test_threads_are_waited_for_and_pools_that_nobody_shuts_down_end_as_ever(script, export_folder):
+def test_threads_are_joined_and_open_pools_end_as_usual(script, export_folder):
     text = GENERATE.format(folder=str(export_folder)) + THREADS
     (prefill,) = [g for g in profile_script(script(text)).profile.graphs if g.graph.startswith("prefill")]
     assert prefill.num_calls == 3

@@ -24,7 +24,7 @@ def load(home):
     return lambda core: compiled_model(model_name="linear", core=core)
 
 
-def test_calls_run_at_once_on_cores_in_turn_and_results_keep_their_order():
+def test_calls_run_concurrently_on_cores_in_turn_and_keep_order():
     together, values = threading.Barrier(3, timeout=30), []
 
     def call(core, part):
@@ -39,7 +39,7 @@ def test_calls_run_at_once_on_cores_in_turn_and_results_keep_their_order():
     assert all(name.startswith("NeuronCore") for _, _, name in values)
 
 
-def test_the_threads_of_the_host_are_divided_and_those_of_others_stay(monkeypatch):
+def test_host_threads_are_divided_among_replicas(monkeypatch):
     with host_threads(4):
         assert CoreThreads(2).map(lambda core, part: torch.get_num_threads(), [0, 1]) == [2, 2]
         assert CoreThreads(8).map(lambda core, part: torch.get_num_threads(), [0]) == [1]
@@ -48,7 +48,7 @@ def test_the_threads_of_the_host_are_divided_and_those_of_others_stay(monkeypatc
         assert (torch.get_num_threads(), later) == (4, [4])
 
 
-def test_threads_end_when_nobody_calls_any_more():
+def test_idle_threads_end():
     threads = CoreThreads(2)
     started = threads.map(lambda core, part: threading.current_thread(), [0, 1])
     del threads
@@ -57,7 +57,7 @@ def test_threads_end_when_nobody_calls_any_more():
         assert not thread.is_alive()
 
 
-def test_the_first_error_is_raised_after_all_calls_have_ended():
+def test_first_error_is_raised_after_all_calls_have_ended():
     results = []
 
     def call(core, part):
@@ -70,7 +70,7 @@ def test_the_first_error_is_raised_after_all_calls_have_ended():
     assert sorted(results) == [0, 3]
 
 
-def test_every_core_is_claimed_and_charged_and_gives_what_one_gives(load):
+def test_every_core_is_claimed_charged_and_gives_same_results(load):
     copies = Copies(load_copies([0, 1], load, model="linear"))
     assert copies.core_ids == (0, 1)
     assert [row["core_id"] for row in held_cores(INSTANCE)] == [0, 1]
@@ -85,7 +85,7 @@ def test_every_core_is_claimed_and_charged_and_gives_what_one_gives(load):
     assert held_cores(INSTANCE) == []
 
 
-def test_single_calls_go_to_the_cores_in_turn(load, monkeypatch):
+def test_single_calls_go_to_cores_in_turn(load, monkeypatch):
     copies = Copies(load_copies([0, 1], load, model="linear"))
     calls = []
     for loaded_model in copies.loaded:
@@ -95,7 +95,7 @@ def test_single_calls_go_to_the_cores_in_turn(load, monkeypatch):
     assert calls == [0, 1, 0]
 
 
-def test_cores_that_others_hold_are_told_with_their_holders_and_nothing_stays_loaded(load, start):
+def test_busy_cores_are_reported_with_holders_and_nothing_stays_loaded(load, start):
     other = start("trn1.2xlarge")
     (taken,) = other.ask("claim", "bert")
     with pytest.raises(CoreBusyError) as excinfo:
@@ -107,7 +107,7 @@ def test_cores_that_others_hold_are_told_with_their_holders_and_nothing_stays_lo
     assert [row["pid"] for row in held_cores(INSTANCE)] == [other.pid]
 
 
-def test_a_core_without_room_leaves_nothing_loaded(load):
+def test_core_without_room_leaves_nothing_loaded(load):
     core = ledger(INSTANCE, 1)
     hog = core.charge("weights", core.available_bytes, "hog")
     with pytest.raises(DeviceMemoryError, match="hog"):

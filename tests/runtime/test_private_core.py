@@ -28,7 +28,7 @@ def load(home):
     return lambda claim: compiled_model(model_name=claim.model, claim=claim)
 
 
-def test_a_program_runs_on_it_while_another_process_holds_every_core(load, start):
+def test_program_runs_on_private_core_while_all_cores_are_busy(load, start):
     holder = start(INSTANCE.name)
     assert holder.ask("claim", "hog", INSTANCE.num_logical_cores()) == [0, 1]
     with pytest.raises(CoreBusyError):
@@ -41,7 +41,7 @@ def test_a_program_runs_on_it_while_another_process_holds_every_core(load, start
         loaded.run("graph", [torch.ones(4, 64)], [])
 
 
-def test_nothing_of_the_instance_is_used(load, tmp_path):
+def test_private_core_uses_nothing_of_the_instance(load, tmp_path):
     usage, used = core_usage(), ledger(INSTANCE, 0).used_bytes
     core = PrivateCore(INSTANCE, model="bert")
     loaded = load(core)
@@ -54,7 +54,7 @@ def test_nothing_of_the_instance_is_used(load, tmp_path):
     assert repr(core) == "PrivateCore('bert', trn1.2xlarge, released)"
 
 
-def test_its_memory_is_that_of_one_core(load):
+def test_private_core_has_the_memory_of_one_core(load):
     core = PrivateCore(INSTANCE, model="bert")
     loaded = load(core)
     hog = core.hbm.charge("weights", core.hbm.available_bytes, "hog")

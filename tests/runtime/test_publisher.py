@@ -47,7 +47,7 @@ def graphs(tmp_path):
     return models[0].graphs if models else ()
 
 
-def test_a_loaded_model_its_memory_and_its_calls_are_told(loaded_model, tmp_path):
+def test_loaded_model_its_memory_and_its_calls_are_reported(loaded_model, tmp_path):
     status = soon(lambda: (status := told(tmp_path)).models and status)
     (core,) = status.cores
     assert (status.tag, core.core_id, core.capacity_bytes) == ("chat", loaded_model.claim.core_ids[0], 16 * 2**30)
@@ -63,7 +63,7 @@ def test_a_loaded_model_its_memory_and_its_calls_are_told(loaded_model, tmp_path
     assert soon(lambda: graphs(tmp_path)[0].num_calls == 3)
 
 
-def test_simulated_times_are_told_where_a_tool_watches(loaded_model, tmp_path):
+def test_simulated_times_are_reported_to_watching_tool(loaded_model, tmp_path):
     loaded_model.run("graph", [torch.ones(8, 64)])
     watch(tmp_path / "cores" / INSTANCE.name)
     (graph,) = soon(lambda: (result := graphs(tmp_path)) and result[0].device_us and result)
@@ -71,7 +71,7 @@ def test_simulated_times_are_told_where_a_tool_watches(loaded_model, tmp_path):
     assert graph.flops >= 2 * 8 * 64 * 32
 
 
-def test_a_call_under_way_is_told(loaded_model, tmp_path, monkeypatch):
+def test_running_call_is_reported(loaded_model, tmp_path, monkeypatch):
     def wait(*_):
         assert soon(lambda: told(tmp_path).models[0].running_us > 0)
         raise KeyboardInterrupt
@@ -82,7 +82,7 @@ def test_a_call_under_way_is_told(loaded_model, tmp_path, monkeypatch):
     assert soon(lambda: told(tmp_path).models[0].running_us == 0)
 
 
-def test_failed_calls_are_told_by_outcome(loaded_model, tmp_path, monkeypatch):
+def test_failed_calls_are_reported_by_outcome(loaded_model, tmp_path, monkeypatch):
     with pytest.raises(ShapeError):
         loaded_model.run("graph", [torch.ones(8, 63)])
     monkeypatch.setattr(loaded_model.executor, "run", lambda *_: 1 / 0)
@@ -92,7 +92,7 @@ def test_failed_calls_are_told_by_outcome(loaded_model, tmp_path, monkeypatch):
     assert graphs(tmp_path) == ()
 
 
-def test_the_file_and_the_thread_go_with_the_last_claim(environ, folder):
+def test_file_and_thread_end_with_last_claim(environ, folder):
     instance = INSTANCES["inf2.xlarge"]
     one, other = (claim_cores(instance, model=name, environ=environ) for name in ("a", "b"))
     path = status_path(folder, os.getpid())
@@ -106,7 +106,7 @@ def test_the_file_and_the_thread_go_with_the_last_claim(environ, folder):
         assert sum(thread.name == "NeuronStatus" for thread in threading.enumerate()) == 1
 
 
-def test_a_process_that_ends_takes_its_file_along(start, folder):
+def test_exiting_process_removes_its_file(start, folder):
     worker = start()
     worker.ask("claim", "bert")
     path = status_path(folder, worker.pid)
@@ -114,7 +114,7 @@ def test_a_process_that_ends_takes_its_file_along(start, folder):
     assert worker.end() == 0 and not path.exists()
 
 
-def test_what_a_killed_process_leaves_goes_when_another_claims(start, folder):
+def test_leftovers_of_killed_process_are_removed_by_next_claim(start, folder):
     killed, other, foreign = start(), start(), folder / "notes.status"
     killed.ask("claim", "bert")
     path = status_path(folder, killed.pid)
@@ -128,7 +128,7 @@ def test_what_a_killed_process_leaves_goes_when_another_claims(start, folder):
     assert not path.exists() and not half_written.exists() and foreign.exists()
 
 
-def test_a_forked_child_tells_of_its_own_cores_only(start, folder):
+def test_forked_child_reports_only_its_cores(start, folder):
     worker = start()
     worker.ask("claim", "bert")
     child, answer = worker.ask("fork", "claim")
@@ -138,7 +138,7 @@ def test_a_forked_child_tells_of_its_own_cores_only(start, folder):
     assert [core.core_id for core in status.cores] == [0]
 
 
-def test_a_folder_that_cannot_be_written_is_told_once(environ, monkeypatch, caplog):
+def test_unwritable_folder_is_reported_once(environ, monkeypatch, caplog):
     def full(*_):
         raise ConfigError("no space left")
 
@@ -151,7 +151,7 @@ def test_a_folder_that_cannot_be_written_is_told_once(environ, monkeypatch, capl
         assert caplog.messages == ["neuron-top and neuron-monitor do not see this process: no space left"]
 
 
-def test_the_file_is_plain_json(start, folder):
+def test_file_is_plain_json(start, folder):
     worker = start(NEURON_PROCESS_TAG="my_app")
     worker.ask("claim", "bert")
     result = json.loads(soon(lambda: (path := status_path(folder, worker.pid)).exists() and path.read_text()))

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("sdk")
 
 
 @pytest.mark.parametrize("package", ["_private_kernels", "kernels"])
-def test_the_attention_kernel_says_what_to_use(package):
+def test_attention_kernel_error_names_alternative(package):
     from torch_neuronx.xla_impl.ops import nki_jit
 
     kernel = importlib.import_module(f"neuronxcc.nki.{package}.attention").attention_isa_kernel
@@ -27,7 +27,7 @@ def test_the_attention_kernel_says_what_to_use(package):
         assert excinfo.value.details == {"kernel": "attention_isa_kernel", "replacement": replacement}
 
 
-def test_the_grid_of_cores_has_both_of_its_names():
+def test_grid_of_cores_has_both_of_its_names():
     from neuronxcc.nki._private_kernels.attention import attention_isa_kernel
     from neuronxcc.nki.language import nc
     from neuronxcc.starfish.penguin.targets.nki.private_api import vnc
@@ -38,7 +38,7 @@ def test_the_grid_of_cores_has_both_of_its_names():
     assert excinfo.value.details["kernel"] == "attention_isa_kernel"
 
 
-def test_kernels_of_the_user_are_refused_by_name():
+def test_kernels_of_user_are_refused_by_name():
     from torch_neuronx.xla_impl.ops import nki_jit
 
     def add_one(x):
@@ -50,7 +50,7 @@ def test_kernels_of_the_user_are_refused_by_name():
         assert excinfo.value.details == {"kernel": "add_one", "replacement": None}
 
 
-def test_a_script_that_patches_attention_and_falls_back_is_traced(monkeypatch):
+def test_script_with_attention_fallback_is_traced(monkeypatch):
     from neuronxcc.nki._private_kernels.attention import attention_isa_kernel
     from torch_neuronx.xla_impl.data_parallel import DataParallel as Parallel
     from torch_neuronx.xla_impl.ops import nki_jit
@@ -76,7 +76,7 @@ def test_a_script_that_patches_attention_and_falls_back_is_traced(monkeypatch):
     assert fallen_back
 
 
-def test_a_kernel_inside_a_traced_model_is_the_same_error():
+def test_kernel_inside_traced_model_is_same_error():
     from neuronxcc.nki.kernels.attention import attention_isa_kernel
 
     with pytest.raises(UnsupportedOperatorError) as excinfo:

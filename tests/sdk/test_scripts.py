@@ -49,7 +49,7 @@ def here(checkpoints, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ALONE)
-def test_a_script_answers_as_transformers_does(name, here, checkpoints):
+def test_script_matches_transformers(name, here, checkpoints):
     script = SCRIPTS / f"{name}.py"
     write_named(script.read_text(), checkpoints)
     if name.startswith("finetune"):
@@ -57,7 +57,7 @@ def test_a_script_answers_as_transformers_does(name, here, checkpoints):
     runpy.run_path(str(script), run_name="__main__")
 
 
-def test_commands_write_folders_that_load(here, checkpoints):
+def test_commands_write_loadable_folders(here, checkpoints):
     script = SCRIPTS / "commands.sh"
     text = script.read_text()
     write_named(text, checkpoints)
@@ -74,7 +74,7 @@ def test_commands_write_folders_that_load(here, checkpoints):
     assert torch.equal(model.generate(**inputs, **options), original.generate(**inputs, **options))
 
 
-def test_a_shell_script_tunes_on_two_cores(here, checkpoints, built):  # noqa: F811
+def test_shell_script_tunes_on_two_cores(here, checkpoints, built):  # noqa: F811
     peft = pytest.importorskip("peft", reason="adapters come with the extra training")
     pytest.importorskip("trl", reason="trainers come with the extra training")
     for name in ("finetune_llama.py", "finetune_llama.sh"):

@@ -31,7 +31,7 @@ def test_importing_is_light(modules):
     ("distribution", "package"),
     [("optimum-neuron", "optimum.neuron"), ("torch-neuronx", "torch_neuronx"), ("neuronx-cc", "neuronxcc")],
 )
-def test_it_refuses_beside_the_vendor_s_distribution(distribution, package, tmp_path, monkeypatch):
+def test_sdk_refuses_next_to_vendor_distribution(distribution, package, tmp_path, monkeypatch):
     metadata = tmp_path / f"{distribution.replace('-', '_')}-2.21.0.dist-info" / "METADATA"
     metadata.parent.mkdir()
     metadata.write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 2.21.0\n")

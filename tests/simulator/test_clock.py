@@ -21,7 +21,7 @@ def busy(model):
     return core.busy_us, core.num_calls
 
 
-def test_a_decoder_takes_what_its_estimate_says(export_folder):
+def test_decoder_profile_matches_estimate(export_folder):
     model = NeuronModelForCausalLM.from_pretrained(export_folder)
     report = model.estimate(sequence_length=48, output_length=24)
     host = constants().hosts["nxd-inference"]
@@ -41,7 +41,7 @@ def test_a_decoder_takes_what_its_estimate_says(export_folder):
 
 
 @pytest.mark.parametrize("auto_cast", ["none", "matmul"])
-def test_a_model_of_one_forward_takes_what_its_estimate_says(tmp_path, auto_cast):
+def test_encoder_profile_matches_estimate(tmp_path, auto_cast):
     folder = save_tiny_encoder(tmp_path / "bert", "bert", "text-classification")
     options = {"batch_size": 2, "sequence_length": 16, "optlevel": "1", "auto_cast": auto_cast}
     model = NeuronModelForSequenceClassification.from_pretrained(folder, export=True, **options)
@@ -57,7 +57,7 @@ def test_a_model_of_one_forward_takes_what_its_estimate_says(tmp_path, auto_cast
     assert after[0] - before[0] == pytest.approx(3e3 * (report.latency_ms.value - host_ms), rel=1e-9)
 
 
-def test_work_is_counted_once_and_forgotten_with_its_program(export_folder):
+def test_work_is_counted_once_and_freed_with_its_program(export_folder):
     model = NeuronModelForCausalLM.from_pretrained(export_folder)
     program = model.loaded.program
     assert work_of_call(program, "decode_48", "none") is work_of_call(program, "decode_48", "none")
@@ -70,7 +70,7 @@ def test_work_is_counted_once_and_forgotten_with_its_program(export_folder):
     assert len(clock._works) == kept - 1
 
 
-def test_running_a_program_imports_no_simulator(export_folder, monkeypatch, tmp_path):
+def test_running_program_imports_no_simulator(export_folder, monkeypatch, tmp_path):
     monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))  # models of other tests in this process hold its cores
     program = f"""
 import sys

@@ -32,7 +32,7 @@ ITSELF, OTHERS = (Step(name="attention", work=Work(product_flops=1), attends=wha
         ((PRODUCT, ITSELF), None, "graph"),
     ],
 )
-def test_what_was_not_compared_is_a_graph(steps, task, kind):
+def test_unvalidated_models_are_graphs(steps, task, kind):
     assert kind_of_graph(GraphWork(name="forward", steps=steps), task) == kind
 
 
@@ -53,7 +53,7 @@ ARCHITECTURES = {
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_a_configuration_is_enough(architecture):
+def test_configuration_is_enough(architecture):
     model_type, kind = ARCHITECTURES[architecture]
     decodes = model_type in CONFIGS
     config = AutoConfig.for_model(model_type, **CONFIGS[model_type]) if decodes else tiny_encoder_config(model_type)
@@ -65,7 +65,7 @@ def test_a_configuration_is_enough(architecture):
     assert wide == (kind in ("graph", "mixture")) == any("intervals are wide" in note for note in report.notes)
 
 
-def test_a_perceiver_is_a_graph():
+def test_perceiver_is_graph():
     sizes = {"num_latents": 8, "d_latents": 16, "d_model": 16, "num_blocks": 1, "num_self_attends_per_block": 1}
     heads = {"num_self_attention_heads": 2, "num_cross_attention_heads": 2, "vocab_size": 50}
     config = AutoConfig.for_model("perceiver", **sizes, **heads, max_position_embeddings=32)

@@ -18,12 +18,12 @@ def mean_wait(**queue) -> float:
 
 
 @pytest.mark.parametrize("busy", [0.3, 0.6, 0.8])
-def test_one_server_waits_as_pollaczek_and_khinchine_say(busy):
+def test_one_server_follows_pollaczek_khinchine(busy):
     expected = busy / (2 * (1 - busy))  # services of one second
     assert mean_wait(requests_per_s=busy, service_s=1.0, num_servers=1) == pytest.approx(expected, rel=0.04)
 
 
-def test_one_server_has_the_percentile_of_erlang():
+def test_one_server_has_percentile_of_erlang():
     # Erlang 1909: P(wait <= t) of M/D/1 = (1 - a) * sum over k of (a (k - t))^k / k! * exp(-a (k - t)), k <= t.
     def below(t: float, a: float) -> float:
         parts = [(-a * (t - k)) ** k / math.factorial(k) * math.exp(a * (t - k)) for k in range(int(t) + 1)]
@@ -34,7 +34,7 @@ def test_one_server_has_the_percentile_of_erlang():
 
 
 @pytest.mark.parametrize(("servers", "busy"), [(2, 0.6), (4, 0.8), (12, 0.9)])
-def test_several_servers_wait_as_allen_and_cunneen_say(servers, busy):
+def test_several_servers_follow_allen_cunneen(servers, busy):
     offered = servers * busy
     last = offered**servers / math.factorial(servers) / (1 - busy)
     all_busy = last / (sum(offered**k / math.factorial(k) for k in range(servers)) + last)  # Erlang's C
@@ -43,7 +43,7 @@ def test_several_servers_wait_as_allen_and_cunneen_say(servers, busy):
     assert actual == pytest.approx(expected, rel=0.12)  # an approximation for more than one server
 
 
-def test_a_batch_serves_what_waits():
+def test_batch_serves_waiting_requests():
     queue = {"service_s": 1.0, "num_servers": 1}
     one, eight = (mean_wait(requests_per_s=0.5, batch_size=size, **queue) for size in (1, 8))
     assert 0.2 < eight < one  # a request that finds the server at work waits for half a service
@@ -52,7 +52,7 @@ def test_a_batch_serves_what_waits():
     assert mean_wait(requests_per_s=4.0, batch_size=8, **queue) < 1.5
 
 
-def test_the_same_load_has_the_same_waits():
+def test_same_load_has_same_waits():
     queue = {"requests_per_s": 3.0, "service_s": 0.2, "num_servers": 1, "num_requests": 1000}
     assert simulate_waits(**queue) == simulate_waits(**queue)
 
@@ -63,7 +63,7 @@ def load(rate: float, **changes):
     return load_on(requests_per_s=rate, service_ms=service, **{**inputs, **changes})
 
 
-def test_a_load_says_how_busy_and_how_long():
+def test_load_reports_utilization_and_latency():
     report = load(10.0)
     assert report.utilization.value == pytest.approx(0.5) and report.utilization.high == pytest.approx(0.625)
     assert 0 < report.wait_mean_ms.low < report.wait_mean_ms.value < report.wait_mean_ms.high
@@ -71,7 +71,7 @@ def test_a_load_says_how_busy_and_how_long():
     assert (report.num_copies, report.num_instances, report.usd_per_h) == (2, 1, 0.76)
 
 
-def test_a_load_that_is_too_much_says_what_would_take_it():
+def test_overload_reports_required_cores():
     report = load(18.0)
     assert report.wait_mean_ms.value < math.inf == report.wait_mean_ms.high
     assert report.to_dict()["wait_mean_ms"]["high"] is None
@@ -82,12 +82,12 @@ def test_a_load_that_is_too_much_says_what_would_take_it():
 
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, math.nan, math.inf])
-def test_a_rate_is_a_number_above_zero(rate):
+def test_rate_is_number_above_zero(rate):
     with pytest.raises(ConfigError, match="requests_per_s"):
         load(rate)
 
 
-def test_rows_of_a_decoder_serve_and_batches_of_an_encoder_do():
+def test_decoder_slots_and_encoder_batches_are_servers():
     one, four = (
         estimate(LLAMA, instance="inf2.xlarge", sequence_length=512, batch_size=rows, requests_per_s=2.0)
         for rows in (1, 4)
@@ -101,13 +101,13 @@ def test_rows_of_a_decoder_serve_and_batches_of_an_encoder_do():
     assert report.to_dict()["load"]["num_copies"] == 1 and estimate(bert, sequence_length=32).load is None
 
 
-def test_a_load_decides_what_is_cheapest():
+def test_load_decides_the_cheapest_instance():
     result = compare(LLAMA, requests_per_s=1.0, instance="trn1", sequence_length=512, optimize="cost")
     prices = [one.load.usd_per_h for one in result.ranked]
     assert prices == sorted(prices) and "an hour" in result.best.reason
 
 
-def test_the_command_says_what_keeps_up(cli, checkpoint):
+def test_command_reports_sufficient_instances(cli, checkpoint):
     command = ("neuron", "estimate", str(checkpoint), "--instance", "inf2.xlarge", "--sequence_length", "64")
     process = cli(*command, "--requests_per_s", "3")
     assert (

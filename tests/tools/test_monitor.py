@@ -143,7 +143,7 @@ def first_line(process):
     raise AssertionError("it ended")
 
 
-def test_a_process_that_runs_is_reported_in_the_documented_schema(running, tmp_path):
+def test_running_process_is_reported_in_documented_schema(running, tmp_path):
     (tmp_path / "m.json").write_text(json.dumps(EVERYTHING))
     command = [sys.executable, "-m", "optimum_neuron.tools.monitor", "-c", str(tmp_path / "m.json")]
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -169,7 +169,7 @@ def test_a_process_that_runs_is_reported_in_the_documented_schema(running, tmp_p
     assert output["neuron_hardware_info"]["neuron_device_type"] == "inferentia2"
 
 
-def test_what_an_exporter_reads_is_there_without_any_process():
+def test_exporter_fields_exist_without_processes():
     ((at_s, output),) = simulated_reports(EVERYTHING, 1, instance="trn2.48xlarge")
     assert at_s == 1.0 and output["neuron_runtime_data"] == []
     assert shape(output["system_data"]["vcpu_usage"]) == SCHEMA["system_data"]["vcpu_usage"]
@@ -181,7 +181,7 @@ def test_what_an_exporter_reads_is_there_without_any_process():
     }  # fmt: skip
 
 
-def test_counts_are_those_of_the_period_and_in_one_line_each(silent_claim):
+def test_counts_cover_the_period_in_single_lines(silent_claim):
     config = {"period": "1s", "neuron_runtimes": [{"metrics": [{"type": "execution_stats", "period": "2s"}]}]}
     config["system_metrics"] = [{"type": "memory_info"}]
     tell(Clock(), 10)
@@ -197,7 +197,7 @@ def test_counts_are_those_of_the_period_and_in_one_line_each(silent_claim):
     assert all("memory_info" in line["system_data"] for _, line in output)
 
 
-def test_utilization_and_memory_by_the_tools_names(silent_claim):
+def test_utilization_and_memory_by_tools_names(silent_claim):
     metrics = [{"type": "neuroncore_counters"}, {"type": "memory_used"}]
     config = {"period": "1s", "neuron_runtimes": [{"metrics": metrics}]}
     tell(Clock(), 0)
@@ -216,7 +216,7 @@ def test_utilization_and_memory_by_the_tools_names(silent_claim):
     assert model["subgraphs"]["sg_00"]["memory_used_bytes"]["neuron_device"] == 26
 
 
-def test_physical_cores_of_a_logical_one_are_told(monkeypatch):
+def test_physical_cores_of_logical_one_are_reported(monkeypatch):
     monkeypatch.setattr("optimum_neuron.runtime.publisher.Publisher._write", lambda *_: None)
     where = {"instance": INSTANCES["trn2.48xlarge"], "cores": (5,)}
     config = {"period": "1s", "neuron_runtimes": [{"metrics": [{"type": "neuroncore_counters"}]}]}
@@ -228,7 +228,7 @@ def test_physical_cores_of_a_logical_one_are_told(monkeypatch):
     assert core["v3d"] == {"nc_v3.10": half, "nc_v3.11": half}
 
 
-def test_a_process_is_reported_by_the_first_filter_that_matches_its_tag(silent_claim):
+def test_first_matching_tag_filter_applies(silent_claim):
     def groups(*filters):
         runtimes = [{"tag_filter": text, "metrics": [{"type": name}]} for text, name in filters]
         tell(Clock(), 0)
@@ -240,7 +240,7 @@ def test_a_process_is_reported_by_the_first_filter_that_matches_its_tag(silent_c
     assert groups(("^x", "memory_used")) == []
 
 
-def test_times_that_are_not_known_yet_are_an_error_of_the_group(silent_claim):
+def test_unknown_times_are_a_group_error(silent_claim):
     tell(Clock(), 0, models=())
     ((_, output),) = simulated_reports(EVERYTHING, 1, between=lambda clock: tell(clock, 3, timed=False))
     result = output["neuron_runtime_data"][0]["report"]
@@ -249,7 +249,7 @@ def test_times_that_are_not_known_yet_are_an_error_of_the_group(silent_claim):
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{", b"\xff", b'{"version": 1, "pid": 1}'])
-def test_a_process_whose_status_cannot_be_read_is_an_error_of_the_process(silent_claim, content):
+def test_unreadable_status_is_a_process_error(silent_claim, content):
     if content is not None:
         status_path(claims_folder(SMALL), os.getpid()).write_bytes(content)
     messages = []
@@ -259,7 +259,7 @@ def test_a_process_whose_status_cannot_be_read_is_an_error_of_the_process(silent
     assert (1, runtime["error"]) in messages
 
 
-def test_a_killed_process_vanishes(start):  # noqa: F811
+def test_killed_process_vanishes(start):  # noqa: F811
     worker = start()
     worker.ask("claim", "bert")
     assert soon(status_path(claims_folder(SMALL), worker.pid).exists)
@@ -273,7 +273,7 @@ def test_a_killed_process_vanishes(start):  # noqa: F811
     assert status_path(claims_folder(SMALL), worker.pid).exists()  # it could not remove it
 
 
-def test_a_process_that_cannot_be_looked_at_has_errors_in_the_groups_of_the_host(silent_claim, no_process_can_be_read):
+def test_inaccessible_process_has_host_group_errors(silent_claim, no_process_can_be_read):
     tell(Clock(), 0)
     ((_, output),) = simulated_reports(EVERYTHING, 1)
     result = output["neuron_runtime_data"][0]["report"]
@@ -282,7 +282,7 @@ def test_a_process_that_cannot_be_looked_at_has_errors_in_the_groups_of_the_host
     assert result["neuroncore_counters"]["error"] == ""
 
 
-def test_a_late_reader_does_not_make_up_for_what_it_missed():
+def test_late_reader_skips_missed_periods():
     clock = Clock()
     lines = reports(parse_config(EVERYTHING, ""), None, clock=clock, sleep=clock.sleep)
     next(lines)
@@ -302,14 +302,14 @@ def test_bad_lines_and_files_are_errors(capsys, tmp_path, mistyped):
         assert report in mistyped(monitor.main, *words.split())
 
 
-def test_a_home_that_cannot_be_used_is_told(capsys, tmp_path):
+def test_unusable_home_is_reported(capsys, tmp_path):
     (tmp_path / "cores").mkdir()
     (tmp_path / "cores" / "inf2.xlarge").write_text("")  # where the folder of the instance would be
     assert monitor.main([]) == 1
     assert "OPTIMUM_NEURON_HOME" in capsys.readouterr().err
 
 
-def test_a_reader_that_goes_away_ends_it_quietly(tmp_path):
+def test_closed_pipe_ends_monitor_quietly(tmp_path):
     (tmp_path / "m.json").write_text('{"period": "0.1s", "system_metrics": [{"type": "memory_info"}]}')
     command = [sys.executable, "-m", "optimum_neuron.tools.monitor", "-c", str(tmp_path / "m.json"), "--verbose", "2"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

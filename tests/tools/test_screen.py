@@ -76,7 +76,7 @@ def test_one_process_of_them():
     assert "Runtime vCPU usage  user  12.5%" in output
 
 
-def test_a_tab_whose_process_ended_shows_all():
+def test_tab_of_ended_process_shows_all():
     assert ">all<" in drawn(frame(process(1, 0)), View(tab=2))
 
 
@@ -86,7 +86,7 @@ def test_operations_instead_of_utilization_and_no_details():
     assert "bert (1)" not in output and "app1" in output
 
 
-def test_nobody_there():
+def test_no_processes():
     output = drawn(frame())
     assert "no process holds a core" in output and output.count("free") == 2 and "..." not in output
 
@@ -99,7 +99,7 @@ def test_unknown_figures_are_not_zero():
     assert not frame(silent).complete and not frame(untimed).complete and frame().complete and TWO.complete
 
 
-def test_a_large_instance_shows_the_devices_that_are_used():
+def test_large_instance_shows_used_devices():
     output = drawn(frame(process(1, 130), instance=LARGE), width=160)
     assert "more devices, all idle" in output and "ND 32" in output and "ND 31" not in output
 
@@ -114,7 +114,7 @@ def test_other_instances_and_keys_are_named():
     assert "q quit" in drawn(frame(), keys=True)
 
 
-def test_a_long_command_leaves_the_figures_where_they_are():
+def test_long_command_keeps_columns_aligned():
     long = process(1, 0)
     long = dataclasses.replace(long, process=dataclasses.replace(long.process, command="python -c " + "x" * 500))
     output = drawn(frame(long), width=100)
@@ -122,7 +122,7 @@ def test_a_long_command_leaves_the_figures_where_they_are():
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
-def test_it_fits_the_terminal(width):
+def test_frame_fits_terminal(width):
     assert max(map(len, drawn(TWO, width=width).splitlines())) <= width
 
 

@@ -22,7 +22,7 @@ def test_any_number_of_rows_runs(traced_model, mlp, rows):
     torch.testing.assert_close(traced_model(x), mlp(x))
 
 
-def test_it_changes_the_model_in_place_and_is_saved(mlp, tmp_path):
+def test_model_is_changed_in_place_and_saved(mlp, tmp_path):
     model = trace(mlp, torch.rand(4, 12), compiler_args=FAST)
     assert dynamic_batch(model) is model
     torch.jit.save(model, tmp_path / "model.pt")
@@ -54,7 +54,7 @@ def test_other_differences_are_refused(traced_model, x, message):
         traced_model(x)
 
 
-def test_inputs_with_different_rows_and_what_was_not_traced_are_refused():
+def test_different_batch_sizes_and_untraced_inputs_are_refused():
     with pytest.raises(ConfigError, match="Linear"):
         dynamic_batch(nn.Linear(2, 2))
     model = dynamic_batch(trace(lambda x, y: x + y, (torch.rand(2, 3), torch.rand(2, 3)), compiler_args=FAST))

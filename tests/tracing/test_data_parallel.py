@@ -21,7 +21,7 @@ def cores(model):
     return session(model).core_ids
 
 
-def test_all_cores_of_the_process_are_used_by_default(traced_model, mlp):
+def test_all_cores_of_process_are_used_by_default(traced_model, mlp):
     parallel = DataParallel(traced_model)
     assert cores(traced_model) == (2, 3, 4, 5)
     assert (parallel.num_workers, parallel.split_size, parallel.dynamic_batching) == (8, None, True)
@@ -30,7 +30,7 @@ def test_all_cores_of_the_process_are_used_by_default(traced_model, mlp):
         torch.testing.assert_close(parallel(x), mlp(x))
 
 
-def test_parts_have_the_size_of_the_input_by_the_number_of_cores(traced_model, monkeypatch):
+def test_parts_have_size_of_input_by_number_of_cores(traced_model, monkeypatch):
     parallel = DataParallel(traced_model, device_ids=[0, 1, 2])
     calls = []
     call = parallel._call
@@ -50,13 +50,13 @@ def test_cores_are_named_by_number_or_text(traced_model, device_ids):
 
 
 @pytest.mark.parametrize("device_ids", [[4], ["nc:9"], ["core1"], [0, 0], [], [-1], [True]])
-def test_cores_that_are_not_there_are_refused(traced_model, device_ids):
+def test_missing_cores_are_refused(traced_model, device_ids):
     with pytest.raises(ConfigError, match="device_ids=.*may use 4 cores"):
         DataParallel(traced_model, device_ids=device_ids)
 
 
 @pytest.mark.parametrize("is_off_from_the_start", [True, False])
-def test_without_dynamic_batching_parts_have_the_traced_size(traced_model, mlp, is_off_from_the_start):
+def test_without_dynamic_batching_parts_have_traced_size(traced_model, mlp, is_off_from_the_start):
     parallel = DataParallel(traced_model, device_ids=[0, 1], set_dynamic_batching=not is_off_from_the_start)
     if not is_off_from_the_start:
         parallel(torch.rand(6, 12))
@@ -67,7 +67,7 @@ def test_without_dynamic_batching_parts_have_the_traced_size(traced_model, mlp, 
         parallel(torch.rand(6, 12))
 
 
-def test_a_warning_says_why_dynamic_batching_is_off(monkeypatch):
+def test_disabled_dynamic_batching_is_explained(monkeypatch):
     def function(x, y):
         return x + y
 
@@ -82,14 +82,14 @@ def test_a_warning_says_why_dynamic_batching_is_off(monkeypatch):
     assert warnings[0].filename == __file__
 
 
-def test_inputs_that_cannot_be_split_are_refused(traced_model):
+def test_indivisible_inputs_are_refused(traced_model):
     parallel = DataParallel(traced_model)
     for inputs in ((torch.rand(0, 12),), (torch.rand(3, 12), torch.rand(2, 12)), (torch.tensor(1.0),), ()):
         with pytest.raises(ShapeError, match="dimension 0"):
             parallel(*inputs)
 
 
-def test_it_loads_lazy_and_background_models(traced_model, mlp):
+def test_lazy_and_background_models_are_loaded(traced_model, mlp):
     lazy_load(traced_model)
     async_load(traced_model)
     parallel = DataParallel(traced_model)

@@ -27,7 +27,7 @@ def test_any_nesting_is_returned(function, tmp_path):
     torch.testing.assert_close(torch.jit.load(tmp_path / "packed.pt")(x), function(x))
 
 
-def test_every_layer_s_states_in_the_dictionary_of_a_transformer():
+def test_every_layers_states_in_dictionary_of_transformer():
     sizes = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 64}
     model = BertModel(BertConfig(vocab_size=100, **sizes)).eval()
     model.config.output_hidden_states = True
@@ -47,13 +47,13 @@ def test_nested_inputs_and_parallel_calls():
     torch.testing.assert_close(DataParallel(traced_model, device_ids=[0, 1])(x, parts), function(x, parts))
 
 
-def test_keys_that_torchscript_lacks_are_refused():
+def test_unsupported_torchscript_keys_are_refused():
     with pytest.raises(ConfigError) as excinfo:
         trace(lambda x: {"a": x + 1, 1: x + 2}, torch.rand(2), compiler_args=FAST)
     assert excinfo.value.details == {"keys": ["'a'", "1"]}
 
 
-def test_what_can_be_recorded_is_not_packed():
+def test_recordable_structures_are_not_packed():
     assert is_traceable(({"a": 0, "b": 1}, [2, 3], (4, ())))
     assert is_traceable({"a": (0, 1), "b": (2, 3)})
     assert not is_traceable({})

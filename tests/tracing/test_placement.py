@@ -47,7 +47,7 @@ def test_models_go_to_visible_cores_in_turn(traced_model):
 
 
 @pytest.mark.parametrize("how", ["traced", "loaded", "packed"])
-def test_close_gives_the_core_back_for_good(how, traced_model, tmp_path):
+def test_close_releases_core_permanently(how, traced_model, tmp_path):
     model, instance = traced_model(), INSTANCES["inf2.24xlarge"]
     if how == "packed":
         model = trace(lambda x: {"a": x + 1, "b": (x,)}, X, compiler_args=FAST)
@@ -65,7 +65,7 @@ def test_close_gives_the_core_back_for_good(how, traced_model, tmp_path):
         model(X)
 
 
-def test_the_last_reference_gives_the_core_back(traced_model):
+def test_last_reference_releases_core(traced_model):
     model = traced_model()
     model(X)
     assert held_cores(INSTANCES["inf2.24xlarge"])
@@ -74,7 +74,7 @@ def test_the_last_reference_gives_the_core_back(traced_model):
     assert held_cores(INSTANCES["inf2.24xlarge"]) == []
 
 
-def test_set_neuron_cores_unloads_and_the_next_call_loads(traced_model, mlp):
+def test_set_neuron_cores_unloads_and_next_call_loads(traced_model, mlp):
     model = traced_model()
     set_neuron_cores(model, start_nc=2)
     assert cores(model) == () and held_cores(INSTANCES["inf2.24xlarge"]) == []
@@ -88,7 +88,7 @@ def test_set_neuron_cores_unloads_and_the_next_call_loads(traced_model, mlp):
     assert cores(model) == (4, 5, 6, 7)
 
 
-def test_minus_one_is_the_least_loaded_core_and_one_replica(traced_model):
+def test_minus_one_is_least_loaded_core_and_one_replica(traced_model):
     first, second = traced_model(), traced_model()
     set_neuron_cores(second, -1, -1)
     second(X)
@@ -98,7 +98,7 @@ def test_minus_one_is_the_least_loaded_core_and_one_replica(traced_model):
     assert len(set(cores(second))) == 2 and cores(second)[0] != 4
 
 
-def test_replicas_take_calls_in_turn_and_threads_agree(traced_model, mlp):
+def test_replicas_alternate_and_threads_agree(traced_model, mlp):
     model = traced_model()
     set_neuron_cores(model, 0, 2)
     calls = {4: 0, 5: 0}
@@ -112,7 +112,7 @@ def test_replicas_take_calls_in_turn_and_threads_agree(traced_model, mlp):
     assert all(torch.equal(output, results[0]) for output in results)
 
 
-def test_contexts_hold_for_what_is_traced_or_loaded_inside(traced_model, tmp_path):
+def test_contexts_apply_to_models_traced_or_loaded_inside(traced_model, tmp_path):
     with neuron_cores_context(start_nc=3):
         model = traced_model()
     torch.jit.save(model, tmp_path / "m.pt")
@@ -122,7 +122,7 @@ def test_contexts_hold_for_what_is_traced_or_loaded_inside(traced_model, tmp_pat
     assert (cores(model), cores(many), len(cores(one))) == ((7,), (4, 5, 6, 7), 1)
 
 
-def test_disable_nrt_load_waits_for_the_first_call(traced_model):
+def test_disable_nrt_load_waits_for_first_call(traced_model):
     with disable_nrt_load():
         model = traced_model()
     before = cores(model)
@@ -131,7 +131,7 @@ def test_disable_nrt_load_waits_for_the_first_call(traced_model):
 
 
 @pytest.mark.parametrize(("start", "count"), [(4, 1), (-2, 1), (0, 5), (3, 2), (0, 0), (0, -2), (-1, 5)])
-def test_cores_that_the_process_has_not_are_refused(traced_model, start, count):
+def test_unavailable_cores_are_refused(traced_model, start, count):
     model = traced_model()
     with pytest.raises(ConfigError, match="this process may use 4 cores"):
         set_neuron_cores(model, start, count)
@@ -140,7 +140,7 @@ def test_cores_that_the_process_has_not_are_refused(traced_model, start, count):
     assert cores(model) == (4,), "a refused move changes nothing"
 
 
-def test_move_trace_to_device_loads_at_once(traced_model, mlp):
+def test_move_trace_to_device_loads_immediately(traced_model, mlp):
     model = traced_model()
     move_trace_to_device(model, 3)
     assert cores(model) == (7,)
@@ -150,7 +150,7 @@ def test_move_trace_to_device_loads_at_once(traced_model, mlp):
             move_trace_to_device(model, device)
 
 
-def test_lazy_load_unloads_and_can_be_taken_back(traced_model):
+def test_lazy_load_can_be_undone(traced_model):
     model = traced_model()
     lazy_load(model)
     assert cores(model) == () and neuron_models(model)[0].lazy_load
@@ -158,9 +158,7 @@ def test_lazy_load_unloads_and_can_be_taken_back(traced_model):
     assert not neuron_models(model)[0].lazy_load
 
 
-def test_a_model_that_loads_in_the_background_can_be_called_and_its_error_is_raised(
-    traced_model, mlp, tmp_path, monkeypatch
-):
+def test_background_model_is_callable_and_raises_its_error(traced_model, mlp, tmp_path, monkeypatch):
     model, path = traced_model(), tmp_path / "m.pt"
     async_load(model)
     torch.jit.save(model, path)
@@ -174,7 +172,7 @@ def test_a_model_that_loads_in_the_background_can_be_called_and_its_error_is_rai
         loaded_model(X)
 
 
-def test_a_forked_child_claims_a_core_of_its_own(python):
+def test_forked_child_claims_its_own_core(python):
     result = python("""
 import os, torch
 from optimum_neuron.tracing import trace

@@ -60,7 +60,7 @@ def uninterrupted(runs, tmp_path_factory):
 
 
 @pytest.mark.parametrize(("moment", "last"), [("step", 4), ("checkpoint", 2), ("rename", 4)])
-def test_a_killed_run_goes_on_from_its_last_whole_checkpoint(runs, uninterrupted, tmp_path, moment, last):
+def test_killed_run_resumes_from_last_complete_checkpoint(runs, uninterrupted, tmp_path, moment, last):
     runs.start(tmp_path, moment)
     assert runs.wait() == -signal.SIGKILL
     visible = {path.name for path in tmp_path.glob("checkpoint-*")}
@@ -96,7 +96,7 @@ def run_folder(run, tmp_path):
     return shutil.copytree(run, tmp_path / "out")
 
 
-def test_the_marker_lists_every_file(run_folder):
+def test_marker_lists_every_file(run_folder):
     marker = json.loads((run_folder / "checkpoint-4" / checkpoints.MARKER).read_text())
     assert marker["step"] == 4 and marker["layout"]["tensor_parallel_size"] == 1
     assert set(marker["files"]) | {checkpoints.MARKER} == {
@@ -112,7 +112,9 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("problem", DAMAGES)
-def test_a_damaged_checkpoint_is_passed_over_and_an_error_by_name(train, run_folder, llama, sentences, caplog, problem):
+def test_damaged_checkpoint_is_skipped_and_explicit_one_is_an_error(
+    train, run_folder, llama, sentences, caplog, problem
+):
     DAMAGES[problem](run_folder / "checkpoint-4")
     assert checkpoints.last_complete(run_folder).value == run_folder / "checkpoint-2"
     with raises(ArtifactError, problem, newest=str(run_folder / "checkpoint-2")):
@@ -133,14 +135,14 @@ def test_upstreams_checkpoints_are_whole_when_their_last_file_is(train, tmp_path
     assert "written last, is missing" in checkpoints.defect(folder)
 
 
-def test_nothing_to_resume(train, tmp_path, llama, sentences):
+def test_no_checkpoint_to_resume(train, tmp_path, llama, sentences):
     with raises(ArtifactError, output_dir=str(tmp_path / "out")):
         train(llama, sentences, resume=True)
     with raises(ArtifactError, folder=str(tmp_path / "nowhere"), newest=None):
         train(llama, sentences, resume=str(tmp_path / "nowhere"))
 
 
-def test_a_checkpoint_of_another_layout(train, run_folder, llama, sentences):
+def test_checkpoint_of_another_layout(train, run_folder, llama, sentences):
     path = run_folder / "checkpoint-4" / checkpoints.MARKER
     marker = json.loads(path.read_text())
     marker["layout"]["tensor_parallel_size"] = 2
@@ -150,7 +152,7 @@ def test_a_checkpoint_of_another_layout(train, run_folder, llama, sentences):
 
 
 @pytest.mark.parametrize("optim", ["sgd", "adafactor"])
-def test_a_checkpoint_of_another_optimizer(train, run_folder, llama, sentences, optim):
+def test_checkpoint_of_another_optimizer(train, run_folder, llama, sentences, optim):
     with raises(ArtifactError, saved="AdamW"):
         train(llama, sentences, resume=str(run_folder / "checkpoint-2"), optim=optim)
     # The same states, in one kernel.
@@ -160,12 +162,12 @@ def test_a_checkpoint_of_another_optimizer(train, run_folder, llama, sentences, 
     )
 
 
-def test_a_folder_of_runs_in_place_of_a_checkpoint(train, run_folder, llama, sentences):
+def test_folder_of_runs_in_place_of_checkpoint(train, run_folder, llama, sentences):
     with raises(ArtifactError, newest=str(run_folder / "checkpoint-4")):
         train(llama, sentences, resume=str(run_folder))
 
 
-def test_a_checkpoint_of_another_model(train, run_folder, bert, llama, sentences, classes):
+def test_checkpoint_of_another_model(train, run_folder, bert, llama, sentences, classes):
     with raises(ModelError, "missing: bert.embeddings"):
         train(bert, classes, resume=str(run_folder / "checkpoint-4"))
     wider = make_llama(intermediate_size=80)
@@ -174,7 +176,7 @@ def test_a_checkpoint_of_another_model(train, run_folder, bert, llama, sentences
 
 
 @pytest.mark.parametrize("model_type", ["gpt2", "mixtral", "t5", "roberta"])
-def test_a_models_own_checkpoint_is_its_own(train, tmp_path, model_type):
+def test_checkpoints_of_two_models_are_separate(train, tmp_path, model_type):
     """Tied weights and weights that are saved under other names are no differences."""
     torch.manual_seed(0)
     if model_type == "t5":
@@ -193,7 +195,7 @@ def test_a_models_own_checkpoint_is_its_own(train, tmp_path, model_type):
     assert losses(whole) == losses(resumed_run)
 
 
-def test_a_checkpoint_is_replaced_whole(run_folder, tmp_path):
+def test_checkpoint_is_replaced_whole(run_folder, tmp_path):
     staged = run_folder / checkpoints.STAGING / "checkpoint-4"
     shutil.copytree(run_folder / "checkpoint-2", staged)
     checkpoints.finish(staged, run_folder / "checkpoint-4", step=4, layout={}, optimizer="AdamW")
@@ -207,7 +209,7 @@ def test_old_checkpoints_are_deleted(train, tmp_path, llama, sentences):
     assert checkpoints.last_complete(tmp_path / "out").value.name == "checkpoint-4"
 
 
-def test_a_model_of_16_bits_keeps_its_master_weights(train, tmp_path, llama, sentences):
+def test_model_of_16_bits_keeps_its_master_weights(train, tmp_path, llama, sentences):
     narrow = copy.deepcopy(llama).bfloat16()
     train(narrow, sentences, save_strategy="steps", save_steps=2)
     state = torch.load(tmp_path / "out" / "checkpoint-4" / "optimizer.pt", weights_only=True)

@@ -53,7 +53,7 @@ def trainer(tmp_path, tokenizer, models):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_steps_are_those_of_trl_on_the_cpu(trainer, method):
+def test_steps_match_trl_on_cpu(trainer, method):
     actual = trainer(method)
     log_history = train(actual)
     expected = trainer(method, upstream=True)  # not before: accelerate has one device for the process
@@ -96,7 +96,7 @@ def drop_tokens(entries):
     return {name: value for name, value in entries.items() if not name.startswith("num_tokens")}
 
 
-def test_two_processes_train_as_one(trainer, tmp_path):
+def test_two_processes_match_one(trainer, tmp_path):
     same_batch = {"per_device_train_batch_size": BATCH_SIZE}
     shared = [{**same_batch, "tensor_parallel_size": 2}, {**same_batch, "context_parallel_size": 2}]
     # fsdp last: accelerate keeps it in the environment.
@@ -123,14 +123,14 @@ def test_two_processes_train_as_one(trainer, tmp_path):
             assert two == pytest.approx(one, abs=1e-4), (method, layout)
 
 
-def test_dpo_with_an_adapter_needs_no_reference(trainer):
+def test_dpo_with_adapter_needs_no_reference(trainer):
     adapter_model = trainer("DPO", peft_config=peft.LoraConfig(r=4, target_modules=["q_proj"], task_type="CAUSAL_LM"))
     adapter_model.train()
     margins = [entry["rewards/margins"] for entry in adapter_model.state.log_history if "rewards/margins" in entry]
     assert adapter_model.ref_model is None and margins[-1] > margins[0]
 
 
-def test_a_run_resumes_where_it_was(trainer, tmp_path):
+def test_run_resumes_at_its_step(trainer, tmp_path):
     whole = trainer("SFT", save_strategy="steps", save_steps=2)
     whole.train()
     resumed_run = trainer("SFT")
@@ -138,7 +138,7 @@ def test_a_run_resumes_where_it_was(trainer, tmp_path):
     assert losses(resumed_run) == losses(whole)
 
 
-def test_a_configuration_has_both_sets_of_fields():
+def test_configuration_has_both_sets_of_fields():
     config = post_training.NeuronSFTConfig(output_dir="out", packing=True, neuron_target="inf2", max_length=64)
     assert isinstance(config, trl.SFTConfig) and config.max_length == 64 and config.trn_config.tensor_parallel_size == 1
     assert post_training.NeuronSFTConfig(output_dir="out", max_seq_length=32).max_length == 32
@@ -148,7 +148,7 @@ def test_a_configuration_has_both_sets_of_fields():
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_classes_are_trls_with_neurons_before(method):
+def test_classes_have_trl_names_with_neuron_prefix(method):
     config, trainer = make_classes(method)
     expected = [
         kind for kind in (*config.__mro__, *trainer.__mro__) if kind.__name__ in (f"{method}Config", f"{method}Trainer")
@@ -158,7 +158,7 @@ def test_classes_are_trls_with_neurons_before(method):
     assert method in trainer.__doc__ and "Example" in trainer.__doc__
 
 
-def test_a_configuration_is_pickled():
+def test_configuration_is_pickled():
     config = post_training.NeuronSFTConfig(output_dir="out", max_length=8)
     data = pickle.dumps(config, protocol=0)
     # Checkpoints of earlier versions name a module for each method.
@@ -168,18 +168,18 @@ def test_a_configuration_is_pickled():
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_configuration_of_another_class(models, method):
+def test_configuration_of_another_class(models, method):
     kind = getattr(post_training, f"Neuron{method}Trainer")
     with raises(ConfigError, f"Neuron{method}Config", option="args", type="NeuronTrainingArguments"):
         kind(models["causal"], args=NeuronTrainingArguments(output_dir="out"))
 
 
-def test_without_a_configuration_there_is_trls(models):
+def test_default_configuration_is_from_trl(models):
     config = configuration_for(post_training.NeuronDPOTrainer, None, "org/small")
     assert config.output_dir == "small-DPO"
 
 
-def test_cores_that_share_layers_have_the_same_answers(monkeypatch):
+def test_tensor_parallel_cores_generate_same_completions(monkeypatch):
     kind = post_training.NeuronGRPOConfig
     monkeypatch.setattr(kind, "world_size", 2)
     sizes = {"output_dir": "out", "tensor_parallel_size": 2, "num_generations": 4}
@@ -190,12 +190,12 @@ def test_cores_that_share_layers_have_the_same_answers(monkeypatch):
         kind(**sizes, per_device_train_batch_size=2)
 
 
-def test_padding_beyond_the_positions(trainer):
+def test_padding_beyond_positions(trainer):
     with raises(ModelError, num_tokens=128, num_positions=64):
         trainer("SFT", pad_to_multiple_of=128).train()
 
 
-def test_without_trl_the_extra_is_named(monkeypatch):
+def test_without_trl_extra_is_named(monkeypatch):
     def version(name):
         raise importlib.metadata.PackageNotFoundError(name)
 
@@ -204,6 +204,6 @@ def test_without_trl_the_extra_is_named(monkeypatch):
         require_trl("trl", "SFTConfig", "SFTTrainer")
 
 
-def test_a_version_of_trl_without_the_class():
+def test_version_of_trl_without_class():
     with raises(ConfigError, "NoTrainer", module="trl", version=importlib.metadata.version("trl")):
         require_trl("trl", "SFTConfig", "NoTrainer")

@@ -32,14 +32,14 @@ SAME = [
 
 
 @pytest.mark.parametrize("options", SAME, ids=str)
-def test_losses_are_those_of_the_cpu(train, llama, sentences, options):
+def test_losses_match_cpu(train, llama, sentences, options):
     actual, expected = train(llama, sentences, **options), train(llama, sentences, upstream=True, **options)
     assert actual.model.device == torch.device("neuron:0")
     assert losses(actual) == pytest.approx(losses(expected), abs=1e-4) and len(losses(actual)) == 4
     assert losses(actual)[-1] < losses(actual)[0]
 
 
-def test_a_tokenizer_is_the_processing_class(llama, sentences, tmp_path):
+def test_tokenizer_is_processing_class(llama, sentences, tmp_path):
     tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(save_tokenizer(tmp_path))
     arguments = NeuronTrainingArguments(output_dir=str(tmp_path / "out"), report_to=[])
     trainer = NeuronTrainer(copy.deepcopy(llama), arguments, train_dataset=sentences, tokenizer=tokenizer)
@@ -49,7 +49,7 @@ def test_a_tokenizer_is_the_processing_class(llama, sentences, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["classifier", "mixture of experts"])
-def test_losses_of_other_models_are_those_of_the_cpu(train, bert, classes, sentences, kind):
+def test_losses_of_other_models_match_cpu(train, bert, classes, sentences, kind):
     torch.manual_seed(0)
     if kind == "classifier":
         model, rows = copy.deepcopy(bert), classes
@@ -64,7 +64,7 @@ def test_losses_of_other_models_are_those_of_the_cpu(train, bert, classes, sente
     assert losses(actual) == pytest.approx(losses(expected), abs=1e-4) and len(losses(actual)) == 4
 
 
-def test_compiled_losses_are_those_of_the_cpu(train, one_layer, sentences):
+def test_compiled_losses_match_cpu(train, one_layer, sentences):
     torch._dynamo.reset()
     actual = train(one_layer, sentences, torch_compile=True)
     expected = train(one_layer, sentences, upstream=True)
@@ -89,7 +89,7 @@ def test_evaluate_and_predict(make, bert, classes):
 
 
 @pytest.mark.parametrize("case", ["float32", "dropout", "16 bits", "stochastic rounding"])
-def test_a_resumed_run_is_the_uninterrupted_one(train, tmp_path, llama, bert, sentences, classes, case):
+def test_resumed_run_matches_uninterrupted_run(train, tmp_path, llama, bert, sentences, classes, case):
     # With dropout, the states of the device's random numbers have to come back too.
     model, rows = (bert, classes) if case == "dropout" else (llama, sentences)
     model = copy.deepcopy(model).bfloat16() if case in ("16 bits", "stochastic rounding") else model
@@ -101,7 +101,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(train, tmp_path, llama, bert, se
         assert torch.equal(actual, expected)
 
 
-def test_what_is_saved_is_a_plain_folder(train, tmp_path, llama, sentences):
+def test_saved_model_is_plain_folder(train, tmp_path, llama, sentences):
     trainer = train(llama, sentences, save_strategy="steps", save_steps=2)
     folder = tmp_path / "out" / "checkpoint-4"
     assert {"model.safetensors", "config.json", "optimizer.pt", "trainer_state.json"} <= set(os.listdir(folder))
@@ -114,7 +114,7 @@ HARMFUL = dict(learning_rate=0.5, eval_strategy="steps", eval_steps=1, save_stra
 """A learning rate that soon does harm: the best step is not the last."""
 
 
-def test_the_best_model_is_loaded_at_the_end(train, tmp_path, llama, sentences):
+def test_best_model_is_loaded_at_end(train, tmp_path, llama, sentences):
     options = dict(eval_dataset=sentences[:8], save_total_limit=1, load_best_model_at_end=True)
     trainer = train(llama, sentences, **HARMFUL, **options, metric_for_best_model="loss")
     history = {entry["step"]: entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry}
@@ -146,7 +146,7 @@ def test_metrics_go_through_log_or_can_be_left_out(train, llama, sentences, enab
     assert not any("est_" in name for logs in calls for name in logs)
 
 
-def test_estimates_are_the_simulators_and_labelled(train, llama, sentences, caplog):
+def test_estimates_come_from_simulator_and_are_labelled(train, llama, sentences, caplog):
     from optimum_neuron.simulator import estimate_training
 
     trainer = train(llama, sentences, enable_mfu_metrics=True, gradient_accumulation_steps=2)
@@ -229,7 +229,7 @@ def test_arguments_of_another_class(llama, tmp_path):
         NeuronTrainer("smollm2", NeuronTrainingArguments(output_dir=str(tmp_path)))
 
 
-def test_a_loss_function_of_ones_own(train, llama, sentences):
+def test_custom_loss_function(train, llama, sentences):
     def loss(outputs, labels, num_items_in_batch=None):
         return outputs.logits.float().pow(2).mean()
 
@@ -237,7 +237,7 @@ def test_a_loss_function_of_ones_own(train, llama, sentences):
     assert losses(trainer)[-1] < losses(trainer)[0]
 
 
-def test_a_model_that_is_not_of_transformers(train, tmp_path):
+def test_model_outside_transformers(train, tmp_path):
     class Line(torch.nn.Module):
         def __init__(self):
             super().__init__()

@@ -47,7 +47,7 @@ def checkpoint(tmp_path):
     return Checkpoint.open(tmp_path)
 
 
-def test_a_packed_file_is_a_plain_checkpoint_with_identical_tensors(checkpoint, tmp_path):
+def test_packed_file_is_plain_checkpoint_with_identical_tensors(checkpoint, tmp_path):
     path = tmp_path / "packed" / "model.safetensors"
     path.parent.mkdir()
     size = pack_checkpoint(checkpoint, SPECS, SOURCES, path, dtype="float32")
@@ -71,7 +71,7 @@ def test_joined_weights_are_copied_before_and_mapped_after(checkpoint, tmp_path)
     assert all(torch.equal(after.tensors[name], before.tensors[name]) for name in SPECS)
 
 
-def test_floating_point_tensors_take_the_dtype_and_others_keep_theirs(checkpoint, tmp_path):
+def test_float_tensors_are_cast_and_others_keep_dtype(checkpoint, tmp_path):
     path = tmp_path / "packed.safetensors"
     pack_checkpoint(checkpoint, SPECS, SOURCES, path, dtype="bfloat16")
     tensors = load_file(path)
@@ -87,13 +87,13 @@ def test_views_empty_tensors_and_sources_in_memory(tmp_path):
     assert torch.equal(tensors["t"], source.tensors["t"]) and tensors["none"].shape == (0, 4)
 
 
-def test_the_data_starts_at_a_multiple_of_64_bytes(checkpoint, tmp_path):
+def test_data_starts_at_multiple_of_64_bytes(checkpoint, tmp_path):
     path = tmp_path / "packed.safetensors"
     pack_checkpoint(checkpoint, SPECS, SOURCES, path, dtype="float32")
     assert (8 + int.from_bytes(path.read_bytes()[:8], "little")) % 64 == 0
 
 
-def test_equal_tensors_make_equal_bytes_and_an_older_file_is_replaced(checkpoint, tmp_path):
+def test_equal_tensors_give_equal_bytes_and_replace_older_file(checkpoint, tmp_path):
     first, second = tmp_path / "1.safetensors", tmp_path / "2.safetensors"
     second.write_text("older")
     for path in (first, second):
@@ -101,7 +101,7 @@ def test_equal_tensors_make_equal_bytes_and_an_older_file_is_replaced(checkpoint
     assert first.read_bytes() == second.read_bytes()
 
 
-def test_a_full_disk_is_told_and_leaves_nothing_new(checkpoint, disk):
+def test_full_disk_is_reported_and_cleaned_up(checkpoint, disk):
     (disk / "model.safetensors").write_text("older")
     big = StateDict(tensors={"w": torch.zeros(64 * 1024)}, origin="memory")
     with pytest.raises(CacheError) as excinfo:
@@ -112,6 +112,6 @@ def test_a_full_disk_is_told_and_leaves_nothing_new(checkpoint, disk):
     assert pack_checkpoint(checkpoint, SPECS, SOURCES, disk / "model.safetensors", dtype="float32") > 0
 
 
-def test_a_folder_that_is_not_there_is_told(checkpoint, tmp_path):
+def test_missing_folder_is_reported(checkpoint, tmp_path):
     with pytest.raises(CacheError, match="No such file"):
         pack_checkpoint(checkpoint, SPECS, SOURCES, tmp_path / "none" / "m.safetensors", dtype="float32")

@@ -18,7 +18,7 @@ def converted_folder(tiny_gguf, tmp_path_factory):
     return destination
 
 
-def test_weights_are_those_of_the_file_in_bfloat16_and_tied_once(converted_folder, tiny_gguf):
+def test_weights_match_gguf_in_bfloat16_and_are_tied(converted_folder, tiny_gguf):
     import torch
     from gguf import GGUFReader
     from safetensors.torch import load_file
@@ -32,7 +32,7 @@ def test_weights_are_those_of_the_file_in_bfloat16_and_tied_once(converted_folde
         assert torch.equal(weights[f"{name}.weight"], stored[f"{source}.weight"].bfloat16())
 
 
-def test_config_carries_the_model_and_nothing_of_the_run(converted_folder):
+def test_config_has_model_fields_only(converted_folder):
     config = json.loads((converted_folder / "config.json").read_text())
     assert config["architectures"] == ["LlamaForCausalLM"]
     assert config["dtype"] == "bfloat16"
@@ -54,7 +54,7 @@ def test_tokenizer_has_merges_limit_and_chat_template(converted_folder):
     assert not {"is_local", "local_files_only"} & set(saved)
 
 
-def test_a_file_that_is_no_gguf_is_refused_with_the_reason(tmp_path, capfd):
+def test_invalid_gguf_is_refused_with_reason(tmp_path, capfd):
     (tmp_path / "broken.gguf").write_bytes(b"not a gguf file at all")
     with pytest.raises(ModelError, match=r"(?s)Converting broken\.gguf.*GGUF magic"):
         convert("gguf", tmp_path, tmp_path / "out", progress=False)

@@ -102,7 +102,7 @@ def source(model, tmp_path):
     return folder
 
 
-def test_every_tensor_is_in_its_place(model, source, tmp_path):
+def test_every_tensor_is_mapped(model, source, tmp_path):
     whisper.convert(source, tmp_path / "made")
     loaded, loading_info = AutoModelForSpeechSeq2Seq.from_pretrained(tmp_path / "made", output_loading_info=True)
     assert {kind: keys for kind, keys in loading_info.items() if keys} == {}
@@ -115,7 +115,7 @@ def test_every_tensor_is_in_its_place(model, source, tmp_path):
         )
 
 
-def test_the_generation_knows_the_special_tokens(source, tmp_path):
+def test_generation_config_has_special_tokens(source, tmp_path):
     whisper.convert(source, tmp_path / "made")
     result = json.loads((tmp_path / "made" / "generation_config.json").read_text())
     assert (result["decoder_start_token_id"], result["eos_token_id"], result["no_timestamps_token_id"]) == (1, 0, 6)
@@ -128,7 +128,7 @@ def test_the_generation_knows_the_special_tokens(source, tmp_path):
     assert AutoTokenizer.from_pretrained(tmp_path / "made").convert_tokens_to_ids("<|notimestamps|>") == 6
 
 
-def test_keys_with_a_bias_are_refused(model, source, tmp_path):
+def test_keys_with_bias_are_refused(model, source, tmp_path):
     variables = variables_of(model)
     variables["encoder/layer_0/self_attention/linear_0/bias"][40] = 1.0
     write_variables(source / "model.bin", variables)
@@ -136,14 +136,14 @@ def test_keys_with_a_bias_are_refused(model, source, tmp_path):
         whisper.convert(source, tmp_path / "made")
 
 
-def test_an_alias_is_the_same_tensor_and_dtypes_stay(model, source):
+def test_alias_shares_tensor_and_dtype(model, source):
     result = read_variables(source / "model.bin")
     assert result["decoder/projection/weight"] is result["decoder/embeddings/weight"]
     assert (result["encoder/num_heads"].dtype, result["encoder/conv1/weight"].dtype) == (torch.int8, torch.float16)
 
 
 @pytest.mark.parametrize("damage", ["another version", "cut", "no model"])
-def test_a_file_that_cannot_be_read_is_refused(model, source, damage):
+def test_unreadable_file_is_refused(model, source, damage):
     path = source / "model.bin"
     if damage == "another version":
         write_variables(path, variables_of(model), version=5)

@@ -75,7 +75,7 @@ def row_mask(batch=2, queries=1, keys=9):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("queries", [1, 3])
 @pytest.mark.parametrize("groups", [1, 2, 4], ids=["every head its own", "grouped", "one key head"])
-def test_attention_under_a_mask_of_each_row(groups, queries, dtype):
+def test_attention_under_mask_of_each_row(groups, queries, dtype):
     query, key, value = tensors(queries, dtype, groups=groups)
     mask = row_mask(queries=queries)
     result = arithmetic().attention(query, key, value, mask, enable_gqa=groups > 1)
@@ -104,7 +104,7 @@ def test_one_query_under_every_form_of_mask(mask):
     assert_close(result, exact, largest, torch.float32)
 
 
-def test_a_scale_wider_values_and_causal_queries():
+def test_scale_wider_values_and_causal_queries():
     query, key, value = tensors(1, torch.float32, value_width=6)
     result = arithmetic().attention(query, key, value, row_mask(), scale=0.7, enable_gqa=True)
     assert_close(result, *exact_attention(query, key, value, row_mask(), scale=0.7), torch.float32)
@@ -124,14 +124,14 @@ def test_large_scores_do_not_overflow():
 
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("options", [(3, 2, 1), (2, 2, 0), (3, 1, 1), ((2, 3), (2, 1), (1, 0)), (3, 2, 0)], ids=str)
-def test_max_pool_as_shifted_copies(options, channels_last):
+def test_max_pool_equals_shifted_copies(options, channels_last):
     x = torch.randn(2, 3, 10, 11) - 5  # below zero, so that a border of zeros would win
     x = x.contiguous(memory_format=torch.channels_last) if channels_last else x
     size, stride, padding = ([value, value] if isinstance(value, int) else list(value) for value in options)
     assert torch.equal(arithmetic().max_pool2d(x, size, stride, padding), F.max_pool2d(x, size, stride, padding))
 
 
-def test_max_pool_of_another_kind_is_torch_s():
+def test_other_max_pools_use_torch():
     x = torch.randn(1, 2, 9, 9)
     assert torch.equal(arithmetic().max_pool2d(x, [2, 2], [2, 2], [0], [2, 2]), F.max_pool2d(x, 2, 2, 0, 2))
     assert torch.equal(arithmetic().max_pool2d(x, [2, 2], ceil_mode=True), F.max_pool2d(x, 2, ceil_mode=True))

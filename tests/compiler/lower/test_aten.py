@@ -29,7 +29,7 @@ def head(*shape: int, bias: bool = False) -> fx.GraphModule:
 @pytest.mark.parametrize("has_bf16_dot", [False, True])
 @pytest.mark.parametrize("shape", [(1, 1, 64), (2, 64), (4, 64), (9, 64)], ids=str)
 @pytest.mark.parametrize("bias", [False, True])
-def test_a_product_of_bf16_operands_keeps_more_than_bf16(shape, bias, has_bf16_dot, monkeypatch):
+def test_product_of_bf16_operands_keeps_more_than_bf16(shape, bias, has_bf16_dot, monkeypatch):
     monkeypatch.setattr(aten, "probe_cpu", lambda: CpuFeatures(isa="AVX512", has_bf16_dot=has_bf16_dot))
     monkeypatch.setattr(aten, "CHUNK_BYTES", 16 * 4 * 64)
     generator = torch.Generator().manual_seed(0)

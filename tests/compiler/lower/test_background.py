@@ -37,7 +37,7 @@ def until(condition):
     return result
 
 
-def test_a_killed_worker_and_a_failure_are_reported_and_other_programs_are_compiled_in_turn(tmp_path):
+def test_killed_and_failed_workers_are_reported_and_other_programs_compile(tmp_path):
     killed = background.compile_in_background([job(tmp_path, "sub_killed", 7.0)])
     os.kill(until(running).pid, signal.SIGKILL)
     assert killed.wait(60) and "-9" in killed.failures[0] and "-O1" in killed.failures[0]
@@ -58,7 +58,7 @@ def test_a_killed_worker_and_a_failure_are_reported_and_other_programs_are_compi
     until(lambda: worker.poll() is not None)  # nothing is left to do
 
 
-def test_a_process_that_ends_early_ends_its_worker_and_keeps_what_is_finished(tmp_path):
+def test_early_exit_ends_worker_and_keeps_finished_files(tmp_path):
     program = (
         "import sys, time; from pathlib import Path\n"
         "from tests.compiler.lower.test_background import job, background, locate\n"

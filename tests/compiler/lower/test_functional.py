@@ -13,7 +13,7 @@ def features(has_bf16_dot=False):
 
 
 @pytest.mark.parametrize("has_bf16_dot", [False, True])
-def test_a_traced_subgraph_is_the_subgraph_with_writes_in_place(has_bf16_dot):
+def test_traced_subgraph_writes_in_place(has_bf16_dot):
     def function(cache, x, w, query, mask):
         cache[:, :, 1:2].copy_(F.linear(x, w).view(1, 1, 1, 8))
         return F.scaled_dot_product_attention(query, cache, cache, mask), x + 1
@@ -43,7 +43,7 @@ def test_results_do_not_share_memory():
         assert torch.equal(result, expected)
 
 
-def test_images_come_and_leave_in_the_order_asked_for():
+def test_images_keep_requested_memory_format():
     body = body_of(lambda x: x + 1, spec(2, 3, 4, 5))
     traced_model = trace(body, features(), channels_last=([0], [0]))
     assert traced_model.inputs[0].is_contiguous(memory_format=torch.channels_last)

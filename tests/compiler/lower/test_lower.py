@@ -25,7 +25,7 @@ SCORE, DECODE = f"score_{NUM_COLUMNS}", f"decode_{NUM_TOKENS}"
 
 
 @pytest.mark.skipif(probe_compiler() is None, reason="no C++ compiler on this machine")
-def test_o3_computes_what_o1_computes(tmp_path):
+def test_o3_matches_o1(tmp_path):
     models = pair("llama")
     captures = decoder_captures(models.family, CONFIG)
     captures = [capture for capture in captures if capture.keywords["name"] in (SCORE, DECODE)]

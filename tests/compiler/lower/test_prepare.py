@@ -53,7 +53,7 @@ def block():
     return Block().eval()
 
 
-def test_linear_weights_are_packed_where_many_rows_meet_them_alone():
+def test_linear_weights_are_packed_for_many_rows_only():
     many = body_of(F.linear, spec(8, 4), spec(6, 4))
     assert find(many, PLAIN) == [Preparation(kind="linear", sources=(1,), targets=(1,))]
     few = body_of(F.linear, spec(1, 4), spec(6, 4))
@@ -64,7 +64,7 @@ def test_linear_weights_are_packed_where_many_rows_meet_them_alone():
     assert find(narrow, PLAIN) == [] and len(find(narrow, BF16)) == 1, "where the CPU multiplies bf16"
 
 
-def test_a_weight_that_another_graph_needs_raw_stays():
+def test_weight_used_raw_elsewhere_is_not_packed():
     module = nn.Sequential(nn.Linear(16, 16), nn.Tanh())
     program = compile_module(module, {"x": spec(8, 16)}).program
     assert [one.targets for one in plan_preparations(program, set(program.subprograms)).of_weights] == [("0.weight",)]
@@ -74,18 +74,18 @@ def test_a_weight_that_another_graph_needs_raw_stays():
     assert plan_preparations(other, set(program.subprograms)).of_weights == ()
 
 
-def test_nothing_is_prepared_for_bodies_that_run_operator_by_operator():
+def test_eager_bodies_have_no_preparations():
     program = compile_module(nn.Linear(16, 16), {"x": spec(8, 16)}).program
     assert plan_preparations(program, ()) is NOTHING
 
 
-def test_preparations_survive_the_way_to_a_worker():
+def test_preparations_survive_pickling_to_worker():
     program = compile_module(block(), {"x": spec(1, 4, 8, 8)}).program
     result = [one for subprogram in program.subprograms.values() for one in find(subprogram.body, PLAIN)]
     assert len(result) == 3 and [Preparation.from_list(one.to_list()) for one in result] == result
 
 
-def test_norms_and_sums_and_relus_go_into_the_convolutions():
+def test_norms_sums_and_relus_are_fused_into_convolutions():
     module, x = block(), torch.randn(2, 4, 9, 9)
     program = compile_module(module, {"x": spec(2, 4, 9, 9)}).program
     plan = plan_preparations(program, set(program.subprograms))
@@ -102,7 +102,7 @@ def test_norms_and_sums_and_relus_go_into_the_convolutions():
     assert error.ok and error.sqnr_db > 110, error
 
 
-def test_what_is_written_later_is_read_where_it_was():
+def test_tensor_written_later_is_read_in_place():
     def function(x, w):
         y = F.conv2d(x, w)
         x.mul_(2)
@@ -121,7 +121,7 @@ def reuses(function, *shapes):
     return [node.args[-1] for node in body.graph.nodes if node.target == CONVOLUTION]
 
 
-def test_a_sum_is_written_over_an_addend_that_nobody_reads_later():
+def test_sum_overwrites_addend_without_later_reader():
     shapes = (1, 4, 5, 5), (4, 4, 1, 1), (4, 4, 1, 1), (4, 4, 1, 1)
 
     def residual(x, u, v, w):
@@ -153,7 +153,7 @@ def test_training_statistics_are_not_folded():
 
 
 @pytest.mark.skipif(probe_compiler() is None, reason="no C++ compiler on this machine")
-def test_compiled_code_takes_prepared_weights(tmp_path):
+def test_compiled_code_uses_prepared_weights(tmp_path):
     module = nn.Sequential(block(), nn.MaxPool2d(3, 2, 1), nn.Flatten(2), nn.Linear(9, 7), nn.GELU(), nn.Linear(7, 5))
     x = torch.randn(2, 4, 10, 10)
     program = compile_module(module, {"x": spec(2, 4, 10, 10)}).program
@@ -183,7 +183,7 @@ class Stages(nn.Module):
 
 
 @pytest.mark.skipif(probe_compiler() is None, reason="no C++ compiler on this machine")
-def test_images_stay_in_channels_last_order_between_bodies(tmp_path):
+def test_images_stay_channels_last_between_bodies(tmp_path):
     module, x = Stages().eval(), torch.randn(2, 4, 10, 10)
     program = compile_module(module, {"x": spec(2, 4, 10, 10)}).program
     assert len(program.subprograms) > 1

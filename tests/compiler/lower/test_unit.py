@@ -23,13 +23,13 @@ from tests.programs import body_of, spec
 pytestmark = pytest.mark.skipif(probe_compiler() is None, reason="no C++ compiler on this machine")
 
 
-def test_functions_share_a_library_and_leave_nothing_else(functions):
+def test_functions_share_one_library_and_no_leftovers(functions):
     assert functions["step"].library is functions["views"].library
     (folder,) = functions["root"].iterdir()
     assert sorted(path.suffix for path in folder.iterdir()) == [".json"] * 5 + [".so"]
 
 
-def test_results_that_are_views_of_each_other_or_of_arguments_are_tensors_of_their_own(functions):
+def test_aliased_results_are_separate_tensors(functions):
     x = torch.randn(3, 4)
     results = functions["views"]([x])
     for result, expected in zip(results, [x * 2, x[0] * 2, x[1], x.t()], strict=True):
@@ -37,7 +37,7 @@ def test_results_that_are_views_of_each_other_or_of_arguments_are_tensors_of_the
     assert len({result.untyped_storage().data_ptr() for result in [x, *results]}) == 5
 
 
-def test_a_compiled_function_gives_what_aten_gives_and_writes_in_place(functions):
+def test_compiled_function_matches_aten_and_writes_in_place(functions):
     x, weight = torch.randn(1, 64), torch.randn(16, 64)
     mask = (torch.arange(8) < 5).view(1, 1, 1, 8)
     actual, expected_output = torch.zeros(1, 1, 8, 16), torch.zeros(1, 1, 8, 16)
@@ -58,12 +58,12 @@ def test_operators_of_torch_are_called(functions):
         torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_an_operator_that_fails_says_why(functions):
+def test_failing_operator_reports_reason(functions):
     with pytest.raises(LoweringError, match="sub_4 failed: .*linear"):
         functions["product"]([torch.randn(8, 64), torch.randn(16, 32)])
 
 
-def test_a_compiler_that_fails_is_reported_and_leaves_nothing(tmp_path):
+def test_failing_compiler_is_reported_and_cleaned_up(tmp_path):
     compiler = tmp_path / "bad++"
     compiler.write_text("#!/bin/sh\ncase $* in *--version*) exec g++ --version;; esac\necho out of luck >&2; exit 1\n")
     compiler.chmod(0o755)
@@ -77,7 +77,7 @@ def test_a_compiler_that_fails_is_reported_and_leaves_nothing(tmp_path):
     assert not job.record.parent.exists() or list(job.record.parent.iterdir()) == []
 
 
-def test_a_job_that_fails_is_named_and_the_others_are_done_in_several_files(tmp_path, monkeypatch):
+def test_failing_job_is_named_and_others_finish(tmp_path, monkeypatch):
     monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))
     monkeypatch.setattr("optimum_neuron.compiler.lower.unit.UNIT_NODES", 5)
     broken, one, two = (job_of(views_body(), None, name) for name in ("sub_broken", "sub_1", "sub_2"))
@@ -91,7 +91,7 @@ def test_a_job_that_fails_is_named_and_the_others_are_done_in_several_files(tmp_
     assert not attention.library(probe_cpu().isa).record().exists(), "nothing here calls the kernel of attention"
 
 
-def test_code_is_compiled_for_a_named_level_of_cpus():
+def test_code_is_compiled_for_named_level_of_cpus():
     words = compiler_command(record_path("a", "inductor", probe_cpu()), record_path("b", "inductor", probe_cpu()))
     march = [word for word in words if word.startswith("-march=")]
     assert march == [f"-march={probe_cpu().march or 'native'}"]
@@ -99,7 +99,7 @@ def test_code_is_compiled_for_a_named_level_of_cpus():
 
 
 @pytest.mark.skipif(not attention.is_supported(probe_cpu()), reason="no attention kernel for this CPU")
-def test_the_attention_kernel_is_built_with_the_code_that_calls_it(tmp_path, monkeypatch):
+def test_attention_kernel_is_built_with_its_caller(tmp_path, monkeypatch):
     monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))
     record, result = attention.library(probe_cpu().isa).record(), []
     shape = spec(1, 2, 8, 16)

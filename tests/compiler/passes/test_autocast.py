@@ -62,14 +62,14 @@ def same(a, b):
 
 
 @pytest.mark.parametrize("dtype", NARROW)
-def test_random_values_of_every_size_are_rounded_to_the_nearest(dtype):
+def test_random_values_of_every_size_are_rounded_to_nearest(dtype):
     torch.manual_seed(0)
     x = torch.randn(20_000) * 2.0 ** torch.randint(-12, 7, (20_000,))
     x = torch.cat([x, x.to(torch.bfloat16).float(), x.to(torch.bfloat16).float() * (1 + 2.0**-11)])
     assert same(rounded_by_the_pass(x, dtype), ROUND[dtype](x))
 
 
-def test_tf32_on_every_bit_pattern_drawn_and_on_the_edges():
+def test_tf32_rounding_of_random_bits_and_edge_cases():
     generator = torch.Generator().manual_seed(0)
     patterns = torch.randint(-(2**31), 2**31, (50_000,), generator=generator).to(torch.int32).view(torch.float32)
     patterns = torch.where(patterns.isnan(), torch.full_like(patterns, math.nan), patterns)
@@ -94,7 +94,7 @@ def test_fp8_saturates_at_240_and_keeps_its_subnormals():
 
 
 @pytest.mark.parametrize("dtype", NARROW)
-def test_a_product_rounds_operands_and_accumulates_in_float32(dtype):
+def test_matmul_rounds_operands_and_accumulates_in_float32(dtype):
     torch.manual_seed(1)
     x, w = torch.randn(16, 256), torch.randn(64, 256)
     body = auto_cast(body_of(F.linear, spec(16, 256), spec(64, 256)), kind="matmul", dtype=dtype)
@@ -122,7 +122,7 @@ PRODUCTS = {
 
 
 @pytest.mark.parametrize(("function", "shapes", "operands"), PRODUCTS.values(), ids=PRODUCTS)
-def test_every_product_rounds_what_it_multiplies_and_nothing_else(function, shapes, operands):
+def test_every_matmul_rounds_only_its_operands(function, shapes, operands):
     tensors = [torch.randn(shape) for shape in shapes]
     body = auto_cast(body_of(function, *[spec(*shape) for shape in shapes]), kind="matmul", dtype="bf16")
     narrow = [ROUND["bf16"](t) if index in operands else t for index, t in enumerate(tensors)]
@@ -130,7 +130,7 @@ def test_every_product_rounds_what_it_multiplies_and_nothing_else(function, shap
     assert not torch.equal(body(*tensors)[0], function(*tensors))
 
 
-def test_none_is_the_body_itself_and_other_dtypes_are_untouched():
+def test_none_returns_same_body_and_other_dtypes_are_unchanged():
     body = body_of(torch.matmul, spec(2, 4), spec(4, 2))
     assert auto_cast(body, kind="none", dtype="bf16") is body
     for dtype in ("bfloat16", "float16", "float64", "int64"):
@@ -141,7 +141,7 @@ def test_none_is_the_body_itself_and_other_dtypes_are_untouched():
     assert operators(auto_cast(plain, kind="matmul", dtype="bf16")) == operators(plain)
 
 
-def test_an_operand_of_several_products_is_rounded_once_and_names_are_stable():
+def test_shared_operand_is_rounded_once_and_names_are_stable():
     def function(x, v, w):
         return F.linear(x, v) + F.linear(x, w) + F.linear(x, x)
 
@@ -151,7 +151,7 @@ def test_an_operand_of_several_products_is_rounded_once_and_names_are_stable():
     assert len({cast.name for cast in casts}) == 1, "the order of the inserted nodes is fixed"
 
 
-def test_all_rounds_every_result_and_a_view_once():
+def test_all_rounds_every_result_and_each_view_once():
     def function(x, y):
         return (x.exp() * y).t().reshape(-1) - 1, torch.arange(301, 304, 2).float()
 
@@ -164,7 +164,7 @@ def test_all_rounds_every_result_and_a_view_once():
     assert counted.tolist() == [300, 304], "what becomes float32 is rounded too; ties go to the even neighbour"
 
 
-def test_all_rounds_what_is_computed_in_place_in_place():
+def test_all_rounds_in_place_results_in_place():
     def function(cache, x):
         low, high = cache.chunk(2)
         low.add_(x)
@@ -178,7 +178,7 @@ def test_all_rounds_what_is_computed_in_place_in_place():
     assert torch.equal(cache, expected) and torch.equal(actual, expected)
 
 
-def test_a_tensor_that_is_written_between_two_products_is_rounded_again():
+def test_tensor_written_between_matmuls_is_rounded_again():
     def function(cache, x):
         before = cache @ x
         cache[0].copy_(x[:, 0])
@@ -192,7 +192,7 @@ def test_a_tensor_that_is_written_between_two_products_is_rounded_again():
     assert all(torch.equal(a, b) for a, b in zip(body(cache, x), expected, strict=True))
 
 
-def test_compile_applies_it_to_every_body():
+def test_compile_rounds_every_body():
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 8))
     plain = compile_module(model, {"x": spec(2, 8)}).program
     cast = compile_module(model, {"x": spec(2, 8)}, auto_cast="matmul", auto_cast_type="fp8_e4m3").program

@@ -72,7 +72,7 @@ def assert_runs_like(module, compiled_model, num_layers):
 
 
 @pytest.mark.parametrize("num_layers", [2, 3, 12])
-def test_a_stretched_program_gives_the_results_of_the_whole_model(num_layers):
+def test_unrolled_program_matches_full_model(num_layers):
     model = Model(num_layers)
     compiled_model = compile_module(model, INPUTS, states=state_specs(num_layers))
     assert compiled_model.stacks["layers"].value == 2
@@ -243,7 +243,7 @@ REPEATING = {
 
 
 @pytest.mark.parametrize(("make", "num_captured", "reason"), REPEATING.values(), ids=REPEATING)
-def test_layers_that_repeat_in_another_way_are_stretched_and_right(make, num_captured, reason):
+def test_other_repeating_layers_are_unrolled_correctly(make, num_captured, reason):
     model = make()
     num_layers = len(model.layers)
     compiled_model = compile_module(model, INPUTS, states=state_specs(num_layers))
@@ -277,7 +277,7 @@ WHOLE = {
 
 
 @pytest.mark.parametrize(("make", "reason"), WHOLE.values(), ids=WHOLE)
-def test_what_does_not_repeat_is_captured_whole_and_still_right(make, reason):
+def test_non_repeating_layers_are_captured_whole(make, reason):
     model = make()
     num_layers = len(model.layers)
     compiled_model = compile_module(model, INPUTS, states=state_specs(num_layers))
@@ -321,7 +321,7 @@ def short_program(num_layers, **changes):
     return outline(captured), dataclasses.replace(captured.stacks[0], **changes)
 
 
-def test_a_program_without_the_captured_layers_is_declined():
+def test_program_without_captured_layers_is_not_unrolled():
     program, stack = short_program(6, captured=Choice(value=3, reason="test"))
     with pytest.raises(NotUniformError, match="the layers are not consecutive calls"):
         stretch(program, "graph", stack)

@@ -63,7 +63,7 @@ def test_bert_has_no_refusals(head):
     check_graph(program, TARGETS["inf2"]).raise_for_refusals()
 
 
-def test_experts_that_sort_tokens_are_refused_with_the_way_out():
+def test_expert_sorting_is_refused_with_hint():
     program = decoder("mixtral", experts_implementation="grouped_mm")
     report = check_graph(program, TARGETS["inf2"])
     assert {r.op.split(".")[1] for r in report.refused} == {"sort", "histc", "grouped_mm_fallback"}
@@ -71,7 +71,7 @@ def test_experts_that_sort_tokens_are_refused_with_the_way_out():
     assert any('experts_implementation="batched_mm"' in r.remedy for r in report.refused)
 
 
-def test_a_sequence_longer_than_the_positions_is_refused():
+def test_sequence_longer_than_positions_is_refused():
     program = decoder("gpt2", length=65)
     (error,) = check_graph(program, TARGETS["inf2"]).refused
     assert error.code == "NCC_EVRF056" and error.module_path == "transformer.wpe"

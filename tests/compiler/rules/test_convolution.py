@@ -12,7 +12,7 @@ BOTH = {"stride": 2, "dilation": 2}
 
 @pytest.mark.parametrize("options", [{}, {"stride": 2}, {"dilation": 2}, BOTH], ids=str)
 @pytest.mark.parametrize("convolve", [F.conv2d, F.conv_transpose2d])
-def test_only_a_transposed_convolution_cannot_have_both(check, convolve, options):
+def test_only_transposed_convolution_cannot_have_both(check, convolve, options):
     result = check(lambda x, w: convolve(x, w, **options), IMAGE, KERNEL).refused
     assert bool(result) == (convolve is F.conv_transpose2d and options == BOTH)
 
@@ -36,7 +36,7 @@ def gradient(transposed, expected):
     return lambda grad, x, w: torch.ops.aten.convolution_backward(grad, x, w, *options)[1]
 
 
-def test_the_gradient_of_an_input_is_a_transposed_convolution(check):
+def test_gradient_of_input_is_transposed_convolution(check):
     small, large = torch.randn(1, 2, 2, 2), torch.randn(1, 2, 19, 19)
     assert [r.code for r in check(gradient(False, True), small, IMAGE, KERNEL).refused] == ["NCC_EVRF010"]
     assert not check(gradient(False, False), small, IMAGE, KERNEL).refused

@@ -7,7 +7,7 @@ from optimum_neuron.compiler.rules import RULE
 from optimum_neuron.core import Verdict
 
 
-def test_an_operators_own_refusal_comes_before_its_dtypes(ruling):
+def test_operator_rule_precedes_dtype_rule(ruling):
     result = ruling("aten.sort", lambda x: torch.sort(x).values, torch.zeros(4, dtype=torch.float64))
     assert result.code == "NCC_EVRF001"
 
@@ -18,18 +18,18 @@ def test_sparse_tensors_are_refused(check):
     assert "to_dense" in error.remedy
 
 
-def test_an_operator_that_does_nothing_is_native(ruling):
+def test_no_op_is_native(ruling):
     result = ruling("aten.atleast_1d", torch.atleast_1d, torch.randn(4))
     assert (result.verdict, result.reason) == (Verdict.NATIVE, "does no work")
 
 
-def test_an_unknown_operator_is_judged_by_what_it_is_made_of(ruling):
+def test_unknown_operator_is_judged_by_its_decomposition(ruling):
     result = ruling("aten.logsumexp", lambda x: torch.logsumexp(x, 0), torch.randn(4))
     assert (result.verdict, result.rule) == (Verdict.DECOMPOSED, RULE)
     assert "aten.exp.default" in result.reason
 
 
-def test_a_refusal_inside_a_decomposition_names_the_inner_operator(ruling):
+def test_error_inside_decomposition_names_inner_operator(ruling):
     result = ruling("aten.quantile", lambda x: torch.quantile(x, 0.5), torch.randn(4))
     assert (result.verdict, result.code) == (Verdict.UNSUPPORTED, "NCC_EVRF001")
     assert result.reason.startswith("it is made of aten.sort.default")
@@ -44,13 +44,13 @@ def custom_operator():
         yield lambda x: torch.ops.rules_test.twice(x)
 
 
-def test_an_operator_that_nobody_knows_is_refused(ruling, custom_operator):
+def test_unknown_operator_is_refused(ruling, custom_operator):
     result = ruling("rules_test.twice", custom_operator, torch.randn(4))
     assert (result.verdict, result.code) == (Verdict.UNSUPPORTED, "NCC_EUOC002")
     assert "no rule knows this operator" in result.reason
 
 
-def test_every_refusal_has_code_source_and_remedy(check):
+def test_every_error_has_code_source_and_remedy(check):
     def many(x):
         i = x.to(torch.int64)
         return torch.sort(x).values, torch.topk(i, 2), i @ i, i**2, x.double(), torch.digamma(x)
@@ -98,7 +98,7 @@ def test_float8_e4m3fn_needs_trn3(check, target, codes):
     assert [r.code for r in result] == codes
 
 
-def test_a_cast_to_float64_is_refused_where_it_happens(check):
+def test_cast_to_float64_is_refused_at_the_cast(check):
     (error, product, back) = check(lambda x: (x.double() * 2).float(), torch.zeros(4)).refused
     assert error.op == "aten.to.dtype" and ".float()" in error.remedy
     assert (product.op, back.op) == ("aten.mul.Tensor", "aten.to.dtype")

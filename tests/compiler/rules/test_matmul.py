@@ -34,7 +34,7 @@ class TestEveryProduct:
 
 
 @pytest.mark.parametrize("target", ["inf2", "trn1"])
-def test_int32_is_accepted_with_a_warning_before_trn2(check, target):
+def test_int32_is_accepted_with_warning_before_trn2(check, target):
     report = check(torch.mm, *product(torch.int32), target=target)
     (warning,) = [r for r in report.rulings if r.code]
     assert (warning.verdict, warning.code) == (Verdict.NATIVE, "NCC_EVRF035") and "2^24" in warning.reason
@@ -64,7 +64,7 @@ def test_attention_is_decomposed(ruling):
     assert result.verdict is Verdict.DECOMPOSED and "AwsNeuronSoftmax" in result.reason
 
 
-def test_attention_as_torch_decomposes_it_is_accepted(export):
+def test_decomposed_attention_is_accepted(export):
     exported_program = export(attend, *heads(torch.float32)).run_decompositions()
     report = check_graph(exported_program, TARGETS["trn2"])
     assert not report.refused and "aten._softmax.default" in {r.op for r in report.rulings}

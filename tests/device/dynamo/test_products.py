@@ -48,7 +48,7 @@ def test_which_products_are_rewritten(name):
 
 
 @pytest.mark.parametrize("optlevel", OPTLEVELS)
-def test_gradients_are_as_exact_as_the_cpus(optlevel):
+def test_gradients_are_as_exact_as_on_cpu(optlevel):
     torch.manual_seed(0)
     host = nn.Sequential(nn.Linear(256, 512), nn.GELU(), nn.Linear(512, 256, bias=False), nn.Linear(256, 3))
     x, result = random(4, 64, 256), {}
@@ -62,7 +62,7 @@ def test_gradients_are_as_exact_as_the_cpus(optlevel):
     assert {graph.products.value for graph in torch.neuron.compile_report().graphs} == {"onednn"}
 
 
-def test_left_alone_where_torchs_blas_multiplies():
+def test_unchanged_where_blas_multiplies():
     def product(a, b):
         return a @ b
 

@@ -13,7 +13,7 @@ def compile_one():
     function(torch.eye(4, device="neuron"))
 
 
-def test_every_graph_has_its_reasons_and_estimate_also_as_plain_data_and_text():
+def test_every_graph_has_reasons_and_estimate():
     compile_one()
     (graph,) = torch.neuron.compile_report().graphs
     assert (graph.frame, graph.kind, graph.num_calls, graph.why) == ("0/0", "inference", 1, "first call")
@@ -27,19 +27,19 @@ def test_every_graph_has_its_reasons_and_estimate_also_as_plain_data_and_text():
     assert lines[2].split()[:3] == ["0/0", "inference", "1"]
 
 
-def test_graphs_are_logged_as_they_are_compiled(caplog):
+def test_graphs_are_logged_when_compiled(caplog):
     with caplog.at_level(logging.INFO, logger="optimum_neuron.device.dynamo"):
         compile_one()
     assert "first call" in caplog.text
 
 
-def test_graphs_are_recorded_for_a_process_that_counts_them(tmp_path, monkeypatch):
+def test_graphs_are_recorded_for_a_counting_process(tmp_path, monkeypatch):
     monkeypatch.setenv("OPTIMUM_NEURON_COMPILE_RECORDS", str(tmp_path))
     compile_one()
     assert tally.read(tmp_path) == [tally.Record(kind="torch.compile", name="0/0 inference", was_compiled=True)]
 
 
-def test_a_reset_of_dynamo_forgets():
+def test_reset_of_dynamo_forgets():
     compile_one()
     torch._dynamo.reset()
     report = torch.neuron.compile_report()

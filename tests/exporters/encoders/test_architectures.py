@@ -115,11 +115,11 @@ def cut(signature: Any, name: str, tensor: torch.Tensor, axis: str, size: int) -
 
 
 @pytest.mark.parametrize(("model_type", "task"), CASES, ids=lambda value: value)
-def test_it_answers_as_transformers_or_is_refused_as_listed(model_type, task, tmp_path):
+def test_model_matches_transformers_or_is_refused_as_listed(model_type, task, tmp_path):
     assert outcome(model_type, task, tmp_path) == read_support()[model_type][task]
 
 
-def test_every_row_of_the_list_is_tested():
+def test_every_row_of_list_is_tested():
     listed = [(model_type, task) for model_type, tasks in read_support().items() for task in tasks]
     assert sorted(listed) == sorted([*GENERATING, *CASES])
 
