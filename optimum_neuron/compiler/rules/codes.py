@@ -26,9 +26,9 @@ class ErrorCode:
     code: str
     """With prefix, for example "NCC_EVRF001"."""
     meaning: str
-    """What the compiler found."""
+    """Problem found by the compiler."""
     remedy: str
-    """What a user can do about it."""
+    """Remedy for the user."""
     simulated_by: str | None
     """The part of this package that raises it; None when nothing does."""
     downcast: str | None = None
