@@ -51,7 +51,7 @@ DAMAGE: dict[str, tuple[Callable[[dict[str, torch.Tensor]], Any], str]] = {
 @pytest.mark.parametrize("family", ["llama", "generic"])
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_misfit_weights_are_named(checkpoint, model, tmp_path, kind, family):
-    """With validation off: transformers would fill what is missing with random numbers, and nobody would notice."""
+    """With validation off: transformers would fill missing tensors with random numbers, and nobody would notice."""
     change, message = DAMAGE[kind]
     options = {**SMALL, "family": family, "disable_validation": True}
     with pytest.raises(WeightsError, match=message):
@@ -98,7 +98,7 @@ def copy(export_folder, tmp_path) -> Path:
 
 
 def seal(export: Path) -> None:
-    """Make the hashes in the marker those of the files, as a forger would."""
+    """Update the hashes in the marker to the files, as a forger would."""
     path = export / "neuron_config.json"
     data = json.loads(path.read_text())
     data["artifact"]["neff_sha256"] = file_hash(export / "model.neuron")

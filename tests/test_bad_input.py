@@ -40,7 +40,7 @@ load = NeuronModelForCausalLM.from_pretrained
 # Exports that are refused before anything is compiled.
 
 Options = dict[str, Any] | Callable[[Path, Path], dict[str, Any]]
-"""Or what makes them of the checkpoint and the folder of the test."""
+"""Or a function that makes them from the checkpoint and the folder of the test."""
 
 CASES: dict[str, tuple[Options, type[NeuronError], str]] = {
     "missing folder": (lambda c, t: {"model": t / "missing"}, ModelError, "does not exist"),

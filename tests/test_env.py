@@ -124,7 +124,7 @@ def test_every_variable_read_is_listed_and_vice_versa():
 
 
 def named(node, attribute):
-    """Whether a node is `os.<attribute>`."""
+    """Return whether a node is `os.<attribute>`."""
     return isinstance(node, ast.Attribute) and node.attr == attribute and getattr(node.value, "id", "") == "os"
 
 
@@ -147,4 +147,4 @@ def test_home_is_private_under_any_umask(tmp_path):
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "home").stat().st_mode) == 0o700
     (tmp_path / "file").write_text("")
-    env.make_home({"OPTIMUM_NEURON_HOME": str(tmp_path / "file" / "home")})  # what is written there says why not
+    env.make_home({"OPTIMUM_NEURON_HOME": str(tmp_path / "file" / "home")})  # its README says why not

@@ -63,7 +63,7 @@ def changed(data: dict[str, Any], path: tuple[str, ...], value: Any) -> str:
 
 
 def changes(file: Path) -> Iterator[tuple[str, str]]:
-    """What was changed, and the new content."""
+    """Name of the change, and the new content."""
     data, choice = json.loads(file.read_text()), random.Random(file.name)
     paths = list(keys(data))
     for _ in range(NUM_CHANGES):
@@ -111,7 +111,7 @@ def test_field_of_exported_folder(name, request, tmp_path):
             use(copy)
         except NeuronError:
             continue
-        # Another error may be transformers' own, of a kind that says what is wrong.
+        # Another error may be transformers' own, of a kind that names the problem.
         except Exception as error:
             last = traceback.extract_tb(error.__traceback__)[-1]
             if last.filename.startswith(OURS) or not isinstance(error, (ValueError, OSError)):
@@ -133,7 +133,7 @@ def test_invalid_special_token_ids(field, value, export_folder, tmp_path):
 
 @pytest.mark.parametrize("name", ["fields.json", "model.done"])
 def test_field_of_cache_entry(name, checkpoint, tmp_path, monkeypatch):
-    """A damaged entry is compiled again, and the listing says what is wrong with it."""
+    """A damaged entry is compiled again, and the listing names its problem."""
     monkeypatch.setenv("NEURON_COMPILE_CACHE_URL", str(tmp_path / "cache"))
     options = SMALL | {"disable_validation": True, "export": True}
 

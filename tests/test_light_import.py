@@ -1,7 +1,7 @@
 """Imports: the package is light, and every module can be the first one that is imported.
 
-A fresh interpreter imports what modules need from others once; then each module of ours is imported in a fork of it, so
-that every one is tried alone without paying for torch each time.
+A fresh interpreter imports the third-party modules once; then each module of ours is imported in a fork of it, so that
+every one is tried alone without paying for torch each time.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ LIGHT = [
     "optimum_neuron.profiling.child", "optimum_neuron.profiling.script", "optimum_neuron.runtime",
     "optimum_neuron.tracing", "optimum_neuron.trainer", "optimum_neuron.trainer.post_training",
 ]  # fmt: skip
-"""Modules that nobody should wait for; those of the command line are tested by `tests/cli/test_surface.py`."""
+"""Modules that must import fast; the command line's are tested by `tests/cli/test_surface.py`."""
 
 OF_OTHERS = [
     *("torch", "torch._inductor.compile_fx", "torch.distributed.pipelining", "torch.distributed.checkpoint"),
     *("torch.distributed.tensor.parallel", "torch.distributed.fsdp", "transformers", "transformers.trainer"),
     *("transformers.pipelines", "accelerate", "optimum.commands.base", "peft", "trl", "trl.experimental.orpo"),
 ]
-"""What modules import from others, in the order in which it can be."""
+"""Third-party imports of modules, in a possible order."""
 
 FORKS = """
 import gc, importlib, json, os, sys, traceback
@@ -59,7 +59,7 @@ for module in modules:
 
 
 def import_each(modules: list[str], folder: Path, *, preloaded: list[str]) -> dict[str, dict]:
-    """Import each module in a fork of one fresh interpreter; tell what it brought, or the traceback."""
+    """Import each module in a fork of one fresh interpreter; report its imports, or the traceback."""
     words = json.dumps([preloaded, modules, HEAVY, str(folder)])
     # torch itself would import the device.
     environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}

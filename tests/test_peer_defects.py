@@ -157,7 +157,7 @@ assert before[:2] == after[:2], "torch was changed"
 changed = {{key for key in before[2].keys() | after[2].keys() if before[2].get(key) != after[2].get(key)}}
 print(sorted(changed))
 """
-    many_cores = os.environ | {"OPTIMUM_NEURON_INSTANCE": "inf2.48xlarge"}  # other tests hold those of a small instance
+    many_cores = os.environ | {"OPTIMUM_NEURON_INSTANCE": "inf2.48xlarge"}  # other tests hold cores of a small instance
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=many_cores)
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines()[-1] == "[]"

@@ -140,7 +140,7 @@ def test_damaged_record_of_request_is_miss(tmp_path):
 
 
 def test_damaged_records_of_cores_block_no_claim(tmp_path):
-    """The lock of a core counts; its record tells only who has it."""
+    """The lock of a core counts; its record only names its holder."""
     environ = {"OPTIMUM_NEURON_HOME": str(tmp_path)}
     small = INSTANCES["inf2.xlarge"]
     folder = claims_folder(small, environ)

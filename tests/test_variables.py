@@ -1,4 +1,4 @@
-"""The table of environment variables, and what is said about those that decide nothing here."""
+"""The table of environment variables, and the warnings about ignored ones."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from tests.programs import Calls, capture_entry, spec
 from tests.tiny import SHAPES, SMALL, tiny_config
 
 GRAPHS, FEW = ({name: value for name, value in shapes.items() if name != "optlevel"} for shapes in (SHAPES, SMALL))
-"""Options of an export that decide what is captured: seven graphs, and three."""
+"""Export options that decide the captured graphs: seven graphs, and three."""
 
 CODE = """
 import torch
@@ -45,7 +45,7 @@ class OddForCausalLM(LlamaForCausalLM):
 
 @pytest.fixture
 def odd(tmp_path, monkeypatch):
-    """Return a function that writes a Llama with lines of code of its own, and checks it."""
+    """Return a function that writes a Llama with custom code lines, and checks it."""
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
 
     def check(name, mlp="pass", model="pass", **options):

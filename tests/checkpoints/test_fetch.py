@@ -31,7 +31,7 @@ fetch_module = importlib.import_module("optimum_neuron.checkpoints.fetch")  # th
 
 
 def contents(root: Path) -> list[str]:
-    """What a cache folder holds, without the lock that stays."""
+    """Contents of a cache folder, without the permanent lock."""
     return sorted(path.name for path in root.iterdir() if path.suffix != ".lock")
 
 
@@ -58,7 +58,7 @@ def row(tiny_wheel, serve):
 
 @pytest.fixture
 def fetch_tiny(tmp_path):
-    """Return a function that fetches what the row is about, in silence."""
+    """Return a function that fetches the row's entry without output."""
     return lambda name="tiny": fetch(name, cache_dir=tmp_path, progress=False)
 
 

@@ -1,4 +1,4 @@
-"""Real checkpoints and data: they are what their rows state, and compiled they compute what transformers computes."""
+"""Real checkpoints and data match their rows, and compiled models match transformers."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ SORT = row(
 
 
 class Report:
-    """What `check_model` returns, as far as the command looks at it."""
+    """Stand-in for the result of `check_model`, with the fields that the command reads."""
 
     def __init__(self, tier=1, operators=None, failures=()):
         self.tier, self.operators, self.capture_failures = tier, operators or [row()], list(failures)

@@ -25,7 +25,7 @@ REPORT = {
 
 @pytest.fixture
 def export(cli, fake_module):
-    """Run the command; what reaches the Python API is kept in `export.options`."""
+    """Run the command; `export.options` records the arguments of the Python API."""
 
     def run(*words, report=REPORT, error=None):
         def main_export(**options):

@@ -72,7 +72,7 @@ def test_exit_code_of_script_is_kept(run, tmp_path):
 def test_neff_of_folder_is_profiled_with_its_folder(run, export_folder):
     words = ("--prompt_length", "20", "--num_steps", "3", "--json")
     result, expected = (run(str(path), *words).json for path in (export_folder / "model.neuron", export_folder))
-    # What this host takes between calls is measured.
+    # Host time between calls is measured.
     assert result["graphs"] == expected["graphs"] and result["device_us"] == expected["device_us"]
 
 

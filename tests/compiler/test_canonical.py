@@ -1,4 +1,4 @@
-"""Canonical JSON: one spelling, and refusal of what has none."""
+"""Canonical JSON: one spelling per value, and errors for unsupported values."""
 
 from pathlib import Path
 

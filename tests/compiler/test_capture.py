@@ -157,7 +157,7 @@ def test_only_states_of_captured_layers_are_traced():
 
 
 class TwoLists(Counter):
-    """Its states belong to layers that are no stack; beside them is a list of two."""
+    """Its states belong to layers that are no stack; next to them is a list of two."""
 
     def __init__(self):
         super().__init__(0)

@@ -1,4 +1,4 @@
-"""Flags of the compiler's command line: what they decide, what has no effect, what is refused."""
+"""Compiler flags: effects, flags without effect, and errors."""
 
 import warnings
 

@@ -57,7 +57,7 @@ def test_view_costs_nothing_and_keeps_its_base():
         low = x.exp().chunk(2)[0]
         return x.sin().cos().sum() + low
 
-    # exp stays for its half that is used at the end; beside it at most sin and cos.
+    # exp stays for its half that is used at the end; with it at most sin and cos.
     assert scratch(held_by_a_view, KIB) == 3
 
 
@@ -89,7 +89,7 @@ class Block(nn.Module):
 
 
 class Chain(nn.Module):
-    """Blocks between a head and a tail of their own; the subclasses say what else is kept meanwhile."""
+    """Blocks between a head and a tail; subclasses define the values kept meanwhile."""
 
     def __init__(self, layer=Block):
         super().__init__()
@@ -135,7 +135,7 @@ class InPlace(nn.Module):
 
 
 class Counts(Chain):
-    """What the layers return is their state, which is no scratch."""
+    """The layers return their state, which is no scratch."""
 
     def __init__(self):
         super().__init__(InPlace)
@@ -150,9 +150,9 @@ STATES = {f"sum.{index}": KIB for index in range(3)}
 CHAINS = {
     # head, each layer: its input and sin, cos; tail: the last layer's result and exp.
     "chain": (Chain(), {}, {}, 3),
-    # the same beside exp, which the tail reads.
+    # the same with exp, which the tail reads.
     "residual": (Residual(), {}, {}, 4),
-    # the same: both halves are one result of 1 KiB. The last layer runs beside it, and beside what the sum made.
+    # the same: both halves are one result of 1 KiB. The last layer runs while it and the result of the sum are live.
     "views": (Halves(), {}, {}, 4),
     # the last layer: two results before it, of which it reads one, and its own two.
     "outputs": (Pairs(), {}, {"outputs": ("a", "b", "c")}, 4),

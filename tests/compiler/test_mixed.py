@@ -1,4 +1,4 @@
-"""Mixed dtypes: what torch refuses on the first call is refused at capture."""
+"""Mixed dtypes that torch rejects on the first call are rejected at capture."""
 
 import pytest
 import torch

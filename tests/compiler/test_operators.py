@@ -1,4 +1,4 @@
-"""The allow-list of stored operators: what a compile writes is on it, what reaches files or memory is not."""
+"""The allow-list of stored operators: operators of compiles, and none with file or memory access."""
 
 import pytest
 import torch

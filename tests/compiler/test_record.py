@@ -1,4 +1,4 @@
-"""The text of what a forward does: equal for layers that do the same, different for all that is not."""
+"""Text records of a forward: equal for equal layers, different for all others."""
 
 import pytest
 import torch
@@ -42,7 +42,7 @@ def recorded(module, num_layers=4):
 
 
 def layer_texts(function):
-    """What the layers do, after the head and before the tail."""
+    """Computation of the layers, after the head and before the tail."""
     segments = recorded(Model(function))
     assert [segment.place for segment in segments] == ["between 0", *(f"layers.{i}" for i in range(4)), "between 1"]
     return [segment.operators for segment in segments[1:-1]]
@@ -57,7 +57,7 @@ def test_text_names_operators_and_tensor_origins():
         "aten.add.Tensor(here:0, 1.5)",
         "aten.add_.Tensor(state:sum.# float32 [4], here:1)",
     ]
-    # What a layer returns is its state here: the next one knows it by its name.
+    # A layer returns its state here: the next one knows it by its name.
     assert second.operators[0] == "aten.mul.Tensor(state:sum.0 float32 [4], weight:#.weight float32 [4])"
     assert tail.operators == ["aten.tanh.default(state:sum.3 float32 [4])", "return(here:0)"]
 

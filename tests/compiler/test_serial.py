@@ -1,4 +1,4 @@
-"""Bodies as JSON: what comes back is what was stored, and nothing else can be stored."""
+"""Bodies as JSON: round trips, and errors for anything else."""
 
 import inspect
 import json

@@ -1,4 +1,4 @@
-"""Which stacks of layers may be captured short, and that the layers come back."""
+"""Choice of the stacks to capture short, and restoring of their layers."""
 
 import dataclasses
 
@@ -63,7 +63,7 @@ def test_outermost_nested_list_and_all_sibling_lists_are_stacks():
     assert {stack.path: stack.num_layers for stack in find_stacks(model)} == {"layers": 4, "layers_after": 3}
 
 
-# How a stack repeats, on records that are written by hand: one letter is what one layer does.
+# Repetition of a stack, on hand-written records: one letter is one layer's computation.
 
 
 def stack_of(num_layers, path="layers"):

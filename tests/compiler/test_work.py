@@ -9,7 +9,7 @@ from optimum_neuron.compiler.rules import OpCall, find_rule, known_ops
 
 
 def works(function, *inputs):
-    """Operations of every call of a function, and what was counted; bookkeeping is left out."""
+    """Work of every call of a function; bookkeeping is left out."""
 
     class Module(torch.nn.Module):
         def forward(self, *tensors):

@@ -52,7 +52,7 @@ def entries() -> list[tuple[str, Any]]:
 
 
 def dtype_of(op: Any, expected: torch.dtype) -> torch.dtype | None:
-    """The dtype to test with; an operator without float32 is tested once, with what it has. None: nothing to test."""
+    """Return the dtype to test with: float32, or otherwise one supported dtype."""
     supported = op.supported_dtypes("cpu")
     if expected in supported:
         return expected
@@ -72,7 +72,7 @@ def plain(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def difference(actual: Any, expected: Any, *, values: bool) -> str | None:
-    """What differs between results, or None."""
+    """Difference between results, or None."""
     actual, expected = tree_flatten(actual)[0], tree_flatten(expected)[0]
     if len(actual) != len(expected):
         return f"{len(actual)} results instead of {len(expected)}"
@@ -138,7 +138,7 @@ def check(op: Any, dtype: torch.dtype, count: int) -> str | None:
 
 
 def is_random(op: Any, arguments: Arguments) -> bool:
-    """Whether two seeds give two results, or memory is left as it was found."""
+    """Return whether two seeds give two results, or memory is left unwritten."""
     args, kwargs = arguments
     results = []
     with torch.no_grad():
@@ -166,7 +166,7 @@ def failures(names: list[str], count: int) -> dict[tuple[str, str], str]:
 
 
 def controls() -> dict[str, object]:
-    """What `difference` says of results that differ: a sweep that sees nothing proves nothing."""
+    """Results of `difference` for differing values: a sweep without sensitivity proves nothing."""
     actual, expected = torch.ones(2, 3, device="neuron"), torch.ones(2, 3)
     return {
         "value": difference(actual + 1, expected, values=True),

@@ -1,4 +1,4 @@
-"""What each process of `test_distributed.py` runs: `python -m tests.device.ranks FOLDER CASE ...`."""
+"""Cases for the processes of `test_distributed.py`: `python -m tests.device.ranks FOLDER CASE ...`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Block(nn.Module):
 
 
 class Rank:
-    """One process: its device, and a small model with what one process makes of it."""
+    """One process: its device, and a small model with the results of a single process."""
 
     optlevel = "1"
 

@@ -1,4 +1,4 @@
-"""How the device comes into a process: autoload, the first build, cores of other processes, forks."""
+"""Loading of the device into a process: autoload, the first build, cores of other processes, forks."""
 
 from __future__ import annotations
 

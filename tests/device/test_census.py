@@ -1,4 +1,4 @@
-"""Eager operators have simulated time: in profiles, in the usage of cores, and in what tools read."""
+"""Eager operators have simulated time: in profiles, in the usage of cores, and in tools."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_watching_tool_reads_times(monkeypatch, tmp_path):
     publisher._instances[tmp_path] = instance
     for watched in (True, False):
         monkeypatch.setattr("optimum_neuron.runtime.publisher.is_watched", lambda folder, watched=watched: watched)
-        publisher._count_costs()  # what the thread does once a second
+        publisher._count_costs()  # one run of the thread's loop, once per second
         x + 1
         publisher._count_costs()
         models = publisher._status(tmp_path, instance).models
@@ -179,7 +179,7 @@ for step in (layer, layer, compiled, compiled):
 
 
 def test_script_has_profile_of_operators_and_of_compiled_graphs(tmp_path, monkeypatch):
-    # An instance of its own: this process has cores of the default one.
+    # A separate instance: this process has cores of the default one.
     monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "inf2.24xlarge")
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)

@@ -253,7 +253,7 @@ def test_scaled_grouped_matmul():
     exact_right = right.float() * scale_right[:, None]
     expected = torch.cat([exact_left[:16] @ exact_right[0], exact_left[16:] @ exact_right[1]])
     require_product(expected, left, right, scale_left, scale_right, ends)
-    # Both cut along what is contracted, as gradients of weights are.
+    # Both are split along the contracted dimension, as gradients of weights are.
     left, right = torch.randn(16, 48).to(fp8), torch.randn(16, 48).to(fp8).t()
     scales = torch.rand(2 * 16) + 0.5
     parts = [(left[:, s].float() @ right[s].float()) for s in (slice(0, 16), slice(16, 48))]

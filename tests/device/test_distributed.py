@@ -27,7 +27,7 @@ FOUR = ("ddp", "fsdp2", "tensor_parallel")
 
 
 def run_ranks(folder: Path, num_processes: int, cases: Sequence[str]) -> dict[str, str]:
-    """What each case of `ranks.py` ended with, on rank 0."""
+    """Results of each case of `ranks.py`, on rank 0."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])

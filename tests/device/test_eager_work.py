@@ -1,4 +1,4 @@
-"""The work of one eager operator: what it computes, reads, and writes."""
+"""The work of one eager operator: FLOPs, reads, and writes."""
 
 from __future__ import annotations
 

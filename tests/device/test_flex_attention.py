@@ -1,4 +1,4 @@
-"""FlexAttention on the device: results and gradients are those of attention with a bias on the CPU."""
+"""FlexAttention on the device: results and gradients match attention with a bias on the CPU."""
 
 from __future__ import annotations
 

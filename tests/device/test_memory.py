@@ -1,4 +1,4 @@
-"""HBM of device tensors: counted, limited, and shared with what programs take of the same core."""
+"""HBM of device tensors: counted, limited, and shared with programs on the same core."""
 
 from __future__ import annotations
 

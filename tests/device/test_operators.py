@@ -18,7 +18,7 @@ from tests.device.conftest import ROOT
 
 @pytest.fixture(scope="module", params=["0", "1"], ids=["plain", "adaptive"])
 def sweep(built, request) -> dict[str, dict]:
-    """What the sweep found, in a process of its own: torch's test utilities change settings for good."""
+    """Result of the sweep, in a separate process: torch's test utilities change settings permanently."""
     pytest.importorskip("expecttest", reason="torch's database of operators needs it")
     environment = {**os.environ, "OPTIMUM_NEURON_INSTANCE": "inf2.24xlarge", "OMP_NUM_THREADS": "1"}
     environment["OPTIMUM_NEURON_ADAPTIVE_EAGER"] = request.param

@@ -1,4 +1,4 @@
-"""Large blocks of host memory: those of freed tensors are used again, and few more are kept than tensors took."""
+"""Large blocks of host memory: freed blocks are reused, and few more are kept than tensors took."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_freed_block_is_split_and_joined():
 
 
 def takes_huge_pages(tensor):
-    """Whether the kernel was asked for huge pages where a tensor is, which nobody else here does."""
+    """Return whether the kernel was asked for huge pages at a tensor's address, which no other code here does."""
     result = False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         first, _, rest = line.partition(" ")

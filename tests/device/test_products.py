@@ -1,4 +1,4 @@
-"""Float32 products by oneDNN: where they are taken, that they are as exact, and what is left to torch's BLAS."""
+"""Float32 matmuls by oneDNN: when they are chosen, their precision, and the matmuls left to torch's BLAS."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from tests.distributed.test_layouts import FOUR, REFERENCES, TWO, run_cases
 from tests.trainer.fifty_steps import NUM_STEPS, differs
 
 LAYOUTS = {2: TWO, 4: FOUR}
-"""Cases of `layouts.py` by number of processes; those of 16 bits are another matter."""
+"""Cases of `layouts.py` by number of processes; 16-bit cases are separate."""
 
 
 def main() -> int:

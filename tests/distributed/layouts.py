@@ -57,7 +57,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "qwen3": dict(head_dim=8),
     "qwen3_moe": dict(head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32),
 }
-"""Decoders of other families, by the first part of a case's name, with what their configurations need."""
+"""Decoders of other families, by the first part of a case's name, with their required configuration."""
 
 
 def model_and_rows(name: str) -> tuple[Any, list[dict[str, torch.Tensor]]]:
@@ -138,7 +138,7 @@ def trained(case: str, folder: Path, num_steps: int, **changes: Any) -> list[flo
 
 
 def resumed(case: str, folder: Path, num_steps: int, **changes: Any) -> dict[str, Any]:
-    """Losses of a run that saves and evaluates, and of one that goes on from what it saved."""
+    """Losses of a run that saves and evaluates, and of one that resumes from it."""
     options = dict(save_strategy="steps", save_steps=num_steps - 1, max_grad_norm=0.5, gradient_accumulation_steps=2)
     options |= {"per_device_train_batch_size": BATCH // 2, **changes}
     trainer, second = (trainer_of(case, folder, num_steps, **options) for _ in range(2))
@@ -181,7 +181,7 @@ def measured(case: str, folder: Path, num_steps: int) -> dict[str, Any]:
 
 
 def moved(case: str, folder: Path, num_steps: int) -> dict[str, Any]:
-    """Losses of a run, and of one with another layout (behind ">") that goes on from what it saved."""
+    """Losses of a run, and of one with another layout (behind ">") that resumes from it."""
     case, _, other = case.partition(">")
     kind = case.rpartition("-")[0]
     first = trainer_of(case, folder, num_steps, save_strategy="steps", save_steps=num_steps - 1)

@@ -1,4 +1,4 @@
-"""Losses of distributed runs are those of transformers' Trainer on the CPU; processes are started once for all cases.
+"""Losses of distributed runs match transformers' Trainer on the CPU; processes are started once for all cases.
 
 `python -m tests.distributed.fifty_steps` takes 50 steps.
 """
@@ -206,7 +206,7 @@ def test_16_bit_weights_are_saved_unchanged(two):
 
 
 def loss_of(model: Any, batch_size: int) -> float:
-    """Of the rows that `layouts.resumed` evaluates, as a mean of batches; those of several processes are one."""
+    """Of the rows that `layouts.resumed` evaluates, as a mean of batches; batches of several processes are one."""
     rows = model_and_rows("tp")[1][:16]
     parts = [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
     batches = [{name: torch.stack([row[name] for row in part]) for name in part[0]} for part in parts]

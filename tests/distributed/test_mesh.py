@@ -1,4 +1,4 @@
-"""Which numbers of processes can be, and which models can be split."""
+"""Valid numbers of processes, and models that can be split."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Examples run in an empty folder of the test; caches and settings are those of `tests/conftest.py`."""
+"""Examples run in an empty folder of the test; caches and settings come from `tests/conftest.py`."""
 
 from __future__ import annotations
 

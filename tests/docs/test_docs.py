@@ -18,7 +18,7 @@ README = ROOT / "README.md"
 
 
 def runnable(path: Path, *, checkpoint: bool) -> list[Fence]:
-    """Blocks of a page that run in one test: those that need a real model, or the others."""
+    """Blocks of a page that run in one test: with a real model, or without."""
     result = [f for f in fences.page_fences(path) if f.language in (*PYTHON, *SHELL) or "output" in f.tags]
     kept, keep = [], False
     for fence in result:

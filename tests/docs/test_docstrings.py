@@ -1,7 +1,6 @@
 """Every example in a docstring runs: ```python blocks, lines with `>>>`, and usage lines without a fence.
 
-Usage lines are short and may use objects that they do not make (`model`); those are checked: what they import, call and
-pass by keyword has to exist.
+Usage lines are short and may use undefined objects (`model`); only their imports, calls, and keywords are checked.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def test_quickstart_names_them():
     assert [path.name for path in NOTEBOOKS if f"../notebooks/{path.name}" not in page] == []
 
 
-@pytest.mark.filterwarnings("default")  # what the packages of Jupyter warn of is theirs
+@pytest.mark.filterwarnings("default")  # warnings of Jupyter's packages are ignored
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_runs(path, monkeypatch, tmp_path):
     nbclient = pytest.importorskip("nbclient")
@@ -39,7 +39,7 @@ def test_notebook_runs(path, monkeypatch, tmp_path):
     pytest.importorskip("ipykernel")
     if path.stem == "fine_tuning":
         pytest.importorskip("peft")
-    # An instance of its own: this process may hold cores of the default one.
+    # A separate instance: this process may hold cores of the default one.
     monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "inf2.24xlarge")
     notebook = nbformat.read(path, as_version=4)
     nbclient.NotebookClient(

@@ -55,7 +55,7 @@ def sequences():
 
 
 def marks(sequences):
-    """What each sequence is marked with."""
+    """Mark of each sequence."""
     return sequences.run(lambda group: group.run("add", [group.take(torch.zeros(len(sequences)))]))["y"].tolist()
 
 

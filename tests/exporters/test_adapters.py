@@ -1,4 +1,4 @@
-"""Adapters merged into their base model: what plain PEFT computes, exported in one command; mistakes are told."""
+"""Adapters merged into their base model: results match plain PEFT, exported in one command; mistakes are errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LORA = dict(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
 
 
 def save_adapter(checkpoint, folder, config, auto_class=AutoModelForCausalLM, **options):
-    """Write an adapter whose weights are not the ones it begins with; return the model with it."""
+    """Write an adapter with weights other than the initial ones; return the model with it."""
     torch.manual_seed(1)
     model = peft.get_peft_model(auto_class.from_pretrained(checkpoint, dtype=torch.float32, **options), config)
     with torch.no_grad():

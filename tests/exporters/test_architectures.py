@@ -26,7 +26,7 @@ PROMPT_COLUMNS, NUM_PADDING = 10, 4
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """A compiled model and what it was compiled from."""
+    """A compiled model and its reference model."""
 
     folder: Path
     compiled: NeuronModelForCausalLM
@@ -54,7 +54,7 @@ def prompt() -> dict[str, torch.Tensor]:
 
 
 def check_greedy(pair: Pair) -> None:
-    """128 greedy tokens are equal; where they are not, say from where on and how far the logits are apart."""
+    """128 greedy tokens are equal; otherwise report the first difference and the distance of the logits."""
     options = {**prompt(), "max_new_tokens": NUM_NEW, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
     options |= {"return_dict_in_generate": True, "output_logits": True}
     result, expected = pair.compiled.generate(**options), pair.original.generate(**options)

@@ -1,4 +1,4 @@
-"""Filling the cache, and finding what is compiled for a model, by our names and by those of Optimum Neuron."""
+"""Filling the cache, and finding a model's compiled entries, by our names and by Optimum Neuron's."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ print(json.dumps(main_export(sys.argv[1], sys.argv[2], **json.loads(sys.argv[3])
 
 
 def exports_at_once(checkpoint, folder, environ, options):
-    """What two processes that export to `a` and `b` at the same time tell of the cache."""
+    """Cache decisions of two processes that export to `a` and `b` at the same time."""
     environ = {**os.environ, "PYTHONPATH": str(ROOT), **environ}
     words = [sys.executable, "-c", EXPORT, str(checkpoint)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

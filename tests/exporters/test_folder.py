@@ -1,4 +1,4 @@
-"""Exported folders: what is in them, that they appear whole, and that damage is noticed."""
+"""Exported folders: contents, atomic writes, and detection of damage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What exports of all models that generate with more than a decoder have in common, from cache to refusals."""
+"""Shared behavior of exports of all generative models other than decoders, from cache to errors."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_difference_is_refused_with_its_statistics(kind, checkpoint, tmp_path):
 @pytest.mark.parametrize("name", ["bart", "idefics3", *speech.SHAPES])
 def test_narrow_weights_meet_their_tolerance(name, tmp_path):
     if name in speech.SHAPES:
-        # Not the spread ones: on some CPUs they are past it as transformers computes them in bfloat16, too.
+        # Not the spread ones: on some CPUs they exceed it in transformers' own bfloat16, too.
         folder, shapes = speech.save_tiny_speech(tmp_path / "model", name, spread=1.0), speech.SHAPES[name]
     else:
         save, _, shapes, _ = next(row for row in KINDS.values() if row[1] == name)

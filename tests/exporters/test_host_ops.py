@@ -1,4 +1,4 @@
-"""`allow_host_ops` at export: what the target refuses runs on the host where it was allowed by name, and is told."""
+"""`allow_host_ops` at export: unsupported operators run on the host if allowed by name, and are reported."""
 
 from __future__ import annotations
 

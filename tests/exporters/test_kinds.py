@@ -205,7 +205,7 @@ def test_unsupported_task_is_rejected(model_type, task, tmp_path):
 
 
 def test_entry_points_share_source_options(monkeypatch, tmp_path):
-    """What reaches the one function that finds a folder is what was passed."""
+    """Arguments of the one function that finds a folder."""
     from optimum_neuron import NeuronModelForCausalLM
     from optimum_neuron.exporters import source
 

@@ -31,7 +31,7 @@ IDS = torch.randint(3, VOCABULARY, (2, 9), generator=torch.Generator().manual_se
 
 
 def declare(folder, quantization):
-    """Write into a configuration how the weights beside it are quantized."""
+    """Write the quantization settings of the weights into a configuration."""
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"quantization_config": quantization}))
     return folder

@@ -1,4 +1,4 @@
-"""What decides a program, and what does not."""
+"""Fields that decide a program, and fields that do not."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_target_defaults_to_environment(source, monkeypatch):
     assert config.target == "trn2" and "NEURON_PLATFORM_TARGET_OVERRIDE" in target.reason
 
 
-# What is in the key of the cache.
+# Fields in the key of the cache.
 
 
 def test_request_holds_no_path_and_no_weights(checkpoint, source):

@@ -187,12 +187,12 @@ def test_configuration_is_loaded_by_transformers(checkpoint):
     assert read_config(checkpoint).to_dict() == AutoConfig.from_pretrained(checkpoint).to_dict()
 
 
-# What is downloaded.
+# Downloaded files.
 
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    """A repository on the Hub, and what was downloaded of it."""
+    """A repository on the Hub, and the files downloaded from it."""
     import huggingface_hub
 
     remote, local, downloaded = tmp_path / "remote", tmp_path / "local", []

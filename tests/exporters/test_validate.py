@@ -1,4 +1,4 @@
-"""The comparison with the original: what passes, what does not, and which layer is blamed."""
+"""The comparison with the reference model: passing, failing, and the named layer."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_scenarios_of_decoder(model):
     )
 
 
-# Defects in what is between a user's call and the compiled program: users would run them, so validation does.
+# Defects between a user's call and the compiled program: users would run them, so validation does.
 
 
 def defective(model, original, monkeypatch, owner, name, replacement):
@@ -89,7 +89,7 @@ def revalidate(model, original):
 
 def test_packing_defect_is_detected(model, original, monkeypatch):
     def pack(self, ids, length):
-        return torch.nn.functional.pad(ids, (0, length - ids.shape[1]))  # forgets to drop the padding
+        return torch.nn.functional.pad(ids, (0, length - ids.shape[1]))  # keeps the padding
 
     failed = defective(model, original, monkeypatch, Packing, "pack", pack)
     assert "prompts of 16 tokens: prompt" in failed
@@ -178,7 +178,7 @@ def test_layers_of_other_architectures_have_transformers_names(tmp_path, monkeyp
 
 
 def test_damaged_cache_is_detected_by_decode_steps(model, original, monkeypatch):
-    """Prompts do not read the cache, so only decoding tells that it is wrong."""
+    """Prompts do not read the cache, so only decoding shows that it is wrong."""
     run = Executor.run
 
     def forget(self, graph, inputs, state=()):
@@ -190,7 +190,7 @@ def test_damaged_cache_is_detected_by_decode_steps(model, original, monkeypatch)
     assert failed and not any("prompt" in output.rpartition(": ")[2] for output in failed)
 
 
-# What an export does with it.
+# Result of an export with it.
 
 
 @pytest.mark.parametrize(

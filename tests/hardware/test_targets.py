@@ -1,4 +1,4 @@
-"""What a target supports and what it refuses."""
+"""Supported and unsupported features of a target."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def fill(model):
 
 
 def following(model, ids, cache=None):
-    """Logits of the last token, after what is in the cache."""
+    """Logits of the last token, after the cached ones."""
     return model(ids, past_key_values=cache, logits_to_keep=1).logits[:, 0]
 
 

@@ -26,7 +26,7 @@ def home(monkeypatch, tmp_path):
 
 @pytest.fixture
 def work(monkeypatch):
-    """What was compiled or lowered from now on."""
+    """Compiles and lowerings from now on."""
     calls = []
 
     def recorded(name, real):

@@ -141,7 +141,7 @@ def test_sentence_models_and_pipelines(tmp_path):
 
 def test_num_cores_limits_copies(checkpoint, original, monkeypatch, tmp_path):
     monkeypatch.delenv("NEURON_RT_VISIBLE_CORES")
-    monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))  # what a process keeps is for each home
+    monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))  # cached values of a process are per home
     monkeypatch.setenv("NEURON_RT_NUM_CORES", "2")
     model = export(checkpoint)
     assert len(model.copies.core_ids) == 2

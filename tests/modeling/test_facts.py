@@ -1,4 +1,4 @@
-"""What loaded models say of themselves under Optimum Neuron's names."""
+"""Facts of loaded models under Optimum Neuron's names."""
 
 from __future__ import annotations
 

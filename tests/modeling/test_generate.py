@@ -72,7 +72,7 @@ PROMPTS: list[dict[str, Any]] = [
     *({"rows": rows} for rows in (1, 2, 3, 5)),  # fewer and more than compiled
     *({"rows": 2, "columns": columns} for columns in (1, 15, 16, 17)),  # around a bucket
     *({"rows": 2, "padding": padding} for padding in (1, 6)),
-    # Padding costs no slot: of 60 columns, the longest row has 8 real ones and 40 new ones, so 48 slots do.
+    # Padding uses no slot: of 60 columns, the longest row has 8 real ones and 40 new ones, so 48 slots suffice.
     {"rows": 1, "columns": 20, "padding": 12, "max_new_tokens": 40},
     {"rows": 2, "padding": 3, "use_cache": False},
     {"prompt_lookup_num_tokens": 3},

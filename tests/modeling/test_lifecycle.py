@@ -1,4 +1,4 @@
-"""What a model holds, when it gives it back, and that no number of calls lets it hold more."""
+"""Resources of a model, their release, and no growth over many calls."""
 
 from __future__ import annotations
 

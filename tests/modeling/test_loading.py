@@ -31,7 +31,7 @@ def edit_json(path: Path, **changes) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
-# What is loaded: a checkpoint or an export.
+# Source of the model: a checkpoint or an export.
 
 
 def test_checkpoint_is_exported_implicitly_with_a_message(checkpoint, caplog):
@@ -74,7 +74,7 @@ def test_options_of_export_must_fit_folder(checkpoint, export_folder):
 
 @pytest.mark.parametrize("missing", ["neuron_config.json", "model.neuron"])
 def test_half_export_is_not_a_checkpoint(copy, missing):
-    """It holds a whole checkpoint, which would be compiled for minutes with other shapes than those asked for."""
+    """It holds a full checkpoint, which would be compiled for minutes with shapes other than the requested ones."""
     (copy / missing).unlink()
     for export in (None, False):
         with pytest.raises(ArtifactError, match=f"{missing} missing.*Export the model again"):
@@ -186,7 +186,7 @@ def test_checkpoint_with_other_cache_implementation_generates(copy):
     assert load(copy).generate(ids, attention_mask=ids, max_new_tokens=2, pad_token_id=0).shape[1] <= 5
 
 
-# What is saved.
+# Saved files.
 
 
 def test_transformers_reads_exported_folder(export_folder, original, checkpoint):

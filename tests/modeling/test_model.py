@@ -77,7 +77,7 @@ def test_weights_without_config_match_by_name_and_shape(export_folder, other, tm
     [
         ("qwen2", {}, "model_type='qwen2', compiled with 'llama'"),
         ("llama", {"num_hidden_layers": 2}, "num_hidden_layers=2, compiled with 3"),
-        # Equal names and shapes: nothing but the configuration tells that the numbers mean something else.
+        # Equal names and shapes: only the configuration shows that the numbers mean something else.
         ("llama", {"rope_parameters": {"rope_type": "default", "rope_theta": 5.0}}, "rope_parameters="),
         ("llama", {"rms_norm_eps": 0.1}, "rms_norm_eps=0.1, compiled with 1e-06"),
     ],
@@ -97,7 +97,7 @@ def test_weights_of_another_architecture_are_refused_and_model_still_works(
 
 @pytest.fixture
 def uploads(monkeypatch):
-    """What is sent to the Hub."""
+    """Files sent to the Hub."""
     sent = []
 
     def create_repo(self, repo_id, **options):
@@ -126,7 +126,7 @@ def test_exported_folder_is_pushed_whole(model, tmp_path, uploads):
 
 
 def test_push_uploads_the_current_model(checkpoint, other, tmp_path, uploads):
-    """A folder that holds another model, or this one with the weights before, is written anew."""
+    """A folder with another model, or this one with the previous weights, is rewritten."""
     model = load(checkpoint, export=True, **SHAPES)
     model.save_pretrained(tmp_path / "out")
     written = (tmp_path / "out" / "model.neuron").stat().st_mtime_ns

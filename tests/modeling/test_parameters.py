@@ -1,4 +1,4 @@
-"""Parameters of a compiled model are those of the reference model."""
+"""Parameters of a compiled model match the reference model."""
 
 from __future__ import annotations
 

@@ -229,7 +229,7 @@ def test_errors_of_ranking(ranker, tmp_path):
         several.rank("a", ["b"])
 
 
-# What a call returns.
+# Result of a call.
 
 
 def test_features_are_attributes_and_items(model):

@@ -109,7 +109,7 @@ def test_padding_changes_nothing(pairs):
         assert torch.allclose(actual.logits[row], expected.logits[0], atol=1e-4)
 
 
-# What Whisper's own generate does.
+# Result of Whisper's own generate.
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_options_of_whisper(whisper, options):
 
 @pytest.mark.parametrize("condition", [False, True], ids=["each alone", "on what was said before"])
 def test_recordings_longer_than_window(whisper, condition):
-    """Rows of different lengths, window by window; prompts of what was said before are padded on the left."""
+    """Rows of different lengths, window by window; prompts with previous text are padded on the left."""
     features = sounds("whisper", 2, 3 * FRAMES)["input_features"]
     mask = torch.ones(2, 3 * FRAMES, dtype=torch.int64)
     mask[1, 2 * FRAMES :] = 0

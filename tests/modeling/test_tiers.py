@@ -32,7 +32,7 @@ def export_folder(checkpoint, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    """An empty store, and cores of its own."""
+    """An empty store, and separate cores."""
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("home")
         patch.setenv("OPTIMUM_NEURON_HOME", str(folder))
@@ -41,7 +41,7 @@ def home(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def first(export_folder, home):
-    """The first load of a model on this machine, with what it said and did before its code was compiled."""
+    """The first load of a model on this machine, with its messages and calls before its code was compiled."""
     model = NeuronModelForCausalLM.from_pretrained(export_folder, optlevel="2")
     story = {"before": model.describe()["host_code"], "slow": model.loaded.executor}
     prefix = model(IDS, use_cache=True)
@@ -77,7 +77,7 @@ def test_sequence_keeps_its_code_tier(first):
 
 
 def executors(cache):
-    """What the sequences of each state set run on."""
+    """Code that the sequences of each state set run on."""
     return [group.state.executor for group in cache.sequences.groups()]
 
 

@@ -1,4 +1,4 @@
-"""A compiled model of one forward: buckets, batches, weights, saving, and what it refuses."""
+"""A compiled encoder-style model: buckets, batches, weights, saving, and errors."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_results_are_cut_to_input_length(tmp_path):
 
 
 def test_width_equal_to_length_is_not_cut(tmp_path):
-    """32 hidden values and 32 tokens: what is cut is measured, not guessed from sizes."""
+    """32 hidden values and 32 tokens: the cut is measured, not guessed from sizes."""
     compiled_model, _ = tiny(tmp_path, "bert", "feature-extraction", batch_size=1, sequence_length=32)
     output = compiled_model(tokens(1, 5))
     assert output.last_hidden_state.shape == (1, 5, 32) and output.pooler_output.shape == (1, 32)

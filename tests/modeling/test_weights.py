@@ -40,11 +40,11 @@ KINDS = {
     NeuronModelForSeq2SeqLM: (save_t5, seq2seq.SHAPES, {"decoder_input_ids": IDS[:, :3]}),
     NeuronModelForCausalLM: (save_llama, DECODER_SHAPES, {}),
 }
-"""Class to its checkpoint, shapes, and inputs beside `input_ids`."""
+"""Class to its checkpoint, shapes, and inputs besides `input_ids`."""
 
 
 def load_original(actual, folder, seed):
-    """transformers' model of a class, with other weights than those in the folder."""
+    """transformers' model of a class, with weights other than those in the folder."""
     kind = getattr(transformers, actual.__name__.replace("Neuron", "Auto"))
     return randomize(kind.from_pretrained(folder, dtype=torch.float32).eval(), seed=seed)
 

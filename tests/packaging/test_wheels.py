@@ -1,4 +1,4 @@
-"""The wheels: what is in them, and what a user has who installs them."""
+"""The wheels: their contents, and an installation by a user."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def quiet(caplog, monkeypatch):
 
 @pytest.fixture
 def answers(original, tokenizer):
-    """What the original answers in transformers' own pipeline."""
+    """Reference answers of transformers' own pipeline."""
     return transformers.pipeline("text-generation", model=original, tokenizer=tokenizer)
 
 

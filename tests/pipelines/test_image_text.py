@@ -1,4 +1,4 @@
-"""transformers' pipeline of images and text over compiled models says what it says over the originals."""
+"""transformers' image-text pipeline gives the same text over compiled models as over the reference models."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def chat(number: int) -> list[dict[str, object]]:
 
 
 def texts(run, **inputs):
-    """What a pipeline writes; it adds to the keywords that it is given."""
+    """Text that a pipeline generates; it adds to its keywords."""
     results = run(**inputs, generate_kwargs={"do_sample": False, "max_new_tokens": 6})
     rows = results if isinstance(results[0], dict) else [row[0] for row in results]
     return [row["generated_text"] for row in rows]

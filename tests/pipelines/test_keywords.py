@@ -148,7 +148,7 @@ def test_keywords_of_text_generation(export_folder, checkpoint):
 def test_every_documented_keyword_is_used():
     """transformers' pages name keywords as "name (`type`, *optional*"; a new one fails here."""
     left_out = {"timeout", "args", "inputs", "text_inputs", "image", "images", "generate_kwargs", "return_language"}
-    left_out |= {"decoder_kwargs", "parameters"}  # of a language model beside CTC; the same as `timeout`
+    left_out |= {"decoder_kwargs", "parameters"}  # of a language model for CTC; the same as `timeout`
     used = {key for name in ARCHITECTURE if name in TEXT_KEYWORDS for _, options in keywords(name) for key in options}
     used |= {key for _, options in GENERATION for key in options}
     for name in ("text-classification", "token-classification", "fill-mask", "feature-extraction", "text-generation"):

@@ -1,4 +1,4 @@
-"""Recordings of unequal lengths in one batch: what they give alone, which an original with group norm does not."""
+"""Recordings of unequal lengths in one batch: same results as alone, unlike a reference model with group norm."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NORMS = {"group": {}, "layer": {"feat_extract_norm": "layer", "do_stable_layer_n
 
 @pytest.fixture(scope="module", params=NORMS)
 def pipelines(request, tmp_path_factory, environment):
-    """Whether statistics are of each frame, and the pipelines of the compiled model and of the original."""
+    """Whether statistics are per frame, and the pipelines of the compiled and the reference model."""
     folder = save_tiny_encoder(tmp_path_factory.mktemp("ctc") / "wav2vec2", "wav2vec2", TASK, **NORMS[request.param])
     save_encoder_processors(folder, TASK)
     actual = pipeline(TASK, folder, export=True, **tiny_shapes("wav2vec2", TASK))

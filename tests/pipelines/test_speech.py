@@ -66,7 +66,7 @@ def test_transcript_matches_reference_without_warnings(folder, model, caplog, mo
 
 
 def copied(sound: Any) -> Any:
-    """transformers takes the keys out of what it is given."""
+    """transformers removes the keys from its arguments."""
     return [dict(one) for one in sound] if isinstance(sound, list) else dict(sound)
 
 
@@ -79,7 +79,7 @@ def test_pipeline_finds_everything_in_folder(folder, model):
 
 @pytest.mark.parametrize("key", ["raw", "array"])
 def test_recording_of_another_rate_is_refused(folder, model, key):
-    """Where torchaudio is installed, transformers resamples."""
+    """If torchaudio is installed, transformers resamples."""
     if is_torchaudio_available():
         pytest.skip("torchaudio is installed")
     actual = pipeline(TASK, model, **parts(folder))

@@ -30,7 +30,7 @@ print(type(run.model).__module__, run("Hello", do_sample=False, max_new_tokens=8
 @pytest.mark.parametrize(("first", "autoload"), [("", "1"), ("from optimum_neuron import NeuronModelForCausalLM", "0")])
 def test_transformers_only_script(export_folder, checkpoint, tmp_path, first, autoload):
     command = [sys.executable, "-c", PROGRAM.format(first=first), str(export_folder)]
-    # Cores of its own: this process may hold all others.
+    # Separate cores: this process may hold all others.
     variables = {"TORCH_DEVICE_BACKEND_AUTOLOAD": autoload, "OPTIMUM_NEURON_HOME": str(tmp_path)}
     result = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **variables})
     expected = transformers.pipeline("text-generation", str(checkpoint))("Hello", **OPTIONS)[0]["generated_text"]

@@ -43,7 +43,7 @@ def picture() -> Any:
 
 
 def calls(name: str) -> list[tuple[Any, dict[str, Any]]]:
-    """What a pipeline is called with."""
+    """Arguments of a pipeline."""
     if name == "fill-mask":
         return [("ab<mask>d", {}), (["a<mask>", "long<mask>er"], {"top_k": 2})]
     if name == "zero-shot-image-classification":
@@ -194,7 +194,7 @@ def test_missing_question_or_context_is_named(answering, example):
     assert error.value.details == {"options": ["topk"]}
 
 
-# What cannot be.
+# Invalid arguments.
 
 
 def test_text_longer_than_buckets_is_refused_or_truncated_by_tokenizer(checkpoint):

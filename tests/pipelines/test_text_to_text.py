@@ -1,4 +1,4 @@
-"""Text to text, summarization and translation over compiled models say what the original's `generate` says."""
+"""Text to text, summarization, and translation over compiled models match the reference model's `generate`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def model(checkpoint):
 
 
 def answer(checkpoint, text: str, **options: Any) -> list[str]:
-    """What the original generates."""
+    """Text that the reference model generates."""
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
     original = AutoModelForSeq2SeqLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
     inputs = tokenizer(text, return_tensors="pt")

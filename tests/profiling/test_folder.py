@@ -1,4 +1,4 @@
-"""An exported folder is run on dummy inputs; its profile is what `estimate` says of the same program."""
+"""An exported folder is run on dummy inputs; its profile matches `estimate` for the same program."""
 
 from __future__ import annotations
 

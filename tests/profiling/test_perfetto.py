@@ -1,4 +1,4 @@
-"""A trace is what ui.perfetto.dev reads: threads whose events nest, arrows that arrive, counters, times that add up."""
+"""A trace for ui.perfetto.dev: threads whose events nest, arrows that arrive, counters, times that add up."""
 
 from __future__ import annotations
 

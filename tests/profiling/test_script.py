@@ -1,4 +1,4 @@
-"""A script runs in a child as `python SCRIPT` would; what it loads is profiled, what it says is its own."""
+"""A script runs in a child as with `python SCRIPT`; its programs are profiled, its output is unchanged."""
 
 from __future__ import annotations
 

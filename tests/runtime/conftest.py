@@ -1,4 +1,4 @@
-"""Processes that claim cores when they are told to, and small programs on an instance that no other test uses."""
+"""Processes that claim cores on request, and small programs on an instance that no other test uses."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ WORKER = textwrap.dedent("""
 
 
 class Worker:
-    """Another process that claims cores when told to."""
+    """Another process that claims cores on request."""
 
     def __init__(self, home, instance, variables):
         clean = {name: value for name, value in os.environ.items() if name not in env.VARIABLES}

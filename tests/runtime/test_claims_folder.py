@@ -1,4 +1,4 @@
-"""Where claims go if the home cannot be written: a private folder, one warning, and what processes see there."""
+"""Claims folder for an unwritable home: a private folder, one warning, and its visibility to processes."""
 
 from __future__ import annotations
 

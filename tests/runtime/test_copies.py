@@ -1,4 +1,4 @@
-"""One program on several cores: calls at once, in order, and what is said where cores are taken."""
+"""One program on several cores: concurrent calls, in order, and errors for busy cores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which cores a model gets, and why; what the environment allows."""
+"""Choice of a model's cores, with its reason; limits from the environment."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_num_cores_takes_effect_once(environ):
     with pytest.raises(ConfigError) as error:
         claim_cores(SMALL, model="bert", environ={**environ, "NEURON_RT_NUM_CORES": "2"})
     assert error.value.details == {"num_cores": 2, "reserved": [0]}
-    PROCESS.close()  # what this test reserved would stay until the test run ends
+    PROCESS.close()  # cores reserved by this test would stay until the test run ends
     PROCESS.reserved.clear()
 
 

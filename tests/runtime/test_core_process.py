@@ -1,4 +1,4 @@
-"""What frees a core and what does not: kills, forks, races, threads, finalizers."""
+"""Events that release a core, and events that do not: kills, forks, races, threads, finalizers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims on cores: refusals among real processes, release, what others are told, the examples."""
+"""Claims on cores: errors among real processes, release, records for others, the examples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ledger: sums, refusals, what frees a charge."""
+"""The ledger: sums, errors, and release of charges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A loaded program: its core, its memory, its state, and what is said when it does not fit."""
+"""A loaded program: its core, its memory, its state, and the error if it does not fit."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_failed_load_frees_memory(load, monkeypatch):
     loaded.close()
 
 
-# What does not fit, and the advice.
+# Models that do not fit, and the advice.
 
 
 def accepted(need):
@@ -202,7 +202,7 @@ def test_advice_lists_exactly_the_changes_that_fit(need, advice):
 
 
 def test_advice_for_real_model_works(tmp_path):
-    """A cache of 24 GiB: refused before anything of that size exists, and what is advised fits."""
+    """A cache of 24 GiB: refused before anything of that size exists, and the advice fits."""
     sizes = {"max_position_embeddings": 4096, "num_key_value_heads": 4, "head_dim": 64, "tie_word_embeddings": True}
     shapes = {"sequence_length": 4096, "prefill_buckets": (1,), "extend_length": 1, "optlevel": "1"}
     checkpoint = save_tiny(tmp_path / "with_weights", "llama", **sizes)

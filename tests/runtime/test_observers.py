@@ -1,4 +1,4 @@
-"""Sources count while somebody watches, from the first observer to the last."""
+"""Sources count while an observer is registered, from the first observer to the last."""
 
 from __future__ import annotations
 

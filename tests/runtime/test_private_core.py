@@ -1,4 +1,4 @@
-"""A core that holds none of the instance's: other processes do not matter, and no tool sees it."""
+"""A private core outside of the instance: other processes do not matter, and no tool sees it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What processes tell about their cores: when it appears, what is in it, and that it goes with them."""
+"""Published status of processes' cores: its appearance, contents, and removal."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def told(tmp_path):
 
 
 def status_of(folder):
-    """What this process tells, as soon as it does."""
+    """Status of this process, as soon as it is written."""
     return soon(lambda: read_status(folder, os.getpid()))
 
 

@@ -1,4 +1,4 @@
-"""Files of status: what is written is read, and nothing that anybody writes there breaks a reader."""
+"""Status files: round trips, and no content breaks a reader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What cores did: calls are counted as they happen, times are asked for later, closed programs stay in the totals."""
+"""Activity of cores: calls are counted as they happen, times are computed later, closed programs stay in the totals."""
 
 from __future__ import annotations
 

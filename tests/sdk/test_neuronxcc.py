@@ -1,4 +1,4 @@
-"""The vendor's name for the compiler: NKI kernels can be imported, and a call says what to use instead."""
+"""The vendor's name for the compiler: NKI kernels can be imported, and a call names the alternative."""
 
 from __future__ import annotations
 

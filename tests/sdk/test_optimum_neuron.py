@@ -1,4 +1,4 @@
-"""Names and modules of Optimum Neuron: each can be imported, and is what it should be here."""
+"""Names and modules of Optimum Neuron: each can be imported, and has the expected type."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Scripts and commands in the shape of Optimum Neuron's guides run as they are, and answer as transformers does.
+"""Scripts and commands in the shape of Optimum Neuron's guides run unchanged, and match transformers.
 
-`scripts/*.py` are what a user writes, with names of checkpoints that `checkpoints.py` makes, and compare with the
-original models. `scripts/*.sh` are commands. Only the environment makes them cheap: NEURON_CC_FLAGS asks for -O1.
+`scripts/*.py` are user scripts, with names of checkpoints that `checkpoints.py` makes; they compare with the reference
+models. `scripts/*.sh` are commands. Only the environment makes them cheap: NEURON_CC_FLAGS asks for -O1.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def checkpoints(tmp_path_factory):
 
 @pytest.fixture
 def here(checkpoints, tmp_path, monkeypatch):
-    """An empty folder with the checkpoints beside it, as the current one."""
+    """An empty working directory next to the checkpoints."""
     (checkpoints / "acme").mkdir(exist_ok=True)
     (tmp_path / "acme").symlink_to(checkpoints / "acme")
     monkeypatch.chdir(tmp_path)
@@ -86,7 +86,7 @@ def test_shell_script_tunes_on_two_cores(here, checkpoints, built):  # noqa: F81
         code = f"import sys; sys.argv[0] = {name!r}; from {module} import main; main()"
         (bin_folder / name).write_text(f'#!/bin/sh\nexec {sys.executable} -c {shlex.quote(code)} "$@"\n')
         (bin_folder / name).chmod(0o755)
-    # Cores of an instance of its own: this process may hold those of the default one.
+    # Cores of a separate instance: this process may hold those of the default one.
     environment = {"OPTIMUM_NEURON_INSTANCE": "inf2.24xlarge", "OMP_NUM_THREADS": "1"}
     environment["PET_STANDALONE"] = "1"  # torchrun takes a free port, not always the same
     environment["PATH"] = f"{bin_folder}{os.pathsep}{os.environ['PATH']}"

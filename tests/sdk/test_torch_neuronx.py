@@ -1,4 +1,4 @@
-"""The vendor's name for traced models: what is there, what it costs to import, what it refuses."""
+"""The vendor's name for traced models: its names, import cost, and errors."""
 
 from __future__ import annotations
 

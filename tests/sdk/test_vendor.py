@@ -1,4 +1,4 @@
-"""Our packages under the vendor's names: what an import costs, and that both distributions cannot be installed."""
+"""Our packages under the vendor's names: import cost, and that both distributions cannot be installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Break-even: the arithmetic by hand, each default said, and refusals of what means nothing."""
+"""Break-even: the arithmetic by hand, each default reported, and errors for invalid numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clock of the cores: what a run adds to a core is what the estimate of the same program says."""
+"""The clock of the cores: the time that a run adds to a core matches the estimate of the same program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Device time: what overlaps with what, and which prompts an older compiler made slower."""
+"""Device time: overlaps, and prompts that an older compiler made slower."""
 
 from __future__ import annotations
 

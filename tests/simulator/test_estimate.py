@@ -1,4 +1,4 @@
-"""Estimates: every quantity with an interval, and every refusal with what would work."""
+"""Estimates: every quantity with an interval, and every error with a remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The published decoders are predicted as docs/fidelity.md says, and its statistics are what they are called."""
+"""The published decoders are predicted as docs/fidelity.md says, and its statistics are correct."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ ARCHITECTURES = {
     "CLIPModel": ("clip", "graph"),
     "Wav2Vec2ForCTC": ("wav2vec2", "graph"),
 }
-"""One architecture of each kind, with its intervals: those of a graph are wide, and say so."""
+"""One architecture of each kind, with its intervals: intervals of graphs are wide, and say so."""
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

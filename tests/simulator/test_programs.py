@@ -1,4 +1,4 @@
-"""Estimates of what has its graphs already: their shapes are their own."""
+"""Estimates of compiled graphs: they keep their shapes."""
 
 from __future__ import annotations
 

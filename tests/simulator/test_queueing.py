@@ -1,4 +1,4 @@
-"""Queues: against the formulas that exist, and where there is none against what must hold."""
+"""Queues: against known formulas, and otherwise against invariants."""
 
 from __future__ import annotations
 

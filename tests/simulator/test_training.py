@@ -1,4 +1,4 @@
-"""Estimates of training: what is read off decoders and encoders, and what is refused."""
+"""Estimates of training: sizes of decoders and encoders, and errors."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def shape(value):
 
 
 class Clock:
-    """Time that passes where somebody sleeps."""
+    """Simulated time that passes in sleeps."""
 
     now_s = 1000.0
 
@@ -105,7 +105,7 @@ class Clock:
 
 
 def simulated_reports(actual, count, *, instance=None, say=lambda level, text: None, between=lambda clock: None):
-    """The first reports of a configuration, and when they were made, on a clock of its own."""
+    """The first reports of a configuration with their times, on a simulated clock."""
     clock, output = Clock(), []
 
     def sleep(seconds):
@@ -118,7 +118,7 @@ def simulated_reports(actual, count, *, instance=None, say=lambda level, text: N
 
 
 def tell(clock, num_calls, *, instance=SMALL, cores=(0,), timed=True, **fields):
-    """Write a status of this process, as of the clock's time, in place of what it would tell itself."""
+    """Write a status of this process at the clock's time, in place of its own status."""
     calls = graph(num_calls, device_us=250_000.0 if timed else None, launch_us=50_000.0)
     hbm = {"bert": {"weights": 5, "kv_cache": 6, "scratch": 7, "code": 8}, "microcode": {"code": MICROCODE}}
     output = status(clock(), calls, pid=os.getpid(), cores=cores, hbm=hbm, model_id=4, **fields)
@@ -127,7 +127,7 @@ def tell(clock, num_calls, *, instance=SMALL, cores=(0,), timed=True, **fields):
 
 @pytest.fixture
 def silent_claim(monkeypatch):
-    """A core that this process holds without telling what it does there."""
+    """A core that this process holds without publishing a status."""
     monkeypatch.setattr("optimum_neuron.runtime.publisher.Publisher._write", lambda *_: None)
     with claim_cores(SMALL, model="bert") as claim:
         yield claim
@@ -203,7 +203,7 @@ def test_utilization_and_memory_by_tools_names(silent_claim):
     tell(Clock(), 0)
     ((_, output),) = simulated_reports(config, 1, between=lambda clock: tell(clock, 4))
     result = output["neuron_runtime_data"][0]["report"]
-    # Four calls of 0.25 s that the host simulated in no time, beside 1 s of other things.
+    # Four calls of 0.25 s that the host simulated in no time, next to 1 s of other work.
     core = {"neuroncore_utilization": pytest.approx(50.0), "flops": 2 * 10**9}
     assert result["neuroncore_counters"]["neuroncores_in_use"] == {"0": core}
     memory = result["memory_used"]["neuron_runtime_used_bytes"]

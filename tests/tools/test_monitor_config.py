@@ -14,7 +14,7 @@ EVERYTHING = {
     **conftest.EVERYTHING,
     "system_metrics": [{"type": "vcpu_usage"}, {"type": "memory_info"}, {"period": "2s", "type": "neuron_hw_counters"}],
 }
-"""All groups, one of them with a period of its own, as the real tool's documentation shows it."""
+"""All groups, one of them with its own period, as in the real tool's documentation."""
 
 
 def problems(content):

@@ -49,7 +49,7 @@ def system_groups():
 
 
 def values(metrics):
-    """Values by metric with its labels but those of the instance, which every line of the page has."""
+    """Values by metric and labels, without the labels of the instance, which every line of the page has."""
     results = {}
     for line in metrics.text().splitlines():
         if line.startswith("#"):

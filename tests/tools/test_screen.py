@@ -1,4 +1,4 @@
-"""What neuron-top draws: sections, tabs, keys, large instances, and what is not known."""
+"""Frames of neuron-top: sections, tabs, keys, large instances, and unknown figures."""
 
 from __future__ import annotations
 

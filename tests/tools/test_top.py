@@ -62,7 +62,7 @@ class Terminal:
         self.process = subprocess.Popen(command, env=os.environ | terminal, **pipes)
 
     def until(self, text):
-        """Read what is shown until a text appears in it; what was read before does not count."""
+        """Read the display until a text appears in it; earlier output does not count."""
         start, deadline = len(self.shown), time.monotonic() + PATIENCE_S
         while text not in self.shown[start:]:
             assert time.monotonic() < deadline, self.shown[start:]

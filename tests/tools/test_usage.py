@@ -1,4 +1,4 @@
-"""Utilization on the simulated clock, latencies, and what readers see that come often."""
+"""Utilization on the simulated clock, latencies, and frequent readers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_core_of_tensors_has_no_utilization_before_its_operators_are_counted():
     after = status(1.0, graph(1, 1e6))
     cores = tuple(dataclasses.replace(core, hbm_bytes=tensors) for core in after.cores)
     usage = usage_between(status(0.0), dataclasses.replace(after, cores=cores))
-    assert usage.cores[0].utilization_percent == 100.0  # tensors beside a loaded program
+    assert usage.cores[0].utilization_percent == 100.0  # tensors next to a loaded program
     assert (usage.cores[1].utilization_percent, usage.cores[1].unknown) == (None, COUNTING)
     assert usage.timed
 

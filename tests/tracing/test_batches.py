@@ -1,4 +1,4 @@
-"""Dynamic batching: any number of rows, and what cannot be split."""
+"""Dynamic batching: any batch size, and indivisible inputs."""
 
 from __future__ import annotations
 

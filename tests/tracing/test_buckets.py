@@ -1,4 +1,4 @@
-"""Autobucketing: the kernel pads and picks, buckets share what they have in common, states included."""
+"""Autobucketing: the kernel pads and picks, buckets share weights and states."""
 
 import copy
 from typing import List  # noqa: UP035, TorchScript reads the annotations

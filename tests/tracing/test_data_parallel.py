@@ -1,4 +1,4 @@
-"""One model on several cores: splitting, joining, and the warnings of what cannot be split."""
+"""One model on several cores: splitting, joining, and warnings for indivisible inputs."""
 
 from __future__ import annotations
 

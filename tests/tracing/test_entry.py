@@ -1,4 +1,4 @@
-"""States: buffers that stay on the device, and what an alias may be."""
+"""States: buffers that stay on the device, and valid aliases."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.tracing.conftest import FAST, Counter, session
 
 
 def counted(module, x, calls):
-    """What the module returns in a row of calls."""
+    """Results of consecutive calls of the module."""
     module = copy.deepcopy(module)
     results = []
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Tracing: what comes back computes what the original does, and what cannot be traced is refused with the reason."""
+"""Tracing: results match the original module, and untraceable modules are refused with a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Trainers of TRL on tiny models, for tests; run as a program, what several log in the processes of `torchrun`.
+"""Trainers of TRL on tiny models, for tests; run as a program, it prints the logs of several in the processes of
+`torchrun`.
 
 torchrun --nproc_per_node 2 -m tests.trainer.post_training OUTPUT '["SFT", "DPO"]' '[{}, {"fsdp": true}]'
 """
@@ -46,7 +47,7 @@ LOGGED = (
     *("loss", "grad_norm", "num_tokens", "mean_token_accuracy", "entropy"),
     *("reward", "kl", "clip_ratio/region_mean", "completions/mean_length"),
 )
-"""What is compared of the log, where a trainer has it; Adam's steps do not show a wrong scale of the gradients."""
+"""Compared values of the log, if a trainer has them; Adam's steps do not show a wrong scale of the gradients."""
 
 
 def make_tokenizer() -> Any:
@@ -97,7 +98,7 @@ class Sampler:
 
 
 def train(trainer: Any) -> dict[str, float]:
-    """Train, with draws that can be repeated; what was logged in each step."""
+    """Train with a fixed seed; return the log of each step."""
     with mock.patch("torch.multinomial", Sampler()):
         trainer.train()
     steps = [entry for entry in trainer.state.log_history if "loss" in entry]

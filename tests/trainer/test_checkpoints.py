@@ -39,7 +39,7 @@ class Runs:
         return int(self.server.stdout.readline())
 
     def whole(self, output_dir, resume=False):
-        """Return what a run logs that is not killed."""
+        """Return the log of an uninterrupted run."""
         self.start(output_dir, "never", resume)
         assert self.wait() == 0
         return json.loads((output_dir / "losses.json").read_text())

@@ -46,7 +46,7 @@ def test_estimate_matches_device(make, llama, sentences):
 def test_too_large_optimizer(make, llama, sentences, narrow):
     model = copy.deepcopy(llama).to(torch.bfloat16 if narrow else torch.float32)
     trainer = make(model, sentences)
-    gc.collect()  # what other tests had on the core
+    gc.collect()  # memory of other tests on the core
     core = placement.claim(0)
     num_parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
     hog = core.charge("weights", core.available_bytes - 6 * num_parameters, "hog")

@@ -1,4 +1,4 @@
-"""TRL's trainers: losses are those of TRL on the CPU, adapters and checkpoints are plain, mistakes are errors."""
+"""TRL's trainers: losses match TRL on the CPU, adapters and checkpoints are plain, mistakes are errors."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_two_processes_match_one(trainer, tmp_path):
     halves = {"per_device_train_batch_size": BATCH_SIZE // 2, "gradient_accumulation_steps": 2}
     for method in METHODS:
         whole = train(trainer(method, upstream=True, max_steps=2))
-        # ORPO averages over the tokens of a process: two with rows of their own are two parts of a batch.
+        # ORPO averages over the tokens of a process: two with separate rows are two parts of a batch.
         parts = train(trainer(method, upstream=True, max_steps=2, **halves)) if method == "ORPO" else whole
         for layout in layouts:
             if "context_parallel_size" in layout and method != "SFT":

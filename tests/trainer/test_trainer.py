@@ -193,7 +193,7 @@ def test_hyperparameter_search(make, tmp_path, llama, sentences):
 
 @pytest.fixture
 def uploads(monkeypatch):
-    """What is sent to the Hub: names of files by the message of the commit."""
+    """Files sent to the Hub: names by the message of the commit."""
     sent, result = [], Future()
     result.set_result(None)
 
@@ -211,7 +211,7 @@ def uploads(monkeypatch):
     return sent
 
 
-@pytest.mark.filterwarnings("ignore:Cannot enable progress bars")  # upstream switches back on what tests switch off
+@pytest.mark.filterwarnings("ignore:Cannot enable progress bars")  # upstream enables options that tests disable
 def test_push_to_hub(train, llama, sentences, uploads):
     hub = dict(push_to_hub=True, hub_model_id="acme/pushed", hub_strategy="all_checkpoints", hub_always_push=True)
     trainer = train(llama, sentences, save_strategy="steps", save_steps=2, **hub)

@@ -1,4 +1,4 @@
-"""Weights of a program from tensors of a checkpoint; everything that does not fit is told at once."""
+"""Weights of a program from tensors of a checkpoint; all misfits are reported together."""
 
 from __future__ import annotations
 

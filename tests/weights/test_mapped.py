@@ -16,7 +16,7 @@ from optimum_neuron.weights import DTYPES, MAX_HEADER_BYTES, MappedFile
 
 
 def address(file: MappedFile) -> range:
-    """Where the file is in memory."""
+    """Address of the mapped file."""
     start = ctypes.addressof(ctypes.c_char.from_buffer(file._buffer))
     return range(start, start + len(file._buffer))
 

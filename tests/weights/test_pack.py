@@ -1,4 +1,4 @@
-"""Packed checkpoints: plain safetensors files in which what is used joined lies together."""
+"""Packed checkpoints: plain safetensors files in which tensors that are used joined are adjacent."""
 
 from __future__ import annotations
 

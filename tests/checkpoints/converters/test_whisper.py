@@ -35,7 +35,7 @@ def write_variables(path: Path, variables: dict[str, torch.Tensor], *, version: 
 
 
 def of_attention(actual: dict[str, torch.Tensor], module: Any, name: str, *, joined: str) -> None:
-    """Projections in the order in which CTranslate2 numbers them; those of `joined` are one."""
+    """Projections in the order in which CTranslate2 numbers them; the `joined` ones are one."""
     zero = torch.zeros(module.k_proj.weight.shape[0])
     groups = [joined, "out"] if joined == "qkv" else ["q", joined, "out"]
     for number, group in enumerate(groups):

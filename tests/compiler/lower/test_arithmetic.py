@@ -1,4 +1,4 @@
-"""Host arithmetic against float64: operands as they are stored, float32 accumulation, one rounding at the end."""
+"""Host arithmetic against float64: stored operands, float32 accumulation, one rounding at the end."""
 
 import itertools
 

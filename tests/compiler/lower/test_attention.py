@@ -151,7 +151,7 @@ def test_any_strides_scale_and_value_width(isa):
 def test_large_scores_do_not_overflow_and_nan_propagates(isa):
     query, key, value = inputs(1, 1, 1, 10, 200, 64, scale=8.0)
     assert attend(query, key, value, scale=4.0).isfinite().all()
-    # Scores of several thousand have rounding errors of their own, so the winner is all there is to compare.
+    # Scores of several thousand have their own rounding errors, so only the maximum can be compared.
     expected = F.scaled_dot_product_attention(query.double(), key.double(), value.double(), scale=4.0)
     torch.testing.assert_close(attend(query, key, value, scale=4.0).double(), expected, rtol=1e-2, atol=1e-2)
     query[0, 0, 3, 5] = float("nan")

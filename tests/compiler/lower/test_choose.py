@@ -1,4 +1,4 @@
-"""Which host code a body gets, and why; probing is separate from deciding."""
+"""Choice of host code for a body, with its reason; probing is separate from deciding."""
 
 import pytest
 import torch

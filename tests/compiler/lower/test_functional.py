@@ -1,4 +1,4 @@
-"""The graph that Inductor gets: functional, with writes at its end and results of their own."""
+"""The graph for Inductor: functional, with writes at its end and separate results."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Weights in another form: which ones, what is computed, and that a program runs on them as on its own."""
+"""Prepared weights: the choice, the computation, and that a program gives the same results."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_tensor_written_later_is_read_in_place():
 
 
 def reuses(function, *shapes):
-    """Whether each convolution writes over what it adds."""
+    """For each convolution, whether it writes over its addend."""
     body = body_of(function, *(spec(*shape) for shape in shapes))
     fuse(body, [one.targets[0] for one in find(body, PLAIN)])
     return [node.args[-1] for node in body.graph.nodes if node.target == CONVOLUTION]

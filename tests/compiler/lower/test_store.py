@@ -1,4 +1,4 @@
-"""Where host code is kept: everything that changes the code changes the path."""
+"""Paths of host code: everything that changes the code changes the path."""
 
 import pytest
 import torch

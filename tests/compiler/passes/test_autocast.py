@@ -52,7 +52,7 @@ ROUND = {
 
 
 def rounded_by_the_pass(x, dtype):
-    """What "all" makes of a result that is exactly `x`."""
+    """Result of the "all" pass for a value that is exactly `x`."""
     body = auto_cast(body_of(torch.clone, spec(*x.shape)), kind="all", dtype=dtype)
     return body(x)[0]
 

@@ -1,4 +1,4 @@
-"""Stacks that were captured short run like the whole model; what does not repeat is captured whole."""
+"""Unrolled stacks match the full model; non-repeating stacks are captured whole."""
 
 import dataclasses
 
@@ -85,11 +85,11 @@ def test_unrolled_program_matches_full_model(num_layers):
     assert_runs_like(model, compiled_model, num_layers)
 
 
-# What a layer does because of its place. Each model has a number of layers, the number to capture, and the reason.
+# Layer behavior that depends on its position. Each model has a number of layers, the number to capture, and the reason.
 
 
 class Indexed(Layer):
-    """Changes its input, and only its index tells how."""
+    """Changes its input, depending on its index only."""
 
     def __init__(self, index, change):
         super().__init__(index)
@@ -104,7 +104,7 @@ def indexed(num_layers, change):
 
 
 class Buffered(Layer):
-    """Every layer has a constant of its own."""
+    """Every layer has a separate constant."""
 
     def __init__(self, index, value=1.0):
         super().__init__(index)
@@ -156,7 +156,7 @@ class Repeats(Model):
 
 
 class CountsLayers(Model):
-    """What is done after the layers depends on their number."""
+    """The computation after the layers depends on their number."""
 
     def run(self, x, table, slot, states):
         return super().run(x, table, slot, states) * len(self.layers)
@@ -212,7 +212,7 @@ class SeesTheInputBefore(Model):
 
 
 class SharesTheFirstDetail(Model):
-    """Every layer after the first gets what the first one computed, as a bias of relative positions."""
+    """Every layer after the first gets a result of the first one, as with a bias of relative positions."""
 
     def __init__(self, num_layers):
         super().__init__(num_layers, TwoResults)
@@ -316,7 +316,7 @@ def test_two_stacks_of_other_lengths():
 
 
 def short_program(num_layers, **changes):
-    """A program whose stack is captured short, and the stack as the pass is told."""
+    """A program whose stack is captured short, and the stack for the pass."""
     captured = capture(Model(num_layers), name="graph", inputs=INPUTS, states=state_specs(num_layers))
     return outline(captured), dataclasses.replace(captured.stacks[0], **changes)
 

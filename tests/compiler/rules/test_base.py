@@ -1,4 +1,4 @@
-"""The registry: complete, without contradictions, and only about what exists and is published."""
+"""The registry is complete, consistent, and limited to existing operators and published codes."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Known positions must fit what they index; plain writes take any dtype, combining ones no integers."""
+"""Known positions must be in range; plain writes take any dtype, combining ones no integers."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Compiled results are those of the CPU: forward, backward, mutation, random numbers, autocast, optimizers, breaks."""
+"""Compiled results match the CPU: forward, backward, mutation, random numbers, autocast, optimizers, breaks."""
 
 from __future__ import annotations
 

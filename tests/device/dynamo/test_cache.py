@@ -1,4 +1,4 @@
-"""A warm start: what torch's caches load, that results are the same, and what the compile report says."""
+"""A warm start: loads from torch's caches, equal results, and the compile report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs of torch.compile have simulated time: in profiles, in the usage of cores, and in what tools read."""
+"""Graphs of torch.compile have simulated time: in profiles, in the usage of cores, and in tools."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def two_layers():
 
 
 def compiled_graphs(profile):
-    """Without eager operators, which are beside them."""
+    """Without eager operators, which are separate."""
     return [graph for graph in profile.graphs if graph.model == MODEL]
 
 

@@ -41,7 +41,7 @@ def test_host_code_frees_inputs_after_last_read():
     address = inputs[1].data_ptr()
     (result,) = function(inputs)
     assert lives == [False, True] and inputs == []
-    # A result over an input's bytes is over them still, and they are charged once.
+    # A result that overlaps an input's bytes still overlaps them, and they are charged once.
     assert result.is_neuron and result.data_ptr() == address and result[1, 0] == SIZE // 2
     used = torch.neuron.memory_allocated()
     del result

@@ -1,4 +1,4 @@
-"""Helpers for tests of torch's caches: start again in this process, and see what was loaded."""
+"""Helpers for tests of torch's caches: restart in this process, and list loaded graphs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ AOTAUTOGRAD, INDUCTOR = "AOTAutograd's cache", "Inductor's cache"
 
 
 def restart() -> None:
-    """Forget what this process compiled; caches on disk stay."""
+    """Forget the graphs compiled by this process; caches on disk stay."""
     torch._dynamo.reset()
     counters.clear()
 

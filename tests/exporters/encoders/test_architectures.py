@@ -1,8 +1,8 @@
 """Every architecture of the table with every task that transformers has for it, against transformers in float32.
 
-Rows are more than were compiled and shorter, so that they are split and padded; each is compared with what the original
-says of that row alone, without padding. What came out is in `support.json`, which `optimum-cli neuron models` prints;
-`python -m tests.exporters.encoders.test_architectures` writes it anew.
+Batches are larger than compiled and sequences shorter, so that they are split and padded; each is compared with the
+reference model on that row alone, without padding. The result is in `support.json`, which `optimum-cli neuron models`
+prints; `python -m tests.exporters.encoders.test_architectures` writes it again.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ def checkpoint(tmp_path_factory):
 
 
 def refused(folder: Any, **options: Any) -> str:
-    """What an export says that is refused."""
+    """Error message of a refused export."""
     with pytest.raises((ModelError, ConfigError)) as error:
         NeuronModelForImageTextToText.from_pretrained(folder, export=True, **{"optlevel": "1", **options})
     return str(error.value)
