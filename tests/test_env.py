@@ -147,4 +147,6 @@ def test_home_is_private_under_any_umask(tmp_path):
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "home").stat().st_mode) == 0o700
     (tmp_path / "file").write_text("")
-    env.make_home({"OPTIMUM_NEURON_HOME": str(tmp_path / "file" / "home")})  # its README says why not
+    env.make_home(
+        {"OPTIMUM_NEURON_HOME": str(tmp_path / "file" / "home")}
+    )  # the file is in the way: the next write reports it

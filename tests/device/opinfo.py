@@ -51,12 +51,12 @@ def entries() -> list[tuple[str, Any]]:
     return [(f"{op.name}.{op.variant_test_name}".rstrip("."), op) for op in op_db]
 
 
-def dtype_of(op: Any, expected: torch.dtype) -> torch.dtype | None:
-    """Return the dtype to test with: float32, or otherwise one supported dtype."""
+def dtype_of(op: Any, preferred: torch.dtype) -> torch.dtype | None:
+    """Return the dtype to test with: `preferred`, or another supported one in place of float32."""
     supported = op.supported_dtypes("cpu")
-    if expected in supported:
-        return expected
-    if expected is torch.bfloat16:
+    if preferred in supported:
+        return preferred
+    if preferred is torch.bfloat16:
         return None
     return next((dtype for dtype in (torch.int64, torch.bool, torch.complex64) if dtype in supported), None)
 
@@ -156,8 +156,8 @@ def failures(names: list[str], count: int) -> dict[tuple[str, str], str]:
     for name, op in entries():
         if names and name not in names:
             continue
-        for expected in DTYPES:
-            dtype = dtype_of(op, expected)
+        for preferred in DTYPES:
+            dtype = dtype_of(op, preferred)
             if dtype is not None:
                 reason = check(op, dtype, count)
                 if reason:

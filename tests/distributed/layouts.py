@@ -113,7 +113,7 @@ def model_of(case: str) -> tuple[Any, list[dict[str, torch.Tensor]]]:
     return model, rows
 
 
-def trainer_of(case: str, folder: Path, num_steps: int, *, result: Any = None, **changes: Any) -> Any:
+def trainer_of(case: str, folder: Path, num_steps: int, *, make_model: Any = None, **changes: Any) -> Any:
     """A trainer of one case: a layout, after the kind of model and a dash if it is not a Llama in float32."""
     from accelerate.state import AcceleratorState
 
@@ -123,7 +123,7 @@ def trainer_of(case: str, folder: Path, num_steps: int, *, result: Any = None, *
     world_size = int(os.environ.get("WORLD_SIZE", "0"))
     layout = dict(CASES[case.rpartition("-")[2]]) if world_size else {}
     together = math.prod(size for name, size in layout.items() if name.endswith("_parallel_size"))
-    model, rows = (result or model_of)(case)
+    model, rows = (make_model or model_of)(case)
     options: dict[str, Any] = dict(max_steps=num_steps, learning_rate=1e-3, seed=7, **layout)
     options["per_device_train_batch_size"] = BATCH * together // max(world_size, 1)
     options["upstream"] = not world_size and not case.startswith("bfloat16")
@@ -249,7 +249,7 @@ def poisoned(case: str, folder: Path, num_steps: int) -> dict[str, Any]:
         model.model.layers[-1].mlp.down_proj.weight.data[0, 0] = float("inf")
         return model, rows
 
-    return details_of(NumericsError, trainer_of(case, folder, num_steps, result=poison).train)
+    return details_of(NumericsError, trainer_of(case, folder, num_steps, make_model=poison).train)
 
 
 def dying(case: str, folder: Path, num_steps: int) -> None:

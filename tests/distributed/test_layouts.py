@@ -161,13 +161,13 @@ def test_checkpoint_is_plain_folder_with_same_evaluation(two, case):
     assert run["evaluation"] == pytest.approx(loss_of(model, 16 if case == "zero_1" else 8), abs=1e-4)
 
 
-def require_same_results(actual, theirs, *, same_loss):
+def require_same_results(actual, reference, *, same_loss):
     """Rows count once, whatever the layout; losses of several batches at once are averaged in another way."""
-    assert actual["shapes"] == theirs["shapes"]
-    assert actual["first"] == pytest.approx(theirs["first"], abs=1e-5)
+    assert actual["shapes"] == reference["shapes"]
+    assert actual["first"] == pytest.approx(reference["first"], abs=1e-5)
     for name in ("rows", "right", "logits", *(["loss"] if same_loss else [])):
-        assert actual["evaluate"][f"eval_{name}"] == pytest.approx(theirs["evaluate"][f"eval_{name}"], abs=1e-4)
-        assert actual["predict"][f"test_{name}"] == pytest.approx(theirs["predict"][f"test_{name}"], abs=1e-4)
+        assert actual["evaluate"][f"eval_{name}"] == pytest.approx(reference["evaluate"][f"eval_{name}"], abs=1e-4)
+        assert actual["predict"][f"test_{name}"] == pytest.approx(reference["predict"][f"test_{name}"], abs=1e-4)
 
 
 @pytest.mark.parametrize("case", MEASURED)

@@ -43,9 +43,9 @@ KINDS = {
 """Class to its checkpoint, shapes, and inputs besides `input_ids`."""
 
 
-def load_original(actual, folder, seed):
+def load_original(model_class, folder, seed):
     """transformers' model of a class, with weights other than those in the folder."""
-    kind = getattr(transformers, actual.__name__.replace("Neuron", "Auto"))
+    kind = getattr(transformers, model_class.__name__.replace("Neuron", "Auto"))
     return randomize(kind.from_pretrained(folder, dtype=torch.float32).eval(), seed=seed)
 
 

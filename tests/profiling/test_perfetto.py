@@ -15,8 +15,8 @@ def trace(profile):
     return json.loads(json.dumps(trace_events(profile), allow_nan=False))
 
 
-def events(trace, phase, **wanted):
-    return [e for e in trace["traceEvents"] if e["ph"] == phase and all(e.get(k) == v for k, v in wanted.items())]
+def events(trace, phase, **fields):
+    return [e for e in trace["traceEvents"] if e["ph"] == phase and all(e.get(k) == v for k, v in fields.items())]
 
 
 def test_each_core_is_a_process_and_each_engine_a_thread(trace, profile):

@@ -131,12 +131,12 @@ from optimum_neuron.errors import CoreBusyError
 
 load = lambda: NeuronModelForCausalLM.from_pretrained(sys.argv[1], optlevel="1")
 model = load()
-told = {"cores": list(model.loaded.claim.core_ids), "tokens": model.generate(max_new_tokens=3).shape[1]}
+report = {"cores": list(model.loaded.claim.core_ids), "tokens": model.generate(max_new_tokens=3).shape[1]}
 if len(sys.argv) > 2:
     words = [sys.executable, sys.argv[2], sys.argv[1]]
     child = subprocess.run(words, capture_output=True, text=True)
-    told["other"], told["warning"] = json.loads(child.stdout.splitlines()[-1]), child.stderr
-print(json.dumps(told))
+    report["other"], report["warning"] = json.loads(child.stdout.splitlines()[-1]), child.stderr
+print(json.dumps(report))
 """
 
 

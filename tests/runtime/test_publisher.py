@@ -33,7 +33,7 @@ def loaded_model(home, monkeypatch):
     loaded_model.close()
 
 
-def told(tmp_path):
+def own_status(tmp_path):
     return status_of(tmp_path / "cores" / INSTANCE.name)
 
 
@@ -43,12 +43,12 @@ def status_of(folder):
 
 
 def graphs(tmp_path):
-    models = told(tmp_path).models
+    models = own_status(tmp_path).models
     return models[0].graphs if models else ()
 
 
 def test_loaded_model_its_memory_and_its_calls_are_reported(loaded_model, tmp_path):
-    status = soon(lambda: (status := told(tmp_path)).models and status)
+    status = soon(lambda: (status := own_status(tmp_path)).models and status)
     (core,) = status.cores
     assert (status.tag, core.core_id, core.capacity_bytes) == ("chat", loaded_model.claim.core_ids[0], 16 * 2**30)
     assert core.hbm_bytes["line"]["weights"] == loaded_model.need.weights > 0
@@ -73,13 +73,13 @@ def test_simulated_times_are_reported_to_watching_tool(loaded_model, tmp_path):
 
 def test_running_call_is_reported(loaded_model, tmp_path, monkeypatch):
     def wait(*_):
-        assert soon(lambda: told(tmp_path).models[0].running_us > 0)
+        assert soon(lambda: own_status(tmp_path).models[0].running_us > 0)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(loaded_model.executor, "run", wait)
     with pytest.raises(KeyboardInterrupt):
         loaded_model.run("graph", [torch.ones(8, 64)])
-    assert soon(lambda: told(tmp_path).models[0].running_us == 0)
+    assert soon(lambda: own_status(tmp_path).models[0].running_us == 0)
 
 
 def test_failed_calls_are_reported_by_outcome(loaded_model, tmp_path, monkeypatch):
@@ -88,7 +88,7 @@ def test_failed_calls_are_reported_by_outcome(loaded_model, tmp_path, monkeypatc
     monkeypatch.setattr(loaded_model.executor, "run", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         loaded_model.run("graph", [torch.ones(8, 64)])
-    assert soon(lambda: told(tmp_path).errors == {"incorrect_input": 1, "completed_with_err": 1})
+    assert soon(lambda: own_status(tmp_path).errors == {"incorrect_input": 1, "completed_with_err": 1})
     assert graphs(tmp_path) == ()
 
 

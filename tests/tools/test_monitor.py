@@ -104,17 +104,17 @@ class Clock:
         self.now_s += seconds
 
 
-def simulated_reports(actual, count, *, instance=None, say=lambda level, text: None, between=lambda clock: None):
+def simulated_reports(config, count, *, instance=None, say=lambda level, text: None, between=lambda clock: None):
     """The first reports of a configuration with their times, on a simulated clock."""
-    clock, output = Clock(), []
+    clock, results = Clock(), []
 
     def sleep(seconds):
         clock.sleep(seconds)
         between(clock)
 
-    for line in itertools.islice(reports(parse_config(actual, ""), instance, clock=clock, sleep=sleep, say=say), count):
-        output.append((clock.now_s - 1000.0, line))
-    return output
+    for line in itertools.islice(reports(parse_config(config, ""), instance, clock=clock, sleep=sleep, say=say), count):
+        results.append((clock.now_s - 1000.0, line))
+    return results
 
 
 def tell(clock, num_calls, *, instance=SMALL, cores=(0,), timed=True, **fields):

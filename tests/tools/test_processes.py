@@ -22,11 +22,11 @@ def test_process_with_its_models_and_memory_by_core(monkeypatch):
     with claim_cores(SMALL, model="bert"), claim_cores(SMALL, model="llama") as second:
         weights = ledger(SMALL, second.core_ids[0]).charge("weights", 2**20, "llama")
 
-        def told():
+        def listed_process():
             (process,) = neuron_processes(SMALL)
             return (process.hbm_bytes() or {}).get("weights") and len(process.core_ids) == 2 and process
 
-        process = soon(told)
+        process = soon(listed_process)
         weights.release()
     assert (process.pid, process.tag, process.core_ids) == (os.getpid(), "chat", (0, 1))
     assert process.models((0, 1)) == ("bert", "llama") and process.models((1,)) == ("llama",)

@@ -34,14 +34,14 @@ def write_variables(path: Path, variables: dict[str, torch.Tensor], *, version: 
     path.write_bytes(b"".join(parts))
 
 
-def of_attention(actual: dict[str, torch.Tensor], module: Any, name: str, *, joined: str) -> None:
+def of_attention(tensors: dict[str, torch.Tensor], module: Any, name: str, *, joined: str) -> None:
     """Projections in the order in which CTranslate2 numbers them; the `joined` ones are one."""
     zero = torch.zeros(module.k_proj.weight.shape[0])
     groups = [joined, "out"] if joined == "qkv" else ["q", joined, "out"]
     for number, group in enumerate(groups):
         linears = [getattr(module, f"{part}_proj") for part in ([group] if group == "out" else group)]
-        actual[f"{name}/linear_{number}/weight"] = torch.cat([linear.weight for linear in linears])
-        actual[f"{name}/linear_{number}/bias"] = torch.cat(
+        tensors[f"{name}/linear_{number}/weight"] = torch.cat([linear.weight for linear in linears])
+        tensors[f"{name}/linear_{number}/bias"] = torch.cat(
             [zero if linear.bias is None else linear.bias for linear in linears]
         )
 

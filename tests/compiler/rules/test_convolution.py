@@ -30,9 +30,9 @@ def test_general_convolution_is_judged_by_its_transposed_flag(check):
     assert [r.code for r in check(convolve(True), IMAGE, KERNEL).refused] == ["NCC_EVRF010"]
 
 
-def gradient(transposed, expected):
-    """Gradients of a convolution with stride 2 and dilation 2; the one of the input is wanted, or not."""
-    options = None, [2, 2], [0, 0], [2, 2], transposed, [0, 0], 1, [expected, True, False]
+def gradient(transposed, needs_input_gradient):
+    """Gradients of a convolution with stride 2 and dilation 2, with or without the input gradient."""
+    options = None, [2, 2], [0, 0], [2, 2], transposed, [0, 0], 1, [needs_input_gradient, True, False]
     return lambda grad, x, w: torch.ops.aten.convolution_backward(grad, x, w, *options)[1]
 
 
