@@ -178,7 +178,7 @@ def to_markdown() -> str:
         "# Compiler error codes",
         "",
         "The codes that the Neuron compiler documents (AWS Neuron 2.32), with their meaning and remedy.",
-        f'This package raises {simulated} of the {len(CODES)}; the column "simulated by" names the check that raises each.',
+        f'This package raises {simulated} of the {len(CODES)}; the column "simulated by" names the check for each.',
         "A dash means that nothing here checks for it: such a graph may pass here and fail on hardware.",
         "",
         "This page is the output of `optimum_neuron.compiler.rules.codes.to_markdown`; a test compares them.",
