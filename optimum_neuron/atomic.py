@@ -1,7 +1,7 @@
 """Write files that appear whole or not at all, and report full disks in bytes.
 
-It knows nothing of formats. A file is written beside its place under a temporary name, flushed to the disk and renamed;
-whatever goes wrong, the temporary file is removed and an older file in that place stays as it was.
+It knows nothing of formats. A file is written next to its destination under a temporary name, flushed to the disk, and
+renamed; after any failure the temporary file is removed and an older file stays unchanged.
 
     >>> import pathlib, tempfile
     >>> from optimum_neuron.atomic import write_bytes
@@ -29,7 +29,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 def is_disk_full(error: BaseException | None) -> bool:
-    """Whether an error, or one that it was raised from, says that a disk, quota or size limit is exhausted."""
+    """Return whether an error, or one that it was raised from, says that a disk, quota or size limit is exhausted."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in _FULL:
             return True
@@ -42,8 +42,8 @@ def disk_full(kind: type[NeuronError], *, path: Path, needed_bytes: int) -> Neur
 
     Args:
         kind: Class of the error.
-        path: What was being written.
-        needed_bytes: How many bytes it takes, or a lower bound where the size is not known yet.
+        path: File or folder that was being written.
+        needed_bytes: Size in bytes, or a lower bound if the size is not known yet.
     """
     folder = next(parent for parent in path.absolute().parents if parent.exists())
     free_bytes = shutil.disk_usage(folder).free
@@ -62,7 +62,7 @@ def replacing(path: Path, *, needed_bytes: int, error: type[NeuronError], durabl
     """Open a file that takes the place of `path` when the block ends well.
 
     Args:
-        path: Where the file appears; its folder exists.
+        path: Destination; its folder exists.
         needed_bytes: Size of the whole file, for the error when the disk is full.
         error: Class of the error raised when the file cannot be written.
         durable: Wait until the disk has it, so that it survives a power cut.

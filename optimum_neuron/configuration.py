@@ -1,4 +1,4 @@
-"""Everything that decides how a model is compiled, as saved beside the artifact.
+"""Everything that decides how a model is compiled, saved with the artifact.
 
 `CompileConfig` has the fields of every model, `NeuronConfig` those of a decoder; other kinds have theirs in
 `exporters/*/configuration.py`. A configuration that a user writes may leave sizes open; `resolve` fills them in for a
@@ -74,7 +74,7 @@ class CompileConfig:
     auto_cast: AutoCast = option("none", help="which fp32 operations are rounded to less")
     """Which float32 operations are rounded to `auto_cast_type`."""
     auto_cast_type: AutoCastType = option("bf16", help="what they are rounded to")
-    """What auto-cast rounds to."""
+    """Dtype that auto-cast rounds to."""
     optlevel: OptLevel = option(
         "2",
         help="effort of the compiler",
@@ -104,7 +104,7 @@ class CompileConfig:
         in_graph=False,
         in_program=False,
     )
-    """Keep the weights inside the NEFF instead of beside it."""
+    """Keep the weights inside the NEFF instead of in a separate file."""
 
     def __post_init__(self) -> None:
         raise_together(self._problems())
@@ -228,7 +228,7 @@ class NeuronConfig(CompileConfig):
     sequence_length: int | None = option(
         None, help="tokens of a sequence, prompt and answer; an encoder takes several, for example 64,128,512"
     )
-    """Tokens of a sequence, prompt and answer together; None: what the model allows, at most 4096."""
+    """Tokens of a sequence, prompt and answer together; None: the model's limit, at most 4096."""
     prefill_buckets: tuple[int, ...] | None = option(None, help="prompt lengths to compile, for example 64,256")
     """Prompt lengths to compile for; None: 128, then four times longer each, up to sequence_length."""
     decode_buckets: tuple[int, ...] | None = option(None, help="cache slots of a decode step, for example 1024,4096")

@@ -58,7 +58,7 @@ class Rejected:
     """A candidate that an automatic choice did not take, and why."""
 
     candidate: str
-    """What was considered."""
+    """Alternative that was considered."""
     reason: str
     """Why it lost."""
 
@@ -73,7 +73,7 @@ class Choice(Generic[T]):
     """
 
     value: T
-    """What was chosen."""
+    """Chosen value."""
     reason: str
     """Why it was chosen."""
     rejected: tuple[Rejected, ...] = ()
@@ -91,7 +91,7 @@ class Choice(Generic[T]):
 
 
 class Verdict(enum.StrEnum):
-    """What the target does with an operator."""
+    """Verdict of the target on an operator."""
 
     NATIVE = "native"
     DECOMPOSED = "decomposed"
@@ -104,7 +104,7 @@ class Ruling:
     """The verdict of one rule on one operator call, with everything a user needs to act on it."""
 
     verdict: Verdict
-    """What happens to the call."""
+    """Verdict of the call."""
     op: str
     """Operator as torch prints it, for example "aten.sort.default"."""
     rule: str
@@ -116,8 +116,8 @@ class Ruling:
     code: str | None = None
     """The NCC_... code that the real compiler would give, for refusals."""
     remedy: str | None = None
-    """What the user can do, for refusals."""
+    """Remedy for the user, for unsupported calls."""
     module_path: str | None = None
-    """Where in the user's model, for example "model.layers.3.mlp"."""
+    """Module path in the user's model, for example "model.layers.3.mlp"."""
     source_line: str | None = None
     """file:line of the user's code, where known."""

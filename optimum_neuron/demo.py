@@ -1,6 +1,6 @@
-"""The main job on the embedded default model: fetch, compile, load, answer, and say what each step took.
+"""The main job on the embedded default model: fetch, compile, load, answer, and time each step.
 
-`optimum-cli neuron demo` shows what `run` returns. Times are this host's; the target is simulated.
+`optimum-cli neuron demo` prints the result of `run`. Times are this host's; the target is simulated.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def run(
     The first answer does not wait for compiled host code; the same question is asked again at full speed.
 
     Args:
-        prompt: what to ask.
+        prompt: Prompt for the model.
         max_new_tokens: longest answer, in tokens.
         model: a chat model with a chat template.
         wait_for_host_code: compile all host code before the first answer.

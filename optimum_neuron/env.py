@@ -25,7 +25,7 @@ VARIABLES: dict[str, str] = {name: row.meaning for name, row in TABLE.items() if
 """Every variable read, with its meaning."""
 
 _WRAPPER_SWITCHES = ("--no_cache", "--retry_failed_compilation")
-"""Words of NEURON_CC_FLAGS for the cache around the compiler, beside --cache_dir; no flags of the compiler itself."""
+"""Words of NEURON_CC_FLAGS for the cache around the compiler, other than --cache_dir."""
 
 LOG_LEVELS = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "WARNING": 30, "ERROR": 40}
 """Values of NEURON_RT_LOG_LEVEL, with the numbers of Python's logging."""
@@ -43,14 +43,14 @@ def home(environ: Mapping[str, str] = os.environ) -> Path:
 def make_home(environ: Mapping[str, str] = os.environ) -> None:
     """Make the root folder, so that no other user may write it; host code is not loaded from one that others may write.
 
-    Whoever writes below it calls this first. Where it cannot be made, what is written next says so.
+    Whoever writes below it calls this first. If it cannot be created, the next write reports it.
     """
     with contextlib.suppress(OSError):
         home(environ).mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def compile_cache_url(environ: Mapping[str, str] = os.environ) -> str:
-    """Where NEFFs are cached: a local path or an fsspec URL; --cache_dir in NEURON_CC_FLAGS has precedence."""
+    """Folder or fsspec URL of the NEFF cache; --cache_dir in NEURON_CC_FLAGS has precedence."""
     url = compiler_flag("--cache_dir", environ) or environ.get("NEURON_COMPILE_CACHE_URL")
     return url or str(home(environ) / "neff")
 
@@ -67,7 +67,7 @@ def custom_cache_repo(environ: Mapping[str, str] = os.environ) -> str | None:
 
 
 def no_compile_cache(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether NEURON_CC_FLAGS has --no_cache: everything is compiled anew, and nothing is kept."""
+    """Return whether NEURON_CC_FLAGS has --no_cache: everything is compiled again, and nothing is kept."""
     return "--no_cache" in compiler_words(environ)
 
 
@@ -92,17 +92,17 @@ def compiler_target(environ: Mapping[str, str] = os.environ) -> str | None:
 
 
 def debug(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether the command line shows tracebacks of known errors."""
+    """Return whether the command line shows tracebacks of known errors."""
     return switch("OPTIMUM_NEURON_DEBUG", environ, default=False)
 
 
 def validate_hash(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether weight hashes are verified at load."""
+    """Return whether weight hashes are verified at load."""
     return switch("NEURON_RT_VALIDATE_HASH", environ, default=True)
 
 
 def progress_disabled(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether progress bars are switched off."""
+    """Return whether progress bars are switched off."""
     return switch("HF_HUB_DISABLE_PROGRESS_BARS", environ, default=False)
 
 
@@ -118,12 +118,12 @@ def compile_records(environ: Mapping[str, str] = os.environ) -> Path | None:
 
 
 def recording_compiles(folder: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Environment of a process that records compiles in `folder`, with what training scripts look at themselves."""
+    """Environment of a process that records compiles in `folder`, with the variables that training scripts read."""
     return {**environ, "OPTIMUM_NEURON_COMPILE_RECORDS": str(folder), **dict.fromkeys(FOR_SCRIPTS, "1")}
 
 
 def process_tag(environ: Mapping[str, str] = os.environ) -> str | None:
-    """What tools call this process, or None."""
+    """Name of this process in tools, or None."""
     return environ.get("NEURON_PROCESS_TAG") or None
 
 
@@ -144,12 +144,12 @@ _MACHINE = (
 
 
 def simulate_instance(name: str) -> None:
-    """Simulate an instance in this process and those that it starts, as if its shell had named it."""
+    """Simulate an instance in this process and its children, as if the shell had set it."""
     os.environ["OPTIMUM_NEURON_INSTANCE"] = name
 
 
 def num_cores(environ: Mapping[str, str] = os.environ) -> int | None:
-    """How many cores to claim; None when not set, 0 for all."""
+    """Number of cores to claim; None when not set, 0 for all."""
     return number("NEURON_RT_NUM_CORES", environ, hint="Set it to 0 (all) or a number of cores.")
 
 
@@ -159,7 +159,7 @@ def local_rank(environ: Mapping[str, str] = os.environ) -> int | None:
 
 
 def local_world_size(environ: Mapping[str, str] = os.environ) -> int | None:
-    """How many processes this machine has of a launch; None where no launcher set it."""
+    """Number of a launch's processes on this machine; None where no launcher set it."""
     return number("LOCAL_WORLD_SIZE", environ, hint="Let torchrun set it.")
 
 
@@ -174,12 +174,12 @@ def auto_cast_type(environ: Mapping[str, str] = os.environ) -> str | None:
 
 
 def adaptive_eager(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether operators of the torch device are queued."""
+    """Return whether operators of the torch device are queued."""
     return switch("OPTIMUM_NEURON_ADAPTIVE_EAGER", environ, default=False)
 
 
 def stochastic_rounding(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether writes to 16-bit floats are rounded stochastically."""
+    """Return whether writes to 16-bit floats are rounded stochastically."""
     return switch("NEURON_RT_STOCHASTIC_ROUNDING_EN", environ, default=False)
 
 
@@ -226,7 +226,7 @@ def visible_cores(environ: Mapping[str, str] = os.environ) -> tuple[int, ...] | 
 
 
 def given(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the variables that are set and read here, as they are written."""
+    """Return the variables that are set and read here, verbatim."""
     return {name: environ[name] for name in VARIABLES if environ.get(name)}
 
 
@@ -234,7 +234,7 @@ _warned: set[str] = set()
 
 
 def unused(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the variables that are set for Neuron and decide nothing here, each with what becomes of it.
+    """Return the variables that are set for Neuron but ignored here, each with the reason.
 
     >>> list(unused({"NEURON_FUSE_SOFTMAX": "1", "NEURON_RT_NUM_CORES": "2"}))
     ['NEURON_FUSE_SOFTMAX']

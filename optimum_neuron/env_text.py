@@ -1,6 +1,6 @@
 """Read the text of an environment variable as a switch, a number, a name, or flags; errors name the variable.
 
-It gets variables as a mapping; `env.py` knows which ones there are.
+It gets variables as a mapping; `env.py` lists them.
 
     >>> from optimum_neuron.env_text import switch
     >>> switch("OPTIMUM_NEURON_DEBUG", {"OPTIMUM_NEURON_DEBUG": "1"}, default=False)

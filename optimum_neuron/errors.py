@@ -18,7 +18,7 @@
     +-- CacheError (OSError)                the compile cache cannot be used
     +-- LoweringError (RuntimeError)        host code could not be made for a subprogram
 
-An error has parts: `code` names its class, `message` says what is wrong, with the value, `hint` says what to do, and
+An error has parts: `code` names its class, `message` states the problem, with the value, `hint` the remedy, and
 `details` are the facts for programs. `str(error)` is message and hint. The command line prints it without a traceback;
 `OPTIMUM_NEURON_DEBUG=1` brings the traceback back.
 """
@@ -58,8 +58,8 @@ class NeuronError(Exception):
     """Base of every error raised on purpose by this package.
 
     Args:
-        message: one or two plain sentences that say what is wrong, with the value; a table may follow on its own lines.
-        hint: what to do, as an imperative sentence.
+        message: One or two plain sentences that state the problem, with the value; a table may follow on its own lines.
+        hint: Remedy, as an imperative sentence.
         **details: the facts for programs; the command line adds them to `--json` output.
     """
 

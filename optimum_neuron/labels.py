@@ -1,6 +1,6 @@
 """Labels of the next token, as losses of decoders want them. It knows nothing of models.
 
-Rows are whole: a part of a row cannot tell what comes after it.
+Rows are whole: a part of a row cannot show the labels after it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """C++ of this package: compiled once for the installed torch, kept in the user's cache, shared by all processes.
 
 The name of a shared object has a hash of everything it depends on, so one that was built for another torch is never
-loaded; a record beside it has the hash of its bytes (`shared_objects.py`). It links to torch's libraries only: no
+loaded; a record next to it has the hash of its bytes (`shared_objects.py`). It links to torch's libraries only: no
 Python headers and no pybind are needed, and compiling takes seconds.
 
     path = NativeLibrary(title="the neuron device", source=Path("csrc/neuron.cpp"), folder="device").ensure_built()
@@ -30,17 +30,17 @@ class NativeLibrary:
     """A C++ file that becomes a shared object."""
 
     title: str
-    """What it is, in messages."""
+    """Name of the library, in messages."""
     source: Path
     """The file. The name of the shared object depends on all C++ in its folder."""
     folder: str
-    """Where it is kept, below the package's cache folder."""
+    """Its folder, below the package's cache folder."""
     flags: tuple[str, ...] = ("-O2",)
     """Optimization and target of the compiler."""
     libraries: tuple[str, ...] = ("torch_cpu",)
     """Libraries of torch that it calls."""
     announced_s: int | None = None
-    """How long compiling takes, announced on stderr; None announces nothing."""
+    """Duration of compiling, announced on stderr; None announces nothing."""
 
     def record(self) -> Path:
         """Return where the record of the shared object for the installed torch is, or will be."""

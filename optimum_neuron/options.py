@@ -24,7 +24,7 @@ MODEL_GROUP = "model"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Option:
-    """One option beside its type and default, which are those of its field."""
+    """An option's metadata; type and default are those of its field."""
 
     help: str = ""
     """Meaning in one line, for `--help`; empty: the command line does not have it."""
@@ -35,15 +35,15 @@ class Option:
     metavar: str | None = None
     """Value in the help text; None follows from the type."""
     levels: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Meaning of each value that has a flag of its own, `-O1` for "1"."""
+    """Meaning of each value that has its own flag, `-O1` for "1"."""
     in_graph: bool = True
-    """Whether it decides which operators a graph has; `neuron check` takes only such options."""
+    """Whether it changes the operators of a graph; `neuron check` takes only such options."""
     in_program: bool = True
     """Whether it decides the compiled program, and so is part of the cache key."""
     is_keyword: bool = True
     """False for a field that follows from the others."""
     is_input_size: bool = False
-    """Whether it is a size of the inputs that `neuron estimate` takes too, beside batch size and lengths."""
+    """Whether it is an input size that `neuron estimate` accepts too, other than batch size and lengths."""
 
 
 def option(default: Any = dataclasses.MISSING, **parts: Any) -> Any:
@@ -66,7 +66,10 @@ def options_of(owner: type) -> dict[str, Option]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    """Where a model is found, and whether its code may run. Every function that takes a model takes these keywords."""
+    """Options that locate a model, and the permission to run its code.
+
+    Every function that takes a model takes these keywords.
+    """
 
     subfolder: str = option("", help="folder inside the repository that holds the model")
     """Folder inside the repository."""

@@ -1,7 +1,7 @@
-"""JSON of files that anyone may have written: what is wrong with one is always the same error.
+"""JSON of files that anyone may have written: every problem of a file raises the same error.
 
 `json.loads` raises RecursionError for text that is nested deeply, and reading a file can fail in two more ways. Readers
-here have one error to handle. It knows nothing of what the files mean.
+here have one error to handle. It does not depend on the meaning of the files.
 
     try:
         record = parse_json(path.read_bytes())

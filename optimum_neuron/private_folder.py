@@ -20,7 +20,7 @@ from .errors import ConfigError
 
 
 def can_write(folder: Path) -> bool:
-    """Whether files can be made in a folder or, if it is missing, whether it can be made.
+    """Return whether files can be made in a folder or, if it is missing, whether it can be made.
 
     A file in place of a folder counts as writable, because it is a mistake: making the folder then raises an error.
     """

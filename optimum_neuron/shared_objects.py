@@ -1,8 +1,8 @@
 """Shared objects in the user's cache: written so that a power cut leaves none that is broken, checked before loading.
 
 A record, a small JSON file, names a library, its hash, and perhaps a function in it; one library can have several. A
-library whose bytes have another hash is removed with its record and built again. What a process loads runs as its user,
-so files and folders that others own or may write are not loaded from. In place of a folder that cannot be written, new
+library whose bytes have another hash is removed with its record and built again. A loaded library runs as the user, so
+files and folders that others own or may write are not loaded from. In place of a folder that cannot be written, new
 libraries go to a private one (`private_folder.py`).
 
     record = writable(folder / "sub_1.json")
@@ -39,11 +39,11 @@ class SharedObject:
     library: Path
     """The file."""
     function: str
-    """The function that the record is about; empty: the whole library."""
+    """The function of the record; empty: the whole library."""
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder, and missing ones above it, that only this user may enter."""
+    """Make a folder, and missing parents, that only this user may enter."""
     for missing in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
         missing.mkdir(mode=0o700, exist_ok=True)
 
@@ -54,7 +54,7 @@ def publish(built: Path, library: Path, records: Mapping[Path, str]) -> None:
     Args:
         built: a finished library, which is copied.
         library: where it goes.
-        records: JSON files to write in the same folder, with the function that each is about.
+        records: JSON files to write in the same folder, each with its function.
 
     Raises:
         LoweringError: a file cannot be written.

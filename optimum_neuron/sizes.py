@@ -24,12 +24,12 @@ def default_buckets(first: int, length: int) -> tuple[int, ...]:
 
 
 def is_count(value: Any) -> bool:
-    """Whether a value is an integer of at least 1; booleans and 1.0 are not."""
+    """Return whether a value is an integer of at least 1; booleans and 1.0 are not."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def is_rising(values: Any) -> bool:
-    """Whether values are a non-empty rising list of counts, as buckets must be."""
+    """Return whether values are a non-empty rising list of counts, as buckets must be."""
     return (
         isinstance(values, (list, tuple))
         and len(values) > 0
@@ -70,12 +70,12 @@ def rising_error(name: str, value: Any) -> ConfigError:
 
 
 def missing_axes(sizes: Mapping[str, Any], axes: Iterable[str], what: str) -> list[ConfigError]:
-    """Return an error for each size of an axis that a model lacks; None is no size.
+    """Return an error for each size of an axis that the model does not have; None means no size.
 
     Args:
         sizes: by axis.
-        axes: those of the model.
-        what: what comes before them in the message, for example "the inputs of a BERT model have".
+        axes: Axes of the model.
+        what: Start of the message, for example "the inputs of a BERT model have".
     """
     axes = list(axes)
     return [

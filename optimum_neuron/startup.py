@@ -61,7 +61,7 @@ def configure_log(environ: Mapping[str, str]) -> None:
 
 
 def _syslog() -> logging.Handler:
-    if not Path(_SYSLOG_SOCKET).exists():  # the handler itself would lose every message in silence
+    if not Path(_SYSLOG_SOCKET).exists():  # the handler itself would drop every message
         message = f"NEURON_RT_LOG_LOCATION is SYSLOG, but this machine runs no system logger (no {_SYSLOG_SOCKET})."
         hint = "Set NEURON_RT_LOG_LOCATION=CONSOLE, or start a system logger."
         raise ConfigError(message, hint=hint, variable="NEURON_RT_LOG_LOCATION")

@@ -1,4 +1,4 @@
-"""Every environment variable that means something to Neuron users, as data: its meaning here, or what becomes of it.
+"""Every environment variable that Neuron users know, as data: its meaning here, or why it is ignored.
 
 `env.py` reads the variables that are honored and warns once about each of the rest that is set;
 `optimum-cli neuron doctor` lists them. A name that ends in `*` stands for every variable that begins like it; a row
@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 PREFIXES = ("NEURON_", "NEURONCORE_", "OPTIMUM_NEURON_", "TORCH_NEURONX_", "XLA_")
-"""A variable that begins like this was set for Neuron, so it is never ignored in silence."""
+"""A variable with this prefix was set for Neuron, so it is never ignored without a warning."""
 
 
 class Variable(NamedTuple):
     """One row."""
 
     meaning: str
-    """What it decides here, or why it decides nothing."""
+    """Its effect here, or why it has none."""
     honored: bool = True
     """Whether this package reads it."""
 

@@ -11,7 +11,7 @@ import importlib.metadata
 SDK_DISTRIBUTION = "optimum-neuron-sim-sdk"
 """The distribution with the vendor's import names."""
 INSTALL_SDK = f"`pip install {SDK_DISTRIBUTION}`, or `pip install ./sdk` in a checkout"
-"""How it is installed, from an index and from a checkout."""
+"""Install commands, from an index and from a checkout."""
 
 
 def refuse_beside(distribution: str, module: str) -> None:
@@ -19,7 +19,7 @@ def refuse_beside(distribution: str, module: str) -> None:
 
     Args:
         distribution: the vendor's, for example "torch-neuronx".
-        module: what is imported.
+        module: Imported module.
 
     Raises:
         ImportError: the vendor's is installed; the message has the commands for either choice.

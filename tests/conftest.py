@@ -1,4 +1,4 @@
-"""What all tests share: no network, none of the developer's settings, one tiny Llama, and `optimum-cli` in-process.
+"""Shared by all tests: no network, no developer settings, one tiny Llama, and `optimum-cli` in-process.
 
 The Llama is written, exported and loaded once for a whole run. Tests must not change these objects: one that damages
 a folder copies it first, and one that changes a model loads its own (`NeuronModelForCausalLM.from_pretrained` of the
@@ -45,20 +45,20 @@ _DEVELOPERS_HOME = os.environ.get("OPTIMUM_NEURON_HOME")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The runtime first, which counts the models of a process, and a session's fixture is one; then slow files.
 
-    The Makefile tells xdist to keep the order.
+    The Makefile sets xdist to keep the order.
     """
     items.sort(key=lambda item: (not item.nodeid.startswith("tests/runtime/"), not item.nodeid.startswith(SLOW)))
 
 
 def pytest_collection_finish() -> None:
-    """Never collect what imports made as garbage: it took an eighth of the time of all tests."""
+    """Exclude imported objects from garbage collection: it took an eighth of the time of all tests."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Caches and core claims of this run are in a folder of their own; no variable of a shell decides a test."""
+    """Caches and core claims of this run are in a separate folder; no shell variable affects a test."""
     with pytest.MonkeyPatch.context() as patch:
         for name in (*env.VARIABLES, *env.unused()):
             patch.delenv(name, raising=False)
@@ -81,7 +81,7 @@ def quiet_trace() -> None:
 def fetched_checkpoints(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Tests of real checkpoints use the developer's caches, so that 93 MB are fetched once, but cores of their own."""
+    """Tests of real checkpoints use the developer's caches, so that 93 MB are fetched once, but separate cores."""
     if request.node.get_closest_marker("checkpoint"):
         developers = env.home({**os.environ, "OPTIMUM_NEURON_HOME": _DEVELOPERS_HOME or ""}).absolute()
         home = tmp_path_factory.mktemp("home")
@@ -116,7 +116,7 @@ def model(checkpoint: Path, environment: None) -> NeuronModelForCausalLM:
 
 
 @pytest.fixture(scope="session")
-def exported(model: NeuronModelForCausalLM, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def export_folder(model: NeuronModelForCausalLM, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An exported folder of that model."""
     folder = tmp_path_factory.mktemp("exported") / "llama_neuron"
     model.save_pretrained(folder)
@@ -125,7 +125,7 @@ def exported(model: NeuronModelForCausalLM, tmp_path_factory: pytest.TempPathFac
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ran:
-    """What a command did."""
+    """Result of a command."""
 
     code: int
     stdout: str

@@ -1,7 +1,7 @@
 """Tiny random models of one forward, one for each architecture that the registry names, made from configurations.
 
-`TINY` holds what each configuration needs; `save_tiny_encoder` writes a checkpoint whose weights are all random, norms
-and biases too, so that a test notices one that is left out.
+`TINY` holds the required fields of each configuration; `save_tiny_encoder` writes a checkpoint whose weights are all
+random, norms and biases too, so that a test notices one that is left out.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def save_tiny_encoder(folder: Path, model_type: str, task: str, *, seed: int = 0
 
     labels = {"num_labels": 2} if task == "question-answering" else {}
     config = tiny_encoder_config(model_type, **overrides | labels)
-    # Where a task has several classes, transformers chooses by the name in the checkpoint.
+    # If a task has several classes, transformers chooses by the name in the checkpoint.
     config.architectures = list(architectures_of(task)[model_type][:1])
     model = getattr(transformers, TASKS[task].auto_class).from_config(config)
     randomize(model, seed=seed).save_pretrained(folder)

@@ -1,4 +1,4 @@
-"""What this process holds: resident memory, live tensors, file descriptors, and threads. Leaks show as growth.
+"""Resources of this process: resident memory, live tensors, file descriptors, and threads. Leaks show as growth.
 
 before = footprint()
 for _ in range(100):

@@ -89,7 +89,7 @@ def save_tiny_image_text(folder: Path, name: str, *, seed: int = 0, **overrides:
     randomize(model, seed=seed)
     with torch.no_grad():
         for path, parameter in model.named_parameters():
-            # Images must change what is written.
+            # Images must change the generated text.
             parameter.mul_(3.0 if "connector" in path or "projector" in path else 1.0)
     model.save_pretrained(folder)
     save_processor(folder, model.config)
@@ -127,7 +127,7 @@ def save_processor(folder: Path, config: Any) -> None:
 
 
 def tiny_tokenizer() -> Any:
-    """A token for each byte, and those of images."""
+    """A token for each byte, and image tokens."""
     from tokenizers import Tokenizer, decoders, pre_tokenizers
     from tokenizers.models import BPE
     from transformers import PreTrainedTokenizerFast
@@ -149,7 +149,7 @@ def tiny_tokenizer() -> Any:
 
 
 def tiny_image(seed: int) -> Any:
-    """A picture of noise."""
+    """A noise image."""
     import numpy as np
     from PIL import Image
 
@@ -157,15 +157,15 @@ def tiny_image(seed: int) -> Any:
 
 
 def ask(processor: Any, texts: list[str], images: list[list[Any]], **options: Any) -> dict[str, Any]:
-    """What a processor makes of prompts, each with its own images; without any, of texts alone."""
+    """Processor output for prompts, each with its own images; without any, for texts alone."""
     flat = [image for row in images for image in row]
     is_nested = type(processor).__name__ != "LlavaProcessor"
-    given = None if not flat else images if is_nested else flat
-    return dict(processor(text=texts, images=given, padding=True, return_tensors="pt", **options))
+    inputs = None if not flat else images if is_nested else flat
+    return dict(processor(text=texts, images=inputs, padding=True, return_tensors="pt", **options))
 
 
 def tiny_prompts(processor: Any, num_rows: int, *, padding_side: str = "left") -> dict[str, Any]:
-    """Prompts with one image, without any, and with two, over and over; shorter ones are padded."""
+    """Prompts with one image, without any, and with two, repeatedly; shorter ones are padded."""
     kinds = [("a<image>b", 1), ("hello", 0), ("<image>or<image>?", 2)]
     rows = [(text, [tiny_image(10 * row + i) for i in range(count)]) for row, (text, count) in enumerate(kinds * 2)]
     rows = rows[:num_rows]

@@ -29,7 +29,7 @@ def reads_text(pipeline: str) -> bool:
 
 
 def save_encoder_processors(folder: Path, pipeline: str) -> Path:
-    """Write what the pipeline of an encoder needs beside its model."""
+    """Write the processors that the pipeline of an encoder needs besides its model."""
     import transformers
 
     size = dict.fromkeys(("height", "width"), 64 if pipeline == "image-segmentation" else IMAGE)

@@ -50,7 +50,7 @@ def save_tiny_seq2seq(folder: Path, model_type: str, *, seed: int = 0, **overrid
 
 
 def spread(model: Any, *, seed: int, factor: float = 1.5) -> Any:
-    """Random weights, with those of the decoder larger."""
+    """Random weights, with larger ones in the decoder."""
     import torch
 
     randomize(model, seed=seed)

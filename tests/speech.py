@@ -47,7 +47,7 @@ GENERATION: dict[str, Any] = {
 
 
 def save_tiny_speech(folder: Path, model_type: str, *, seed: int = 0, spread: float = 1.5, **generation: Any) -> Path:
-    """Write a random checkpoint; the more its logits are spread, the more its tokens differ, and what rounding does."""
+    """Write a random checkpoint; a larger spread of its logits makes tokens and rounding errors differ more."""
     from transformers import CONFIG_MAPPING, AutoModelForSpeechSeq2Seq, GenerationConfig
 
     model = AutoModelForSpeechSeq2Seq.from_config(CONFIG_MAPPING[model_type](**TINY[model_type]))

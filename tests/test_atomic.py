@@ -10,7 +10,7 @@ from optimum_neuron.atomic import is_disk_full, replacing, write_bytes
 from optimum_neuron.errors import ArtifactError, CacheError
 
 
-def test_a_failed_write_keeps_the_old_file_and_leaves_nothing_else(tmp_path):
+def test_failed_write_keeps_old_file(tmp_path):
     write_bytes(tmp_path / "a", b"old", error=CacheError)
     with pytest.raises(KeyboardInterrupt), replacing(tmp_path / "a", needed_bytes=3, error=CacheError) as file:
         file.write(b"new")
@@ -19,7 +19,7 @@ def test_a_failed_write_keeps_the_old_file_and_leaves_nothing_else(tmp_path):
     assert (tmp_path / "a").read_bytes() == b"old"
 
 
-def test_what_need_not_survive_a_power_cut_does_not_wait_for_the_disk(tmp_path, monkeypatch):
+def test_cache_writes_skip_fsync(tmp_path, monkeypatch):
     synced = []
     monkeypatch.setattr("os.fsync", synced.append)
     write_bytes(tmp_path / "a", b"x", error=CacheError, durable=False)
@@ -28,22 +28,22 @@ def test_what_need_not_survive_a_power_cut_does_not_wait_for_the_disk(tmp_path, 
     assert len(synced) == 2  # the file and its folder
 
 
-def test_a_missing_folder_is_told_with_the_callers_error(tmp_path):
+def test_missing_folder_is_reported_with_callers_error(tmp_path):
     with pytest.raises(ArtifactError, match="No such file"):
         write_bytes(tmp_path / "no" / "a", b"x", error=ArtifactError)
 
 
-def test_a_full_disk_tells_needed_and_free_bytes(tmp_path):
-    with pytest.raises(CacheError) as refused, replacing(tmp_path / "a", needed_bytes=12_345, error=CacheError) as file:
+def test_full_disk_error_reports_needed_and_free_bytes(tmp_path):
+    with pytest.raises(CacheError) as excinfo, replacing(tmp_path / "a", needed_bytes=12_345, error=CacheError) as file:
         file.write(b"part")
         raise OSError(errno.ENOSPC, "No space left on device")
-    assert "12,345 bytes" in str(refused.value)
-    assert refused.value.details["needed_bytes"] == 12_345
-    assert refused.value.details["free_bytes"] > 0
+    assert "12,345 bytes" in str(excinfo.value)
+    assert excinfo.value.details["needed_bytes"] == 12_345
+    assert excinfo.value.details["free_bytes"] > 0
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_full_disk_is_recognised_through_wrapping_errors():
+def test_full_disk_is_recognized_through_wrapping_errors():
     try:
         try:
             raise OSError(errno.ENOSPC, "full")

@@ -50,15 +50,15 @@ DAMAGE: dict[str, tuple[Callable[[dict[str, torch.Tensor]], Any], str]] = {
 
 @pytest.mark.parametrize("family", ["llama", "generic"])
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_weights_that_do_not_fit_are_named(checkpoint, model, tmp_path, kind, family):
-    """With validation off: transformers would fill what is missing with random numbers, and nobody would notice."""
+def test_misfit_weights_are_named(checkpoint, model, tmp_path, kind, family):
+    """With validation off: transformers would fill missing tensors with random numbers, and nobody would notice."""
     change, message = DAMAGE[kind]
     options = {**SMALL, "family": family, "disable_validation": True}
     with pytest.raises(WeightsError, match=message):
         load(damaged(checkpoint, tmp_path / "damaged", change), export=True, **options)
 
 
-def test_all_problems_of_the_weights_are_told_at_once(checkpoint, tmp_path):
+def test_all_weight_problems_are_reported_together(checkpoint, tmp_path):
     def change(tensors):
         del tensors["model.norm.weight"], tensors["lm_head.weight"]
 
@@ -66,7 +66,7 @@ def test_all_problems_of_the_weights_are_told_at_once(checkpoint, tmp_path):
         load(damaged(checkpoint, tmp_path / "damaged", change), export=True, **SHAPES)
 
 
-def test_a_truncated_safetensors_file(checkpoint, tmp_path):
+def test_truncated_safetensors_file(checkpoint, tmp_path):
     copy = shutil.copytree(checkpoint, tmp_path / "copy")
     os.truncate(copy / "model.safetensors", (copy / "model.safetensors").stat().st_size - 100)
     with pytest.raises(WeightsError, match="outside the file"):
@@ -80,7 +80,7 @@ def test_pickled_weights_are_not_read(checkpoint, tmp_path):
         load(copy, export=True, **SHAPES)
 
 
-def test_weights_with_numbers_that_are_none_are_not_exported(tmp_path):
+def test_non_finite_weights_are_not_exported(tmp_path):
     checkpoint = save_tiny(tmp_path / "nan", "llama")
     spoilt = damaged(checkpoint, tmp_path / "spoilt", lambda t: t["model.norm.weight"].fill_(torch.nan))
     with pytest.raises(NeuronError, match="results are past their tolerance"):
@@ -92,13 +92,13 @@ def test_weights_with_numbers_that_are_none_are_not_exported(tmp_path):
 
 
 @pytest.fixture
-def copy(exported, tmp_path) -> Path:
+def copy(export_folder, tmp_path) -> Path:
     """An exported folder that a test may damage."""
-    return shutil.copytree(exported, tmp_path / "copy")
+    return shutil.copytree(export_folder, tmp_path / "copy")
 
 
 def seal(export: Path) -> None:
-    """Make the hashes in the marker those of the files, as a forger would."""
+    """Update the hashes in the marker to the files, as a forger would."""
     path = export / "neuron_config.json"
     data = json.loads(path.read_text())
     data["artifact"]["neff_sha256"] = file_hash(export / "model.neuron")
@@ -119,12 +119,12 @@ def refused(export: Path, error: type[NeuronError], message: str, cli=None, **op
     with pytest.raises(error, match=message):
         load(export, **options)
     if cli is not None:
-        ran = cli("neuron", "inspect", str(export))
-        assert (ran.code, ran.stdout) == (1, "")
-        assert "Traceback" not in ran.stderr and ran.stderr.splitlines()[-1].startswith("next: ")
+        result = cli("neuron", "inspect", str(export))
+        assert (result.code, result.stdout) == (1, "")
+        assert "Traceback" not in result.stderr and result.stderr.splitlines()[-1].startswith("next: ")
 
 
-def test_an_artifact_of_another_generation(checkpoint, tmp_path, cli):
+def test_artifact_of_another_generation(checkpoint, tmp_path, cli):
     words = words_of({**SMALL, "extend_length": None, "instance_type": "trn2", "disable_validation": True})
     assert cli("export", "neuron", "-m", str(checkpoint), str(tmp_path / "trn2"), *words).code == 0
     assert load(tmp_path / "trn2").describe()["target"]["value"] == "trn2"
@@ -133,7 +133,7 @@ def test_an_artifact_of_another_generation(checkpoint, tmp_path, cli):
     assert error.value.details["compiled_for"] == "trn2"
 
 
-def test_a_program_of_a_newer_ir(copy, cli):
+def test_program_of_newer_ir(copy, cli):
     def newer(members):
         members["program.json"] = json.dumps({**json.loads(members["program.json"]), "ir_version": 99}).encode()
 
@@ -142,14 +142,14 @@ def test_a_program_of_a_newer_ir(copy, cli):
     refused(copy, FormatVersionError, "IR version 99", cli)
 
 
-def test_a_truncated_neff(copy, cli):
+def test_truncated_neff(copy, cli):
     os.truncate(copy / "model.neuron", (copy / "model.neuron").stat().st_size - 1)
     refused(copy, ArtifactError, "its sha256 differs", cli)
     seal(copy)
     refused(copy, ArtifactError, "too short|truncated", cli)
 
 
-def test_a_flipped_byte_in_the_weights(copy, cli):
+def test_flipped_byte_in_weights(copy, cli):
     path = copy / "model.safetensors"
     data = bytearray(path.read_bytes())
     data[-100] ^= 1
@@ -157,7 +157,7 @@ def test_a_flipped_byte_in_the_weights(copy, cli):
     refused(copy, WeightsError, "its sha256 differs", cli)
 
 
-def test_a_body_with_a_call_that_is_no_operator(copy):
+def test_body_with_invalid_call(copy):
     def call_the_shell(members):
         name = next(name for name in members if name.startswith("bodies/"))
         members[name] = members[name].replace(b"aten.", b"os.", 1)
@@ -167,14 +167,14 @@ def test_a_body_with_a_call_that_is_no_operator(copy):
     refused(copy, ArtifactError, "os\\.")
 
 
-def test_a_neff_that_says_nothing_about_weights(copy):
+def test_neff_without_weight_records(copy):
     rewrite(copy / "model.neuron", lambda members: None, metadata={})
     seal(copy)
     refused(copy, ArtifactError, "its metadata has no family; its metadata has no stacks")
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_weights_of_an_export_that_do_not_fit(copy, kind):
+def test_misfit_weights_of_export(copy, kind):
     change, message = DAMAGE[kind]
     change_weights(copy, change)
     seal(copy)

@@ -40,7 +40,7 @@ load = NeuronModelForCausalLM.from_pretrained
 # Exports that are refused before anything is compiled.
 
 Options = dict[str, Any] | Callable[[Path, Path], dict[str, Any]]
-"""Or what makes them of the checkpoint and the folder of the test."""
+"""Or a function that makes them from the checkpoint and the folder of the test."""
 
 CASES: dict[str, tuple[Options, type[NeuronError], str]] = {
     "missing folder": (lambda c, t: {"model": t / "missing"}, ModelError, "does not exist"),
@@ -70,36 +70,36 @@ CASES: dict[str, tuple[Options, type[NeuronError], str]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_library_and_the_command_line_say_the_same(case, checkpoint, tmp_path, cli):
+def test_library_and_command_line_report_the_same_error(case, checkpoint, tmp_path, cli):
     wrong, error, message = CASES[case]
     wrong = wrong(checkpoint, tmp_path) if callable(wrong) else wrong
     options = {"model": checkpoint, "output": tmp_path / "out", **SHAPES, **wrong}
     before = sorted(checkpoint.iterdir())
     model, output = options.pop("model"), options.pop("output")
-    with pytest.raises(error) as refused:
+    with pytest.raises(error) as excinfo:
         main_export(model, output, **options)
-    assert message.lower() in str(refused.value).lower()
-    ran = cli("export", "neuron", "-m", str(model), str(output), *words_of(options))
-    assert (ran.code, ran.stdout) == (1, "")
-    assert message.lower() in ran.stderr.lower()
-    assert "Traceback" not in ran.stderr and ran.stderr.splitlines()[-1].startswith("next: ")
+    assert message.lower() in str(excinfo.value).lower()
+    result = cli("export", "neuron", "-m", str(model), str(output), *words_of(options))
+    assert (result.code, result.stdout) == (1, "")
+    assert message.lower() in result.stderr.lower()
+    assert "Traceback" not in result.stderr and result.stderr.splitlines()[-1].startswith("next: ")
     assert not (tmp_path / "out").exists() and sorted(checkpoint.iterdir()) == before
 
 
-def test_python_values_are_checked_where_the_command_line_has_types(checkpoint, tmp_path):
+def test_python_values_are_type_checked(checkpoint, tmp_path):
     with pytest.raises(ConfigError, match="'batchsize', did you mean 'batch_size'.*'sequence_lenght', did you"):
         main_export(checkpoint, tmp_path / "out", batchsize=2, sequence_lenght=4)
     with pytest.raises(ConfigError, match="family=.lama. is not supported, did you mean 'llama'"):
         main_export(checkpoint, tmp_path / "out", family="lama", **SHAPES)
 
 
-def test_a_refusal_of_the_installed_command(tmp_path):
+def test_refusal_of_installed_command(tmp_path):
     """The one test that starts the program as a user does."""
     program = str(Path(sys.executable).with_name("optimum-cli"))
     command = [program, "export", "neuron", "-m", "./missing", "out", "--json"]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    error = json.loads(ran.stdout)["error"]
-    assert ran.returncode == 1 and error["type"] == "ModelError" and "Traceback" not in ran.stderr
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    error = json.loads(result.stdout)["error"]
+    assert result.returncode == 1 and error["type"] == "ModelError" and "Traceback" not in result.stderr
     assert "'./missing' does not exist" in error["message"]
     assert error["next_command"].startswith("optimum-cli neuron fetch")
     assert list(tmp_path.iterdir()) == []
@@ -108,26 +108,26 @@ def test_a_refusal_of_the_installed_command(tmp_path):
 # The simulated machine.
 
 
-def test_a_model_larger_than_the_memory(checkpoint, tmp_path, cli):
+def test_model_larger_than_memory(checkpoint, tmp_path, cli):
     words = ["--batch_size", "1000000", "--sequence_length", "64", "--prefill_buckets", "1", "-O1"]
-    ran = cli("export", "neuron", "-m", str(checkpoint), str(tmp_path / "out"), *words, "--json")
-    error = ran.json["error"]
-    assert ran.code == 1 and error["type"] == "DeviceMemoryError" and not (tmp_path / "out").exists()
+    result = cli("export", "neuron", "-m", str(checkpoint), str(tmp_path / "out"), *words, "--json")
+    error = result.json["error"]
+    assert result.code == 1 and error["type"] == "DeviceMemoryError" and not (tmp_path / "out").exists()
     for part in ("kv_cache", "available     16.000 GiB", "(simulated)"):
         assert part in error["message"]
     assert "Divide batch_size or sequence_length by 3" in error["hint"]
     assert error["details"]["total"] > error["details"]["available"]
 
 
-def test_several_models_that_fill_a_core(exported, tmp_path, monkeypatch):
+def test_several_models_fill_a_core(export_folder, tmp_path, monkeypatch):
     monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", "1")
-    first = load(exported)
+    first = load(export_folder)
     core = ledger(first.loaded.claim.instance, 1)
     hog = core.charge("weights", core.available_bytes - 1000, "hog")
     with pytest.raises(DeviceMemoryError, match="hog"):
-        load(exported)
+        load(export_folder)
     hog.release()
-    load(exported)
+    load(export_folder)
 
 
 HOLDER = textwrap.dedent("""
@@ -141,7 +141,7 @@ HOLDER = textwrap.dedent("""
 """)
 
 
-def test_a_core_that_another_process_holds(exported, checkpoint, tmp_path, monkeypatch, cli):
+def test_busy_core(export_folder, checkpoint, tmp_path, monkeypatch, cli):
     monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", "0")
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -149,47 +149,47 @@ def test_a_core_that_another_process_holds(exported, checkpoint, tmp_path, monke
     try:
         assert holder.stdout.readline() == "held\n"
         with pytest.raises(CoreBusyError, match=f"(?s){holder.pid}.*another-model|another-model.*{holder.pid}"):
-            load(exported)
+            load(export_folder)
         words = words_of({**SMALL, "extend_length": None})
-        ran = cli("export", "neuron", "-m", str(checkpoint), str(tmp_path / "out"), *words)
-        assert ran.code == 0, "an export needs no core"
-        ran = cli("neuron", "profile", str(exported))
-        assert ran.code == 1 and str(holder.pid) in ran.stderr and "Traceback" not in ran.stderr
-        assert "next: NEURON_RT_VISIBLE_CORES=N optimum-cli neuron profile" in ran.stderr
+        result = cli("export", "neuron", "-m", str(checkpoint), str(tmp_path / "out"), *words)
+        assert result.code == 0, "an export needs no core"
+        result = cli("neuron", "profile", str(export_folder))
+        assert result.code == 1 and str(holder.pid) in result.stderr and "Traceback" not in result.stderr
+        assert "next: NEURON_RT_VISIBLE_CORES=N optimum-cli neuron profile" in result.stderr
     finally:
         holder.communicate()
-    load(exported)
+    load(export_folder)
 
 
 @pytest.mark.parametrize(("variable", "value"), [("NEURON_RT_VISIBLE_CORES", "0-99"), ("NEURON_RT_NUM_CORES", "many")])
-def test_variables_that_cannot_be_meant(exported, monkeypatch, variable, value, tmp_path):
+def test_invalid_variables(export_folder, monkeypatch, variable, value, tmp_path):
     monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))
     monkeypatch.setenv(variable, value)
     with pytest.raises(ConfigError, match=f"{variable}={value}"):
-        load(exported)
+        load(export_folder)
 
 
-def test_without_a_c_compiler_o2_falls_back_to_aten_and_says_so(checkpoint, model):
+def test_o2_without_c_compiler_falls_back_to_aten_with_a_warning(checkpoint, model):
     from torch._inductor import config
 
     choose.probe_compiler.cache_clear()
     try:
         with config.patch({"cpp.cxx": ("no-such-compiler",)}):
-            told = load(checkpoint, export=True, **{**SHAPES, "optlevel": "2"})
+            report = load(checkpoint, export=True, **{**SHAPES, "optlevel": "2"})
     finally:
         choose.probe_compiler.cache_clear()
     ids = torch.randint(3, NUM_BYTE_TOKENS, (2, 9))
-    assert torch.equal(told(ids).logits, model(ids).logits)
-    assert told.describe()["host_code"] == {"value": "aten", "reason": "aten: no C++ compiler on this machine"}
-    (rejected,) = {choice.rejected[0] for choice in told.prepared.host.choices.values()}
+    assert torch.equal(report(ids).logits, model(ids).logits)
+    assert report.describe()["host_code"] == {"value": "aten", "reason": "aten: no C++ compiler on this machine"}
+    (rejected,) = {choice.rejected[0] for choice in report.prepared.host.choices.values()}
     assert rejected.candidate == "inductor" and "apt-get install g++" in rejected.reason
 
 
 # Prompts.
 
 
-def test_a_prompt_beyond_the_largest_bucket_and_the_sequence(exported, tmp_path):
-    model = load(exported)
+def test_prompt_beyond_largest_bucket_and_sequence(export_folder, tmp_path):
+    model = load(export_folder)
     for columns in (49, 60):
         with pytest.raises(NeuronError) as error:
             model(torch.ones(1, columns, dtype=torch.long))

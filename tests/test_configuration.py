@@ -47,7 +47,7 @@ REJECTED = {
     [*((NeuronConfig, name, value) for name, values in REJECTED.items() for value in values), *REJECTED_OF_KINDS],
     ids=str,
 )
-def test_a_value_that_cannot_be_compiled_is_rejected(config_class, option, value):
+def test_uncompilable_value_is_rejected(config_class, option, value):
     with pytest.raises(ConfigError) as error:
         config_class(**{option: value})
     assert (error.value.details["option"], error.value.details["value"]) == (option, value) and error.value.hint
@@ -55,7 +55,7 @@ def test_a_value_that_cannot_be_compiled_is_rejected(config_class, option, value
 
 
 @pytest.mark.parametrize(("option", "buckets"), [("decode_buckets", (128, 256)), ("prefill_buckets", (128, 600))])
-def test_buckets_end_at_the_sequence_length(option, buckets):
+def test_buckets_end_at_sequence_length(option, buckets):
     with pytest.raises(ConfigError) as error:
         NeuronConfig(sequence_length=512, **{option: buckets})
     assert (error.value.details["option"], error.value.details["sequence_length"]) == (option, 512)
@@ -67,7 +67,7 @@ def test_two_roundings_are_rejected():
     assert error.value.details["options"] == ["auto_cast", "torch_dtype"]
 
 
-def test_all_problems_are_reported_at_once():
+def test_all_problems_are_reported_together():
     wrong = {"batch_size": 0, "extend_length": 0, "sequence_length": "512", "auto_cast": "most"}
     wrong |= {"auto_cast_type": "int8", "optlevel": "9", "torch_dtype": "int8", "prefill_buckets": (64, 32)}
     with pytest.raises(ConfigError) as error:
@@ -80,7 +80,7 @@ def test_all_problems_are_reported_at_once():
     assert error.value.details["option"] == "sequence_length"
 
 
-def test_unknown_options_are_rejected_with_the_nearest():
+def test_unknown_options_are_rejected_with_nearest():
     with pytest.raises(ConfigError, match="'batchsize', did you mean 'batch_size'") as error:
         NeuronConfig.from_dict({"batchsize": 1, "zzz": 2, "task": "text-generation"})
     assert error.value.details["options"] == ["batchsize", "zzz"]
@@ -100,7 +100,7 @@ def test_unknown_options_are_rejected_with_the_nearest():
     ],
     ids=["defaults", "shapes", "casts", "resolved", "seq2seq", "speech", "images"],
 )
-def test_json_brings_the_same_configuration_back(config):
+def test_json_round_trip(config):
     text = config.to_json()
     config_class = next(
         row.config_class for row in KINDS.values() if type(config) in (row.config_class, row.resolved_class)
@@ -109,7 +109,7 @@ def test_json_brings_the_same_configuration_back(config):
     assert list(json.loads(text)) == sorted(json.loads(text)) and text.endswith("}\n")
 
 
-def test_lists_from_json_become_tuples_and_a_configuration_is_frozen_and_hashable():
+def test_json_lists_become_tuples_and_configuration_is_hashable():
     config = NeuronConfig(prefill_buckets=[16, 32])
     assert config.prefill_buckets == (16, 32)
     assert hash(config) == hash(NeuronConfig(prefill_buckets=(16, 32)))
@@ -130,7 +130,7 @@ def test_lists_from_json_become_tuples_and_a_configuration_is_frozen_and_hashabl
         ({"prefill_buckets": (64, 256)}, 1024, 1024, (64, 256)),
     ],
 )
-def test_open_ends_are_filled_in_for_a_model(options, positions, length, buckets):
+def test_open_sizes_are_resolved_for_model(options, positions, length, buckets):
     resolved = NeuronConfig(**options).resolve(max_position_embeddings=positions)
     assert (resolved.sequence_length, resolved.prefill_buckets) == (length, buckets)
     assert resolved.resolve(max_position_embeddings=positions) == resolved
@@ -146,11 +146,11 @@ def test_open_ends_are_filled_in_for_a_model(options, positions, length, buckets
         ({"sequence_length": 8192, "decode_buckets": [8192]}, (8192,)),
     ],
 )
-def test_a_decode_step_sees_a_bucket_of_slots(options, buckets):
+def test_decode_step_attends_to_a_bucket_of_slots(options, buckets):
     assert NeuronConfig(**options).resolve(max_position_embeddings=8192).decode_buckets == buckets
 
 
-def test_a_resolved_configuration_has_no_open_sizes():
+def test_resolved_configuration_has_no_open_sizes():
     resolved = NeuronConfig().resolve(max_position_embeddings=64)
     assert pickle.loads(pickle.dumps(resolved)) == resolved != NeuronConfig()
     with pytest.raises(ConfigError) as error:
@@ -158,7 +158,7 @@ def test_a_resolved_configuration_has_no_open_sizes():
     assert error.value.details["option"] == "sequence_length"
 
 
-def test_a_short_sequence_shortens_an_extension():
+def test_short_sequence_shortens_extension():
     assert NeuronConfig(sequence_length=4).resolve(max_position_embeddings=64).extend_length == 4
     assert NeuronConfig(sequence_length=32).resolve(max_position_embeddings=64).extend_length == 8
 
@@ -168,7 +168,7 @@ def test_a_short_sequence_shortens_an_extension():
     [({"sequence_length": 2048}, 1024), ({"prefill_buckets": (2048,)}, 1024), ({"decode_buckets": (4,)}, 100)],
     ids=str,
 )
-def test_lengths_that_do_not_fit_the_positions_of_a_model_are_rejected(options, positions):
+def test_lengths_beyond_model_positions_are_rejected(options, positions):
     with pytest.raises(ConfigError) as error:
         NeuronConfig(**options).resolve(max_position_embeddings=positions)
     assert error.value.details["option"] == next(iter(options))

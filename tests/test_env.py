@@ -48,7 +48,7 @@ def test_names_are_passed_on_unchecked_and_empty_is_unset():
         assert read({name: ""}) is None and read({}) is None
 
 
-def test_flags_of_the_compiler():
+def test_flags_of_compiler():
     environ = {"NEURON_CC_FLAGS": "--cache_dir=/a --target trn1 --no_cache -O1 --cache_dir s3://b/c --target=trn2"}
     assert env.compile_cache_url({**environ, "NEURON_COMPILE_CACHE_URL": "/d"}) == "s3://b/c"
     assert env.no_compile_cache(environ) and not env.no_compile_cache({})
@@ -58,7 +58,7 @@ def test_flags_of_the_compiler():
 
 
 @pytest.mark.parametrize("text", ["--cache_dir", "--cache_dir= -O1", "--cache_dir -O1", "'--cache_dir=/a"])
-def test_flags_of_the_compiler_that_cannot_be_read(text):
+def test_invalid_compiler_flags(text):
     with pytest.raises(ConfigError) as error:
         env.compile_cache_url({"NEURON_CC_FLAGS": text})
     assert error.value.details == {"variable": "NEURON_CC_FLAGS", "value": text}
@@ -77,7 +77,7 @@ def test_profiles_of_processes():
     assert env.inspect_folder({"NEURON_RT_INSPECT_ENABLE": "1", "NEURON_RT_INSPECT_OUTPUT_DIR": "a"}) == Path("a")
 
 
-def test_what_is_set_and_read_is_listed_as_written():
+def test_set_variables_are_listed_verbatim():
     environ = {"OPTIMUM_NEURON_HOME": "/a", "PATH": "/bin", "NEURON_RT_NUM_CORES": ""}
     assert env.given(environ) == {"OPTIMUM_NEURON_HOME": "/a"}
 
@@ -104,42 +104,42 @@ INVALID_CORES = ["a", "0,", "-1", "3-1", "0-", "0--2", "1.5", "0-1-2", "0;1", "\
 
 
 @pytest.mark.parametrize("text", INVALID_CORES)
-def test_an_invalid_list_of_cores_is_an_error(text):
+def test_invalid_list_of_cores_is_error(text):
     with pytest.raises(ConfigError) as error:
         env.visible_cores({"NEURON_RT_VISIBLE_CORES": text})
     assert error.value.details == {"variable": "NEURON_RT_VISIBLE_CORES", "value": text}
 
 
-def test_the_environment_of_the_process_is_read_when_asked(monkeypatch):
+def test_environment_is_read_on_request(monkeypatch):
     monkeypatch.setenv("NEURON_RT_NUM_CORES", "2")
     assert env.num_cores() == 2
     monkeypatch.setenv("NEURON_RT_NUM_CORES", "3")
     assert env.num_cores() == 3
 
 
-def test_every_variable_that_is_read_is_listed_and_the_other_way_round():
+def test_every_variable_read_is_listed_and_vice_versa():
     read = Path(env.__file__).read_text().split("def home", 1)[1]
     assert {name for name in env.VARIABLES if name in read} == env.VARIABLES.keys()
     assert list(env.VARIABLES) == sorted(env.VARIABLES)
 
 
 def named(node, attribute):
-    """Whether a node is `os.<attribute>`."""
+    """Return whether a node is `os.<attribute>`."""
     return isinstance(node, ast.Attribute) and node.attr == attribute and getattr(node.value, "id", "") == "os"
 
 
-def test_nothing_else_in_the_package_reads_the_environment():
-    root, found = Path(optimum_neuron.__file__).parent, []
+def test_only_env_module_reads_environment():
+    root, result = Path(optimum_neuron.__file__).parent, []
     for path in root.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             reads = isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and named(node.value, "environ")
             reads |= isinstance(node, ast.Attribute) and named(node.value, "environ") and node.attr == "get"
             if reads and path.name != "env.py" or named(node, "getenv"):
-                found.append(f"{path.relative_to(root)}:{node.lineno}")
-    assert found == []
+                result.append(f"{path.relative_to(root)}:{node.lineno}")
+    assert result == []
 
 
-def test_the_home_is_private_under_any_umask(tmp_path):
+def test_home_is_private_under_any_umask(tmp_path):
     before = os.umask(0o002)
     try:
         env.make_home({"OPTIMUM_NEURON_HOME": str(tmp_path / "home")})
@@ -147,4 +147,6 @@ def test_the_home_is_private_under_any_umask(tmp_path):
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "home").stat().st_mode) == 0o700
     (tmp_path / "file").write_text("")
-    env.make_home({"OPTIMUM_NEURON_HOME": str(tmp_path / "file" / "home")})  # what is written there says why not
+    env.make_home(
+        {"OPTIMUM_NEURON_HOME": str(tmp_path / "file" / "home")}
+    )  # the file is in the way: the next write reports it

@@ -63,11 +63,11 @@ def changed(data: dict[str, Any], path: tuple[str, ...], value: Any) -> str:
 
 
 def changes(file: Path) -> Iterator[tuple[str, str]]:
-    """What was changed, and the new content."""
-    data, chosen = json.loads(file.read_text()), random.Random(file.name)
+    """Name of the change, and the new content."""
+    data, choice = json.loads(file.read_text()), random.Random(file.name)
     paths = list(keys(data))
     for _ in range(NUM_CHANGES):
-        path, value = chosen.choice(paths), chosen.choice(VALUES)
+        path, value = choice.choice(paths), choice.choice(VALUES)
         yield f"{file.name}: {'.'.join(path)} = {value!r}", changed(data, path, value)
 
 
@@ -100,7 +100,7 @@ FILES: dict[str, tuple[str, Callable[[Path], None]]] = {
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", FILES)
-def test_a_field_of_an_exported_folder(name, request, tmp_path):
+def test_field_of_exported_folder(name, request, tmp_path):
     fixture, use = FILES[name]
     source, file = request.getfixturevalue(fixture), name.partition("/")[2]
     copy = shutil.copytree(source, tmp_path / "copy")
@@ -111,7 +111,7 @@ def test_a_field_of_an_exported_folder(name, request, tmp_path):
             use(copy)
         except NeuronError:
             continue
-        # Another error may be transformers' own, of a kind that says what is wrong.
+        # Another error may be transformers' own, of a kind that names the problem.
         except Exception as error:
             last = traceback.extract_tb(error.__traceback__)[-1]
             if last.filename.startswith(OURS) or not isinstance(error, (ValueError, OSError)):
@@ -122,18 +122,18 @@ def test_a_field_of_an_exported_folder(name, request, tmp_path):
 @pytest.mark.parametrize(
     ("field", "value"), [("bos_token_id", "x"), ("eos_token_id", [1, {}]), ("pad_token_id", 10**30)]
 )
-def test_special_tokens_that_are_no_ids(field, value, exported, tmp_path):
-    copy = shutil.copytree(exported, tmp_path / "copy")
+def test_invalid_special_token_ids(field, value, export_folder, tmp_path):
+    copy = shutil.copytree(export_folder, tmp_path / "copy")
     path = copy / "generation_config.json"
     path.write_text(changed({**json.loads(path.read_text()), field: 0}, (field,), value))
-    with pytest.raises(NeuronError) as caught:
+    with pytest.raises(NeuronError) as excinfo:
         NeuronModelForCausalLM.from_pretrained(copy)
-    assert caught.value.details == {"file": str(path)}
+    assert excinfo.value.details == {"file": str(path)}
 
 
 @pytest.mark.parametrize("name", ["fields.json", "model.done"])
-def test_a_field_of_a_cache_entry(name, checkpoint, tmp_path, monkeypatch):
-    """A damaged entry is compiled again, and the listing says what is wrong with it."""
+def test_field_of_cache_entry(name, checkpoint, tmp_path, monkeypatch):
+    """A damaged entry is compiled again, and the listing names its problem."""
     monkeypatch.setenv("NEURON_COMPILE_CACHE_URL", str(tmp_path / "cache"))
     options = SMALL | {"disable_validation": True, "export": True}
 

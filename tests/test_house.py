@@ -24,10 +24,11 @@ ORDER = (
     ("env_text",),
     ("after_import", "core", "errors", "labels", "variables", "version", "wording"),
 )
-"""Packages and top-level modules, highest first: each may import what stands in the rows below its own.
+"""Packages and top-level modules, highest first: each may import modules of the rows below its own.
 
 Imports within functions and for type checkers count too. Packages of one row do not know each other, so there is no
-cycle. `optimum_neuron` is the package's `__init__` and `wiring.py`, which join what must not know each other.
+cycle. `optimum_neuron` is the package's `__init__` and `wiring.py`, which connect packages that must not import each
+other.
 """
 MAX_FILE_LINES, MAX_FUNCTION_LINES = 400, 60
 """A function's docstring does not count: the code should fit a screen, and its documentation should be complete."""
@@ -67,7 +68,7 @@ def test_every_package_has_its_place():
     assert packages - {"__init__", "wiring"} <= set(RANK)
 
 
-def test_packages_import_what_is_below_them():
+def test_packages_import_only_lower_packages():
     upward = [
         f"{place}: {above} is not below {package}"
         for package, above, place in imports()

@@ -1,7 +1,7 @@
 """Imports: the package is light, and every module can be the first one that is imported.
 
-A fresh interpreter imports what modules need from others once; then each module of ours is imported in a fork of it, so
-that every one is tried alone without paying for torch each time.
+A fresh interpreter imports the third-party modules once; then each module of ours is imported in a fork of it, so that
+every one is tried alone without paying for torch each time.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ LIGHT = [
     "optimum_neuron.profiling.child", "optimum_neuron.profiling.script", "optimum_neuron.runtime",
     "optimum_neuron.tracing", "optimum_neuron.trainer", "optimum_neuron.trainer.post_training",
 ]  # fmt: skip
-"""Modules that nobody should wait for; those of the command line are tested by `tests/cli/test_surface.py`."""
+"""Modules that must import fast; the command line's are tested by `tests/cli/test_surface.py`."""
 
 OF_OTHERS = [
     *("torch", "torch._inductor.compile_fx", "torch.distributed.pipelining", "torch.distributed.checkpoint"),
     *("torch.distributed.tensor.parallel", "torch.distributed.fsdp", "transformers", "transformers.trainer"),
     *("transformers.pipelines", "accelerate", "optimum.commands.base", "peft", "trl", "trl.experimental.orpo"),
 ]
-"""What modules import from others, in the order in which it can be."""
+"""Third-party imports of modules, in a possible order."""
 
 FORKS = """
 import gc, importlib, json, os, sys, traceback
@@ -59,14 +59,14 @@ for module in modules:
 
 
 def import_each(modules: list[str], folder: Path, *, preloaded: list[str]) -> dict[str, dict]:
-    """Import each module in a fork of one fresh interpreter; tell what it brought, or the traceback."""
+    """Import each module in a fork of one fresh interpreter; report its imports, or the traceback."""
     words = json.dumps([preloaded, modules, HEAVY, str(folder)])
     # torch itself would import the device.
     environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     command = [sys.executable, "-c", FORKS, words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads(line) for line in done.stdout.splitlines())
+    result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert result.returncode == 0, result.stderr
+    return dict(json.loads(line) for line in result.stdout.splitlines())
 
 
 def all_modules() -> list[str]:
@@ -78,16 +78,16 @@ def all_modules() -> list[str]:
 def test_every_module_can_be_imported_first(tmp_path):
     modules = all_modules()
     assert len(modules) > 80
-    found = import_each(modules, tmp_path, preloaded=OF_OTHERS)
-    assert {name: said["error"] for name, said in found.items() if "error" in said} == {}
-    assert list(found) == modules
+    result = import_each(modules, tmp_path, preloaded=OF_OTHERS)
+    assert {name: messages["error"] for name, messages in result.items() if "error" in messages} == {}
+    assert list(result) == modules
 
 
-def test_light_modules_bring_nothing_heavy(tmp_path):
-    found = import_each(LIGHT, tmp_path, preloaded=[])
-    assert found == {name: {"heavy": []} for name in LIGHT}
+def test_light_modules_import_nothing_heavy(tmp_path):
+    result = import_each(LIGHT, tmp_path, preloaded=[])
+    assert result == {name: {"heavy": []} for name in LIGHT}
 
 
-def test_the_check_sees_what_is_heavy(tmp_path):
+def test_check_detects_heavy_imports(tmp_path):
     module = "optimum_neuron.modeling.causal_lm"
     assert {"torch", "transformers"} <= set(import_each([module], tmp_path, preloaded=[])[module]["heavy"])

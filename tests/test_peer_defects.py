@@ -49,11 +49,11 @@ def model(checkpoint, environment):
     return compile_bert(checkpoint)
 
 
-def test_a_host_without_a_device_gets_a_model_and_not_none(model):
+def test_host_without_device_gets_a_model(model):
     assert isinstance(model, NeuronModelForSequenceClassification) and model(IDS).logits.shape == (3, 3)
 
 
-def test_another_revision_of_the_same_configuration_has_its_own_weights(checkpoint, tmp_path, monkeypatch):
+def test_another_revision_has_its_own_weights(checkpoint, tmp_path, monkeypatch):
     import huggingface_hub
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
@@ -67,28 +67,28 @@ def test_another_revision_of_the_same_configuration_has_its_own_weights(checkpoi
         randomize(originals[branch], seed=seed + 3)
         originals[branch].save_pretrained(repository / "snapshots" / commit)
     for branch, original in originals.items():
-        compiled = compile_bert("acme/bert", revision=branch)
+        compiled_model = compile_bert("acme/bert", revision=branch)
         with torch.no_grad():
-            torch.testing.assert_close(compiled(IDS).logits, original(IDS).logits, atol=1e-5, rtol=1e-5)
-    assert compiled.describe()["cache"]["value"] == "hit"
+            torch.testing.assert_close(compiled_model(IDS).logits, original(IDS).logits, atol=1e-5, rtol=1e-5)
+    assert compiled_model.describe()["cache"]["value"] == "hit"
 
 
-def test_a_saved_dynamic_batch_is_still_one_and_its_weights_can_be_replaced(checkpoint, tmp_path):
-    compiled = compile_bert(checkpoint, dynamic_batch_size=True)
-    compiled.save_pretrained(tmp_path)
-    loaded = NeuronModelForSequenceClassification.from_pretrained(tmp_path)
-    assert loaded.neuron_config.dynamic_batch_size and not loaded.neuron_config.inline_weights_to_neff
-    loaded.replace_weights(checkpoint)
-    assert torch.equal(loaded(IDS).logits, compiled(IDS).logits)
+def test_saved_dynamic_batch_is_still_one_and_its_weights_can_be_replaced(checkpoint, tmp_path):
+    compiled_model = compile_bert(checkpoint, dynamic_batch_size=True)
+    compiled_model.save_pretrained(tmp_path)
+    loaded_model = NeuronModelForSequenceClassification.from_pretrained(tmp_path)
+    assert loaded_model.neuron_config.dynamic_batch_size and not loaded_model.neuron_config.inline_weights_to_neff
+    loaded_model.replace_weights(checkpoint)
+    assert torch.equal(loaded_model(IDS).logits, compiled_model(IDS).logits)
 
 
-def test_the_message_of_a_wrong_shape_has_numbers_and_no_placeholders(model):
-    with pytest.raises(ShapeError) as refused:
+def test_message_of_wrong_shape_has_numbers_and_no_placeholders(model):
+    with pytest.raises(ShapeError) as excinfo:
         model(torch.full((1, 9), 5))
-    assert "sequence_length=9" in str(refused.value) and not re.search("[{}]", str(refused.value))
+    assert "sequence_length=9" in str(excinfo.value) and not re.search("[{}]", str(excinfo.value))
 
 
-def test_the_default_prompt_of_a_sentence_model_is_used(tmp_path):
+def test_default_prompt_of_sentence_model_is_used(tmp_path):
     folder = save_letters(save_tiny_encoder(tmp_path, "bert", "feature-extraction"))
     text = {"prompts": {"query": "q "}, "default_prompt_name": "query"}
     (folder / "config_sentence_transformers.json").write_text(json.dumps(text))
@@ -98,7 +98,7 @@ def test_the_default_prompt_of_a_sentence_model_is_used(tmp_path):
     assert not torch.allclose(with_it, model.encode("a b", prompt="", convert_to_tensor=True))
 
 
-def test_images_and_recordings_have_sizes_of_their_own_by_default(tmp_path):
+def test_images_and_recordings_have_default_sizes(tmp_path):
     images = save_tiny_encoder(tmp_path / "vit", "vit", "image-classification")
     vit = NeuronModelForImageClassification.from_pretrained(images, export=True, optlevel="1")
     assert vit.input_static_shapes == {"batch_size": 1, "num_channels": 3, "height": IMAGE, "width": IMAGE}
@@ -107,9 +107,9 @@ def test_images_and_recordings_have_sizes_of_their_own_by_default(tmp_path):
         NeuronModelForAudioClassification.from_pretrained(sounds, export=True, sequence_length=128, optlevel="1")
 
 
-def test_the_command_line_and_python_have_the_same_defaults(cli, checkpoint, tmp_path):
-    ran = cli("export", "neuron", "-m", str(checkpoint), "-O1", str(tmp_path / "by shell"))
-    assert ran.code == 0, ran.stderr
+def test_command_line_and_python_have_same_defaults(cli, checkpoint, tmp_path):
+    result = cli("export", "neuron", "-m", str(checkpoint), "-O1", str(tmp_path / "by shell"))
+    assert result.code == 0, result.stderr
     main_export(checkpoint, tmp_path / "by python", optlevel="1")
     by_shell, by_python = (
         json.loads((tmp_path / name / "neuron_config.json").read_text())["neuron"] for name in ("by shell", "by python")
@@ -117,15 +117,15 @@ def test_the_command_line_and_python_have_the_same_defaults(cli, checkpoint, tmp
     assert by_shell == by_python
 
 
-def test_a_path_with_signs_of_a_shell_is_a_path(cli, checkpoint, tmp_path):
+def test_path_with_shell_characters_is_a_path(cli, checkpoint, tmp_path):
     output = tmp_path / "out; touch $(echo owned) 'x'"
     words = ["--batch_size", "1", "--sequence_length", "8", "-O1"]
-    ran = cli("export", "neuron", "-m", str(checkpoint), *words, str(output))
-    assert ran.code == 0 and (output / "neuron_config.json").is_file()
+    result = cli("export", "neuron", "-m", str(checkpoint), *words, str(output))
+    assert result.code == 0 and (output / "neuron_config.json").is_file()
     assert not list(tmp_path.glob("owned*")) and not os.path.exists("owned")
 
 
-def test_encoder_decoders_are_not_rounded_without_being_asked(tmp_path):
+def test_encoder_decoders_are_not_rounded_by_default(tmp_path):
     folder = save_tiny_seq2seq(tmp_path, "t5")
     model = NeuronModelForSeq2SeqLM.from_pretrained(
         folder, export=True, sequence_length=8, decoder_sequence_length=4, optlevel="1"
@@ -134,17 +134,17 @@ def test_encoder_decoders_are_not_rounded_without_being_asked(tmp_path):
 
 
 @pytest.mark.parametrize("option", ["num_cores", "tensor_parallel_size", "file_name", "input_shapes"])
-def test_an_option_is_not_accepted_and_then_ignored(checkpoint, option):
+def test_no_option_is_silently_ignored(checkpoint, option):
     with pytest.raises(ConfigError, match=option):
         NeuronModelForSequenceClassification.from_pretrained(checkpoint, export=True, **{option: True})
 
 
-def test_a_pipeline_of_a_local_folder_needs_no_task_in_its_model(checkpoint):
-    found = pipeline("text-classification", checkpoint, export=True, **SHAPES)("a b")
-    assert {"label", "score"} == set(found[0])
+def test_pipeline_of_local_folder_needs_no_task_in_its_model(checkpoint):
+    result = pipeline("text-classification", checkpoint, export=True, **SHAPES)("a b")
+    assert {"label", "score"} == set(result[0])
 
 
-def test_importing_and_exporting_leave_torch_and_the_environment_as_they_were(tmp_path):
+def test_import_and_export_leave_torch_and_environment_unchanged(tmp_path):
     code = f"""
 import os, torch
 before = (torch.nn.functional.scaled_dot_product_attention, torch.nn.Linear.forward, dict(os.environ))
@@ -157,7 +157,7 @@ assert before[:2] == after[:2], "torch was changed"
 changed = {{key for key in before[2].keys() | after[2].keys() if before[2].get(key) != after[2].get(key)}}
 print(sorted(changed))
 """
-    many_cores = os.environ | {"OPTIMUM_NEURON_INSTANCE": "inf2.48xlarge"}  # other tests hold those of a small instance
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=many_cores)
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.splitlines()[-1] == "[]"
+    many_cores = os.environ | {"OPTIMUM_NEURON_INSTANCE": "inf2.48xlarge"}  # other tests hold cores of a small instance
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=many_cores)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[-1] == "[]"

@@ -58,16 +58,16 @@ MARKER: dict[str, tuple[Any, ...]] = {
 
 
 @pytest.mark.parametrize("data", NOT_JSON.values(), ids=NOT_JSON)
-def test_whatever_is_wrong_with_a_text_is_one_error(data, tmp_path):
+def test_any_invalid_text_is_one_error(data, tmp_path):
     with pytest.raises(ValueError):
         parse_json(data)
     (tmp_path / "a.json").write_bytes(data)
-    with pytest.raises(ModelError) as refused:
+    with pytest.raises(ModelError) as excinfo:
         read_object(tmp_path / "a.json")
-    assert refused.value.details == {"file": str(tmp_path / "a.json")}
+    assert excinfo.value.details == {"file": str(tmp_path / "a.json")}
 
 
-def test_an_object_is_read_and_nothing_else(tmp_path):
+def test_only_objects_are_read(tmp_path):
     (tmp_path / "a.json").write_bytes(b'{"a": [1, "\xc3\xa9"]}')
     assert read_object(tmp_path / "a.json") == {"a": [1, "é"]}
     (tmp_path / "a.json").write_bytes(b"[]")
@@ -77,12 +77,12 @@ def test_an_object_is_read_and_nothing_else(tmp_path):
 
 
 @pytest.fixture
-def copy(exported, tmp_path) -> Path:
-    return shutil.copytree(exported, tmp_path / "copy")
+def copy(export_folder, tmp_path) -> Path:
+    return shutil.copytree(export_folder, tmp_path / "copy")
 
 
 @pytest.mark.parametrize("name", ["neuron_config.json", "config.json", "generation_config.json"])
-def test_a_damaged_file_of_an_exported_folder(copy, name):
+def test_damaged_file_of_exported_folder(copy, name):
     """Some JSON is a valid file of transformers; all other damage is a typed error."""
     valid = ("no keys", "surrogate") if name == "generation_config.json" else ()
     for kind, data in DAMAGE.items():
@@ -95,7 +95,7 @@ def test_a_damaged_file_of_an_exported_folder(copy, name):
 
 
 @pytest.mark.parametrize("field", MARKER)
-def test_a_field_of_the_marker_that_no_export_writes(copy, field):
+def test_marker_field_of_invalid_type(copy, field):
     path = copy / "neuron_config.json"
     content = json.loads(path.read_bytes())
     parents, _, name = field.rpartition(".")
@@ -114,7 +114,7 @@ def produce(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["model.done", "fields.json"])
-def test_a_damaged_file_of_a_cache_entry_is_a_miss(tmp_path, name):
+def test_damaged_file_of_cache_entry_is_miss(tmp_path, name):
     cache = CompileCache(tmp_path / "cache", spool=tmp_path / "spool")
     cache.get_or_compile(FIELDS, produce)
     path = tmp_path / "cache" / entry_name(FIELDS) / name
@@ -128,7 +128,7 @@ def test_a_damaged_file_of_a_cache_entry_is_a_miss(tmp_path, name):
     assert not cache.get_or_compile(FIELDS, produce).hit and cache.lookup(FIELDS).value is not None
 
 
-def test_a_damaged_record_of_a_request_is_a_miss(tmp_path):
+def test_damaged_record_of_request_is_miss(tmp_path):
     cache = CompileCache(tmp_path / "cache", spool=tmp_path / "spool")
     before = {path for path in (tmp_path / "cache").rglob("*") if path.is_file()}
     cache.get_or_compile(FIELDS, produce, request={"a": 1, "compiler_version": "2.21"})
@@ -140,7 +140,7 @@ def test_a_damaged_record_of_a_request_is_a_miss(tmp_path):
 
 
 def test_damaged_records_of_cores_block_no_claim(tmp_path):
-    """The lock of a core counts; its record tells only who has it."""
+    """The lock of a core counts; its record only names its holder."""
     environ = {"OPTIMUM_NEURON_HOME": str(tmp_path)}
     small = INSTANCES["inf2.xlarge"]
     folder = claims_folder(small, environ)
@@ -153,13 +153,13 @@ def test_damaged_records_of_cores_block_no_claim(tmp_path):
         assert claim.core_ids and [row["model"] for row in held_cores(small, environ=environ)] == ["bert"]
 
 
-def test_a_damaged_status_of_a_process_is_none(tmp_path):
+def test_damaged_process_status_is_none(tmp_path):
     for data in DAMAGE.values():
         status_path(tmp_path, 7).write_bytes(data)
         assert read_status(tmp_path, 7) is None
 
 
-def test_a_damaged_record_of_host_code_is_none_and_goes(tmp_path):
+def test_damaged_host_code_record_is_removed(tmp_path):
     for data in DAMAGE.values():
         (tmp_path / "a.json").write_bytes(data)
         assert find(tmp_path / "a.json") is None and not (tmp_path / "a.json").exists()

@@ -43,11 +43,11 @@ TRAINING = [
 """Names that need the extra `training`: no `import *` brings them."""
 
 
-def test_the_names_are_pinned_and_sorted():
+def test_names_are_pinned_and_sorted():
     assert sorted(optimum_neuron.__all__) == optimum_neuron.__all__ == PUBLIC
 
 
-def test_names_that_need_an_extra_are_pinned_too():
+def test_names_from_extras_are_pinned():
     assert list(optimum_neuron.TRAINING_NAMES) == TRAINING
     pytest.importorskip("trl")
     assert all(getattr(optimum_neuron, name).__name__ == name for name in TRAINING)
@@ -59,21 +59,21 @@ def test_dir_lists_them():
 
 
 @pytest.mark.parametrize("module", EXPORTING)
-def test_every_listed_name_exists_and_the_list_is_sorted(module):
-    found = importlib.import_module(module)
-    assert list(found.__all__) == sorted(found.__all__)
-    assert len(set(found.__all__)) == len(found.__all__)
-    for name in found.__all__:
-        assert getattr(found, name) is not None
+def test_every_listed_name_exists_and_list_is_sorted(module):
+    result = importlib.import_module(module)
+    assert list(result.__all__) == sorted(result.__all__)
+    assert len(set(result.__all__)) == len(result.__all__)
+    for name in result.__all__:
+        assert getattr(result, name) is not None
 
 
 @pytest.mark.parametrize("module", ["optimum_neuron", "optimum_neuron.exporters", "optimum_neuron.modeling"])
-def test_an_unknown_name_is_an_attribute_error(module):
+def test_unknown_name_is_attribute_error(module):
     with pytest.raises(AttributeError, match="NoSuchName"):
         importlib.import_module(module).NoSuchName  # noqa: B018
 
 
-def test_star_import_brings_every_name():
+def test_star_import_imports_every_name():
     program = "from optimum_neuron import *; print(sorted(n for n in dir() if not n.startswith('__')))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == str([name for name in PUBLIC if not name.startswith("__")])
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == str([name for name in PUBLIC if not name.startswith("__")])

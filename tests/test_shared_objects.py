@@ -16,7 +16,7 @@ from tests.unwritable import forbid_writing
 
 
 @pytest.fixture
-def published(tmp_path, monkeypatch):
+def published_objects(tmp_path, monkeypatch):
     monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path / "home"))
     built, folder = tmp_path / "built.so", tmp_path / "home" / "host" / "cpu"
     built.write_bytes(b"machine code" * 100)
@@ -26,12 +26,12 @@ def published(tmp_path, monkeypatch):
     return list(records)
 
 
-def test_what_is_published_is_found_by_each_record(published):
-    one, two = (find(record) for record in published)
+def test_published_library_is_found_by_each_record(published_objects):
+    one, two = (find(record) for record in published_objects)
     assert one.library == two.library and (one.function, two.function) == ("one", "two")
     assert one.library.read_bytes() == b"machine code" * 100
     require_ours(one.library)
-    assert find(published[0].with_name("absent.json")) is None
+    assert find(published_objects[0].with_name("absent.json")) is None
 
 
 def test_files_and_folders_are_private_under_any_umask(tmp_path, monkeypatch):
@@ -48,7 +48,7 @@ def test_files_and_folders_are_private_under_any_umask(tmp_path, monkeypatch):
     require_ours(tmp_path / "home/host/cpu/unit.so")
 
 
-def test_the_disk_has_the_library_before_a_record_leads_to_it(tmp_path, monkeypatch):
+def test_library_is_synced_before_its_record(tmp_path, monkeypatch):
     events = []
     fsync, replace = os.fsync, os.replace
     monkeypatch.setattr(os, "fsync", lambda fd: (events.append("sync"), fsync(fd)))
@@ -73,63 +73,63 @@ def flipped(path):
 
 
 @pytest.mark.parametrize("damage", [empty, truncated, flipped, os.unlink])
-def test_a_damaged_library_is_reported_and_removed_with_its_record(published, damage, caplog):
-    library = find(published[0]).library
+def test_damaged_library_is_reported_and_removed_with_its_record(published_objects, damage, caplog):
+    library = find(published_objects[0]).library
     damage(library)
-    assert find(published[0]) is None
+    assert find(published_objects[0]) is None
     assert str(library) in caplog.text and "compiled again" in caplog.text
-    assert not library.exists() and not published[0].exists()
-    assert find(published[1]) is None, "its library is gone"
+    assert not library.exists() and not published_objects[0].exists()
+    assert find(published_objects[1]) is None, "its library is gone"
 
 
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "{}", json.dumps({"library": "../x.so", "sha256": "", "function": ""})]
 )
-def test_a_damaged_record_is_removed(published, text, caplog):
-    published[0].write_text(text)
-    assert find(published[0]) is None and not published[0].exists()
-    assert "damaged" in caplog.text and find(published[1]) is not None
+def test_damaged_record_is_removed(published_objects, text, caplog):
+    published_objects[0].write_text(text)
+    assert find(published_objects[0]) is None and not published_objects[0].exists()
+    assert "damaged" in caplog.text and find(published_objects[1]) is not None
 
 
 @pytest.mark.parametrize("place", ["library", "folder", "home"])
 @pytest.mark.parametrize("mode", [0o720, 0o702])
-def test_what_others_may_write_is_not_loaded(published, place, mode):
-    library = find(published[0]).library
+def test_library_writable_by_others_is_not_loaded(published_objects, place, mode):
+    library = find(published_objects[0]).library
     path = {"library": library, "folder": library.parent, "home": library.parents[2]}[place]
     path.chmod(mode)
-    with pytest.raises(LoweringError) as refused:
+    with pytest.raises(LoweringError) as excinfo:
         require_ours(library)
-    assert refused.value.details["unsafe"] == {str(path): f"mode {mode:o}"}
-    assert f"chmod go-w '{path}'" in str(refused.value)
+    assert excinfo.value.details["unsafe"] == {str(path): f"mode {mode:o}"}
+    assert f"chmod go-w '{path}'" in str(excinfo.value)
     path.chmod(0o700)
     require_ours(library)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_what_another_user_owns_is_not_loaded(published):
-    library = find(published[0]).library
+def test_library_of_another_user_is_not_loaded(published_objects):
+    library = find(published_objects[0]).library
     os.chown(library, 12345, -1)
-    with pytest.raises(LoweringError) as refused:
+    with pytest.raises(LoweringError) as excinfo:
         require_ours(library)
-    assert refused.value.details["unsafe"] == {str(library): "owned by user 12345"}
-    assert f"chown {os.geteuid()} '{library}'" in str(refused.value)
+    assert excinfo.value.details["unsafe"] == {str(library): "owned by user 12345"}
+    assert f"chown {os.geteuid()} '{library}'" in str(excinfo.value)
 
 
-def test_a_system_s_files_may_be_loaded(published, monkeypatch):
+def test_systems_files_may_be_loaded(published_objects, monkeypatch):
     """A container image has code that root compiled, for users who may not write it."""
     monkeypatch.setattr(shared_objects.os, "geteuid", lambda: 4321)
-    library = find(published[0]).library
+    library = find(published_objects[0]).library
     if library.stat().st_uid == 0:
         require_ours(library)
 
 
-def test_in_place_of_a_folder_that_cannot_be_written_there_is_a_private_one(published, tmp_path, monkeypatch, caplog):
+def test_unwritable_folder_is_replaced_by_a_private_one(published_objects, tmp_path, monkeypatch, caplog):
     (tmp_path / "temp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temp"))
-    assert writable(published[0]) == published[0]
+    assert writable(published_objects[0]) == published_objects[0]
     forbid_writing(monkeypatch, tmp_path / "home")
     shared_objects._warn.cache_clear()
-    new = published[0].with_name("three.json")
+    new = published_objects[0].with_name("three.json")
     assert find(new) is None and not caplog.records
     private = {writable(new) for _ in range(2)}.pop()
     assert private.is_relative_to(tmp_path / "temp") and private.name == "three.json"
@@ -137,4 +137,6 @@ def test_in_place_of_a_folder_that_cannot_be_written_there_is_a_private_one(publ
     publish(tmp_path / "built.so", private.with_name("other.so"), {private: "three"})
     assert find(new).library == private.with_name("other.so")
     require_ours(find(new).library)
-    assert find(published[0]).library.parent == published[0].parent, "what was there before is found there"
+    assert find(published_objects[0]).library.parent == published_objects[0].parent, (
+        "what was there before is found there"
+    )

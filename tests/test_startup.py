@@ -25,7 +25,7 @@ def logger(monkeypatch):
     logger.setLevel(before)
 
 
-def test_a_level_shows_and_hides_messages(logger, capsys, monkeypatch):
+def test_level_shows_and_hides_messages(logger, capsys, monkeypatch):
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
     startup.configure_log({"NEURON_RT_LOG_LEVEL": "info"})
     logging.getLogger("optimum_neuron.runtime").info("loaded")
@@ -36,19 +36,19 @@ def test_a_level_shows_and_hides_messages(logger, capsys, monkeypatch):
     assert capsys.readouterr().err == ""
 
 
-def test_without_variables_the_program_decides(logger):
+def test_without_variables_program_decides(logger):
     startup.configure_log({})
     assert (logger.handlers, logger.level, logger.propagate) == ([], logging.NOTSET, True)
 
 
-def test_a_program_that_shows_its_log_gets_the_messages(logger, monkeypatch, caplog):
+def test_configured_logging_receives_messages(logger, monkeypatch, caplog):
     monkeypatch.setattr(logging.getLogger(), "handlers", [caplog.handler])
     startup.configure_log({"NEURON_RT_LOG_LEVEL": "DEBUG"})
     logger.debug("details")
     assert logger.handlers == [] and caplog.messages == ["details"]
 
 
-def test_the_system_log_gets_the_messages(logger, tmp_path, monkeypatch):
+def test_system_log_gets_messages(logger, tmp_path, monkeypatch):
     address = str(tmp_path / "log")
     monkeypatch.setattr(startup, "_SYSLOG_SOCKET", address)
     with pytest.raises(ConfigError, match="NEURON_RT_LOG_LOCATION"):
@@ -63,12 +63,12 @@ def test_the_system_log_gets_the_messages(logger, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("values", [{"NEURON_RT_LOG_LEVEL": "LOUD"}, {"NEURON_RT_LOG_LOCATION": "/tmp/log"}])
-def test_a_value_that_cannot_be_used_is_an_error(values):
+def test_invalid_value_is_an_error(values):
     with pytest.raises(ConfigError):
         startup.configure_log(values)
 
 
-def test_the_first_use_of_hardware_applies_the_environment_once(logger, monkeypatch):
+def test_first_hardware_use_applies_environment_once(logger, monkeypatch):
     from optimum_neuron.hardware import resolve_target
 
     monkeypatch.setattr(startup, "_applied", False)

@@ -1,4 +1,4 @@
-"""The table of environment variables, and what is said about those that decide nothing here."""
+"""The table of environment variables, and the warnings about ignored ones."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ ISSUE = (
 )
 
 
-def test_the_table_is_sorted_and_every_name_has_a_sentence():
+def test_table_is_sorted_and_every_name_has_sentence():
     assert list(TABLE) == sorted(TABLE) and all(row.meaning for row in TABLE.values())
     assert all(row.honored or name.startswith(PREFIXES) for name, row in TABLE.items())
 
 
-def test_the_full_name_has_precedence_over_a_pattern():
+def test_full_name_has_precedence_over_pattern():
     assert row_of("XLA_USE_BF16") == TABLE["XLA_USE_BF16"]
     assert row_of("XLA_IR_DEBUG") == TABLE["XLA_*"]
     assert row_of("NEURON_RT_INSPECT_ENABLE").honored and not row_of("NEURON_RT_INSPECT_DEVICE_PROFILE").honored
@@ -29,20 +29,20 @@ def test_the_full_name_has_precedence_over_a_pattern():
 
 
 @pytest.mark.parametrize("name", ISSUE)
-def test_what_decides_nothing_is_warned_about_once(name, monkeypatch):
+def test_ignored_variable_is_warned_about_once(name, monkeypatch):
     monkeypatch.setattr(env, "_warned", set())
     environ = {name: "1", "PATH": "/bin", "NEURON_RT_NUM_CORES": "1"}
-    with pytest.warns(UserWarning, match=name) as raised:
+    with pytest.warns(UserWarning, match=name) as records:
         env.warn_unused(environ)
-    assert len(raised) == 1
+    assert len(records) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         env.warn_unused(environ)
 
 
-def test_a_mistyped_name_gets_the_nearest_one():
+def test_mistyped_name_gets_nearest_one():
     assert "NEURON_RT_VISIBLE_CORES" in env.unused({"NEURON_RT_VISIBLE_CORE": "0"})["NEURON_RT_VISIBLE_CORE"]
 
 
-def test_nothing_is_said_about_variables_that_are_read():
+def test_variables_in_use_cause_no_warning():
     assert env.unused(dict.fromkeys(env.VARIABLES, "1")) == {}

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from optimum_neuron.profiling import inspection
+from optimum_neuron import profiling, simulator
 from optimum_neuron.runtime import HOOKS
-from optimum_neuron.simulator import clock
 
 
-def test_hooks_lead_to_the_simulator_and_the_profiler(monkeypatch):
-    monkeypatch.setattr(clock, "call_cost", lambda *arguments: ("cost", *arguments))
-    monkeypatch.setattr(inspection, "inspect_process", lambda *arguments: folders.append(arguments))
+def test_hooks_connect_simulator_and_profiler(monkeypatch):
+    monkeypatch.setattr(simulator, "call_cost", lambda *arguments: ("cost", *arguments))
+    monkeypatch.setattr(profiling, "inspect_process", lambda *arguments: folders.append(arguments))
     folders = []
     assert HOOKS.call_cost("track", "graph") == ("cost", "track", "graph")
     HOOKS.inspect_process("folder")

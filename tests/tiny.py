@@ -54,7 +54,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "smollm3": {"no_rope_layer_interval": 2, "num_hidden_layers": 4},
     "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None},
 }
-"""Model type to what its configuration needs beyond the shared sizes."""
+"""Model type to the configuration that it needs beyond the shared sizes."""
 
 
 def tiny_config(model_type: str, **overrides: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Waiting for what other threads and processes do soon."""
+"""Waiting for events of other threads and processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def soon(look: Callable[[], Any]) -> Any:
 
 
 def in_threads(*calls: Callable[[], object]) -> None:
-    """Run calls at once, each in a thread of its own, until all have ended."""
+    """Run calls concurrently, each in a separate thread, until all have ended."""
     threads = [threading.Thread(target=call) for call in calls]
     for thread in threads:
         thread.start()

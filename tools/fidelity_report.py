@@ -210,9 +210,9 @@ def _intervals(scored: list[Scored]) -> str:
         lines.append([name, *ends, inside, "" if new is None else _percent(new), band.basis])
     return (
         "An interval is the value times these factors. Coverage is the share of published values inside, around blind\n"
-        "predictions; the second one is of each family in the interval that all the others give, which is what a\n"
-        "family can expect that is not in the table. An interval of 80 % should cover 75 to 90 %; those by judgment\n"
-        "are wider.\n\n" + _table(("class", "low", "high", "coverage", "of a new family", "basis"), lines)
+        'predictions; the column "of a new family" is the coverage of each family by the interval of all the others.\n'
+        "An 80 % interval should cover 75 to 90 %; intervals by judgment are wider.\n\n"
+        + _table(("class", "low", "high", "coverage", "of a new family", "basis"), lines)
     )
 
 

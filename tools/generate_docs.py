@@ -165,7 +165,8 @@ def error_table() -> str:
     for name in sorted(errors.__all__):
         kind = getattr(errors, name)
         if inspect.isclass(kind):
-            rows.append((f"`{name}`", inspect.getdoc(kind), f"`{next_command(kind(''), 'COMMAND')}`"))
+            summary = (inspect.getdoc(kind) or "").partition("\n\n")[0]
+            rows.append((f"`{name}`", summary, f"`{next_command(kind(''), 'COMMAND')}`"))
     return table(("error", "raised when", "the command line then names"), rows)
 
 

@@ -1,4 +1,4 @@
-"""The one reader of NEFFs that hold a program: what exports and traces write, and simulators and profilers read.
+"""The one reader of NEFFs that hold a program: exports and traces write them, simulators and profilers read them.
 
 `Artifact` is the program without weights, and `BoundProgram` one that any number of cores can load. Both are made once
 and never change.
@@ -53,7 +53,7 @@ class Artifact:
 
     @functools.cached_property
     def host_program(self) -> Program:
-        """What the host runs: the program itself, or that of all cores which share the model."""
+        """Program that the host runs; if several cores share the model, the program of all of them."""
         return unroll(self.program, self.shards.group_size, self.shards.of_weights)
 
     def require_target(self, target: Target) -> None:

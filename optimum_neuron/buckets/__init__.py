@@ -1,4 +1,4 @@
-"""Which lengths to compile for: the ones that pad the sequences of a data set least.
+"""Chooses the lengths to compile: the ones that pad the sequences of a data set least.
 
 from optimum_neuron import suggest_buckets
 print(suggest_buckets([12, 15, 60, 61, 500], max_buckets=3).buckets)

@@ -44,7 +44,7 @@ class BucketOption:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BucketAdvice:
-    """Buckets for a data set, and what fewer would cost."""
+    """Suggest buckets for a data set, with the cost of using fewer."""
 
     num_sequences: int
     longest: int

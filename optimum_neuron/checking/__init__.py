@@ -1,4 +1,4 @@
-"""Whether a model can be compiled, and what it takes, without its weights and without compiling.
+"""Checks whether a model can be compiled, and its cost, without weights and without compiling.
 
 from optimum_neuron import check_model
 report = check_model("path/or/org/name", instance_type="trn2", sequence_length=512)

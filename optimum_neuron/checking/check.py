@@ -36,17 +36,17 @@ def check_model(
     all_graphs: bool = False,
     **options: Any,
 ) -> CheckReport:
-    """Say what compiling a model would take, without reading weights and without compiling.
+    """Report what compiling a model would take, without reading weights and without compiling.
 
     Args:
         model_name_or_path: folder, id on the Hub, or name in `optimum_neuron.checkpoints`.
         allow_host_ops: operators that may run on the host if the target does not support them, as "aten::sort".
         all_graphs: capture the graphs of every bucket; otherwise of the smallest and the largest of each list, which
             have the same operators. `CheckReport.buckets_between` lists the others.
-        **options: those of `main_export` that decide shapes, dtypes and target, and where to find the model.
+        **options: Options of `main_export` that set shapes, dtypes, and target, or locate the model.
 
     Returns:
-        The report; `to_dict()` is what `optimum-cli neuron check --json` prints.
+        The report; `to_dict()` is the output of `optimum-cli neuron check --json`.
 
     Raises:
         ModelError: the model cannot be found, or its task cannot be exported.
@@ -156,7 +156,7 @@ def _memory(
     target: Target,
     instance: InstanceSpec,
 ) -> MemoryCheck:
-    """Count the HBM of what an export would load; the captured graphs are used up."""
+    """Count the HBM that an export would load; consumes the captured graphs."""
     available = target.hbm_bytes_per_core()
     if gathered.failures:
         return MemoryCheck(need=None, available=available, reason="not known: the model cannot be captured")

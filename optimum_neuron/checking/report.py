@@ -1,4 +1,4 @@
-"""Result of a check: tier of effort, share of FLOPs on the device, operators, memory, and what a CI job may fail on."""
+"""Result of a check: tier, share of FLOPs on the device, operators, memory, and conditions for a CI job."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class GraphCheck:
     num_calls: int
     """Calls of operators in one run."""
     flops: int
-    """Operations of one run; see `work.py` for what is counted."""
+    """FLOPs of one run, as counted by `work.py`."""
     placed_share: float
     """Share of FLOPs on the device, 0 to 1."""
 
@@ -70,11 +70,11 @@ class MemoryCheck:
     available: int
     """HBM of one core in bytes."""
     reason: str
-    """That it fits, what would make it fit, or why it is not known."""
+    """Reason: it fits, what would make it fit, or why memory is unknown."""
 
     @property
     def fits(self) -> bool | None:
-        """Whether it fits one core; None where it is not known."""
+        """Whether the model fits one core; None where it is not known."""
         return None if self.need is None else self.need.total <= self.available
 
     def to_dict(self) -> dict[str, Any]:
@@ -98,9 +98,9 @@ class CheckReport:
     config: CompileConfig
     """Complete compile configuration."""
     graphs: tuple[GraphCheck, ...]
-    """Entry points that could be captured, without those of `buckets_between`."""
+    """Captured entry points, without those of `buckets_between`."""
     buckets_between: Mapping[str, tuple[int, ...]]
-    """Buckets whose graphs were not captured, by option: those between the smallest and the largest."""
+    """Buckets whose graphs were not captured, by option: all between the smallest and the largest."""
     operators: tuple[OperatorCheck, ...]
     """Operators of these graphs; host and unsupported operators come first, then by FLOPs."""
     capture_failures: tuple[CaptureFailure, ...]
@@ -131,7 +131,7 @@ class CheckReport:
         return tuple(reasons) or (f"every operator runs on {self.target.value.name}",)
 
     def failures(self, conditions: Collection[str]) -> tuple[str, ...]:
-        """Which of some conditions are met: the ones that a CI job shall fail on.
+        """Conditions that are met, of those that a CI job should fail on.
 
         Args:
             conditions: of `FAIL_CONDITIONS`.

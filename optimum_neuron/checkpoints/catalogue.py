@@ -1,4 +1,4 @@
-"""Which real checkpoints and data sets packages carry: one frozen row each, pinned by version and hash.
+"""Real checkpoints and data sets that packages carry: one frozen row each, pinned by version and hash.
 
 It knows nothing of downloads or folders. The packages are re-uploads by third parties, so a row states the hash of the
 whole archive, and nothing of it but the named members is ever written. To add one, add a row, and where no converter

@@ -1,4 +1,4 @@
-"""Runs a converter in a process of its own: files of a package in, a finished folder out.
+"""Runs a converter in a separate process: files of a package in, a finished folder out.
 
 A process, so that the caller imports neither torch nor transformers, gets the memory of the conversion back, and keeps
 its environment: the child alone is set offline. It knows nothing of packages and caches, and of no file format: each
@@ -46,7 +46,7 @@ def convert(converter: str, source: Path, destination: Path, *, progress: bool =
         converter: Name of a module in `converters/`.
         source: Folder of the files; used up.
         destination: The folder to make.
-        progress: Repeat on stderr what the conversion says.
+        progress: Repeat the converter's output on stderr.
 
     Raises:
         ModelError: If a package is missing or the files cannot be read.

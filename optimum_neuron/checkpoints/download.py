@@ -1,6 +1,7 @@
 """Downloads the one archive that a row of the catalogue names, with the ordinary client of its index.
 
-Nothing of it is installed, and nothing is run before its hash is known. It knows nothing of what is in an archive.
+Nothing of it is installed, and nothing is run before its hash is known. It does not depend on the contents of an
+archive.
 """
 
 from __future__ import annotations
@@ -86,13 +87,13 @@ def _debian(entry: Entry, work: Path) -> list[str]:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Index:
     command: Callable[[Entry, Path], list[str]]
-    """What downloads an entry into the working folder; it may write into the given one."""
+    """Downloads an entry into the working folder; it may write only there."""
     client: str | None
     """The program that must be here; None where Python itself is enough."""
     place: str
     """Whom it asks."""
     check: str
-    """What to look at when it fails."""
+    """Hint for a failed download."""
 
 
 _PYPI = "the package index that pip is configured for"
@@ -118,7 +119,7 @@ def _require_client(entry: Entry, client: str | None) -> None:
 
 
 def _has_pip() -> bool:
-    """Whether this Python has pip, without looking for the module.
+    """Return whether this Python has pip, without looking for the module.
 
     setuptools' import hook takes a search for the module as a sign that pip runs here, and from then on Inductor's
     import of setuptools fails in this process.

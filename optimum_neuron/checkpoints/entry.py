@@ -1,4 +1,4 @@
-"""What a row of the catalogue says: the archive that carries a checkpoint or a data set, and what to make of it.
+"""A row of the catalogue: the archive that carries a checkpoint or a data set, and its conversion.
 
 It knows no particular row.
 """
@@ -17,7 +17,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def leads_outside(path: str) -> bool:
-    """Whether a path of an archive may be outside the folder that it is unpacked into."""
+    """Return whether a path of an archive may be outside the folder that it is unpacked into."""
     return PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts or "\\" in path
 
 
@@ -30,19 +30,19 @@ class Entry:
     aliases: tuple[str, ...] = ()
     """Shorter names for the same thing."""
     index: Literal["pypi", "pypi-source", "npm", "debian"] = "pypi"
-    """Where the archive is: a wheel or a source distribution on PyPI, a package of npm, or one of Debian."""
+    """Source of the archive: a wheel or a source distribution on PyPI, an npm package, or a Debian package."""
     package: str
     """Its name there; of Debian, that of the source it is built from and its own, with a slash between."""
     version: str
     """The one version of it that is used."""
     built_for: tuple[str, ...] = ()
-    """Python and platform of a wheel that is not for any; what is taken out of it must not depend on them."""
+    """Python and platform of a platform-specific wheel; the extracted files must not depend on them."""
     sha256: str
     """Of the downloaded archive, 64 hexadecimal digits."""
     root: str
     """Folder inside the archive that the members are relative to."""
     members: tuple[str, ...]
-    """The files that are taken out, and the only ones."""
+    """The only files that are extracted."""
     converter: str
     """Module of `optimum_neuron.checkpoints.converters` that reads them."""
     origin: str
@@ -90,7 +90,7 @@ class Entry:
         return f"{self.name}-{self.sha256[:8]}"
 
     def readme(self) -> str:
-        """Where the files come from and under which terms, with the metadata that the Hub reads."""
+        """Origin and license of the files, with the metadata that the Hub reads."""
         return f"""---
 license: {self.licence.lower()}
 ---
@@ -118,7 +118,7 @@ class Checkpoint(Entry):
     num_parameters: int
     """Counted after the conversion, tied weights once, buffers not."""
     default: bool = False
-    """Whether demos and examples use it when no model is named; true for one row."""
+    """Whether demos and examples use it by default; true for one row."""
 
     def _problems(self) -> list[str]:
         return super()._problems() + (["num_parameters is not positive"] if self.num_parameters <= 0 else [])

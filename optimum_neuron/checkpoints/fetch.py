@@ -1,8 +1,8 @@
 """`fetch`: an entry of the catalogue as a folder on this machine, made once and shared by all processes; `read_rows`
 gives the rows of a data set.
 
-The folder appears complete or not at all: everything is made in a staging folder beside it, under a lock, and renamed
-into place. What a killed run left behind is removed by the next one. It knows nothing of file formats and archives.
+The folder appears complete or not at all: it is built in a staging folder next to it, under a lock, and renamed.
+Leftovers of a killed run are removed by the next one. It knows nothing of file formats and archives.
 
     from optimum_neuron.checkpoints import fetch, resolve_model
 
@@ -41,8 +41,8 @@ def fetch(
 
     Args:
         name: A name or alias of the catalogue.
-        cache_dir: Where fetched folders are kept; `checkpoints` in this package's cache folder by default.
-        progress: Say on stderr what is going on; `HF_HUB_DISABLE_PROGRESS_BARS=1` silences it too.
+        cache_dir: Folder of fetched checkpoints; `checkpoints` in this package's cache folder by default.
+        progress: Report progress on stderr; `HF_HUB_DISABLE_PROGRESS_BARS=1` silences it too.
 
     Returns:
         Of a checkpoint a Hugging Face folder: config.json, model.safetensors, tokenizer or processor. Of a data set
@@ -73,7 +73,7 @@ def fetch(
 
 
 def is_fetched(name: str, *, cache_dir: str | os.PathLike[str] | None = None) -> bool:
-    """Whether `fetch` would return at once.
+    """Return whether `fetch` would return at once.
 
     Raises:
         ModelError: If the name is unknown.
@@ -88,7 +88,7 @@ def _folder(entry: Entry, cache_dir: str | os.PathLike[str] | None) -> Path:
 def resolve_model(
     name_or_path: str, *, cache_dir: str | os.PathLike[str] | None = None, progress: bool = True
 ) -> Choice[str]:
-    """Return what to load where a model is expected: a catalogue name becomes its fetched folder.
+    """Resolve a model argument: a catalogue name becomes its fetched folder.
 
     Args:
         name_or_path: A catalogue name, the folder of a checkpoint, or a model id of the Hugging Face Hub.

@@ -1,4 +1,4 @@
-"""The fetched folder: what marks it complete, and what is damaged in it.
+"""The fetched folder: its completion marker, and damage checks.
 
 The marker is a JSON file with the size and hash of every other file, written last. It knows nothing of packages and
 models.

@@ -30,7 +30,7 @@ def number_type(convert: _Parser[Number], what: str, low: float, high: float = m
 
     Args:
         convert: Raises ValueError for a text that is none.
-        what: Names the numbers, for the message.
+        what: Name of the numbers, for the message.
         low: The least one.
         high: The largest one.
     """
@@ -81,12 +81,12 @@ def add_compile_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_graph_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options that decide which operators a model has, of what shape and for what target."""
+    """Add the options that set a model's operators, shapes, and target."""
     _add(parser, (SourceOptions, *config_classes()), lambda option: option.in_graph)
 
 
 def add_size_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add where a model is, and the sizes of inputs beside batch size and lengths."""
+    """Add the options that locate a model, and input sizes other than batch size and lengths."""
     _add(parser, (SourceOptions,), lambda option: True)
     _add(parser, config_classes(), lambda option: option.is_input_size)
 
@@ -103,7 +103,7 @@ def _add(parser: argparse.ArgumentParser, owners: tuple[type, ...], accepts: Cal
             if option.help and accepts(option) and name not in options:
                 options[name] = option
                 titles[name] = str(option.group or getattr(owner, "group", MODEL_GROUP))
-    # Options of every kind come after those that say what the model is.
+    # Options of every kind come after those that select the model.
     ordered = dict.fromkeys(sorted(titles.values(), key=lambda title: title == CompileConfig.group))
     groups = {title: parser.add_argument_group(title) for title in ordered}
     for name, option in options.items():

@@ -1,6 +1,6 @@
 """`optimum-cli neuron buckets suggest`: the lengths to compile for that pad a data set least.
 
-The work is `optimum_neuron.suggest_buckets`, on what `optimum_neuron.buckets.read_lengths` reads.
+The work is done by `optimum_neuron.suggest_buckets` on the output of `optimum_neuron.buckets.read_lengths`.
 """
 
 from __future__ import annotations

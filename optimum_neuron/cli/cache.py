@@ -1,4 +1,4 @@
-"""`optimum-cli neuron cache`: what the compile cache holds, whether a request is in it and why not, cleaning up.
+"""`optimum-cli neuron cache`: list the compile cache, look up a request, explain a miss, and prune.
 
 The commands that share a cache with others are in `cache_shared.py`.
 

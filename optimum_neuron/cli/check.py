@@ -1,4 +1,4 @@
-"""`optimum-cli neuron check MODEL`: what compiling a model would take, without weights and without compiling.
+"""`optimum-cli neuron check MODEL`: report what compiling a model would take, without weights and without compiling.
 
 The work is `optimum_neuron.check_model`. Exit code 0 unless a condition of `--fail-on` is met.
 """
@@ -72,7 +72,7 @@ nothing.
 
 
 def show_check(out: Out, data: Mapping[str, Any]) -> None:
-    """Render a report for a person: what was decided first, then tables, then every obstacle with its remedy."""
+    """Render a report as text: automatic choices first, then tables, then every obstacle with its remedy."""
     tier = data["tier"]
     out.text(f"checked {data['model']}, simulated: no weights read, nothing compiled")
     out.text()

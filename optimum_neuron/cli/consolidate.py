@@ -44,7 +44,7 @@ Weights that are whole are copied.
 
 
 def show_file(out: Out, written: Mapping[str, Any]) -> None:
-    """Render what was written, and what is missing to load it."""
+    """Render the written files, and what is missing to load them."""
     out.text(f"{written['path']}: {written['num_tensors']} tensors, {size(written['size_bytes'])}")
     if not written["loadable"]:
         out.text("no config.json is beside it: copy the model's, or pass --config")

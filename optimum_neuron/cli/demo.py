@@ -1,4 +1,4 @@
-"""`optimum-cli neuron demo`: one small model from checkpoint to answer, with what each step took.
+"""`optimum-cli neuron demo`: one small model from checkpoint to answer, with the time of each step.
 
 The work is `optimum_neuron.demo.run`. The times are measured on this host; the chip is simulated.
 """

@@ -1,4 +1,4 @@
-"""Judges a machine: what was found, what follows from it, and what to do. Pure: `machine.py` does the looking.
+"""Judges a machine: findings, consequences, and remedies. Pure: `machine.py` does the looking.
 
 >>> from optimum_neuron.cli.diagnosis import Finding, overall
 >>> overall([Finding(check="python", verdict="ok", found="3.11.7", consequence="supported")])
@@ -25,7 +25,7 @@ LOW_MEMORY_BYTES = 2 * 2**30
 _FEATURES = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16")
 """CPU flags worth naming, as Linux spells them."""
 _NO_VECTORS = ("DEFAULT", "NO AVX")
-"""What torch calls an x86 CPU without AVX2."""
+"""torch's name for an x86 CPU without AVX2."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,15 +33,15 @@ class Finding:
     """One row of the diagnosis."""
 
     check: str
-    """What was looked at."""
+    """Subject of the check."""
     verdict: Level
     """ok, warn (works, but less well) or fail (does not work)."""
     found: str
-    """What was found."""
+    """Finding."""
     consequence: str
-    """What follows from it."""
+    """Consequence."""
     remedy: str = ""
-    """What to do about it; empty when nothing needs to be done."""
+    """Remedy; empty if nothing needs to be done."""
 
 
 def judge(machine: Machine) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""`optimum-cli neuron doctor`: is this machine fit, and if not, what to do.
+"""`optimum-cli neuron doctor`: check this machine and suggest fixes.
 
 Joins `machine.py`, which looks, and `diagnosis.py`, which judges. Exit code 0 unless a finding is a failure.
 """

@@ -1,4 +1,4 @@
-"""Turns what a command raises into an exit code and a few helpful lines.
+"""Turns exceptions of a command into an exit code and a few helpful lines.
 
     0    it worked
     1    a known error (`NeuronError`): the message without a traceback, then the next command
@@ -42,7 +42,7 @@ NEXT_COMMANDS: dict[type[NeuronError], str] = {
     errors.ValidationError: "{command} --atol X ...  # accepts larger differences",
     errors.WeightsError: "optimum-cli neuron inspect DIR  # lists what the folder holds",
 }
-"""What to run next, by error class; the nearest base class counts."""
+"""Next command to run, by error class; the nearest base class counts."""
 
 _WIDER = (
     ("auto_cast", "none", "{command} --auto_cast none ...  # keeps the arithmetic of the checkpoint"),
@@ -78,9 +78,9 @@ def run_guarded(func: Callable[[Out], int | None], out: Out, *, command: str) ->
     While it runs, stray prints of libraries and model code go to stderr: stdout carries only the answer.
 
     Args:
-        func: What runs.
-        out: Where it speaks.
-        command: How the user called it, for hints.
+        func: Command to run.
+        out: Output streams.
+        command: Command line as the user typed it, for hints.
     """
     try:
         debug = env.debug()

@@ -206,7 +206,7 @@ def show_comparison(out: Out, data: Mapping[str, Any]) -> None:
 
 
 def _load_columns(load: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What keeps up with the requests that arrive, where a rate was given."""
+    """Instances that keep up with the arriving requests, if a rate was given."""
     if load is None:
         return {}
     price = "no price" if load["usd_per_h"] is None else shown("usd_per_h", load["usd_per_h"])
@@ -218,7 +218,7 @@ def _of(one: Mapping[str, Any], name: str) -> str:
 
 
 def priced(data: Mapping[str, Any]) -> str:
-    """What a price per million is for: requests, where an estimate has no output tokens."""
+    """Unit of a price per million: requests, if an estimate has no output tokens."""
     return "requests" if data["tokens_per_s"] is None else "output tokens"
 
 

@@ -1,7 +1,7 @@
-"""`optimum-cli neuron inspect DIR`: what an exported folder holds, read without running anything of it.
+"""`optimum-cli neuron inspect DIR`: describe an exported folder, without executing any part of it.
 
-The facts come from `optimum_neuron.exporters.inspect_export`; whatever they are, they are shown: single values
-first, then one table per list. What has hundreds of rows is left to `--json`.
+The facts come from `optimum_neuron.exporters.inspect_export`; whatever they are, they are shown: single values first,
+then one table per list. Tables with hundreds of rows are left to `--json`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def show_facts(out: Out, facts: Mapping[str, Any], title: str = "") -> None:
     """Render nested facts: a table of single values, then every list and inner dictionary under its name.
 
     Args:
-        out: Where to print.
+        out: Output stream.
         facts: Plain data; keys that end in `_bytes`, and all that is below one, are shown with a unit, and
             `Choice.to_dict()` values with a reason.
         title: Heading of the single values.

@@ -59,7 +59,7 @@ class Folder:
     """A folder that caches are kept in."""
 
     purpose: str
-    """What is kept there."""
+    """Contents of the folder."""
     location: str
     """Path or URL."""
     free_bytes: int | None
@@ -70,7 +70,7 @@ class Folder:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What was found on a machine."""
+    """Facts about a machine."""
 
     python: str
     """Version of the interpreter."""
@@ -79,7 +79,7 @@ class Machine:
     requires_python: str
     """Versions of Python our distribution asks for; empty when it names none or is not installed."""
     requirements: tuple[str, ...]
-    """What our distribution asks for, as written in its metadata."""
+    """Requirements of our distribution, as written in its metadata."""
     packages: Mapping[str, str]
     """Installed versions by normalised distribution name."""
     torch_complaint: str
@@ -87,7 +87,7 @@ class Machine:
     compiler: CppCompiler | None
     """The C++ compiler, if any; None too when torch, which knows where to look, cannot be imported."""
     host_code: CpuFeatures | None
-    """What of the CPU host code is chosen by; None when torch cannot be imported."""
+    """CPU features that host code depends on; None when torch cannot be imported."""
     cpu: str
     """Architecture as the system names it, for example "x86_64"."""
     cpu_features: frozenset[str] | None
@@ -99,11 +99,11 @@ class Machine:
     folders: tuple[Folder, ...]
     """Cache folders."""
     settings: Mapping[str, str]
-    """Environment variables that are set and read here, as they are written."""
+    """Environment variables that are set and read here, verbatim."""
     setting_complaints: tuple[str, ...]
     """Environment variables whose value cannot be used."""
     unused_settings: Mapping[str, str]
-    """Environment variables that are set for Neuron and decide nothing here, with what becomes of each."""
+    """Environment variables that are set for Neuron but ignored here, with the reason for each."""
 
 
 def examine() -> Machine:

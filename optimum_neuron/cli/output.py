@@ -39,7 +39,7 @@ _STYLES = {"ok": "green", "warn": "yellow", "fail": "red", "hit": "green", "miss
 
 
 class Out:
-    """Prints what a command has to say, on the `sys.stdout` and `sys.stderr` of this moment if none are given."""
+    """Prints the output of a command, on the current `sys.stdout` and `sys.stderr` by default."""
 
     def __init__(self, mode: Mode = "human", *, stdout: IO[str] | None = None, stderr: IO[str] | None = None) -> None:
         self.mode: Mode = mode
@@ -92,7 +92,7 @@ class Out:
         self._data("\n".join(line.rstrip() for line in capture.get().rstrip("\n").split("\n")))
 
     def remarks(self, data: Mapping[str, Any]) -> None:
-        """Print what an answer assumes, and its notes, a line each."""
+        """Print the assumptions and notes of an answer, a line each."""
         for key, label in (("assumptions", "assumed"), ("notes", "note")):
             for line in data.get(key, ()):
                 self.text(f"{label}: {line}")
@@ -115,7 +115,7 @@ class Out:
         self._talk("next", "cyan", next_command)
 
     def flush(self) -> None:
-        """Write out what is buffered.
+        """Flush the streams.
 
         Raises:
             BrokenPipeError: The reader has gone away; `pipe_closed` is set.
@@ -184,7 +184,7 @@ def choice_rows(data: Mapping[str, Any], labels: Mapping[str, str], *, column: s
 
     Args:
         data: Holds plain values or those of `Choice.to_dict()`.
-        labels: The keys to show, with what they are called; one that is missing or None is left out.
+        labels: Keys to show, with their labels; a missing key or None is left out.
         column: Title of the values.
     """
     rows = []
@@ -197,7 +197,7 @@ def choice_rows(data: Mapping[str, Any], labels: Mapping[str, str], *, column: s
 
 
 def show_memory(out: Out, hbm_bytes: Mapping[str, int], share: Callable[[float], str] = "{:.1%}".format) -> None:
-    """Render the HBM of a core by category; `available` is what the shares are of."""
+    """Render the HBM of a core by category; `available` is the total of the shares."""
     rows = [
         {"category": name, "size": size(value), "of the core": share(value / hbm_bytes["available"])}
         for name, value in hbm_bytes.items()

@@ -47,7 +47,7 @@ class NeuronParser(argparse.ArgumentParser):
         return parsed, extra
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong and where help is, then exit with 2."""
+        """Print the error and the help command, then exit with 2."""
         out = Out("json" if self._json else "human")
         parts = {"type": "UsageError", "code": "usage", "message": message, "hint": "", "details": {}}
         out.error(parts, next_command=f"{self.prog} --help")
@@ -76,7 +76,7 @@ class Command(BaseOptimumCLICommand):
     """Base of our leaf commands: declares arguments, then executes under the error guard."""
 
     DESCRIPTION: str
-    """What the command does, for its help page; examples at the end."""
+    """Description of the command for its help page; examples at the end."""
 
     @classmethod
     def parse_args(cls, parser: argparse.ArgumentParser) -> None:

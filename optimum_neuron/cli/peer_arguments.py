@@ -1,6 +1,6 @@
 """Options of Optimum Neuron's `export neuron` that decide nothing here, have one value, or are of diffusion pipelines.
 
-They are passed on as they are: `exporters/peer_options.py` says what becomes of each.
+They are passed on unchanged: `exporters/peer_options.py` defines the effect of each.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One spelling for plain data, so that equal facts give equal bytes and equal hashes on every machine.
 
-It knows nothing of what the data means. Text, numbers, booleans, None, lists and mappings with text keys have a
+It does not depend on the meaning of the data. Text, numbers, booleans, None, lists and mappings with text keys have a
 canonical spelling; anything else (paths, tensors, NaN) is an error, because its spelling would differ between machines.
 
     >>> from optimum_neuron.compiler.canonical import canonical_json
@@ -23,7 +23,7 @@ def canonical_json(value: Any, *, what: str) -> bytes:
 
     Args:
         value: Text, numbers, booleans, None, and lists, tuples and mappings of those.
-        what: What the data is, for error messages.
+        what: Name of the data, for error messages.
 
     Raises:
         ConfigError: Some values have no canonical spelling; all of them are listed.

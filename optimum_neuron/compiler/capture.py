@@ -38,7 +38,7 @@ _NOISY_LOGGERS = ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbol
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Captured:
-    """A traced entry point before any pass; what has no word of its own is an argument of `capture`."""
+    """A traced entry point before any pass; fields without a docstring are arguments of `capture`."""
 
     name: str
     exported: ExportedProgram
@@ -78,12 +78,12 @@ def capture(
             States are named "<what>.<layer>"; when a stack is shortened only the states of the captured layers
             are passed.
         name: label of the entry point.
-        role: what it does, see `ir.Role`.
+        role: Role of the entry point, see `ir.Role`.
         sizes: size of each axis that has buckets.
         inputs: shapes and dtypes of the positional inputs.
         states: device-resident tensors that the module writes in place.
         outputs: names for the tensors that the module returns.
-        cuts: paths of modules, outside stacks, that become subprograms of their own.
+        cuts: Paths of modules, outside stacks, that become separate subprograms.
         rare: the entry point is seldom run; -O2 spends no compile time on it alone.
         shorten: capture only the distinct layers of equal stacks.
 
@@ -123,7 +123,7 @@ def capture(
 
 
 def _has_effect(node: fx.Node) -> bool:
-    """Whether a node does more than return a result; what is inside a region is not looked into."""
+    """Return whether a node does more than return a result; what is inside a region is not looked into."""
     if node.op != "call_function":
         return True
     return writes(node) or not (node.target is operator.getitem or hasattr(node.target, "_schema"))
@@ -136,7 +136,7 @@ def _recorded(
     mode: FakeTensorMode,
     stacks: tuple[Stack, ...],
 ) -> list[Segment]:
-    """What the module does with the captured layers of its stacks."""
+    """Result of running the module with the captured layers of its stacks."""
     layers = [path for stack in stacks for path in stack.layers[: stack.captured.value]]
     with shortened(module, stacks), mode:
         return record(module, _empty(inputs, mode), _empty(_kept_states(states, stacks), mode), layers)
@@ -190,14 +190,14 @@ def _empty(specs: Mapping[str, TensorSpec], mode: FakeTensorMode) -> dict[str, t
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Tracing warns about torch's own internals, and logs what is raised as an error here anyway."""
+    """Tracing warns about torch's internals, and logs errors that are raised here anyway."""
     noisy = [logging.getLogger(name) for name in _NOISY_LOGGERS]
     levels = [logger.level for logger in noisy]
     printed = io.StringIO()
     for logger in noisy:
         logger.setLevel(logging.CRITICAL)
     try:
-        # Export prints the graph so far before it raises; what a model prints in a capture that succeeds is passed on.
+        # Export prints the graph so far before it raises; output of the model in a successful capture is passed on.
         with warnings.catch_warnings(), contextlib.redirect_stderr(printed):
             warnings.simplefilter("ignore")
             yield
@@ -208,7 +208,7 @@ def quiet() -> Iterator[None]:
 
 
 def capture_error(module: nn.Module, name: str, error: RuntimeError) -> CaptureError:
-    """Return what is raised when a module cannot be traced.
+    """Return the error for a module that cannot be traced.
 
     It names the user's line: the innermost frame that is neither torch nor this package.
     """

@@ -45,14 +45,14 @@ class CapturedGraph:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compiled:
-    """A program, and what was decided on the way."""
+    """A program, and the decisions made on the way."""
 
     program: Program
     """All entry points."""
     reports: tuple[Report, ...]
     """The operator check of each entry point; empty if it was left out."""
     stacks: dict[str, Choice[int]]
-    """How many layers of each stack were captured, and why."""
+    """Number of captured layers of each stack, with the reason."""
     placed_share: float = 1.0
     """Part of the FLOPs of one run of every entry point that the device runs, 0 to 1; the host runs the rest."""
 
@@ -71,7 +71,7 @@ def compile_graphs(
 
     Args:
         captures: one function for each entry point.
-        target: what the program is for; None leaves the operator check out.
+        target: Compile target; None leaves the operator check out.
         auto_cast: which float32 operations are rounded.
         auto_cast_type: dtype that they are rounded to.
         allow_host_ops: unsupported operators that may run on the host.

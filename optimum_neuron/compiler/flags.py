@@ -72,7 +72,7 @@ KNOWN_FLAGS = (*VALUES, *SWITCHES, *ALIASES)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CompilerFlags:
-    """What the flags of one compile say."""
+    """Options set by the flags of one compile."""
 
     target: str | None = None
     """--target; None leaves it to the environment."""
@@ -108,7 +108,7 @@ def parse_flags(arguments: str | Sequence[str] | None, *, defaults: Sequence[str
         defaults: words of NEURON_CC_FLAGS, which count where `arguments` do not say otherwise.
 
     Raises:
-        ConfigError: flags are unknown, lack their value, or have one that is not allowed; all of them are named.
+        ConfigError: Flags are unknown, lack their value, or have an invalid one; all of them are named.
     """
     words = shlex.split(arguments) if isinstance(arguments, str) else [str(word) for word in arguments or ()]
     values = {**_values(defaults, "NEURON_CC_FLAGS"), **_values(words, "compiler_args")}

@@ -32,7 +32,7 @@ RANK_VALUE = "rank:"
 """The number of a core among those that share a model, an int64 scalar."""
 
 Role = Literal["forward", "encode", "encode_image", "prefill", "score", "extend", "decode"]
-"""What an entry point does, for whoever calls it:
+"""Role of an entry point, for its callers:
 
 forward       inputs to results, nothing is kept
 encode        a source to hidden states, which an encoder-decoder reads
@@ -71,7 +71,7 @@ class Call:
     outputs: tuple[str, ...]
     """Fresh "tmp:" values, one for each result."""
     module_path: str = ""
-    """Where the call comes from in the user's model, for example "model.layers.3"."""
+    """Module path of the call in the user's model, for example "model.layers.3"."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,9 +79,9 @@ class Graph:
     """One entry point with static shapes."""
 
     name: str
-    """A label, for example "prefill_128"; `role` and `sizes` say what it means."""
+    """A label, for example "prefill_128"; `role` and `sizes` describe it."""
     inputs: dict[str, TensorSpec]
-    """What the caller passes."""
+    """Inputs from the caller."""
     outputs: dict[str, str]
     """Result name to value."""
     calls: tuple[Call, ...]
@@ -89,7 +89,7 @@ class Graph:
     rare: bool = False
     """Seldom run: -O2 spends no compile time on bodies that only rare graphs call."""
     role: Role = "forward"
-    """What it does."""
+    """Role of the graph."""
     sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """Size of each axis that has buckets, such as {"num_tokens": 128} for a prefill graph."""
 
@@ -103,9 +103,9 @@ class Program:
     subprograms: dict[str, Subprogram]
     """Bodies by name; shared between graphs."""
     weights: dict[str, TensorSpec]
-    """What a checkpoint must provide."""
+    """Weights that a checkpoint must provide."""
     states: dict[str, TensorSpec]
-    """What lives on the device between calls."""
+    """Device-resident state, kept between calls."""
     constants: dict[str, torch.Tensor]
     """Small tensors computed at capture, such as rotary frequencies."""
 

@@ -1,8 +1,8 @@
 """How much HBM a program needs on a core, by the categories that the runtime reports.
 
-Weights, state and the largest moment of intermediate results are counted from the graphs; microcode is the
-runtime's fixed reservation. A moment is what the running body needs at its own largest, and the results of earlier
-subgraphs that it or a later one reads. It knows nothing of cores or processes.
+Weights, state and the largest moment of intermediate results are counted from the graphs; microcode is the runtime's
+fixed reservation. A moment is the peak of the running body plus the results of earlier subgraphs that it or a later one
+reads. It knows nothing of cores or processes.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def memory_need(program: Program, *, lnc: int = 1) -> MemoryNeed:
 
 
 def _scratch_bytes(program: Program, graph: Graph, peaks: dict[str, int]) -> int:
-    """Largest moment of a graph: the running body's peak, and what earlier ones made that is still read."""
+    """Peak of a graph: the running body's peak, plus earlier results that are still read."""
     lies_in: dict[str, str] = {}  # a result, and the value whose memory it shares or has alone
     made: dict[str, tuple[int, int]] = {}  # position of the call, bytes
     last_use: dict[str, int] = {}

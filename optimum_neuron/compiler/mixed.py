@@ -1,7 +1,7 @@
 """Check for operators that torch rejects for mixed dtypes, such as a bfloat16 norm of a float32 input.
 
-Fake tensors do not raise the error that torch's kernels raise on the first call, so the graph is read after capture.
-It knows nothing of targets: what a target can compute is the business of the rules.
+Fake tensors do not raise the error that torch's kernels raise on the first call, so the graph is read after capture. It
+does not depend on targets: the dtypes that a target supports are defined by the rules.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The operators that a stored graph may call: an allow-list, checked when a NEFF is written and when it is read.
 
 A NEFF can come from anyone, and some ATen operators do more than compute: they open files, replace the storage of a
-tensor, or trust indices and pointers that they are given. The list has what a compile can produce: operators that have
-a rule or that torch decomposes, and those of `_HOST`. It knows nothing of graphs or files.
+tensor, or trust indices and pointers that they are given. The list has the operators that a compile can produce: those
+with a rule, those that torch decomposes, and those of `_HOST`. It knows nothing of graphs or files.
 
     >>> from optimum_neuron.compiler.operators import is_allowed
     >>> is_allowed("aten.relu.default"), is_allowed("aten.from_file.default")
@@ -38,7 +38,7 @@ _UNCHECKED = frozenset({"aten._unsafe_index_put"})
 
 
 def is_allowed(op: str) -> bool:
-    """Whether a stored graph may call an operator, named with or without overload, for example "aten.add.Tensor"."""
+    """Return whether a stored graph may call an operator, with or without overload, such as "aten.add.Tensor"."""
     name = base_name(op)
     if name in known_ops():
         return name not in _UNCHECKED

@@ -25,7 +25,7 @@ PROGRAM_MEMBER, CONSTANTS_MEMBER, WEIGHTS_MEMBER = "program.json", "constants.sa
 _EXPORT_AGAIN = "Export the model again."
 
 _BROKEN = (AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What reading plain data raises that is not what `write_program` writes."""
+"""Errors raised by reading plain data that `write_program` did not write."""
 
 
 def write_program(

@@ -21,7 +21,7 @@ class JudgedCall:
     """One call of an operator in a run of one graph."""
 
     ruling: Ruling
-    """What the target does with it; the module path is the one of the user's model."""
+    """Verdict of the target; the module path is the one in the user's model."""
     work: CallWork
 
     @property
@@ -37,7 +37,7 @@ class OperatorCheck:
     calls: OpCount
     """Count, verdict, reason, remedy and places."""
     flops: int
-    """Their arithmetic; see `work.py` for what is counted."""
+    """Their FLOPs, as counted by `work.py`."""
     counted: str
     """"products", "elements", "none" or "unknown"."""
     share: float
@@ -45,7 +45,7 @@ class OperatorCheck:
 
     @property
     def host_name(self) -> str | None:
-        """How `allow_host_ops` names the operator, for example "aten::sort"; None where the host cannot take it."""
+        """Name of the operator in `allow_host_ops`, for example "aten::sort"; None where the host cannot take it."""
         return base_name(self.calls.op).replace(".", "::", 1) if can_be_hosted(self.calls) else None
 
     def to_dict(self) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def judged_calls(
 
 
 def group_calls(calls: Iterable[JudgedCall]) -> tuple[OperatorCheck, ...]:
-    """Group calls by operator and verdict: what does not run on the device first, then by arithmetic."""
+    """Group calls by operator and verdict: operators off the device first, then by FLOPs."""
     groups: dict[tuple[Any, ...], list[JudgedCall]] = {}
     for call in calls:
         groups.setdefault((*group_key(call.ruling), call.work.counted), []).append(call)
@@ -119,7 +119,7 @@ def _paths(path: str | None, captured: Captured) -> tuple[str | None, ...]:
 
 
 def _cut(path: str, prefixes: Sequence[str]) -> str:
-    """A path inside the user's model; what is around the model counts as its top level."""
+    """A path inside the user's model; wrappers around the model count as its top level."""
     if not prefixes:
         return path
     return next((path.removeprefix(f"{prefix}.") for prefix in prefixes if path.startswith(f"{prefix}.")), "")

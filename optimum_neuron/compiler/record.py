@@ -1,4 +1,4 @@
-"""What a forward does, operator by operator and layer by layer: the evidence that layers of a stack are equal.
+"""Record of a forward, operator by operator and layer by layer: the evidence that layers of a stack are equal.
 
 A record is text. A layer's own weights and state are written without its index, and values of the layer before it
 without their place, so that layers that do the same have the same text whatever their position:
@@ -48,7 +48,7 @@ class Segment:
 def record(
     module: nn.Module, inputs: Mapping[str, torch.Tensor], states: Mapping[str, torch.Tensor], layers: Collection[str]
 ) -> list[Segment]:
-    """Run `module(*inputs)`, or `module(*inputs, states)` with a list of states, and return what it did.
+    """Run `module(*inputs)`, or `module(*inputs, states)` with a list of states, and return the record.
 
     All tensors are fakes, see `capture.fake_parameters`; states are named "<what>.<layer>". `layers` are the paths of
     the modules that get segments of their own.

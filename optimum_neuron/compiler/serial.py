@@ -73,7 +73,7 @@ def mutated_arguments(body: fx.GraphModule) -> tuple[int, ...]:
 
 
 def writes(node: fx.Node) -> bool:
-    """Whether a node calls an operator that writes to an argument."""
+    """Return whether a node calls an operator that writes to an argument."""
     schema = getattr(node.target, "_schema", None)
     return schema is not None and schema.is_mutable
 
@@ -86,7 +86,7 @@ def base_of(node: fx.Node) -> fx.Node:
 
 
 def shares_memory(node: fx.Node) -> bool:
-    """Whether the result of a node lies in the memory of its first argument: a view, or written in place."""
+    """Return whether the result of a node lies in the memory of its first argument: a view, or written in place."""
     if node.target is operator.getitem:
         return shares_memory(node.args[0])
     schema: Any = getattr(node.target, "_schema", None)

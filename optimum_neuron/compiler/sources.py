@@ -27,7 +27,7 @@ def forget_source_at_end(module: GraphModule) -> None:
 
 
 def _key(module: GraphModule) -> str:
-    # Every graph module has a class of its own, and with it a function of its own.
+    # Every graph module has its own class, with its own function.
     return type(module).forward.__code__.co_filename
 
 

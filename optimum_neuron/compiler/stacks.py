@@ -94,10 +94,10 @@ def repeating(stacks: tuple[Stack, ...], recording: Recording) -> tuple[Stack, .
 
 
 def _fewest(stack: Stack, whole: Sequence[Segment]) -> Stack:
-    """The shortest beginning of a stack that ends with `period` layers which all later ones repeat.
+    """The shortest beginning of a stack that ends with `period` layers repeated by all later ones.
 
-    At least one layer comes before these: it shows what a layer reads from the one before it. The beginning ends
-    with the same kind of layer as the whole stack, since the code after the stack reads that one's results.
+    At least one layer comes before these: it shows what a layer reads from the previous one. The beginning ends with
+    the same kind of layer as the whole stack, since the code after the stack reads that one's results.
     """
     total, layers, places = stack.num_layers, stack.layers, tuple(segment.place for segment in whole)
     if total <= 2:
@@ -125,7 +125,7 @@ def _span(start: int, end: int) -> str:
 
 
 def _difference(expected: Sequence[Segment], actual: Sequence[Segment]) -> str | None:
-    """Where two records differ, or None."""
+    """First difference of two records, or None."""
     for left, right in itertools.zip_longest(expected, actual):
         if left is None or right is None or left.place != right.place:
             return "its layers are called in another order"

@@ -28,7 +28,7 @@ class Record:
     """One NEFF, or one graph of `torch.compile`."""
 
     kind: Kind
-    """Which cache holds it: the compile cache, or torch's caches."""
+    """Cache that holds it: the compile cache, or torch's caches."""
     name: str
     """Entry of the compile cache; Dynamo's frame and the kind of the graph."""
     was_compiled: bool
@@ -49,7 +49,7 @@ def add(kind: Kind, name: str, *, was_compiled: bool) -> None:
 
 
 def read(folder: Path) -> list[Record]:
-    """Return what all processes recorded in a folder."""
+    """Return the records of all processes in a folder."""
     return [
         Record(**json.loads(line))
         for file in sorted(folder.glob("*.jsonl"))

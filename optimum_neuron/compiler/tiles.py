@@ -23,7 +23,7 @@ FEW_CHANNELS = 32
 
 
 def tiles(size: int) -> int:
-    """How many tiles an axis takes."""
+    """Number of tiles of an axis."""
     return -(-size // ARRAY)
 
 

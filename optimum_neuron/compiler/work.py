@@ -1,9 +1,9 @@
-"""The one counter of arithmetic: what one call of an operator is, from its shapes alone.
+"""The one counter of FLOPs: the work of one operator call, from its shapes alone.
 
 Matrix products, attention and convolutions are counted as torch counts them (`torch.utils.flop_counter`): two for each
-multiply-add, and in tiles of the tensor engine. Other arithmetic is one for each element of the call's largest tensor,
-whatever the function, and as many passes of the vector engine as `PASSES` says; what only moves data is none. It knows
-nothing of targets or time.
+multiply-add, and in tiles of the tensor engine. Other arithmetic counts one FLOP per element of the call's largest
+tensor, whatever the function, and takes the passes of the vector engine in `PASSES`; data movement counts none. It
+knows nothing of targets or time.
 
     >>> sorted(PASSES.items())[0]
     ('activation', 1)
@@ -39,7 +39,7 @@ MOVES = (
 """Rules of operators that compute nothing in inference; sums of collectives are part of their time on the links."""
 
 SCATTER = "scatter"
-"""Rule of writes, which compute only where they add to what is there."""
+"""Rule of writes, which compute only where they accumulate."""
 
 PASSES = {"activation": 1, "batchnorm": 0, "normalization": 3, "relu": 0}
 """Passes of the vector and scalar engines over a result, by kind; other arithmetic takes one. A rectifier comes free
@@ -128,7 +128,7 @@ def _elements(call: OpCall, kind: str = "") -> CallWork:
 
 
 def _of_parts(call: OpCall) -> CallWork:
-    """The work of what torch makes of an operator without a rule."""
+    """The work of the decomposition of an operator without a rule."""
     parts = decompose(call)
     if parts is None:
         return _elements(call)
@@ -201,7 +201,7 @@ def _attention(call: OpCall) -> tuple[float, float]:
 
 
 def _torch_counts(call: OpCall) -> int:
-    """Call the operator on the meta device, where torch takes it apart into what its counter knows."""
+    """Run the operator on the meta device, where torch decomposes it into operators that its counter knows."""
     import torch
     from torch.utils._pytree import tree_map_only
     from torch.utils.flop_counter import FlopCounterMode

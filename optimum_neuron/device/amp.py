@@ -29,7 +29,7 @@ def install() -> None:
 
 
 def set_default_of_thread() -> None:
-    """Once for each thread: what the thread sets later is its own."""
+    """Once per thread: later settings of the thread are its own."""
     import torch
 
     if not getattr(_thread, "has_default", False):

@@ -2,7 +2,7 @@
 
 It also lets transformers' own pipelines serve exported folders, once they are imported.
 
-It never raises, because torch would then fail to import for everybody. Where the shared object for this torch is in the
+It never raises, because torch would then fail to import for everybody. If the shared object for this torch is in the
 cache it is loaded, which takes milliseconds; otherwise the first use of the device builds it (`first_use.py`).
 
     >>> from optimum_neuron.device import status
@@ -38,7 +38,7 @@ def autoload() -> None:
 
 
 def status() -> Choice[bool]:
-    """Whether this package provides the device "neuron", and why or why not.
+    """Return whether this package provides the device "neuron", and why or why not.
 
     Example:
         ```python

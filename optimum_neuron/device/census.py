@@ -1,9 +1,9 @@
 """Eager operators of the torch device in the timeline of this process, with their simulated times.
 
 Each core has one track, named `MODEL`, whose graphs are operators with the shapes of their tensors. C++ counts them
-while somebody watches (csrc/census.h); here they are added to the track, and the work of each kind is counted once
-(`eager_work.py`). So profiles, `neuron-top`, and `neuron-monitor` show them beside graphs of torch.compile, whose own
-operators are not among them.
+while an observer is registered (csrc/census.h); here they are added to the track, and the work of each kind is counted
+once (`eager_work.py`). So profiles, `neuron-top`, and `neuron-monitor` show them beside graphs of torch.compile, whose
+own operators are not among them.
 
     install(library.load())
 """
@@ -51,7 +51,7 @@ class Census:
         self._functions.neuron_watch_operators(watched)
 
     def collect(self) -> None:
-        """Add what was counted to the tracks; a core that is claimed has one even if it did nothing."""
+        """Add the counts to the tracks; a claimed core has a track even without calls."""
         from . import placement
 
         for device in placement.claimed():
@@ -76,7 +76,7 @@ class Census:
         return self._works[kind]
 
     def _named(self, work: GraphWork) -> GraphWork:
-        """The work under a name of its own: arguments that the name leaves out, such as dimensions, may change it."""
+        """The work under a separate name: arguments that the name leaves out, such as dimensions, may change it."""
         from .dynamo import numbered
 
         works = (dataclasses.replace(work, name=name) for name in numbered(work.name))
@@ -92,5 +92,5 @@ class Census:
 
 
 def install(functions: ctypes.CDLL) -> None:
-    """Count the operators of the loaded device while somebody watches."""
+    """Count the operators of the loaded device while an observer is registered."""
     OBSERVERS.add(Census(functions))

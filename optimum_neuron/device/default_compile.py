@@ -1,8 +1,8 @@
 """`torch.compile` without a backend: graphs of device tensors go to the backend "neuron".
 
 Without a backend torch means Inductor, which generates code for its own devices only. A program that names no backend
-did not ask for the chip's checks either, so what the chip refuses runs on the host there, and the compile report lists
-it. Graphs without device tensors stay Inductor's.
+did not ask for the chip's checks either, so unsupported operators run on the host there, and the compile report lists
+them. Graphs without device tensors stay Inductor's.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def install() -> None:
 
 
 def _uses_device(graph_module: Any) -> bool:
-    """Whether a value in Dynamo's graph is a device tensor."""
+    """Return whether a value in Dynamo's graph is a device tensor."""
     from torch.utils._pytree import tree_leaves
 
     values = (leaf for node in graph_module.graph.nodes for leaf in tree_leaves(node.meta.get("example_value")))

@@ -27,7 +27,7 @@ NO_WORK = ("aten::_local_scalar_dense", "aten::equal", "aten::resize_", "aten::s
 """Operators whose result is a value on the host, or that change where a tensor lies."""
 
 _OVERWRITES = ("aten::copy_", "aten::fill_", "aten::zero_")
-"""Operators that write their first argument without reading it, besides those that draw random numbers."""
+"""Operators that write their first argument without reading it, besides random number generators."""
 
 
 def work_of_operator(kind: str) -> GraphWork | None:
@@ -63,7 +63,7 @@ def _shapes(arguments: list[Any]) -> Iterator[str]:
 
 
 def _graph(target: Any, arguments: list[Any]) -> fx.GraphModule:
-    """A graph with one operator, as AOTAutograd makes it: what it writes is copied into its inputs at the end."""
+    """A graph with one operator, as AOTAutograd makes it: written values are copied into its inputs at the end."""
     graph = fx.Graph()
     schema = target._schema.arguments
     with FakeTensorMode() as mode, torch.no_grad(), torch._C._DisableAutocast():
@@ -116,7 +116,7 @@ def _without_out(target: Any) -> Any:
 
 
 def _takes(target: Any, needed: list[Any]) -> bool:
-    """Whether an operator can be called with these arguments alone."""
+    """Return whether an operator can be called with these arguments alone."""
     taken = target._schema.arguments
     same = [(one.name, str(one.type)) for one in taken[: len(needed)]] == [(one.name, str(one.type)) for one in needed]
     return same and all(argument.has_default_value() for argument in taken[len(needed) :])
@@ -133,7 +133,7 @@ def _nodes(value: Any) -> list[fx.Node]:
 
 
 def _results(graph: fx.Graph, call: fx.Node) -> list[fx.Node]:
-    """The tensors that an operator returns, each as a node of its own."""
+    """The tensors that an operator returns, each as a separate node."""
     if isinstance(call.meta["val"], torch.Tensor):
         return [call]
     results = []

@@ -1,8 +1,7 @@
-"""Where the shared object is not built yet: what stands in for it until the first use of the device.
+"""Stands in for a shared object that is not built yet, until the first use of the device.
 
 Kernels in Python for the operators that make a first tensor, and wrappers of torch's functions for accelerators. Each
-loads the device, which registers over the kernels and takes the wrappers away, and then calls what the caller asked
-for.
+loads the device, which registers over the kernels and removes the wrappers, and then makes the original call.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""FlexAttention on the device, eager and compiled; it computes all scores, also those that the block mask skips.
+"""FlexAttention on the device, eager and compiled; it computes all scores, including those that the block mask skips.
 
 In eager mode it runs as torch's own unfused operators, with gradients, once a check of torch for devices from a list,
 which has no "neuron", lets it. In a captured graph torch keeps it as one operator with graphs inside, and Inductor has

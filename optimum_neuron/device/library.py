@@ -1,4 +1,4 @@
-"""The shared object in this process: its C functions, what it calls back for, and when it is loaded.
+"""The shared object in this process: its C functions, its callbacks, and its loading.
 
 It is loaded in `import torch` where it is in the cache, otherwise at the first use of the device (`first_use.py`).
 
@@ -79,7 +79,7 @@ _path: Path | None = None
 
 
 def place() -> Path:
-    """Where the shared object is, or will be; a change of the environment after the first call moves nothing."""
+    """Path of the shared object, built or not; fixed at the first call, even if the environment changes."""
     global _path
     if _path is None:
         _path = build.cached_path()
@@ -87,7 +87,7 @@ def place() -> Path:
 
 
 def is_loaded() -> bool:
-    """Whether the device is there, so that using it builds nothing."""
+    """Return whether the device is loaded, so that using it builds nothing."""
     return _library is not None
 
 
@@ -127,7 +127,7 @@ def _opened(path: Path) -> ctypes.CDLL:
 
 
 def _complete() -> None:
-    """Add what is written in Python."""
+    """Register the parts written in Python."""
     from . import amp, census, default_compile, distributed, first_use, flex_attention, safetensors_hook
     from .module import random
 

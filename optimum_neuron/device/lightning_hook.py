@@ -17,7 +17,7 @@ from ..after_import import after_import
 from ..errors import ConfigError
 
 NAME = "neuron"
-"""What Lightning calls the accelerator."""
+"""Lightning's name of the accelerator."""
 
 _TRAINER, _FABRIC = "trainer.connectors.accelerator_connector", "connector"
 CONNECTORS = {
@@ -87,7 +87,7 @@ def accelerator_class(base: Any) -> Any:
 
         @staticmethod
         def is_available() -> bool:
-            """Whether the device can be used."""
+            """Return whether the device can be used."""
             import torch
 
             return torch.neuron.is_available()

@@ -66,7 +66,7 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Choice[Numeric
         raise ConfigError(message, hint=hint, variable="OPTIMUM_NEURON_AUTO_CAST_TYPE", value=operand)
     if mode is None and not stochastic:
         return Choice(value=Numerics(), reason="default: OPTIMUM_NEURON_NUMERICS is not set")
-    # Rounding is what makes the host's arithmetic the chip's, so asking for it asks for emulation.
+    # Rounding is how the host emulates the chip's arithmetic, so requesting rounding implies emulation.
     reason = "NEURON_RT_STOCHASTIC_ROUNDING_EN=1" if mode is None else f"OPTIMUM_NEURON_NUMERICS={mode}"
     value = Numerics(
         mode="emulated" if mode is None else mode,  # type: ignore[arg-type]

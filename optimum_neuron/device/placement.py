@@ -1,4 +1,4 @@
-"""Which simulated core "neuron:<i>" is: counted, claimed for this process, and bounded by its HBM ledger.
+"""Simulated core of "neuron:<i>": counted, claimed for this process, and bounded by its HBM ledger.
 
 Device i is the i-th core that the environment leaves to the process. A core is claimed at the first use of its device
 and kept until the process ends; loaded programs of the same process may share it, and count in the same ledger.
@@ -58,9 +58,9 @@ def _device_count(variables: tuple[str | None, ...]) -> int:
 
 
 def default_device() -> int:
-    """The device a thread starts with: the local rank, so that each process of torchrun has a core of its own.
+    """The device a thread starts with: the local rank, so that each process of torchrun has its own core.
 
-    Where the process is left a single core, that one.
+    If the process has a single core, that one.
 
     Raises:
         ConfigError: there are more processes than cores.
@@ -105,19 +105,19 @@ def claimed() -> tuple[int, ...]:
 
 
 def is_in_bad_fork() -> bool:
-    """Whether this process is a fork of one that used the device."""
+    """Return whether this process is a fork of one that used the device."""
     return _forked
 
 
 def attach_meter(device: int, used_bytes: Callable[[int], int], set_limit: Callable[[int, int], None]) -> None:
-    """Claim the core of a device, and count in its ledger what the shared object allocates."""
+    """Claim the core of a device, and charge the allocations of the shared object to its ledger."""
     claim(device).attach(
         TORCH_OWNER, "kv_cache", used_bytes=lambda: used_bytes(device), set_limit=lambda limit: set_limit(device, limit)
     )
 
 
 def limit(device: int) -> int:
-    """Bytes that device tensors may have: the HBM of the core, less what others have of it."""
+    """Bytes that device tensors may use: the HBM of the core minus other charges."""
     return claim(device).limit_of(TORCH_OWNER)
 
 

@@ -1,4 +1,4 @@
-"""Which library multiplies float32 matrices for the device: torch's BLAS, or oneDNN, which torch has too.
+"""Selects the library for float32 matmuls of the device: torch's BLAS, or oneDNN, which torch has too.
 
 torch gives float32 products to MKL, which takes its AVX2 kernels on CPUs that are not Intel's. On an AMD EPYC with
 AVX-512, oneDNN is twice as fast from some size on. Results differ in the last digits, as with any two libraries.
@@ -30,7 +30,7 @@ MIN_SIDE = 4
 def choose(
     *, capabilities: Mapping[str, Any] | None = None, has_mkl: bool | None = None, has_onednn: bool | None = None
 ) -> Choice[Library]:
-    """Decide which library multiplies, and why; torch knows what is None."""
+    """Decide which library multiplies, and why; None is unknown to torch."""
     import torch
 
     capabilities = torch.cpu.get_capabilities() if capabilities is None else capabilities
@@ -54,7 +54,7 @@ def choose(
 
 
 def is_worthwhile(num_rows: int, num_contracted: int, num_columns: int) -> bool:
-    """Whether a product is of a size from which on oneDNN is faster."""
+    """Return whether a product is of a size from which on oneDNN is faster."""
     sizes = (num_rows, num_contracted, num_columns)
     return min(sizes) >= MIN_SIDE and num_rows * num_contracted * num_columns >= MIN_MULTIPLICATIONS
 
@@ -75,7 +75,7 @@ def use(library: Library) -> Iterator[None]:
     """Multiply with one library for the length of a block, in every thread of the process.
 
     Args:
-        library: "blas" for what the CPU computes, bit for bit; "onednn" for oneDNN from `MIN_MULTIPLICATIONS` on.
+        library: "blas" for the CPU's results, bit for bit; "onednn" for oneDNN from `MIN_MULTIPLICATIONS` on.
 
     Raises:
         ConfigError: an unknown library.

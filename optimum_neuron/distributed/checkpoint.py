@@ -1,7 +1,7 @@
 """Optimizer states and master weights in shards (torch.distributed.checkpoint).
 
-Each process writes its part into `optimizer/` and `master_weights/` of a checkpoint, under the names of the
-parameters, so another number of cores, or one, reads it back. Weights are saved whole beside them (`whole.py`).
+Each process writes its part into `optimizer/` and `master_weights/` of a checkpoint, under the names of the parameters,
+so another number of cores, or one, reads it back. Full weights are saved next to them (`whole.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MASTERS_FOLDER = "master_weights"
 
 
 def has_sharded_optimizer(folder: str | Path) -> bool:
-    """Whether a checkpoint has optimizer states in shards."""
+    """Return whether a checkpoint has optimizer states in shards."""
     return Path(folder, OPTIMIZER_FOLDER, ".metadata").is_file()
 
 
@@ -51,7 +51,7 @@ def save_optimizer(model: Any, optimizer: Any, folder: str | Path, masters: Mapp
 def load_optimizer(model: Any, optimizer: Any, folder: str | Path, masters: Mapping[str, torch.Tensor]) -> None:
     """Read the files of `save_optimizer`, on any number of cores; every process calls it.
 
-    Master weights stay as they are if the checkpoint has none.
+    Master weights are unchanged if the checkpoint has none.
     """
     import torch.distributed.checkpoint as dcp
     from transformers.distributed.checkpoint import _redistribute_state_dict, load_optimizer_distributed

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import torch
 
 FSDP_FOLDER = "pytorch_model_fsdp_0"
-"""Where accelerate writes shards of weights (`accelerate.utils.save_fsdp_model`)."""
+"""Folder where accelerate writes shards of weights (`accelerate.utils.save_fsdp_model`)."""
 WEIGHTS, ADAPTER = "model.safetensors", "adapter_model.safetensors"
 _WHOLE = (WEIGHTS, f"{WEIGHTS}.index.json", ADAPTER)
 _CONFIGURATIONS = ("config.json", "adapter_config.json")

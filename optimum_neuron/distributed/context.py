@@ -57,7 +57,7 @@ class ContextParallel:
 
     @property
     def is_running(self) -> bool:
-        """Whether the running pass is on parts."""
+        """Whether the running pass works on shards."""
         return _current is self
 
     @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""A trainer's model laid out over cores: one call distributes it in place and returns what its training needs.
+"""Distributes a trainer's model over cores: one call changes the model in place and returns what its training needs.
 
 Data-parallel runs without ZeRO are upstream's (DDP), and so is `fsdp`, in float32. Every other layout is a model of
 DTensors or a stage of a pipeline; upstream knows the first, since it loads such models itself. It knows nothing of

@@ -1,4 +1,4 @@
-"""How a training run is spread over cores: `TrainingNeuronConfig`, which scripts know as `trn_config`.
+"""Layout of a training run over cores: `TrainingNeuronConfig`, which scripts know as `trn_config`.
 
 It knows nothing of processes or tensors. Each layout that is not supported is an error that names its option.
 

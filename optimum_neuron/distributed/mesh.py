@@ -1,4 +1,4 @@
-"""How the processes of a run are divided: batches, parts of their sequences, stages, parts of layers.
+"""Division of a run's processes: batches, parts of their sequences, stages, parts of layers.
 
 >>> from optimum_neuron.distributed.mesh import MeshSizes
 >>> MeshSizes.of(world_size=4, tensor=2)

@@ -1,8 +1,8 @@
-"""Which parameters tensor parallelism splits, as data: names of modules, with `*` for layer numbers, to styles.
+"""Parameters that tensor parallelism splits, as data: names of modules, with `*` for layer numbers, to styles.
 
 A style is one of transformers' (`transformers.distributed.tensor_parallel`), which are DTensor placements: "colwise"
-splits a linear layer's outputs, "rowwise" its inputs and sums the results; or one of `styles.py`. Families that
-transformers has a plan for take it; those below have none there. It knows nothing of processes.
+splits a linear layer's outputs, "rowwise" its inputs and sums the results; or one of `styles.py`. Families with a plan
+in transformers use it; those below have none there. It knows nothing of processes.
 """
 
 from __future__ import annotations

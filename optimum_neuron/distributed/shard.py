@@ -46,8 +46,7 @@ def shard(model: Any, sharding: Sharding, mesh: DeviceMesh) -> Stage | None:
     """Distribute a model in place; return the stage of its pipeline, if there is one.
 
     Args:
-        model: one of transformers, whole, on the host, in which there may be adapters; weights are those of rank 0
-            afterwards.
+        model: Full transformers model on the host, possibly with adapters; weights are those of rank 0 afterwards.
         sharding: the way to distribute it.
         mesh: of `MeshSizes.device_mesh`.
 
@@ -152,7 +151,7 @@ def take_weights_of_rank_0(model: torch.nn.Module) -> None:
 
 
 def _untie(model: Any) -> None:
-    """Give a tied head a parameter of its own while a plan, which names both, is applied."""
+    """Untie the head while a plan that names both tensors is applied."""
     head, embeddings = model.get_output_embeddings(), model.get_input_embeddings()
     head = getattr(head, "base_layer", head)
     if getattr(head, "weight", None) is getattr(embeddings, "weight", head):

@@ -1,9 +1,9 @@
 """Styles of sequence parallelism: between blocks, each core has its part of the tokens; within, all of them.
 
-Norms and residual sums then work on a part, and what the cores keep for the backward pass is divided by their number
-(Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", section 4.2.2). The styles extend
-transformers' own (`transformers.distributed.tensor_parallel`) and are named in the plans of `plans.py`. They know
-nothing of models.
+Norms and residual sums then work on a part, and the activations that cores keep for the backward pass are divided by
+their number (Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", section 4.2.2). The
+styles extend transformers' own (`transformers.distributed.tensor_parallel`) and are named in the plans of `plans.py`.
+They know nothing of models.
 """
 
 from __future__ import annotations

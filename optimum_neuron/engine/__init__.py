@@ -1,4 +1,4 @@
-"""How a compiled program is called: the one place that pads, splits, chooses buckets and keeps sequences.
+"""Calls a compiled program: the one place that pads, splits, chooses buckets, and keeps sequences.
 
 A program has entry points with roles and sizes; a signature says how their inputs may be padded. Everything above calls
 the engine: models behind transformers' interface, validation, profiles. It knows neither transformers nor checkpoints.

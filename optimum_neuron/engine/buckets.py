@@ -1,4 +1,4 @@
-"""Which of the compiled sizes holds an input: the only place that chooses a bucket.
+"""Chooses the compiled size that fits an input: the only place that chooses a bucket.
 
 choose_bucket(20, (16, 64), subject="The prompt", measure="20 tokens", hint="Shorten it.").value    # 64
 """
@@ -32,7 +32,7 @@ def choose_bucket(size: int, buckets: Sequence[int], *, subject: str, measure: s
         buckets: compiled sizes, rising.
         subject: the input in words, for example "The prompt".
         measure: its size in words, for example "20 tokens".
-        hint: what helps if it is too large.
+        hint: Remedy if it is too large.
 
     Raises:
         ShapeError: it is larger than every bucket; they are listed.

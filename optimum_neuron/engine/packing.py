@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Packing:
-    """Where each new column of a padded batch goes."""
+    """Cache position of each new column of a padded batch."""
 
     positions_RT: torch.Tensor
     """Position, and cache slot, of each real token; padding has that of the token before it."""
     valid_RT: torch.Tensor
-    """Which columns are real tokens."""
+    """Mask of real tokens."""
     first_R: torch.Tensor
     """Position of each row's first new token."""
 

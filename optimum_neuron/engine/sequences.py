@@ -1,4 +1,4 @@
-"""Device state of sequences: each has a row of a state set, wherever that is.
+"""Device state of sequences: each has a row of a state set.
 
 A program is compiled for a number of rows, so its state comes in sets of that many. A sequence keeps its row while
 others come and go; reordering exchanges handles, and copies a row only if two sequences now continue it.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Place(NamedTuple):
-    """Where the state of a sequence is."""
+    """Location of a sequence's state."""
 
     state_set: int
     row: int
@@ -167,7 +167,7 @@ class Sequences:
             self._source_of[place] = self._source_of[source]
 
     def _free(self, num_places: int, *, in_use: Sequence[Place]) -> list[Place]:
-        """The first places without a sequence, in new sets where the old ones are full."""
+        """The first free rows, in new sets if the old ones are full."""
         if num_places <= 0:
             return []
         self._take_sets(-(-(len(in_use) + num_places) // self._num_rows))

@@ -1,4 +1,4 @@
-"""What a compiled program takes and returns, axis by axis: written into its NEFF, read by whoever runs it.
+"""Inputs and results of a compiled program, axis by axis: written into its NEFF, read by its runners.
 
 A signature has one part for each role of entry points (`compiler.ir.Role`); graphs of one role differ in sizes only.
 With the program's graphs it is all that running needs: how an input is padded, and which part of a result is real.
@@ -117,7 +117,7 @@ class StateSignature:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Signature:
-    """A compiled model: what each role takes and returns, and what the device keeps between calls."""
+    """A compiled model: inputs and results of each role, and its device-resident state."""
 
     roles: dict[Role, RoleSignature]
     """By role of the entry points."""

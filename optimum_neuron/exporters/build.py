@@ -26,13 +26,13 @@ class Built:
     """A program compiled in this process."""
 
     compiled: Compiled
-    """Program and what was decided on the way."""
+    """Program and the decisions made on the way."""
     plan: Plan
-    """What it was captured from."""
+    """Source that it was captured from."""
 
     @functools.cached_property
     def metadata(self) -> dict[str, Any]:
-        """What a NEFF must say beside the program, so that weights can be bound to it."""
+        """Facts that a NEFF must store with the program, so that weights can be bound to it."""
         report = self.compiled.reports[0]
         return {
             "family": self.plan.choice.to_dict(),
@@ -111,7 +111,7 @@ def cached_neff(
     Without a cache it is compiled always and goes into the `workdir`. `on_done` is called with the name of each
     compiled entry point.
     """
-    # What code of a checkpoint or a model in memory does is not in its configuration: only capturing tells.
+    # The behavior of checkpoint code or of a model in memory is not in its configuration: only capturing shows it.
     is_known = not trust_remote_code and source.module is None
     request = request_fields(source, config) if is_known else None
     if cache is not None and request is not None:

@@ -1,7 +1,7 @@
-"""What a model can be loaded from without compiling, and compiling it for others.
+"""Lists the compiled models in the cache, and fills the cache for other users.
 
-Entries are found by what shapes a graph, so a fine-tuned checkpoint finds those of its base model. It knows the
-requests of `request.py` and nothing of how they are stored.
+Entries are found by the fields that shape a graph, so a fine-tuned checkpoint finds those of its base model. It knows
+the requests of `request.py` and nothing of how they are stored.
 
     cached_entries("smollm2")[0]["sequence_length"]
 """
@@ -54,7 +54,7 @@ def cached_entries(
 
     Args:
         model_name_or_path: folder, id on the Hub, or name in `optimum_neuron.checkpoints`.
-        task: list those for this task only, by its name here or in optimum.
+        task: List entries for this task only, by its name here or in optimum.
         cache_url: the cache; None asks NEURON_COMPILE_CACHE_URL and the shared cache.
         **where: how the model is found, such as `revision` and `trust_remote_code`.
 

@@ -27,7 +27,7 @@ class ExportReport:
     prepared: Prepared
     """The compiled model."""
     output_dir: Path
-    """Where it was saved."""
+    """Output folder."""
     size_bytes: int
     """Size of the folder."""
 
@@ -56,7 +56,7 @@ def main_export(
         model_name_or_path: folder, id on the Hub, or name in `optimum_neuron.checkpoints`.
         output: folder to write.
         adapter: folder or id of a PEFT adapter that is merged into the checkpoint first.
-        allow_missing_weights: fill weights that the checkpoint does not have, such as those of a head that was never
+        allow_missing_weights: Fill weights that are missing in the checkpoint, such as those of a head that was never
             trained, with random numbers; a warning names them.
         disable_validation: do not compare with the reference model.
         atol: largest absolute difference of logits that passes; None derives it from the arithmetic.
@@ -68,7 +68,7 @@ def main_export(
         **options: fields of `NeuronConfig`, or of the configuration that the task has, and of `SourceOptions`.
 
     Returns:
-        The report; `to_dict()` is what `--json` prints.
+        The report; `to_dict()` is the output of `--json`.
 
     Raises:
         NeuronError: see `optimum_neuron/errors.py`; nothing is left at `output` that looks like an export.

@@ -1,4 +1,4 @@
-"""The exported folder: what is in it, and how it is read and checked. `save.py` writes it.
+"""The exported folder: its files, and how it is read and checked. `save.py` writes it.
 
 model.neuron         NEFF with the compiled program (and the weights, if inlined)
 model.safetensors    weights under the checkpoint's own names; any reader can load them
@@ -46,12 +46,12 @@ class FolderInfo:
 
 
 def is_export(folder: Path) -> bool:
-    """Whether a folder is a complete export."""
+    """Return whether a folder is a complete export."""
     return (folder / CONFIG_FILE).is_file() and (folder / NEFF_FILE).is_file()
 
 
 def is_broken_export(folder: Path) -> bool:
-    """Whether a folder has a part of an export, as a killed process leaves it."""
+    """Return whether a folder has part of an export, as a killed process leaves it."""
     return (folder / CONFIG_FILE).is_file() != (folder / NEFF_FILE).is_file()
 
 
@@ -91,7 +91,7 @@ def read_folder(folder: Path) -> FolderInfo:
 
 
 def _is_complete(recorded: Any) -> bool:
-    """Whether the record of the weights is what an export writes; None stands for no weights."""
+    """Return whether the record of the weights is what an export writes; None stands for no weights."""
     kinds = {"file": (str, type(None)), "size_bytes": (int,), "sha256": (str,)}
     return recorded is None or all(key in recorded and isinstance(recorded[key], kinds[key]) for key in kinds)
 

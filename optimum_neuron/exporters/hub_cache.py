@@ -1,7 +1,7 @@
 """Optimum Neuron's functions for its cache on the Hub, on the compile cache of this package.
 
-Where it reads a repository, these read the cache of this machine too, as every compile does. `cache_repo_id` names the
-shared cache; None takes the one that was chosen.
+Upstream reads a repository; these functions read the cache of this machine too, as every compile does. `cache_repo_id`
+names the shared cache; None takes the one that was chosen.
 
     get_hub_cached_entries("smollm2", cache_repo_id="my-org/neuron-cache")
 """
@@ -43,7 +43,7 @@ def select_hub_cached_entries(
 
     Args:
         model_id: folder, id on the Hub, or name in `optimum_neuron.checkpoints`.
-        task: what the model is for.
+        task: Task of the model.
         cache_repo_id: the shared cache.
         instance_type: target or instance, such as trn2.
         batch_size: batch size.
@@ -90,7 +90,7 @@ def hub_neuronx_cache(
     """Share a cache inside a block: each compile in the block looks there before it starts.
 
     Args:
-        entry: has no meaning here, because every compile records what it was for.
+        entry: Has no effect here, because every compile records its own.
         cache_repo_id: the shared cache.
         cache_dir: not supported; the cache of this machine is that of NEURON_COMPILE_CACHE_URL.
 
@@ -121,7 +121,7 @@ def cleanup_local_cache(
         cache_dir: the cache; None asks NEURON_COMPILE_CACHE_URL.
         old_versions: remove entries of other versions of the compiler too.
         wipe: remove all entries.
-        dry_run: only list what would be removed.
+        dry_run: Only list the entries to remove.
     """
     limit = 0 if wipe else None
     return CompileCache(cache_dir).prune(max_size_bytes=limit, old_versions=old_versions, dry_run=dry_run)

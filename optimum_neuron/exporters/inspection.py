@@ -1,4 +1,4 @@
-"""What an exported folder holds, as plain data; nothing in it is executed."""
+"""Contents of an exported folder, as plain data; nothing in it is executed."""
 
 from __future__ import annotations
 
@@ -68,6 +68,6 @@ def inspect_export(path: str | Path) -> dict[str, Any]:
         "produced_by": {
             key: info.artifact[key] for key in ("optimum_neuron_version", "compiler_version", "checkpoint", "revision")
         },
-        # JSON sorted the keys; a table begins with what each row is about.
+        # JSON sorted the keys; a table begins with the key of each row.
         "validation": [{"output": row["output"], **row} for row in info.artifact["validation"]],
     }

@@ -1,4 +1,4 @@
-"""The kinds of models that can be exported, and what differs between them, behind one small interface.
+"""The kinds of models that can be exported, and their differences, behind one small interface.
 
 A kind is a row of `KINDS`: its configuration classes, and a module with a `Kind` named KIND. The module is imported for
 models of the kind only; the command line, keyword arguments, and the cache need no more than the row. Steps of an
@@ -125,11 +125,11 @@ class Kind(ABC):
     """Keywords of other kinds that change nothing for this one, and why."""
 
     captures_module: ClassVar[bool] = False
-    """Whether the code of a model in memory is captured, and not that of its architecture."""
+    """Whether the code of a model in memory is captured, instead of that of its architecture."""
     generates: ClassVar[bool] = False
-    """Whether it writes tokens one after the other."""
+    """Whether it generates tokens one after the other."""
     is_estimated_by_size: ClassVar[bool] = False
-    """Whether an estimate needs the sizes of its text decoder only, and captures no graph."""
+    """Whether an estimate needs only the sizes of its text decoder, and captures no graph."""
     estimate_note: ClassVar[str] = ""
     """A note for such an estimate."""
 
@@ -192,7 +192,7 @@ class Kind(ABC):
             raise ModelError(message, hint=hint, task=task, model_type=model_type, tasks=tasks)
 
     def converts(self, family: str) -> bool:
-        """Whether transformers' own loader may provide tensors that a checkpoint lacks."""
+        """Return whether transformers' own loader may provide tensors that are missing in a checkpoint."""
         return True
 
     def ignored_endings(self) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Load an exported folder: check everything in it against everything else, bind the weights, claim a core.
 
-Nothing is compiled, except host code that this machine lacks; nothing in the folder is executed or unpickled.
+Nothing is compiled, except missing host code for this machine; nothing in the folder is executed or unpickled.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def load_exported(
 
     Args:
         folder: where it is.
-        options: compile options that the user named; they must be those of the export.
+        options: Compile options named by the user; they must match the export.
         name: the user's name of the model, for messages, also to other processes that find the core busy.
         revision: as requested on the Hub.
         config: a transformers configuration that the user expects to be in the folder.

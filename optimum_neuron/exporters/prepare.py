@@ -76,7 +76,7 @@ class Prepared:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """Facts in the NEFF beside the program."""
+        """Facts in the NEFF besides the program."""
         return self.artifact.metadata
 
     @property

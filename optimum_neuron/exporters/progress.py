@@ -59,7 +59,7 @@ class Progress:
         self._bar.update()
 
     def say(self, what: str) -> None:
-        """Show what happens now."""
+        """Show the current step."""
         if self._bar is not None:
             self._bar.set_postfix_str(what)
 

@@ -1,4 +1,4 @@
-"""What a compiled model's `config.json` says under "neuron", and `model.config.neuron` in Python.
+"""Builds the "neuron" section of a compiled model's `config.json`, also in Python as `model.config.neuron`.
 
 Scripts and tools look there for compiled shapes and flags. Nothing of this package reads it.
 

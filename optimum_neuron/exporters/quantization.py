@@ -1,4 +1,4 @@
-"""Quantized checkpoints: which ones can be read, and how transformers turns them into plain floating-point weights.
+"""Quantized checkpoints: supported methods, and how transformers dequantizes them to plain floating-point weights.
 
 A program is compiled for floating-point weights, so a quantized checkpoint is dequantized while it is loaded, or
 refused by the name of its method. It knows the configuration only, and reads no weight.
@@ -18,14 +18,14 @@ from ..errors import ModelError
 
 DEQUANTIZED = {"fp8": None, "mxfp8": None, "mxfp4": None, "compressed-tensors": "compressed_tensors"}
 """Methods that transformers dequantizes on a CPU (those whose configuration has `dequantize`), and the package that
-this takes."""
+each needs."""
 
 KEY = "quantization_config"
 """Field of a transformers configuration that says how its weights are quantized."""
 
 
 def quantization_of(config: Any) -> dict[str, Any] | None:
-    """Return what a configuration says of quantized weights; None where they are plain.
+    """Return the quantization settings of a configuration; None where they are plain.
 
     Args:
         config: a transformers configuration or the data of a `config.json`; a text model inside it counts too.
@@ -103,7 +103,7 @@ def dequantizing(config: Any) -> Any:
 
 
 def with_quantization(config: Any, quantization: dict[str, Any] | None) -> Any:
-    """Return a copy of a transformers configuration that says of its weights what `quantization` says, or nothing."""
+    """Return a copy of a transformers configuration with the given `quantization` settings, or with none."""
     config = copy.deepcopy(config)
     for owner in (config, config.get_text_config(decoder=True)):
         if hasattr(owner, KEY):

@@ -50,7 +50,7 @@ def neuron_config(
 
     Raises:
         ConfigError: an option is unknown, out of range, contradicts another, or is one of other models.
-        UnsupportedDtypeError: the target lacks the dtype.
+        UnsupportedDtypeError: The target does not support the dtype.
     """
     check_known(options, compile_options(), what="the export")
     options = plain_options(options)
@@ -74,7 +74,7 @@ def neuron_config(
 
 
 def _environment_options(torch_dtype: str) -> dict[str, str]:
-    """Return what NEURON_CC_FLAGS sets. Auto-cast rounds float32, so it has no effect on other weights."""
+    """Return the options that NEURON_CC_FLAGS sets. Auto-cast rounds float32, so it has no effect on other weights."""
     options = arithmetic_options(env.compiler_flags())
     return {name: value for name, value in options.items() if torch_dtype == "float32" or name == "optlevel"}
 

@@ -1,7 +1,7 @@
 """Write an exported folder so that it appears whole or is no export, whatever happens in between.
 
-Files are written into a hidden folder inside the output and moved when all are there, the marker last. What a killed
-process left behind is removed by the next writer. See `folder.py` for what is in an exported folder.
+Files are written into a hidden folder inside the output and moved when all are there, the marker last. Leftovers of a
+killed process are removed by the next writer. See `folder.py` for the files of an exported folder.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ COPIED = (
     *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "[0-9]_*/config.json"),
     "LICENSE*",
 )
-"""Files beside configuration and weights that an export copies."""
+"""Files besides configuration and weights that an export copies."""
 
 
 def save_folder(prepared: Prepared, output: Path) -> int:
@@ -65,7 +65,7 @@ def save_folder(prepared: Prepared, output: Path) -> int:
 
 @contextlib.contextmanager
 def _work_folder(output: Path) -> Iterator[Path]:
-    """A folder to write in; those that killed processes left behind are removed."""
+    """A folder to write in; leftovers of killed processes are removed."""
     for folder in output.glob(".partial-*"):
         try:
             with FileLock(folder / _LOCK, timeout=0):
@@ -107,10 +107,10 @@ def _write_files(prepared: Prepared, work: Path) -> None:
     # Code of the checkpoint, where its configuration needs it; nobody runs it without trust_remote_code.
     code = ("*.py",) if hasattr(prepared.source.config, "auto_map") else ()
     copy_files(prepared.source.folder, work, (*COPIED, *code))
-    # The weights beside it are plain, whatever they were in the checkpoint.
+    # The weights next to it are plain, whatever their format in the checkpoint.
     plain = with_quantization(prepared.source.config, None)
     model_config = json.loads(plain.to_json_string(use_diff=True))
-    # The dtype that the weights beside it are written in.
+    # The dtype of the saved weights.
     model_config["dtype"] = prepared.config.torch_dtype
     model_config["neuron"] = public_facts(prepared.config, prepared.source.config.model_type)
     (work / "config.json").write_text(json.dumps(model_config, indent=2, sort_keys=True) + "\n")

@@ -1,4 +1,4 @@
-"""Signatures of programs with a cache, as data: axes, padding and limits of their inputs, and what the device keeps.
+"""Signatures of programs with a cache, as data: axes, padding, and limits of their inputs, and device-resident state.
 
 Encoder-style models have theirs measured (`encoders/plan.py`), because any architecture can be one. Decoders and
 encoder-decoders are called in one way, which is written here.

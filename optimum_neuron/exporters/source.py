@@ -27,7 +27,7 @@ class ModelSource:
     """A checkpoint on this machine."""
 
     name: str
-    """What the user wrote."""
+    """Model argument as the user typed it."""
     folder: Path
     config: Any
     """Its transformers configuration."""
@@ -40,7 +40,7 @@ class ModelSource:
 
     @property
     def has_weights(self) -> bool:
-        """Whether there is anything to bind; a configuration alone can be compiled too."""
+        """Whether there are weights to bind; a configuration alone can be compiled too."""
         in_folder = any(self.folder.glob("*.safetensors")) or any(self.folder.glob("*.bin"))
         return self.module is not None or in_folder
 
@@ -50,7 +50,7 @@ def find_folder(name: str | Path, *, with_weights: bool = True, **options: Any) 
 
     Args:
         name: folder, Hub model ID, or name in `optimum_neuron.checkpoints`.
-        with_weights: False downloads what decides a program, and neither weights nor tokenizers.
+        with_weights: False downloads the files that decide a program, and neither weights nor tokenizers.
         **options: fields of `SourceOptions`.
 
     Raises:
@@ -105,7 +105,7 @@ def load_source(name: str | Path, *, with_weights: bool = True, **options: Any) 
     """Find a model, as `find_folder` does, and read its configuration.
 
     Raises:
-        ModelError: the folder holds no readable configuration, or an architecture that transformers lacks.
+        ModelError: The folder holds no readable configuration, or an architecture that transformers does not have.
     """
     folder = find_folder(name, with_weights=with_weights, **options)
     config = read_config(folder, trust_remote_code=options.get("trust_remote_code", False))

@@ -1,7 +1,7 @@
 """The tasks that can be exported, as data: names, transformers' classes, and the class here that serves them.
 
-It imports nothing heavy, so the command line can list them. What an architecture can do is in transformers' own
-tables of auto classes: `architectures_of(task)` reads them.
+It imports nothing heavy, so the command line can list them. The tasks of an architecture are defined by transformers'
+own tables of auto classes: `architectures_of(task)` reads them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Task:
     name: str
     """As transformers' pipelines and optimum spell it."""
     kind: str
-    """How it is compiled: a key of `kinds.KINDS`."""
+    """Kind of its models: a key of `kinds.KINDS`."""
     model_class: str
     """Class in `optimum_neuron` that runs it."""
     auto_class: str
@@ -29,7 +29,7 @@ class Task:
     suffixes: tuple[str, ...]
     """Endings of class names that serve it, for code that comes with a checkpoint and is in no table."""
     is_listed: bool = True
-    """Whether every class in the table is for this task; False: only classes with one of the `suffixes`."""
+    """Whether every class in the table serves this task; False: only classes with one of the `suffixes`."""
     output_type: str = ""
     """transformers' output class, where the reference model's own is not available."""
     pipeline: str | None = None
@@ -122,7 +122,7 @@ _TABLE = [
         suffixes=("ForSpeechSeq2Seq",),
         pipeline="automatic-speech-recognition",
     ),
-    # Last: a class such as CLIPModel serves a task with a head of its own too.
+    # Last: a class such as CLIPModel serves a task with its own head too.
     Task(
         name="feature-extraction",
         kind="encoder",

@@ -1,6 +1,6 @@
 """Open the tensors that a compiled model is bound to, and the reference model to compare it with.
 
-Most checkpoints are mapped as they are. Some architectures rename or fuse tensors while transformers loads them
+Most checkpoints are mapped unchanged. Some architectures rename or fuse tensors while transformers loads them
 (Mixtral's experts, GPT-NeoX's head); these go through transformers' own loader.
 """
 
@@ -143,7 +143,7 @@ def load_original(
 
 
 def _load(source: ModelSource, *, task: str, dtype: str, trust_remote_code: bool) -> tuple[Any, list[str]]:
-    """The reference model in transformers, and the weights that the checkpoint lacks."""
+    """The reference model in transformers, and the weights that are missing in the checkpoint."""
     import transformers
 
     folder, auto_class = source.folder, getattr(transformers, find_task(task, source.config.model_type).auto_class)

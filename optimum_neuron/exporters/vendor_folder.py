@@ -29,7 +29,7 @@ _PROGRAMS = ("model.neuron", "encoder/model.neuron", "decoder/model.neuron")
 _AUTO_CAST = tuple(name for name in get_args(AutoCast) if name != "none")
 
 _DECODER_KEYS = ("_serialized_key", "neuronxcc_version")
-"""Keys of a decoder's neuron_config.json; those of this package are `version`, `neuron`, and `artifact`."""
+"""Keys of a decoder's neuron_config.json; this package's keys are `version`, `neuron`, and `artifact`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

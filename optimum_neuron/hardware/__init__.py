@@ -1,6 +1,6 @@
 """The hardware catalogue: NeuronCores, chips, instances and targets, every number with its source.
 
-It knows what is published and nothing else: no timing model, no model sizes, no torch.
+It has published facts only: no timing model, no model sizes, no torch.
 
     >>> from optimum_neuron.hardware import resolve_instance
     >>> choice = resolve_instance("trn1", environ={})

@@ -1,6 +1,6 @@
 """The five chips, number by number.
 
-Peak rates are the chips' own published ones. They are a few per cent above cores x core, and published utilisation
+Peak rates are the published ones of the chip. They are a few per cent above cores x core, and published utilisation
 figures divide by them: see `docs/hardware.md`.
 
     >>> from optimum_neuron.hardware import CHIPS

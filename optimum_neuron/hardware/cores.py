@@ -1,6 +1,6 @@
 """The four NeuronCore generations, number by number.
 
-Every number is the document's own. Where two documents disagree, `docs/hardware.md` says which one is used here.
+Every number is the document's own. If two documents disagree, `docs/hardware.md` says which one is used here.
 NeuronCore-v1 is documented only in outline, so most of its facts are None.
 
     >>> from optimum_neuron.hardware import CORES

@@ -59,5 +59,5 @@ class Sourced:
 
 
 def revised(record: SourcedT, documents: Mapping[str, str], **facts: Any) -> SourcedT:
-    """Return a record with other facts; what `documents` cite, as in `cite`, replaces earlier sources."""
+    """Return a record with other facts; `documents`, as in `cite`, replace earlier sources."""
     return dataclasses.replace(record, sources={**record.sources, **cite(documents)}, **facts)

@@ -1,7 +1,7 @@
-"""What a core, a chip and an instance are, as records in which every fact names its source.
+"""Cores, chips, and instances as records in which every fact names its source.
 
-Time belongs to the simulator. A fact that nobody published is None, and its source says so. Units are in the names:
-`_bytes`, `_bytes_per_s`, `_ghz`, `_tflops` (10**12 operations per second, of integers for integer types).
+Time belongs to the simulator. An unpublished fact is None, and its source says so. Units are in the names: `_bytes`,
+`_bytes_per_s`, `_ghz`, `_tflops` (10**12 operations per second, of integers for integer types).
 
     >>> from optimum_neuron.hardware import CORES
     >>> core = CORES["NeuronCore-v2"]
@@ -142,7 +142,7 @@ class ChipSpec(Sourced):
     link_bytes_per_s: float
     """Rate of all links of one chip together."""
     topology: str
-    """How the chips of one instance are connected."""
+    """Topology of one instance's chips."""
     lncs: tuple[int, ...]
     """Legal numbers of physical cores in one logical core."""
     default_lnc: int

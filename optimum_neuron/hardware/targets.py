@@ -1,7 +1,7 @@
-"""Compile targets: the families of instances, and what each of them supports.
+"""Compile targets: the instance families, and the features of each.
 
-A target is what an artifact is compiled for: "inf2", "trn1", "trn1n", "trn2", "trn3"; "inf1" is known but cannot be
-compiled for. Whether a whole model fits or runs is decided elsewhere.
+A target is the compile target of an artifact: "inf2", "trn1", "trn1n", "trn2", "trn3"; "inf1" is known but cannot be
+compiled for. Whether a full model fits or runs is decided elsewhere.
 
     >>> from optimum_neuron.hardware import TARGETS
     >>> TARGETS["trn2"].auto_cast_types
@@ -96,7 +96,7 @@ class Target:
         return self.chip.hbm_bytes_per_s / self.logical_cores_per_chip(lnc)
 
     def supports_dtype(self, name: str) -> bool:
-        """Whether the engines know a dtype, or the compiler accepts it if `name` is an --auto-cast-type value.
+        """Return whether the engines know a dtype, or the compiler accepts it if `name` is an --auto-cast-type value.
 
         64-bit types are False: the compiler narrows such inputs to 32 bits before any engine sees them.
 
@@ -142,7 +142,7 @@ def require_dtype(target: Target, name: str) -> str:
     """Return the canonical name of a dtype, or of a value of --auto-cast-type, if the target supports it.
 
     Raises:
-        UnsupportedDtypeError: the target does not support it; the message says what it supports and which targets do.
+        UnsupportedDtypeError: The target does not support it; the message lists the supported dtypes and targets.
         ConfigError: there is no such dtype.
     """
     canonical = AUTO_CAST_DTYPES.get(name) or canonical_dtype(name)

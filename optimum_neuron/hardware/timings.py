@@ -1,7 +1,7 @@
 """Published cycle costs of the engines, DMA and collectives.
 
-Only what documents print, nothing that is fitted to measurements: fits belong to the simulator. The Trainium2 and
-Trainium3 guides list changes to the Trainium/Inferentia2 guide, so what they do not mention is carried over.
+Only documented figures, nothing fitted to measurements: fits belong to the simulator. The Trainium2 and Trainium3
+guides list changes to the Trainium/Inferentia2 guide, so figures that they do not mention are carried over.
 
     >>> from optimum_neuron.hardware import resolve_target
     >>> timing = resolve_target("trn2").value.timing
@@ -20,12 +20,12 @@ from .sourced import Sourced, cite, revised
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CoreTiming(Sourced):
-    """Cycle costs of one core generation. Cycles are those of the engine in the field's name."""
+    """Cycle costs of one core generation. Cycles are of the engine in the field's name."""
 
     matmul_min_cycles: int
     """A matmul instruction with N moving columns takes max(N, this) tensor-engine cycles."""
     fp32_matmul_factor: int
-    """How many times longer a float32 matmul takes."""
+    """Factor by which a float32 matmul is slower."""
     load_stationary_cycles: int
     """Loading 128 stationary columns; hidden behind the previous matmul."""
     vector_cycles_per_element: Mapping[int, int] = dataclasses.field(hash=False)

@@ -1,4 +1,4 @@
-"""How many cores one multi-core job may take on an instance.
+"""Number of cores that one multi-core job may use on an instance.
 
 A job whose cores talk to each other (tensor parallelism, collectives) cannot take any number of cores: the links have a
 shape. Single-core jobs that run side by side are not concerned. Sizes beyond one instance are not modelled.
@@ -73,7 +73,7 @@ _RULES = {
 
 
 def legal_core_counts(instance: InstanceSpec, *, lnc: int | None = None) -> CoreCounts:
-    """Return how many logical cores, of `lnc` physical ones each, one multi-core job may take on an instance.
+    """Return the numbers of logical cores, of `lnc` physical ones each, that one multi-core job may use on an instance.
 
     Raises:
         ConfigError: the chip has no such logical core.
@@ -86,7 +86,7 @@ def require_core_count(instance: InstanceSpec, num_cores: int, *, lnc: int | Non
     """Check that the instance can place a job of that many logical cores, for example the tensor-parallel degree.
 
     Raises:
-        ConfigError: the count is not legal; the message lists the legal ones and their source.
+        ConfigError: The count is not legal; the message lists the legal ones and their source.
     """
     legal = legal_core_counts(instance, lnc=lnc)
     if num_cores in legal.counts:

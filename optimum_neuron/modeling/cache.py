@@ -58,7 +58,7 @@ class NeuronCache(Cache):
         return copied
 
     def __copy__(self) -> NeuronCache:
-        """A copy with state of its own: the state of one cache belongs to that cache alone."""
+        """A copy with separate state: the state of one cache belongs to that cache alone."""
         return copy.deepcopy(self)
 
     def reserve(self, num_rows: int, loaded: LoadedProgram) -> None:
@@ -109,7 +109,7 @@ class NeuronCache(Cache):
         self.columns = 0
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
-        """Let row i continue from what row `beam_idx[i]` was."""
+        """Let row i continue from the former row `beam_idx[i]`."""
         self.sequences.select(beam_idx.tolist())
 
     def batch_repeat_interleave(self, repeats: int) -> None:

@@ -1,8 +1,8 @@
 """`NeuronClipSentenceTransformer`: embeddings of texts and images by CLIP, as in sentence-transformers.
 
 `NeuronSentenceTransformer.from_pretrained` returns it. The compiled graph has both towers, so a batch of texts only
-runs with a blank image, and a batch of images only with an empty text. Vectors have the direction of those of
-sentence-transformers, and length 1.
+runs with a blank image, and a batch of images only with an empty text. Vectors have the direction of
+sentence-transformers' vectors, and length 1.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`NeuronEncoderDecoder`: what compiled models that read a source and write a target share.
+"""`NeuronEncoderDecoder`: shared parts of compiled models that read a source and write a target.
 
-`generate` runs the encoder once, then asks for one token after the other; its first call fills the cross-attention
-cache on the device, later ones only read it. `seq2seq.py` has models of texts, `speech.py` those of sounds.
+`generate` runs the encoder once, then decodes one token after the other; its first call fills the cross-attention cache
+on the device, later ones only read it. `seq2seq.py` has text models, `speech.py` audio models.
 
 Shape legend: R rows, S hidden states of a source, T new target tokens, D hidden, V vocabulary.
 """
@@ -117,7 +117,7 @@ class NeuronEncoderDecoder(NeuronGenerativeModel):
         """The compiled decoder with its head: tokens of targets and hidden states of sources to logits."""
         return TargetDecoder(self)
 
-    # What GenerationMixin asks of a model.
+    # Methods that GenerationMixin requires of a model.
 
     def get_encoder(self, modality: str | None = None) -> Any:
         """The compiled encoder."""

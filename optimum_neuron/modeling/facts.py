@@ -48,7 +48,7 @@ class ModelFacts:
 
     @property
     def is_weights_neff_separated(self) -> bool:
-        """Whether weights are stored beside the NEFF, not inside it; `replace_weights` works in both cases."""
+        """Whether weights are stored outside the NEFF; `replace_weights` works in both cases."""
         return not self.neuron_config.inline_weights_to_neff
 
     @property

@@ -46,7 +46,7 @@ def require_form(folder: Path, name: str, export: bool | None, how: dict[str, An
         return
     refuse_vendor_export(folder)
     if is_broken_export(folder) and not export:
-        read_folder(folder)  # says what is missing
+        read_folder(folder)  # reports missing keys
     if export is False:
         message = f"{name} is a plain checkpoint, which must be exported before it can run."
         raise ConfigError(message, hint="Pass export=True.", option="export", value=False)

@@ -1,7 +1,7 @@
 """`NeuronModelForImageTextToText`: a compiled vision encoder and decoder behind transformers' generation interface.
 
-Images are encoded once for each prompt; `generate` hands their features to the rows that continue it. What a compiled
-graph cannot take is refused in `checks_image_text.py`.
+Images are encoded once for each prompt; `generate` hands their features to the rows that continue it. Inputs that a
+compiled graph does not support are refused in `checks_image_text.py`.
 
 Shape legend: R rows, T columns, N images, F features of a row, D hidden.
 """
@@ -76,7 +76,7 @@ class NeuronModelForImageTextToText(NeuronDecoderModel):
             attention_mask: 1 for real tokens, [rows, all columns]; padding may be on either side.
             pixel_values: images as the model's processor makes them, of the compiled size.
             pixel_attention_mask: 1 for real pixels, where the architecture has it.
-            mm_encoder_outputs: what `get_image_features` returned, under "image", in place of `pixel_values`.
+            mm_encoder_outputs: Result of `get_image_features`, under "image", in place of `pixel_values`.
             position_ids: only the running count of `attention_mask` is possible, which is the default.
             past_key_values: the cache that an earlier call returned; images come with the first call.
             labels: token ids to compute the loss of, -100 to skip.
@@ -168,7 +168,7 @@ class NeuronModelForImageTextToText(NeuronDecoderModel):
 
     @property
     def base_model(self) -> NeuronModelForImageTextToText:
-        """Where `generate` looks for `get_image_features`."""
+        """`generate` looks for `get_image_features` here."""
         return self
 
     @property

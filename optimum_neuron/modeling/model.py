@@ -87,7 +87,7 @@ class CompiledModel(HostCallable, ModelFacts, CheckpointParameters):
         """Replace the weights of every replica by others of the same architecture, without compiling.
 
         Args:
-            weights: folder with safetensors, Hub model ID, state dict, or transformers model; names are those of the
+            weights: Folder with safetensors, Hub model ID, state dict, or transformers model; names as in the
                 checkpoint. Later changes of tensors in memory do not reach the compiled model.
 
         Raises:

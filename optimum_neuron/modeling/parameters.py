@@ -1,6 +1,6 @@
 """The weights of a compiled model under the names and methods of a `torch.nn.Module`.
 
-Names and tensors are those of the checkpoint; the program may hold several of them as one.
+Names and tensors are as in the checkpoint; the program may hold several of them as one.
 """
 
 from __future__ import annotations

@@ -159,7 +159,7 @@ def _pooled(hidden_BTD: torch.Tensor, mask_BT1: torch.Tensor, mode: str) -> torc
         return hidden_BTD.masked_fill(mask_BT1 == 0, -torch.inf).amax(dim=1)
     if mode in ("cls", "lasttoken"):
         real_BT = mask_BT1.squeeze(-1)
-        # The first or last real token, whichever side the padding is on.
+        # The first or last real token, on either side of padding.
         places_B = real_BT.argmax(1) if mode == "cls" else real_BT.shape[1] - 1 - real_BT.flip(1).argmax(1)
         return hidden_BTD[torch.arange(len(hidden_BTD)), places_B]
     weights_BT1 = mask_BT1

@@ -104,8 +104,8 @@ class NeuronModelForSeq2SeqLM(NeuronEncoderDecoder):
             input_ids: tokens of the sources [rows, tokens]; not needed with `encoder_outputs`.
             attention_mask: 1 for real tokens of the sources.
             decoder_input_ids: new tokens of the targets [rows, tokens].
-            decoder_attention_mask: ones only: targets start together.
-            encoder_outputs: what the encoder returned.
+            decoder_attention_mask: Ones only: targets start together.
+            encoder_outputs: Result of the encoder.
             past_key_values: the cache that an earlier call returned.
             labels: tokens of the targets to compute the loss of, -100 to skip; they make `decoder_input_ids` too.
             use_cache: return the cache; the default is the configuration's, and with labels there is none.

@@ -18,7 +18,7 @@ def checked_audio(
 ) -> tuple[dict[str, torch.Tensor], int, torch.Tensor | None]:
     """Return the inputs of an encoder, the hidden states of the longest sequence, and their mask [R, S].
 
-    Both masks have 1 for what is real; without a mask, all is.
+    Both masks have 1 for real samples; without a mask, all are real.
 
     Raises:
         ShapeError: the tensor is missing, or of another shape or dtype.

@@ -1,7 +1,7 @@
 """`NeuronTracedModel`: a compiled single-pass model behind transformers' interface.
 
-It pads inputs up to compiled shapes, runs the graphs and gives transformers' results back. What differs between tasks
-is names, so `tasks.py` has a line for each; compiling is in `exporters`.
+It pads inputs up to compiled shapes, runs the graphs and gives transformers' results back. Tasks differ only in names,
+so `tasks.py` has a line for each; compiling is in `exporters`.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from .loading import NeuronModel
 class NeuronTracedModel(NeuronModel):
     """A single-pass model compiled for a simulated NeuronCore; the base of one class for each task.
 
-    Inputs are those of the original model. Rows and lengths are padded up to the smallest compiled bucket that holds
-    them, more rows than compiled are split, and results are cut back.
+    Inputs have the names of the reference model. Rows and lengths are padded up to the smallest compiled bucket that
+    holds them, more rows than compiled are split, and results are cut back.
 
     `from_pretrained` and `from_model` take `data_parallel_mode`, with the names of Optimum Neuron: "all" loads a copy
     on every core that the process may use, and splits batches over them; NEURON_RT_NUM_CORES and
@@ -94,7 +94,7 @@ class NeuronTracedModel(NeuronModel):
     def _named(
         self, args: tuple[torch.Tensor, ...], inputs: Mapping[str, torch.Tensor | None]
     ) -> dict[str, torch.Tensor]:
-        """Inputs by name, without those that are None; whatever is no input is refused with a reason."""
+        """Inputs by name, without those that are None; unknown inputs are refused with a reason."""
         names = list(self.signature.names)
         if len(args) > len(names) or any(name in inputs for name in names[: len(args)]):
             given = f"{len(args)} positional inputs and {', '.join(inputs) or 'no others'}"

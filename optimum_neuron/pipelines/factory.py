@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 DEFAULT_MODELS = {"text-generation": "smollm2"}
-"""Model of a task when none is named."""
+"""Default model of a task."""
 
 ALIASES = {"sentiment-analysis": "text-classification", "ner": "token-classification"}
 """Other names that transformers has for pipelines."""
@@ -58,7 +58,7 @@ _NEEDS = {
     "automatic-speech-recognition": ("tokenizer", "feature_extractor"),
     "image-text-to-text": ("processor",),
 }
-"""What a pipeline needs beside the model; where nothing is said, a tokenizer."""
+"""Processors that a pipeline needs besides the model; a tokenizer by default."""
 
 
 def pipeline(
@@ -85,7 +85,7 @@ def pipeline(
         image_processor: image processor or its path; None takes the model's, set to the compiled size.
         feature_extractor: feature extractor or its path; None takes the model's.
         processor: processor of images and text, or its path; None takes the model's.
-        export: True exports a checkpoint, False requires an exported folder, None does what fits.
+        export: True exports a checkpoint, False requires an exported folder, None chooses by the folder.
         input_shapes: shapes of the export, such as `batch_size`, in one mapping.
         compiler_args: `auto_cast`, `auto_cast_type` and `optlevel` of the export, in one mapping.
         use_fast: changes nothing: transformers 5 has one tokenizer for each model.

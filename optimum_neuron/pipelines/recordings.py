@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class _Recordings:
-    """What both pipelines do first with a recording."""
+    """The first step of both pipelines with a recording."""
 
     feature_extractor: Any
 

@@ -1,4 +1,4 @@
-"""Where the time of a run goes: compiled programs are run here and timed as an estimate times them. All simulated.
+"""Shows the time of a run: compiled programs are run here and timed as an estimate times them. All simulated.
 
     operators.py    the time of one call, divided among its operators
     schedule.py     calls on one clock of host and cores; engines inside a call

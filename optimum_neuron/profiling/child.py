@@ -29,7 +29,7 @@ def main(result: str, script: str, arguments: Sequence[str]) -> int:
 
 
 def run(script: str, arguments: Sequence[str]) -> int:
-    """Run a script as the main module; what it raises is shown with its own frames alone."""
+    """Run a script as the main module; exceptions are shown with its own frames only."""
     sys.argv = [script, *arguments]
     sys.path[0] = os.path.dirname(os.path.abspath(script))
     try:

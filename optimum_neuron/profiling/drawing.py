@@ -1,4 +1,4 @@
-"""What `page.js` draws of a profile: calls on cores, engines inside a call, points of the roofline; as plain data.
+"""The data of a profile for `page.js`: calls on cores, engines inside a call, points of the roofline.
 
 json.dumps(drawn(profile, profile.rows()))
 """
@@ -14,14 +14,14 @@ from .schedule import engine_lanes, windows
 from .table import LAUNCH, Row
 
 MAX_GRAPHS = 8
-"""Graphs whose inside is drawn: those that take most."""
+"""Graphs drawn in detail: the slowest ones."""
 MAX_CALLS = 1500
 """Calls of a core that are drawn one by one; of more, neighbors are drawn as one."""
 
 BOUND_OF_ENGINE: Mapping[str, str] = dict(BOUND_BY) | {LAUNCH: LAUNCH}
-"""What a graph is bound by, by what it is limited by."""
+"""Bound of a graph, by its limiting resource."""
 BOUNDS = (*BOUND_OF_ENGINE.values(), "unknown")
-"""What something can be bound by, in the order of the legend."""
+"""Possible bounds, in the order of the legend."""
 
 
 def drawn(profile: Profile, rows: Sequence[Row]) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def drawn(profile: Profile, rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _segments(profile: Profile) -> Iterator[list[Any]]:
-    """What is drawn of the calls of each core: index of the core, graph, begin, end, number of calls, bound."""
+    """Calls of each core, as drawn: index of the core, graph, begin, end, number of calls, bound."""
     for place, core in enumerate(profile.cores):
         here = [call for call in profile.calls if core.core_id in call.core_ids]
         own = [call for call in here if profile.graphs[call.graph].instance == core.instance]

@@ -1,6 +1,6 @@
 """Run an exported folder for its profile: the graphs that a request takes, on dummy inputs of their shapes.
 
-What a graph computes does not change how long the core takes for it, so inputs are zeros.
+The values of a graph do not change its time on the core, so inputs are zeros.
 
     profile_folder("smollm2_neuron", num_steps=16).rows()[0]
 """

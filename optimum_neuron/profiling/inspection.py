@@ -2,7 +2,7 @@
 and the profile is written when the process ends.
 
 The folder (NEURON_RT_INSPECT_OUTPUT_DIR, by default `output`) gets one subfolder for each process, with `profile.json`,
-`trace.json` for ui.perfetto.dev, and `report.html`. They are those of `optimum-cli neuron profile`: simulated.
+`trace.json` for ui.perfetto.dev, and `report.html`. They are the options of `optimum-cli neuron profile`: simulated.
 
     NEURON_RT_INSPECT_ENABLE=1 NEURON_RT_INSPECT_OUTPUT_DIR=profiles python generate.py
 """
@@ -44,7 +44,7 @@ def write_profile(folder: Path, recorder: Recorder) -> None:
 
 def _leave(folder: Path, pid: int, recorder: Recorder, stack: contextlib.ExitStack) -> None:
     with stack:
-        if os.getpid() != pid or not recorder.num_calls:  # a forked child has recorded nothing of its own
+        if os.getpid() != pid or not recorder.num_calls:  # a forked child has recorded nothing
             return
         place = folder / f"pid_{pid}"
         try:

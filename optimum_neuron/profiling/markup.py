@@ -26,7 +26,7 @@ def table(titles: Iterable[str], rows: Iterable[Iterable[str]], *, identifier: s
 
 
 def chip(bound: str) -> str:
-    """What something is bound by, with its color."""
+    """Bound, with its color."""
     return f'<span class="chip"><i class="b-{bound}"></i>{bound}</span>'
 
 

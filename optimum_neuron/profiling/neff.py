@@ -22,7 +22,7 @@ def profile_compiled(path: str | Path, *, prompt_length: int | None = None, num_
     """Profile an exported folder or a NEFF; the NEFF of an exported folder is profiled with the folder.
 
     Raises:
-        ConfigError: there is neither; further errors are those of `profile_folder` and `profile_neff`.
+        ConfigError: There is neither; further errors as in `profile_folder` and `profile_neff`.
 
     Example:
         ```python no-run

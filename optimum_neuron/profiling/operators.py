@@ -1,9 +1,9 @@
 """The time of one call of a graph, divided among its operators.
 
-An estimate times a graph as a whole, see `simulator.device_time`: the longer of what computes and what is transferred,
-and beside it what overlaps with nothing. An operator by itself takes the longer of the two; in a graph, transfers of
-one hide behind the products of another, so that all of them together take less. Each operator's time is therefore what
-it would take alone times one factor for the whole graph, `overlap`, and what overlaps with nothing is its own. The sum
+An estimate times a graph as a whole, see `simulator.device_time`: the longer of compute and transfers, plus the work
+that overlaps with nothing. An operator by itself takes the longer of the two; in a graph, transfers of one hide behind
+the products of another, so that all of them together take less. Each operator's time is therefore its time alone
+multiplied by one factor for the whole graph, `overlap`; work that overlaps with nothing is added per operator. The sum
 over all operators and the launch is the graph's time, exactly.
 
     operators = operators_of(work, time_of)
@@ -25,7 +25,7 @@ Bound = Literal["compute", "DMA", "vector", "link", "unknown"]
 ENGINES: dict[Engine, str] = {"tensor": "Tensor", "vector": "Vector and Scalar", "dma": "DMA", "link": "Link"}
 """Engines of a core as they are timed, with their names; the rates of Vector and Scalar are one figure."""
 BOUND_BY: dict[Engine, Bound] = {"tensor": "compute", "dma": "DMA", "vector": "vector", "link": "link"}
-"""What something is bound by if this engine takes longest."""
+"""Bound of an operator if this engine takes longest."""
 
 TimeOf = Callable[[Step], DeviceTime]
 """Time of a step alone, the launch of a graph included."""
@@ -72,7 +72,7 @@ def operators_of(work: GraphWork, time_of: TimeOf) -> tuple[OperatorTime, ...]:
 
 
 def overlap_of(times: Sequence[DeviceTime]) -> float:
-    """Time of what overlaps in a graph over what its operators would take for it one after the other."""
+    """Time of a graph's overlapping work over the sum of its operators' times."""
     compute_s = sum(time.compute_s for time in times)
     transfer_s = sum(time.transfer_s for time in times)
     apart_s = sum(max(time.compute_s, time.transfer_s) for time in times)

@@ -1,7 +1,7 @@
 """A profile as a trace for ui.perfetto.dev or chrome://tracing: host and cores on one clock.
 
-One process for each core, with a thread for its calls and one for each engine, and counters of HBM and utilization;
-one process for the host, with a thread for each of its own. Arrows lead from the host to the calls. Source of the form:
+One process for each core, with a thread for its calls and one for each engine, and counters of HBM and utilization; one
+process for the host, with one thread for each host thread. Arrows lead from the host to the calls. Source of the form:
 Trace Event Format (Google, "Trace Event Format", complete, metadata, counter and flow events).
 
     Path("trace.json").write_text(trace_json(profile))
@@ -119,7 +119,7 @@ def _span(
     end_us: float,
     args: Mapping[str, Any] | None = None,
 ) -> Event:
-    """What a thread, as (process, thread), does; in whole nanoseconds, so that no rounding makes neighbors overlap."""
+    """Slices of a thread, as (process, thread); in whole nanoseconds, so that no rounding makes neighbors overlap."""
     begin_ns, end_ns = round(1e3 * begin_us), round(1e3 * end_us)
     event = {"ph": "X", "name": name, "cat": category, "pid": thread[0], "tid": thread[1]}
     event |= {"ts": begin_ns / 1e3, "dur": (end_ns - begin_ns) / 1e3}
@@ -127,7 +127,7 @@ def _span(
 
 
 def _between_calls(calls: Sequence[CallProfile]) -> Iterator[Event]:
-    """What each thread of the host does between its calls."""
+    """Activity of each host thread between its calls."""
     ended: dict[int, float] = {}
     for call in calls:
         before = ended.get(call.thread)
@@ -158,7 +158,7 @@ def _arrow(phase: str, number: int, call: CallProfile, thread: tuple[int, int]) 
 
 
 def _in_ns(lanes: Sequence[Lane]) -> Iterator[tuple[Engine, int, int, int]]:
-    """Engine, operator, begin and end in whole nanoseconds; what is shorter than one is left out."""
+    """Engine, operator, begin, and end in whole nanoseconds; slices shorter than one are left out."""
     free_at: dict[Engine, int] = {}
     for lane in lanes:
         begin_ns = max(round(1e3 * lane.started_us), free_at.get(lane.engine, 0))

@@ -1,8 +1,8 @@
-"""What a profile says, as plain data: cores, graphs with their operators, and every call on one clock.
+"""Contents of a profile, as plain data: cores, graphs with their operators, and every call on one clock.
 
-`recorder.py` makes it, `perfetto.py`, `report.py` and the command line show it. Every time is simulated but those whose
-name begins with `host_`, which were measured on this machine, and what the host adds to a call on an instance
-(`path_us`), which is simulated too.
+`recorder.py` makes it, `perfetto.py`, `report.py` and the command line show it. Every time is simulated except those
+whose name begins with `host_`, which were measured on this machine; the host time of a call on an instance (`path_us`)
+is simulated too.
 
     profile.device_us                      # simulated time of all calls
     profile.rows()[0].operator             # the operator that takes most of it
@@ -66,7 +66,7 @@ class GraphProfile:
 
     @property
     def total_us(self) -> float:
-        """Device and host, what an estimate says of a call."""
+        """Device and host time of a call, as estimated."""
         return self.device_us + self.path_us
 
     @property

@@ -51,7 +51,7 @@ class Recorder:
         return len(self._executions)
 
     def profile(self, *, notes: Sequence[str] = (), assumptions: Sequence[str] = ()) -> Profile:
-        """Time what was recorded so far, with notes for a reader and assumptions of the caller.
+        """Time the calls recorded so far, with notes for a reader and assumptions of the caller.
 
         Raises:
             ConfigError: no compiled program or eager operator ran.
@@ -66,7 +66,7 @@ def record(name: str = "this process") -> Iterator[Recorder]:
     """Record every call of a compiled program, and every eager operator of the torch device, until the block ends.
 
     Args:
-        name: what runs, for titles.
+        name: Name of the program, for titles.
 
     Example:
         ```python
@@ -113,7 +113,7 @@ def _profile(name: str, executions: Recording, notes: Sequence[str], assumptions
 
 
 _Key = tuple[int, str, str, str]
-"""What one graph of a profile is: copies of a program on several cores are one."""
+"""One graph of a profile: replicas of a program on several cores are one."""
 
 
 def _key(track: Track, graph: str) -> _Key:
@@ -158,7 +158,7 @@ def _class(track: Track, graph: str, work: GraphWork) -> tuple[str, str]:
 
 
 def _host_s(track: Track, graph: str, work: GraphWork, machine: Machine) -> float:
-    """What the host adds to a call: preparing prompts and tokens of what is served, else copies."""
+    """Host time of a call: preparing prompts and tokens of a server, else copies."""
     if track.program is None or not generates(track.program):
         return work.total.host_bytes / machine.constants.copy_bytes_per_s
     host = machine.constants.hosts[SERVED_AS.host]

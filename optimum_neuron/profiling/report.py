@@ -1,6 +1,6 @@
 """A profile as one self-contained page: timeline, engines inside a call, roofline, tables. No address in it is fetched.
 
-The tables are in the page; what is drawn, `page.js` draws from the data beside them, in the colors of `page.css`.
+The tables are in the page; `page.js` draws the charts from embedded data, in the colors of `page.css`.
 
     Path("report.html").write_text(page(profile))
 """
@@ -126,7 +126,7 @@ def _head(profile: Profile, rows: Sequence[Row]) -> str:
 
 
 def _bound_bar(rows: Sequence[Row]) -> str:
-    """One bar over the whole width: shares of the device time by what it is bound by, with its legend."""
+    """One bar over the whole width: shares of the device time by bound, with its legend."""
     shares = {bound: sum(row.share for row in rows if row.bound == bound) for bound in BOUNDS}
     present = {bound: share for bound, share in shares.items() if share > 0}
     bars = "".join(

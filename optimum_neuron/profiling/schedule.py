@@ -1,8 +1,8 @@
 """When things happen: calls on one clock of host and cores, and the engines inside one call.
 
-Outside of calls, the clock goes as fast as the host's own: what a program does between calls is real. While cores are
-at work it goes as they do: a call takes its simulated time, whatever the host needs to simulate it. It knows nothing of
-models or files.
+Outside of calls, the clock follows the host's own: the program's work between calls is real. While cores are at work it
+goes as they do: a call takes its simulated time, whatever the host needs to simulate it. It knows nothing of models or
+files.
 
     spans = on_one_clock(calls)
     lanes = engine_lanes(operators, begin_us=launch_us)
@@ -60,7 +60,7 @@ def on_one_clock(calls: Sequence[RecordedCall]) -> list[Span]:
 
 
 def _overlapping(calls: Sequence[RecordedCall]) -> Iterator[list[int]]:
-    """Indices of calls, together as long as one begins before all earlier ones have ended."""
+    """Indices of calls, grouped while one begins before all earlier ones have ended."""
     piece: list[int] = []
     end_us = 0.0
     for index in sorted(range(len(calls)), key=lambda index: calls[index].started_us):
@@ -83,7 +83,7 @@ class Lane:
     started_us: float
     """Begin, from the begin of the call."""
     time_us: float
-    """How long the engine is busy with it."""
+    """Busy time of the engine."""
 
 
 def windows(operators: Sequence[OperatorTime], *, begin_us: float) -> list[Span]:

@@ -1,7 +1,7 @@
-"""Profile a Python script: it runs in a child process, as `python SCRIPT` would, which records what its cores do.
+"""Profile a Python script: it runs in a child process, as with `python SCRIPT`, which records the work of its cores.
 
-What the script prints, its traceback and its exit code are its own. Only the child itself is recorded, not processes
-that it starts.
+Output, traceback, and exit code of the script are unchanged. Only the child itself is recorded, not processes that it
+starts.
 
     run = profile_script("generate.py", ["--max_new_tokens", "8"])
     print(run.exit_code, run.profile)

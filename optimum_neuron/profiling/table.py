@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .profile import GraphProfile
 
 LAUNCH = "launch"
-"""What starts a call of a graph, in the place of an operator."""
+"""Launch of a graph's call, in the place of an operator."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,6 +94,6 @@ def _rows(graph: GraphProfile, device_us: float) -> Iterator[Row]:
 
 
 def _joined(one: Row, other: Row) -> Row:
-    """Two rows of one line; what the one that takes longer is bound by counts."""
+    """Two rows of one line; the bound of the slower one counts."""
     longer = max(one, other, key=lambda row: row.time_us)
     return dataclasses.replace(longer, **{name: getattr(one, name) + getattr(other, name) for name in _SUMS})

@@ -1,4 +1,4 @@
-"""Lanes of the simulated cores in `torch.profiler`: what csrc/lanes.h of the device hands over to torch's trace.
+"""Lanes of the simulated cores in `torch.profiler`: csrc/lanes.h of the device passes them to torch's trace.
 
 The rest of torch's trace goes by the clock of this host. A call therefore begins when the host made it, or when its
 core was done with the call before, and lasts its simulated time: as on an accelerator, the lane may end after the host.
@@ -92,7 +92,7 @@ def events(executions: Recording) -> Iterator[LaneEvent]:
 
 
 def _operators(graph: GraphProfile, core_id: int, started_ns: int) -> Iterator[LaneEvent]:
-    """The launch of a call and its operators, one after the other; what takes less than a nanosecond is left out."""
+    """The launch of a call and its operators, one after the other; slices shorter than a nanosecond are left out."""
     launched_ns = started_ns + round(1e3 * graph.launch_us)
     yield LaneEvent(False, f"launch{SIMULATED}", core_id, started_ns, launched_ns)
     for one, span in zip(graph.operators, windows(graph.operators, begin_us=graph.launch_us), strict=True):

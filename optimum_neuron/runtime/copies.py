@@ -1,7 +1,7 @@
 """Replicas of one program on several cores, and calls that run on them at once: data parallelism.
 
-Each core has a claim and charges of its own; host memory has the weights once. It knows nothing of batches: who splits
-one says so in calls.
+Each core has its own claim and charges; host memory has the weights once. It knows nothing of batches: who splits one
+says so in calls.
 
     copies = Copies(load_copies([0, 1], load, model="bert"))
     first, second = copies.run_all([("forward", [ids_of_core_0]), ("forward", [ids_of_core_1])])
@@ -51,7 +51,7 @@ class CoreThreads:
         """Call `call(core, part)` for each part, cores counted from 0; results are in the order of the parts.
 
         Raises:
-            Exception: what the first call raised that failed, after all have ended.
+            Exception: The first exception of a call, after all have ended.
         """
         with self._starting:
             pool = self._pool = self._pool or self._started()
@@ -134,13 +134,13 @@ def load_copies(cores: Sequence[Core], load: Callable[[Core], LoadedProgram], *,
     """Load one program on each of some cores, or on none of them.
 
     Args:
-        cores: counted from 0 among those that the process may use; None takes the least loaded.
+        cores: Counted from 0 among those that the process may use; None takes the least loaded.
         load: loads it on a core.
         model: its name, for messages.
 
     Raises:
         CoreBusyError: other processes hold some of the cores; all holders are in the message.
-        DeviceMemoryError: it does not fit beside what is on a core.
+        DeviceMemoryError: It does not fit in the free memory of a core.
     """
     return _on_each(cores, load, LoadedProgram.close, lambda copy: copy.claim.core_ids, model)
 

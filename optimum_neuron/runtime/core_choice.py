@@ -1,4 +1,4 @@
-"""Which simulated cores a model may take, in which order, and why: decisions only, no files and no locks.
+"""Chooses the simulated cores of a model, their order, and the reason: decisions only, no files and no locks.
 
 >>> from optimum_neuron.hardware import INSTANCES
 >>> from optimum_neuron.runtime.core_choice import placements, ranked
@@ -33,11 +33,11 @@ class Allowed:
     core_ids: Cores
     """The cores."""
     origin: str
-    """Where the limit comes from, to be read after "the cores"."""
+    """Source of the limit, to be read after "the cores"."""
     num_reserved: int | None = None
-    """How many of them the process takes at its first claim and keeps; None where it takes them as needed."""
+    """Number of cores that the process claims at first and keeps; None where it takes them as needed."""
     note: str = ""
-    """What else a user should know."""
+    """Additional notes for the user."""
 
 
 def allowed_cores(instance: InstanceSpec, environ: Mapping[str, str]) -> Allowed:
@@ -88,7 +88,7 @@ def starting_at(instance: InstanceSpec, allowed: Allowed, start: int, num_cores:
 
 
 def num_usable(instance: InstanceSpec, environ: Mapping[str, str]) -> int:
-    """How many cores the environment leaves to this process.
+    """Number of cores that the environment leaves to this process.
 
     Raises:
         ConfigError: a variable names cores that the instance does not have.
@@ -110,14 +110,14 @@ def placements(instance: InstanceSpec, core_ids: Iterable[int], num_cores: int) 
 
 
 def ranked(runs: Iterable[Cores], loads: Mapping[int, int], last: int) -> list[Cores]:
-    """Least loaded first; among equals, those after the last core given out."""
+    """Least loaded first; among equals, those after the last core used."""
     return sorted(runs, key=lambda run: (load_of(run, loads), run[0] <= last, run[0]))
 
 
 def explained(
     cores: Cores, order: Sequence[Cores], loads: Mapping[int, int], allowed: Allowed, holders: Mapping[int, str]
 ) -> Choice[Cores]:
-    """The choice of `cores` out of `order`, where those before it have a core in `holders`."""
+    """The choice of `cores` out of `order`, given that cores before it are in `holders`."""
     load, place = load_of(cores, loads), order.index(cores)
     # A holder may have let go since it was met.
     rejected = [

@@ -2,7 +2,7 @@
 
 A core is held by whoever has the lock (`flock`) on `nc<N>.lock`, so the kernel frees it when its holder dies, however
 it dies. Records, one JSON file per claim, only tell who that is: one whose cores are free is stale and ignored. Lock
-files stay for good, because removing a locked file would let two processes lock the same name. It knows nothing of
+files are never removed, because removing a locked file would let two processes lock the same name. It knows nothing of
 which core suits whom, see `cores.py`, nor where the folder is if the home is read-only, see `claims_folder.py`.
 
     <OPTIMUM_NEURON_HOME>/cores/<instance>/claims.lock       held while claims are looked at or changed
@@ -69,7 +69,7 @@ def exclusive(folder: Path) -> Iterator[None]:
 def lock_core(folder: Path, core_id: int) -> int | None:
     """Take a core: the descriptor that holds it until it is closed, or None where another process has it.
 
-    What a killed holder has left is removed.
+    Leftovers of a killed holder are removed.
     """
     descriptor = _open(_lock_path(folder, core_id))
     try:
@@ -87,7 +87,7 @@ def lock_core(folder: Path, core_id: int) -> int | None:
 
 
 def write_record(path: Path, core_ids: Sequence[int], model: str | None) -> None:
-    """Tell other processes what a claim is for; `model` is None where cores are kept for later models."""
+    """Publish the purpose of a claim to other processes; `model` is None where cores are kept for later models."""
     command = " ".join(shlex.join(sys.orig_argv).split())
     record = {
         "pid": os.getpid(),
@@ -181,7 +181,7 @@ def _records(folder: Path) -> list[tuple[Path, Row]]:
 
 
 def _parsed(text: bytes) -> Row | None:
-    """Return a record, or None if unreadable: the lock is what counts, and its row then says "unknown"."""
+    """Return a record, or None if unreadable: only the lock counts, and its row then says "unknown"."""
     try:
         record = parse_json(text)
     except ValueError:

@@ -1,6 +1,6 @@
 """The claims of this process on simulated cores, safe among threads, finalizers and forks.
 
-It knows which cores this process has locked and what for; which ones to take is decided in `core_choice.py`.
+It knows the cores that this process has locked and their purpose; the choice of cores is in `core_choice.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Entry:
     """One claim."""
 
     folder: Path
-    """Where the locks of the instance are."""
+    """Folder of the instance's locks."""
     core_ids: Cores
     model: str | None
     """None where the cores are kept for models to come."""

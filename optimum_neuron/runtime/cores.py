@@ -2,8 +2,8 @@
 
 A process claims the cores that a model needs and no others. Several models of one process may share a core; whether
 they fit is the ledger's business (`hbm.py`). It knows nothing of programs and weights. The parts: `core_choice.py`
-decides, `core_process.py` keeps what this process holds, `core_files.py` is what processes see of each other, and
-`claims_folder.py` says where. Work that only looks at results needs no claim: see `private_core.py`.
+decides, `core_process.py` keeps the claims of this process, `core_files.py` shares them with other processes, and
+`claims_folder.py` locates them. Work that only looks at results needs no claim: see `private_core.py`.
 
     from optimum_neuron.hardware import resolve_instance
     from optimum_neuron.runtime.cores import claim_cores
@@ -90,12 +90,12 @@ def claim_cores(
     start: int | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> CoreClaim:
-    """Claim cores of the simulated instance for one model: the least loaded ones, in turn where several are.
+    """Claim cores of the simulated instance for one model: the least loaded ones, in turn if several are equal.
 
     Several cores are neighbours and start where the instance can place such a job.
 
     Args:
-        instance: what is simulated.
+        instance: Simulated instance.
         model: its name; other processes see it as the holder.
         num_cores: logical cores that the model runs on together.
         start: the first of them, counted from 0 among the cores that the process may use; None chooses.
@@ -145,7 +145,7 @@ def held_cores(instance: InstanceSpec, *, environ: Mapping[str, str] = os.enviro
 
     Returns:
         One row per core and model: core_id, pid, model (None: kept for models to come), since (ISO 8601, UTC) and
-        command. What cannot be known is None.
+        command. Unknown values are None.
 
     Raises:
         ConfigError: the folder of the claims cannot be used.
@@ -158,7 +158,7 @@ def held_cores(instance: InstanceSpec, *, environ: Mapping[str, str] = os.enviro
 
 
 def _reserve(instance: InstanceSpec, folder: Path, allowed: Allowed, count: int, num_cores: int) -> Allowed:
-    """What NEURON_RT_NUM_CORES leaves: the cores that the process takes at its first claim and keeps until it ends."""
+    """Cores left by NEURON_RT_NUM_CORES: the process takes them at its first claim and keeps them until it ends."""
     reserved = PROCESS.reserved.get(folder)
     if reserved is None:
         runs = [run for run in placements(instance, allowed.core_ids, count) if placements(instance, run, num_cores)]

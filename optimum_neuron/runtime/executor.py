@@ -29,7 +29,7 @@ class _Plan:
     states: list[int]
     steps: list[Step]
     parts: list[Step | Segment]
-    """The steps, with those of compiled functions that follow each other joined."""
+    """The steps, with consecutive compiled functions joined."""
     outputs: dict[str, int]
 
 
@@ -103,7 +103,7 @@ class Executor:
 
 
 def check_inputs(graph: Graph, inputs: Sequence[torch.Tensor]) -> None:
-    """Compare all inputs with what the graph was compiled for, and name every difference at once.
+    """Compare all inputs with the compiled graph, and name every difference.
 
     Raises:
         ShapeError: at least one input differs.

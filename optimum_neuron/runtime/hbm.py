@@ -1,4 +1,4 @@
-"""The HBM ledger of a simulated core: who has charged how much for what, and an error with the whole table.
+"""The HBM ledger of a simulated core: charges by owner and category, and an error with the whole table.
 
 A core belongs to one process, so the ledger of a process is the truth about its cores. It counts bytes and allocates
 nothing: the tensors are host memory. Sizes are printed as the real runtime prints them: 1 GB is 2**30 bytes.
@@ -28,14 +28,14 @@ from ..errors import ConfigError, DeviceMemoryError, invalid_choice
 from ..hardware import TARGETS, InstanceSpec, Target
 
 MICROCODE_OWNER = "microcode"
-"""Owner of what the runtime itself takes on a core."""
+"""Owner of the runtime's own memory on a core."""
 TORCH_OWNER = "torch tensors"
 """Owner of the tensors of torch's device, in claims and ledgers."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Category:
-    """What HBM is used for, under this package's name and the real runtime's."""
+    """Uses of HBM, under this package's name and the real runtime's."""
 
     name: str
     runtime_name: str
@@ -151,7 +151,7 @@ class HbmLedger:
     def charge(
         self, category: str, size_bytes: int, owner: str, *, suggest: Callable[[int], str] | None = None
     ) -> Charge:
-        """Take HBM; the error has the table of what takes it now.
+        """Take HBM; the error has the table of current charges.
 
         Args:
             category: a name of `CATEGORIES`.

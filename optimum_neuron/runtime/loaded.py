@@ -54,7 +54,7 @@ class LoadedProgram:
 
     @property
     def program(self) -> Program:
-        """What the host runs; with several cores that share the model, the program of all of them."""
+        """Program that the host runs; if several cores share the model, the program of all of them."""
         return self.executor.program
 
     def run(
@@ -149,7 +149,7 @@ class LoadedProgram:
 
 
 def closed_error(model: str) -> CoreBusyError:
-    """Return what a closed model raises when it is used."""
+    """Return the error for using a closed model."""
     return CoreBusyError(
         f"{model} is closed: its core and memory were released.", hint="Load it again.", model=model, closed=True
     )
@@ -173,17 +173,17 @@ def load_program(
     """Claim a core, charge its HBM and bind the weights.
 
     Args:
-        program: what runs on each core.
+        program: Program that runs on each core.
         weights: tensors by the program's names.
         host: its host code.
         instance: the simulated instance.
-        target: what the program was compiled for.
+        target: Target that the program was compiled for.
         model_name: for messages.
-        host_program: what computes all cores in turn, where several share the model; None for `program` itself.
+        host_program: Program that computes all cores in turn, if several share the model; None for `program` itself.
         num_cores: cores that share the model.
         core: counted from 0 among the cores that the process may use; None takes the least loaded.
         claim: the core, claimed before, in place of `core`; it is released with the program.
-        auto_cast: what was rounded when it was compiled, for its simulated time.
+        auto_cast: Rounded operations of its compile, for its simulated time.
         task: task of the model, for the interval of that time; None if unknown.
 
     Raises:
@@ -217,7 +217,7 @@ def load_program(
 
 
 def announce(track: Track) -> None:
-    """Log the load, and record what follows where NEURON_RT_INSPECT_ENABLE asks for a profile of this process."""
+    """Log the load, and record the calls if NEURON_RT_INSPECT_ENABLE requests a profile of this process."""
     logger.info("%s is loaded on %s, cores %s", track.model, track.instance, ", ".join(map(str, track.core_ids)))
     folder = env.inspect_folder()
     if folder is not None:
@@ -225,7 +225,7 @@ def announce(track: Track) -> None:
 
 
 def require_room(need: MemoryNeed, claim: CoreClaim | PrivateCore) -> None:
-    """Check that a program fits beside the models on its core, before its host code is made.
+    """Check that a program fits in the memory left on its core, before its host code is made.
 
     Raises:
         DeviceMemoryError: it does not fit; the message has the table of the core.
@@ -316,6 +316,6 @@ def _degree_that_fits(need: MemoryNeed, available: int, instance: InstanceSpec, 
 
 
 def _fits(need: MemoryNeed, target: Target) -> bool:
-    """Whether another target's core holds it, which may reserve more for its own code."""
+    """Return whether another target's core holds it, which may reserve more for its own code."""
     code = MICROCODE_BYTES * target.chip.default_lnc
     return need.total - need.code + code <= target.hbm_bytes_per_core()

@@ -1,8 +1,8 @@
-"""Who watches what the simulated cores do, for calls that are counted only while somebody does.
+"""Observers of the simulated cores, for calls that are counted only while somebody watches.
 
 Loaded programs count every call in Python. Eager operators of the torch device are too many and too short for that: a
 source counts them outside of Python while a profile is recorded or a tool reads the status of this process, and adds
-them to its tracks (`timeline.py`) when somebody looks. This module knows no device.
+them to its tracks (`timeline.py`) on request. This module knows no device.
 
     with OBSERVERS.watching():
         run()
@@ -19,13 +19,13 @@ from typing import Protocol
 
 
 class Source(Protocol):
-    """What counts calls while it is watched."""
+    """Counts calls while it is watched."""
 
     def watch(self, watched: bool) -> None:
         """Begin or stop counting."""
 
     def collect(self) -> None:
-        """Add what was counted since the last time to its tracks."""
+        """Add the counts since the last time to its tracks."""
 
 
 class Observers:
@@ -37,7 +37,7 @@ class Observers:
         self._lock = threading.RLock()
 
     def add(self, source: Source) -> None:
-        """Add a source; it begins at once where somebody watches already."""
+        """Add a source; it begins at once if an observer is registered already."""
         with self._lock:
             self._sources.append(source)
             source.watch(bool(self._watching))
@@ -62,13 +62,13 @@ class Observers:
             self.watch(observer, False)
 
     def collect(self) -> None:
-        """Let every source add what it counted."""
+        """Let every source add its counts."""
         with self._lock:
             for source in self._sources:
                 source.collect()
 
     def forget(self) -> None:
-        """Begin anew in a forked child; a lock that another thread of the parent held is not given back there."""
+        """Reset in a forked child; a lock that another thread of the parent held is not released there."""
         self._watching, self._lock = set(), threading.RLock()
 
 

@@ -6,7 +6,7 @@ process alive and is not in forked children. `status.py` has the content.
 
     from optimum_neuron.runtime.publisher import PUBLISHER
 
-    PUBLISHER.wake()  # now, for what should not wait a second
+    PUBLISHER.wake()  # now, for changes that should not wait a second
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Publisher:
             thread.join()
 
     def forget(self) -> None:
-        """Begin anew, in a forked child: the thread is not in it, and the claims are the parent's."""
+        """Reset in a forked child: the thread is not in it, and the claims are the parent's."""
         self.__init__()  # type: ignore[misc]
 
     def _run(self) -> None:
@@ -110,7 +110,7 @@ class Publisher:
             self._warned = True
 
     def _count_costs(self) -> None:
-        """Count what calls cost, where a tool watches: some tenths of a second, once for each graph, without a lock."""
+        """Time calls while a tool watches: some tenths of a second, once for each graph, without a lock."""
         watched = {instance.name for folder, instance in list(self._instances.items()) if is_watched(folder)}
         OBSERVERS.watch(self, bool(watched))
         if watched:
@@ -161,7 +161,7 @@ def _graphs(track: Track, costs: dict[str, CallCost]) -> tuple[GraphStatus, ...]
 
 
 def _remove_dead(folder: Path) -> None:
-    """Remove what killed processes have left; readers ignore it anyway."""
+    """Remove leftovers of killed processes; readers ignore them anyway."""
     # The second kind is of one that was killed while it wrote, see `atomic.py`.
     for path in (*folder.glob("*.status"), *folder.glob(".*.status.*.tmp")):
         pid = path.name.removeprefix(".").partition(".")[0]

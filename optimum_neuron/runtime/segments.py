@@ -1,6 +1,6 @@
 """Compiled functions that follow each other in a graph, run by one call into machine code.
 
-Values inside such a segment are handles in an array; only what enters or leaves it is a Python object. Weights are
+Values inside such a segment are handles in an array; only values that enter or leave it are Python objects. Weights are
 bound when the segment is made. It knows nothing of graphs: `executor.py` numbers the values.
 """
 
@@ -27,11 +27,11 @@ class Step:
     """One call of a host function."""
 
     function: Any
-    """What is called."""
+    """Function that is called."""
     arguments: tuple[int, ...]
-    """Slots of what it takes."""
+    """Slots of its arguments."""
     results: tuple[int, ...]
-    """Slots of what it returns."""
+    """Slots of its results."""
     unused: tuple[int, ...]
     """Values that no later step needs: their memory serves the next ones while it is in the CPU's caches."""
 
@@ -40,7 +40,7 @@ class State(list["torch.Tensor"]):
     """Tensors that live on the device between calls; a sequence keeps its state until it ends."""
 
     executor: Any = None
-    """What runs the calls of the sequence that has this state; None outside of one."""
+    """Runs the calls of the sequence that has this state; None outside of one."""
     charges: Sequence[Charge] = ()
     """The HBM that the tensors take, on each core."""
     _handles: Handles | None = None
@@ -79,7 +79,7 @@ class Segment:
         self._entering = [slot for slot in taken if bound[slot] is None and slot not in held]
         self._leaving = [slot for slot in made if slot not in dropped]
         self._dropped = [slot for slot in self._entering if slot in dropped]
-        # The array has what is borrowed first, then what belongs to a call and is released after it.
+        # The array has borrowed values first, then those that belong to a call and are released after it.
         order = [*fixed, *(slot for _, slot in self._states), *self._entering, *made]
         index = {slot: number for number, slot in enumerate(order)}
         self._first_state, self._first_own = len(fixed), len(fixed) + len(self._states)
@@ -98,7 +98,7 @@ class Segment:
         return _StepRecord(step.function.address, ctypes.cast(slots, ctypes.POINTER(ctypes.c_int32)), *counts)
 
     def run(self, values: Values, state: Sequence[torch.Tensor]) -> None:
-        """Run the steps: read what enters from `values`, write what leaves to it.
+        """Run the steps: read inputs from `values`, write results to it.
 
         Raises:
             LoweringError: an operator of torch failed in one of them.

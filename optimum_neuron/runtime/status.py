@@ -1,4 +1,4 @@
-"""Status of a process's simulated cores for other processes: one small JSON file beside its claims.
+"""Status of a process's simulated cores for other processes: one small JSON file next to its claims.
 
     <OPTIMUM_NEURON_HOME>/cores/<instance>/<pid>.status
 
@@ -84,7 +84,7 @@ class ModelStatus:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Status:
-    """What one process does with the cores of one instance."""
+    """Activity of one process on the cores of one instance."""
 
     pid: int
     tag: str
@@ -105,14 +105,14 @@ def status_path(folder: Path, pid: int) -> Path:
 def watch(folder: Path) -> None:
     """Ask the processes of an instance to tell simulated times too, for the next half minute.
 
-    Where the folder may not be written, they go on telling what they tell unasked.
+    If the folder is not writable, they continue with the unsolicited part.
     """
     with contextlib.suppress(OSError):
         (folder / "watched").touch()
 
 
 def is_watched(folder: Path) -> bool:
-    """Whether a tool has asked for simulated times."""
+    """Return whether a tool has asked for simulated times."""
     with contextlib.suppress(OSError):
         return abs(time.time() - (folder / "watched").stat().st_mtime) < _WATCHED_S
     return False

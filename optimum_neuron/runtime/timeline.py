@@ -1,4 +1,4 @@
-"""What the simulated cores of this process did: every call of a loaded program, by core, model and graph.
+"""Activity of this process's simulated cores: every call of a loaded program, by core, model, and graph.
 
 A graph is static, so each call of it takes the core the same simulated time. Running a program therefore only counts
 its calls; the time of a call is computed when it is first needed, once for each graph. This module knows no rates:
@@ -41,7 +41,7 @@ class Execution(NamedTuple):
     """The caller (`threading.get_ident`)."""
     started_ns: int
     ended_ns: int
-    """The difference is what the simulation took, which is not what the core would take."""
+    """The difference is the time of the simulation, which the core would not take."""
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -49,7 +49,7 @@ class Track:
     """Calls of one loaded program on its cores, or of graphs whose work was counted; `Timeline.open` adds it."""
 
     program: Program | None
-    """What runs; None for graphs without a program, whose work is in `works`."""
+    """Program; None for graphs without a program, whose work is in `works`."""
     _: dataclasses.KW_ONLY
     model: str
     """Its name."""
@@ -57,11 +57,11 @@ class Track:
     core_ids: tuple[int, ...]
     """Cores that a call occupies."""
     auto_cast: AutoCast
-    """What was rounded when it was compiled: the rate of float32 products depends on it."""
+    """Rounded operations of its compile: the rate of float32 matmuls depends on it."""
     task: str | None = None
-    """What the model is for, where that is known: the intervals of its times depend on it."""
+    """Kind of the model, if known: the intervals of its times depend on it."""
     assumptions: tuple[str, ...] = ()
-    """What its times assume beside what all do."""
+    """Assumptions of its times besides the common ones."""
     works: dict[str, Any] = dataclasses.field(default_factory=dict)
     """Work of one call of a graph that has no program, by name: graphs of `torch.compile`."""
     number: int = dataclasses.field(default_factory=itertools.count(1).__next__)
@@ -104,7 +104,7 @@ class Track:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Count nothing inside: what checks a program is no use of its core."""
+        """Count nothing inside: validation of a program is no use of its core."""
         self._paused = True
         try:
             yield
@@ -143,7 +143,7 @@ def _of_all_threads(counts: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CoreUsage:
-    """What one core did since the process began."""
+    """Calls of one core since the process began."""
 
     instance: str
     core_id: int
@@ -151,7 +151,7 @@ class CoreUsage:
     busy_us: float
     """Simulated time of all calls."""
     num_calls: int
-    """Calls, those that follow included."""
+    """Calls, including later ones."""
     num_untimed_calls: int
     """Calls without a time, of programs that were closed before anybody asked (see `CLOSED`)."""
     busy_us_by_model: Mapping[str, float] = dataclasses.field(hash=False)
@@ -214,7 +214,7 @@ class Timeline:
             ]
 
     def forget(self) -> None:
-        """Begin anew: in a forked child, which has no part in the cores of its parent."""
+        """Reset in a forked child, which has no part in the cores of its parent."""
         self.__init__()  # type: ignore[misc]
 
     def _core(self, instance: str, core_id: int, tracks: list[Track], device_us: DeviceTimes) -> CoreUsage:
@@ -256,7 +256,7 @@ TIMELINE = Timeline()
 os.register_at_fork(after_in_child=TIMELINE.forget)
 
 Recording = list[tuple[Track, Execution]]
-"""Executions with what was called, in the order in which they end."""
+"""Executions with their calls, in the order in which they end."""
 _RECORDINGS: list[Recording] = []
 
 
@@ -264,7 +264,7 @@ _RECORDINGS: list[Recording] = []
 def recording() -> Iterator[Recording]:
     """Keep every execution of this process from here to the end of the block.
 
-    Those of eager operators appear when somebody collects them (`observers.py`), and at the end of the block.
+    Eager operators appear when they are collected (`observers.py`), and at the end of the block.
     """
     executions: Recording = []
     OBSERVERS.collect()

@@ -1,4 +1,4 @@
-"""The performance simulator: work, device time, and what a user sees of both. Every number it gives is simulated.
+"""The performance simulator: work, device time, and estimates. Every number it gives is simulated.
 
 work/            graph to work: cycles by tile, passes, bytes, collectives; exact, no measured constant
 constants.py     what was fitted, from data/constants.json

@@ -1,6 +1,6 @@
 """`breakeven`: whether moving a workload from a GPU to the simulated instance pays, and when. Arithmetic, no model.
 
-It knows prices and hours. How long a run takes, or how many inferences a second there are, comes from the caller, for
+It knows prices and hours. The duration of a run, or the number of inferences per second, comes from the caller, for
 example from `estimate`. Nothing is discounted, and upkeep after the port is taken to be the same on both sides.
 
     >>> from optimum_neuron.simulator import breakeven
@@ -28,7 +28,7 @@ _LARGEST = 1e15
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Breakeven:
-    """Whether and when a port pays: every input, and what follows from them. Simulated: nothing was measured."""
+    """Whether and when a port breaks even: every input, and the results. Simulated: nothing was measured."""
 
     instance: Choice[str]
     """Instance to move to, and why this one."""
@@ -37,7 +37,7 @@ class Breakeven:
     day_rate: float
     """US dollars for one of them."""
     units: str
-    """What is counted: "runs" or "inferences"."""
+    """Unit of the workload: "runs" or "inferences"."""
     units_per_month: float
     price_usd_per_h: float
     price_source: str
@@ -52,7 +52,7 @@ class Breakeven:
 
     @property
     def port_usd(self) -> float:
-        """What the port costs, once: `engineer_days * day_rate`."""
+        """One-time cost of the port: `engineer_days * day_rate`."""
         return self.engineer_days * self.day_rate
 
     @property
@@ -72,7 +72,7 @@ class Breakeven:
 
     @property
     def pays(self) -> bool:
-        """Whether anything is saved, so that the port pays one day."""
+        """Whether anything is saved, so that the port eventually breaks even."""
         return self.saving_usd_per_month > 0
 
     @property
@@ -87,7 +87,7 @@ class Breakeven:
 
     @property
     def first_year_usd(self) -> float:
-        """What is left after a year: `12 * saving_usd_per_month - port_usd`; negative for a loss."""
+        """Net saving after a year: `12 * saving_usd_per_month - port_usd`; negative for a loss."""
         return MONTHS_PER_YEAR * self.saving_usd_per_month - self.port_usd
 
     @property
@@ -134,8 +134,8 @@ def breakeven(
         saving = gpu_hours * gpu_price - hours * price                               a month
         months = port / saving                                                       never, unless saving > 0
 
-    `hours` and `gpu_hours` are what is paid for in a month: `runs_per_month * hours_per_run`, or
-    `inferences_per_month / (3600 * throughput_per_s)`; all 730 of it for inferences without a throughput.
+    `hours` and `gpu_hours` are the paid hours of a month: `runs_per_month * hours_per_run`, or `inferences_per_month /
+    (3600 * throughput_per_s)`; all 730 of it for inferences without a throughput.
 
     Args:
         engineer_days: days of work that the port takes.
@@ -151,7 +151,7 @@ def breakeven(
         price: US dollars for an hour of the instance; None for the published price.
 
     Raises:
-        ConfigError: numbers that are not above zero, both or none of the workloads, or no price is published.
+        ConfigError: A number is not positive, both or none of the workloads are given, or no price is published.
 
     Example:
         ```python

@@ -1,7 +1,7 @@
-"""The clock of the simulated cores: what one call of a compiled graph takes, and what the cores of this process did.
+"""The clock of the simulated cores: the time of one call of a compiled graph, and the activity of this process's cores.
 
-The times are those of `estimate`, from the program's own graphs. `runtime/timeline.py` counts the calls; nothing is
-computed before somebody asks.
+The times match `estimate`, from the program's own graphs. `runtime/timeline.py` counts the calls; nothing is computed
+before a caller asks.
 
     from optimum_neuron.simulator.clock import core_usage
 
@@ -48,7 +48,7 @@ def core_usage() -> list[CoreUsage]:
 
 
 def call_cost(track: Track, graph: str) -> CallCost:
-    """What one call of a loaded program takes of its core."""
+    """Core time of one call of a loaded program."""
     work = work_on_track(track, graph)
     machine = choose_machine(track.instance.name)
     time = call_time(work, machine, track.program, num_cores=len(track.core_ids) or 1)
@@ -58,7 +58,8 @@ def call_cost(track: Track, graph: str) -> CallCost:
 def call_time(work: GraphWork, machine: Machine, program: Program | None, *, num_cores: int = 1) -> DeviceTime:
     """Simulated time of one call on the device, without the host; the figures of `estimate`.
 
-    `program` is what the graph is of; None for a graph of `torch.compile` or an eager operator. `num_cores` share it.
+    `program` is the program of the graph; None for a graph of `torch.compile` or an eager operator. `num_cores` share
+    it.
     """
     served = program is not None and generates(program)
     return device_time(

@@ -1,4 +1,4 @@
-"""The plan of a compiled model that generates: which of its own graphs a request would run.
+"""The plan of a compiled model that generates: the graphs that a request would run.
 
 A decoder has prefill and decode graphs; an encoder-decoder encodes a source before them.
 """
@@ -62,5 +62,5 @@ def serving_plan_of(program: Program, request: DecoderRequest, *, auto_cast: Aut
 
 
 def generates(program: Program) -> bool:
-    """Whether a program has a prefill and a decode graph."""
+    """Return whether a program has a prefill and a decode graph."""
     return bool(program.by_size("prefill") and program.by_size("decode"))

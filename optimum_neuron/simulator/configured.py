@@ -44,7 +44,7 @@ def config_estimate(
 
 
 def decodes(config: Any) -> bool:
-    """Whether a model is a causal language model, or one with a part that reads images or sounds."""
+    """Return whether a model is a causal language model, or one with an image or audio encoder."""
     from ..exporters import kind_of
 
     return kind_of(_task(config, "auto"), config.model_type).is_estimated_by_size
@@ -64,7 +64,7 @@ def _task(config: Any, task: str) -> str:
 
 
 def _holds_a_decoder(config: Any) -> bool:
-    """Whether a causal language model is a part of a larger model, beside a model of images or sounds."""
+    """Return whether a causal language model is a part of a larger model, next to an image or audio encoder."""
     names = config.architectures or ()
     generates = any(name.endswith(("ForConditionalGeneration", "ForCausalLM")) for name in names)
     text = config.get_text_config(decoder=True)

@@ -22,10 +22,10 @@ FORMAT = 2
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CoreConstants:
-    """What one generation of cores does with its documented rates. All fitted, none for one model."""
+    """Fitted constants of one generation of cores. All fitted, none for one model."""
 
     row_overhead_bytes: float
-    """What each contiguous piece of a weight costs beside its bytes."""
+    """Overhead of each contiguous piece of a weight, in addition to its bytes."""
     tensor_factor: float
     """Cycles of a product over the cycles of its tiles."""
     vector_factor: float
@@ -34,7 +34,7 @@ class CoreConstants:
     """The same for every other graph, whose elementwise operators the compiler fuses."""
     all_reduce_us: float
     all_reduce_chip_us: float
-    """What each chip beyond the first adds to it."""
+    """Additional time for each chip beyond the first."""
     all_reduce_share: float
     """Rate of an all-reduce as part of the DMA rate of a core: DMA engines read and write every piece several times."""
     launch_us: float
@@ -45,7 +45,7 @@ class CoreConstants:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HostConstants:
-    """What one serving stack adds on the host."""
+    """Host overhead of one serving stack."""
 
     token_ms: float
     """Once for each token of a batch."""

@@ -25,12 +25,12 @@ WEIGHT_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "int8": 1.0, "f
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp8": "float8_e4m3"}
 """Short names."""
 DEFAULT_SEQUENCE_LENGTH = 4096
-"""Where the model allows more."""
+"""If the model allows more."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DecoderRequest:
-    """What is asked of a decoder."""
+    """Request to a decoder."""
 
     batch_size: int = 1
     sequence_length: int | None = None
@@ -74,7 +74,7 @@ class DecoderRequest:
 
 
 def decoder_layout(request: DecoderRequest, stack: Stack, num_cores: int) -> Layout:
-    """How a resolved request puts a model on cores."""
+    """How a resolved request places a model on cores."""
     assert request.dtype is not None
     return Layout(
         num_cores=num_cores,
@@ -102,7 +102,7 @@ def decoder_estimate(sizes: DecoderSizes, request: DecoderRequest, machine: Mach
 
     Raises:
         ConfigError: a size, dtype, SDK or core count is not possible.
-        DeviceMemoryError: it does not fit; the message has the table and what would fit.
+        DeviceMemoryError: It does not fit; the message has the table and the changes that would make it fit.
     """
     request = request.resolved(sizes)
     assert request.sequence_length is not None and request.output_length is not None
@@ -173,7 +173,7 @@ def _notes(sizes: DecoderSizes, machine: Machine, sequence_length: int) -> tuple
 
 
 def _rows_that_fit(memory: dict[str, int], machine: Machine, batch_size: int) -> int:
-    """Rows whose cache fits beside everything else."""
+    """Rows whose cache fits in the remaining memory."""
     free = machine.hbm_bytes_per_core - sum(memory.values()) + memory["kv_cache"]
     return free * batch_size // memory["kv_cache"] if batch_size > 1 and memory["kv_cache"] else 0
 

@@ -21,13 +21,13 @@ SOFTMAX_PASSES = 3
 ATTENTION_READ_S = 2.6e-6
 """One separate read of keys and values: the start of two transfers of 1.3 us (NKI, DMA bandwidth guide)."""
 SPILL_SHARE = 0.2
-"""Part of what does not fit SBUF that goes through HBM: tiles of it are used before they are written. A judgment: no
-published time that constants are fitted on depends on it."""
+"""Share of intermediate results beyond SBUF that goes through HBM: tiles of it are used before they are written. A
+judgment: no published time that constants are fitted on depends on it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CoreRates:
-    """Documented rates of one logical core: of all its physical ones together."""
+    """Documented rates of one logical core: the sum of its physical ones."""
 
     tensor_hz: float
     """Cycles of the tensor engine each second."""
@@ -51,7 +51,7 @@ class DeviceTime:
 
     total_s: float
     parts_s: dict[str, float]
-    """Time of each engine; those of tensor and dma overlap, of graphs that are no decoders that of vector too."""
+    """Time of each engine; tensor and dma overlap, and outside of decoders vector too."""
     compute_s: float
     """Time of the engines that transfers overlap with."""
     transfer_s: float
@@ -66,7 +66,7 @@ class DeviceTime:
 
     @property
     def alone_s(self) -> float:
-        """Time of what overlaps with nothing, the launch included."""
+        """Time without any overlap, including the launch."""
         return self.total_s - max(self.compute_s, self.transfer_s)
 
     def slower(self, factor: float) -> DeviceTime:

@@ -1,4 +1,5 @@
-"""`estimate`: what a model would take on an instance, from its configuration, its compiled program, or a torch module.
+"""`estimate`: time, memory, and cost of a model on an instance, from its configuration, its compiled program, or a
+torch module.
 
     from optimum_neuron.simulator import estimate
 
@@ -71,15 +72,15 @@ def estimate(
         price: US dollars for an hour of the instance; None for the published on-demand price.
         requests_per_s: requests that arrive at random, for waiting times; None for none.
         example_inputs: arguments of a torch module's forward; real or on the meta device.
-        **options: shapes of `main_export` such as `height`, those of pictures (`num_inference_steps`,
-            `guidance_scale`, `data_parallel_mode`), and where to find the model.
+        **options: Shapes of `main_export` such as `height`, image options (`num_inference_steps`, `guidance_scale`,
+            `data_parallel_mode`), and options that locate the model.
 
     Returns:
         Quantities with 80 % intervals, memory, bounds, assumptions.
 
     Raises:
         ConfigError: a size, core count, instance, SDK or keyword is not possible.
-        DeviceMemoryError: it does not fit a core; the message has the table and what would fit.
+        DeviceMemoryError: It does not fit a core; the message has the table and the changes that would make it fit.
         ModelError: the model cannot be found or built.
 
     Example:
@@ -160,7 +161,7 @@ def _pipeline_of(model: str | Path, options: Mapping[str, Any]) -> Pipeline | No
 
 
 def source_of(model: Any, options: dict[str, Any]) -> ModelSource:
-    """Where a model's configuration is; weights are not downloaded."""
+    """Folder of a model's configuration; weights are not downloaded."""
     from ..exporters import ModelSource, load_source, require_readable
 
     if isinstance(model, (str, Path)):

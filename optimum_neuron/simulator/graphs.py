@@ -14,7 +14,7 @@ from .work import GraphWork
 
 CONVOLUTIONS = ("aten.conv1d", "aten.conv2d", "aten.conv3d", "aten.convolution")
 MOSTLY = 0.5
-"""Share of the product operations from which convolutions decide what a model is."""
+"""Share of convolutions in the matmul FLOPs from which a model counts as a CNN."""
 TASKS_OF_IMAGES = ("image", "depth", "object-detection", "semantic")
 """Parts of the names of image tasks."""
 

@@ -1,4 +1,4 @@
-"""Where an estimate runs: instance, cores of a copy, copies, price; each checked, each with its reason.
+"""Placement of an estimate: instance, cores of a replica, replicas, price; each checked, each with its reason.
 
 machine = choose_machine("inf2.48xlarge", price=0.76)
 """
@@ -36,7 +36,7 @@ class Machine:
     price_usd_per_h: float | None
     """Price of the instance; None if it is neither published nor given."""
     price_source: str
-    """Where the price is from, or what to do."""
+    """Source of the price, or how to provide one."""
 
     @property
     def rates(self) -> CoreRates:
@@ -45,7 +45,7 @@ class Machine:
 
     @property
     def constants(self) -> Constants:
-        """What was fitted."""
+        """Fitted constants."""
         return constants()
 
     @property
@@ -69,7 +69,7 @@ class Machine:
         return self.price_source, f"constants version {self.constants.version}, {self.constants.fitted_on}"
 
     def usd_per_1m(self, per_s: float) -> float | None:
-        """Dollars for a million of what it makes at a rate; None without a price."""
+        """Dollars for a million results at a rate; None without a price."""
         return None if self.price_usd_per_h is None else self.price_usd_per_h / 3600 / per_s * 1e6
 
     def num_chips(self, num_cores: int) -> int:
@@ -100,10 +100,10 @@ def choose_machine(instance: str | None, *, price: float | None = None) -> Machi
 
 
 def choose_cores(machine: Machine, num_cores: int | None, fits: Callable[[int], bool]) -> Choice[int]:
-    """Cores of one replica: those that were asked for, if legal, else the fewest legal ones on which it `fits`.
+    """Cores of one replica: the requested number, if legal, else the fewest legal ones on which it `fits`.
 
     Raises:
-        ConfigError: the count is not legal on the instance; the message lists the legal ones.
+        ConfigError: The count is not legal on the instance; the message lists the legal ones.
     """
     instance = machine.instance.value
     if num_cores is not None:

@@ -1,4 +1,4 @@
-"""The result of an estimate: quantities with 80 % intervals, what limits each, and everything that was assumed.
+"""The result of an estimate: quantities with 80 % intervals, the limit of each, and all assumptions.
 
 An interval is a class's band around the value: the tenth and ninetieth percentile of published over predicted, where
 each prediction was made without the family of its model.
@@ -29,7 +29,7 @@ QUANTITIES = {
     "mfu": "share of the 16-bit peak, in prefill or in one run",
     "mbu": "share of the HBM bandwidth, in a decode step or in one run",
 }
-"""What an estimate says, by name, with the meaning of each."""
+"""Quantities of an estimate, by name, with the meaning of each."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class Quantity:
     """Lower end of the 80 % interval."""
     high: float
     limited_by: str
-    """What would have to be quicker, larger or cheaper for it to be better."""
+    """Resource that would have to be faster, larger, or cheaper to improve it."""
 
     @classmethod
     def of(cls, value: float, band: Band, limited_by: str) -> Quantity:
@@ -75,7 +75,7 @@ class Load:
 
     requests_per_s: float
     utilization: Quantity
-    """Arrivals over what the instance can take; from one on the queue grows without end."""
+    """Arrivals divided by the capacity of the instance; at one and above the queue grows without end."""
     wait_mean_ms: Quantity
     """Until service begins, on average."""
     wait_p95_ms: Quantity
@@ -89,7 +89,7 @@ class Load:
     note: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data; what is infinite is None."""
+        """Plain data; infinity is None."""
         data = dataclasses.asdict(self)
         for name in ("utilization", "wait_mean_ms", "wait_p95_ms"):
             data[name] = {key: None if value == math.inf else value for key, value in data[name].items()}
@@ -98,7 +98,7 @@ class Load:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """What a model would take on an instance. Every number is simulated."""
+    """Estimate of a model on an instance. Every number is simulated."""
 
     model: str
     kind: str
@@ -109,7 +109,7 @@ class Estimate:
     """Logical cores of one replica."""
     num_copies: Choice[int]
     quantities: Mapping[str, Quantity] = dataclasses.field(hash=False)
-    """By the names in `QUANTITIES`; what a model does not have is left out."""
+    """By the names in `QUANTITIES`; quantities that do not apply are left out."""
     memory: Mapping[str, int] = dataclasses.field(hash=False)
     """HBM of one core by category, in bytes."""
     available_bytes: int
@@ -119,13 +119,13 @@ class Estimate:
     """Time of each engine, by graph; tensor and dma overlap."""
     assumptions: tuple[str, ...]
     notes: tuple[str, ...] = ()
-    """What makes the estimate weaker than others, or incomplete."""
+    """Reasons why the estimate is less certain than others, or incomplete."""
     unknown: Mapping[str, float] = dataclasses.field(default_factory=dict, hash=False)
     """Operators whose work is not known, with their share of the calls."""
     load: Load | None = None
     """Waiting under requests that arrive at random, where a rate was given."""
     divisible: bool = False
-    """Whether a replica can be divided over more cores; what is compiled, or has one core only, cannot."""
+    """Whether a replica can be divided over more cores; compiled and single-core models cannot."""
     simulated: bool = True
 
     def __getattr__(self, name: str) -> Quantity | None:

@@ -1,8 +1,8 @@
-"""Waiting: what requests that arrive at random add to the time that each of them takes.
+"""Queueing: the waiting time of requests that arrive at random.
 
-Requests arrive independently of each other (a Poisson process) and are served in order; a server takes what waits, up
-to its batch, for a time that is always the same. No formula covers all of that, so the queue is simulated, always with
-the same random numbers. Where there is a formula it agrees: Pollaczek and Khinchine's for one server, Allen and
+Requests arrive independently of each other (a Poisson process) and are served in order; a server takes the waiting
+requests, up to its batch, for a constant time. No formula covers all of that, so the queue is simulated, always with
+the same random numbers. It agrees with the known formulas: Pollaczek and Khinchine's for one server, Allen and
 Cunneen's for several (Allen, Probability, Statistics and Queueing Theory, 2nd edition, 1990, sections 5.3.1 and 5.3.4).
 
     estimate = under_load(estimate, 3.0, room=2, price_usd_per_h=0.76)
@@ -22,14 +22,14 @@ from .quantity import Estimate, Load, Quantity
 NUM_REQUESTS = 50_000
 """Requests that are simulated."""
 WARM_UP = 0.1
-"""Share of them, the first, that find an emptier queue than later ones and are not counted."""
+"""Share of the first requests, which find an emptier queue than later ones and are not counted."""
 CROWDED = 0.95
 """Utilization from which waits depend on how long the load lasts."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Waits:
-    """How long requests wait until their service begins."""
+    """Waiting times of requests until their service begins."""
 
     mean_s: float
     p95_s: float
@@ -81,10 +81,10 @@ def simulate_waits(
 
 
 def under_load(estimate: Estimate, requests_per_s: float, *, room: int, price_usd_per_h: float | None) -> Estimate:
-    """Add to an estimate what requests that arrive at random make of it.
+    """Add the effects of random arrivals to an estimate.
 
-    A decoder serves each request in a row of its own, and the time of one is that with every row in use; other models
-    take what waits, up to their batch, in one run.
+    A decoder serves each request in a separate row, and the time of one is that with every row in use; other models
+    take the waiting requests, up to their batch, in one run.
 
     Raises:
         ConfigError: the rate is not above 0.
@@ -120,7 +120,7 @@ def load_on(
     Args:
         requests_per_s: arrivals.
         service_ms: time of a batch, with its interval.
-        num_servers: what serves side by side: copies, or rows of all copies where each row is a request's own.
+        num_servers: Parallel servers: replicas, or rows of all replicas if each row is one request.
         batch_size: requests that a server takes at once.
         num_copies: copies on the instance.
         room: replicas that an instance holds.

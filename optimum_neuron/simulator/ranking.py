@@ -27,11 +27,11 @@ class Comparison:
     model: str
     goal: Goal
     ranked: tuple[Estimate, ...]
-    """What fits, best first; what has no value for the goal comes last."""
+    """Options that fit, best first; those without a value for the goal come last."""
     skipped: Mapping[str, str] = dataclasses.field(hash=False)
     """Instances that cannot take it, with the reason."""
     best: Choice[str]
-    """The first of them, why, and those that lost."""
+    """The first of them, the reason, and the rejected ones."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -58,7 +58,7 @@ def compare(
 
     Args:
         model: as for `estimate`.
-        optimize: "latency", "throughput" or "cost", what the ranking is by.
+        optimize: Ranking goal: "latency", "throughput", or "cost".
         instance: a family, to stay within it; an instance, to compare its core counts; None for all.
         price: of one instance; needs `instance` to name one.
         tensor_parallel_size: only this core count; None for every legal one.

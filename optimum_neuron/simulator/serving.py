@@ -1,4 +1,4 @@
-"""From device to user for models that generate: which graphs run how often for a request, and what the host adds.
+"""From device to user for models that generate: the number of graph runs of a request, and the host overhead.
 
     plan = plan_serving(sizes, stack, layout, batch_size=8, sequence_length=4096, output_length=256)
     times = serving_times(plan, rates, fitted, host)
@@ -23,12 +23,12 @@ LARGE_GRAPH_CYCLES = 2.5e8
 """Tensor-engine cycles of a prompt's graph from which compilers before the fused attention kernel ran out of
 instructions and had to optimize less. A judgment: published times of prompts jump between 2.2e8 and 3.0e8."""
 LARGE_GRAPH_FACTOR = 1.5
-"""How much longer such a graph takes: -O1 costs "about 50 %" (Transformers NeuronX release notes, 0.7.84)."""
+"""Slowdown of such a graph: -O1 costs "about 50 %" (Transformers NeuronX release notes, 0.7.84)."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServingPlan:
-    """What a request of `input_length` tokens that asks for `output_length` makes the device do."""
+    """Device work of a request with `input_length` prompt tokens and `output_length` output tokens."""
 
     stack: Stack
     prefill: GraphWork
@@ -127,12 +127,12 @@ def serving_times(
 
 
 def prompt_host_s(host: HostConstants, family: str) -> float:
-    """What the host adds to the prompts of a batch, on an instance of that family."""
+    """Host overhead of a batch's prompts, on an instance of that family."""
     return host.prefill_ms.get(family, host.prefill_ms[""]) * 1e-3
 
 
 def token_host_s(host: HostConstants, rows: int) -> float:
-    """What the host adds to a step for that many rows."""
+    """Host overhead of a step with that many rows."""
     return (host.token_ms + rows * host.row_ms) * 1e-3
 
 
@@ -157,7 +157,7 @@ def serving_estimate(
     runs = [("prefill", plan.prefill, times.prefill), ("decode", plan.decode, times.decode)]
     if plan.encode is not None and times.encode is not None:
         runs.insert(0, ("encode", plan.encode, times.encode))
-    before = runs[:-1]  # what a step waits for
+    before = runs[:-1]  # latency of a step
     begin_flops = sum(graph.total.product_flops for _, graph, _ in before)
     begin_s = sum(time.total_s for _, _, time in before)
     prefill_limit = max((time for _, _, time in before), key=lambda time: time.total_s).limited_by

@@ -1,4 +1,4 @@
-"""What runs a decoder on an instance: the serving stacks, by SDK, and what each of them does with buckets and batches.
+"""The serving stacks of decoders, by SDK, and their buckets and batches.
 
 Published measurements differ by factors because of these rules, so an estimate says which it assumes. The facts are
 from published benchmark pages and from the libraries' own documentation; times are in `data/constants.json`.
@@ -37,7 +37,7 @@ class Stack:
     what: str
     """In words."""
     host: str
-    """Whose host constants it has."""
+    """Stack of the host constants."""
     tiled: bool
     """Weights are laid out in tiles ahead of time."""
     flash: bool

@@ -1,6 +1,6 @@
 """`estimate_training`: sequences and tokens per second, dollars, and the memory of a core while training.
 
-The time is one constant share of the peak, the median of what is published: operator-level models of a step were worse
+The time is one constant share of the peak, the median of published results: operator-level models of a step were worse
 on other families. Pipeline stages wait for each other as GPipe's do (Huang et al. 2019). Memory is arithmetic.
 
     estimate_training(config, instance="trn1.32xlarge").layout.reason
@@ -47,7 +47,7 @@ class TrainingEstimate:
     available_bytes: int
     assumptions: tuple[str, ...]
     notes: tuple[str, ...] = ()
-    """What makes it weaker."""
+    """Reasons why it is less certain."""
     simulated: bool = True
 
     def to_dict(self) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def estimate_training(
         pipeline_parallel_size: stages; None as above.
         zero_1: optimizer states are split over the copies.
         gradient_checkpointing: activations of a layer are computed again in the backward.
-        optimizer_use_master_weights: float32 weights beside the 16-bit ones.
+        optimizer_use_master_weights: Keep float32 weights next to the 16-bit ones.
         price: US dollars for an hour of one instance.
         trust_remote_code: run the model's own code.
 

@@ -21,7 +21,7 @@ GRADIENT_BYTES = 4
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingLayout:
-    """How training is put on cores: cores that share a layer, stages, and replicas."""
+    """Layout of training over cores: cores that share a layer, stages, and replicas."""
 
     tensor_parallel: int
     pipeline_parallel: int
@@ -37,7 +37,7 @@ class TrainingLayout:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingRequest:
-    """What is trained, and how."""
+    """Model and settings of a training run."""
 
     sequence_length: int
     batch_size: int
@@ -49,7 +49,7 @@ class TrainingRequest:
     checkpointing: bool
     """Activations of a layer are computed again in the backward."""
     master_weights: bool
-    """The optimizer keeps float32 weights beside the 16-bit ones."""
+    """The optimizer keeps float32 weights next to the 16-bit ones."""
     num_instances: int
 
 

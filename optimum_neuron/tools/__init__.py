@@ -1,4 +1,4 @@
-"""Tools that the SDK installs beside its libraries, for the simulated cores of this machine.
+"""Tools that the SDK installs with its libraries, for the simulated cores of this machine.
 
 They read files of the processes: claims on cores (`runtime/core_files.py`) and statuses (`runtime/status.py`).
 They start nothing and change nothing. `neuronx-cc` compiles. The sdk distribution installs them as console scripts:

@@ -67,7 +67,7 @@ def _times(profile: Profile) -> dict[str, Any]:
 
 
 def _graph(graph: GraphProfile) -> dict[str, Any]:
-    """Times of one call: on the core (`nc_latency_us`), and with what the host of the instance adds."""
+    """Times of one call: on the core (`nc_latency_us`), and including the host overhead of the instance."""
     return {
         "graph": graph.graph,
         "nc_latency_us": graph.device_us,

@@ -19,7 +19,7 @@ from ..version import __version__
 from .processes import NeuronProcess, neuron_processes
 
 RUNTIME_VERSION = f"{__version__} (simulated)"
-"""Where the real tools show the version of the Neuron runtime."""
+"""Place of the Neuron runtime's version in the real tools."""
 _TORUS = 4
 """Side of the torus in a server of 16 Trainium or Trainium2 chips."""
 

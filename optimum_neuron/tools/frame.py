@@ -1,4 +1,4 @@
-"""What `neuron-top` shows at one moment: a sample with the rates since the sample before it.
+"""One frame of `neuron-top`: a sample with the rates since the sample before it.
 
 from optimum_neuron.tools.frame import Camera
 
@@ -51,7 +51,7 @@ class Frame:
 
     @property
     def tabs(self) -> tuple[str, ...]:
-        """Names of what can be looked at: everything, then each process."""
+        """Names of the tabs: everything, then each process."""
         return ("all", *(process.process.tag for process in self.processes))
 
     @property

@@ -1,4 +1,4 @@
-"""What the host and its processes used: processor time and memory, measured, by psutil.
+"""Host usage of the machine and its processes: processor time and memory, measured by psutil.
 
 from optimum_neuron.tools.host import cpu_percent, cpu_times
 

@@ -1,7 +1,7 @@
 """`neuron-ls`: the devices of the simulated instance and the processes that hold their cores, as a table or as JSON.
 
 The JSON is the list that the real tool prints, with `simulated` in each device and the names of models in each process.
-What a simulation does not have (PCI addresses, CPU affinity, NUMA nodes) is null.
+Fields that a simulation does not have (PCI addresses, CPU affinity, NUMA nodes) are null.
 
     neuron-ls --json-output
 """
@@ -107,7 +107,7 @@ def _table(out: Out, instance: InstanceSpec, listed: Sequence[Device], *, wide: 
 
 
 def _rows(device: Device, *, wide: bool) -> list[dict[tuple[str, str], str]]:
-    """A row for each process of a device, by the two lines of a title; the first one says what the device is."""
+    """A row for each process of a device, below the two lines of a title; the first one describes the device."""
     links = device.connected_to
     head = {
         ("NEURON", "DEVICE"): str(device.index),
@@ -132,7 +132,7 @@ def _rows(device: Device, *, wide: bool) -> list[dict[tuple[str, str], str]]:
 
 
 def _span(core_ids: Sequence[int]) -> str:
-    """Ids as the real tool prints them; those of a device that one process holds need not be neighbors."""
+    """IDs as the real tool prints them; those of a device that one process holds need not be neighbors."""
     first, last = core_ids[0], core_ids[-1]
     if len(core_ids) == 1:
         return str(first)

@@ -75,7 +75,7 @@ def reports(
     Args:
         config: the groups and their periods.
         instance: simulated instance; None for that whose cores are held at the time of a report.
-        clock: seconds, those of `time.monotonic`.
+        clock: Seconds, as from `time.monotonic`.
         sleep: waits for seconds.
         say: callback for unreadable state (1) and the content of each report (2).
 
@@ -138,7 +138,7 @@ class Monitor:
             place = next((index for index, runtime in filters if runtime.tag_filter.search(process.tag)), None)
             if place is None:
                 continue
-            # A process stays in lines without a group of its own: to exporters, a line without one says that it ended.
+            # A process stays in lines without its own group: to exporters, a line without one means that it ended.
             error = "" if process.status else f"process {process.tag} has no readable status"
             if error:
                 say(1, error)

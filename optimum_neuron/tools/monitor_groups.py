@@ -35,7 +35,7 @@ class TimedGroup:
         """Begin the next period; the length of the one that ends."""
         elapsed_s, self._last_s = now_s - self._last_s, now_s
         self.due_s += self._period_s
-        if self.due_s <= now_s:  # late by more than a period: what was missed is not made up for
+        if self.due_s <= now_s:  # late by more than a period: skip the missed ones
             self.due_s = now_s + self._period_s
         return elapsed_s
 
@@ -49,7 +49,7 @@ class RuntimeGroup(TimedGroup):
         self._hosts: Mapping[int, ProcessUse] = {}
 
     def observe(self, sample: Sample) -> dict[int, Usage]:
-        """Look at the processes: the next look tells what they did since this one."""
+        """Sample the processes: the next sample reports their activity since this one."""
         self._hosts = sample.hosts
         return self._tracker.update(sample.statuses, sample.at_s)
 

@@ -1,7 +1,7 @@
 """`nccom-test allr`: the simulated times of an all-reduce between cores of one instance, by size.
 
-The times are those of the performance model, whose constants were fitted on published times of whole decoders: nobody
-published an all-reduce alone, so the interval is wide. No data is moved. Other collectives have no constants.
+The times come from the performance model, whose constants were fitted on published times of whole decoders: no
+all-reduce alone is published, so the interval is wide. No data is moved. Other collectives have no constants.
 
     nccom-test -r 2 -b 1KB -e 1MB -d bf16 allr
 """

@@ -88,7 +88,7 @@ def add_instance(parser: argparse.ArgumentParser) -> None:
 
 
 def choose_instance(name: str | None, *, environ: Mapping[str, str] = os.environ) -> Choice[InstanceSpec]:
-    """The instance that was named, else the first one whose cores are held: each name has cores of its own.
+    """The requested instance, or else the first one whose cores are held: each name has its own cores.
 
     Raises:
         ConfigError: there is no such instance.

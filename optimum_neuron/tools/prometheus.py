@@ -1,4 +1,4 @@
-"""`neuron-monitor-prometheus`: serve what `neuron-monitor` prints as a page of metrics for Prometheus.
+"""`neuron-monitor-prometheus`: serve the output of `neuron-monitor` as a page of metrics for Prometheus.
 
 It reads lines from stdin until they end, and answers GET /metrics meanwhile. It needs the standard library alone.
 

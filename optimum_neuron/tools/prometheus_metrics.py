@@ -1,6 +1,6 @@
 """Lines of `neuron-monitor` as metrics of Prometheus, under the names and labels of the SDK's companion script.
 
-A line has only the groups that are due: the last values of the other groups stay. Counters add up what lines report.
+A line has only the groups that are due: the last values of the other groups stay. Counters add up the values of lines.
 The metrics of a process end with the first line that does not name it. They have its `pid` as a label too, because
 processes may share a tag. It knows nothing of HTTP.
 
@@ -117,7 +117,7 @@ class Metrics:
 
 
 def _added(before: Mapping[Series, float], samples: list[_Sample]) -> dict[Series, float]:
-    """The values of a group after a line: gauges are those of the line, counters go on."""
+    """The values of a group after a line: gauges come from the line, counters go on."""
     values = {series: value for series, value in before.items() if METRICS[series.name].kind == "counter"}
     for name, labels, value in samples:
         series = Series(name, tuple(sorted((label, str(text)) for label, text in labels.items())))
@@ -126,7 +126,7 @@ def _added(before: Mapping[Series, float], samples: list[_Sample]) -> dict[Serie
 
 
 def _samples(name: str, group: Mapping[str, Any], labels: Labels) -> Iterator[_Sample]:
-    """The samples of one group of metrics; groups without a metric of their own have none."""
+    """The samples of one group of metrics; groups without metrics have none."""
     if name == "neuroncore_counters":
         for core, counters in group["neuroncores_in_use"].items():
             ratio = counters["neuroncore_utilization"] / 100

@@ -1,8 +1,8 @@
 """The groups of metrics of `neuron-monitor`, in the schema of the real tool (Neuron docs, Neuron Monitor User Guide).
 
-Readers of that schema unpack some of its objects into records of their own, so nothing is added to those; what a
-simulation does not have is empty or zero. Each group has `period`, the seconds that it is about, and `error`, empty or
-why its figures are to be left out. Nothing here reads files or counters.
+Readers of that schema unpack some of its objects into records, so nothing is added to those; fields that a simulation
+does not have are empty or zero. Each group has `period`, its length in seconds, and `error`, empty or the reason to
+leave its figures out. Nothing here reads files or counters.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ _SUMMARY = {"Tensors": "kv_cache", "Constants": "weights", "Model Code": "code",
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class View:
-    """What of a frame is shown."""
+    """View of a frame."""
 
     tab: int = 0
     """Place in `Frame.tabs`."""
@@ -58,7 +58,7 @@ class View:
 
 
 def render(frame: Frame, view: View, *, keys: bool = False) -> RenderableType:
-    """Draw what a view shows of a frame, and name the keys if asked."""
+    """Draw one view of a frame, and name the keys on request."""
     shown = frame.selected(view.tab)
     version = core_version(frame.instance)
     unit = "TFLOPS" if view.flops else "Utilization"
@@ -163,7 +163,7 @@ def _details(shown: Sequence[ProcessFrame], *, expanded: bool) -> RenderableType
     if not shown:
         return Text("no process holds a core", "dim")
     table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
-    # A command may be longer than any terminal is wide: it gets what the figures leave.
+    # A command may be longer than any terminal is wide: it gets the width that the figures leave.
     table.add_column("Process, NeuronCore, Model ID", no_wrap=True, overflow="ellipsis", ratio=1)
     for column in ("Calls/s here", "Latency, simulated", "Host Memory", "Device Memory"):
         table.add_column(column, justify="right", no_wrap=True)
@@ -184,7 +184,7 @@ def _details(shown: Sequence[ProcessFrame], *, expanded: bool) -> RenderableType
 
 
 def _owner(frame: ProcessFrame, owner: str, categories: Mapping[str, int], core_id: int) -> list[list[str]]:
-    """A row for what has memory on a core, with its calls where it is a model, and one for each category."""
+    """A row for each owner of memory on a core, with its calls if it is a model, and one for each category."""
     status = frame.process.status
     assert status is not None
     loads = [model.model_id for model in status.models if model.name == owner and core_id in model.core_ids]

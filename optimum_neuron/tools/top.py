@@ -1,6 +1,6 @@
 """`neuron-top`: a live view of the simulated cores of all processes: utilization, memory, loaded models.
 
-Where the output is no terminal, and with `--once`, it prints one frame and ends.
+If the output is no terminal, and with `--once`, it prints one frame and ends.
 
     neuron-top --instance inf2.48xlarge
 """
@@ -119,7 +119,7 @@ class Keys:
         ready, _, _ = select.select([self._descriptor], [], [], max(seconds, 0.0))
         if not ready:
             return None
-        # A terminal that went away reads as nothing: as if somebody quit.
+        # A closed terminal reads as the quit key.
         return os.read(self._descriptor, 1).decode("ascii", errors="replace") or "q"
 
 

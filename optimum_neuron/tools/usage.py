@@ -1,4 +1,4 @@
-"""What a process did between two of its statuses: utilization of each core, latencies, calls.
+"""Activity of a process between two of its statuses: utilization of each core, latencies, calls.
 
 Host and chip do not run at one speed, so busy time on the chip says nothing as a share of time on this host. The
 utilization here is that of the simulated clock: while a core executes, that clock goes on by the simulated time of the
@@ -7,7 +7,7 @@ call; the rest of the time, in which a program prepares inputs, picks tokens or 
     utilization = busy / (elapsed - executing + busy)
 
 with `busy` the simulated time of the calls on the core, `executing` the time that the host took to simulate them, and
-`elapsed` the time between the statuses. It is what an instance with this host would show, and cannot exceed 100 %.
+`elapsed` the time between the statuses. It is the utilization of an instance with this host, and cannot exceed 100 %.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Usage:
 
 
 def usage_between(before: Status, after: Status) -> Usage:
-    """What a process did between two statuses."""
+    """Activity of a process between two statuses."""
     past = {(model.model_id, graph.name): graph.num_calls for model in before.models for graph in model.graphs}
     recorded = tuple(
         Calls(
@@ -131,7 +131,7 @@ class Tracker:
     Processes write a status about once a second. A reader that comes more often sees the same rates again.
 
     Args:
-        repeat: tell it the same calls again too, for a display; what adds up counts must not see them twice.
+        repeat: Report the same calls again too, for a display; accumulated counts must not see them twice.
     """
 
     def __init__(self, *, repeat: bool = False) -> None:
@@ -139,7 +139,7 @@ class Tracker:
         self._last: dict[int, tuple[Status, Usage | None]] = {}
 
     def update(self, statuses: Sequence[Status], now_s: float) -> dict[int, Usage]:
-        """What each process did since the last time, by id; those that are new are not in it yet.
+        """Activity of each process since the last time, by ID; new ones are not in it yet.
 
         Processes without a status are forgotten; `now_s` is the time now, by `time.monotonic`.
         """
@@ -175,13 +175,13 @@ def percentile(times: Sequence[tuple[float, int]], percent: float) -> float:
 
 
 def _has_programs(core: CoreStatus, status: Status) -> bool:
-    """Whether programs are loaded on a core; one with nothing on it counts as well, as it is idle."""
+    """Return whether programs are loaded on a core; an empty core counts as well, as it is idle."""
     loaded = any(core.core_id in model.core_ids for model in status.models)
     return loaded or not set(core.hbm_bytes) - {MICROCODE_OWNER}
 
 
 def _executing_us(status: Status, core_id: int) -> float:
-    """Time that the host took for calls on a core so far, those under way included."""
+    """Host time of calls on a core so far, including running ones."""
     models = [model for model in status.models if core_id in model.core_ids]
     return sum(model.running_us + sum(graph.host_us for graph in model.graphs) for model in models)
 
@@ -198,6 +198,6 @@ def _core_use(calls: Sequence[Calls], *, elapsed_us: float, executing_us: float,
     # Calls of several threads on one core overlap on the host. A model that was closed took its calls along.
     other_us = elapsed_us - min(max(executing_us, 0.0), elapsed_us)
     clock_us = other_us + busy_us
-    if not clock_us:  # one call took all the time, and goes on: it is what the core does
+    if not clock_us:  # one call took the whole period, and still runs: the core is busy
         return CoreUse(utilization_percent=100.0 if elapsed_us else 0.0, flops_per_s=0.0)
     return CoreUse(utilization_percent=100 * busy_us / clock_us, flops_per_s=1e6 * flops / clock_us)

@@ -1,4 +1,4 @@
-"""What the metadata of a traced NEFF says beside its program; `compile.py` writes it, `session.py` reads it."""
+"""Metadata of a traced NEFF besides its program; `compile.py` writes it, `session.py` reads it."""
 
 from __future__ import annotations
 

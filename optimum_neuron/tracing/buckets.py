@@ -83,7 +83,7 @@ def bucket_model_trace(
 
     Raises:
         ConfigError: buckets do not fit together, or a kernel is no TorchScript.
-        NeuronError: what `trace` raises.
+        NeuronError: As for `trace`.
 
     Example:
         ```python no-run

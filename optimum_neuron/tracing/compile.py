@@ -46,7 +46,7 @@ class Flags:
     flags: CompilerFlags
     """As given."""
     target: Target
-    """What to compile for."""
+    """Compile options."""
 
 
 def checked_flags(compiler_args: str | Sequence[str] | None, *, cpu_backend: bool = False) -> Flags:
@@ -112,7 +112,7 @@ def compile_entries(
         facts: more metadata.
 
     Returns:
-        The open NEFF, and the weights beside it, an empty list if they are inlined.
+        The open NEFF, and the separate weights, an empty list if they are inlined.
 
     Raises:
         CaptureError: the code is not static.

@@ -21,7 +21,7 @@ Placement: TypeAlias = tuple[int | None, ...]
 """A replica on each core, counted from 0 among those of the process; None is the least loaded core."""
 
 PLACEMENT: ContextVar[Placement] = ContextVar("placement", default=(None,))
-"""Where a model goes that is traced or loaded now."""
+"""Placement of a model that is traced or loaded now."""
 IS_LAZY: ContextVar[bool] = ContextVar("is_lazy", default=False)
 """Whether a model that is traced or loaded now waits for its first call."""
 REPLICA: ContextVar[int | None] = ContextVar("replica", default=None)
@@ -65,7 +65,7 @@ def no_such_cores(request: str) -> ConfigError:
 
 
 def num_cores() -> int:
-    """How many cores of the simulated instance this process may use."""
+    """Number of cores of the simulated instance that this process may use."""
     return num_usable(resolve_instance().value, os.environ)
 
 
@@ -73,13 +73,13 @@ def _least_loaded() -> int:
     instance = resolve_instance().value
     with claim_cores(instance, model="placement") as claim:
         visible = allowed_cores(instance, os.environ)
-        # Which cores NEURON_RT_NUM_CORES keeps is known to claims only: there, counting begins with the first.
+        # Only claims know which cores NEURON_RT_NUM_CORES keeps: there, counting begins with the first.
         return visible.core_ids.index(claim.core_ids[0]) if visible.num_reserved is None else 0
 
 
 @contextlib.contextmanager
 def neuron_cores_context(start_nc: int = -1, nc_count: int = -1) -> Iterator[None]:
-    """Load what is traced or loaded inside onto these cores, counted as by `set_neuron_cores`.
+    """Load models traced or loaded inside onto these cores, counted as by `set_neuron_cores`.
 
     Raises:
         ConfigError: the process has no such cores.
@@ -99,13 +99,13 @@ def neuron_cores_context(start_nc: int = -1, nc_count: int = -1) -> Iterator[Non
 
 @contextlib.contextmanager
 def multicore_context() -> Iterator[None]:
-    """Load what is traced or loaded inside onto every core of the process."""
+    """Load models traced or loaded inside onto every core of the process."""
     with neuron_cores_context(0, num_cores()):
         yield
 
 
 @contextlib.contextmanager
 def disable_nrt_load() -> Iterator[None]:
-    """Claim no core for what is traced or loaded inside, until it is called."""
+    """Claim no core for models traced or loaded inside, until they are called."""
     with setting(IS_LAZY, True):
         yield

@@ -24,7 +24,7 @@ class DataParallel(nn.Module):
     """Split inputs along a dimension, run the parts on several cores at once, and join the outputs.
 
     Args:
-        model: what `trace` returned; it is loaded on the cores of `device_ids`.
+        model: Result of `trace`; it is loaded on the cores of `device_ids`.
         device_ids: cores as numbers or as "nc:#", counted from 0 among those of the process; None takes all of them.
         dim: the dimension that is split and joined.
         set_dynamic_batching: let parts have any size, see `dynamic_batch`; a warning says where it cannot be.
@@ -75,7 +75,7 @@ class DataParallel(nn.Module):
             self._try_dynamic_batching()
 
     def disable_dynamic_batching(self) -> None:
-        """Send parts as they are: each must have the size that the model was traced with."""
+        """Send parts unchanged: each must have the size that the model was traced with."""
         for part in neuron_models(self._model):
             part.dynamic_batch = False
         self.dynamic_batching = False

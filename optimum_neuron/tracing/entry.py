@@ -28,16 +28,16 @@ ROOT = "L__self__"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outputs:
-    """What a call returns, without the states."""
+    """Result of a call, without the states."""
 
     skeleton: Skeleton
-    """How it is nested."""
+    """Its nesting."""
     specs: tuple[TensorSpec, ...]
     """Shapes and dtypes; a size that depends on values is -1."""
 
 
 class _Last:
-    """Holds what export would undo: assignments to attributes of a module, also in its lists."""
+    """Holds attributes that export would undo: assignments to attributes of a module, also in its lists."""
 
     outputs: Outputs | None = None
 
@@ -69,13 +69,13 @@ class Entry(nn.Module):
 
     @property
     def outputs(self) -> Outputs:
-        """What the last call returned."""
+        """Result of the last call."""
         assert self._last.outputs is not None, "forward was called"
         return self._last.outputs
 
     @property
     def function(self) -> Callable[..., Any]:
-        """What is traced."""
+        """Module or function that is traced."""
         return self._function[0]
 
     @property
@@ -98,7 +98,7 @@ class Entry(nn.Module):
 
     @property
     def state_values(self) -> dict[str, torch.Tensor]:
-        """First values of what lives on the device."""
+        """Initial values of device-resident state."""
         if self._shared is None:
             return {state.name: state.value for state in self.states}
         return {f"shared_state_{index}": tensor for index, tensor in enumerate(self._shared.buffers)}

@@ -21,7 +21,7 @@ class Cores:
     """A grid of physical cores that share a logical one, as in `kernel[(nc(2),)]`."""
 
     num: int
-    """How many."""
+    """Number of cores."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

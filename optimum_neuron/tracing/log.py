@@ -1,4 +1,4 @@
-"""The log of a compile, for `--logfile`: what was asked, what the operator check found, and what was decided.
+"""The log of a compile, for `--logfile`: options, findings of the operator check, and decisions.
 
 It is written when the compile ends, also with an error. It knows nothing of how a program is compiled.
 """

@@ -1,7 +1,7 @@
 """Modules that TorchScript compiles: one that holds a NEFF and runs it, and one that chooses a bucket first.
 
 TorchScript reads the annotations from the source and knows no postponed ones: no `from __future__ import annotations`.
-Nothing is pickled: a file holds the NEFF's bytes, the weights beside it with their hash, and the options.
+Nothing is pickled: a file holds the NEFF's bytes, the separate weights with their hash, and the options.
 """
 
 from typing import Any, List, Tuple  # noqa: UP035
@@ -36,7 +36,7 @@ class NeuronModel(nn.Module):
 
     @torch.jit.export
     def __getstate__(self) -> Tuple[torch.Tensor, List[torch.Tensor], str, bool, bool, bool, bool]:  # noqa: UP006
-        """What is saved."""
+        """Saved state."""
         return (
             self.neff,
             self.weights,
@@ -49,7 +49,7 @@ class NeuronModel(nn.Module):
 
     @torch.jit.export
     def __setstate__(self, state: Tuple[torch.Tensor, List[torch.Tensor], str, bool, bool, bool, bool]) -> None:  # noqa: UP006
-        """Check what was saved, and load it."""
+        """Check the saved state, and load it."""
         self.weights = state[1]
         self.dynamic_batch = state[3]
         self.lazy_load = state[4]

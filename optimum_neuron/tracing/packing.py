@@ -30,7 +30,7 @@ class Packed(nn.Module):
 
 
 def is_traceable(skeleton: Skeleton) -> bool:
-    """Whether `torch.jit.trace` can return such a structure."""
+    """Return whether `torch.jit.trace` can return such a structure."""
     if isinstance(skeleton, tuple):
         return all(map(is_traceable, skeleton))
     if isinstance(skeleton, list):

@@ -1,7 +1,7 @@
 """Host fallback: operators that the target does not support run on the CPU, between parts that run on a core.
 
 Parts are runs of calls in the order of the graph that have the same place; together they are one program and one file.
-A user asks for this with a `PartitionerConfig`, whose limits are checked. What it decides goes to the logger "Neuron".
+A user asks for this with a `PartitionerConfig`, whose limits are checked. Its decisions go to the logger "Neuron".
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class PartitionerConfig:
     """
 
     trace_kwargs: Mapping[str, Any] | None = None
-    """`compiler_args` and `compiler_workdir` for the parts on a core; they take the place of those given to `trace`."""
+    """`compiler_args` and `compiler_workdir` for the parts on a core; they replace those given to `trace`."""
     model_support_percentage_threshold: float = 0.5
     """Least share of operators that the target supports, 0 to 1."""
     min_subgraph_size: int = -1
@@ -78,7 +78,7 @@ class PartitionerConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Partition:
-    """Which operators run on the host, and the parts that this makes."""
+    """Operators on the host, and the resulting parts."""
 
     host_ops: frozenset[str]
     """Operators on the host."""

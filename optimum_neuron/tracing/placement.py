@@ -22,8 +22,8 @@ def set_neuron_cores(trace: torch.jit.ScriptModule, start_nc: int = -1, nc_count
     Calls go to the replicas in turn, so several threads keep several cores busy.
 
     Args:
-        trace: what `trace` returned.
-        start_nc: first core, counted from 0 among those of the process; -1 is the least loaded one.
+        trace: Result of `trace`.
+        start_nc: First core, counted from 0 among those of the process; -1 is the least loaded one.
         nc_count: how many; -1 is one.
 
     Raises:
@@ -109,7 +109,7 @@ def dynamic_batch(neuron_script: torch.jit.ScriptModule) -> torch.jit.ScriptModu
     Calls are split into the compiled number of rows, and the last rows are padded. Time goes with the number of splits.
 
     Args:
-        neuron_script: what `trace` returned; it is changed in place.
+        neuron_script: Result of `trace`; it is changed in place.
 
     Raises:
         ConfigError: inputs or outputs have no dimension 0 that all of them share, or the model has a state.

@@ -1,4 +1,4 @@
-"""The profiler entry: times of the simulated cores' engines, or what this machine really does.
+"""The profiler entry: times of the simulated cores' engines, or measured times of this machine.
 
 with profile():
     model(x)
@@ -28,8 +28,8 @@ class profile:  # noqa: N801, the vendor's name
         port, ms_duration, delete_working, traced_only: of the vendor's profiler server; another value than the default
             has no effect here, and a warning says so.
         neuron_tensorboard_plugin_dir: folder that gets the file of `TRACE_FILES`.
-        profile_type: "operator" for the engines of the cores, simulated (`optimum_neuron.profiling`); "trace" for what
-            this host does, measured.
+        profile_type: "operator" for the engines of the cores, simulated (`optimum_neuron.profiling`); "trace" for
+            measured times of this host.
         auto_start: start on entering the `with` block; otherwise `start` does.
 
     Raises:
@@ -64,7 +64,7 @@ class profile:  # noqa: N801, the vendor's name
         if unused:
             warnings.warn(f"profile arguments without an effect here: {', '.join(unused)}", stacklevel=2)
         self.path = Path(neuron_tensorboard_plugin_dir) / TRACE_FILES[profile_type]
-        """Where the trace goes."""
+        """Output folder of the trace."""
         self._type, self._auto_start = profile_type, auto_start
         self._recording = contextlib.ExitStack()
         self._recorder: Any = None

@@ -1,4 +1,4 @@
-"""From a compiled NEFF to the ScriptModule that a user gets, and from that module back to what is inside.
+"""Converts a compiled NEFF to the ScriptModule of the user, and that module back to its contents.
 
 The outer module is recorded by `torch.jit.trace`: it takes nested inputs apart, calls the `NeuronModel`, and puts the
 outputs together. Recording runs nothing on a core.
@@ -28,7 +28,7 @@ _DEPRECATED = r".torch\.jit\.\w+. is deprecated"
 
 
 class Traced(nn.Module):
-    """The nested call around a flat one, with the parameter names of what was traced."""
+    """The nested call around a flat one, with the parameter names of the traced function."""
 
     def __init__(
         self, model: torch.jit.ScriptModule, names: Sequence[str], inputs: Skeleton, outputs: Skeleton
@@ -68,7 +68,7 @@ def nested(model: torch.jit.ScriptModule, entry: Entry) -> torch.jit.ScriptModul
     """Give a flat model the inputs and outputs of an entry that was captured.
 
     Raises:
-        ConfigError: a dictionary of outputs has keys that TorchScript lacks.
+        ConfigError: A dictionary of outputs has keys that TorchScript does not support.
     """
     outputs = entry.outputs
     with setting(IS_DRY, True), torch.no_grad(), warnings.catch_warnings():

@@ -52,7 +52,7 @@ class _Replica:
 
 
 class Session:
-    """Loads and runs one traced program; `weights` are the tensors beside it, in the order of its metadata.
+    """Loads and runs one traced program; `weights` are the separate tensors, in the order of its metadata.
 
     Raises:
         ArtifactError: the metadata does not agree with the program.
@@ -131,7 +131,7 @@ class Session:
             replica.loaded.close()
 
     def close(self) -> None:
-        """Give cores and memory back for good. Calling it again does nothing."""
+        """Release cores and memory permanently. Calling it again does nothing."""
         with self._lock:
             self._closed = True
             self.unload()
@@ -143,7 +143,7 @@ class Session:
             self.placement = placement
 
     def replace_weights(self, weights: Sequence[torch.Tensor]) -> None:
-        """Use other tensors from the next call on; device-resident state begins anew."""
+        """Use other tensors from the next call on; device-resident state is reset."""
         with self._lock:
             self.unload()
             self._weights = list(weights)

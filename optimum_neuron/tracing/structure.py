@@ -1,7 +1,7 @@
 """Nested tuples, lists and dictionaries of tensors as flat lists, and back.
 
 A skeleton is the same nesting with numbers in place of tensors. `torch.jit.trace` accepts exactly these structures, so
-a traced model takes and returns what the original does. It knows nothing of graphs.
+a traced model takes and returns the same ones as the original module. It knows nothing of graphs.
 
     >>> from optimum_neuron.tracing.structure import rebuild
     >>> rebuild({"logits": 0, "states": (1, 2)}, ["a", "b", "c"])
@@ -32,7 +32,7 @@ class Flat:
     tensors: tuple[torch.Tensor, ...]
     """The leaves."""
     names: tuple[str, ...]
-    """Where each leaf was, for example "x.mask" or "output.0"."""
+    """Path of each leaf, for example "x.mask" or "output.0"."""
 
 
 def flatten(value: Any, what: str) -> Flat:
@@ -90,7 +90,7 @@ def pick(skeleton: Skeleton, value: Any) -> list[Any]:
 
 
 def without(skeleton: Skeleton, dropped: Collection[int]) -> Skeleton:
-    """The skeleton of what is left of a tuple or list; a single element stands for itself.
+    """The skeleton of the rest of a tuple or list; a single element stands for itself.
 
     Leaves are numbered again. Only leaves of the outermost container are dropped.
     """

@@ -1,4 +1,4 @@
-"""The operators of an entry with their rulings, without refusing anything: what `analyze` and the partitioner read."""
+"""The operators of an entry with their rulings, without raising errors: read by `analyze` and the partitioner."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SurveyedCall:
     node: Node
     """In the captured graph."""
     ruling: Ruling
-    """What the target does with it."""
+    """Verdict of the target."""
 
     @property
     def kind(self) -> str:

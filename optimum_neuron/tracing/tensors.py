@@ -19,7 +19,7 @@ from .entry import ROOT, Entry
 
 
 def require_dtypes(tensors: Mapping[str, torch.Tensor]) -> None:
-    """Check that a file of a program can hold all tensors, also those that no operator computes with.
+    """Check that a program file can hold all tensors, including those that no operator computes with.
 
     Raises:
         UnsupportedDtypeError: it cannot hold some; all are named.
@@ -58,7 +58,7 @@ def tensors_of(entries: Mapping[str, Entry], program: Program) -> dict[str, torc
 
 
 def _identical(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Whether two tensors hold the same bytes; NaNs are then equal too."""
+    """Return whether two tensors hold the same bytes; NaNs are then equal too."""
     return tensor_spec(left) == tensor_spec(right) and torch.equal(_bytes(left), _bytes(right))
 
 
@@ -73,6 +73,6 @@ def weights_file(tensors: Mapping[str, torch.Tensor], folder: Path) -> Iterator[
 
     with tempfile.TemporaryDirectory(dir=folder, prefix=".weights-") as scratch:
         path = Path(scratch) / "weights.safetensors"
-        # Each tensor in memory of its own: the format has no views.
+        # Each tensor in separate memory: the format has no views.
         save_file({name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}, path)
         yield path

@@ -1,4 +1,4 @@
-"""Comparing what ran on a core with a reference: like allclose, with rtol scaled by the largest expected value.
+"""Compares results of a core with a reference: like allclose, with rtol scaled by the largest expected value.
 
 A difference is accepted up to `atol + rtol * max(abs(expected))`, one bound for the whole tensor, because rounded
 operands make errors of the size of the largest terms (Neuron docs, PyTorch Neuron release notes of 2.6.0.2.7,
@@ -20,7 +20,7 @@ DEFAULT_TOLERANCES: dict[torch.dtype, tuple[float, float]] = {
     torch.bfloat16: (1.6e-2, 1e-5),
     torch.float16: (1e-3, 1e-5),
 }
-"""rtol and atol by dtype, those of `torch.testing.assert_close`; other dtypes compare exactly."""
+"""rtol and atol by dtype, as in `torch.testing.assert_close`; other dtypes compare exactly."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ def neuron_allclose(
     """Compare two tensors.
 
     Args:
-        actual: what was computed.
+        actual: Computed value.
         expected: the reference, of the same shape.
         rtol: by the largest absolute expected value; None: by dtype.
         atol: absolute; None: by dtype.

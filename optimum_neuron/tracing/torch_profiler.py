@@ -1,11 +1,11 @@
-"""`torch.profiler` with the vendor's options: the host's trace beside that of the simulated cores.
+"""`torch.profiler` with the vendor's options: the host's trace next to that of the simulated cores.
 
 config = NeuronConfig(modes=[ProfileMode.DEVICE], profile_output_dir="profile")
 exporter = NeuronProfiler(config)
 with torch.profiler.profile(experimental_config=config, on_trace_ready=exporter.export_trace):
     model(x)
 
-`profiling` times the calls; what it does not count is not in the trace of the cores. It writes no vendor's formats.
+`profiling` times the calls; uncounted work is not in the trace of the cores. It writes no vendor's formats.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from ..profiling import Recorder, trace_json
 from ..runtime import Recording, recording
 
 HOST_FILE, DEVICE_FILE = "pytorch_trace.json", "device_trace.json"
-"""Chrome traces in the output folder: what this host did, measured, and the cores, simulated."""
+"""Chrome traces in the output folder: this host, measured, and the cores, simulated."""
 
 
 class ProfileMode(enum.Enum):
-    """What a profile collects."""
+    """Contents of a profile."""
 
     DEVICE = "device"
     """Engines of the cores, simulated."""
@@ -49,7 +49,7 @@ class NeuronConfig(_ExperimentalConfig):
     """Options of a profile, for `experimental_config` of `torch.profiler.profile`.
 
     Args:
-        modes: what to collect; at least one of DEVICE and RUNTIME. A warning names modes that are not recorded.
+        modes: Data to collect; at least one of DEVICE and RUNTIME. A warning names modes that are not recorded.
         profile_output_dir: folder that gets `HOST_FILE` and `DEVICE_FILE`.
         capture_enabled_for_nc: cores to record, such as "0,2-5"; None records all.
 
@@ -66,7 +66,7 @@ class NeuronConfig(_ExperimentalConfig):
     ) -> None:
         super().__init__()
         self.modes = tuple(modes)
-        """What is collected."""
+        """Collected data."""
         if not set(self.modes) & set(_RECORDED):
             names = [str(mode) for mode in modes]
             message = f"The profile modes {', '.join(names) or '(none)'} are not recorded here."
@@ -75,7 +75,7 @@ class NeuronConfig(_ExperimentalConfig):
         if unused:
             warnings.warn(f"profile modes that are not recorded here: {', '.join(unused)}", stacklevel=2)
         self.profile_output_dir = Path(profile_output_dir)
-        """Where the traces go."""
+        """Output folder of the traces."""
         self.core_ids = None if capture_enabled_for_nc is None else _core_ids(capture_enabled_for_nc)
         """Cores that are recorded; None for all."""
 

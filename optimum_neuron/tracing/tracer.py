@@ -44,7 +44,7 @@ def trace(
         compiler_workdir: folder that gets `graph.neff`; None keeps no file.
         compiler_args: flags of neuronx-cc, as one text or a list of words.
         partitioner_config: lets unsupported operators run on the host.
-        inline_weights_to_neff: False keeps the weights beside the NEFF, where `replace_weights` can change them.
+        inline_weights_to_neff: False keeps the weights outside the NEFF, where `replace_weights` can change them.
         cpu_backend: compile only, also for a target that the simulated instance is not; needs --target in
             compiler_args. A core is claimed with the first call.
 

@@ -19,10 +19,10 @@ def replace_weights(
 ) -> None:
     """Replace the weights of a model that was traced with `inline_weights_to_neff=False`; nothing is compiled.
 
-    Device-resident state begins anew. Without separate weights nothing changes, and a warning says so.
+    Device-resident state is reset. Without separate weights nothing changes, and a warning says so.
 
     Args:
-        neuron_model: what `trace` returned, or `torch.jit.load` of it; changed in place.
+        neuron_model: Result of `trace`, or of `torch.jit.load`; changed in place.
         weights: a module of the same architecture, or its state dict.
 
     Raises:
@@ -64,7 +64,7 @@ def move_trace_to_device(trace: torch.jit.ScriptModule, device_id: int) -> None:
     """Load a traced model on a core, with the weights that are outside its NEFF.
 
     Args:
-        trace: what `trace` returned; moved in place.
+        trace: Result of `trace`; moved in place.
         device_id: the core, counted from 0 among those of the process.
 
     Raises:

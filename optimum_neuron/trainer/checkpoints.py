@@ -1,9 +1,9 @@
 """Checkpoints that appear whole or not at all, and which of them a run can go on from.
 
-A checkpoint is written into `_unfinished/` beside its place, listed with the sizes of its files in a marker, flushed,
-and renamed. Whatever kills the process, `checkpoint-<step>` is complete or not there. It stays a plain Hugging Face
-folder: the marker is one more file. Folders of upstream's `Trainer` have no marker; its last file shows whether they
-are whole. It knows nothing of how weights are trained.
+A checkpoint is written into `_unfinished/` next to its destination, listed with the sizes of its files in a marker,
+flushed, and renamed. Whatever kills the process, `checkpoint-<step>` is complete or not there. It stays a plain Hugging
+Face folder: the marker is one more file. Folders of upstream's `Trainer` have no marker; its last file shows whether
+they are whole. It knows nothing of how weights are trained.
 
     >>> from optimum_neuron.trainer.checkpoints import last_complete
     >>> last_complete("/nowhere").reason
@@ -29,7 +29,7 @@ MARKER = "neuron_checkpoint.json"
 """Written last; lists every other file with its size, and the layout."""
 
 STAGING = "_unfinished"
-"""Where checkpoints grow. Uploads leave out names that begin so (`Trainer.push_to_hub`)."""
+"""Folder of unfinished checkpoints. Uploads leave out names that begin so (`Trainer.push_to_hub`)."""
 
 _NAME = re.compile(r"^checkpoint-(\d+)$")
 STATE = "trainer_state.json"
@@ -69,7 +69,7 @@ def finish(staged: Path, final: Path, *, step: int, layout: Mapping[str, Any], o
 
 
 def tidy(output_dir: str | Path) -> None:
-    """Remove unfinished checkpoints of a killed run; move complete ones, not moved yet, to their place."""
+    """Remove unfinished checkpoints of a killed run; move complete ones, not moved yet, to their destination."""
     staging = Path(output_dir, STAGING)
     for path in staging.iterdir() if staging.is_dir() else ():
         final = staging.parent / path.name
@@ -79,7 +79,7 @@ def tidy(output_dir: str | Path) -> None:
 
 
 def save_device_rng(folder: str | Path, device: Any, process: int) -> None:
-    """Write the state of the device's random numbers beside upstream's states of the host's."""
+    """Write the state of the device's random generators next to upstream's states of the host's."""
     import torch
     from safetensors.torch import save_file
 
@@ -126,7 +126,7 @@ def defect(folder: str | Path) -> str | None:
 
 
 def last_complete(output_dir: str | Path) -> Choice[Path | None]:
-    """Return the newest checkpoint that is whole, and why newer ones are not."""
+    """Return the newest complete checkpoint, and why newer ones are incomplete."""
     folder = Path(output_dir)
     checkpoints = {
         int(match[1]): path
@@ -149,7 +149,7 @@ def require_resumable(folder: str | Path, layout: Mapping[str, Any], *, optimize
     States in shards (`distributed/checkpoint.py`) can be read by every layout but upstream's FSDP.
 
     Raises:
-        ArtifactError: with the problem, and the newest checkpoint beside it that is whole.
+        ArtifactError: With the problem, and the newest complete checkpoint next to it.
     """
     folder = Path(folder)
     problem = defect(folder)

@@ -1,4 +1,4 @@
-"""Where a loss or a gradient stopped being finite: the module, by running the batch once more and looking.
+"""Finds the module where a loss or a gradient stopped being finite, by running the batch once more.
 
 It costs nothing while numbers are finite. It knows nothing of trainers.
 """
@@ -18,7 +18,7 @@ from ..labels import IGNORED
 
 
 def is_finite(value: Any) -> bool:
-    """Whether all floating-point tensors in a structure are finite."""
+    """Return whether all floating-point tensors in a structure are finite."""
     return all(
         bool(torch.isfinite(leaf).all())
         for leaf in tree_leaves(value)
@@ -72,7 +72,7 @@ def loss_error(
 def gradient_error(
     model: torch.nn.Module, backward: Callable[[], object], *, step: int, first: Callable[[Any], Any]
 ) -> NumericsError:
-    """Return the error for gradients that are not finite; `backward` computes those of the step once more."""
+    """Return the error for gradients that are not finite; `backward` computes the gradients of the step once more."""
     names = first(_first_gradients(model, backward))
     problem = f"first in {names[0]}, then in {len(names) - 1} others" if names else "their norm overflows"
     message = f"The gradients of training step {step} are not finite: {problem}."

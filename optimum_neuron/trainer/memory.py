@@ -1,6 +1,6 @@
-"""Whether gradients and the optimizer's states fit beside the weights, checked before the first step.
+"""Whether gradients and the optimizer's states fit in the free memory, checked before the first step.
 
-Activations come on top and depend on the batch; the device counts them as they are made. Bytes are simulated.
+Activations come on top and depend on the batch; the device counts them as they are allocated. Bytes are simulated.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class TrainingMemory:
         return self.gradients + self.optimizer_states + self.master_weights
 
     def table(self, available_bytes: int) -> str:
-        """Return a table of the bytes needed, and of those available."""
+        """Return a table of the needed and the available bytes."""
         rows = {**dataclasses.asdict(self), "total": self.total, "available": available_bytes}
         return "\n".join(f"{name.replace('_', ' '):<17} {size / 2**30:>9.3f}GB" for name, size in rows.items())
 
@@ -59,7 +59,7 @@ def training_memory(
     """Return the bytes that training these parameters needs.
 
     Args:
-        parameters: of the model; frozen ones need nothing.
+        parameters: Of the model; frozen ones need nothing.
         optimizer: name of its class.
         momentum: of SGD.
         master_weights: whether 16-bit parameters have float32 copies.

@@ -135,8 +135,8 @@ class NeuronTrainerMixin(DistributedSteps, WholeCheckpoints):
         if isinstance(inputs, Mapping):
             self._log_metrics.throughput.count(inputs, main_input(self.model))
         watch = self._recompiles.step(step) if self.args.torch_compile else contextlib.nullcontext()
-        # Backward passes on this thread: in one of their own they have a heap of their own, which keeps a third more of
-        # the host's memory. A process trains on one core, so nothing would run beside it.
+        # Backward passes on this thread: a separate thread would have its own heap, which keeps a third more of the
+        # host's memory. A process trains on one core, so a second thread would not help.
         with watch, torch.autograd.set_multithreading_enabled(False):
             loss = self._train_batch(model, inputs, num_items_in_batch)
         if not math.isfinite(float(loss)):

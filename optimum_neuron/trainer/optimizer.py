@@ -87,7 +87,7 @@ def _narrow_of(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:
 class MasterWeights:
     """Float32 copies of 16-bit parameters; the optimizer steps on them.
 
-    The model's parameters stay what they are: DistributedDataParallel and compiled code hold on to them.
+    The model's parameters are unchanged: DistributedDataParallel and compiled code hold on to them.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:

@@ -77,7 +77,7 @@ def _shapes(files: list[Path]) -> dict[str, tuple[int, ...]]:
 
 
 def _shared_or_ignored(model: Any, state: Mapping[str, Any], saved: Mapping[str, Any]) -> set[str]:
-    """Return names that a checkpoint may lack: other names of a saved tensor, and those that the model never saves."""
+    """Return names that may be missing in a checkpoint: aliases of a saved tensor, and names never saved."""
     pointers = {state[name].data_ptr() for name in saved if name in state}
     shared = {name for name, tensor in state.items() if tensor.data_ptr() in pointers}
     return shared | set(getattr(model, "_keys_to_ignore_on_save", None) or ())

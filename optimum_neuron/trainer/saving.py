@@ -1,4 +1,4 @@
-"""Checkpoints of a trainer: written beside their place and moved there whole; resumed only if they fit the model.
+"""Checkpoints of a trainer: written to a staging folder and moved when complete; resumed only if they fit the model.
 
 A mix-in before a class that is derived from `Trainer`. Upstream decides when to save, and writes the files of a model
 that is whole; of a distributed model (`_distributed`), weights are gathered and optimizer states saved in shards.
@@ -37,12 +37,12 @@ class WholeCheckpoints(_Base):
     _masters: MasterWeights | None = None
     """Float32 weights of a model that is not distributed."""
     _is_staging = False
-    """Whether upstream is writing a checkpoint, beside its place."""
+    """Whether upstream is writing a checkpoint, in the staging folder."""
 
     # Save
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        """Let upstream write into a folder beside the place; then move it, push it, and delete old ones."""
+        """Let upstream write into the staging folder; then move it, push it, and delete old ones."""
         saves = self.args.should_save
         run_dir = Path(self._get_output_dir(trial))
         name = f"checkpoint-{self.state.global_step}"

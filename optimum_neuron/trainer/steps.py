@@ -68,7 +68,7 @@ class DistributedSteps(_Base):
             raise ConfigError(message, hint=hint, option=option, settings=settings)
 
     def _other_losses(self, *known: type) -> list[type]:
-        """Return the classes of this trainer that compute a loss of their own, other than those known."""
+        """Return the classes of this trainer that compute their own loss, other than the known ones."""
         known = (*known, DistributedSteps, Trainer)
         return [kind for kind in type(self).__mro__ if "compute_loss" in vars(kind) and kind not in known]
 

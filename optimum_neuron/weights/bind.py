@@ -42,7 +42,7 @@ def bind_weights(
     """Return a tensor for every weight of a program.
 
     Args:
-        specs: what the program needs.
+        specs: Weights that the program needs.
         sources: which checkpoint tensors make each weight.
         checkpoint: where they are.
         shards: weights of which every core has another part; rank 2 finds its own under "name@2".
@@ -114,5 +114,5 @@ def _problems(specs: Mapping[str, TensorSpec], sources: Sources, checkpoint: Ten
 
 
 def is_float(spec: TensorSpec) -> bool:
-    """Whether a tensor has numbers that mean something without a scale."""
+    """Return whether a tensor has numbers that mean something without a scale."""
     return spec.dtype in ("float64", "float32", "float16", "bfloat16")  # eight bits are quantized

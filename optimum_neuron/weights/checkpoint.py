@@ -24,7 +24,7 @@ class TensorSource(Protocol):
 
     @property
     def origin(self) -> str:
-        """Where they come from, for messages."""
+        """Source of the tensors, for messages."""
 
     @property
     def specs(self) -> dict[str, TensorSpec]:
@@ -41,7 +41,7 @@ class StateDict:
     tensors: Mapping[str, torch.Tensor]
     """By name."""
     origin: str
-    """Where they come from."""
+    """Source of the tensors."""
 
     @property
     def specs(self) -> dict[str, TensorSpec]:
@@ -52,7 +52,7 @@ class StateDict:
         }
 
     def join(self, names: Sequence[str]) -> tuple[torch.Tensor, bool]:
-        """Tensors joined along dimension 0; always in memory of their own."""
+        """Tensors joined along dimension 0; always in separate memory."""
         import torch
 
         return (self.tensors[names[0]] if len(names) == 1 else torch.cat([self.tensors[n] for n in names])), True

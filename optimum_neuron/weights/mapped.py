@@ -35,7 +35,7 @@ DTYPES = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Entry:
-    """Where a tensor is in the data part."""
+    """Position of a tensor in the data part."""
 
     spec: TensorSpec
     """Shape and dtype."""
@@ -55,7 +55,7 @@ class MappedFile:
 
     @classmethod
     def open(cls, path: Path) -> MappedFile:
-        """Map a file privately: pages are shared with other readers until somebody writes.
+        """Map a file privately: pages are shared with other readers until one of them writes.
 
         Raises:
             WeightsError: the file is missing or is no safetensors file.

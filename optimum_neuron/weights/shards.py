@@ -1,8 +1,8 @@
-"""Which part of a checkpoint tensor each core of a tensor-parallel group holds, as plain data.
+"""The part of a checkpoint tensor that each core of a tensor-parallel group holds, as plain data.
 
-A `Split` divides one dimension of a tensor into ranges, a `Shard` says how the tensors that make a weight are split,
-and `Shards` has those of a whole program. No file is sharded: a part is a view of the mapped checkpoint where its
-ranges are neighbours, and a copy where they are not.
+A `Split` divides one dimension of a tensor into ranges, a `Shard` has the splits of the tensors that make a weight, and
+`Shards` has those of a whole program. No file is sharded: a part is a view of the mapped checkpoint where its ranges
+are neighbours, and a copy where they are not.
 
     >>> even_split(10, 4).parts
     (((0, 3),), ((3, 3),), ((6, 3),), ((9, 1), (-1, 2)))
@@ -41,7 +41,7 @@ class Split:
         return sum(length for _, length in self.parts[0])
 
     def part(self, tensor: torch.Tensor, dim: int, rank: int) -> torch.Tensor:
-        """Return what a rank holds of a tensor: a view, or a copy where it is joined from several ranges."""
+        """Return a rank's part of a tensor: a view, or a copy if it is joined from several ranges."""
         import torch
 
         pieces = [
@@ -55,7 +55,7 @@ class Split:
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """How the tensors of one weight are split; they are joined along dimension 0 afterwards."""
+    """Splits of the tensors of one weight; they are joined along dimension 0 afterwards."""
 
     dim: int
     """Dimension that is divided."""
@@ -68,7 +68,7 @@ class Shard:
         return dataclasses.replace(local, shape=(*local.shape[: self.dim], size, *local.shape[self.dim + 1 :]))
 
     def part(self, tensors: Sequence[torch.Tensor], rank: int) -> torch.Tensor:
-        """Return what a rank holds of the weight that the tensors make, contiguous."""
+        """Return a rank's part of the weight that the tensors make, contiguous."""
         import torch
 
         pieces = [split.part(one, self.dim, rank) for split, one in zip(self.splits, tensors, strict=True)]
@@ -119,7 +119,7 @@ class Shards:
 
 
 def even_split(size: int, group_size: int) -> Split:
-    """Divide a dimension into equal parts; the last ones end with zeros where the size is no multiple."""
+    """Divide a dimension into equal parts; the last ones are padded with zeros if the size is no multiple."""
     local = -(-size // group_size)
     parts = []
     for rank in range(group_size):
@@ -140,7 +140,7 @@ def unit_split(num_units: int, width: int, units: Sequence[Sequence[int]]) -> Sp
     Args:
         num_units: in the whole tensor.
         width: elements of a unit.
-        units: those of each rank, in order; -1 is a unit of zeros.
+        units: Units of each rank, in order; -1 is a unit of zeros.
 
     Example:
         >>> unit_split(3, 64, [[0, 1], [2, -1]]).parts

@@ -32,7 +32,7 @@ def path(layer, tmp_path):
     return tmp_path / "inlined.neff"
 
 
-def test_weights_inside_a_neff_run(path, layer):
+def test_inlined_weights_run(path, layer):
     artifact = open_artifact(path, target=TARGETS["trn1"])
     tensors = artifact.inlined_weights()
     bound = BoundProgram(
@@ -44,9 +44,9 @@ def test_weights_inside_a_neff_run(path, layer):
         instance=INSTANCES["inf2.xlarge"],
         target=TARGET,
     )
-    x, loaded = torch.rand(3, 4), bound.load()
-    torch.testing.assert_close(loaded.run("graph", [x])["output"], layer(x))
-    loaded.close()
+    x, loaded_model = torch.rand(3, 4), bound.load()
+    torch.testing.assert_close(loaded_model.run("graph", [x])["output"], layer(x))
+    loaded_model.close()
 
 
 def test_weights_elsewhere_are_checked(path):

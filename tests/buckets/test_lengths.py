@@ -50,12 +50,12 @@ def test_texts_are_counted_in_tokens(write, checkpoint, name, text, column):
     assert read_lengths(write(name, text), tokenizer=checkpoint, column=column) == [5, 12, 1]
 
 
-def test_digits_are_a_text_too_and_texts_are_as_many_as_there_are(write, checkpoint):
+def test_digits_are_text(write, checkpoint):
     assert read_lengths(write("texts.txt", "1234\n" + "abc\n" * 2500), tokenizer=checkpoint) == [4] + [3] * 2500
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "options", "found"),
+    ("name", "text", "options", "expected"),
     [
         ("a.txt", "12\nhello\n0\n", {}, '2 values are not whole numbers .*: line 2 "hello"; line 3 "0"'),
         ("a.txt", "\n\n", {}, "it is empty"),
@@ -71,13 +71,13 @@ def test_digits_are_a_text_too_and_texts_are_as_many_as_there_are(write, checkpo
         ("missing/a.txt", None, {}, "FileNotFoundError"),
     ],
 )
-def test_what_cannot_be_read_is_refused(write, tmp_path, name, text, options, found):
+def test_unreadable_lengths_are_refused(write, tmp_path, name, text, options, expected):
     path = tmp_path / name if text is None else write(name, text)
-    with pytest.raises(ConfigError, match=found):
+    with pytest.raises(ConfigError, match=expected):
         read_lengths(path, **options)
 
 
-def test_text_that_is_not_utf8_numbers_for_a_tokenizer_and_none_are_refused(write, checkpoint, tmp_path):
+def test_non_utf8_text_and_empty_data_are_refused(write, checkpoint, tmp_path):
     (tmp_path / "a.txt").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="UnicodeDecodeError"):
         read_lengths(tmp_path / "a.txt")

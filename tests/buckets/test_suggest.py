@@ -35,25 +35,25 @@ def test_no_other_choice_pads_less(seed, multiple_of):
         assert option.waste == option.padding_tokens / sum(lengths)
 
 
-def test_there_are_no_more_buckets_than_lengths():
+def test_never_more_buckets_than_lengths():
     advice = suggest_buckets([5, 5, 9], max_buckets=6)
     assert [option.buckets for option in advice.options] == [(9,), (5, 9)]
     assert advice.options[-1].padding_tokens == 0
 
 
-def test_rounding_joins_lengths_and_one_bucket_is_the_longest_sequence():
+def test_rounding_merges_lengths_and_one_bucket_is_longest_sequence():
     assert suggest_buckets([5, 7, 60], multiple_of=8).buckets == (8, 64)
     advice = suggest_buckets([3, 1, 4, 1, 5], max_buckets=1)
     assert (advice.buckets, advice.longest, advice.num_sequences) == ((5,), 5, 5)
 
 
-def test_the_advice_says_what_fewer_would_cost():
+def test_advice_shows_the_cost_of_fewer_buckets():
     choice = suggest_buckets([10, 20, 40], max_buckets=2).choice
     assert (choice.value, choice.reason) == ("20,40", "least padding: 14.3% of the real tokens")
     assert [(lost.candidate, lost.reason) for lost in choice.rejected] == [("40", "71.4% padding")]
 
 
-def test_a_large_data_set_is_exact_too():
+def test_large_data_set_is_exact():
     lengths = [length for length in range(1, 2001) for _ in range(3)]
     best = suggest_buckets(lengths, max_buckets=2)
     # One bucket of uniform lengths 1..n is best cut in the middle.
@@ -61,7 +61,7 @@ def test_a_large_data_set_is_exact_too():
 
 
 @pytest.mark.parametrize(
-    ("lengths", "options", "found"),
+    ("lengths", "options", "expected"),
     [
         ([], {}, "no lengths"),
         ([4, 0], {}, "length 0"),
@@ -70,12 +70,12 @@ def test_a_large_data_set_is_exact_too():
         ([4], {"max_buckets": 0, "multiple_of": 0}, "max_buckets=0; multiple_of=0"),
     ],
 )
-def test_bad_input_is_refused_all_at_once(lengths, options, found):
-    with pytest.raises(ConfigError, match=found):
+def test_all_input_errors_are_reported_together(lengths, options, expected):
+    with pytest.raises(ConfigError, match=expected):
         suggest_buckets(lengths, **options)
 
 
-def test_plain_data_has_the_flags_to_copy():
+def test_plain_data_has_flags_to_copy():
     data = suggest_buckets([10, 20, 40], max_buckets=2).to_dict()
     assert data["flags"] == {
         "prompts of text-generation": "--prefill_buckets 20,40",

@@ -15,7 +15,7 @@ EVERY = {name: value for name, value in SHAPES.items() if name != "optlevel"} | 
 
 
 @pytest.mark.parametrize("model_type", ["llama", "mistral", "phi"])
-def test_the_smallest_and_the_largest_buckets_show_every_operator(model_type, tmp_path):
+def test_smallest_and_largest_buckets_show_every_operator(model_type, tmp_path):
     tiny_config(model_type, architectures=["TinyForCausalLM"]).save_pretrained(tmp_path)
     every, ends = (
         check_model(tmp_path, task="text-generation", all_graphs=all_graphs, **EVERY) for all_graphs in (True, False)
@@ -26,11 +26,11 @@ def test_the_smallest_and_the_largest_buckets_show_every_operator(model_type, tm
     assert set(ends.graphs) < set(every.graphs)
     assert (ends.config, ends.tier, ends.reasons) == (every.config, every.tier, every.reasons)
     assert ends.memory.to_dict() == every.memory.to_dict()
-    judged, judged_by_all = (
+    ruling, judged_by_all = (
         {(row.calls.op, row.calls.verdict, row.calls.module_paths, row.counted) for row in report.operators}
         for report in (ends, every)
     )
-    assert judged == judged_by_all
+    assert ruling == judged_by_all
 
 
 def test_lists_of_other_options_keep_their_ends():

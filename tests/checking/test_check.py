@@ -17,7 +17,7 @@ from tests.programs import Calls, capture_entry, spec
 from tests.tiny import SHAPES, SMALL, tiny_config
 
 GRAPHS, FEW = ({name: value for name, value in shapes.items() if name != "optlevel"} for shapes in (SHAPES, SMALL))
-"""Options of an export that decide what is captured: seven graphs, and three."""
+"""Export options that decide the captured graphs: seven graphs, and three."""
 
 CODE = """
 import torch
@@ -45,7 +45,7 @@ class OddForCausalLM(LlamaForCausalLM):
 
 @pytest.fixture
 def odd(tmp_path, monkeypatch):
-    """Return a function that writes a Llama with lines of code of its own, and checks it."""
+    """Return a function that writes a Llama with custom code lines, and checks it."""
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
 
     def check(name, mlp="pass", model="pass", **options):
@@ -69,25 +69,25 @@ def place(placeholder):
 
 
 def operator(report, name):
-    (found,) = [operator for operator in report.operators if operator.calls.op == name]
-    return found
+    (result,) = [operator for operator in report.operators if operator.calls.op == name]
+    return result
 
 
-def test_a_model_that_is_covered_is_drop_in(report):
+def test_supported_model_is_drop_in(report):
     assert (report.tier, report.reasons) == (1, ("every operator runs on inf2",))
     assert report.placed_share == 1.0
     assert report.family.value == "llama"
     assert report.failures(["host", "unsupported", "memory"]) == ()
 
 
-def test_memory_and_graphs_are_those_of_the_export(report, model):
+def test_memory_and_graphs_match_export(report, model):
     described = model.describe()
     assert report.memory.to_dict()["hbm_bytes"] == described["hbm_bytes"]
     assert report.memory.fits and report.memory.reason == "fits one core of inf2.xlarge"
     assert [graph.name for graph in report.graphs] == [graph["name"] for graph in described["graphs"]]
 
 
-def test_products_are_what_torch_counts_in_the_original(checkpoint):
+def test_flops_match_torch_flop_counter(checkpoint):
     from torch.utils.flop_counter import FlopCounterMode
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -105,14 +105,14 @@ def test_products_are_what_torch_counts_in_the_original(checkpoint):
     assert {call.ruling.module_path for call in products} >= {"lm_head", "model.layers.2.mlp.down_proj"}
 
 
-def test_layers_that_were_not_captured_count_too(odd):
+def test_repeated_layers_are_counted(odd):
     report = odd("four")
     silu = operator(report, "aten.silu.default")
     assert silu.calls.module_paths == ("model.layers.0-3.mlp.act_fn",)
     assert silu.calls.count == 4 * len(report.graphs)
 
 
-def test_shares_are_parts_of_one_and_plain_data_is_json(report):
+def test_shares_add_up_to_1_and_report_is_json(report):
     assert sum(row.share for row in report.operators) == pytest.approx(1)
     assert sum(row.flops for row in report.operators) == sum(graph.flops for graph in report.graphs)
     assert sum(row.calls.count for row in report.operators) == sum(graph.num_calls for graph in report.graphs)
@@ -136,7 +136,7 @@ def test_errors_of_all_graphs_are_reported_together(odd):
     assert report.memory.need is not None
 
 
-def test_the_host_takes_only_what_is_allowed_by_name(odd):
+def test_only_allowed_operators_run_on_host(odd):
     report = odd("hosted", mlp="x = x.sort(dim=-1).values", allow_host_ops=["aten::sort"])
     row = operator(report, "aten.sort.default")
     assert (report.tier, row.calls.verdict) == (2, "host")
@@ -144,7 +144,7 @@ def test_the_host_takes_only_what_is_allowed_by_name(odd):
     assert report.failures(["host", "unsupported"]) == ("host",)
 
 
-def test_control_flow_that_depends_on_values_is_not_expressible(odd):
+def test_data_dependent_control_flow_is_not_expressible(odd):
     condition = "input_ids = input_ids + 1 if (input_ids > 3).all() else input_ids"
     report = odd("branches", model=condition)
     assert (report.tier, report.placed_share, report.graphs, report.family) == (3, None, (), None)
@@ -156,7 +156,7 @@ def test_control_flow_that_depends_on_values_is_not_expressible(odd):
     assert report.failures(["memory"]) == ()
 
 
-def test_code_that_stops_some_graphs_is_told_once(odd):
+def test_capture_error_is_reported_once(odd):
     condition = "input_ids = -input_ids if input_ids.shape[1] > 1 and (input_ids > 3).all() else input_ids"
     report = odd("prompts", model=condition, extend_length=8, **GRAPHS)
     (failure,) = report.capture_failures
@@ -166,19 +166,19 @@ def test_code_that_stops_some_graphs_is_told_once(odd):
 
 
 @pytest.mark.parametrize("length", [16, 48])
-def test_an_operator_of_the_smallest_or_the_largest_graphs_alone_is_judged(odd, length):
+def test_operators_of_smallest_and_largest_graphs_are_checked(odd, length):
     sort = f"input_ids = input_ids.sort().values if input_ids.shape[1] == {length} else input_ids"
     report = odd("ends", model=sort, prefill_buckets=(16, 24, 32, 48))
     assert report.buckets_between == {"prefill_buckets": (24, 32)}
     assert operator(report, "aten.sort.default").calls.count == 2
 
 
-def test_sizes_that_depend_on_values_are_not_expressible(odd):
+def test_data_dependent_sizes_are_not_expressible(odd):
     report = odd("sizes", mlp="x.nonzero()")
     assert report.tier == 3 and place("IN_MLP") in report.capture_failures[0].source_line
 
 
-def test_a_graph_of_unknown_sizes_leaves_memory_open(checkpoint, monkeypatch):
+def test_memory_of_dynamic_graph_is_unknown(checkpoint, monkeypatch):
     entry = functools.partial(capture_entry, Calls(torch.nonzero), name="g", inputs={"x": spec(4)})
     choice = Choice(value="function", reason="for this test")
     plan = Plan(choice=choice, captures=(entry,), weight_sources={}, facts={}, prefixes=())
@@ -189,7 +189,7 @@ def test_a_graph_of_unknown_sizes_leaves_memory_open(checkpoint, monkeypatch):
     assert report.memory.reason == "not known: sizes depend on values"
 
 
-def test_a_model_that_is_too_large_says_what_makes_it_fit(checkpoint, tmp_path):
+def test_too_large_model_reports_what_would_fit(checkpoint, tmp_path):
     sizes = {"hidden_size": 16384, "intermediate_size": 57344, "num_attention_heads": 128, "num_hidden_layers": 20}
     tiny_config("llama", **sizes).save_pretrained(tmp_path)
     report = check_model(tmp_path, task="text-generation", **FEW | {"torch_dtype": "bfloat16"})
@@ -201,25 +201,25 @@ def test_a_model_that_is_too_large_says_what_makes_it_fit(checkpoint, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "found"),
+    ("options", "expected"),
     [
         ({"optlevel": "2"}, "'optlevel'"),
         ({"batchsize": 2}, "'batchsize', did you mean 'batch_size'"),
         ({"allow_host_ops": ["aten::sorted"]}, "'aten::sorted', did you mean 'aten.sort"),
     ],
 )
-def test_options_that_nobody_reads_are_errors(checkpoint, options, found):
-    with pytest.raises(ConfigError, match=found):
+def test_unused_options_are_errors(checkpoint, options, expected):
+    with pytest.raises(ConfigError, match=expected):
         check_model(checkpoint, **options)
 
 
-def test_conditions_that_do_not_exist_are_errors(report):
+def test_unknown_conditions_are_errors(report):
     with pytest.raises(ConfigError, match="did you mean 'host'") as error:
         report.failures(["hosts", "memory", "hbm"])
     assert error.value.details["conditions"] == ["hosts", "hbm"]
 
 
-def test_a_folder_without_a_model_and_a_task_that_the_architecture_lacks_are_errors(checkpoint, tmp_path):
+def test_missing_model_and_unsupported_task_are_errors(checkpoint, tmp_path):
     with pytest.raises(ModelError, match="is empty"):
         check_model(tmp_path)
     with pytest.raises(ModelError, match="image-classification"):
@@ -234,7 +234,7 @@ def test_a_folder_without_a_model_and_a_task_that_the_architecture_lacks_are_err
         ("wav2vec2", "automatic-speech-recognition", "aten.linear.default", "lm_head"),
     ],
 )
-def test_models_of_one_forward(tmp_path, model_type, task, op, path):
+def test_encoder_models(tmp_path, model_type, task, op, path):
     config = tiny_encoder_config(model_type)
     config.architectures = list(architectures_of(task)[model_type][:1])
     config.save_pretrained(tmp_path)

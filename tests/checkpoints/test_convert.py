@@ -8,20 +8,20 @@ from optimum_neuron.checkpoints import convert
 from optimum_neuron.errors import ModelError
 
 
-def test_a_missing_package_is_refused_with_its_command(tmp_path, monkeypatch):
+def test_missing_package_is_refused_with_its_command(tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ModelError, match="gguf is not installed.*pip install gguf"):
         convert("gguf", tmp_path, tmp_path / "out")
 
 
-def test_what_a_conversion_prints_is_shown_unless_silenced(tmp_path, capfd):
+def test_conversion_output_is_shown_unless_silenced(tmp_path, capfd):
     (tmp_path / "vocab.txt").write_text("")
     with pytest.raises(ModelError, match=r"(?s)Converting vocab\.txt.*config\.json"):
         convert("rxnmapper", tmp_path, tmp_path / "out")
     assert "config.json" in capfd.readouterr().err
 
 
-def test_a_hugging_face_folder_is_taken_as_it_is(tmp_path):
+def test_hugging_face_folder_is_used_unchanged(tmp_path):
     (tmp_path / "in" / "1_Pooling").mkdir(parents=True)
     (tmp_path / "in" / "1_Pooling" / "config.json").write_text("{}")
     convert("huggingface", tmp_path / "in", tmp_path / "out", progress=False)

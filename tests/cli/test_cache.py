@@ -49,10 +49,10 @@ def make_incomplete(url):
     os.unlink(marker)
 
 
-def test_status_lists_the_entries_and_says_what_is_wrong_with_one(cache, url):
-    ran = cache("status")
-    assert ran.code == 0 and ran.stdout.startswith(f"{url}: 1 entry, ")
-    assert "success" in ran.stdout and "sequence_length 128" in ran.stdout
+def test_status_lists_entries_and_problems(cache, url):
+    result = cache("status")
+    assert result.code == 0 and result.stdout.startswith(f"{url}: 1 entry, ")
+    assert "success" in result.stdout and "sequence_length 128" in result.stdout
     data = cache("status", "--json").json
     assert data["num_entries"] == 1 and data["entries"][0]["fields"] == fields_of()
     assert cache("status", "--quiet").stdout == "1\n"
@@ -66,36 +66,38 @@ def test_another_cache_can_be_named(cache, tmp_path):
     assert cache("lookup", "tiny", "--url", empty, "--quiet").stdout == "miss\n"
 
 
-def test_lookup_hits_with_the_same_options(cache, url):
-    ran = cache("lookup", "tiny")
-    assert (ran.code, ran.stderr) == (0, "") and ran.stdout.startswith(f"tiny in {url}: neuronxcc-{VERSION}/MODULE_")
+def test_lookup_hits_with_same_options(cache, url):
+    result = cache("lookup", "tiny")
+    assert (result.code, result.stderr) == (0, "") and result.stdout.startswith(
+        f"tiny in {url}: neuronxcc-{VERSION}/MODULE_"
+    )
     data = cache("lookup", "tiny", "--json").json
     assert (data["model"], data["result"]) == ("tiny", "hit") and data["entry"]["reason"].startswith("hit")
 
 
-def test_lookup_misses_with_others_and_names_the_command_that_explains(cache):
-    ran = cache("lookup", "tiny", "--sequence_length", "256")
-    assert ran.code == 0 and "not cached" in ran.stdout and "sequence_length 256, cached 128" in ran.stdout
-    assert ran.stderr == "next: optimum-cli neuron cache explain tiny --sequence_length 256\n"
+def test_lookup_miss_names_explain_command(cache):
+    result = cache("lookup", "tiny", "--sequence_length", "256")
+    assert result.code == 0 and "not cached" in result.stdout and "sequence_length 256, cached 128" in result.stdout
+    assert result.stderr == "next: optimum-cli neuron cache explain tiny --sequence_length 256\n"
     assert cache("lookup", "tiny", "--sequence_length", "256", "--quiet").stdout == "miss\n"
 
 
-def test_explain_shows_each_field_that_differs(cache):
-    ran = cache("explain", "tiny", "--sequence_length", "256")
-    assert "miss" in ran.stdout.splitlines()[0]
-    assert ran.stdout.splitlines()[-1].split() == ["sequence_length", "256", "128"]
+def test_explain_shows_each_differing_field(cache):
+    result = cache("explain", "tiny", "--sequence_length", "256")
+    assert "miss" in result.stdout.splitlines()[0]
+    assert result.stdout.splitlines()[-1].split() == ["sequence_length", "256", "128"]
     (near,) = cache("explain", "tiny", "--sequence_length", "256", "--json").json["nearest"]
     assert near["differences"] == [{"field": "sequence_length", "asked": 256, "cached": 128}]
 
 
-def test_explain_of_a_hit_and_where_nothing_is_similar(cache, tmp_path):
-    ran = cache("explain", "tiny", "--url", str(tmp_path / "empty"))
-    assert ran.stdout.endswith("none of the 0 other entries is similar\n")
+def test_explain_hit_and_no_similar_entry(cache, tmp_path):
+    result = cache("explain", "tiny", "--url", str(tmp_path / "empty"))
+    assert result.stdout.endswith("none of the 0 other entries is similar\n")
     assert ": hit, " in cache("explain", "tiny").stdout
     assert cache("explain", "tiny", "--quiet").stdout == "hit\n"
 
 
-def test_prune_by_default_takes_only_what_cannot_be_used(cache, url):
+def test_prune_removes_only_unusable_entries_by_default(cache, url):
     assert cache("prune", "--quiet").stdout == "0\n"
     make_incomplete(url)
     assert cache("prune", "--keep_incomplete", "--quiet").stdout == "0\n"
@@ -105,7 +107,7 @@ def test_prune_by_default_takes_only_what_cannot_be_used(cache, url):
     assert cache("status", "--quiet").stdout == "0\n"
 
 
-def test_prune_by_age_and_to_a_size(cache, monkeypatch):
+def test_prune_by_age_and_to_size(cache, monkeypatch):
     assert cache("prune", "--older_than_days", "1", "--quiet").stdout == "0\n"
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now + 2 * 86400)
@@ -115,9 +117,9 @@ def test_prune_by_age_and_to_a_size(cache, monkeypatch):
 
 
 def test_known_errors_are_messages(cache):
-    ran = cache("lookup", "absent")
-    assert (ran.code, ran.stdout) == (1, "")
-    assert ran.stderr.startswith("error: no such model\nnext: optimum-cli neuron models")
-    ran = cache("status", "--url", "nosuchscheme://x", "--json")
-    assert ran.code == 1
-    assert ran.json["error"]["type"] == "CacheError"
+    result = cache("lookup", "absent")
+    assert (result.code, result.stdout) == (1, "")
+    assert result.stderr.startswith("error: no such model\nnext: optimum-cli neuron models")
+    result = cache("status", "--url", "nosuchscheme://x", "--json")
+    assert result.code == 1
+    assert result.json["error"]["type"] == "CacheError"

@@ -23,10 +23,10 @@ def team(tmp_path):
     return str(tmp_path / "team")
 
 
-def test_a_cache_is_made_chosen_and_filled(cache, team, monkeypatch):
+def test_cache_is_created_selected_and_filled(cache, team, monkeypatch):
     assert cache("create", "-n", team, "--quiet").stdout == f"{team}\n"
-    shown = cache("status", "--json").json["shared"]
-    assert shown["value"] == team
+    result = cache("status", "--json").json["shared"]
+    assert result["value"] == team
     CompileCache().get_or_compile(fields_of(), produce)
     dry = cache("synchronize", "--dry-run")
     assert "would copy 1 entry" in dry.stdout
@@ -35,14 +35,14 @@ def test_a_cache_is_made_chosen_and_filled(cache, team, monkeypatch):
     assert cache("status", "--url", team, "--quiet").stdout == "1\n"
 
 
-def test_set_wants_a_cache_that_exists(cache, team):
-    ran = cache("set", team)
-    assert ran.code == 1 and "cache create" in ran.stderr
-    ran = cache("set", "no-such-name")
-    assert ran.code == 1 and "org/name" in ran.stderr
+def test_set_requires_existing_cache(cache, team):
+    result = cache("set", team)
+    assert result.code == 1 and "cache create" in result.stderr
+    result = cache("set", "no-such-name")
+    assert result.code == 1 and "org/name" in result.stderr
 
 
-def test_synchronize_to_a_named_cache(cache, team, tmp_path):
+def test_synchronize_to_named_cache(cache, team, tmp_path):
     CompileCache().get_or_compile(fields_of(), produce)
     assert cache("synchronize").code == 1
     assert cache("synchronize", "--repo_id", team, "--quiet").stdout == "1\n"
@@ -54,8 +54,8 @@ def test_add_then_list(cache, checkpoint):
     words = ("add", "-m", str(checkpoint), "-O1", "--batch_size", "1", "--sequence_length", "16")
     assert cache(*words, "--quiet").stdout == "miss\n"
     assert "hit" in cache(*words).stdout
-    shown = cache("list", str(checkpoint))
-    assert shown.stdout.startswith(f"1 compiled configuration for {checkpoint}") and "text-generation" in shown.stdout
+    result = cache("list", str(checkpoint))
+    assert result.stdout.startswith(f"1 compiled configuration for {checkpoint}") and "text-generation" in result.stdout
     (entry,) = cache("list", "--json").json["entries"]
     assert (entry["sequence_length"], entry["usable"]) == (16, True)
     assert cache("list", "--task", "fill-mask", "--quiet").stdout == "0\n"
@@ -63,7 +63,7 @@ def test_add_then_list(cache, checkpoint):
     assert lookup.stdout == "hit\n"
 
 
-def test_cleanup_is_prune_with_the_options_of_optimum_neuron(cache, caplog):
+def test_cleanup_is_prune_with_options_of_optimum_neuron(cache, caplog):
     caplog.set_level(logging.INFO, "optimum_neuron.cli.cache")
     CompileCache().get_or_compile(fields_of(), produce)
     assert cache("cleanup", "--all", "--json").json == cache("prune", "--json").json
@@ -74,6 +74,6 @@ def test_cleanup_is_prune_with_the_options_of_optimum_neuron(cache, caplog):
 
 
 def test_repositories_are_named_by_repo_id(cache, team):
-    ran = cache("status", "--repo_id", "nothing", "--json")
-    assert ran.code == 2
+    result = cache("status", "--repo_id", "nothing", "--json")
+    assert result.code == 2
     assert cache("status", "--repo_id", team, "--quiet").stdout == "0\n"

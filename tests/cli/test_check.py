@@ -21,7 +21,7 @@ SORT = row(
 
 
 class Report:
-    """What `check_model` returns, as far as the command looks at it."""
+    """Stand-in for the result of `check_model`, with the fields that the command reads."""
 
     def __init__(self, tier=1, operators=None, failures=()):
         self.tier, self.operators, self.capture_failures = tier, operators or [row()], list(failures)
@@ -51,37 +51,37 @@ class Report:
 @pytest.fixture
 def check(cli, fake_module):
     def run(report, *words):
-        asked = []
+        requests = []
 
         def check_model(model, **options):
-            asked.append((model, options))
+            requests.append((model, options))
             return report
 
         fake_module("optimum_neuron.checking", check_model=check_model, require_conditions=require_conditions)
-        return cli("neuron", "check", "my model", *words), asked
+        return cli("neuron", "check", "my model", *words), requests
 
     return run
 
 
 def test_options_are_passed_on(check):
     words = ["--allow_host_ops", "aten::sort, aten::topk", "--instance_type", "trn2", "--batch_size", "2"]
-    _, asked = check(Report(), *words, "--prefill_buckets", "16,64", "--quiet")
+    _, arguments = check(Report(), *words, "--prefill_buckets", "16,64", "--quiet")
     options = {"instance_type": "trn2", "batch_size": 2, "prefill_buckets": (16, 64)}
-    assert asked == [("my model", options | {"allow_host_ops": ("aten::sort", "aten::topk")})]
+    assert arguments == [("my model", options | {"allow_host_ops": ("aten::sort", "aten::topk")})]
 
 
-def test_buckets_whose_graphs_were_not_captured_are_named(check):
-    ran, _ = check(Report())
-    assert "not captured: prefill_buckets 32, 64, between the smallest and the largest" in ran.stdout
-    _, asked = check(Report(), "--all_graphs")
-    assert asked == [("my model", {"all_graphs": True})]
+def test_buckets_without_captured_graphs_are_named(check):
+    result, _ = check(Report())
+    assert "not captured: prefill_buckets 32, 64, between the smallest and the largest" in result.stdout
+    _, arguments = check(Report(), "--all_graphs")
+    assert arguments == [("my model", {"all_graphs": True})]
 
 
-def test_a_drop_in_model_is_followed_by_its_export(check):
-    ran, _ = check(Report())
-    assert ran.code == 0
-    assert ran.stderr == "next: optimum-cli export neuron -m 'my model' OUTPUT ...  # with the same options\n"
-    lines = ran.stdout.splitlines()
+def test_drop_in_model_is_followed_by_its_export(check):
+    result, _ = check(Report())
+    assert result.code == 0
+    assert result.stderr == "next: optimum-cli export neuron -m 'my model' OUTPUT ...  # with the same options\n"
+    lines = result.stdout.splitlines()
     for line in (
         "tier      1, some effort   every operator runs on inf2",
         "prefill_16     10   1000  90.0 %",
@@ -94,57 +94,57 @@ def test_a_drop_in_model_is_followed_by_its_export(check):
     assert linear.endswith("model.layers.0-3.mlp, lm_head, top level and 1 more") and "90.0 %" in linear
 
 
-def test_every_refusal_is_told_with_place_and_remedy(check):
-    ran, _ = check(Report(tier=2, operators=[SORT, row()]))
-    assert ran.code == 0
-    told = ran.stdout.partition("NCC_EVRF001 ")[2]
-    assert told.startswith(
+def test_every_unsupported_operator_has_location_and_remedy(check):
+    result, _ = check(Report(tier=2, operators=[SORT, row()]))
+    assert result.code == 0
+    report = result.stdout.partition("NCC_EVRF001 ")[2]
+    assert report.startswith(
         "aten.sort.default, 2 calls: unsupported\n  where: model.layers.0-1.mlp, model.py:8\n"
         "  why: it needs a full sort\n  do: use torch.topk\n"
     )
-    assert "2 obstacles, see below" in ran.stdout
-    assert "--allow_host_ops aten::sort ..." in ran.stderr
+    assert "2 obstacles, see below" in result.stdout
+    assert "--allow_host_ops aten::sort ..." in result.stderr
 
 
-def test_the_host_is_not_offered_where_it_cannot_help(check):
-    ran, _ = check(Report(tier=2, operators=[SORT, SORT | {"host_name": None}]))
-    assert ran.stderr == ""
+def test_host_is_not_suggested_where_it_cannot_help(check):
+    result, _ = check(Report(tier=2, operators=[SORT, SORT | {"host_name": None}]))
+    assert result.stderr == ""
 
 
-def test_code_that_cannot_be_captured_is_told_with_its_line(check):
+def test_capture_error_shows_its_line(check):
     failure = {"graphs": ["prefill_16", "decode_16"], "source_line": "model.py:3: if x.all():", "reason": "No. Do."}
-    ran, _ = check(Report(tier=3, failures=[failure]))
-    assert "cannot be captured: prefill_16, decode_16\n  where: model.py:3: if x.all():\n  No. Do.\n" in ran.stdout
+    result, _ = check(Report(tier=3, failures=[failure]))
+    assert "cannot be captured: prefill_16, decode_16\n  where: model.py:3: if x.all():\n  No. Do.\n" in result.stdout
 
 
-def test_the_exit_code_follows_fail_on(check):
+def test_exit_code_follows_fail_on(check):
     report = Report(tier=2, operators=[SORT])
     assert check(report)[0].code == 0
     assert check(report, "--fail-on", "host,memory")[0].code == 0
-    ran, _ = check(report, "--fail-on", "host,unsupported", "--json")
-    assert (ran.code, ran.json["failed_on"]) == (1, ["unsupported"])
-    assert ran.stderr == "warning: found what --fail-on names: unsupported\n"
+    result, _ = check(report, "--fail-on", "host,unsupported", "--json")
+    assert (result.code, result.json["failed_on"]) == (1, ["unsupported"])
+    assert result.stderr == "warning: found what --fail-on names: unsupported\n"
 
 
-def test_an_unknown_condition_is_refused_before_anything_is_captured(check):
-    ran, asked = check(Report(), "--fail-on", "hosts")
-    assert (ran.code, asked) == (1, []) and "'hosts', did you mean 'host'?" in ran.stderr
+def test_unknown_condition_is_refused_before_anything_is_captured(check):
+    result, arguments = check(Report(), "--fail-on", "hosts")
+    assert (result.code, arguments) == (1, []) and "'hosts', did you mean 'host'?" in result.stderr
 
 
-def test_quiet_is_the_tier(check):
+def test_quiet_is_tier(check):
     assert check(Report(tier=2), "--quiet")[0].stdout == "2\n"
 
 
-def test_a_real_model_from_a_shell(cli, checkpoint):
+def test_real_model_from_shell(cli, checkpoint):
     words = ["--sequence_length", "16", "--prefill_buckets", "16", "--fail-on", "host,unsupported,memory"]
-    ran = cli("neuron", "check", str(checkpoint), *words, "--json")
-    assert ran.code == 0
-    assert (ran.json["tier"]["value"], ran.json["placed_share"], ran.json["failed_on"]) == (1, 1.0, [])
+    result = cli("neuron", "check", str(checkpoint), *words, "--json")
+    assert result.code == 0
+    assert (result.json["tier"]["value"], result.json["placed_share"], result.json["failed_on"]) == (1, 1.0, [])
 
 
 @pytest.mark.parametrize(
     ("share", "text"),
     [(0, "0.0 %"), (1e-6, "<0.1 %"), (0.0005, "0.1 %"), (0.5, "50.0 %"), (0.99951, ">99.9 %"), (1, "100.0 %")],
 )
-def test_a_share_is_never_rounded_to_all_or_nothing(share, text):
+def test_share_is_never_rounded_to_0_or_100_percent(share, text):
     assert percent(share) == text

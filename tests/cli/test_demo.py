@@ -12,21 +12,21 @@ REPORT = {
 
 
 def run(cli, fake_module, *words, report=REPORT):
-    asked = {}
+    arguments = {}
 
     def fake_run(*, on_answer, **options):
         on_answer(report["answer"])
-        asked.update(options)
+        arguments.update(options)
         return report
 
     fake_module("optimum_neuron.demo", run=fake_run)
-    return cli("neuron", "demo", *words), asked
+    return cli("neuron", "demo", *words), arguments
 
 
-def test_the_answer_comes_first_then_the_labelled_table(cli, fake_module):
-    ran, asked = run(cli, fake_module)
-    lines = ran.stdout.splitlines()
-    assert asked == {}
+def test_answer_precedes_labelled_table(cli, fake_module):
+    result, arguments = run(cli, fake_module)
+    lines = result.stdout.splitlines()
+    assert arguments == {}
     assert lines[:3] == [REPORT["answer"], "", "simulated target inf2; times are this host's"]
     rows = {line.partition("  ")[0]: line.split("  ", 1)[1].split() for line in lines[4:] if "  " in line}
     assert rows["compile for the target, s"] == ["12.35"]
@@ -34,17 +34,17 @@ def test_the_answer_comes_first_then_the_labelled_table(cli, fake_module):
     assert rows["first token after the command, s"] == ["9.5"] and rows["tokens per second at full speed"] == ["44"]
 
 
-def test_options_reach_the_demo(cli, fake_module):
-    _, asked = run(cli, fake_module, "--prompt", "Why?", "--max_new_tokens", "7", "--wait-for-host-code")
-    assert asked == {"prompt": "Why?", "max_new_tokens": 7, "wait_for_host_code": True}
+def test_options_reach_demo(cli, fake_module):
+    _, arguments = run(cli, fake_module, "--prompt", "Why?", "--max_new_tokens", "7", "--wait-for-host-code")
+    assert arguments == {"prompt": "Why?", "max_new_tokens": 7, "wait_for_host_code": True}
 
 
-def test_quiet_is_the_answer_and_json_is_everything(cli, fake_module):
+def test_quiet_prints_answer_and_json_everything(cli, fake_module):
     assert run(cli, fake_module, "--quiet")[0].stdout == REPORT["answer"] + "\n"
     assert run(cli, fake_module, "--json")[0].json == REPORT
 
 
 def test_missing_keys_are_left_out(cli, fake_module):
-    ran, _ = run(cli, fake_module, report={"answer": "yes", "load_s": 1.0})
-    assert ran.code == 0
-    assert "load, s" in ran.stdout and "first token" not in ran.stdout
+    result, _ = run(cli, fake_module, report={"answer": "yes", "load_s": 1.0})
+    assert result.code == 0
+    assert "load, s" in result.stdout and "first token" not in result.stdout

@@ -42,7 +42,7 @@ def not_ok(**changes):
     return {check: finding for check, finding in findings_of(**changes).items() if finding.verdict != "ok"}
 
 
-def test_a_good_machine_is_ok_everywhere():
+def test_healthy_machine_is_ok():
     findings = judge(GOOD)
     assert overall(findings) == "ok"
     assert [finding.check for finding in findings] == [
@@ -74,12 +74,12 @@ def test_a_good_machine_is_ok_everywhere():
          "unset"),
     ],
 )  # fmt: skip
-def test_one_thing_wrong_is_one_finding_with_a_remedy(changes, check, verdict, consequence, remedy):
-    found = not_ok(**changes)
-    assert list(found) == [check]
-    assert found[check].verdict == verdict
-    assert consequence in found[check].consequence
-    assert remedy in found[check].remedy
+def test_each_problem_is_one_finding_with_remedy(changes, check, verdict, consequence, remedy):
+    result = not_ok(**changes)
+    assert list(result) == [check]
+    assert result[check].verdict == verdict
+    assert consequence in result[check].consequence
+    assert remedy in result[check].remedy
 
 
 @pytest.mark.parametrize(
@@ -102,21 +102,21 @@ def test_cache_folders(folder, verdict, consequence):
     assert (variable in finding.remedy) == (verdict != "ok")
 
 
-def test_no_bf16_units_is_said_and_is_not_a_fault():
+def test_no_bf16_units_is_reported_and_is_not_fault():
     host_code = CpuFeatures(isa="AVX2", has_bf16_dot=False)
     finding = findings_of(host_code=host_code, cpu_features=frozenset({"avx2"}))["CPU"]
     assert finding.verdict == "ok"
     assert "upcast to fp32" in finding.consequence and "avx512" not in finding.found
 
 
-def test_a_source_folder_has_no_ranges_but_missing_packages_still_fail():
-    found = not_ok(distribution=None, requires_python="", requirements=(), packages={"torch": "2.13.0"})
-    assert found.pop("installation").verdict == "warn"
-    assert "torch" not in found and found["transformers"].verdict == "fail"
+def test_source_folder_has_no_ranges_but_missing_packages_still_fail():
+    result = not_ok(distribution=None, requires_python="", requirements=(), packages={"torch": "2.13.0"})
+    assert result.pop("installation").verdict == "warn"
+    assert "torch" not in result and result["transformers"].verdict == "fail"
 
 
 @pytest.mark.parametrize(
-    ("changes", "check", "found"),
+    ("changes", "check", "expected"),
     [
         ({"packages": {**GOOD.packages, "torch-neuronx": "2.9"}}, "AWS Neuron SDK", "torch-neuronx 2.9"),
         ({"memory_available_bytes": None}, "memory", "unknown"),
@@ -128,12 +128,12 @@ def test_a_source_folder_has_no_ranges_but_missing_packages_still_fail():
         ),
     ],
 )
-def test_what_is_unusual_is_shown_and_no_fault(changes, check, found):
+def test_unusual_settings_are_shown_but_not_faults(changes, check, expected):
     finding = findings_of(**changes)[check]
-    assert (finding.verdict, finding.found) == ("ok", found)
+    assert (finding.verdict, finding.found) == ("ok", expected)
 
 
-def test_a_setting_without_an_effect_is_a_warning_with_its_reason():
+def test_setting_without_effect_is_warning_with_its_reason():
     finding = not_ok(unused_settings={"NEURON_FUSE_SOFTMAX": "fusions are found"})["NEURON_FUSE_SOFTMAX"]
     assert finding.verdict == "warn" and "fusions are found" in finding.consequence and finding.remedy
 
@@ -141,6 +141,6 @@ def test_a_setting_without_an_effect_is_a_warning_with_its_reason():
 @pytest.mark.parametrize(
     ("verdicts", "worst"), [((), "ok"), (("ok", "warn"), "warn"), (("warn", "fail", "ok"), "fail")]
 )
-def test_overall_is_the_worst(verdicts, worst):
+def test_overall_is_worst(verdicts, worst):
     findings = [Finding(check="c", verdict=verdict, found="", consequence="") for verdict in verdicts]
     assert overall(findings) == worst

@@ -15,22 +15,22 @@ def doctor(cli, monkeypatch):
     return run
 
 
-def test_a_good_machine(doctor):
-    ran = doctor()
-    assert ran.code == 0
-    assert ran.stdout.splitlines()[0].split() == ["verdict", "check", "found", "consequence"]
-    assert ran.stdout.splitlines()[-1] == "verdict: ok"
-    assert ran.stderr == "next: optimum-cli neuron demo\n"
+def test_good_machine(doctor):
+    result = doctor()
+    assert result.code == 0
+    assert result.stdout.splitlines()[0].split() == ["verdict", "check", "found", "consequence"]
+    assert result.stdout.splitlines()[-1] == "verdict: ok"
+    assert result.stderr == "next: optimum-cli neuron demo\n"
 
 
-def test_a_warning_is_exit_code_0_with_its_remedy(doctor):
-    ran = doctor(compiler=None)
-    assert ran.code == 0 and "verdict: warn\n  C++ compiler: apt install g++" in ran.stdout
+def test_warning_is_exit_code_0_with_its_remedy(doctor):
+    result = doctor(compiler=None)
+    assert result.code == 0 and "verdict: warn\n  C++ compiler: apt install g++" in result.stdout
 
 
-def test_a_failure_is_exit_code_1(doctor):
-    ran = doctor("--quiet", packages={"torch": "2.12.0", "transformers": "5.23.0"})
-    assert (ran.code, ran.stdout) == (1, "fail\n")
+def test_failure_is_exit_code_1(doctor):
+    result = doctor("--quiet", packages={"torch": "2.12.0", "transformers": "5.23.0"})
+    assert (result.code, result.stdout) == (1, "fail\n")
 
 
 def test_json_has_every_finding(doctor):
@@ -42,6 +42,11 @@ def test_json_has_every_finding(doctor):
 
 
 def test_this_machine_can_be_examined(cli):
-    ran = cli("neuron", "doctor", "--json")
-    assert ran.code == (1 if ran.json["verdict"] == "fail" else 0)
-    assert {finding["check"] for finding in ran.json["findings"]} >= {"torch", "memory", "compile cache", "own caches"}
+    result = cli("neuron", "doctor", "--json")
+    assert result.code == (1 if result.json["verdict"] == "fail" else 0)
+    assert {finding["check"] for finding in result.json["findings"]} >= {
+        "torch",
+        "memory",
+        "compile cache",
+        "own caches",
+    }

@@ -27,7 +27,7 @@ def all_error_classes(base=errors.NeuronError):
     return [base, *(cls for child in base.__subclasses__() for cls in all_error_classes(child))]
 
 
-def test_a_known_error_is_a_few_lines_without_traceback():
+def test_known_error_has_no_traceback():
     code, stdout, stderr = guarded("human", raiser(ERROR))
     assert (code, stdout) == (1, "")
     assert stderr == (
@@ -37,7 +37,7 @@ def test_a_known_error_is_a_few_lines_without_traceback():
     )
 
 
-def test_debug_adds_the_traceback(monkeypatch):
+def test_debug_adds_traceback(monkeypatch):
     monkeypatch.setenv("OPTIMUM_NEURON_DEBUG", "1")
     code, _, stderr = guarded("human", raiser(ERROR))
     assert code == 1
@@ -45,15 +45,15 @@ def test_debug_adds_the_traceback(monkeypatch):
     assert "in func" in stderr and "error: batch_size is 0" in stderr
 
 
-def test_a_debug_switch_that_cannot_be_read_is_an_error_too(monkeypatch):
+def test_invalid_debug_variable_is_an_error(monkeypatch):
     monkeypatch.setenv("OPTIMUM_NEURON_DEBUG", "perhaps")
-    ran = []
-    code, _, stderr = guarded("human", lambda out: ran.append(1) or 0)
-    assert (code, ran) == (1, [])
+    calls = []
+    code, _, stderr = guarded("human", lambda out: calls.append(1) or 0)
+    assert (code, calls) == (1, [])
     assert "OPTIMUM_NEURON_DEBUG=perhaps" in stderr and "Traceback" not in stderr
 
 
-def test_json_error_is_an_object_on_stdout():
+def test_json_error_is_object_on_stdout():
     error = errors.DeviceMemoryError("too large", needed_bytes=5)
     code, stdout, stderr = guarded("json", raiser(error))
     assert (code, stderr) == (1, "")
@@ -79,7 +79,7 @@ def test_ctrl_c_is_130_without_traceback():
     assert (code, stdout, stderr) == (130, "", "warning: stopped by Ctrl-C\n")
 
 
-def test_the_exit_code_of_the_command_is_returned_and_none_is_0():
+def test_exit_code_of_command_is_returned_and_defaults_to_0():
     assert guarded("human", lambda out: 1)[0] == 1 and guarded("human", lambda out: None)[0] == 0
 
 
@@ -93,7 +93,7 @@ def test_stray_prints_do_not_reach_stdout():
     assert (code, json.loads(stdout), stderr) == (0, {"a": 1}, "loading weights ...\n")
 
 
-def test_a_reader_that_goes_away_ends_the_command_quietly():
+def test_closed_pipe_ends_command_quietly():
     read, write = os.pipe()
     os.close(read)
     stderr = io.StringIO()
@@ -103,19 +103,19 @@ def test_a_reader_that_goes_away_ends_the_command_quietly():
     assert stderr.getvalue() == ""
 
 
-def test_a_broken_pipe_that_is_not_stdout_is_a_defect():
+def test_broken_pipe_other_than_stdout_is_raised():
     with pytest.raises(BrokenPipeError):
         guarded("human", raiser(BrokenPipeError("worker died")))
 
 
 @pytest.mark.parametrize("cls", all_error_classes(), ids=lambda cls: cls.__name__)
-def test_every_error_class_has_a_next_command(cls):
+def test_every_error_class_has_next_command(cls):
     hint = next_command(cls("message"), "optimum-cli export neuron")
     assert "{" not in hint
     assert "optimum-cli " in hint and "  # " in hint
 
 
-def test_next_commands_name_commands_and_options_that_exist(cli):
+def test_next_commands_exist(cli):
     pages = {}
     for hint in NEXT_COMMANDS.values():
         words = hint.format(command="optimum-cli export neuron").partition("#")[0].split()
@@ -140,15 +140,15 @@ def test_next_commands_name_commands_and_options_that_exist(cli):
         (errors.ValidationError("drift", auto_cast="none", torch_dtype="float32"), "--atol"),
     ],
 )
-def test_the_next_command_fits_the_facts(error, words):
+def test_next_command_depends_on_details(error, words):
     assert words in next_command(error, "COMMAND")
 
 
-def test_too_little_memory_names_no_option_that_the_command_may_lack():
+def test_out_of_memory_hint_names_no_missing_option():
     assert "--instance" not in next_command(errors.DeviceMemoryError(""), "optimum-cli neuron estimate")
 
 
-def test_a_model_that_is_not_there_and_a_task_that_is_not_have_different_next_commands(cli, checkpoint):
+def test_missing_model_and_missing_task_have_different_next_commands(cli, checkpoint):
     for words, command in ((["./no_such_folder"], "fetch"), ([str(checkpoint), "--task", "no-such-task"], "models")):
-        ran = cli("neuron", "check", *words)
-        assert ran.code == 1 and f"next: optimum-cli neuron {command}" in ran.stderr
+        result = cli("neuron", "check", *words)
+        assert result.code == 1 and f"next: optimum-cli neuron {command}" in result.stderr

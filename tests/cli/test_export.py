@@ -25,7 +25,7 @@ REPORT = {
 
 @pytest.fixture
 def export(cli, fake_module):
-    """Run the command; what reaches the Python API is kept in `export.options`."""
+    """Run the command; `export.options` records the arguments of the Python API."""
 
     def run(*words, report=REPORT, error=None):
         def main_export(**options):
@@ -40,14 +40,14 @@ def export(cli, fake_module):
     return run
 
 
-def test_options_that_are_not_given_are_left_to_the_python_api_and_a_tolerance_of_zero_is_one(export):
+def test_omitted_options_use_python_defaults_and_zero_tolerance_is_kept(export):
     assert export("-m", "acme/tiny", "out").code == 0
     assert export.options == {"model_name_or_path": "acme/tiny", "output": "out"}
     export("-m", "x", "out", "--atol", "0")
     assert export.options["atol"] == 0.0
 
 
-def test_every_option_reaches_the_python_api(export):
+def test_every_option_reaches_python_api(export):
     words = """--model acme/tiny out --task text-generation --batch_size 2 --sequence_length 128 --prefill_buckets 32,64
     --instance_type inf2.xlarge --auto_cast matmul --auto_cast_type fp8_e4m3 -O3 --torch_dtype bfloat16
     --inline-weights-neff --disable-validation --atol 0.01 --trust-remote-code --subfolder s --revision r
@@ -63,47 +63,47 @@ def test_every_option_reaches_the_python_api(export):
 
 
 def test_human_summary(export):
-    ran = export("-m", "acme/tiny", "out dir")
-    assert ran.stdout.splitlines()[0] == "exported acme/tiny to out dir (3.0 MiB), simulated"
+    result = export("-m", "acme/tiny", "out dir")
+    assert result.stdout.splitlines()[0] == "exported acme/tiny to out dir (3.0 MiB), simulated"
     for line in (
         "family     llama            model_type llama, every option covered",
         "cache      miss             no entry for this model",
         "prefill_64                3",
         "seconds on this host: capture=1.25, lower=10",
     ):
-        assert line in ran.stdout.splitlines()
-    assert "0.01235" in ran.stdout and "logits" in ran.stdout
+        assert line in result.stdout.splitlines()
+    assert "0.01235" in result.stdout and "logits" in result.stdout
 
 
-def test_the_next_step_is_named_with_the_users_own_folder(export):
-    ran = export("-m", "acme/tiny", "out dir")
-    assert "next: optimum-cli neuron inspect 'out dir'" in ran.stderr
-    assert "print(pipeline('text-generation', 'out dir')('Hello'))" in ran.stderr
-    ran = export("-m", "acme/tiny", "out", report={**REPORT, "task": {"value": "fill-mask", "reason": "its config"}})
-    assert "inspect out" in ran.stderr and "pipeline" not in ran.stderr
+def test_next_step_names_output_folder(export):
+    result = export("-m", "acme/tiny", "out dir")
+    assert "next: optimum-cli neuron inspect 'out dir'" in result.stderr
+    assert "print(pipeline('text-generation', 'out dir')('Hello'))" in result.stderr
+    result = export("-m", "acme/tiny", "out", report={**REPORT, "task": {"value": "fill-mask", "reason": "its config"}})
+    assert "inspect out" in result.stderr and "pipeline" not in result.stderr
 
 
-def test_json_holds_the_whole_report_and_quiet_prints_the_folder(export):
-    ran = export("-m", "acme/tiny", "out", "--json")
-    assert ran.json == json.loads(json.dumps(REPORT).replace("Infinity", '"inf"')) and ran.stderr == ""
+def test_json_holds_whole_report_and_quiet_prints_folder(export):
+    result = export("-m", "acme/tiny", "out", "--json")
+    assert result.json == json.loads(json.dumps(REPORT).replace("Infinity", '"inf"')) and result.stderr == ""
     assert export("-m", "acme/tiny", "out", "--quiet").stdout == "out\n"
 
 
-def test_a_report_with_missing_keys_is_shown(export):
-    ran = export("-m", "acme/tiny", "out", report={"model": "acme/tiny", "output_dir": "out"})
-    assert ran.code == 0 and "not compared with the reference model" in ran.stdout
+def test_report_with_missing_keys_is_shown(export):
+    result = export("-m", "acme/tiny", "out", report={"model": "acme/tiny", "output_dir": "out"})
+    assert result.code == 0 and "not compared with the reference model" in result.stdout
 
 
-def test_an_error_names_all_operators_and_the_next_command(export):
+def test_error_names_all_operators_and_next_command(export):
     error = UnsupportedOperatorError("2 operators\n  aten.sort\n  aten.topk", operators=["aten.sort", "aten.topk"])
-    ran = export("-m", "acme/tiny", "out", error=error)
-    assert (ran.code, ran.stdout) == (1, "")
-    assert "aten.sort" in ran.stderr and "aten.topk" in ran.stderr and "Traceback" not in ran.stderr
-    ran = export("-m", "acme/tiny", "out", "--json", error=error)
-    assert ran.json["error"]["details"] == {"operators": ["aten.sort", "aten.topk"]}
+    result = export("-m", "acme/tiny", "out", error=error)
+    assert (result.code, result.stdout) == (1, "")
+    assert "aten.sort" in result.stderr and "aten.topk" in result.stderr and "Traceback" not in result.stderr
+    result = export("-m", "acme/tiny", "out", "--json", error=error)
+    assert result.json["error"]["details"] == {"operators": ["aten.sort", "aten.topk"]}
 
 
-def test_options_of_optimum_neuron_reach_the_python_api(export):
+def test_options_of_optimum_neuron_reach_python_api(export):
     words = """-m acme/tiny out --num_cores 1 --num_beams 4 --patch_size 16 --disable-fast-relayout --disable-fallback
     --disable-neuron-cache --dtype bfloat16 --compiler_workdir work --unet u --lora_model_ids a b"""
     assert export(*words.split()).code == 0
@@ -114,10 +114,10 @@ def test_options_of_optimum_neuron_reach_the_python_api(export):
     }  # fmt: skip
 
 
-def test_options_of_diffusion_pipelines_are_an_error(cli, checkpoint, tmp_path):
+def test_options_of_diffusion_pipelines_are_error(cli, checkpoint, tmp_path):
     words = ("-m", str(checkpoint), "--controlnet_ids", "a", "--json", str(tmp_path / "out"))
-    ran = cli("export", "neuron", *words)
-    assert ran.code == 1 and ran.json["error"]["type"] == "ModelError"
-    assert ran.json["error"]["details"] == {"options": ["controlnet_ids"]}
+    result = cli("export", "neuron", *words)
+    assert result.code == 1 and result.json["error"]["type"] == "ModelError"
+    assert result.json["error"]["details"] == {"options": ["controlnet_ids"]}
     assert cli("export", "neuron", "-m", str(checkpoint), "--num_cores", "3", str(tmp_path / "out")).code == 1
     assert not (tmp_path / "out").exists()

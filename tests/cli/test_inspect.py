@@ -44,25 +44,25 @@ def test_everything_is_shown(inspect):
         assert line in lines
 
 
-def test_a_size_below_a_key_with_a_unit_has_that_unit(inspect):
+def test_size_inherits_unit_of_key(inspect):
     lines = inspect("out", facts={"hbm_bytes": {"weights": 3 * 2**20, "total": 1024**3}}).stdout.splitlines()
     assert "weights  3.0 MiB" in lines and "total    1.0 GiB" in lines
 
 
-def test_what_has_hundreds_of_rows_is_left_to_json(inspect):
+def test_long_tables_are_left_to_json(inspect):
     neff = {"name": "llama", "members": [{"name": "bodies/sub_1.json"}], "metadata": {"weight_sources": {"a": ["b"]}}}
     facts = {"folder": "my out", "neff": neff}
-    ran = inspect("my out", facts=facts)
-    assert "llama" in ran.stdout and "sub_1" not in ran.stdout and "weight_sources" not in ran.stdout
-    assert ran.stderr == "next: optimum-cli neuron inspect 'my out' --json  # adds neff members, metadata\n"
+    result = inspect("my out", facts=facts)
+    assert "llama" in result.stdout and "sub_1" not in result.stdout and "weight_sources" not in result.stdout
+    assert result.stderr == "next: optimum-cli neuron inspect 'my out' --json  # adds neff members, metadata\n"
     assert inspect("my out", "--json", facts=facts).json == facts
 
 
-def test_a_broken_folder_is_a_known_error(cli, fake_module):
+def test_broken_folder_is_known_error(cli, fake_module):
     def inspect_export(path):
         raise ArtifactError(f"{path}: no model.neuron")
 
     fake_module("optimum_neuron.exporters", inspect_export=inspect_export)
-    ran = cli("neuron", "inspect", "out")
-    assert (ran.code, ran.stdout) == (1, "")
-    assert ran.stderr.startswith("error: out: no model.neuron\nnext: optimum-cli export neuron")
+    result = cli("neuron", "inspect", "out")
+    assert (result.code, result.stdout) == (1, "")
+    assert result.stderr.startswith("error: out: no model.neuron\nnext: optimum-cli export neuron")

@@ -24,12 +24,12 @@ def found():
     return machine.examine()
 
 
-def test_installed_versions_are_those_of_the_metadata(found):
+def test_installed_versions_match_metadata(found):
     assert found.packages["torch"] == importlib.metadata.version("torch")
     assert found.packages["huggingface-hub"] == importlib.metadata.version("huggingface_hub")
 
 
-def test_ranges_come_from_the_metadata_of_the_installed_distribution(tmp_path, monkeypatch):
+def test_ranges_come_from_distribution_metadata(tmp_path, monkeypatch):
     info = tmp_path / "a_name_of_its_own-1.0.dist-info"
     info.mkdir()
     (info / "top_level.txt").write_text("optimum_neuron\n")
@@ -41,12 +41,12 @@ def test_ranges_come_from_the_metadata_of_the_installed_distribution(tmp_path, m
     assert machine._own_metadata() == ("a-name-of-its-own", ">=3.11", ("torch<2.14,>=2.13",))
 
 
-def test_a_source_folder_has_no_metadata(tmp_path, monkeypatch):
+def test_source_folder_has_no_metadata(tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.metadata.MetadataPathFinder, "find_distributions", find_in(tmp_path))
     assert machine._own_metadata() == (None, "", ())
 
 
-def test_a_working_torch_gives_the_probes_that_lowering_decides_by(found):
+def test_working_torch_reports_lowering_probes(found):
     from optimum_neuron.compiler.lower import probe_compiler, probe_cpu
 
     assert found.torch_complaint == ""
@@ -55,11 +55,11 @@ def test_a_working_torch_gives_the_probes_that_lowering_decides_by(found):
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
-def test_a_compiler_that_works_has_no_complaint(found):
+def test_working_compiler_has_no_problem(found):
     assert found.compiler.complaint == ""
 
 
-def test_a_compiler_that_cannot_translate_says_why(tmp_path):
+def test_failing_compiler_reports_reason(tmp_path):
     from torch._inductor import config
 
     broken = tmp_path / "g++"
@@ -73,7 +73,7 @@ def test_a_compiler_that_cannot_translate_says_why(tmp_path):
         assert machine._try_compiler() == "Inductor looks for it under another name"
 
 
-def test_a_torch_that_cannot_be_imported_is_reported(monkeypatch):
+def test_import_error_of_torch_is_reported(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     complaint, *rest = machine._host_code()
     assert "torch" in complaint and rest == [None, None]
@@ -88,7 +88,7 @@ def test_cpu_features_of_x86_and_arm(tmp_path):
     assert machine._cpu_features(tmp_path / "absent") is None
 
 
-def test_memory_respects_the_limit_of_a_container(tmp_path):
+def test_memory_respects_limit_of_container(tmp_path):
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal:  100 kB\nMemAvailable:  50 kB\n")
     assert machine._available_memory_bytes(meminfo, tmp_path) == 50 * 1024
@@ -100,18 +100,18 @@ def test_memory_respects_the_limit_of_a_container(tmp_path):
     assert machine._available_memory_bytes(tmp_path / "absent", tmp_path) is None
 
 
-def test_a_folder_that_is_not_there_yet_is_judged_by_its_parent_and_not_made(tmp_path):
+def test_missing_folder_is_judged_by_parent_and_not_created(tmp_path):
     folder = machine._folder("own caches", str(tmp_path / "a" / "b"))
     assert folder.free_bytes == pytest.approx(shutil.disk_usage(tmp_path).free, rel=0.1)
     assert folder.complaint == "" and list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_takes_no_files_has_a_complaint_and_a_url_is_not_examined():
+def test_unwritable_folder_is_reported_and_url_is_skipped():
     assert machine._folder("own caches", "/proc/self").complaint
     assert machine._folder("compile cache", "s3://bucket/neffs").free_bytes is None
 
 
-def test_settings_are_those_that_are_set(monkeypatch):
+def test_only_set_variables_are_listed(monkeypatch):
     home = os.environ["OPTIMUM_NEURON_HOME"]
     assert machine._settings() == ({"OPTIMUM_NEURON_HOME": home}, ())
     monkeypatch.delenv("OPTIMUM_NEURON_HOME")
@@ -132,11 +132,11 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("name", "value"), WRONG.items(), ids=WRONG)
-def test_a_value_that_cannot_be_used_is_a_complaint(monkeypatch, name, value):
+def test_invalid_value_is_reported(monkeypatch, name, value):
     monkeypatch.setenv(name, value)
     assert [name in complaint for complaint in machine._settings()[1]] == [True]
 
 
-def test_a_setting_without_an_effect_is_found(monkeypatch):
+def test_setting_without_effect_is_detected(monkeypatch):
     monkeypatch.setenv("NEURON_FUSE_SOFTMAX", "1")
     assert list(machine.examine().unused_settings) == ["NEURON_FUSE_SOFTMAX"]

@@ -6,36 +6,36 @@ from optimum_neuron.exporters import COMPARED, read_support
 from tests.encoders import save_letters, save_tiny_encoder
 
 
-def test_the_matrix_is_the_list_of_the_tests(cli):
-    ran = cli("neuron", "models", "--json")
+def test_matrix_matches_test_list(cli):
+    result = cli("neuron", "models", "--json")
     listed = read_support()
-    assert ran.code == 0
-    assert {row["architecture"]: row["compared"] for row in ran.json["models"]} == {
+    assert result.code == 0
+    assert {row["architecture"]: row["compared"] for row in result.json["models"]} == {
         name: [task for task, outcome in tasks.items() if outcome == COMPARED] for name, tasks in listed.items()
     }
     assert {"llama", "bert", "vit", "wav2vec2", "clip", "detr"} <= set(listed)
 
 
-def test_a_table_for_people_and_names_for_scripts(cli):
-    shown = cli("neuron", "models", "--task", "object-detection")
-    assert "detr" in shown.stdout and "yolos" in shown.stdout and "bert" not in shown.stdout
+def test_table_for_people_and_names_for_scripts(cli):
+    result = cli("neuron", "models", "--task", "object-detection")
+    assert "detr" in result.stdout and "yolos" in result.stdout and "bert" not in result.stdout
     assert cli("neuron", "models", "--task", "object-detection", "--quiet").stdout.split() == ["yolos", "detr"]
 
 
-def test_an_unknown_task_names_the_nearest(cli):
-    ran = cli("neuron", "models", "--task", "object-detektion")
-    assert ran.code == 1 and "did you mean 'object-detection'?" in ran.stderr
+def test_unknown_task_names_nearest(cli):
+    result = cli("neuron", "models", "--task", "object-detektion")
+    assert result.code == 1 and "did you mean 'object-detection'?" in result.stderr
 
 
-def test_an_encoder_is_exported_with_its_task_inferred_and_inspected(cli, tmp_path):
+def test_encoder_is_exported_with_its_task_inferred_and_inspected(cli, tmp_path):
     folder = save_letters(save_tiny_encoder(tmp_path / "bert", "bert", "text-classification"))
     out = tmp_path / "out"
     words = ["-m", str(folder), str(out), "--batch_size", "1,2", "--sequence_length", "8,16", "-O1", "--json"]
-    ran = cli("export", "neuron", *words)
-    assert ran.code == 0, ran.stderr
-    assert ran.json["task"]["value"] == "text-classification"
+    result = cli("export", "neuron", *words)
+    assert result.code == 0, result.stderr
+    assert result.json["task"]["value"] == "text-classification"
     graphs = [f"forward_{batch}_{length}" for batch in (1, 2) for length in (8, 16)]
-    assert [graph["name"] for graph in ran.json["graphs"]] == graphs
+    assert [graph["name"] for graph in result.json["graphs"]] == graphs
     assert (out / "tokenizer.json").is_file()
     assert cli("neuron", "inspect", str(out), "--json").json["config"]["sequence_length"] == [8, 16]
 
@@ -48,7 +48,7 @@ def test_sizes_of_images_and_switches(cli, tmp_path):
     assert config["dynamic_batch_size"] and config["output_hidden_states"] and not config["output_attentions"]
 
 
-def test_a_size_that_the_model_has_not_is_refused(cli, tmp_path):
+def test_unsupported_size_is_refused(cli, tmp_path):
     folder = save_tiny_encoder(tmp_path / "bert", "bert", "fill-mask")
-    ran = cli("export", "neuron", "-m", str(folder), str(tmp_path / "out"), "--height", "32", "-O1")
-    assert ran.code == 1 and "height=32" in ran.stderr
+    result = cli("export", "neuron", "-m", str(folder), str(tmp_path / "out"), "--height", "32", "-O1")
+    assert result.code == 1 and "height=32" in result.stderr

@@ -22,7 +22,7 @@ def render(out, data):
     out.table(data["rows"], ("graph", "shape", "ms", "note"), title="graphs")
 
 
-def test_human_table_in_a_pipe_is_plain_aligned_lines():
+def test_table_in_pipe_is_plain_aligned_text():
     out = make("human")
     out.result({"rows": ROWS}, human=render, brief="2")
     assert out.stdout.getvalue() == (
@@ -31,14 +31,14 @@ def test_human_table_in_a_pipe_is_plain_aligned_lines():
     assert out.stderr.getvalue() == ""
 
 
-def test_lines_in_a_pipe_are_never_wrapped(monkeypatch):
+def test_lines_in_pipe_are_never_wrapped(monkeypatch):
     monkeypatch.setenv("COLUMNS", "20")
     out = make("human")
     out.table([{"found": "x" * 300}], ("found",))
     assert "x" * 300 in out.stdout.getvalue()
 
 
-def test_a_terminal_gets_colours_unless_no_color(monkeypatch):
+def test_terminal_gets_colors_unless_no_color(monkeypatch):
     monkeypatch.setenv("TERM", "xterm-256color")
     rows = [{"verdict": "fail"}]
     out = make("human", Terminal)
@@ -58,7 +58,7 @@ def test_brackets_and_colons_are_not_markup():
     assert "float32[1, 128]  :smile: [red]x[/red]" in out.stdout.getvalue()
 
 
-def test_json_is_one_document_of_the_same_data_and_nothing_else():
+def test_json_is_one_document():
     out = make("json")
     out.text("not shown")
     out.result({"rows": ROWS}, human=render, brief="2")
@@ -68,7 +68,7 @@ def test_json_is_one_document_of_the_same_data_and_nothing_else():
     assert out.stderr.getvalue() == ""
 
 
-def test_quiet_prints_the_brief_value_only():
+def test_quiet_prints_brief_value_only():
     out = make("quiet")
     out.text("not shown")
     out.result({"rows": ROWS}, human=render, brief="2")
@@ -76,17 +76,17 @@ def test_quiet_prints_the_brief_value_only():
     assert (out.stdout.getvalue(), out.stderr.getvalue()) == ("2\n", "")
 
 
-def test_talk_goes_to_stderr_and_the_hint_of_an_error_on_its_own_line():
+def test_messages_go_to_stderr_and_hints_to_their_own_line():
     out = make("human")
     out.hint("optimum-cli neuron demo")
     out.warning("slow")
     out.error(ConfigError("x is 0.", hint="Pass x=1.").to_dict(), next_command="try --help")
     assert out.stdout.getvalue() == ""
-    told = "next: optimum-cli neuron demo\nwarning: slow\nerror: x is 0.\n  Pass x=1.\nnext: try --help\n"
-    assert out.stderr.getvalue() == told
+    expected = "next: optimum-cli neuron demo\nwarning: slow\nerror: x is 0.\n  Pass x=1.\nnext: try --help\n"
+    assert out.stderr.getvalue() == expected
 
 
-def test_warnings_and_errors_are_heard_in_quiet_mode():
+def test_warnings_and_errors_are_shown_in_quiet_mode():
     out = make("quiet")
     out.warning("slow")
     out.error(ModelError("no such folder").to_dict(), next_command="try fetch")
@@ -94,13 +94,13 @@ def test_warnings_and_errors_are_heard_in_quiet_mode():
     assert "slow" in out.stderr.getvalue() and "no such folder" in out.stderr.getvalue()
 
 
-def test_columns_that_are_empty_everywhere_are_left_out():
+def test_empty_columns_are_omitted():
     out = make("human")
     out.table([{"a": 1, "b": None}, {"a": 2}], ("a", "b"))
     assert "b" not in out.stdout.getvalue()
 
 
-def test_json_takes_dataclasses_paths_and_sets_and_is_strict_about_infinity():
+def test_json_accepts_dataclasses_paths_and_sets_but_no_infinity():
     @dataclasses.dataclass
     class Point:
         x: float

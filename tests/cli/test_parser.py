@@ -22,43 +22,43 @@ TYPING_MISTAKES = [
 
 
 @pytest.mark.parametrize(("words", "message"), TYPING_MISTAKES, ids=[" ".join(words) for words, _ in TYPING_MISTAKES])
-def test_a_typing_mistake_is_two_lines_and_exit_code_2(cli, words, message):
-    ran = cli(*words)
-    assert (ran.code, ran.stdout) == (2, "")
-    error, hint = ran.stderr.splitlines()
+def test_usage_error_is_two_lines_and_exit_code_2(cli, words, message):
+    result = cli(*words)
+    assert (result.code, result.stdout) == (2, "")
+    error, hint = result.stderr.splitlines()
     assert error.startswith("error: ") and message in error
     assert hint.startswith(f"next: optimum-cli {words[0]}") and hint.endswith(" --help")
 
 
-def test_a_typing_mistake_with_json_is_an_object_on_stdout(cli):
-    ran = cli("export", "neuron", "--modle", "x", "out", "--json")
-    assert (ran.code, ran.stderr) == (2, "")
-    assert ran.json["error"]["type"] == "UsageError"
-    assert "did you mean '--model'?" in ran.json["error"]["message"]
-    assert ran.json["error"]["next_command"] == "optimum-cli export neuron --help"
+def test_usage_error_with_json_is_object_on_stdout(cli):
+    result = cli("export", "neuron", "--modle", "x", "out", "--json")
+    assert (result.code, result.stderr) == (2, "")
+    assert result.json["error"]["type"] == "UsageError"
+    assert "did you mean '--model'?" in result.json["error"]["message"]
+    assert result.json["error"]["next_command"] == "optimum-cli export neuron --help"
 
 
 def test_json_and_quiet_exclude_each_other(cli):
-    ran = cli("neuron", "doctor", "--quiet", "--json")
-    assert ran.code == 2
-    assert "not allowed with" in ran.json["error"]["message"]
+    result = cli("neuron", "doctor", "--quiet", "--json")
+    assert result.code == 2
+    assert "not allowed with" in result.json["error"]["message"]
 
 
 @pytest.mark.parametrize("words", [("neuron",), ("neuron", "cache")], ids=" ".join)
-def test_a_bare_group_prints_its_help(cli, words):
-    ran = cli(*words)
-    assert (ran.code, ran.stderr) == (0, "")
-    assert ran.stdout.startswith(f"usage: optimum-cli {' '.join(words)} ")
+def test_bare_group_prints_its_help(cli, words):
+    result = cli(*words)
+    assert (result.code, result.stderr) == (0, "")
+    assert result.stdout.startswith(f"usage: optimum-cli {' '.join(words)} ")
 
 
-def test_values_that_look_like_options_are_told_apart(cli, fake_module):
-    seen = {}
-    fake_module("optimum_neuron.demo", run=lambda **options: seen.update(options) or {"answer": "yes"})
+def test_values_that_look_like_options_are_distinguished(cli, fake_module):
+    results = {}
+    fake_module("optimum_neuron.demo", run=lambda **options: results.update(options) or {"answer": "yes"})
     assert cli("neuron", "demo", "--prompt", "-- is this an option?", "--max_new_tokens", "3").code == 0
     assert cli("neuron", "demo", "--prompt=--hello").code == 0
-    assert seen["prompt"] == "--hello"
+    assert results["prompt"] == "--hello"
 
 
-def test_words_after_a_double_dash_are_not_options(cli, fake_module):
+def test_words_after_double_dash_are_not_options(cli, fake_module):
     fake_module("optimum_neuron.checkpoints", fetch=lambda name: f"/models/{name}", get=str, Checkpoint=int)
     assert cli("neuron", "fetch", "--quiet", "--", "--odd-name").stdout == "/models/--odd-name\n"

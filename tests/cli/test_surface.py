@@ -102,23 +102,23 @@ def commands():
     return {**leaves(NeuronCommand(root.subparsers)), "export": export.registered_subcommands[0]}
 
 
-def test_the_surface_is_pinned(commands):
-    found = {
+def test_surface_is_pinned(commands):
+    result = {
         name: sorted(
             option for action in command.parser._actions for option in action.option_strings or [action.metavar]
         )
         for name, command in commands.items()
     }
-    assert found == {name: sorted(options) for name, options in SURFACE.items()}
+    assert result == {name: sorted(options) for name, options in SURFACE.items()}
 
 
-def test_every_option_and_command_has_a_help_text(commands):
+def test_every_option_and_command_has_help_text(commands):
     for command in commands.values():
         assert command.parser.description
         assert all(action.help for action in command.parser._actions)
 
 
-def test_nothing_has_a_default_that_the_python_api_should_decide(commands):
+def test_defaults_are_left_to_python_api(commands):
     for command in commands.values():
         options = [action for action in command.parser._actions if action.dest not in ("help", "func")]
         assert {action.default for action in options} <= {None, False}
@@ -137,13 +137,13 @@ except SystemExit as stop:
 heavy = ["torch", "transformers", "numpy", "huggingface_hub", "fsspec", "psutil", "rich", "packaging.requirements"]
 print("heavy:", [name for name in heavy if name in sys.modules])
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("usage: optimum-cli ")
-    assert done.stdout.splitlines()[-1] == "heavy: []"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("usage: optimum-cli ")
+    assert result.stdout.splitlines()[-1] == "heavy: []"
 
 
-def test_there_is_no_init_file_above_the_registration(request):
+def test_no_init_file_above_registration(request):
     folder = request.config.rootpath / "optimum"
     assert (folder / "commands" / "register" / "register_optimum_neuron.py").is_file()
     assert list(folder.rglob("__init__.py")) == []

@@ -20,7 +20,7 @@ from optimum_neuron.errors import ConfigError
 FIELDS = {"compiler_version": "2.21.5+abc", "target": "inf2", "shapes": {"input_ids": [1, 128]}}
 
 
-def test_the_key_depends_on_content_alone():
+def test_key_depends_on_content_alone():
     shuffled = {"shapes": {"input_ids": (1, 128)}, "target": "inf2", "compiler_version": "2.21.5+abc"}
     assert entry_key(FIELDS) == entry_key(shuffled)
     assert entry_name(FIELDS) == f"neuronxcc-2.21.5+abc/MODULE_{entry_key(FIELDS)[:20]}"
@@ -34,13 +34,13 @@ def test_every_field_decides(change):
 
 
 @pytest.mark.parametrize("version", [None, "", "../../etc", "a/b", ".hidden", 2, "v" * 200])
-def test_a_compiler_version_that_cannot_name_a_folder_is_refused(version):
+def test_compiler_version_unfit_for_a_folder_name_is_refused(version):
     with pytest.raises(ConfigError) as error:
         entry_key({**FIELDS, "compiler_version": version})
     assert error.value.details["option"] == "compiler_version"
 
 
-def test_paths_do_not_get_into_a_key():
+def test_paths_are_not_part_of_key():
     with pytest.raises(ConfigError) as error:
         entry_key({**FIELDS, "model": Path("/home/me/model")})
     assert error.value.details["problems"] == ["model is a PosixPath"]
@@ -58,7 +58,7 @@ def test_paths_do_not_get_into_a_key():
         b"[" * 100_000,
     ],
 )
-def test_an_index_file_that_leads_outside_is_not_followed(data):
+def test_index_file_with_outside_path_is_ignored(data):
     assert parse(data) is None
 
 
@@ -77,16 +77,16 @@ def entry(name, created_unix_s=0, **change):
     return Entry(name=name, state="success", reason="complete", fields={**REQUEST, **change}, marker=marker)
 
 
-def test_hashes_are_left_out_when_something_else_explains_the_miss():
-    found = differences(REQUEST, {**REQUEST, "sequence_length": 4096, "ir": "b" * 64})
-    assert describe(found) == "sequence_length 2048, cached 4096"
+def test_hashes_are_omitted_when_another_field_differs():
+    result = differences(REQUEST, {**REQUEST, "sequence_length": 4096, "ir": "b" * 64})
+    assert describe(result) == "sequence_length 2048, cached 4096"
 
 
 def test_hashes_are_named_when_nothing_else_differs():
     assert describe(differences(REQUEST, {**REQUEST, "ir": "b" * 64})) == "ir aaaaaaaaaaaa..., cached bbbbbbbbbbbb..."
 
 
-def test_nested_fields_and_absent_ones_are_named_by_path():
+def test_nested_and_missing_fields_are_named_by_path():
     cached = {**REQUEST, "flags": {"auto_cast": "all", "lnc": 2}, "shapes": [[1, 2048], [1, 99]]}
     del cached["batch_size"]
     assert describe(differences(REQUEST, cached)) == (
@@ -95,11 +95,11 @@ def test_nested_fields_and_absent_ones_are_named_by_path():
     )
 
 
-def test_tuples_and_lists_are_the_same():
+def test_tuples_and_lists_are_same():
     assert differences({"a": (1, 2), "b": [(1,), (2,)]}, {"a": [1, 2], "b": [[1], [2]]}) == []
 
 
-def test_the_nearest_entry_comes_first_and_strangers_do_not_come():
+def test_nearest_entry_comes_first_and_unrelated_are_omitted():
     entries = [
         entry("two", batch_size=8, sequence_length=1),
         entry("old", created_unix_s=1, batch_size=2),
@@ -107,16 +107,16 @@ def test_the_nearest_entry_comes_first_and_strangers_do_not_come():
         Entry(name="stranger", state="success", reason="", fields={"task": "other"}, marker=None),
         Entry(name="broken", state="incomplete", reason=""),
     ]
-    assert [found.name for found, _ in nearest_entries(REQUEST, entries, limit=9)] == ["new", "old", "two"]
+    assert [result.name for result, _ in nearest_entries(REQUEST, entries, limit=9)] == ["new", "old", "two"]
     assert len(nearest_entries(REQUEST, entries, limit=1)) == 1
 
 
-def test_a_summary_is_short():
+def test_summary_is_short():
     line = summary({f"field{i}": i for i in range(10)} | {"ir": "a" * 64})
     assert line.endswith("field7 7, 2 more") and "aaaa" not in line
 
 
-def test_a_summary_begins_with_model_task_and_shapes():
+def test_summary_starts_with_model_task_and_shapes():
     fields = {"compiler_version": "1", "auto_cast": "none", "sequence_length": 64, "task": "fill-mask", "family": None}
     line = summary({**fields, "model_type": "bert"})
     assert line == "model_type bert, task fill-mask, sequence_length 64, auto_cast none, compiler_version 1"

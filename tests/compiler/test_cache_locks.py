@@ -49,10 +49,10 @@ def start(folder, mode):
 
 def wait_for(folder, pattern):
     deadline = time.monotonic() + 60
-    while not (found := list(folder.glob(pattern))):
+    while not (results := list(folder.glob(pattern))):
         assert time.monotonic() < deadline, f"no {pattern}"
         time.sleep(0.02)
-    return found
+    return results
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def hanging(tmp_path):
     process.communicate()
 
 
-def test_two_processes_compile_once_and_both_win(tmp_path):
+def test_two_processes_compile_once_and_both_succeed(tmp_path):
     processes = [start(tmp_path, "race") for _ in range(2)]
     results = [json.loads(process.communicate(timeout=120)[0]) for process in processes]
     assert len(list(tmp_path.glob("compiled-by-*"))) == 1
@@ -74,7 +74,7 @@ def test_two_processes_compile_once_and_both_win(tmp_path):
     assert results[0]["path"] == results[1]["path"] and not list(tmp_path.glob("cache/*/.*"))
 
 
-def test_what_a_killed_process_left_is_repaired(tmp_path, hanging):
+def test_leftovers_of_killed_process_are_repaired(tmp_path, hanging):
     cache = CompileCache(tmp_path / "cache", spool=tmp_path / "spool")
     assert [entry["state"] for entry in cache.status()["entries"]] == ["locked"]
     hanging.kill()
@@ -92,7 +92,7 @@ def test_what_a_killed_process_left_is_repaired(tmp_path, hanging):
     assert not list(tmp_path.glob("cache/*/.*"))
 
 
-def test_prune_removes_what_a_killed_process_left(tmp_path, hanging):
+def test_prune_removes_leftovers_of_killed_process(tmp_path, hanging):
     cache = CompileCache(tmp_path / "cache", spool=tmp_path / "spool")
     assert cache.prune()["removed"] == []
     hanging.kill()
@@ -101,7 +101,7 @@ def test_prune_removes_what_a_killed_process_left(tmp_path, hanging):
     assert cache.status()["num_entries"] == 0
 
 
-def test_waiting_too_long_names_the_process_that_compiles(tmp_path, hanging):
+def test_lock_timeout_names_compiling_process(tmp_path, hanging):
     cache = CompileCache(tmp_path / "cache", spool=tmp_path / "spool", lock_timeout_s=0.2)
     with pytest.raises(CacheError, match=f"process {hanging.pid} on .* has been compiling"):
         cache.get_or_compile(FIELDS, lambda path: pytest.fail("compiled twice"))

@@ -31,7 +31,7 @@ def machine(url, tmp_path, name):
     return CompileCache(url, spool=tmp_path / name)
 
 
-def test_a_second_machine_downloads_what_the_first_compiled(url, tmp_path):
+def test_second_machine_downloads_first_machines_entry(url, tmp_path):
     first = machine(url, tmp_path, "a").get_or_compile(FIELDS, produce, request={"model": "m"})
     assert (first.hit, first.stored) == (False, True)
     assert sorted(Path(p).name for p in FS.ls(f"{url}/{NAME}", detail=False)) == [
@@ -42,8 +42,8 @@ def test_a_second_machine_downloads_what_the_first_compiled(url, tmp_path):
     second = machine(url, tmp_path, "b").get_or_compile(FIELDS, never)
     assert second.hit and second.stored and second.path == tmp_path / "b" / NAME / "model.neff"
     assert second.choice.reason.endswith("downloaded") and second.path.read_bytes() == first.path.read_bytes()
-    again = machine(url, tmp_path, "b").get_or_compile(FIELDS, never)
-    assert again.choice.reason.endswith("downloaded before")
+    repeat = machine(url, tmp_path, "b").get_or_compile(FIELDS, never)
+    assert repeat.choice.reason.endswith("downloaded before")
     assert machine(url, tmp_path, "c").find({"model": "m"}).value == tmp_path / "c" / NAME / "model.neff"
 
 
@@ -60,7 +60,7 @@ def test_lookup_explain_and_status_download_nothing(url, tmp_path):
 
 
 @pytest.mark.parametrize("gone", ["model.done", "model.neff", "fields.json"])
-def test_an_incomplete_remote_entry_is_repaired(url, tmp_path, gone):
+def test_incomplete_remote_entry_is_repaired(url, tmp_path, gone):
     machine(url, tmp_path, "a").get_or_compile(FIELDS, produce)
     FS.rm(f"{url}/{NAME}/{gone}")
     result = machine(url, tmp_path, "b").get_or_compile(FIELDS, produce)
@@ -68,7 +68,7 @@ def test_an_incomplete_remote_entry_is_repaired(url, tmp_path, gone):
     assert machine(url, tmp_path, "c").get_or_compile(FIELDS, never).hit
 
 
-def test_an_incomplete_remote_entry_is_repaired_from_the_spool_without_compiling(url, tmp_path):
+def test_incomplete_remote_entry_is_repaired_from_spool_without_compiling(url, tmp_path):
     machine(url, tmp_path, "a").get_or_compile(FIELDS, produce)
     FS.rm(f"{url}/{NAME}", recursive=True)
     result = machine(url, tmp_path, "a").get_or_compile(FIELDS, never)
@@ -77,7 +77,7 @@ def test_an_incomplete_remote_entry_is_repaired_from_the_spool_without_compiling
 
 
 @pytest.mark.parametrize("offset", [100, 700, 1030, 1600, 3000])
-def test_a_remote_neff_with_a_flipped_byte_is_a_miss_that_is_repaired(url, tmp_path, offset):
+def test_corrupt_remote_neff_is_recompiled(url, tmp_path, offset):
     machine(url, tmp_path, "a").get_or_compile(FIELDS, produce)
     data = bytearray(FS.cat_file(f"{url}/{NAME}/model.neff"))
     data[offset] ^= 1
@@ -87,7 +87,7 @@ def test_a_remote_neff_with_a_flipped_byte_is_a_miss_that_is_repaired(url, tmp_p
     assert machine(url, tmp_path, "c").get_or_compile(FIELDS, never).hit
 
 
-def test_an_upload_that_breaks_off_leaves_no_marker(url, tmp_path, monkeypatch):
+def test_interrupted_upload_leaves_no_marker(url, tmp_path, monkeypatch):
     machine(url, tmp_path, "a").get_or_compile(FIELDS, produce)
     FS.pipe_file(f"{url}/{NAME}/model.neff", b"damaged".ljust(FS.size(f"{url}/{NAME}/model.neff")))
     upload = MemoryFileSystem.put_file
@@ -102,7 +102,7 @@ def test_an_upload_that_breaks_off_leaves_no_marker(url, tmp_path, monkeypatch):
     assert not FS.exists(f"{url}/{NAME}/model.done")
 
 
-def test_prune_spares_an_entry_that_may_be_uploading(url, tmp_path):
+def test_prune_spares_entries_possibly_uploading(url, tmp_path):
     cache = machine(url, tmp_path, "a")
     cache.get_or_compile(FIELDS, produce)
     FS.rm(f"{url}/{NAME}/model.done")
@@ -134,38 +134,38 @@ def archive(tmp_path):
     return f"zip://::{tmp_path / 'cache.zip'}"
 
 
-def test_a_read_only_remote_cache_serves_hits(archive, tmp_path):
+def test_read_only_remote_cache_serves_hits(archive, tmp_path):
     cache = machine(archive, tmp_path, "a")
     assert cache.get_or_compile(FIELDS, never).hit
     assert cache.find({"model": "m"}).value is not None and cache.status()["num_entries"] == 1
 
 
-def test_a_miss_of_a_read_only_remote_cache_is_kept_in_the_spool_and_says_so(archive, tmp_path):
+def test_miss_of_read_only_remote_cache_goes_to_spool_with_warning(archive, tmp_path):
     before = (tmp_path / "cache.zip").read_bytes()
     fields = {**FIELDS, "batch_size": 4}
     result = machine(archive, tmp_path, "a").get_or_compile(fields, produce, request={"model": "n"})
     assert (result.hit, result.stored) == (False, False)
     assert "not stored in the cache" in result.choice.reason and str(tmp_path / "a") in result.choice.reason
-    again = machine(archive, tmp_path, "a").get_or_compile(fields, never)
-    assert (again.hit, again.stored) == (True, False)
+    second = machine(archive, tmp_path, "a").get_or_compile(fields, never)
+    assert (second.hit, second.stored) == (True, False)
     assert machine(archive, tmp_path, "a").find({"model": "n"}).value == result.path
     assert (tmp_path / "cache.zip").read_bytes() == before
 
 
 @pytest.mark.parametrize("url", ["nosuch://bucket/neffs", "s3nosuch://x"])
-def test_an_unknown_protocol_is_refused_with_advice(url):
-    with pytest.raises(CacheError) as refused:
+def test_unknown_protocol_is_refused_with_advice(url):
+    with pytest.raises(CacheError) as excinfo:
         CompileCache(url)
-    assert refused.value.details["cache"] == url and "s3fs" in refused.value.hint
+    assert excinfo.value.details["cache"] == url and "s3fs" in excinfo.value.hint
 
 
-def test_an_unreachable_cache_is_an_error_not_a_miss(tmp_path):
-    with pytest.raises(CacheError) as refused:
+def test_unreachable_cache_is_error_not_miss(tmp_path):
+    with pytest.raises(CacheError) as excinfo:
         CompileCache(f"zip://::{tmp_path / 'cache.zip'}").lookup(FIELDS)
-    assert "cache.zip" in refused.value.details["cache"]
+    assert "cache.zip" in excinfo.value.details["cache"]
 
 
-def test_a_failing_upload_keeps_the_result(url, tmp_path, monkeypatch):
+def test_failing_upload_keeps_result(url, tmp_path, monkeypatch):
     def deny(self, *args, **kwargs):
         raise PermissionError("Access Denied")
 

@@ -23,7 +23,7 @@ def entry_folder(cache, fields=FIELDS):
     return os.path.join(cache.url, entry_name(fields))
 
 
-def test_status_tells_states_sizes_and_ages(cache):
+def test_status_reports_states_sizes_and_ages(cache):
     whole = cache.get_or_compile(FIELDS, produce).path
     broken = cache.get_or_compile({**FIELDS, "batch_size": 2}, produce).path
     os.unlink(broken.parent / "model.done")
@@ -37,16 +37,16 @@ def test_status_tells_states_sizes_and_ages(cache):
     assert status["size_bytes"] == sum(entry["size_bytes"] for entry in status["entries"])
 
 
-def test_an_entry_being_compiled_is_locked_and_not_pruned(cache):
-    seen = {}
+def test_entry_being_compiled_is_locked_and_not_pruned(cache):
+    results = {}
 
     def observe(path):
-        seen["states"] = [entry["state"] for entry in cache.status()["entries"]]
-        seen["removed"] = cache.prune(max_size_bytes=0)["removed"]
+        results["states"] = [entry["state"] for entry in cache.status()["entries"]]
+        results["removed"] = cache.prune(max_size_bytes=0)["removed"]
         produce(path)
 
     assert not cache.get_or_compile(FIELDS, observe).hit
-    assert seen == {"states": ["locked"], "removed": []}
+    assert results == {"states": ["locked"], "removed": []}
     assert cache.lookup(FIELDS).value
 
 
@@ -58,9 +58,9 @@ def age(cache, fields, days):
 
 def test_prune_by_age_by_size_and_of_incomplete_entries(cache):
     fields = [{**FIELDS, "batch_size": n} for n in range(4)]
-    for days, asked in zip((40, 20, 10, 0), fields, strict=True):
-        cache.get_or_compile(asked, produce, request=asked)
-        age(cache, asked, days)
+    for days, arguments in zip((40, 20, 10, 0), fields, strict=True):
+        cache.get_or_compile(arguments, produce, request=arguments)
+        age(cache, arguments, days)
     os.unlink(os.path.join(entry_folder(cache, fields[3]), "model.done"))
     one_bytes = cache.status()["size_bytes"] // 4
 
@@ -70,25 +70,25 @@ def test_prune_by_age_by_size_and_of_incomplete_entries(cache):
     assert "incomplete" in reasons[entry_name(fields[3])] and entry_name(fields[2]) not in reasons
     assert cache.status()["num_entries"] == 4, "a dry run removes nothing"
 
-    done = cache.prune(older_than_days=30, max_size_bytes=int(1.5 * one_bytes))
-    assert done["removed"] == dry["removed"] and done["freed_bytes"] == dry["freed_bytes"] > 3 * one_bytes - 1000
+    result = cache.prune(older_than_days=30, max_size_bytes=int(1.5 * one_bytes))
+    assert result["removed"] == dry["removed"] and result["freed_bytes"] == dry["freed_bytes"] > 3 * one_bytes - 1000
     status = cache.status()
     assert [entry["name"] for entry in status["entries"]] == [entry_name(fields[2])]
     assert status["num_requests"] == 1
 
 
-def test_prune_removes_index_files_that_are_damaged_or_half_written(cache):
+def test_prune_removes_damaged_and_partial_index_files(cache):
     cache.get_or_compile(FIELDS, produce, request={"model": "m"})
     folder = Path(cache.url, "requests")
     for name in ("0.json", ".1.json.7-ab.tmp", ".2.json.7-ab.tmp"):
         (folder / name).write_text("{")
     os.utime(folder / ".1.json.7-ab.tmp", (0, 0))
-    removed = {item["name"]: item["reason"] for item in cache.prune()["removed"]}
-    assert removed == {"requests/0.json": "leads to no entry", "requests/.1.json.7-ab.tmp": "left by a killed process"}
+    removals = {item["name"]: item["reason"] for item in cache.prune()["removed"]}
+    assert removals == {"requests/0.json": "leads to no entry", "requests/.1.json.7-ab.tmp": "left by a killed process"}
     assert cache.find({"model": "m"}).value and cache.status()["num_requests"] == 1
 
 
-def test_an_entry_taken_between_decision_and_removal_is_spared(cache):
+def test_entry_used_during_prune_is_spared(cache):
     path = cache.get_or_compile(FIELDS, produce).path
     storage = report.LocalStorage(path.parents[2])
     with claim(storage.root, entry_name(FIELDS)):
@@ -103,7 +103,7 @@ def test_prune_may_spare_incomplete_entries(cache):
     assert cache.prune(incomplete=False)["removed"] == [] and len(cache.prune()["removed"]) == 1
 
 
-def test_prune_of_a_cache_that_does_not_exist_does_nothing(cache):
+def test_prune_of_missing_cache_does_nothing(cache):
     assert cache.prune(max_size_bytes=0)["removed"] == [] and not os.path.exists(cache.url)
 
 
@@ -113,18 +113,18 @@ def test_negative_limits_are_refused_together(cache):
     assert error.value.details["options"] == {"older_than_days": -1, "max_size_bytes": -2}
 
 
-def test_a_request_leads_to_its_entry_until_that_is_gone(cache):
+def test_request_finds_its_entry_until_removal(cache):
     request = {"model_hash": "m", "batch_size": 1}
     assert cache.find(request).reason == "miss: this request was never compiled"
     path = cache.get_or_compile(FIELDS, produce, request=request).path
-    found = cache.find(request)
-    assert found.value == path and found.reason.startswith(f"hit: the request leads to {entry_name(FIELDS)}")
+    result = cache.find(request)
+    assert result.value == path and result.reason.startswith(f"hit: the request leads to {entry_name(FIELDS)}")
     assert cache.find({**request, "batch_size": 2}).value is None
     shutil.rmtree(path.parent)
     assert cache.find(request).value is None and "no such entry" in cache.find(request).reason
 
 
-def test_a_request_may_lead_to_another_entry_later(cache):
+def test_request_can_point_to_a_newer_entry(cache):
     cache.get_or_compile(FIELDS, produce, request={"model": "m"})
     other = cache.get_or_compile({**FIELDS, "batch_size": 2}, produce, request={"model": "m"})
     assert cache.find({"model": "m"}).value == other.path

@@ -60,7 +60,7 @@ def shared(request, tmp_path):
             fs.rm(url, recursive=True)
 
 
-def test_a_name_is_a_repository_a_folder_or_an_address():
+def test_name_is_repository_folder_or_address():
     assert url_of("org/name") == url_of("hf://org/name") == "hf://org/name"
     assert [url_of(name) for name in ("/a", "./a/b", "~/a", "s3://b/c")] == ["/a", "./a/b", "~/a", "s3://b/c"]
     for name in ("name", "a/b/c", "org/name@main", ""):
@@ -68,7 +68,7 @@ def test_a_name_is_a_repository_a_folder_or_an_address():
             url_of(name)
 
 
-def test_the_block_then_the_variable_then_the_file_choose(tmp_path, monkeypatch):
+def test_cache_choice_precedence(tmp_path, monkeypatch):
     (tmp_path / "team").mkdir()
     assert shared_url().value is None
     assert choose(str(tmp_path / "team")) == str(tmp_path / "team") == shared_url().value
@@ -80,7 +80,7 @@ def test_the_block_then_the_variable_then_the_file_choose(tmp_path, monkeypatch)
     assert shared_url().value == "hf://org/name"
 
 
-def test_only_a_cache_that_exists_can_be_chosen(tmp_path):
+def test_only_existing_cache_can_be_selected(tmp_path):
     with pytest.raises(CacheError):
         choose(str(tmp_path / "none"))
     with pytest.raises(CacheError):
@@ -89,18 +89,18 @@ def test_only_a_cache_that_exists_can_be_chosen(tmp_path):
     assert create(str(tmp_path / "none")) == shared_url().value and (tmp_path / "none").is_dir()
 
 
-def test_repositories_are_made_and_checked(monkeypatch):
-    made = []
+def test_repositories_are_created_and_checked(monkeypatch):
+    objects = []
 
     def create_repo(api, name, *, private, exist_ok):
-        made.append((name, private, exist_ok))
+        objects.append((name, private, exist_ok))
         return SimpleNamespace(repo_id=name if "/" in name else f"me/{name}")
 
     monkeypatch.setattr(huggingface_hub.HfApi, "create_repo", create_repo)
     monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", lambda api, name: None)
     monkeypatch.setattr(HubStorage, "size_bytes", lambda storage, path: None)
     assert create() == f"hf://me/{DEFAULT_NAME}" and create("org/name", public=True) == "hf://org/name"
-    assert made == [(DEFAULT_NAME, True, True), ("org/name", False, True)]
+    assert objects == [(DEFAULT_NAME, True, True), ("org/name", False, True)]
     assert (env.hf_home() / FILE).read_text() == "org/name\n"
 
 
@@ -109,20 +109,20 @@ class UnreachableError(Exception):
 
 
 @pytest.mark.parametrize("error", [LocalTokenNotFoundError("no token"), UnreachableError("")])
-def test_a_hub_that_refuses_or_cannot_be_reached_is_an_error(error, monkeypatch):
+def test_hub_error_and_unreachable_hub_are_errors(error, monkeypatch):
     def refused(api, name, **options):
         raise error
 
     monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", refused)
     monkeypatch.setattr(huggingface_hub.HfApi, "create_repo", refused)
     for use in (lambda: choose("org/other"), lambda: create("org/other"), create):
-        with pytest.raises(CacheError) as raised:
+        with pytest.raises(CacheError) as excinfo:
             use()
-        assert raised.value.__cause__ is error
+        assert excinfo.value.__cause__ is error
     assert shared_url().value is None
 
 
-def test_what_one_machine_copied_another_finds(shared, tmp_path, monkeypatch):
+def test_entry_synchronized_by_one_machine_is_found_by_another(shared, tmp_path, monkeypatch):
     choose(shared)
     CompileCache().get_or_compile(FIELDS, produce, request=REQUEST, label="llama/org/m")
     dry = CompileCache().synchronize(dry_run=True)
@@ -134,21 +134,21 @@ def test_what_one_machine_copied_another_finds(shared, tmp_path, monkeypatch):
     cache = CompileCache()
     assert cache.lookup(FIELDS).value == NAME
     assert cache.labels() == {"llama/org/m"} and cache.recorded()[0].request == REQUEST
-    found = cache.find(REQUEST)
-    assert found.value == tmp_path / "b" / "neff" / NAME / "model.neff" and shared in found.reason
+    result = cache.find(REQUEST)
+    assert result.value == tmp_path / "b" / "neff" / NAME / "model.neff" and shared in result.reason
     # This machine no longer needs the shared cache.
     with using("memory://empty"):
-        assert CompileCache().find(REQUEST).value == found.value
+        assert CompileCache().find(REQUEST).value == result.value
         assert CompileCache().get_or_compile(FIELDS, never).hit
 
 
-def test_a_miss_is_compiled_here_and_not_in_the_shared_cache(shared):
+def test_miss_is_compiled_here_and_not_in_shared_cache(shared):
     choose(shared)
     result = CompileCache().get_or_compile(FIELDS, produce, request=REQUEST)
     assert not result.hit and result.stored and open_storage(shared).files() == {}
 
 
-def test_a_cache_that_is_named_is_the_only_one(shared, tmp_path):
+def test_explicit_cache_is_the_only_one(shared, tmp_path):
     choose(shared)
     CompileCache().get_or_compile(FIELDS, produce)
     CompileCache().synchronize()
@@ -164,12 +164,12 @@ def test_damaged_and_unfinished_entries_are_not_copied(shared, tmp_path):
     assert CompileCache().synchronize(shared)["copied"] == []
 
 
-def test_synchronizing_needs_a_destination():
+def test_synchronizing_needs_destination():
     with pytest.raises(ConfigError):
         CompileCache().synchronize()
 
 
-def test_the_spool_of_a_remote_cache_that_could_not_be_written_is_copied(tmp_path):
+def test_spool_of_unwritable_remote_cache_is_copied(tmp_path):
     CompileCache().get_or_compile(FIELDS, produce)
     remote = CompileCache(f"memory://{tmp_path.name}", spool=tmp_path / "a" / "neff")
     assert [item["name"] for item in remote.synchronize()["copied"]] == [NAME]
@@ -190,10 +190,10 @@ class FakeHub(MemoryFileSystem):
 @pytest.fixture
 def commits(monkeypatch):
     """Commits to repositories of a Hub that is in memory."""
-    made = []
+    objects = []
 
     def create_commit(api, repo_id, operations, *, commit_message):
-        made.append((repo_id, [operation.path_in_repo for operation in operations]))
+        objects.append((repo_id, [operation.path_in_repo for operation in operations]))
         for operation in operations:
             hub.pipe_file(f"/{repo_id}/{operation.path_in_repo}", Path(operation.path_or_fileobj).read_bytes())
 
@@ -203,10 +203,10 @@ def commits(monkeypatch):
     monkeypatch.setattr(huggingface_hub.HfApi, "create_commit", create_commit)
     monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", lambda api, name: None)
     hub = fsspec.filesystem("hf")
-    return made
+    return objects
 
 
-def test_a_repository_gets_one_commit_and_answers_other_machines(commits, tmp_path, monkeypatch):
+def test_repository_gets_one_commit_and_answers_other_machines(commits, tmp_path, monkeypatch):
     CompileCache().get_or_compile(FIELDS, produce, request=REQUEST)
     assert choose("org/name") == "hf://org/name" and CompileCache().synchronize()["num_present"] == 0
     assert commits[0] == ("org/name", [f"{NAME}/model.neff", f"{NAME}/fields.json", f"{NAME}/model.done"])
@@ -217,11 +217,11 @@ def test_a_repository_gets_one_commit_and_answers_other_machines(commits, tmp_pa
     assert CompileCache("hf://org/name", spool=tmp_path / "c").status()["num_entries"] == 1
 
 
-def test_labels_of_removed_entries_go(tmp_path):
+def test_labels_of_removed_entries_are_removed(tmp_path):
     cache = CompileCache()
     cache.get_or_compile(FIELDS, produce, request=REQUEST, label="llama/org/m")
     cache.get_or_compile({**FIELDS, "sequence_length": 64}, produce, request={"model": "n"}, label="llama/../../n")
     assert cache.labels() == {"llama/org/m"}
-    removed = cache.prune(old_versions=True)["removed"]
-    assert NAME in [item["name"] for item in removed] and cache.labels() == set() and cache.recorded() == []
+    removals = cache.prune(old_versions=True)["removed"]
+    assert NAME in [item["name"] for item in removals] and cache.labels() == set() and cache.recorded() == []
     assert not [path for path in (tmp_path / "a" / "neff").rglob("*.json")]

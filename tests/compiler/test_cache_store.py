@@ -53,7 +53,7 @@ def test_second_request_hits(cache, produce):
     assert not os.path.exists(os.path.join(os.path.dirname(cache.url), "spool"))
 
 
-def test_what_is_compiled_and_what_is_found_is_recorded(cache, produce, tmp_path, monkeypatch):
+def test_compiles_and_hits_are_recorded(cache, produce, tmp_path, monkeypatch):
     monkeypatch.setenv("OPTIMUM_NEURON_COMPILE_RECORDS", str(tmp_path))
     request = {"model": "m"}
     assert cache.find(request).value is None and tally.read(tmp_path) == []
@@ -65,18 +65,18 @@ def test_what_is_compiled_and_what_is_found_is_recorded(cache, produce, tmp_path
     ]
 
 
-def test_a_miss_names_the_nearest_entry_and_the_fields(cache, produce):
+def test_miss_names_nearest_entry_and_fields(cache, produce):
     cache.get_or_compile({**FIELDS, "sequence_length": 4096}, produce)
     result = cache.get_or_compile({**FIELDS, "sequence_length": 2048, "ir": "b" * 64}, produce)
     assert result.choice.reason == "miss: no such entry; nearest: sequence_length 2048, cached 4096"
     assert [r.reason for r in result.choice.rejected] == ["sequence_length 2048, cached 4096"]
 
 
-def test_the_first_miss_says_that_the_cache_is_empty(cache, produce):
+def test_first_miss_reports_empty_cache(cache, produce):
     assert cache.get_or_compile(FIELDS, produce).choice.reason == "miss: no such entry; the cache is empty"
 
 
-def test_a_copied_cache_hits(cache, produce, tmp_path):
+def test_copied_cache_hits(cache, produce, tmp_path):
     cache.get_or_compile(FIELDS, produce, request={"model": "m"})
     shutil.move(cache.url, tmp_path / "elsewhere")
     moved = CompileCache(f"file://{tmp_path / 'elsewhere'}", spool=tmp_path / "spool")
@@ -89,7 +89,7 @@ def test_a_copied_cache_hits(cache, produce, tmp_path):
                 assert bytes(tmp_path) not in file.read(), name
 
 
-def test_the_environment_names_the_default_cache(monkeypatch, tmp_path, produce):
+def test_environment_names_default_cache(monkeypatch, tmp_path, produce):
     monkeypatch.setenv("NEURON_COMPILE_CACHE_URL", str(tmp_path / "named"))
     CompileCache().get_or_compile(FIELDS, produce)
     assert (tmp_path / "named" / entry_name(FIELDS) / "model.done").is_file()
@@ -108,7 +108,7 @@ DAMAGE = [
 
 
 @pytest.mark.parametrize(("name", "content", "reason"), DAMAGE)
-def test_an_entry_with_a_damaged_or_a_missing_file_is_repaired(cache, produce, name, content, reason):
+def test_entry_with_damaged_or_missing_file_is_repaired(cache, produce, name, content, reason):
     path = cache.get_or_compile(FIELDS, produce).path.with_name(name)
     path.unlink() if content is None else path.write_text(content)
     assert cache.lookup(FIELDS).value is None
@@ -117,7 +117,7 @@ def test_an_entry_with_a_damaged_or_a_missing_file_is_repaired(cache, produce, n
     assert cache.get_or_compile(FIELDS, produce).hit
 
 
-def test_a_flipped_byte_in_a_cached_neff_is_a_miss_that_is_repaired(cache, produce):
+def test_corrupt_cached_neff_is_recompiled(cache, produce):
     path = cache.get_or_compile(FIELDS, produce).path
     good = path.read_bytes()
     for offset in random.Random(1).sample(range(len(good)), 30):
@@ -131,28 +131,28 @@ def test_a_flipped_byte_in_a_cached_neff_is_a_miss_that_is_repaired(cache, produ
     assert produce.num_calls == 31
 
 
-def test_a_valid_neff_of_another_entry_is_a_miss(cache, produce, tmp_path):
+def test_valid_neff_of_another_entry_is_miss(cache, produce, tmp_path):
     path = cache.get_or_compile(FIELDS, produce).path
     Producer(b"[]")(path)
     result = cache.get_or_compile(FIELDS, produce)
     assert not result.hit and "not the one that model.done describes" in result.choice.reason
 
 
-def test_a_cut_neff_is_seen_without_reading_it(cache, produce):
+def test_truncated_neff_is_detected_by_size(cache, produce):
     path = cache.get_or_compile(FIELDS, produce).path
     path.write_bytes(path.read_bytes()[:-1])
     assert "bytes, not the" in cache.lookup(FIELDS).reason
 
 
-def test_a_key_that_only_begins_alike_is_a_miss(cache, produce, monkeypatch):
+def test_key_prefix_is_a_miss(cache, produce, monkeypatch):
     from optimum_neuron.compiler.cache import build
 
     cache.get_or_compile(FIELDS, produce)
-    found = build.fetch_local(cache._tiers.storage, entry_name(FIELDS), entry_key(FIELDS)[:20] + "0" * 44)
-    assert found.path is None and found.reason == "another request has the same short key"
+    result = build.fetch_local(cache._tiers.storage, entry_name(FIELDS), entry_key(FIELDS)[:20] + "0" * 44)
+    assert result.path is None and result.reason == "another request has the same short key"
 
 
-def test_a_compile_begins_in_an_empty_folder(cache, produce):
+def test_compile_starts_in_empty_folder(cache, produce):
     def failing(path):
         produce(path)
         shutil.copytree(path.parent, path.parents[2] / "copy")
@@ -166,7 +166,7 @@ def test_a_compile_begins_in_an_empty_folder(cache, produce):
         cache.get_or_compile(FIELDS, lambda path: None)
 
 
-def test_scratch_files_of_a_compile_are_not_stored(cache, produce):
+def test_scratch_files_of_compile_are_not_stored(cache, produce):
     def untidy(path):
         path.with_name("scratch").mkdir()
         path.with_name("scratch").joinpath("x").touch()
@@ -177,7 +177,7 @@ def test_scratch_files_of_a_compile_are_not_stored(cache, produce):
     assert sorted(os.listdir(path.parent)) == ["fields.json", "model.done", "model.neff"]
 
 
-def test_a_failing_compile_leaves_nothing_and_its_error_passes(cache, tmp_path):
+def test_failing_compile_is_cleaned_up_and_raises(cache, tmp_path):
     def fail(path):
         path.write_bytes(b"half")
         raise RuntimeError("compiler crashed")
@@ -188,13 +188,13 @@ def test_a_failing_compile_leaves_nothing_and_its_error_passes(cache, tmp_path):
     assert cache.status()["num_entries"] == 0
 
 
-def test_a_compile_that_writes_no_neff_is_refused(cache):
+def test_compile_without_neff_is_refused(cache):
     with pytest.raises(ArtifactError, match="not a NEFF|too short"):
         cache.get_or_compile(FIELDS, lambda path: path.write_bytes(b"no"))
     assert cache.lookup(FIELDS).value is None
 
 
-def test_a_mapped_neff_survives_its_replacement(cache, produce):
+def test_mapped_neff_survives_its_replacement(cache, produce):
     path = cache.get_or_compile(FIELDS, produce).path
     view = open_neff(path).read("ir.json")
     cache.prune(max_size_bytes=0)
@@ -214,7 +214,7 @@ def test_threads_compile_once(cache, produce):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere; test_disk_limits mounts a read-only disk")
-def test_a_folder_without_write_permission_serves_hits_and_spools_misses(cache, produce, tmp_path):
+def test_folder_without_write_permission_serves_hits_and_spools_misses(cache, produce, tmp_path):
     cache.get_or_compile(FIELDS, produce)
     folders = [folder for folder, _, _ in os.walk(cache.url)]
     for folder in folders:
@@ -229,12 +229,12 @@ def test_a_folder_without_write_permission_serves_hits_and_spools_misses(cache, 
             os.chmod(folder, 0o755)
 
 
-def test_a_full_disk_met_by_the_compiler_is_told_in_bytes(cache):
+def test_compiler_disk_full_error_reports_bytes(cache):
     def fill(path):
         path.write_bytes(bytes(1000))
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with pytest.raises(CacheError) as refused:
+    with pytest.raises(CacheError) as excinfo:
         cache.get_or_compile(FIELDS, fill)
-    assert 1000 <= refused.value.details["needed_bytes"] < 1100 and refused.value.details["free_bytes"] > 0
+    assert 1000 <= excinfo.value.details["needed_bytes"] < 1100 and excinfo.value.details["free_bytes"] > 0
     assert cache.status()["num_entries"] == 0

@@ -1,4 +1,4 @@
-"""Canonical JSON: one spelling, and refusal of what has none."""
+"""Canonical JSON: one spelling per value, and errors for unsupported values."""
 
 from pathlib import Path
 
@@ -8,17 +8,17 @@ from optimum_neuron.compiler import canonical_json
 from optimum_neuron.errors import ConfigError
 
 
-def test_order_of_keys_and_kind_of_sequence_do_not_matter():
+def test_key_order_and_sequence_type_do_not_matter():
     assert canonical_json({"b": [1, 2], "a": True}, what="x") == canonical_json({"a": True, "b": (1, 2)}, what="x")
 
 
 @pytest.mark.parametrize(("left", "right"), [(1, 1.0), (0, False), ("1", 1), (None, "null"), ([], {})])
-def test_different_values_are_spelled_differently(left, right):
+def test_different_values_have_different_text(left, right):
     assert canonical_json(left, what="x") != canonical_json(right, what="x")
 
 
-def test_all_unspellable_values_are_listed_at_once():
-    with pytest.raises(ConfigError) as refused:
+def test_all_unserializable_values_are_listed():
+    with pytest.raises(ConfigError) as excinfo:
         canonical_json({"a": {"path": Path("/x")}, "b": [float("nan")], 3: "key", "c": b"bytes"}, what="my fields")
     problems = ["top level has the key 3 of type int", "a.path is a PosixPath", "b[0] is nan", "c is a bytes"]
-    assert refused.value.details["problems"] == problems and "my fields" in str(refused.value)
+    assert excinfo.value.details["problems"] == problems and "my fields" in str(excinfo.value)

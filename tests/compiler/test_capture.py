@@ -33,7 +33,7 @@ class Tied(nn.Module):
 IDS = {"ids": spec(1, 3, dtype="int64")}
 
 
-def test_meta_parameters_are_enough_and_stay_on_meta():
+def test_meta_parameters_suffice_and_stay_on_meta():
     with init_empty_weights():
         model = nn.Sequential(nn.Linear(4, 4096), nn.Linear(4096, 4))
     before = dict(model.named_parameters())
@@ -43,7 +43,7 @@ def test_meta_parameters_are_enough_and_stay_on_meta():
     assert all(after[name] is before[name] and after[name].device.type == "meta" for name in before)
 
 
-def test_the_module_is_as_it_was_after_a_capture_and_after_a_failed_one():
+def test_capture_leaves_module_unchanged_even_on_failure():
     model = Tied()
     before = {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers())}
     values = {name: tensor.clone() for name, tensor in before.items()}
@@ -55,7 +55,7 @@ def test_the_module_is_as_it_was_after_a_capture_and_after_a_failed_one():
     assert model.head.weight is model.embed.weight and model.head.weight.requires_grad
 
 
-def test_ties_are_one_weight_and_only_computed_buffers_are_constants():
+def test_tied_weights_are_one_and_only_computed_buffers_are_constants():
     model = Tied()
     captured = capture(model, name="g", inputs=IDS)
     assert captured.tied == {"head.weight": "embed.weight"}
@@ -66,14 +66,14 @@ def test_ties_are_one_weight_and_only_computed_buffers_are_constants():
     assert torch.equal(run_program(program, model, [ids], graph="g")["output"], model(ids))
 
 
-def test_a_constant_is_a_copy():
+def test_constant_is_copy():
     model = Tied()
     program = outline(capture(model, name="g", inputs=IDS))
     model.table.zero_()
     assert program.constants["table"].tolist() == [0, 1, 2, 3]
 
 
-def test_weights_that_nothing_uses_are_not_asked_for():
+def test_unused_weights_are_not_required():
     model = Tied()
     model.unused = nn.Linear(4, 4)
     assert set(outline(capture(model, name="g", inputs=IDS)).weights) == {"embed.weight", "stored"}
@@ -94,16 +94,16 @@ class Lengths(nn.Module):
 
 
 @pytest.mark.parametrize("module", [Branches(), Lengths()], ids=["branch", "length"])
-def test_what_depends_on_values_is_an_error_that_names_the_users_line(module, capfd):
-    with pytest.raises(CaptureError) as refused:
+def test_data_dependent_code_is_an_error_with_user_line(module, capfd):
+    with pytest.raises(CaptureError) as excinfo:
         capture(module, name="decode", inputs={"x": spec(4)})
     line = inspect.getsourcelines(type(module).forward)[1] + 2
-    assert refused.value.details["source_line"].startswith(f"{__file__}:{line}: ")
-    assert f"{__file__}:{line}: " in str(refused.value) and "graph 'decode'" in str(refused.value)
+    assert excinfo.value.details["source_line"].startswith(f"{__file__}:{line}: ")
+    assert f"{__file__}:{line}: " in str(excinfo.value) and "graph 'decode'" in str(excinfo.value)
     assert capfd.readouterr().err == "", "torch's own dump of the graph is not shown"
 
 
-def test_an_error_of_the_users_own_code_passes_through_and_does_not_hide_behind_ours():
+def test_user_error_propagates_unchanged():
     def function(x):
         return {}["missing"] + x
 
@@ -111,14 +111,14 @@ def test_an_error_of_the_users_own_code_passes_through_and_does_not_hide_behind_
         capture(Calls(function), name="g", inputs={"x": spec(2)})
 
 
-def test_shapes_that_values_decide_are_refused_by_the_check():
+def test_data_dependent_shapes_are_refused():
     with pytest.raises(UnsupportedOperatorError, match="nonzero"):
         compile_module(Calls(lambda x: x.nonzero()), {"x": spec(4)})
     with pytest.raises(UnsupportedOperatorError, match=r"aten\.index"):
         compile_module(Calls(lambda x: x[x > 0]), {"x": spec(4)})
 
 
-def test_a_model_may_warn_and_print_and_loggers_keep_their_levels(capfd):
+def test_model_may_warn_and_print_and_loggers_keep_their_levels(capfd):
     def function(x):
         print("note", file=sys.stderr)
         warnings.warn("traced", stacklevel=1)
@@ -148,7 +148,7 @@ class Counter(nn.Module):
         return x
 
 
-def test_only_the_states_of_captured_layers_are_traced():
+def test_only_states_of_captured_layers_are_traced():
     states = {f"sum.{index}": spec(2) for index in range(5)}
     captured = capture(Counter(5), name="g", inputs={"x": spec(2)}, states=states)
     assert captured.states == ("sum.0", "sum.1")
@@ -157,7 +157,7 @@ def test_only_the_states_of_captured_layers_are_traced():
 
 
 class TwoLists(Counter):
-    """Its states belong to layers that are no stack; beside them is a list of two."""
+    """Its states belong to layers that are no stack; next to them is a list of two."""
 
     def __init__(self):
         super().__init__(0)
@@ -170,17 +170,17 @@ class TwoLists(Counter):
         return self.factors[1](self.factors[0](x))
 
 
-def test_a_list_that_is_captured_whole_leaves_all_states():
+def test_fully_captured_list_keeps_all_states():
     states = {f"sum.{index}": spec(2) for index in range(3)}
     captured = capture(TwoLists(), name="g", inputs={"x": spec(2)}, states=states)
     assert captured.states == tuple(states) and captured.stacks[0].captured.value == 2
 
 
-def test_progress_is_told_for_each_entry_point():
-    told, module = [], Calls(lambda x: x + 1)
+def test_progress_is_reported_for_each_entry_point():
+    names, module = [], Calls(lambda x: x + 1)
     recaptures = [
         lambda shorten, name=name: capture_entry(module, shorten, name=name, inputs={"x": spec(2)}) for name in "ab"
     ]
-    compiled = compile_graphs(recaptures, target=TARGETS["inf2"], on_done=told.append)
-    assert told == ["a", "b"] == list(compiled.program.graphs) and len(compiled.program.subprograms) == 1
-    assert len(compiled.reports) == 2
+    compiled_model = compile_graphs(recaptures, target=TARGETS["inf2"], on_done=names.append)
+    assert names == ["a", "b"] == list(compiled_model.program.graphs) and len(compiled_model.program.subprograms) == 1
+    assert len(compiled_model.reports) == 2

@@ -25,49 +25,49 @@ def remount(folder, mode):
     subprocess.run(["mount", "-o", f"remount,{mode}", str(folder)], check=True)
 
 
-def test_a_neff_that_does_not_fit_tells_bytes_and_leaves_nothing(disk):
-    with pytest.raises(ArtifactError) as refused:
+def test_neff_disk_full_error_reports_bytes_and_cleans_up(disk):
+    with pytest.raises(ArtifactError) as excinfo:
         produce(disk / "m.neff", bytes(DISK_BYTES))
-    assert refused.value.details["needed_bytes"] > DISK_BYTES == refused.value.details["free_bytes"]
+    assert excinfo.value.details["needed_bytes"] > DISK_BYTES == excinfo.value.details["free_bytes"]
     assert list(disk.iterdir()) == []
 
 
-def test_unpacking_onto_a_full_disk_leaves_nothing(disk, tmp_path):
+def test_unpack_on_full_disk_is_cleaned_up(disk, tmp_path):
     produce(tmp_path / "m.neff", bytes(DISK_BYTES))
-    with pytest.raises(ArtifactError) as refused:
+    with pytest.raises(ArtifactError) as excinfo:
         unpack(tmp_path / "m.neff", disk / "out")
-    assert refused.value.details["needed_bytes"] > DISK_BYTES and list(disk.iterdir()) == []
+    assert excinfo.value.details["needed_bytes"] > DISK_BYTES and list(disk.iterdir()) == []
 
 
-def test_a_cache_on_a_full_disk_tells_bytes_and_leaves_no_entry(disk, tmp_path):
+def test_cache_on_full_disk_reports_bytes_and_leaves_no_entry(disk, tmp_path):
     cache = CompileCache(disk, spool=tmp_path / "spool")
-    with pytest.raises(CacheError) as refused:
+    with pytest.raises(CacheError) as excinfo:
         cache.get_or_compile(FIELDS, lambda path: produce(path, bytes(DISK_BYTES)))
-    assert refused.value.details["needed_bytes"] > DISK_BYTES
-    assert 0 < refused.value.details["free_bytes"] <= DISK_BYTES and "cache prune" in refused.value.hint
+    assert excinfo.value.details["needed_bytes"] > DISK_BYTES
+    assert 0 < excinfo.value.details["free_bytes"] <= DISK_BYTES and "cache prune" in excinfo.value.hint
     assert cache.status()["entries"] == [] and list((disk / "neuronxcc-2.21").iterdir()) == []
     assert not cache.get_or_compile(FIELDS, produce).hit, "what fits is stored afterwards"
 
 
-def test_a_compiler_that_meets_a_full_disk_itself_is_told_the_same_way(disk, tmp_path):
+def test_compiler_own_disk_full_error_is_reported_alike(disk, tmp_path):
     def fill(path):
         path.with_name("scratch").write_bytes(bytes(2 * DISK_BYTES))
 
-    with pytest.raises(CacheError) as refused:
+    with pytest.raises(CacheError) as excinfo:
         CompileCache(disk, spool=tmp_path / "spool").get_or_compile(FIELDS, fill)
-    assert refused.value.details["needed_bytes"] > DISK_BYTES // 2
-    assert isinstance(refused.value.__cause__, OSError) and refused.value.__cause__.errno == errno.ENOSPC
+    assert excinfo.value.details["needed_bytes"] > DISK_BYTES // 2
+    assert isinstance(excinfo.value.__cause__, OSError) and excinfo.value.__cause__.errno == errno.ENOSPC
 
 
-def test_a_download_onto_a_full_spool_tells_bytes(disk, tmp_path):
+def test_download_on_full_spool_reports_bytes(disk, tmp_path):
     url = f"memory://{tmp_path.name}"
     CompileCache(url, spool=tmp_path / "a").get_or_compile(FIELDS, lambda path: produce(path, bytes(DISK_BYTES)))
-    with pytest.raises(CacheError) as refused:
+    with pytest.raises(CacheError) as excinfo:
         CompileCache(url, spool=disk / "b").get_or_compile(FIELDS, produce)
-    assert refused.value.details["needed_bytes"] > DISK_BYTES
+    assert excinfo.value.details["needed_bytes"] > DISK_BYTES
 
 
-def test_a_read_only_cache_serves_hits_and_keeps_misses_in_the_spool(disk, tmp_path):
+def test_read_only_cache_serves_hits_and_keeps_misses_in_spool(disk, tmp_path):
     CompileCache(disk, spool=tmp_path / "spool").get_or_compile(FIELDS, produce, request={"model": "m"})
     remount(disk, "ro")
     cache = CompileCache(disk, spool=tmp_path / "spool")
@@ -81,25 +81,25 @@ def test_a_read_only_cache_serves_hits_and_keeps_misses_in_the_spool(disk, tmp_p
     assert miss.path == tmp_path / "spool" / entry_name(other) / "model.neff"
     assert "not stored in the cache" in miss.choice.reason and "Read-only file system" in miss.choice.reason
     assert "batch_size 2, cached 1" in miss.choice.reason
-    again = cache.get_or_compile(other, produce)
-    assert again.hit and not again.stored and "kept in" in again.choice.reason
+    second = cache.get_or_compile(other, produce)
+    assert second.hit and not second.stored and "kept in" in second.choice.reason
     assert cache.find({"model": "n"}).value == miss.path
     with pytest.raises(CacheError, match="Read-only file system"):
         cache.prune(max_size_bytes=0)
 
 
-def test_nothing_writable_still_serves_hits_and_tells_what_to_do_on_a_miss(disk, tmp_path):
+def test_unwritable_home_serves_hits_and_reports_misses(disk, tmp_path):
     CompileCache(disk, spool=disk / "spool").get_or_compile(FIELDS, produce)
     remount(disk, "ro")
     cache = CompileCache(disk, spool=disk / "spool")
     hit = cache.get_or_compile(FIELDS, produce, request={"model": "new"})
     assert hit.hit and "the request could not be recorded" in hit.choice.reason
-    with pytest.raises(CacheError) as refused:
+    with pytest.raises(CacheError) as excinfo:
         cache.get_or_compile({**FIELDS, "batch_size": 2}, produce)
-    assert "OPTIMUM_NEURON_HOME" in refused.value.hint
+    assert "OPTIMUM_NEURON_HOME" in excinfo.value.hint
 
 
-def test_an_incomplete_entry_of_a_read_only_cache_is_compiled_into_the_spool(disk, tmp_path):
+def test_incomplete_entry_of_read_only_cache_is_compiled_into_spool(disk, tmp_path):
     path = CompileCache(disk, spool=tmp_path / "spool").get_or_compile(FIELDS, produce).path
     path.with_name("model.done").unlink()
     remount(disk, "ro")

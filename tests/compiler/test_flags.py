@@ -1,4 +1,4 @@
-"""Flags of the compiler's command line: what they decide, what has no effect, what is refused."""
+"""Compiler flags: effects, flags without effect, and errors."""
 
 import warnings
 
@@ -9,7 +9,7 @@ from optimum_neuron.errors import ConfigError
 
 
 @pytest.mark.parametrize("nothing", [None, "", [], ()])
-def test_without_flags_the_compilers_defaults_hold(nothing):
+def test_defaults_apply_without_flags(nothing):
     assert parse_flags(nothing) == CompilerFlags()
     flags = CompilerFlags()
     assert (flags.auto_cast, flags.auto_cast_type, flags.optlevel, flags.target) == ("none", "bf16", "2", None)
@@ -34,23 +34,23 @@ def test_without_flags_the_compilers_defaults_hold(nothing):
         ("-O1 --optlevel 3 --auto-cast all --auto-cast none", {"optlevel": "3"}),
     ],
 )
-def test_flags_decide_and_the_last_one_counts(arguments, expected):
+def test_last_flag_wins(arguments, expected):
     assert parse_flags(arguments) == CompilerFlags(**expected)
 
 
-def test_what_has_no_effect_is_said_in_one_warning():
+def test_flags_without_effect_are_reported_in_one_warning():
     flags = parse_flags("--model-type=transformer --verbose info --enable-saturate-infinity")
-    with pytest.warns(UserWarning) as told:
+    with pytest.warns(UserWarning) as records:
         flags.warn_ineffective()
-    (message,) = [str(warning.message) for warning in told]
+    (message,) = [str(warning.message) for warning in records]
     assert "--model-type transformer (fusions" in message and "--enable-saturate-infinity (inf" in message
-    assert told[0].filename == __file__
+    assert records[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         parse_flags("--target inf2 -O1").warn_ineffective()
 
 
-def test_all_problems_are_told_at_once_with_the_nearest_flag():
+def test_all_problems_are_reported_with_nearest_flag():
     with pytest.raises(ConfigError) as error:
         parse_flags("--auto-cats all --optlevel 9 --auto-cast-type --enable-saturate-infinity=1 model.hlo --lnc 1,2")
     text = str(error.value)
@@ -62,7 +62,7 @@ def test_all_problems_are_told_at_once_with_the_nearest_flag():
     assert "--target" in error.value.hint and error.value.details["option"] == "compiler_args"
 
 
-def test_every_flag_is_accepted_with_a_value_of_its_own():
+def test_every_flag_is_accepted_with_a_value():
     values = {"--target": "trn1", "--auto-cast": "none", "--auto-cast-type": "tf32", "--native-int64": "enabled"}
     values |= {"--optlevel": "2", "-O": "2", "-lnc": "1", "--lnc": "1", "--logical-nc-config": "1"}
     values |= {"--framework": "XLA", "--model-type": "generic", "--distribution-strategy": "llm-training"}
@@ -72,7 +72,7 @@ def test_every_flag_is_accepted_with_a_value_of_its_own():
         assert parse_flags([flag, values[flag]] if flag in values else [flag])
 
 
-def test_flags_of_the_environment_count_where_the_call_says_nothing_else():
+def test_environment_flags_apply_where_call_has_none():
     flags = parse_flags("--auto-cast none", defaults=("--auto-cast", "all", "-O1", "--target=trn2"))
     assert (flags.auto_cast, flags.optlevel, flags.target) == ("none", "1", "trn2")
     with pytest.raises(ConfigError, match="NEURON_CC_FLAGS"):
@@ -88,7 +88,7 @@ def test_flags_of_inner_stages_have_no_effect_and_are_named():
     ]
 
 
-def test_only_flags_that_are_given_are_options():
+def test_only_explicit_flags_become_options():
     assert arithmetic_options(()) == {} and arithmetic_options(("--target", "trn2")) == {}
     assert arithmetic_options(("--auto-cast=matmult", "-O3")) == {"auto_cast": "matmul", "optlevel": "3"}
     with pytest.warns(UserWarning, match="--model-type"):

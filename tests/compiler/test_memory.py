@@ -23,7 +23,7 @@ def scratch(function, *inputs, outputs=("output",), **options):
     return memory_need(program.program).scratch / 1024
 
 
-def test_weights_constants_and_states_are_sums():
+def test_weights_constants_and_states_are_summed():
     class Model(nn.Module):
         def __init__(self):
             super().__init__()
@@ -43,13 +43,13 @@ def test_weights_constants_and_states_are_sums():
     assert need.total == need.weights + need.kv_cache + need.scratch + need.code
 
 
-def test_scratch_is_the_largest_moment_not_the_sum():
+def test_scratch_is_peak_and_not_sum():
     assert scratch(lambda x: x.exp(), KIB) == 1
     assert scratch(lambda x: x.exp().sin().cos().tanh(), KIB) == 2, "an input and an output of each operator"
     assert scratch(lambda x: x.exp() + x.sin() + x.cos(), KIB) == 3
 
 
-def test_a_view_costs_nothing_and_keeps_its_base():
+def test_view_costs_nothing_and_keeps_its_base():
     assert scratch(lambda x: x.exp().view(16, 16)[:8], KIB) == 1
     assert scratch(lambda x: x.exp().view(16, 16).t(), KIB) == 2, "a result with strides is laid out anew"
 
@@ -57,18 +57,18 @@ def test_a_view_costs_nothing_and_keeps_its_base():
         low = x.exp().chunk(2)[0]
         return x.sin().cos().sum() + low
 
-    # exp stays for its half that is used at the end; beside it at most sin and cos.
+    # exp stays for its half that is used at the end; with it at most sin and cos.
     assert scratch(held_by_a_view, KIB) == 3
 
 
-def test_a_cast_and_a_transposed_reshape_are_copies():
+def test_cast_and_transposed_reshape_are_copies():
     assert scratch(lambda x: x.to(torch.bfloat16), KIB) == 0.5
     assert scratch(lambda x: x.to(torch.float32).view(-1), KIB) == 0, "a cast to its own dtype is the tensor itself"
     assert scratch(lambda x: x.view(16, 16).t().reshape(-1), KIB) == 1
     assert scratch(lambda x: x.view(16, 16).reshape(-1) + 0, KIB) == 1
 
 
-def test_what_is_written_in_place_costs_nothing():
+def test_in_place_write_costs_nothing():
     def function(x, states):
         states[0].add_(x)
         states[0][:128].copy_(x[128:])
@@ -77,7 +77,7 @@ def test_what_is_written_in_place_costs_nothing():
     assert scratch(lambda x, states: function(x, states), KIB, states={"cache.0": KIB}) == 1
 
 
-def test_an_operator_of_several_results_counts_all_of_them():
+def test_operator_with_several_results_counts_all():
     assert scratch(lambda x: torch.max(x.view(16, 16), 0).values, KIB) == 16 * (4 + 8) / 1024
 
 
@@ -89,7 +89,7 @@ class Block(nn.Module):
 
 
 class Chain(nn.Module):
-    """Blocks between a head and a tail of their own; the subclasses say what else is kept meanwhile."""
+    """Blocks between a head and a tail; subclasses define the values kept meanwhile."""
 
     def __init__(self, layer=Block):
         super().__init__()
@@ -135,7 +135,7 @@ class InPlace(nn.Module):
 
 
 class Counts(Chain):
-    """What the layers return is their state, which is no scratch."""
+    """The layers return their state, which is no scratch."""
 
     def __init__(self):
         super().__init__(InPlace)
@@ -150,9 +150,9 @@ STATES = {f"sum.{index}": KIB for index in range(3)}
 CHAINS = {
     # head, each layer: its input and sin, cos; tail: the last layer's result and exp.
     "chain": (Chain(), {}, {}, 3),
-    # the same beside exp, which the tail reads.
+    # the same with exp, which the tail reads.
     "residual": (Residual(), {}, {}, 4),
-    # the same: both halves are one result of 1 KiB. The last layer runs beside it, and beside what the sum made.
+    # the same: both halves are one result of 1 KiB. The last layer runs while it and the result of the sum are live.
     "views": (Halves(), {}, {}, 4),
     # the last layer: two results before it, of which it reads one, and its own two.
     "outputs": (Pairs(), {}, {"outputs": ("a", "b", "c")}, 4),
@@ -160,14 +160,14 @@ CHAINS = {
 }
 
 
-@pytest.mark.parametrize(("model", "states", "options", "wanted"), CHAINS.values(), ids=CHAINS)
-def test_results_that_live_from_body_to_body_are_counted(model, states, options, wanted):
+@pytest.mark.parametrize(("model", "states", "options", "expected"), CHAINS.values(), ids=CHAINS)
+def test_results_live_between_bodies_are_counted(model, states, options, expected):
     captured = capture(model, name="graph", inputs={"x": KIB}, states=states, **options)
     program = outline(captured)
-    assert len(program.graphs["graph"].calls) > 2 and memory_need(program).scratch / 1024 == wanted
+    assert len(program.graphs["graph"].calls) > 2 and memory_need(program).scratch / 1024 == expected
 
 
-def test_the_largest_of_several_graphs_counts():
+def test_largest_graph_counts():
     captures = [
         functools.partial(capture_entry, model, name=name, inputs={"x": KIB})
         for name, model in (("chain", Chain()), ("residual", Residual()))
@@ -175,7 +175,7 @@ def test_the_largest_of_several_graphs_counts():
     assert memory_need(compile_graphs(captures, target=TARGETS["inf2"]).program).scratch == 4 * 1024
 
 
-def test_the_table_has_every_category_with_its_share():
+def test_table_has_every_category_with_its_share():
     need = MemoryNeed(weights=2 * 1024**3, kv_cache=1024**3, scratch=0, code=1024**3)
     lines = need.table(16 * 1024**3).splitlines()
     assert [line.split()[0] for line in lines] == ["weights", "kv_cache", "scratch", "code", "total", "available"]

@@ -1,4 +1,4 @@
-"""Mixed dtypes: what torch refuses on the first call is refused at capture."""
+"""Mixed dtypes that torch rejects on the first call are rejected at capture."""
 
 import pytest
 import torch
@@ -22,15 +22,15 @@ MODULES = {
 @pytest.mark.parametrize("of_module", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("of_input", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("make", MODULES.values(), ids=MODULES)
-def test_capture_refuses_what_torch_refuses(make, of_input, of_module):
+def test_capture_rejects_what_torch_rejects(make, of_input, of_module):
     module, x = make().eval().to(of_module), torch.rand(2, 4, 6).to(of_input)
     inputs = {"x": TensorSpec(shape=(2, 4, 6), dtype=str(of_input).removeprefix("torch."))}
     try:
         module(x)
     except RuntimeError:
-        with pytest.raises(CaptureError) as caught:
+        with pytest.raises(CaptureError) as excinfo:
             capture(module, name="forward", inputs=inputs)
-        (problem,) = caught.value.details["problems"]
+        (problem,) = excinfo.value.details["problems"]
         assert "float32" in problem and "bfloat16" in problem
     else:
         assert capture(module, name="forward", inputs=inputs).exported

@@ -58,7 +58,7 @@ def tar_info(name, kind=tarfile.REGTYPE, linkname="", size=0):
     return info
 
 
-def test_members_are_views_of_the_mapped_file(path):
+def test_members_are_views_of_mapped_file(path):
     with open_neff(path) as neff:
         assert neff.names == ("ir.json", "tensors/w")
         view = neff.read("tensors/w")
@@ -68,14 +68,14 @@ def test_members_are_views_of_the_mapped_file(path):
         neff.read("tensors/w")
 
 
-def test_bytes_in_memory_are_opened_like_a_file(path):
+def test_bytes_in_memory_are_opened_like_file(path):
     content = path.read_bytes()
     with open_neff(path) as neff:
         assert bytes(neff.content) == content and neff.content.readonly
     with pytest.raises(ArtifactError, match="closed"):
         neff.content  # noqa: B018
-    again = neff_from_bytes(memoryview(content), "model.pt")
-    assert again.names == neff.names and bytes(again.read("tensors/w")) == bytes(range(256)) * 16
+    second = neff_from_bytes(memoryview(content), "model.pt")
+    assert second.names == neff.names and bytes(second.read("tensors/w")) == bytes(range(256)) * 16
     for position in (5, 40, 1500, len(content) - 1):
         damaged = bytearray(content)
         damaged[position] ^= 1
@@ -85,18 +85,18 @@ def test_bytes_in_memory_are_opened_like_a_file(path):
         neff_from_bytes(memoryview(b""), "model.pt")
 
 
-def test_a_member_offset_is_aligned_for_tensors(path):
+def test_member_offset_is_aligned_for_tensors(path):
     raw = path.read_bytes()
     with open_neff(path) as neff:
         assert raw.index(bytes(neff.read("tensors/w"))) % 512 == 0
 
 
-def test_an_unknown_member_names_the_nearest(path):
+def test_unknown_member_names_nearest(path):
     with open_neff(path) as neff, pytest.raises(ArtifactError, match="did you mean 'ir.json'"):
         neff.read("ir.jsn")
 
 
-def test_to_dict_describes_the_file(path):
+def test_to_dict_describes_file(path):
     with open_neff(path) as neff:
         facts = json.loads(json.dumps(neff.to_dict()))
     assert facts["size_bytes"] == path.stat().st_size
@@ -104,7 +104,7 @@ def test_to_dict_describes_the_file(path):
     assert (facts["target"], facts["core_version"], facts["metadata"]) == ("inf2", 2, {"task": "fill-mask"})
 
 
-def test_a_missing_file_and_a_folder_are_refused(tmp_path):
+def test_missing_file_and_folder_are_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")  # is refused without waiting for a writer
     for name, problem in (("none", "does not exist"), (".", "not a regular file"), ("pipe", "not a regular file")):
         with pytest.raises(ArtifactError, match=problem):
@@ -127,13 +127,13 @@ NO_NEFF = {
 
 
 @pytest.mark.parametrize(("change", "problem"), NO_NEFF.values(), ids=NO_NEFF)
-def test_a_file_that_is_no_whole_neff_is_refused_without_hashing(path, change, problem):
+def test_incomplete_neff_is_refused_without_hashing(path, change, problem):
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(ArtifactError, match=problem):
         open_neff(path, verify=False)
 
 
-def test_a_newer_format_is_refused_by_header_and_by_document(path, tmp_path):
+def test_newer_format_is_refused_by_header_and_by_document(path, tmp_path):
     raw = bytearray(path.read_bytes())
     raw[24] = 2
     path.write_bytes(raw)
@@ -150,11 +150,11 @@ def test_a_newer_format_is_refused_by_header_and_by_document(path, tmp_path):
         assert error.value.details["format_version"] == version
 
 
-def test_a_flipped_byte_anywhere_never_loads(path):
+def test_flipped_byte_anywhere_never_loads(path):
     raw = path.read_bytes()
     fields = [0, 8, 16, 24, 32, 40, 150, 168, 172, 204, 220, 300, 476, 480, 543, 544, 552, 556, 1023]
-    chosen = random.Random(0).sample(range(1024, len(raw)), 40)
-    for offset in [*fields, *chosen, len(raw) - 1]:
+    choice = random.Random(0).sample(range(1024, len(raw)), 40)
+    for offset in [*fields, *choice, len(raw) - 1]:
         damaged = bytearray(raw)
         damaged[offset] ^= 1 << offset % 8
         path.write_bytes(damaged)
@@ -184,17 +184,17 @@ def test_a_flipped_byte_anywhere_never_loads(path):
     ],
 )
 def test_unsafe_members_are_refused(tmp_path, info, part):
-    with pytest.raises(ArtifactError) as refused:
+    with pytest.raises(ArtifactError) as excinfo:
         open_neff(forged(tmp_path / "bad", [info]))
-    assert part in refused.value.details["problem"]
+    assert part in excinfo.value.details["problem"]
 
 
-def test_all_unsafe_members_are_listed_at_once(tmp_path):
+def test_all_unsafe_members_are_listed(tmp_path):
     with pytest.raises(ArtifactError, match=r"(?s)link to.*absolute"):
         open_neff(forged(tmp_path / "bad", [tar_info("/a"), tar_info("l", tarfile.SYMTYPE, "x")]))
 
 
-def test_members_behind_a_damaged_tar_header_are_not_lost_silently(tmp_path):
+def test_members_behind_damaged_tar_header_are_not_lost_silently(tmp_path):
     path = forged(tmp_path / "bad", [tar_info("a", size=700), tar_info("b", size=700)])
     raw = bytearray(path.read_bytes())
     raw[raw.index(b"b\0", 2048)] = ord("c")  # the checksum of that member's header is wrong now
@@ -203,7 +203,7 @@ def test_members_behind_a_damaged_tar_header_are_not_lost_silently(tmp_path):
         open_neff(path)
 
 
-def test_a_chain_of_name_headers_is_refused_without_a_crash(tmp_path):
+def test_chain_of_name_headers_is_refused_without_crash(tmp_path):
     link = tar_info("././@LongLink", tarfile.GNUTYPE_LONGNAME, size=2).tobuf(tarfile.GNU_FORMAT) + b"a".ljust(
         512, b"\0"
     )
@@ -212,7 +212,7 @@ def test_a_chain_of_name_headers_is_refused_without_a_crash(tmp_path):
         open_neff(tmp_path / "bad")
 
 
-def test_data_behind_the_end_of_the_tar_is_refused(tmp_path):
+def test_data_behind_end_of_tar_is_refused(tmp_path):
     with pytest.raises(ArtifactError, match="does not end behind its last member"):
         open_neff(forged(tmp_path / "bad", [], tail=b"x" * 512))
 
@@ -231,29 +231,29 @@ def test_absurd_member_sizes_are_refused(tmp_path, size_field):
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b"\xff", b"[" * 100_000, b'{"format_version": 1}'])
-def test_an_unusable_document_is_refused(tmp_path, content, monkeypatch):
+def test_unusable_document_is_refused(tmp_path, content, monkeypatch):
     monkeypatch.setattr(NeffDocument, "to_json", lambda self: content)
     with pytest.raises(ArtifactError, match="neff.json"):
         open_neff(forged(tmp_path / "bad", []))
 
 
-def test_unpack_of_an_unsafe_file_writes_nothing(tmp_path):
+def test_unpack_of_unsafe_file_writes_nothing(tmp_path):
     bad = forged(tmp_path / "bad", [tar_info("../../evil", size=3)])
     with pytest.raises(ArtifactError, match="climbs out"):
         unpack(bad, tmp_path / "out")
     assert [p.name for p in tmp_path.iterdir()] == ["bad"]
 
 
-def test_targets_of_one_generation_share_artifacts_and_others_do_not(path):
+def test_targets_of_one_generation_share_artifacts(path):
     with open_neff(path) as neff:
         check_target(neff, "trn1", 2)
-        with pytest.raises(TargetMismatchError) as refused:
+        with pytest.raises(TargetMismatchError) as excinfo:
             check_target(neff, "trn2", 3)
     facts = {"compiled_for": "inf2", "compiled_core_version": 2, "target": "trn2", "core_version": 3}
-    assert refused.value.details == facts and "--instance_type trn2" in refused.value.hint
+    assert excinfo.value.details == facts and "--instance_type trn2" in excinfo.value.hint
 
 
-def test_unpack_gives_all_members_in_a_new_folder_and_overwrites_nothing(path, tmp_path):
+def test_unpack_writes_new_folder_and_overwrites_nothing(path, tmp_path):
     files = unpack(path, tmp_path / "new" / "out")
     assert [str(file.relative_to(tmp_path / "new" / "out")) for file in files] == ["ir.json", "neff.json", "tensors/w"]
     assert files[0].read_bytes() == b'{"nodes": []}'
@@ -262,7 +262,7 @@ def test_unpack_gives_all_members_in_a_new_folder_and_overwrites_nothing(path, t
         unpack(path, tmp_path)
 
 
-def test_header_fields_lie_at_the_published_offsets(tmp_path):
+def test_header_fields_are_at_published_offsets(tmp_path):
     write_neff(tmp_path / "m.neff", {"a": b"1"}, num_cores=2, lnc_size=1, **FACTS)
     raw = (tmp_path / "m.neff").read_bytes()
     data = raw[1024:]
@@ -278,7 +278,7 @@ def test_header_fields_lie_at_the_published_offsets(tmp_path):
     assert raw[556:1024] == bytes(468)
 
 
-def test_the_data_part_is_a_plain_tar_with_sorted_anonymous_members(tmp_path):
+def test_data_part_is_plain_tar_with_sorted_anonymous_members(tmp_path):
     write_neff(tmp_path / "m.neff", {"sg00/def.json": b"{}", "a": b"x" * 600}, **FACTS)
     data = io.BytesIO((tmp_path / "m.neff").read_bytes()[1024:])
     with tarfile.open(fileobj=data, mode="r:") as archive:
@@ -288,18 +288,18 @@ def test_the_data_part_is_a_plain_tar_with_sorted_anonymous_members(tmp_path):
     assert {(info.mtime, info.uid, info.gid, info.uname, info.mode) for info in infos} == {(0, 0, 0, "", 0o644)}
 
 
-def test_equal_content_gives_equal_bytes_whatever_it_comes_from(tmp_path):
+def test_equal_content_gives_equal_bytes(tmp_path):
     source = tmp_path / "weights.bin"
     source.write_bytes(b"w" * 3_000_000)
     first, second = tmp_path / "1.neff", tmp_path / "2.neff"
     header = write_neff(first, {"a": b"1", "weights": source}, **FACTS)
-    again = write_neff(second, {"weights": memoryview(source.read_bytes()), "a": memoryview(b"1")}, **FACTS)
-    assert first.read_bytes() == second.read_bytes() and header == again
+    repeat = write_neff(second, {"weights": memoryview(source.read_bytes()), "a": memoryview(b"1")}, **FACTS)
+    assert first.read_bytes() == second.read_bytes() and header == repeat
     changed = write_neff(second, {"weights": source, "a": b"2"}, **FACTS)
     assert changed.uuid != header.uuid
 
 
-def test_a_name_of_any_length_survives(tmp_path):
+def test_name_of_any_length_survives(tmp_path):
     name = "/".join(["block" * 20] * 3) + "/weights.bin"
     write_neff(tmp_path / "m.neff", {name: b"x", "empty": b""}, **FACTS)
     with open_neff(tmp_path / "m.neff") as neff:
@@ -309,10 +309,10 @@ def test_a_name_of_any_length_survives(tmp_path):
 def test_all_bad_members_are_listed_and_nothing_is_written(tmp_path):
     names = ("/etc/passwd", "../up", "C:\\x", "a//b", "d", "d/e", "neff.json")
     members = dict.fromkeys(names, b"") | {"missing": tmp_path / "no"}
-    with pytest.raises(ArtifactError) as refused:
+    with pytest.raises(ArtifactError) as excinfo:
         write_neff(tmp_path / "m.neff", members, **FACTS)
     parts = ["climbs", "is absolute", "backslash", "has an empty", "is a file and", "is reserved", "which is no file"]
-    assert all(part in problem for part, problem in zip(parts, refused.value.details["problems"], strict=True))
+    assert all(part in problem for part, problem in zip(parts, excinfo.value.details["problems"], strict=True))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -328,13 +328,13 @@ def test_all_bad_members_are_listed_and_nothing_is_written(tmp_path):
         ({"metadata": {"x": object()}}, "metadata.x is a object"),
     ],
 )
-def test_a_description_that_does_not_fit_is_refused(tmp_path, change, part):
+def test_oversized_description_is_refused(tmp_path, change, part):
     with pytest.raises(ConfigError, match=part):
         write_neff(tmp_path / "m.neff", {}, **{**FACTS, **change})
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_failed_write_keeps_the_older_neff(tmp_path):
+def test_failed_write_keeps_older_neff(tmp_path):
     path = tmp_path / "m.neff"
     write_neff(path, {"a": b"old"}, **FACTS)
     before = path.read_bytes()

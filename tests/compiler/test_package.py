@@ -48,7 +48,7 @@ def program(model):
 
 
 @pytest.fixture
-def written(program, tmp_path):
+def neff_path(program, tmp_path):
     write_program(tmp_path / "m.neff", program, name="m", target=TARGETS["inf2"], metadata={"family": "x"})
     return tmp_path / "m.neff"
 
@@ -71,72 +71,72 @@ def read(path):
         return read_program(neff)
 
 
-def test_a_program_comes_back_with_hash_and_results(model, program, written):
-    again = read(written)
-    assert again.content_hash() == program.content_hash() and again.structure() == program.structure()
-    assert torch.equal(again.constants["table"], model.table)
+def test_program_round_trip_keeps_hash_and_results(model, program, neff_path):
+    second = read(neff_path)
+    assert second.content_hash() == program.content_hash() and second.structure() == program.structure()
+    assert torch.equal(second.constants["table"], model.table)
     x = torch.randn(2, 4)
     states = [torch.zeros(2, 4) for _ in range(3)]
-    mine, theirs = [state.clone() for state in states], [state.clone() for state in states]
-    found = run_program(again, model, [x], mine)["output"]
-    assert torch.equal(found, run_program(program, model, [x], theirs)["output"])
-    assert all(torch.equal(a, b) and a.any() for a, b in zip(mine, theirs, strict=True))
-    assert torch.equal(found, model(x, states))
+    first, expected = [state.clone() for state in states], [state.clone() for state in states]
+    actual = run_program(second, model, [x], first)["output"]
+    assert torch.equal(actual, run_program(program, model, [x], expected)["output"])
+    assert all(torch.equal(a, b) and a.any() for a, b in zip(first, expected, strict=True))
+    assert torch.equal(actual, model(x, states))
 
 
-def test_the_container_tells_target_and_metadata_and_equal_programs_are_equal_bytes(program, written, tmp_path):
-    with open_neff(written) as neff:
+def test_container_has_target_and_metadata_and_is_reproducible(program, neff_path, tmp_path):
+    with open_neff(neff_path) as neff:
         assert (neff.document.target, neff.document.core_version) == ("inf2", 2)
         assert dict(neff.metadata) == {"family": "x"} and "weights.safetensors" not in neff.names
-    write_program(tmp_path / "again.neff", read(written), name="m", target=TARGETS["inf2"], metadata={"family": "x"})
-    assert (tmp_path / "again.neff").read_bytes() == written.read_bytes()
+    write_program(tmp_path / "again.neff", read(neff_path), name="m", target=TARGETS["inf2"], metadata={"family": "x"})
+    assert (tmp_path / "again.neff").read_bytes() == neff_path.read_bytes()
 
 
-def test_weights_are_inlined_when_asked_for(model, program, tmp_path):
+def test_weights_are_inlined_on_request(model, program, tmp_path):
     path, weights = tmp_path / "m.neff", tmp_path / "weights.safetensors"
     save_file(model.state_dict(), weights)
     write_program(path, program, name="m", target=TARGETS["trn2"], metadata={}, weights=weights)
     assert members(path)["weights.safetensors"] == weights.read_bytes()
 
 
-def test_a_newer_ir_is_refused_before_anything_else_is_read(written):
+def test_newer_ir_is_refused_before_reading_the_rest(neff_path):
     data = json.dumps({"ir_version": IR_VERSION + 1, "graphs": "of another kind"}).encode()
     with pytest.raises(FormatVersionError) as error:
-        read(forged(written, {"program.json": data}))
+        read(forged(neff_path, {"program.json": data}))
     assert error.value.details["ir_version"] == IR_VERSION + 1
 
 
-def test_a_body_under_the_name_of_another_is_refused(program, written):
+def test_renamed_body_is_refused(program, neff_path):
     name = next(iter(program.subprograms))
-    body = json.loads(members(written)[f"bodies/{name}.json"])
+    body = json.loads(members(neff_path)[f"bodies/{name}.json"])
     body["nodes"][-1]["op"] = "aten.relu.default"
-    path = forged(written, {f"bodies/{name}.json": json.dumps(body).encode()})
+    path = forged(neff_path, {f"bodies/{name}.json": json.dumps(body).encode()})
     with pytest.raises(ArtifactError) as error:
         read(path)
     assert error.value.details == {"subprogram": name}
 
 
 @pytest.mark.parametrize("op", ["aten.from_file.default", "aten.resize_.default", "aten._unsafe_index.Tensor"])
-def test_a_body_that_calls_another_operator_than_the_compiler_writes_is_refused(program, written, op):
+def test_body_with_disallowed_operator_is_refused(program, neff_path, op):
     name = next(iter(program.subprograms))
-    body = json.loads(members(written)[f"bodies/{name}.json"])
+    body = json.loads(members(neff_path)[f"bodies/{name}.json"])
     body["nodes"][-1]["op"] = op
-    with pytest.raises(ArtifactError) as refused:
-        read(forged(written, {f"bodies/{name}.json": json.dumps(body).encode()}))
-    assert refused.value.details == {"operators": [op], "subprogram": name}
+    with pytest.raises(ArtifactError) as excinfo:
+        read(forged(neff_path, {f"bodies/{name}.json": json.dumps(body).encode()}))
+    assert excinfo.value.details == {"operators": [op], "subprogram": name}
 
 
-def test_a_program_that_no_reader_would_take_is_not_written(tmp_path):
+def test_unreadable_program_is_not_written(tmp_path):
     module = Calls(lambda x: torch.ops.aten._unsafe_index(x, [torch.tensor([0])]))
     program = compile_module(module, {"x": spec(2, 4)}, allow_host_ops=("aten._unsafe_index",)).program
-    with pytest.raises(UnsupportedOperatorError) as refused:
+    with pytest.raises(UnsupportedOperatorError) as excinfo:
         write_program(tmp_path / "m.neff", program, name="m", target=TARGETS["inf2"], metadata={})
-    assert refused.value.details == {"operators": ["aten._unsafe_index.Tensor"]}
+    assert excinfo.value.details == {"operators": ["aten._unsafe_index.Tensor"]}
     assert not (tmp_path / "m.neff").exists()
 
 
-def change_program(written, change):
-    data = json.loads(members(written)["program.json"])
+def change_program(neff_path, change):
+    data = json.loads(members(neff_path)["program.json"])
     change(data)
     return {"program.json": json.dumps(data).encode()}
 
@@ -153,10 +153,10 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(("change", "message"), BROKEN.values(), ids=BROKEN)
-def test_a_program_that_does_not_fit_together_is_refused(written, change, message):
-    with pytest.raises(ArtifactError, match=message) as refused:
-        read(forged(written, change_program(written, change)))
-    assert "forged.neff" in str(refused.value)
+def test_inconsistent_program_is_refused(neff_path, change, message):
+    with pytest.raises(ArtifactError, match=message) as excinfo:
+        read(forged(neff_path, change_program(neff_path, change)))
+    assert "forged.neff" in str(excinfo.value)
 
 
 @pytest.mark.parametrize(
@@ -170,6 +170,6 @@ def test_a_program_that_does_not_fit_together_is_refused(written, change, messag
     ],
     ids=["json", "text", "nested", "constants", "missing"],
 )
-def test_members_that_cannot_be_read_are_refused(written, changes):
+def test_unreadable_members_are_refused(neff_path, changes):
     with pytest.raises(ArtifactError):
-        read(forged(written, changes))
+        read(forged(neff_path, changes))

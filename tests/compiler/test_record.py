@@ -1,4 +1,4 @@
-"""The text of what a forward does: equal for layers that do the same, different for all that is not."""
+"""Text records of a forward: equal for equal layers, different for all others."""
 
 import pytest
 import torch
@@ -42,13 +42,13 @@ def recorded(module, num_layers=4):
 
 
 def layer_texts(function):
-    """What the layers do, after the head and before the tail."""
+    """Computation of the layers, after the head and before the tail."""
     segments = recorded(Model(function))
     assert [segment.place for segment in segments] == ["between 0", *(f"layers.{i}" for i in range(4)), "between 1"]
     return [segment.operators for segment in segments[1:-1]]
 
 
-def test_the_text_names_operators_and_where_each_tensor_comes_from():
+def test_text_names_operators_and_tensor_origins():
     model = Model(lambda layer, x, state: state.add_(x * layer.weight + 1.5))
     head, first, second, _, _, tail = recorded(model)
     assert head.operators == ["aten.mul.Tensor(input:x float32 [4], 2)"]
@@ -57,7 +57,7 @@ def test_the_text_names_operators_and_where_each_tensor_comes_from():
         "aten.add.Tensor(here:0, 1.5)",
         "aten.add_.Tensor(state:sum.# float32 [4], here:1)",
     ]
-    # What a layer returns is its state here: the next one knows it by its name.
+    # A layer returns its state here: the next one knows it by its name.
     assert second.operators[0] == "aten.mul.Tensor(state:sum.0 float32 [4], weight:#.weight float32 [4])"
     assert tail.operators == ["aten.tanh.default(state:sum.3 float32 [4])", "return(here:0)"]
 
@@ -74,7 +74,7 @@ SAME = {
 
 
 @pytest.mark.parametrize("function", SAME.values(), ids=SAME)
-def test_layers_that_do_the_same_have_the_same_text(function):
+def test_equal_layers_have_equal_text(function):
     first, *others = layer_texts(function)
     assert others[0] == others[1] == others[2] and len(first) == len(others[0])
 
@@ -96,7 +96,7 @@ LATE = {
 
 
 @pytest.mark.parametrize("function", LATE.values(), ids=LATE)
-def test_late_layers_that_do_something_else_have_another_text(function):
+def test_different_late_layers_have_different_text(function):
     _, second, third, fourth = layer_texts(function)
     assert second != third and [text.partition("(")[0] for text in third] == [text.partition("(")[0] for text in fourth]
 
@@ -107,7 +107,7 @@ def texts_of(change):
     return [segment.operators for segment in recorded(model)[1:-1]]
 
 
-def test_values_of_weights_are_not_seen_and_values_of_constants_are():
+def test_weight_values_are_ignored_and_constant_values_are_not():
     def fill(name):
         return lambda layers: getattr(layers[2], name).data.fill_(7)
 
@@ -117,13 +117,13 @@ def test_values_of_weights_are_not_seen_and_values_of_constants_are():
     assert second == fourth != third
 
 
-def test_shape_and_dtype_of_a_weight_are_seen():
+def test_weight_shape_and_dtype_are_recorded():
     for tensor in (torch.ones(1), torch.ones(4, dtype=torch.bfloat16)):
         _, second, third, fourth = texts_of(lambda layers, t=tensor: setattr(layers[2], "weight", nn.Parameter(t)))
         assert second == fourth != third
 
 
-def test_a_weight_that_some_layers_share_is_seen():
+def test_weight_shared_by_some_layers_is_recorded():
     def share(layers):
         layers[3].weight = layers[2].weight
 
@@ -147,25 +147,25 @@ def test_state_and_results_of_other_layers_keep_their_place():
     assert texts["layers.3"] == ["aten.add.Tensor(before:0, layers.1:0)"]
 
 
-def test_a_module_under_several_paths_runs_as_the_first():
+def test_module_with_several_paths_uses_the_first():
     layer = Layer(0, lambda layer, x, state: x.sin())
     model = Model(None)
     model.layers = nn.ModuleList([layer] * 4)
     assert [segment.place for segment in recorded(model)] == ["between 0", "layers.0", "between 1"]
 
 
-def test_a_fake_of_unknown_origin_is_equal_to_nothing():
+def test_fake_tensor_of_unknown_origin_equals_nothing():
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with mode:
         hidden = torch.empty(4)
     model = nn.Module()
     model.forward = lambda x: x + hidden
     with mode, torch.no_grad():
-        first, again = (record(model, {"x": torch.empty(4)}, {}, ()) for _ in range(2))
-    assert first != again
+        first, second = (record(model, {"x": torch.empty(4)}, {}, ()) for _ in range(2))
+    assert first != second
 
 
-def test_no_hook_stays():
+def test_hooks_are_removed():
     model = Model(lambda layer, x, state: x)
     recorded(model)
     model.layers[3].function = lambda layer, x, state: 1 / 0

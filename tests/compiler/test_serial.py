@@ -1,4 +1,4 @@
-"""Bodies as JSON: what comes back is what was stored, and nothing else can be stored."""
+"""Bodies as JSON: round trips, and errors for anything else."""
 
 import inspect
 import json
@@ -28,16 +28,16 @@ def arithmetic(x, y):
     return torch.cat([high, y], -1).to(torch.bfloat16), x.sum(dim=[0, 1], keepdim=True)
 
 
-def test_a_body_keeps_name_signature_and_results():
+def test_body_keeps_name_signature_and_results():
     original = subprogram_of(arithmetic, spec(3, 4), spec(3, 4), num_outputs=2)
-    again = make_subprogram(body_from_dict(stored(original)))
-    assert (again.name, again.inputs, again.outputs) == (original.name, original.inputs, original.outputs)
-    assert again.mutated == original.mutated == (1,)
+    second = make_subprogram(body_from_dict(stored(original)))
+    assert (second.name, second.inputs, second.outputs) == (original.name, original.inputs, original.outputs)
+    assert second.mutated == original.mutated == (1,)
     x, y = torch.randn(3, 4), torch.randn(3, 4)
-    mine, theirs = y.clone(), y.clone()
-    for found, wanted in zip(again.body(x, mine), original.body(x, theirs), strict=True):
-        assert found.dtype == wanted.dtype and torch.equal(found, wanted)
-    assert torch.equal(mine, theirs) and not torch.equal(mine, y)
+    actual, reference = y.clone(), y.clone()
+    for result, expected in zip(second.body(x, actual), original.body(x, reference), strict=True):
+        assert result.dtype == expected.dtype and torch.equal(result, expected)
+    assert torch.equal(actual, reference) and not torch.equal(actual, y)
 
 
 class Doubles(torch.nn.Module):
@@ -74,7 +74,7 @@ def test_other_content_has_another_name(function, inputs):
     assert subprogram_of(function, *inputs).name != subprogram_of(lambda x: x * 2, spec(2)).name
 
 
-def test_numbers_that_json_lacks_and_torch_values_come_back():
+def test_non_json_numbers_and_torch_values_round_trip():
     def function(x):
         full = torch.full_like(x, math.inf) + torch.full_like(x, -math.inf) + torch.full_like(x, math.nan)
         return full, torch.zeros(2, dtype=torch.int32, device="cpu"), x.clone(memory_format=torch.contiguous_format)
@@ -101,7 +101,7 @@ def test_only_overloads_of_aten_operators_are_called(name):
     assert error.value.details == {"operator": name}
 
 
-def test_an_operator_that_reads_files_is_refused(tmp_path):
+def test_file_reading_operator_is_refused(tmp_path):
     target = tmp_path / "made"
     arguments = [str(target), True, 8]
     with pytest.raises(ArtifactError, match="cannot be rebuilt"):
@@ -139,7 +139,7 @@ def test_arguments_of_another_encoding_are_refused(argument):
     ],
     ids=["arity", "keyword", "output", "shape", "negative", "dtype", "no dtype", "no arguments", "no nodes", "no body"],
 )
-def test_data_that_is_no_body_is_refused(data):
+def test_invalid_body_data_is_refused(data):
     with pytest.raises(ArtifactError):
         body_from_dict(data)
 
@@ -157,7 +157,7 @@ def test_writes_are_found_through_every_kind_of_view():
     assert mutated_arguments(body) == (0, 1, 2)
 
 
-def test_a_cast_or_a_transposed_reshape_is_a_copy():
+def test_cast_or_transposed_reshape_is_copy():
     def function(x):
         return x.to(torch.float64), x.view(-1), x.t().reshape(-1), x.reshape(-1), x.t().contiguous(), x.split(1)[0] + 0
 

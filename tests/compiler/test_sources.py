@@ -20,12 +20,12 @@ def num_sources():
     return len(graph_module._loader.eval_cache), lines
 
 
-def test_programs_that_were_read_and_freed_leave_no_source(tmp_path):
+def test_freed_programs_leave_no_source(tmp_path):
     path = tmp_path / "program.neff"
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
-    compiled = compile_module(model, {"x": spec(2, 4)})
-    write_program(path, compiled.program, name="m", target=TARGETS["trn1"], metadata={})
-    del compiled
+    compiled_model = compile_module(model, {"x": spec(2, 4)})
+    write_program(path, compiled_model.program, name="m", target=TARGETS["trn1"], metadata={})
+    del compiled_model
     gc.collect()
     before = num_sources()
     for _ in range(3):
@@ -40,7 +40,7 @@ def test_programs_that_were_read_and_freed_leave_no_source(tmp_path):
     assert num_sources() == before
 
 
-def test_host_functions_that_are_freed_leave_no_source():
+def test_freed_host_functions_leave_no_source():
     query = spec(1, 2, 8, 4)
     attention = body_of(lambda q, k, v: torch.nn.functional.scaled_dot_product_attention(q, k, v), query, query, query)
     plain = body_of(lambda x: x * 2, spec(2, 4))

@@ -1,4 +1,4 @@
-"""Which stacks of layers may be captured short, and that the layers come back."""
+"""Choice of the stacks to capture short, and restoring of their layers."""
 
 import dataclasses
 
@@ -19,7 +19,7 @@ def linears(count):
     return Model(nn.Linear(4, 4) for _ in range(count))
 
 
-def test_a_list_of_one_class_is_a_stack_to_be_captured_whole():
+def test_list_of_one_class_is_a_stack():
     (stack,) = find_stacks(linears(5))
     assert (stack.path, stack.num_layers, stack.captured.value, stack.period) == ("layers", 5, 5, 1)
     assert stack.layers == ("layers.0", "layers.1", "layers.2", "layers.3", "layers.4")
@@ -35,7 +35,7 @@ def test_a_list_of_one_class_is_a_stack_to_be_captured_whole():
         ("layers", None),
     ],
 )
-def test_a_captured_layer_stands_for_those_that_repeat_it(path, alike):
+def test_captured_layer_represents_its_repeats(path, alike):
     stack = Stack(path="layers", num_layers=6, captured=Choice(value=3, reason=""), period=2)
     rest = ".".join(path.split(".")[2:])
     assert stack.alike(path) == (
@@ -43,27 +43,27 @@ def test_a_captured_layer_stands_for_those_that_repeat_it(path, alike):
     )
 
 
-def test_a_layer_of_a_whole_stack_stands_for_itself():
+def test_layer_of_whole_stack_represents_itself():
     (stack,) = find_stacks(linears(3))
     assert [stack.alike(f"layers.{layer}") for layer in range(3)] == [("layers.0",), ("layers.1",), ("layers.2",)]
 
 
 @pytest.mark.parametrize("num_layers", [0, 1])
-def test_less_than_two_layers_are_no_stack(num_layers):
+def test_single_layer_is_not_a_stack(num_layers):
     assert find_stacks(linears(num_layers)) == ()
 
 
-def test_layers_of_several_classes_are_no_stack():
+def test_mixed_layer_classes_are_not_a_stack():
     assert find_stacks(Model([nn.Linear(4, 4), nn.Linear(4, 4), nn.LayerNorm(4)])) == ()
 
 
-def test_the_outermost_of_nested_lists_counts_and_lists_side_by_side_all_do():
+def test_outermost_nested_list_and_all_sibling_lists_are_stacks():
     model = Model(linears(2) for _ in range(4))
     model.layers_after = nn.ModuleList(nn.LayerNorm(2) for _ in range(3))
     assert {stack.path: stack.num_layers for stack in find_stacks(model)} == {"layers": 4, "layers_after": 3}
 
 
-# How a stack repeats, on records that are written by hand: one letter is what one layer does.
+# Repetition of a stack, on hand-written records: one letter is one layer's computation.
 
 
 def stack_of(num_layers, path="layers"):
@@ -100,7 +100,7 @@ def chosen(kinds):
         ("abbbcbbbb", 6, 1, "layers 6 to 8: as layer 5"),
     ],
 )
-def test_the_fewest_layers_that_the_others_repeat_are_captured(kinds, captured, period, reason):
+def test_fewest_repeating_layers_are_captured(kinds, captured, period, reason):
     stack = chosen(kinds)
     assert (stack.captured.value, stack.period) == (captured, period)
     assert stack.captured.reason == f"{reason}, operator by operator"
@@ -115,7 +115,7 @@ def test_the_fewest_layers_that_the_others_repeat_are_captured(kinds, captured, 
         ("ab", "not looked at"),
     ],
 )
-def test_layers_that_nothing_repeats_are_captured_whole(kinds, reason):
+def test_non_repeating_layers_are_all_captured(kinds, reason):
     stack = chosen(kinds)
     assert (stack.captured.value, stack.captured.reason) == (len(kinds), reason)
 
@@ -136,7 +136,7 @@ LAYERS = segments("abbb")
     ],
     ids=["none", "skipped", "last skipped", "repeated", "backwards", "between"],
 )
-def test_layers_that_are_not_called_in_a_row_are_captured_whole(whole, reason):
+def test_layers_called_out_of_sequence_are_all_captured(whole, reason):
     (stack,) = repeating((stack_of(4),), lambda stacks: whole)
     assert (stack.captured.value, stack.captured.reason) == (4, reason)
 
@@ -156,7 +156,7 @@ def changed(segment, *operators):
         ([HEAD, LAYERS[0], TAIL, LAYERS[1]], "its layers are called in another order"),
     ],
 )
-def test_a_model_that_does_something_else_with_fewer_layers_is_captured_whole(short, where):
+def test_depth_dependent_model_is_captured_whole(short, where):
     def recording(stacks):
         return short if stacks[0].captured.value == 2 else [HEAD, *LAYERS, TAIL]
 
@@ -165,7 +165,7 @@ def test_a_model_that_does_something_else_with_fewer_layers_is_captured_whole(sh
     assert (stack.captured.value, stack.captured.reason) == (4, reason)
 
 
-def test_each_of_two_stacks_has_its_own_number():
+def test_each_stack_has_its_own_count():
     left, right = segments("abbb", "left"), segments("acdcd", "right")
 
     def recording(stacks):
@@ -175,7 +175,7 @@ def test_each_of_two_stacks_has_its_own_number():
     assert [(stack.captured.value, stack.period) for stack in stacks] == [(2, 1), (3, 2)]
 
 
-def test_nothing_runs_when_no_stack_could_be_shorter():
+def test_short_stacks_are_not_traced():
     stacks = (stack_of(2), stack_of(2, "other"))
     assert repeating(stacks, recording=None) == stacks and repeating((), recording=None) == ()
 
@@ -189,7 +189,7 @@ def short_stacks(model, captured=2):
     )
 
 
-def test_shortened_cuts_and_restores_in_order():
+def test_shortened_stack_is_restored_in_order():
     model = linears(12)
     before = list(model.layers)
     with shortened(model, short_stacks(model)):
@@ -198,7 +198,7 @@ def test_shortened_cuts_and_restores_in_order():
     assert list(model.layers) == before and list(model.layers._modules) == [str(index) for index in range(12)]
 
 
-def test_shortened_restores_after_an_error_inside_and_after_a_stack_that_is_not_there():
+def test_shortened_restores_after_errors():
     model = linears(4)
     stacks, before = short_stacks(model), list(model.layers)
     with pytest.raises(ZeroDivisionError), shortened(model, stacks):

@@ -8,7 +8,7 @@ from optimum_neuron.compiler import tally
 from tests.tools.conftest import ROOT
 
 
-def test_each_process_has_records_of_its_own(tmp_path):
+def test_each_process_has_its_own_records(tmp_path):
     adds = "from optimum_neuron.compiler import tally; tally.add('neff', 'a', was_compiled=True)"
     environ = {**env.recording_compiles(tmp_path), "PYTHONPATH": str(ROOT)}
     running = [subprocess.Popen([sys.executable, "-c", adds], env=environ) for _ in range(2)]
@@ -17,13 +17,13 @@ def test_each_process_has_records_of_its_own(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {f"{process.pid}.jsonl" for process in running}
 
 
-def test_a_folder_that_is_gone_is_a_warning(tmp_path, monkeypatch, caplog):
+def test_missing_folder_is_a_warning(tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("OPTIMUM_NEURON_COMPILE_RECORDS", str(tmp_path / "gone"))
     tally.add("neff", "a", was_compiled=True)
     assert "cannot be recorded" in caplog.text and not (tmp_path / "gone").exists()
 
 
-def test_without_a_folder_nothing_is_recorded(tmp_path, monkeypatch):
+def test_no_folder_records_nothing(tmp_path, monkeypatch):
     monkeypatch.delenv("OPTIMUM_NEURON_COMPILE_RECORDS", raising=False)
     monkeypatch.chdir(tmp_path)
     tally.add("neff", "a", was_compiled=True)

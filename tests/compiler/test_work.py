@@ -9,7 +9,7 @@ from optimum_neuron.compiler.rules import OpCall, find_rule, known_ops
 
 
 def works(function, *inputs):
-    """Operations of every call of a function, and what was counted; bookkeeping is left out."""
+    """Work of every call of a function; bookkeeping is left out."""
 
     class Module(torch.nn.Module):
         def forward(self, *tensors):
@@ -44,7 +44,7 @@ BYTES = torch.ones(32, 32, dtype=torch.int8)
     ],
     ids=["matmul", "mv", "dot", "addmv", "addbmm", "int_mm", "conv2d", "conv_transpose2d", "attention"],
 )
-def test_products_are_two_for_each_multiply_add(function, inputs, flops):
+def test_multiply_add_counts_two_flops(function, inputs, flops):
     assert works(function, *inputs) == [(flops, "products")]
 
 
@@ -53,7 +53,7 @@ def test_products_are_two_for_each_multiply_add(function, inputs, flops):
     [(torch.add, (A, A)), (torch.exp, (A,)), (lambda a: a.sum(), (A,)), (lambda a: a.sort().values, (A,))],
     ids=["add", "exp", "sum", "sort"],
 )
-def test_other_arithmetic_is_one_for_each_element(function, inputs):
+def test_elementwise_operator_counts_one_per_element(function, inputs):
     assert works(function, *inputs) == [(32, "elements")]
 
 
@@ -68,26 +68,26 @@ def test_other_arithmetic_is_one_for_each_element(function, inputs):
     ],
     ids=["transpose", "cat", "cast", "embedding", "write"],
 )
-def test_moving_data_is_no_arithmetic(function, inputs):
+def test_data_movement_has_no_flops(function, inputs):
     assert {counted for _, counted in works(function, *inputs)} == {"none"}
 
 
-def test_a_write_that_adds_is_arithmetic():
+def test_accumulating_write_has_flops():
     add = works(lambda a, i: a.index_put([i], a[:1], accumulate=True), A, torch.ones(1, dtype=torch.int64))
     assert (32, "elements") in add
 
 
-def test_an_operator_without_a_rule_counts_with_its_parts():
+def test_operator_without_rule_counts_its_decomposition():
     assert find_rule("aten.addr") is None
     ((flops, counted),) = works(torch.addr, A, A[:, 0], A[0])
     assert counted == "elements" and flops >= 32
 
 
-def test_an_unknown_size_is_not_counted():
+def test_unknown_size_is_not_counted():
     assert (0, "unknown") in works(lambda a: a.nonzero(), A)
 
 
-def test_every_rule_that_is_named_exists():
+def test_every_named_rule_exists():
     known = {rule.name for op in known_ops() if (rule := find_rule(op)) is not None}
     assert {*PRODUCTS, *MOVES, SCATTER} <= known
     assert not set(PRODUCTS) & set(MOVES)

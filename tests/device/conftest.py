@@ -1,6 +1,6 @@
 """The device is built once for a machine; processes that tests start find it in the caches of the test run.
 
-Also what tests compile: small models, and a Dynamo that has compiled nothing.
+Shared by tests of compilation: small models, and a Dynamo that has compiled nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SIZES: dict[str, Any] = dict(
 )
 """Of a small model."""
 
-# Chosen before a test run has caches of its own, so that the developer's is used and nothing is built twice.
+# Chosen before a test run sets its caches, so that the developer's is used and nothing is built twice.
 library.place()
 
 
@@ -102,7 +102,7 @@ def one_layer() -> Any:
 
 @pytest.fixture
 def python(built: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Return a function that runs a program in a process of its own."""
+    """Return a function that runs a program in a separate process."""
 
     def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -111,7 +111,7 @@ def python(built: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
             text=True,
             check=False,
             cwd=ROOT,
-            # An instance of its own: this process has cores of the default one.
+            # A separate instance: this process has cores of the default one.
             env={**os.environ, "OMP_NUM_THREADS": "1", "OPTIMUM_NEURON_INSTANCE": "inf2.24xlarge", **environment},
         )
 

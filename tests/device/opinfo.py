@@ -51,12 +51,12 @@ def entries() -> list[tuple[str, Any]]:
     return [(f"{op.name}.{op.variant_test_name}".rstrip("."), op) for op in op_db]
 
 
-def dtype_of(op: Any, wanted: torch.dtype) -> torch.dtype | None:
-    """The dtype to test with; an operator without float32 is tested once, with what it has. None: nothing to test."""
+def dtype_of(op: Any, preferred: torch.dtype) -> torch.dtype | None:
+    """Return the dtype to test with: `preferred`, or another supported one in place of float32."""
     supported = op.supported_dtypes("cpu")
-    if wanted in supported:
-        return wanted
-    if wanted is torch.bfloat16:
+    if preferred in supported:
+        return preferred
+    if preferred is torch.bfloat16:
         return None
     return next((dtype for dtype in (torch.int64, torch.bool, torch.complex64) if dtype in supported), None)
 
@@ -71,12 +71,12 @@ def plain(tensor: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
-def difference(ours: Any, theirs: Any, *, values: bool) -> str | None:
-    """What differs between results, or None."""
-    ours, theirs = tree_flatten(ours)[0], tree_flatten(theirs)[0]
-    if len(ours) != len(theirs):
-        return f"{len(ours)} results instead of {len(theirs)}"
-    for a, b in zip(ours, theirs, strict=True):
+def difference(actual: Any, expected: Any, *, values: bool) -> str | None:
+    """Difference between results, or None."""
+    actual, expected = tree_flatten(actual)[0], tree_flatten(expected)[0]
+    if len(actual) != len(expected):
+        return f"{len(actual)} results instead of {len(expected)}"
+    for a, b in zip(actual, expected, strict=True):
         if not isinstance(b, torch.Tensor):
             if values and a != b and not (isinstance(b, float) and b != b) and not isinstance(b, torch.device):
                 return f"{a!r} instead of {b!r}"
@@ -126,10 +126,10 @@ def check(op: Any, dtype: torch.dtype, count: int) -> str | None:
         except Exception:
             continue
         try:
-            ours = run(op, moved, "neuron")
-            problem = difference(ours, expected, values=True)
+            actual = run(op, moved, "neuron")
+            problem = difference(actual, expected, values=True)
             if problem and is_random(op, arguments):
-                problem = difference(ours, expected, values=False)
+                problem = difference(actual, expected, values=False)
         except Exception as error:
             problem = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
         if problem:
@@ -138,7 +138,7 @@ def check(op: Any, dtype: torch.dtype, count: int) -> str | None:
 
 
 def is_random(op: Any, arguments: Arguments) -> bool:
-    """Whether two seeds give two results, or memory is left as it was found."""
+    """Return whether two seeds give two results, or memory is left unwritten."""
     args, kwargs = arguments
     results = []
     with torch.no_grad():
@@ -152,26 +152,26 @@ def is_random(op: Any, arguments: Arguments) -> bool:
 
 def failures(names: list[str], count: int) -> dict[tuple[str, str], str]:
     """Reasons by entry and dtype."""
-    found = {}
+    results = {}
     for name, op in entries():
         if names and name not in names:
             continue
-        for wanted in DTYPES:
-            dtype = dtype_of(op, wanted)
+        for preferred in DTYPES:
+            dtype = dtype_of(op, preferred)
             if dtype is not None:
                 reason = check(op, dtype, count)
                 if reason:
-                    found[name, str(dtype).removeprefix("torch.")] = reason
-    return found
+                    results[name, str(dtype).removeprefix("torch.")] = reason
+    return results
 
 
 def controls() -> dict[str, object]:
-    """What `difference` says of results that differ: a sweep that sees nothing proves nothing."""
-    ours, theirs = torch.ones(2, 3, device="neuron"), torch.ones(2, 3)
+    """Results of `difference` for differing values: a sweep without sensitivity proves nothing."""
+    actual, expected = torch.ones(2, 3, device="neuron"), torch.ones(2, 3)
     return {
-        "value": difference(ours + 1, theirs, values=True),
-        "stride": "instead of" in str(difference(ours.t().contiguous().t(), theirs, values=True)),
-        "host": difference(theirs, theirs, values=True),
+        "value": difference(actual + 1, expected, values=True),
+        "stride": "instead of" in str(difference(actual.t().contiguous().t(), expected, values=True)),
+        "host": difference(expected, expected, values=True),
     }
 
 
@@ -182,14 +182,14 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
-    found = {f"{name} {dtype}": reason for (name, dtype), reason in failures(args.names, args.samples).items()}
+    result = {f"{name} {dtype}": reason for (name, dtype), reason in failures(args.names, args.samples).items()}
     names = [name for name, _ in entries()]
     if args.json:
-        print(json.dumps({"entries": names, "failures": found, "controls": controls()}))
+        print(json.dumps({"entries": names, "failures": result, "controls": controls()}))
         return
-    for name, reason in found.items():
+    for name, reason in result.items():
         print(f"{name}: {reason}")
-    print(f"{len(names) - len({name.split()[0] for name in found})} of {len(names)} entries pass")
+    print(f"{len(names) - len({name.split()[0] for name in result})} of {len(names)} entries pass")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What each process of `test_distributed.py` runs: `python -m tests.device.ranks FOLDER CASE ...`."""
+"""Cases for the processes of `test_distributed.py`: `python -m tests.device.ranks FOLDER CASE ...`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Block(nn.Module):
 
 
 class Rank:
-    """One process: its device, and a small model with what one process makes of it."""
+    """One process: its device, and a small model with the results of a single process."""
 
     optlevel = "1"
 
@@ -85,10 +85,10 @@ class Rank:
         return self.trained(model, inputs, targets)
 
     def compare(self, parameters: Sequence[torch.Tensor], tolerance: float = TOLERANCE) -> None:
-        for ours, theirs in zip(parameters, self.expected, strict=True):
-            ours = ours.full_tensor() if hasattr(ours, "full_tensor") else ours
-            assert ours.device == self.device
-            torch.testing.assert_close(ours.detach().cpu(), theirs, atol=tolerance, rtol=0)
+        for actual, expected in zip(parameters, self.expected, strict=True):
+            actual = actual.full_tensor() if hasattr(actual, "full_tensor") else actual
+            assert actual.device == self.device
+            torch.testing.assert_close(actual.detach().cpu(), expected, atol=tolerance, rtol=0)
 
     def backend(self) -> None:
         assert dist.get_backend() == "neuron" and self.device.index == self.rank
@@ -145,23 +145,23 @@ class Rank:
         dist.barrier()
 
     def point_to_point(self) -> None:
-        mine, other = self.full(float(self.rank)), torch.empty(1, device=self.device)
+        actual, other = self.full(float(self.rank)), torch.empty(1, device=self.device)
         if self.rank == 0:
-            dist.send(mine, 1)
+            dist.send(actual, 1)
         else:
             dist.recv(other, 0)
             assert other.item() == 0
-        both = [dist.P2POp(dist.isend, mine, 1 - self.rank), dist.P2POp(dist.irecv, other, 1 - self.rank)]
+        both = [dist.P2POp(dist.isend, actual, 1 - self.rank), dist.P2POp(dist.irecv, other, 1 - self.rank)]
         for work in dist.batch_isend_irecv(both):
             work.wait()
         assert other.item() == 1 - self.rank
 
     def objects(self) -> None:
-        found: list[object] = [None] * self.size
-        dist.all_gather_object(found, {"rank": self.rank})
-        told = [self.rank]
-        dist.broadcast_object_list(told, 0, device=self.device)
-        assert found[1] == {"rank": 1} and told == [0]
+        result: list[object] = [None] * self.size
+        dist.all_gather_object(result, {"rank": self.rank})
+        objects = [self.rank]
+        dist.broadcast_object_list(objects, 0, device=self.device)
+        assert result[1] == {"rank": 1} and objects == [0]
 
     def coalesced(self) -> None:
         parts = [self.full(1.0), self.full(1.0, 2.0)]
@@ -214,8 +214,8 @@ class Rank:
         model(inputs).sum().backward()
         alone = copy.deepcopy(self.model)
         alone(self.inputs).sum().backward()
-        for ours, theirs in zip(model.parameters(), alone.parameters(), strict=True):
-            torch.testing.assert_close(ours.grad.full_tensor().cpu(), theirs.grad, atol=TOLERANCE, rtol=0)
+        for actual, expected in zip(model.parameters(), alone.parameters(), strict=True):
+            torch.testing.assert_close(actual.grad.full_tensor().cpu(), expected.grad, atol=TOLERANCE, rtol=0)
 
     def fsdp2_on_meta(self) -> None:
         from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
@@ -294,15 +294,15 @@ class Rank:
 
     def require_warm(self, case: Callable[[], None]) -> None:
         """Require that the graphs of a case, now host code, come from torch's caches the second time."""
-        self.optlevel, found = "2", []
+        self.optlevel, result = "2", []
         for _ in range(2):
             torch._dynamo.reset()
             counters.clear()
             case()
-            found.append(dict(counters["aot_autograd"]))
+            result.append(dict(counters["aot_autograd"]))
             graphs = torch.neuron.compile_report().graphs
-        cold, warm = found
-        assert cold["autograd_cache_miss"] == cold["autograd_cache_saved"] == warm["autograd_cache_hit"] == 1, found
+        cold, warm = result
+        assert cold["autograd_cache_miss"] == cold["autograd_cache_saved"] == warm["autograd_cache_hit"] == 1, result
         assert {graph.loaded_from for graph in graphs} == {"AOTAutograd's cache"}
 
     def warm_ddp(self) -> None:

@@ -1,4 +1,4 @@
-"""How the device comes into a process: autoload, the first build, cores of other processes, forks."""
+"""Loading of the device into a process: autoload, the first build, cores of other processes, forks."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ STATUS = "import torch; from optimum_neuron.device import status; print(torch.on
 CORES_OF_TORCH = "import torch; x = torch.ones(2, device='neuron:0')"
 
 
-def test_a_program_without_an_import_of_ours(python):
-    done = python(USE)
-    assert (done.stdout, done.stderr) == ("2.0\n", "")
+def test_device_works_without_importing_optimum_neuron(python):
+    result = python(USE)
+    assert (result.stdout, result.stderr) == ("2.0\n", "")
 
 
-def test_import_torch_goes_on_whatever_happens(python, tmp_path):
+def test_import_torch_never_fails(python, tmp_path):
     record = tmp_path / "home" / "device" / library.place().name
     make_folder(record.parent)
     (tmp_path / "foreign").write_bytes(b"of another torch")
     publish(tmp_path / "foreign", record.with_suffix(".so"), {record: ""})
-    done = python(STATUS, OPTIMUM_NEURON_HOME=str(tmp_path / "home"))
-    assert done.returncode == 0 and "tensor(2.)" in done.stdout
-    assert "False (registering it failed: LoweringError" in done.stdout and "Remove it" in done.stdout
+    result = python(STATUS, OPTIMUM_NEURON_HOME=str(tmp_path / "home"))
+    assert result.returncode == 0 and "tensor(2.)" in result.stdout
+    assert "False (registering it failed: LoweringError" in result.stdout and "Remove it" in result.stdout
 
 
-def test_a_damaged_shared_object_is_built_again_at_the_first_use_and_not_at_the_import(python, built, tmp_path):
+def test_damaged_shared_object_is_rebuilt_at_first_use(python, built, tmp_path):
     folder = tmp_path / "device"
     make_folder(folder)
     for path in (built, built.with_suffix(".json")):
         shutil.copy2(path, folder)
     (folder / built.name).write_bytes(built.read_bytes()[:-100])
-    done = python(STATUS, OPTIMUM_NEURON_HOME=str(tmp_path))
-    assert done.stdout.startswith("tensor(2.) True (the first use builds") and "damaged" in done.stderr
+    result = python(STATUS, OPTIMUM_NEURON_HOME=str(tmp_path))
+    assert result.stdout.startswith("tensor(2.) True (the first use builds") and "damaged" in result.stderr
     assert list(folder.iterdir()) == []
 
 
-def test_switched_off_and_another_device_of_others_has_precedence(python):
+def test_disabled_device_and_other_device_take_precedence(python):
     program = """
 import torch
 from optimum_neuron.device import autoload
@@ -56,13 +56,13 @@ print(autoload.status())
     assert off.startswith("False (torch did not load device extensions") and "'other' has taken it" in other
 
 
-def test_the_vendors_device_has_precedence(monkeypatch):
+def test_vendors_device_has_precedence(monkeypatch):
     monkeypatch.setattr(autoload, "_version_of", lambda distribution: "2.9")
     choice = autoload._registered()
     assert not choice.value and "torch-neuronx 2.9 is installed" in choice.reason
 
 
-def test_without_a_compiler_torch_works_and_the_first_use_says_what_to_install(python, tmp_path):
+def test_missing_compiler_is_reported_at_first_use(python, tmp_path):
     program = """
 import torch
 from optimum_neuron.device import status
@@ -75,13 +75,13 @@ for use in (lambda: torch.randn(2, device="neuron"), lambda: torch.ones(2).to("n
     except RuntimeError as error:
         print(error)
 """
-    done = python(program, OPTIMUM_NEURON_HOME=str(tmp_path), CXX="/nonexistent/c++")
-    lines = done.stdout.splitlines()
+    result = python(program, OPTIMUM_NEURON_HOME=str(tmp_path), CXX="/nonexistent/c++")
+    lines = result.stdout.splitlines()
     assert "the first use builds" in lines[0] and lines[0].endswith("False 12 1.0")
-    assert len([line for line in lines if "no C++ compiler" in line and "apt-get install g++" in line]) == 4, done
+    assert len([line for line in lines if "no C++ compiler" in line and "apt-get install g++" in line]) == 4, result
 
 
-def test_the_first_use_builds_once_and_says_so(python, built, tmp_path):
+def test_first_use_builds_once_with_a_message(python, built, tmp_path):
     # `built` was made by the real compiler, which would take half a minute once more.
     compiler = tmp_path / "c++"
     compiler.write_text(
@@ -94,13 +94,13 @@ while [ $# -gt 0 ]; do [ "$1" = -o ] && cp {built} "$2"; shift; done
     own = {"OPTIMUM_NEURON_HOME": str(tmp_path), "CXX": str(compiler)}
     program = "import torch; torch.manual_seed(5); x = torch.randn(2, device='neuron'); torch.manual_seed(5)\n"
     program += "print(torch.equal(x.cpu(), torch.randn(2)))"
-    done = python(program, **own)
-    assert done.stdout == "True\n" and done.stderr.count("building the neuron device") == 1
-    done = python(USE, **own)
-    assert (done.stdout, done.stderr) == ("2.0\n", "")
+    result = python(program, **own)
+    assert result.stdout == "True\n" and result.stderr.count("building the neuron device") == 1
+    result = python(USE, **own)
+    assert (result.stdout, result.stderr) == ("2.0\n", "")
 
 
-def test_the_name_depends_on_torch_and_on_the_sources(monkeypatch, tmp_path):
+def test_name_depends_on_torch_and_on_sources(monkeypatch, tmp_path):
     import torch
 
     name = build.cached_path().name
@@ -114,7 +114,7 @@ def test_the_name_depends_on_torch_and_on_the_sources(monkeypatch, tmp_path):
     assert build.cached_path().name != name
 
 
-def test_a_failed_build_shows_the_compilers_last_words(monkeypatch, tmp_path):
+def test_failed_build_shows_compiler_output(monkeypatch, tmp_path):
     (tmp_path / "csrc").mkdir()
     (tmp_path / "csrc" / "neuron.cpp").write_text("#error told so\n")
     monkeypatch.setattr(build, "SOURCES", tmp_path / "csrc")
@@ -123,7 +123,7 @@ def test_a_failed_build_shows_the_compilers_last_words(monkeypatch, tmp_path):
     assert [path.name for path in (tmp_path / "home").glob("*.so")] == []
 
 
-def test_a_core_of_another_process_is_refused_by_name(built):
+def test_core_of_another_process_is_refused_by_name(built):
     program = f"{CORES_OF_TORCH}; print('up', flush=True); input()"
     import os
 
@@ -153,7 +153,7 @@ def test_more_processes_than_cores_are_errors(python, monkeypatch):
         assert placement.default_device() == device
 
 
-def test_a_forked_child_is_refused_and_its_parent_goes_on(python):
+def test_forked_child_is_refused_and_parent_continues(python):
     program = """
 import os, torch
 x = torch.ones(3, device="neuron")
@@ -167,5 +167,5 @@ if child == 0:
     os._exit(2)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), (x + 1).sum().item())
 """
-    done = python(program)
-    assert done.stdout == "7 6.0\n", done
+    result = python(program)
+    assert result.stdout == "7 6.0\n", result

@@ -1,4 +1,4 @@
-"""Eager operators have simulated time: in profiles, in the usage of cores, and in what tools read."""
+"""Eager operators have simulated time: in profiles, in the usage of cores, and in tools."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ def device(*shape, **options):
         (lambda x: x.add_(1), [(16, 64)]),
     ],
 )
-def test_the_time_is_that_of_a_compiled_graph_of_the_operator_alone(function, shapes):
+def test_operator_time_equals_its_compiled_graph(function, shapes):
     inputs = [device(*shape) for shape in shapes]
     (eager,) = recorded(lambda: function(*inputs)).values()
-    compiled = torch.compile(function, backend="neuron", options={"optlevel": "1"})
-    compiled(*inputs)
+    compiled_fn = torch.compile(function, backend="neuron", options={"optlevel": "1"})
+    compiled_fn(*inputs)
     with record("compiled") as recorder:
-        compiled(*inputs)
+        compiled_fn(*inputs)
     (graph,) = [graph for graph in recorder.profile().graphs if graph.model == calls.MODEL]
     assert (eager.device_us, eager.launch_us) == (graph.device_us, graph.launch_us)
     assert (eager.flops, eager.hbm_bytes) == (graph.flops, graph.hbm_bytes)
     assert eager.device_us > eager.launch_us > 0
 
 
-def test_views_and_copies_from_and_to_the_host_take_no_time_of_a_core():
+def test_views_and_host_copies_take_no_device_time():
     x, host = device(4, 8), torch.ones(4, 8)
 
     def views():
@@ -65,7 +65,7 @@ def test_views_and_copies_from_and_to_the_host_take_no_time_of_a_core():
     assert recorded(views) == {}
 
 
-def test_a_training_step_is_in_a_profile_operator_by_operator():
+def test_training_step_is_in_profile_operator_by_operator():
     layer, x = torch.nn.Linear(64, 32).to("neuron"), device(8, 64)
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
 
@@ -94,7 +94,7 @@ def test_compiled_graphs_are_not_counted_twice():
     assert recorded(lambda: step(x)) == {}
 
 
-def test_nothing_is_counted_where_nobody_watches():
+def test_nothing_is_counted_without_observer():
     x = device(17)
     x + 1
     assert not any("[17]" in graph for graph in operators().num_calls)
@@ -115,13 +115,13 @@ def operators():
     return track
 
 
-def test_a_tool_that_watches_reads_times(monkeypatch, tmp_path):
+def test_watching_tool_reads_times(monkeypatch, tmp_path):
     instance, x = placement.core(0).instance, device(23)
     publisher = Publisher()
     publisher._instances[tmp_path] = instance
     for watched in (True, False):
         monkeypatch.setattr("optimum_neuron.runtime.publisher.is_watched", lambda folder, watched=watched: watched)
-        publisher._count_costs()  # what the thread does once a second
+        publisher._count_costs()  # one run of the thread's loop, once per second
         x + 1
         publisher._count_costs()
         models = publisher._status(tmp_path, instance).models
@@ -129,7 +129,7 @@ def test_a_tool_that_watches_reads_times(monkeypatch, tmp_path):
         assert graph.num_calls == 1 and graph.device_us > graph.launch_us > 0 and graph.flops == 23
 
 
-def test_operators_that_wait_in_a_queue_are_counted_when_they_run():
+def test_queued_operators_are_counted_when_they_run():
     x = device(19)
 
     def queued():
@@ -139,7 +139,7 @@ def test_operators_that_wait_in_a_queue_are_counted_when_they_run():
     assert {graph.num_calls for graph in recorded(queued).values()} == {1}
 
 
-def test_an_operator_that_fails_is_not_counted():
+def test_failing_operator_is_not_counted():
     def fails():
         with pytest.raises(RuntimeError):
             torch.mm(device(3, 4), device(3, 4))
@@ -147,7 +147,7 @@ def test_an_operator_that_fails_is_not_counted():
     assert "mm" not in recorded(fails)
 
 
-def test_operators_that_differ_in_a_dimension_alone_have_times_of_their_own():
+def test_operators_with_different_sizes_have_separate_times():
     x = device(64, 8)
     with record("sums") as recorder:
         x.sum(0), x.sum(1)
@@ -156,13 +156,13 @@ def test_operators_that_differ_in_a_dimension_alone_have_times_of_their_own():
     assert graphs[0].device_us < graphs[1].device_us
 
 
-def test_sizes_that_depend_on_values_are_unknown_and_told():
+def test_data_dependent_sizes_are_reported_unknown():
     x = device(5, 7)
     (graph,) = recorded(lambda: torch.nonzero(x)).values()
     assert [one.is_unknown for one in graph.operators] == [True] and graph.device_us == graph.launch_us
 
 
-def test_calls_beyond_the_buffer_are_reported(caplog, monkeypatch):
+def test_calls_beyond_buffer_are_reported(caplog, monkeypatch):
     monkeypatch.setattr(placement, "claimed", lambda: ())
     functions = SimpleNamespace(neuron_take_operators=lambda *_: 0, neuron_take_lost_operators=lambda: 3)
     Census(functions).collect()
@@ -178,8 +178,8 @@ for step in (layer, layer, compiled, compiled):
 """
 
 
-def test_a_script_has_a_profile_of_operators_and_of_compiled_graphs(tmp_path, monkeypatch):
-    # An instance of its own: this process has cores of the default one.
+def test_script_has_profile_of_operators_and_of_compiled_graphs(tmp_path, monkeypatch):
+    # A separate instance: this process has cores of the default one.
     monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "inf2.24xlarge")
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)

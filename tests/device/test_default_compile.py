@@ -12,7 +12,7 @@ from tests.device.conftest import needs_compiler
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 
-def test_a_graph_of_device_tensors_is_ours_and_what_the_chip_refuses_runs_on_the_host():
+def test_device_graph_is_compiled_and_unsupported_operators_run_on_host():
     function = torch.compile(lambda x: x.sort().values * 2)
     x = torch.tensor([2.0, 1.0], device="neuron", requires_grad=True)
     result = function(x)
@@ -21,7 +21,7 @@ def test_a_graph_of_device_tensors_is_ours_and_what_the_chip_refuses_runs_on_the
     assert torch.neuron.compile_report().graphs[0].host_ops == ("aten.sort",)
 
 
-def test_a_graph_that_makes_its_tensors_on_the_device_is_ours_too():
+def test_graph_with_device_factories_is_compiled():
     assert torch.compile(lambda: torch.ones(2, device="neuron") * 2)().tolist() == [2, 2]
 
 
@@ -32,6 +32,6 @@ def test_options_of_inductor_are_named(caplog):
 
 
 @needs_compiler
-def test_host_tensors_stay_with_inductor():
-    compiled = torch.compile(lambda x: x * 2)
-    assert compiled(torch.ones(2)).tolist() == [2, 2] and not torch.neuron.compile_report().graphs
+def test_host_tensors_use_inductor():
+    compiled_fn = torch.compile(lambda x: x * 2)
+    assert compiled_fn(torch.ones(2)).tolist() == [2, 2] and not torch.neuron.compile_report().graphs

@@ -14,7 +14,7 @@ from optimum_neuron.device import status
 from tests.waiting import in_threads
 
 
-def test_torch_has_the_device_without_an_import_of_ours():
+def test_torch_has_device_without_importing_optimum_neuron():
     assert status().value
     assert torch.neuron.is_available() and torch.accelerator.current_accelerator().type == "neuron"
 
@@ -47,7 +47,7 @@ def test_views_share_memory_and_outputs_are_resized():
     assert x[0, 1].item() == 2
 
 
-def test_modules_keep_their_parameters_when_they_move():
+def test_modules_keep_parameters_when_moved():
     module = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU())
     parameters = list(module.parameters())
     module.to("neuron")
@@ -59,33 +59,33 @@ def test_modules_keep_their_parameters_when_they_move():
     assert parameters[0].grad.is_neuron and module.cpu()[0].weight.is_cpu
 
 
-def test_a_recurrent_network_computes_what_the_cpu_does():
+def test_recurrent_network_matches_cpu():
     for kind in (nn.LSTM, nn.GRU):
         torch.manual_seed(0)
-        ours = copy.deepcopy(theirs := kind(4, 5, 2, bidirectional=True)).to("neuron")
+        actual = copy.deepcopy(expected := kind(4, 5, 2, bidirectional=True)).to("neuron")
         x = torch.randn(3, 2, 4)
-        for module, inputs in ((theirs, x), (ours, x.to("neuron"))):
+        for module, inputs in ((expected, x), (actual, x.to("neuron"))):
             module(inputs)[0].pow(2).sum().backward()
-        torch.testing.assert_close(ours(x.to("neuron"))[0].cpu(), theirs(x)[0])
-        for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(actual(x.to("neuron"))[0].cpu(), expected(x)[0])
+        for a, b in zip(actual.parameters(), expected.parameters(), strict=True):
             torch.testing.assert_close(a.grad.cpu(), b.grad)
 
 
-def test_attention_takes_the_kernel_of_the_cpu():
+def test_attention_uses_cpu_kernel():
     torch.manual_seed(0)
-    theirs = [torch.randn(2, 4, 16, 8, requires_grad=True) for _ in range(3)]
-    ours = [t.detach().to("neuron").requires_grad_() for t in theirs]
-    results = [F.scaled_dot_product_attention(*inputs, is_causal=True) for inputs in (ours, theirs)]
+    expected = [torch.randn(2, 4, 16, 8, requires_grad=True) for _ in range(3)]
+    actual = [t.detach().to("neuron").requires_grad_() for t in expected]
+    results = [F.scaled_dot_product_attention(*inputs, is_causal=True) for inputs in (actual, expected)]
     for result in results:
         result.sum().backward()
     assert torch.equal(results[0].cpu(), results[1])
-    assert all(torch.equal(a.grad.cpu(), b.grad) for a, b in zip(ours, theirs, strict=True))
+    assert all(torch.equal(a.grad.cpu(), b.grad) for a, b in zip(actual, expected, strict=True))
     assert results[0].grad_fn.name() == results[1].grad_fn.name()
     mask = torch.ones(16, 16, dtype=torch.bool, device="neuron").tril()
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
-        by_hand = F.scaled_dot_product_attention(*ours, attn_mask=mask)
+        by_hand = F.scaled_dot_product_attention(*actual, attn_mask=mask)
     torch.testing.assert_close(by_hand, results[0])
-    F.scaled_dot_product_attention(ours[0], ours[1][:, :2], ours[2][:, :2], enable_gqa=True)
+    F.scaled_dot_product_attention(actual[0], actual[1][:, :2], actual[2][:, :2], enable_gqa=True)
 
 
 def test_checkpointing_restores_random_states():
@@ -96,8 +96,8 @@ def test_checkpointing_restores_random_states():
     torch.manual_seed(0)
     kept = torch.autograd.grad(layer(x).sum(), x)[0]
     torch.manual_seed(0)
-    again = torch.autograd.grad(checkpoint(layer, x, use_reentrant=False).sum(), x)[0]
-    assert torch.equal(kept, again)
+    second = torch.autograd.grad(checkpoint(layer, x, use_reentrant=False).sum(), x)[0]
+    assert torch.equal(kept, second)
 
 
 def test_saving_and_loading(tmp_path):
@@ -115,14 +115,14 @@ def test_saving_and_loading(tmp_path):
     assert torch.load(tmp_path / "a.pt", mmap=True, map_location="neuron")["w"].is_neuron
 
 
-def test_safetensors_go_straight_to_the_device(tmp_path):
+def test_safetensors_go_straight_to_device(tmp_path):
     from safetensors import safe_open
     from safetensors.torch import load_file, save_file
 
     save_file({"a": torch.arange(3.0, device="neuron")}, tmp_path / "a.safetensors")
     for device in ("neuron", "neuron:1", torch.device("neuron:1")):
-        loaded = load_file(tmp_path / "a.safetensors", device=device)["a"]
-        assert loaded.device.type == "neuron" and loaded.tolist() == [0, 1, 2]
+        tensors = load_file(tmp_path / "a.safetensors", device=device)["a"]
+        assert tensors.device.type == "neuron" and tensors.tolist() == [0, 1, 2]
     with safe_open(tmp_path / "a.safetensors", "pt", device="neuron:1") as file:
         assert file.get_tensor("a").device.index == 1
     assert load_file(tmp_path / "a.safetensors")["a"].is_cpu
@@ -135,19 +135,19 @@ def test_pinned_memory():
 
 
 def test_another_thread_and_another_core():
-    found = []
+    results = []
 
     def work():
         torch.neuron.set_device(1)
         x = torch.ones(3, device="neuron", requires_grad=True)
         (x.to("neuron:0") * 2).sum().backward()
-        found.append((x.device.index, x.grad.device.index, x.grad.tolist()))
+        results.append((x.device.index, x.grad.device.index, x.grad.tolist()))
 
     in_threads(work)
-    assert found == [(1, 1, [2.0, 2.0, 2.0])] and torch.neuron.current_device() == 0
+    assert results == [(1, 1, [2.0, 2.0, 2.0])] and torch.neuron.current_device() == 0
 
 
-def test_custom_operators_with_a_cpu_kernel_only():
+def test_custom_operators_with_cpu_kernel_only():
     library = torch.library.Library("neuron_test", "FRAGMENT")
     library.define("twice(Tensor x) -> Tensor")
     library.impl("twice", lambda x: x * 2, "CPU")
@@ -158,8 +158,8 @@ def test_grouped_matmul():
     torch.manual_seed(0)
     a, b = torch.randn(8, 16, dtype=torch.bfloat16), torch.randn(2, 16, 8, dtype=torch.bfloat16)
     offsets = torch.tensor([3, 8], dtype=torch.int32)
-    ours = torch._grouped_mm(a.to("neuron"), b.to("neuron"), offs=offsets.to("neuron"))
-    assert torch.equal(ours.cpu(), torch._grouped_mm(a, b, offs=offsets))
+    actual = torch._grouped_mm(a.to("neuron"), b.to("neuron"), offs=offsets.to("neuron"))
+    assert torch.equal(actual.cpu(), torch._grouped_mm(a, b, offs=offsets))
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.uint8, torch.float32])
@@ -167,12 +167,12 @@ def test_histograms_of_integers(dtype):
     # The CPU's kernel counts floats only.
     values = torch.tensor([0, 3, 3, 1, 7, 3, 0], dtype=dtype)
     for bounds in ({"bins": 8, "min": 0, "max": 7}, {"bins": 4, "min": 1, "max": 4}, {"bins": 2}):
-        ours = torch.histc(values.to("neuron"), **bounds)
-        assert ours.dtype == dtype and ours.device.type == "neuron"
-        assert ours.tolist() == torch.histc(values.float(), **bounds).tolist()
+        actual = torch.histc(values.to("neuron"), **bounds)
+        assert actual.dtype == dtype and actual.device.type == "neuron"
+        assert actual.tolist() == torch.histc(values.float(), **bounds).tolist()
 
 
-def test_profilers_see_operators():
+def test_profilers_record_operators():
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]) as profiled:
@@ -197,8 +197,8 @@ def rotated(device: str) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def test_complex64_is_pairs_of_float32():
-    for ours, theirs in zip(rotated("neuron"), rotated("cpu"), strict=True):
-        assert torch.equal(ours, theirs)
+    for actual, expected in zip(rotated("neuron"), rotated("cpu"), strict=True):
+        assert torch.equal(actual, expected)
     x = torch.tensor([3 + 4j, 1j], device="neuron")
     assert (x.dtype, x.device.type) == (torch.complex64, "neuron")
     assert (
@@ -210,7 +210,7 @@ def test_complex64_is_pairs_of_float32():
 
 @pytest.mark.filterwarnings("ignore:ComplexHalf")
 @pytest.mark.parametrize("dtype", [torch.complex32, torch.complex128])
-def test_other_complex_tensors_are_refused_with_the_published_code(dtype):
+def test_other_complex_tensors_are_refused_with_published_code(dtype):
     for make in (
         lambda: torch.zeros(2, dtype=dtype, device="neuron"),
         lambda: torch.zeros(2, dtype=dtype).to("neuron"),
@@ -221,7 +221,7 @@ def test_other_complex_tensors_are_refused_with_the_published_code(dtype):
         torch.zeros(2, device="neuron").to(torch.float8_e4m3fnuz)
 
 
-def test_operators_with_complex_results_run_on_the_host():
+def test_operators_with_complex_results_run_on_host():
     x = torch.randn(8)
     assert torch.equal(torch.fft.rfft(x.to("neuron")).cpu(), torch.fft.rfft(x))
 
@@ -253,7 +253,7 @@ def test_scaled_grouped_matmul():
     exact_right = right.float() * scale_right[:, None]
     expected = torch.cat([exact_left[:16] @ exact_right[0], exact_left[16:] @ exact_right[1]])
     require_product(expected, left, right, scale_left, scale_right, ends)
-    # Both cut along what is contracted, as gradients of weights are.
+    # Both are split along the contracted dimension, as gradients of weights are.
     left, right = torch.randn(16, 48).to(fp8), torch.randn(16, 48).to(fp8).t()
     scales = torch.rand(2 * 16) + 0.5
     parts = [(left[:, s].float() @ right[s].float()) for s in (slice(0, 16), slice(16, 48))]
@@ -264,5 +264,5 @@ def test_scaled_grouped_matmul():
 
 
 def require_product(expected, *operands):
-    ours = torch._scaled_grouped_mm(*(t.to("neuron") for t in operands), out_dtype=torch.bfloat16)
-    torch.testing.assert_close(ours.cpu().float(), expected, rtol=1e-2, atol=1e-2)
+    actual = torch._scaled_grouped_mm(*(t.to("neuron") for t in operands), out_dtype=torch.bfloat16)
+    torch.testing.assert_close(actual.cpu().float(), expected, rtol=1e-2, atol=1e-2)

@@ -27,7 +27,7 @@ FOUR = ("ddp", "fsdp2", "tensor_parallel")
 
 
 def run_ranks(folder: Path, num_processes: int, cases: Sequence[str]) -> dict[str, str]:
-    """What each case of `ranks.py` ended with, on rank 0."""
+    """Results of each case of `ranks.py`, on rank 0."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
@@ -59,7 +59,7 @@ def test_two_processes(results, case):
     assert results[case] == "ok"
 
 
-def test_what_fails_is_seen(results):
+def test_failure_is_reported(results):
     assert results["failing"].startswith("AssertionError")
 
 
@@ -70,11 +70,11 @@ def test_compiled_models_are_loaded_on_every_rank(results, case):
 
 
 def test_four_processes(built, tmp_path):
-    found = run_ranks(tmp_path, 4, FOUR)
-    assert {case: found[case] for case in FOUR} == dict.fromkeys(FOUR, "ok")
+    result = run_ranks(tmp_path, 4, FOUR)
+    assert {case: result[case] for case in FOUR} == dict.fromkeys(FOUR, "ok")
 
 
-def test_every_spelling_of_the_backend_takes_both_kinds_of_tensors(python):
+def test_every_backend_name_accepts_both_devices(python):
     program = """
 import torch, torch.distributed as dist
 for backend in (None, "neuron", "neuron:gloo", "cpu:gloo,neuron:neuron"):

@@ -43,18 +43,18 @@ def fresh():
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("threads", [1, 2])
-def test_results_are_those_of_plain_eager(name, threads):
+def test_results_match_plain_eager(name, threads):
     torch.manual_seed(0)
     x = torch.randn(8, 8).to("neuron")
     with host_threads(threads):
         expected = CASES[name](x)
         with on(True):
-            found = CASES[name](x)
-    assert torch.equal(found, expected) and found.stride() == expected.stride() and found.dtype is expected.dtype
+            actual = CASES[name](x)
+    assert torch.equal(actual, expected) and actual.stride() == expected.stride() and actual.dtype is expected.dtype
     assert torch.neuron.eager_statistics().num_operators > 0
 
 
-def test_large_tensors_are_cut_as_the_calling_thread_cuts_them():
+def test_large_tensors_use_callers_chunks():
     x = torch.randn(100_003, device="neuron")
     for threads in (2, 1):
         with host_threads(threads):
@@ -63,14 +63,14 @@ def test_large_tensors_are_cut_as_the_calling_thread_cuts_them():
                 assert torch.equal((x.exp() * 1.7).sigmoid(), expected)
 
 
-def test_a_training_step_is_bitwise_plain_eager():
+def test_training_step_is_bitwise_plain_eager():
     def trained(enabled):
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(8, 16), nn.SiLU(), nn.LayerNorm(16), nn.Dropout(0.5), nn.Linear(16, 4))
         model.to("neuron")
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, foreach=False)
         with on(enabled):
-            found = []
+            results = []
             for _ in range(3):
                 optimizer.zero_grad()
                 with torch.autocast("neuron"):
@@ -78,15 +78,15 @@ def test_a_training_step_is_bitwise_plain_eager():
                 loss.backward()
                 nn.utils.clip_grad_norm_(model.parameters(), 1.0)
                 optimizer.step()
-                found.append(loss.item())
-        return found, [parameter.detach().cpu() for parameter in model.parameters()]
+                results.append(loss.item())
+        return results, [parameter.detach().cpu() for parameter in model.parameters()]
 
-    (ours, weights), (theirs, expected) = trained(True), trained(False)
-    assert ours == theirs and all(torch.equal(a, b) for a, b in zip(weights, expected, strict=True))
+    (actual, weights), (reference, expected) = trained(True), trained(False)
+    assert actual == reference and all(torch.equal(a, b) for a, b in zip(weights, expected, strict=True))
     assert torch.neuron.eager_statistics().num_fused > 0
 
 
-def test_runs_end_by_what_is_called():
+def test_batches_end_at_synchronizing_calls():
     x = torch.ones(4, 4, device="neuron")
     with on(True):
         y = (x * 2 + 1).t().sigmoid() @ x  # a view does not end a run, a product does
@@ -119,7 +119,7 @@ FLUSHES = {
 
 
 @pytest.mark.parametrize("reason", FLUSHES)
-def test_what_is_waited_for(reason):
+def test_synchronizing_reads_wait(reason):
     x = torch.arange(4.0, device="neuron")
     with on(True):
         y = x * 2
@@ -144,7 +144,7 @@ def test_other_ways_to_wait():
     assert host.tolist() == [0, 3, 6, 9]
 
 
-def test_another_core_has_a_queue_of_its_own():
+def test_each_core_has_its_queue():
     with on(True):
         x = torch.ones(4, device="neuron:1") * 2
         torch.neuron.synchronize("neuron:0")
@@ -153,7 +153,7 @@ def test_another_core_has_a_queue_of_its_own():
     torch.neuron.reset_eager_statistics(1)
 
 
-def test_errors_of_shapes_come_at_once():
+def test_shape_errors_are_immediate():
     x, y = torch.ones(2, 3, device="neuron"), torch.ones(4, device="neuron")
     with on(True):
         for wrong, match in (
@@ -169,7 +169,7 @@ def test_errors_of_shapes_come_at_once():
 
 
 @pytest.mark.parametrize("ask", [lambda y: y.item(), lambda y: torch.neuron.synchronize(), lambda y: y.nonzero()])
-def test_errors_of_kernels_come_with_the_next_synchronization(ask):
+def test_kernel_errors_come_at_next_synchronization(ask):
     one = torch.tensor(1, device="neuron")
     with on(True):
         failed = one.remainder(one - 1)
@@ -182,7 +182,7 @@ def test_errors_of_kernels_come_with_the_next_synchronization(ask):
         assert good.item() == 42
 
 
-def test_leaving_the_block_raises_what_is_left():
+def test_leaving_block_raises_pending_error():
     one = torch.tensor(1, device="neuron")
     with pytest.raises(RuntimeError, match="aten::remainder"), on(True):
         one.remainder(one - 1)
@@ -190,7 +190,7 @@ def test_leaving_the_block_raises_what_is_left():
 
 
 @pytest.mark.parametrize("mode", ["deterministic", "warn", "debug", "emulated", "off"])
-def test_nothing_is_queued_where_it_is_off(mode):
+def test_disabled_mode_queues_nothing(mode):
     from optimum_neuron.device import numerics
 
     x = torch.ones(4, device="neuron")
@@ -213,21 +213,21 @@ def test_nothing_is_queued_where_it_is_off(mode):
     assert y.tolist() == [4, 4, 4, 4]
 
 
-def test_threads_share_the_queue():
-    found = {}
+def test_threads_share_queue():
+    results = {}
 
     def work(number):
         x = torch.full((50,), float(number), device="neuron")
         for _ in range(100):
             x = x * 1.5 - x * 0.5
-        found[number] = x.sum().item()
+        results[number] = x.sum().item()
 
     with on(True):
         in_threads(*(functools.partial(work, number) for number in range(4)))
-    assert found == {number: 50.0 * number for number in range(4)}
+    assert results == {number: 50.0 * number for number in range(4)}
 
 
-def test_freed_and_resized_memory_stays_until_it_is_used():
+def test_freed_and_resized_memory_lives_until_use():
     with on(True):
         total = torch.zeros(1000, device="neuron")
         for number in range(200):
@@ -239,7 +239,7 @@ def test_freed_and_resized_memory_stays_until_it_is_used():
     assert kept[0].item() == 199 * 100
 
 
-def test_settings_of_the_calling_thread_count():
+def test_callers_settings_apply():
     tiny = torch.full((64,), 2.0**-140, device="neuron")
     flushes = torch.set_flush_denormal(True)
     try:
@@ -253,7 +253,7 @@ def test_settings_of_the_calling_thread_count():
     assert kept[0].item() == 2.0**-140 and (flushed[0].item() == 0) == flushes
 
 
-def test_a_compiled_function_sees_what_waits():
+def test_compiled_function_sees_queued_results():
     torch._dynamo.reset()
     double = torch.compile(lambda x: x * 2, backend="neuron")
     x = torch.ones(4, device="neuron")
@@ -263,7 +263,7 @@ def test_a_compiled_function_sees_what_waits():
     torch._dynamo.reset()
 
 
-def test_the_environment_switches_it_on_and_a_collective_waits(python):
+def test_environment_enables_it_and_collective_waits(python):
     program = """
 import torch
 import torch.distributed as dist
@@ -277,14 +277,14 @@ dist.all_reduce(x)
 print(dict(torch.neuron.eager_statistics().flushes), (x + 1).tolist())
 dist.destroy_process_group()
 """
-    told = python(program, OPTIMUM_NEURON_ADAPTIVE_EAGER="1").stdout.splitlines()
-    assert told == ["3 [3.0, 3.0, 3.0]", "{'collective': 1} [3.0, 3.0, 3.0]"]
+    result = python(program, OPTIMUM_NEURON_ADAPTIVE_EAGER="1").stdout.splitlines()
+    assert result == ["3 [3.0, 3.0, 3.0]", "{'collective': 1} [3.0, 3.0, 3.0]"]
     assert python(program).stdout.splitlines() == ["0 [3.0, 3.0, 3.0]", "{} [3.0, 3.0, 3.0]"]
     assert "OPTIMUM_NEURON_ADAPTIVE_EAGER" in python(program, OPTIMUM_NEURON_ADAPTIVE_EAGER="maybe").stderr
     assert env.adaptive_eager({"OPTIMUM_NEURON_ADAPTIVE_EAGER": "on"}) and not env.adaptive_eager({})
 
 
-def test_a_fork_with_work_queued(python):
+def test_fork_with_work_queued(python):
     program = """
 import os, torch
 x = torch.ones(3, device="neuron")
@@ -298,11 +298,11 @@ for _ in range(20):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 print((x + 1).tolist())
 """
-    done = python(program, OPTIMUM_NEURON_ADAPTIVE_EAGER="1")
-    assert done.stdout == "[2.0, 2.0, 2.0]\n", done
+    result = python(program, OPTIMUM_NEURON_ADAPTIVE_EAGER="1")
+    assert result.stdout == "[2.0, 2.0, 2.0]\n", result
 
 
-def test_the_end_of_the_interpreter_with_work_queued(python):
+def test_end_of_interpreter_with_work_queued(python):
     program = """
 import torch
 x = torch.ones(1000, 1000, device="neuron")
@@ -310,14 +310,14 @@ for _ in range(200):
     x = x * 1.0 + 1.0
 print("end")
 """
-    done = python(program, OPTIMUM_NEURON_ADAPTIVE_EAGER="1")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
+    result = python(program, OPTIMUM_NEURON_ADAPTIVE_EAGER="1")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "end\n", "")
     program += "one = torch.tensor(1, device='neuron')\none.remainder(one - 1)\n"
-    done = python(program, OPTIMUM_NEURON_ADAPTIVE_EAGER="1")
-    assert done.stdout == "end\n" and "ZeroDivisionError" in done.stderr and "aten::remainder" in done.stderr
+    result = python(program, OPTIMUM_NEURON_ADAPTIVE_EAGER="1")
+    assert result.stdout == "end\n" and "ZeroDivisionError" in result.stderr and "aten::remainder" in result.stderr
 
 
-def test_kernels_in_python_run_while_the_interpreter_waits(python):
+def test_python_kernels_run_while_main_thread_waits(python):
     program = """
 import faulthandler, os, warnings
 import torch
@@ -340,5 +340,5 @@ for wait in (torch.neuron.synchronize, lambda: torch.neuron.Event().record(), la
     wait()
 print(y.tolist())
 """
-    done = python(program, OPTIMUM_NEURON_ADAPTIVE_EAGER="1")
-    assert done.stdout == "[42.0, 42.0, 42.0, 42.0]\n", done
+    result = python(program, OPTIMUM_NEURON_ADAPTIVE_EAGER="1")
+    assert result.stdout == "[42.0, 42.0, 42.0, 42.0]\n", result

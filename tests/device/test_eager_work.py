@@ -1,4 +1,4 @@
-"""The work of one eager operator: what it computes, reads, and writes."""
+"""The work of one eager operator: FLOPs, reads, and writes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def work(name, *arguments, overload=""):
 
 
 @pytest.mark.parametrize(
-    ("found", "flops", "read", "written"),
+    ("operator", "flops", "bytes_read", "bytes_written"),
     [
         (work("mm", tensor(4, 8), tensor(8, 2)), 2 * 4 * 8 * 2, 4 * (32 + 16), 4 * 8),
         (work("mm", tensor(4, 8), tensor(8, 2), tensor(4, 2), overload="out"), 2 * 4 * 8 * 2, 4 * (32 + 16), 4 * 8),
@@ -42,25 +42,29 @@ def work(name, *arguments, overload=""):
         (work("native_layer_norm", tensor(4, 16), [16], None, None, 1.0), 64, 256, 4 * (64 + 4 + 4)),
     ],
 )
-def test_operations_and_bytes(found, flops, read, written):
-    assert (found.total.flops, found.total.weight_bytes, found.total.result_bytes) == (flops, read, written)
-    assert found.unknown == ()
+def test_operations_and_bytes(operator, flops, bytes_read, bytes_written):
+    assert (operator.total.flops, operator.total.weight_bytes, operator.total.result_bytes) == (
+        flops,
+        bytes_read,
+        bytes_written,
+    )
+    assert operator.unknown == ()
 
 
-def test_the_name_has_the_shapes():
+def test_name_has_shapes():
     assert work("add", tensor(2, 3), tensor(3, dtype="bfloat16"), 1, overload="Tensor").name == (
         "add.Tensor float32[2,3] bfloat16[3]"
     )
 
 
 @pytest.mark.parametrize("name", ["_local_scalar_dense", "t_"])
-def test_results_for_the_host_and_views_are_no_work(name):
+def test_host_results_and_views_have_no_work(name):
     assert work(name, tensor(2, 2)) is None
 
 
 @pytest.mark.parametrize(
     "kind", [["aten::nonzero", "", [tensor(4)]], ["mylib::double", "", [tensor(4)]], ["c10d::allreduce_", "", [None]]]
 )
-def test_what_cannot_be_counted_is_unknown(kind):
-    found = work_of_operator(json.dumps(kind))
-    assert found.unknown == (kind[0].replace("::", "."),) and found.total.num_unknown == 1
+def test_uncountable_work_is_unknown(kind):
+    result = work_of_operator(json.dumps(kind))
+    assert result.unknown == (kind[0].replace("::", "."),) and result.total.num_unknown == 1

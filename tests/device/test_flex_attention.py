@@ -1,4 +1,4 @@
-"""FlexAttention on the device: results and gradients are those of attention with a bias on the CPU."""
+"""FlexAttention on the device: results and gradients match attention with a bias on the CPU."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def expected() -> list[torch.Tensor]:
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize("optlevel", [None, *OPTLEVELS])
-def test_results_and_gradients_are_those_of_the_cpu(expected, optlevel):
+def test_results_and_gradients_match_cpu(expected, optlevel):
     mask = create_block_mask(is_visible, None, None, LENGTH, LENGTH, device="neuron")
     function = flex_attention
     if optlevel is not None:
@@ -55,8 +55,8 @@ def test_results_and_gradients_are_those_of_the_cpu(expected, optlevel):
     def attend(query, key, value):
         return function(query, key, value, score_mod=tilted, block_mask=mask, enable_gqa=True)
 
-    for ours, theirs in zip(with_gradients(attend, "neuron"), expected, strict=True):
-        torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=1e-4)
+    for actual, reference in zip(with_gradients(attend, "neuron"), expected, strict=True):
+        torch.testing.assert_close(actual, reference, atol=2e-5, rtol=1e-4)
     kinds = [graph.kind for graph in torch.neuron.compile_report().graphs]
     assert kinds == ([] if optlevel is None else ["forward", "backward"])
 

@@ -31,7 +31,7 @@ def llama(one_layer):
 
 
 @pytest.fixture(scope="module")
-def saved(llama, tmp_path_factory):
+def saved_llama(llama, tmp_path_factory):
     folder = tmp_path_factory.mktemp("llama")
     llama.save_pretrained(folder)
     return folder
@@ -46,8 +46,8 @@ def trained(llama: nn.Module, folder: Path, resume: Path | None = None, **option
 
 
 @by_themselves
-def test_a_script_without_an_import_of_ours(python):
-    done = python("""
+def test_script_without_importing_optimum_neuron(python):
+    result = python("""
 from transformers import TrainingArguments
 from transformers.utils import is_torch_bf16_available_on_device, is_torch_neuron_available
 from accelerate import Accelerator, PartialState
@@ -56,29 +56,29 @@ print(is_torch_neuron_available(), is_torch_neuron_available(check_device=True))
 print(TrainingArguments(output_dir="unused", report_to=[]).device, Accelerator().device, PartialState().device)
 print(is_torch_bf16_available_on_device("neuron"))
 """)
-    assert done.stdout.splitlines() == ["True True", "neuron:0 neuron neuron", "True"], done
+    assert result.stdout.splitlines() == ["True True", "neuron:0 neuron neuron", "True"], result
 
 
 @by_themselves
 @pytest.mark.parametrize("options", [{}, {"bf16": True}, {"bf16": True, "activation_checkpointing": True}], ids=str)
-def test_the_trainer_trains_as_on_the_cpu(llama, tmp_path, options):
-    ours = trained(llama, tmp_path, **options)
-    assert ours.args.device == ours.model.device == torch.device("neuron:0")
-    theirs = trained(llama, tmp_path, use_cpu=True, **options)
-    assert losses(ours) == losses(theirs) and losses(ours)[-1] < losses(ours)[0]
+def test_trainer_matches_cpu(llama, tmp_path, options):
+    actual = trained(llama, tmp_path, **options)
+    assert actual.args.device == actual.model.device == torch.device("neuron:0")
+    expected = trained(llama, tmp_path, use_cpu=True, **options)
+    assert losses(actual) == losses(expected) and losses(actual)[-1] < losses(actual)[0]
 
 
 @by_themselves
-def test_the_trainer_resumes(llama, tmp_path):
+def test_trainer_resumes(llama, tmp_path):
     whole = trained(llama, tmp_path, save_strategy="steps", save_steps=2)
-    resumed = trained(llama, tmp_path, resume=tmp_path / "checkpoint-2")
-    assert losses(whole) == losses(resumed) and resumed.model.device.type == "neuron"
-    for ours, theirs in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
-        assert torch.equal(ours, theirs)
+    resumed_run = trained(llama, tmp_path, resume=tmp_path / "checkpoint-2")
+    assert losses(whole) == losses(resumed_run) and resumed_run.model.device.type == "neuron"
+    for actual, expected in zip(whole.model.parameters(), resumed_run.model.parameters(), strict=True):
+        assert torch.equal(actual, expected)
 
 
 @by_themselves
-def test_the_trainer_compiles_with_the_devices_backend(tmp_path):
+def test_trainer_compiles_with_devices_backend(tmp_path):
     from transformers import TrainingArguments
 
     assert TrainingArguments(output_dir=str(tmp_path), torch_compile=True).torch_compile_backend == "neuron"
@@ -86,52 +86,52 @@ def test_the_trainer_compiles_with_the_devices_backend(tmp_path):
 
 @by_themselves
 @pytest.mark.parametrize("precision", ["no", "bf16"])
-def test_an_accelerator_trains(llama, precision):
+def test_accelerator_trains(llama, precision):
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState
 
     AcceleratorState._reset_state(True)
     accelerator = Accelerator(mixed_precision=precision)
-    found, *_ = loop(accelerator, llama)
-    assert accelerator.device.type == "neuron" and found[-1] < found[0]
+    result, *_ = loop(accelerator, llama)
+    assert accelerator.device.type == "neuron" and result[-1] < result[0]
     AcceleratorState._reset_state(True)
 
 
-def test_generation_gives_the_tokens_of_the_cpu(llama):
+def test_generated_tokens_match_cpu(llama):
     expected = llama.generate(IDS, max_new_tokens=8, do_sample=False)
-    ours = copy.deepcopy(llama).to("neuron").generate(IDS.to("neuron"), max_new_tokens=8, do_sample=False)
-    assert ours.device.type == "neuron" and torch.equal(ours.cpu(), expected)
+    actual = copy.deepcopy(llama).to("neuron").generate(IDS.to("neuron"), max_new_tokens=8, do_sample=False)
+    assert actual.device.type == "neuron" and torch.equal(actual.cpu(), expected)
 
 
-def test_generation_with_a_static_cache_compiles_by_itself(llama):
+def test_generation_with_static_cache_compiles_by_itself(llama):
     expected = llama.generate(IDS, max_new_tokens=8, do_sample=False)
     torch._dynamo.reset()
     model = copy.deepcopy(llama).to("neuron")
-    ours = model.generate(IDS.to("neuron"), max_new_tokens=8, do_sample=False, cache_implementation="static")
-    assert torch.equal(ours.cpu(), expected)
+    actual = model.generate(IDS.to("neuron"), max_new_tokens=8, do_sample=False, cache_implementation="static")
+    assert torch.equal(actual.cpu(), expected)
     assert len(torch.neuron.compile_report().graphs) > 0
 
 
 @pytest.mark.parametrize("device_map", [{"": "neuron"}, "neuron", {"": "neuron:1"}], ids=str)
-def test_models_load_onto_the_device(llama, saved, device_map):
+def test_models_load_onto_device(llama, saved_llama, device_map):
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(saved, device_map=device_map)
+    model = AutoModelForCausalLM.from_pretrained(saved_llama, device_map=device_map)
     assert {p.device.type for p in model.parameters()} == {"neuron"}
     assert torch.equal(model(IDS.to(model.device)).logits.cpu(), llama(IDS).logits)
 
 
-def test_a_model_on_two_cores(llama, saved):
+def test_model_on_two_cores(llama, saved_llama):
     from transformers import AutoModelForCausalLM
 
     first, second = "neuron:0", "neuron:1"
     placed = {"model.embed_tokens": first, "model.layers": second, "model.rotary_emb": second, "model.norm": second}
-    model = AutoModelForCausalLM.from_pretrained(saved, device_map={**placed, "lm_head": second})
+    model = AutoModelForCausalLM.from_pretrained(saved_llama, device_map={**placed, "lm_head": second})
     assert {str(p.device) for p in model.parameters()} == {first, second}
     assert torch.equal(model(IDS.to(first)).logits.cpu(), llama(IDS).logits)
 
 
-def test_accelerate_dispatches_a_checkpoint_to_the_device(tmp_path):
+def test_accelerate_dispatches_checkpoint_to_device(tmp_path):
     from accelerate import init_empty_weights, load_checkpoint_and_dispatch
     from safetensors.torch import save_file
 
@@ -145,29 +145,29 @@ def test_accelerate_dispatches_a_checkpoint_to_the_device(tmp_path):
     assert model[0].weight.is_neuron and torch.equal(model[0].weight.cpu(), original[0].weight)
 
 
-def test_pipelines_take_the_device(checkpoint):
+def test_pipelines_accept_device(checkpoint):
     from transformers import pipeline
 
-    found = []
+    results = []
     for device in ("neuron", "cpu"):
-        made = pipeline("text-generation", model=str(checkpoint), device=device)
-        assert made.model.device.type == made.device.type == device
-        found.append(made("abc", max_new_tokens=4, do_sample=False))
-    assert found[0] == found[1]
+        pipe = pipeline("text-generation", model=str(checkpoint), device=device)
+        assert pipe.model.device.type == pipe.device.type == device
+        results.append(pipe("abc", max_new_tokens=4, do_sample=False))
+    assert results[0] == results[1]
 
 
-def test_diffusers_take_the_device():
+def test_diffusers_accept_device():
     diffusers = pytest.importorskip("diffusers")
     torch.manual_seed(0)
     sizes = dict(sample_size=8, in_channels=1, out_channels=1, layers_per_block=1, block_out_channels=(32, 32))
     blocks = dict(down_block_types=("DownBlock2D", "AttnDownBlock2D"), up_block_types=("AttnUpBlock2D", "UpBlock2D"))
     unet = diffusers.UNet2DModel(**sizes, **blocks, norm_num_groups=8)
-    made = diffusers.DDPMPipeline(unet, diffusers.DDPMScheduler(num_train_timesteps=4))
-    made.set_progress_bar_config(disable=True)
+    result = diffusers.DDPMPipeline(unet, diffusers.DDPMScheduler(num_train_timesteps=4))
+    result.set_progress_bar_config(disable=True)
     images = []
     for device in ("cpu", "neuron"):
-        made.to(device)
-        assert made.device.type == device
+        result.to(device)
+        assert result.device.type == device
         generator = torch.Generator().manual_seed(0)
-        images.append(made(generator=generator, num_inference_steps=2, output_type="np").images)
+        images.append(result(generator=generator, num_inference_steps=2, output_type="np").images)
     assert (images[0] == images[1]).all()

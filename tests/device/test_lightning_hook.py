@@ -22,7 +22,7 @@ def package(name: str) -> Any:
 
 def losses(pl: Any, accelerator: str, **options: Any) -> tuple[list[float], set[str], Any]:
     """Losses of a short training, the devices of its batches, and the trainer."""
-    seen: list[float] = []
+    calls: list[float] = []
     devices = set()
 
     class Tiny(pl.LightningModule):
@@ -34,10 +34,10 @@ def losses(pl: Any, accelerator: str, **options: Any) -> tuple[list[float], set[
         def training_step(self, batch: Any, _: int) -> torch.Tensor:
             x, y = batch
             devices.add(x.device.type)
-            found = self.layers(x)
-            assert found.dtype == (torch.bfloat16 if options.get("precision") == "bf16-mixed" else torch.float32)
-            loss = (found.float() - y).square().mean()
-            seen.append(loss.item())
+            result = self.layers(x)
+            assert result.dtype == (torch.bfloat16 if options.get("precision") == "bf16-mixed" else torch.float32)
+            loss = (result.float() - y).square().mean()
+            calls.append(loss.item())
             return loss
 
         def configure_optimizers(self) -> Any:
@@ -51,22 +51,22 @@ def losses(pl: Any, accelerator: str, **options: Any) -> tuple[list[float], set[
         warnings.simplefilter("ignore")
         trainer = pl.Trainer(accelerator=accelerator, max_epochs=2, enable_model_summary=False, **quiet, **options)
         trainer.fit(Tiny(), torch.utils.data.DataLoader(data, batch_size=8))
-    return seen, devices, trainer
+    return calls, devices, trainer
 
 
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
 @pytest.mark.parametrize("name", PACKAGES)
-def test_a_trainer_has_the_losses_of_the_cpu(name, precision):
+def test_trainer_losses_match_cpu(name, precision):
     pl = package(name)
-    found, devices, trainer = losses(pl, "neuron", precision=precision)
+    result, devices, trainer = losses(pl, "neuron", precision=precision)
     expected, _, _ = losses(pl, "cpu", precision=precision)
     assert devices == {"neuron"} and trainer.strategy.root_device == torch.device("neuron", 0)
-    assert len(found) == 6 and found[-1] < found[0]
-    assert found == pytest.approx(expected, rel=1e-5 if precision == "32-true" else 2e-2)
+    assert len(result) == 6 and result[-1] < result[0]
+    assert result == pytest.approx(expected, rel=1e-5 if precision == "32-true" else 2e-2)
 
 
 @pytest.mark.parametrize("name", PACKAGES)
-def test_devices_choose_the_core(name, monkeypatch):
+def test_devices_choose_core(name, monkeypatch):
     monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "inf2.24xlarge")
     pl = package(name)
     assert "neuron" in pl.accelerators.AcceleratorRegistry.available_accelerators()
@@ -80,7 +80,7 @@ def test_devices_choose_the_core(name, monkeypatch):
 
 
 @pytest.mark.parametrize("name", PACKAGES)
-def test_fabric_puts_modules_on_the_device(name):
+def test_fabric_puts_modules_on_device(name):
     fabric = package("lightning.fabric" if name == "lightning.pytorch" else "lightning_fabric")
     run = fabric.Fabric(accelerator="neuron", precision="bf16-mixed")
     module = run.setup(torch.nn.Linear(3, 2))
@@ -89,7 +89,7 @@ def test_fabric_puts_modules_on_the_device(name):
         assert torch.mm(*torch.ones(2, 3, 3, device=run.device)).dtype == torch.bfloat16
 
 
-def test_the_accelerator_needs_no_lightning():
+def test_accelerator_needs_no_lightning():
     accelerator = accelerator_class(object)
     assert accelerator.is_available() and accelerator.auto_device_count() == 1
     assert accelerator.get_parallel_devices([0]) == [torch.device("neuron", 0)]
@@ -97,11 +97,11 @@ def test_the_accelerator_needs_no_lightning():
     assert stats == {"allocated_bytes": torch.neuron.memory_allocated(0)}
 
 
-def test_what_devices_may_be(monkeypatch):
+def test_valid_device_arguments(monkeypatch):
     monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "inf2.24xlarge")
     for devices, indices in ((2, [0, 1]), ("2", [0, 1]), ("0,3", [0, 3]), ([4], [4]), (-1, list(range(12)))):
         assert device_indices(devices) == indices
     for devices in (0, 13, [], [0, 0], "x", None, [12], "1,", -2):
-        with pytest.raises(ConfigError) as caught:
+        with pytest.raises(ConfigError) as excinfo:
             device_indices(devices)
-        assert caught.value.details == {"devices": devices, "count": 12}
+        assert excinfo.value.details == {"devices": devices, "count": 12}

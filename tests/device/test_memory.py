@@ -1,4 +1,4 @@
-"""HBM of device tensors: counted, limited, and shared with what programs take of the same core."""
+"""HBM of device tensors: counted, limited, and shared with programs on the same core."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_peaks():
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other heaps decide by themselves what they keep")
-def test_empty_cache_gives_the_hosts_memory_back():
+def test_empty_cache_frees_host_memory():
     num_tensors, size_bytes = 1000, 64 * 1024
     kept = [torch.ones(size_bytes, dtype=torch.uint8, device="neuron") for _ in range(num_tensors)]
     del kept[::2]  # holes between tensors that stay
@@ -58,7 +58,7 @@ def test_empty_cache_gives_the_hosts_memory_back():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_zeros_that_are_only_read_take_none_of_the_hosts_memory():
+def test_read_only_zeros_take_no_host_memory():
     size_bytes = 64 * MIB
     before, allocated = resident_bytes(), torch.neuron.memory_allocated()
     zeros = torch.zeros(size_bytes // 4, device="neuron")
@@ -70,7 +70,7 @@ def test_zeros_that_are_only_read_take_none_of_the_hosts_memory():
     assert torch.neuron.memory_allocated() == allocated and resident_bytes() - before < size_bytes // 2
 
 
-def test_what_does_not_fit_is_refused_with_the_table():
+def test_out_of_memory_error_has_a_table():
     before = torch.neuron.memory_allocated()
     with pytest.raises(torch.OutOfMemoryError, match="(?s)usage: tensors.*HBM of core 0 of inf2.*torch tensors"):
         torch.empty(2**40, device="neuron")
@@ -78,7 +78,7 @@ def test_what_does_not_fit_is_refused_with_the_table():
     assert torch.neuron.memory_stats()["num_ooms"] > 0
 
 
-def test_programs_and_tensors_share_a_core():
+def test_programs_and_tensors_share_core():
     torch.zeros(1, device="neuron:1")
     core = placement.claim(1)
     gc.collect()  # models of other tests
@@ -98,6 +98,6 @@ def test_programs_and_tensors_share_a_core():
     del kept
 
 
-def test_summary_says_that_it_is_simulated():
+def test_summary_says_simulated():
     assert "simulated" in torch.neuron.memory_summary() and "peak" in torch.neuron.memory_summary()
     assert "peak" not in torch.neuron.memory_summary(abbreviated=True)

@@ -26,7 +26,7 @@ def test_every_listed_name_exists():
         ("trn2.48xlarge", 64, "trn2", "NeuronCore-v3"),
     ],
 )
-def test_properties_are_those_of_the_simulated_instance(monkeypatch, instance, count, name, core):
+def test_properties_match_simulated_instance(monkeypatch, instance, count, name, core):
     monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", instance)
     properties = torch.neuron.get_device_properties(0)
     assert (torch.neuron.device_count(), properties.name, properties.neuron_core) == (count, name, core)
@@ -35,7 +35,7 @@ def test_properties_are_those_of_the_simulated_instance(monkeypatch, instance, c
     assert torch.neuron.get_device_capability() == (properties.major, 0)
 
 
-def test_the_environment_counts_devices(monkeypatch):
+def test_environment_sets_device_count(monkeypatch):
     monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", "1")
     assert torch.neuron.device_count() == 1
     monkeypatch.delenv("NEURON_RT_VISIBLE_CORES")
@@ -47,7 +47,7 @@ def test_the_environment_counts_devices(monkeypatch):
     assert not torch.neuron.is_available()
 
 
-def test_a_device_that_is_not_there_is_an_error():
+def test_missing_device_is_error():
     for use in (
         lambda: torch.zeros(1, device="neuron:2"),
         lambda: torch.neuron.set_device(2),
@@ -97,9 +97,9 @@ def test_streams_and_events():
 
 def test_seeds_and_states():
     torch.manual_seed(3)
-    ours = torch.randn(40, device="neuron")
+    actual = torch.randn(40, device="neuron")
     torch.manual_seed(3)
-    assert torch.equal(ours.cpu(), torch.randn(40))
+    assert torch.equal(actual.cpu(), torch.randn(40))
     assert torch.neuron.initial_seed() == 3
     state = torch.neuron.get_rng_state()
     first = torch.rand(3, device="neuron")
@@ -124,7 +124,7 @@ def test_generators_and_forks():
     assert torch.equal(state, torch.neuron.get_rng_state())
 
 
-def test_the_device_never_draws_from_the_cpu():
+def test_device_never_draws_from_cpu():
     before = torch.get_rng_state()
     x = torch.ones(100, device="neuron")
     torch.rand(3, device="neuron")
@@ -139,15 +139,15 @@ def test_the_device_never_draws_from_the_cpu():
 
 def test_autocast_is_bfloat16_in_every_thread():
     x = torch.randn(4, 4, device="neuron")
-    found = []
+    results = []
 
     def work():
         with torch.autocast("neuron"):
-            found.append((x @ x).dtype)
+            results.append((x @ x).dtype)
 
     in_threads(work)
     work()
-    assert found == [torch.bfloat16, torch.bfloat16]
+    assert results == [torch.bfloat16, torch.bfloat16]
     assert torch.neuron.is_bf16_supported() and torch.bfloat16 in torch.neuron.get_amp_supported_dtype()
 
 

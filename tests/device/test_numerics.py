@@ -12,7 +12,7 @@ from optimum_neuron.errors import ConfigError
 KINDS = ("bf16", "fp16", "tf32", "fp8_e4m3")
 
 
-def test_the_default_is_the_hosts():
+def test_default_numerics_match_host():
     torch.manual_seed(0)
     a, b = torch.randn(16, 16), torch.randn(16, 16)
     assert numerics.current() == numerics.Numerics() and numerics.current().mode == "reference"
@@ -20,7 +20,7 @@ def test_the_default_is_the_hosts():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_operands_are_rounded_as_the_compiler_does(kind):
+def test_operands_are_rounded_as_by_compiler(kind):
     class Product(torch.nn.Module):
         def forward(self, a, b):
             return torch.mm(a, b)
@@ -57,17 +57,17 @@ def test_every_product_and_its_gradient_is_rounded(product):
             results[kind] = (out, *torch.autograd.grad(out.pow(2).sum(), x))
     exact = product(x)
     assert torch.equal(results["none"][0], exact)
-    for ours, theirs in zip(results["bf16"], results["none"], strict=True):
-        error = (ours - theirs).abs().max() / theirs.abs().max()
+    for actual, expected in zip(results["bf16"], results["none"], strict=True):
+        error = (actual - expected).abs().max() / expected.abs().max()
         assert 1e-5 < error < 3e-2
 
 
-def test_products_of_16_bit_floats_are_rounded_once():
+def test_16_bit_products_are_rounded_once():
     torch.manual_seed(0)
     a, b = torch.randn(8, 512).bfloat16(), torch.randn(512, 8).bfloat16()
     with numerics.use("emulated"):
-        ours = (a.to("neuron") @ b.to("neuron")).cpu()
-    assert torch.equal(ours, (a.float() @ b.float()).bfloat16())
+        actual = (a.to("neuron") @ b.to("neuron")).cpu()
+    assert torch.equal(actual, (a.float() @ b.float()).bfloat16())
 
 
 def test_small_updates_survive_stochastic_rounding():
@@ -86,19 +86,19 @@ def test_small_updates_survive_stochastic_rounding():
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_the_expectation_is_exact_and_only_neighbors_occur(dtype):
+def test_expectation_is_exact_and_only_neighbors_occur(dtype):
     value = 1.0 + 0.3 * torch.finfo(dtype).eps
     exact = torch.full((20000,), value, device="neuron")
     for sign in (1, -1):
         with numerics.use("emulated", stochastic_rounding=True):
             rounded = (exact * sign).to(dtype)
-        found = set(rounded.tolist())
-        assert found == {sign * 1.0, sign * (1.0 + torch.finfo(dtype).eps)}
+        result = set(rounded.tolist())
+        assert result == {sign * 1.0, sign * (1.0 + torch.finfo(dtype).eps)}
         share = (rounded.float().abs() > 1).float().mean().item()
         assert abs(share - 0.3) < 0.02
 
 
-def test_values_that_fit_stay_what_they_are():
+def test_representable_values_are_unchanged():
     values = torch.tensor([0.0, -0.0, 1.5, -2.0, float("inf"), float("-inf"), float("nan"), 2.0**-24]).to("neuron")
     with numerics.use("emulated", stochastic_rounding=True):
         for dtype in (torch.float16, torch.bfloat16):
@@ -107,7 +107,7 @@ def test_values_that_fit_stay_what_they_are():
             assert torch.equal((narrow * 1).cpu().nan_to_num(7.0), narrow.cpu().nan_to_num(7.0))
 
 
-def test_tiny_values_are_rounded_between_zero_and_the_smallest():
+def test_tiny_values_are_rounded_between_zero_and_smallest():
     tiny = torch.full((1000,), 2.0**-26, device="neuron")
     with numerics.use("emulated", stochastic_rounding=True):
         rounded = tiny.half()
@@ -147,26 +147,26 @@ def test_operators_of_every_shape_still_run():
     ]
     with numerics.use("emulated", stochastic_rounding=True):
         for number, call in enumerate(calls):
-            ours, theirs = call(on), call(x)
-            assert ours.dtype is theirs.dtype and ours.shape == theirs.shape, number
-            torch.testing.assert_close(ours.cpu().float(), theirs.float(), rtol=2e-2, atol=2e-2)
+            actual, expected = call(on), call(x)
+            assert actual.dtype is expected.dtype and actual.shape == expected.shape, number
+            torch.testing.assert_close(actual.cpu().float(), expected.float(), rtol=2e-2, atol=2e-2)
 
 
-def test_a_seed_repeats_the_rounding():
+def test_seed_repeats_rounding():
     x = torch.full((100,), 1.001, device="neuron")
-    found = []
+    results = []
     for seed in (1, 1, 2):
         with numerics.use("emulated", stochastic_rounding=True, seed=seed):
-            found.append(x.bfloat16().tolist())
-    assert found[0] == found[1] != found[2]
+            results.append(x.bfloat16().tolist())
+    assert results[0] == results[1] != results[2]
 
 
-def test_the_environment_chooses():
+def test_environment_chooses():
     choose = numerics.from_environment
     assert choose({}).value == numerics.Numerics()
-    chosen = choose({"NEURON_RT_STOCHASTIC_ROUNDING_EN": "1", "NEURON_RT_STOCHASTIC_ROUNDING_SEED": "9"})
-    assert chosen.reason == "NEURON_RT_STOCHASTIC_ROUNDING_EN=1"
-    assert chosen.value == numerics.Numerics(mode="emulated", stochastic_rounding=True, seed=9)
+    choice = choose({"NEURON_RT_STOCHASTIC_ROUNDING_EN": "1", "NEURON_RT_STOCHASTIC_ROUNDING_SEED": "9"})
+    assert choice.reason == "NEURON_RT_STOCHASTIC_ROUNDING_EN=1"
+    assert choice.value == numerics.Numerics(mode="emulated", stochastic_rounding=True, seed=9)
     named = choose({"OPTIMUM_NEURON_NUMERICS": "emulated", "OPTIMUM_NEURON_AUTO_CAST_TYPE": "tf32"}).value
     assert (named.mode, named.auto_cast_type, named.stochastic_rounding) == ("emulated", "tf32", False)
     for environ, match in (
@@ -179,7 +179,7 @@ def test_the_environment_chooses():
             choose(environ)
 
 
-def test_another_process_reads_the_environment(python):
+def test_another_process_reads_environment(python):
     program = """
 import torch
 x = torch.tensor(1024.0, device="neuron").half()
@@ -188,8 +188,8 @@ for _ in range(2048):
 print(1100 < x.item() < 2048)
 """
     assert python(program, NEURON_RT_STOCHASTIC_ROUNDING_EN="1").stdout == "True\n"
-    done = python(program, OPTIMUM_NEURON_NUMERICS="exact")
-    assert done.returncode == 1 and "OPTIMUM_NEURON_NUMERICS=exact" in done.stderr
+    result = python(program, OPTIMUM_NEURON_NUMERICS="exact")
+    assert result.returncode == 1 and "OPTIMUM_NEURON_NUMERICS=exact" in result.stderr
 
 
 def test_unknown_values_are_errors():

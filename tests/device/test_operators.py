@@ -17,15 +17,15 @@ from tests.device.conftest import ROOT
 
 
 @pytest.fixture(scope="module", params=["0", "1"], ids=["plain", "adaptive"])
-def swept(built, request) -> dict[str, dict]:
-    """What the sweep found, in a process of its own: torch's test utilities change settings for good."""
+def sweep(built, request) -> dict[str, dict]:
+    """Result of the sweep, in a separate process: torch's test utilities change settings permanently."""
     pytest.importorskip("expecttest", reason="torch's database of operators needs it")
     environment = {**os.environ, "OPTIMUM_NEURON_INSTANCE": "inf2.24xlarge", "OMP_NUM_THREADS": "1"}
     environment["OPTIMUM_NEURON_ADAPTIVE_EAGER"] = request.param
     command = [sys.executable, "-m", "tests.device.opinfo", "--samples", "1", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return json.loads(done.stdout)
+    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment)
+    assert result.returncode == 0, result.stderr[-4000:]
+    return json.loads(result.stdout)
 
 
 def exceptions() -> set[str]:
@@ -36,15 +36,15 @@ def exceptions() -> set[str]:
     return {name for row in rows for name in re.findall("`(.+?)`", row)}
 
 
-def test_the_table_names_entries_and_leaves_enough(swept):
-    assert exceptions() <= set(swept["entries"])
-    assert len(swept["entries"]) - len(exceptions()) >= 690
+def test_table_names_entries_and_leaves_enough(sweep):
+    assert exceptions() <= set(sweep["entries"])
+    assert len(sweep["entries"]) - len(exceptions()) >= 690
 
 
-def test_every_other_entry_computes_what_the_cpu_does(swept):
-    assert {name: reason for name, reason in swept["failures"].items() if name.split()[0] not in exceptions()} == {}
+def test_every_other_entry_matches_cpu(sweep):
+    assert {name: reason for name, reason in sweep["failures"].items() if name.split()[0] not in exceptions()} == {}
 
 
-def test_the_sweep_sees_differences(swept):
-    assert {"sparse.mm.reduce", "tensor_split"} <= {name.split()[0] for name in swept["failures"]}
-    assert swept["controls"] == {"value": "values differ by 1", "stride": True, "host": "result on cpu"}
+def test_sweep_detects_differences(sweep):
+    assert {"sparse.mm.reduce", "tensor_split"} <= {name.split()[0] for name in sweep["failures"]}
+    assert sweep["controls"] == {"value": "values differ by 1", "stride": True, "host": "result on cpu"}

@@ -1,4 +1,4 @@
-"""Large blocks of host memory: those of freed tensors are used again, and few more are kept than tensors took."""
+"""Large blocks of host memory: freed blocks are reused, and few more are kept than tensors took."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def nothing_kept():
     torch.neuron.empty_cache()
 
 
-def test_a_freed_block_is_split_and_joined():
+def test_freed_block_is_split_and_joined():
     whole = block(48)
     start = whole.data_ptr()
     del whole
@@ -43,31 +43,31 @@ def test_a_freed_block_is_split_and_joined():
 
 
 def takes_huge_pages(tensor):
-    """Whether the kernel was asked for huge pages where a tensor is, which nobody else here does."""
-    found = False
+    """Return whether the kernel was asked for huge pages at a tensor's address, which no other code here does."""
+    result = False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         first, _, rest = line.partition(" ")
         if not first.endswith(":"):
             start, end = (int(address, 16) for address in first.split("-"))
-            found = start <= tensor.data_ptr() < end
-        elif first == "VmFlags:" and found:
+            result = start <= tensor.data_ptr() < end
+        elif first == "VmFlags:" and result:
             return "hg" in rest.split()
     raise AssertionError("no such address")
 
 
 @pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="no huge pages on this machine")
-def test_whose_blocks_they_are():
+def test_block_ownership():
     x = torch.ones(512, 512, device="neuron")
-    compiled = torch.compile(lambda x: (x.sin() @ x.cos()).relu(), backend="neuron")
-    ours = {"factory": x, "operator": x + 1, "copy": torch.ones(512, 512).to("neuron"), "graph": compiled(x)}
-    theirs = {"cpu": torch.ones(512, 512) + 1, "copied to cpu": x.cpu()}
-    assert {name: takes_huge_pages(tensor) for name, tensor in {**ours, **theirs}.items()} == {
-        **dict.fromkeys(ours, True),
-        **dict.fromkeys(theirs, False),
+    compiled_fn = torch.compile(lambda x: (x.sin() @ x.cos()).relu(), backend="neuron")
+    actual = {"factory": x, "operator": x + 1, "copy": torch.ones(512, 512).to("neuron"), "graph": compiled_fn(x)}
+    expected = {"cpu": torch.ones(512, 512) + 1, "copied to cpu": x.cpu()}
+    assert {name: takes_huge_pages(tensor) for name, tensor in {**actual, **expected}.items()} == {
+        **dict.fromkeys(actual, True),
+        **dict.fromkeys(expected, False),
     }
 
 
-def test_no_more_is_kept_than_tensors_took():
+def test_cached_memory_is_bounded_by_peak():
     # Sizes that grow fit into nothing that was freed before.
     before, taken = resident_bytes(), 0
     for num_mib in range(8, 128, 4):
@@ -97,7 +97,7 @@ def test_no_two_blocks_overlap():
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_a_forked_child_frees_what_it_has():
+def test_forked_child_frees_its_blocks():
     tensor = block(8)
     host = torch.ones(MIB)
     child = os.fork()

@@ -1,4 +1,4 @@
-"""Float32 products by oneDNN: where they are taken, that they are as exact, and what is left to torch's BLAS."""
+"""Float32 matmuls by oneDNN: when they are chosen, their precision, and the matmuls left to torch's BLAS."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def on_device(tensor: torch.Tensor) -> torch.Tensor:
     return torch.ops.neuron_sim.alias_neuron(tensor.detach(), 0)
 
 
-def relative_error(found: torch.Tensor, exact: torch.Tensor) -> float:
+def relative_error(actual: torch.Tensor, exact: torch.Tensor) -> float:
     """Root of the mean squared error over that of the exact values."""
-    return ((found.detach().cpu().double() - exact).norm() / exact.norm()).item()
+    return ((actual.detach().cpu().double() - exact).norm() / exact.norm()).item()
 
 
 LAYOUTS = {
@@ -67,15 +67,15 @@ def product(left, right, bias=None, **scalars):
 
 def check(left, right, bias=None, **scalars) -> torch.Tensor:
     """The device's product, within twice the CPU's error, in a dense result; queued it has the same bits."""
-    given = [value if value is None else on_device(value) for value in (left, right, bias)]
+    inputs = [value if value is None else on_device(value) for value in (left, right, bias)]
     wide = [value if value is None else value.double() for value in (left, right, bias)]
-    exact, theirs = product(*wide, **scalars), product(left, right, bias, **scalars)
-    ours = product(*given, **scalars)
-    assert ours.stride() == theirs.stride() and ours.dtype is torch.float32
-    assert relative_error(ours, exact) <= max(2 * relative_error(theirs, exact), 3e-7)
+    exact, expected = product(*wide, **scalars), product(left, right, bias, **scalars)
+    actual = product(*inputs, **scalars)
+    assert actual.stride() == expected.stride() and actual.dtype is torch.float32
+    assert relative_error(actual, exact) <= max(2 * relative_error(expected, exact), 3e-7)
     with torch.neuron.adaptive_eager(True):
-        assert torch.equal(product(*given, **scalars), ours)
-    return ours
+        assert torch.equal(product(*inputs, **scalars), actual)
+    return actual
 
 
 @pytest.mark.parametrize("right", LAYOUTS)
@@ -97,7 +97,7 @@ def test_factors(scalars):
 @pytest.mark.parametrize(
     "sizes", [(0, 8, 8), (8, 0, 8), (8, 8, 0), (1, 1, 1), (1, 2048, 1024), (4096, 1024, 1)], ids=str
 )
-def test_empty_and_thin_products_are_the_bits_of_the_cpu(sizes):
+def test_empty_and_thin_matmuls_match_cpu_bitwise(sizes):
     rows, contracted, columns = sizes
     left, right = random(rows, contracted), random(contracted, columns)
     assert not products.is_worthwhile(*sizes)
@@ -105,69 +105,69 @@ def test_empty_and_thin_products_are_the_bits_of_the_cpu(sizes):
 
 
 @needs_onednn
-def test_large_products_are_the_bits_of_onednn_and_small_ones_those_of_the_cpu(monkeypatch):
+def test_large_products_match_onednn_and_small_ones_cpu_bitwise(monkeypatch):
     # Long sums, whose last digits depend on the order of additions.
     left, right = random(64, 3001), random(3001, 64)
     onednn = torch.ops.mkldnn._linear_pointwise(left, right.t(), None, "none", [], "")
     assert products.is_worthwhile(64, 3001, 64) and not torch.equal(onednn, left @ right)
-    ours = on_device(left), on_device(right)
-    assert torch.equal((ours[0] @ ours[1]).cpu(), onednn)
-    assert torch.equal((ours[0][:8] @ ours[1][:, :8]).cpu(), left[:8] @ right[:, :8])
-    with monkeypatch.context() as patched:
-        patched.setattr(torch.backends.mkldnn, "enabled", False)
-        assert torch.equal((ours[0] @ ours[1]).cpu(), left @ right)
+    actual = on_device(left), on_device(right)
+    assert torch.equal((actual[0] @ actual[1]).cpu(), onednn)
+    assert torch.equal((actual[0][:8] @ actual[1][:, :8]).cpu(), left[:8] @ right[:, :8])
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.backends.mkldnn, "enabled", False)
+        assert torch.equal((actual[0] @ actual[1]).cpu(), left @ right)
     with products.use("blas"):
-        assert torch.equal((ours[0] @ ours[1]).cpu(), left @ right)
+        assert torch.equal((actual[0] @ actual[1]).cpu(), left @ right)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
-def test_other_dtypes_are_the_bits_of_the_cpu(dtype):
+def test_other_dtypes_match_cpu_bitwise(dtype):
     left, right = random(ROWS, CONTRACTED).to(dtype), random(CONTRACTED, COLUMNS).to(dtype)
     assert torch.equal((left.to("neuron") @ right.to("neuron")).cpu(), left @ right)
 
 
-def test_results_given_by_the_program():
+def test_out_arguments():
     left, right = random(ROWS, CONTRACTED).to("neuron"), random(CONTRACTED, COLUMNS).to("neuron")
     expected = left @ right
     for out in (torch.empty(ROWS, COLUMNS), torch.empty(COLUMNS, ROWS).t(), torch.empty(0)):
-        given = on_device(out)
-        strides = given.stride() if given.numel() else expected.stride()
-        assert torch.mm(left, right, out=given) is given and given.stride() == strides
-        torch.testing.assert_close(given, expected, rtol=1e-5, atol=1e-5)
+        inputs = on_device(out)
+        strides = inputs.stride() if inputs.numel() else expected.stride()
+        assert torch.mm(left, right, out=inputs) is inputs and inputs.stride() == strides
+        torch.testing.assert_close(inputs, expected, rtol=1e-5, atol=1e-5)
     square = random(256, 256).to("neuron")
-    wanted = square @ square
-    assert torch.equal(torch.mm(square, square, out=square), wanted)
+    target = square @ square
+    assert torch.equal(torch.mm(square, square, out=square), target)
     with pytest.raises(RuntimeError, match="cannot be multiplied"):
         torch.mm(left, right.t())
 
 
 def test_gradients():
-    theirs = [random(4, 64, 256), random(512, 256), random(512)]
-    ours = [value.to("neuron").requires_grad_() for value in theirs]
-    exact = [value.double().requires_grad_() for value in theirs]
-    for values in (ours, exact):
+    reference = [random(4, 64, 256), random(512, 256), random(512)]
+    actual = [value.to("neuron").requires_grad_() for value in reference]
+    exact = [value.double().requires_grad_() for value in reference]
+    for values in (actual, exact):
         nn.functional.linear(*values).pow(2).sum().backward()
-    for found, wanted in zip(ours, exact, strict=True):
-        assert found.grad.is_contiguous() and relative_error(found.grad, wanted.grad) < 1e-6
+    for result, expected in zip(actual, exact, strict=True):
+        assert result.grad.is_contiguous() and relative_error(result.grad, expected.grad) < 1e-6
 
 
-def test_autocast_is_the_bits_of_the_cpus():
+def test_autocast_matches_cpu_bitwise():
     x, weight = random(64, 256), random(512, 256)
     with torch.autocast("neuron"):
-        ours = nn.functional.linear(x.to("neuron"), weight.to("neuron"))
+        actual = nn.functional.linear(x.to("neuron"), weight.to("neuron"))
     with torch.autocast("cpu"):
-        assert torch.equal(ours.cpu(), nn.functional.linear(x, weight))
-    assert ours.dtype is torch.bfloat16
+        assert torch.equal(actual.cpu(), nn.functional.linear(x, weight))
+    assert actual.dtype is torch.bfloat16
 
 
 def test_emulated_operands_are_rounded():
     left, right = random(ROWS, CONTRACTED), random(CONTRACTED, COLUMNS)
     rounded = left.bfloat16().double() @ right.bfloat16().double()
     with numerics.use("emulated"):
-        ours = left.to("neuron") @ right.to("neuron")
+        actual = left.to("neuron") @ right.to("neuron")
         narrow = left.bfloat16().to("neuron") @ right.bfloat16().to("neuron")
-    assert relative_error(ours, rounded) < 3e-7 < 1e-4 < relative_error(ours, left.double() @ right.double())
-    assert torch.equal(narrow, ours.bfloat16())
+    assert relative_error(actual, rounded) < 3e-7 < 1e-4 < relative_error(actual, left.double() @ right.double())
+    assert torch.equal(narrow, actual.bfloat16())
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_emulated_operands_are_rounded():
         ({}, True, False, "blas", "without oneDNN"),
     ],
 )
-def test_the_choice_and_its_reason(changed, has_mkl, has_onednn, value, reason):
+def test_choice_and_its_reason(changed, has_mkl, has_onednn, value, reason):
     choice = products.choose(capabilities={**AMD, **changed}, has_mkl=has_mkl, has_onednn=has_onednn)
     assert choice.value == value and reason in choice.reason
     assert [rejected.candidate for rejected in choice.rejected] == [{"blas": "onednn", "onednn": "blas"}[value]]
@@ -195,7 +195,7 @@ def test_unknown_libraries_are_errors():
     assert products.current().reason == "set by products.use"
 
 
-def test_a_process_chooses_by_its_cpu(python):
+def test_process_chooses_by_its_cpu(python):
     program = "import torch; torch.ones(1, device='neuron'); from optimum_neuron.device import products\n"
-    done = python(program + "print(products.current() == products.choose())")
-    assert done.stdout == "True\n", done.stderr
+    result = python(program + "print(products.current() == products.choose())")
+    assert result.stdout == "True\n", result.stderr

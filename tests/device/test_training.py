@@ -17,30 +17,30 @@ def losses(model: nn.Module, device: str, steps: int = 3, lr: float = 1e-2) -> l
     model = copy.deepcopy(model).to(device).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
     ids = torch.arange(64).view(2, 32).to(device)
-    found = []
+    results = []
     for _ in range(steps):
         optimizer.zero_grad()
         loss = model(input_ids=ids, labels=ids).loss
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        found.append(loss.item())
-    return found
+        results.append(loss.item())
+    return results
 
 
-def test_losses_of_a_llama_are_bitwise_those_of_the_cpu(llama):
-    ours, theirs = losses(llama, "neuron"), losses(llama, "cpu")
-    assert ours == theirs and ours[-1] < ours[0]
+def test_llama_losses_match_cpu_bitwise(llama):
+    actual, expected = losses(llama, "neuron"), losses(llama, "cpu")
+    assert actual == expected and actual[-1] < actual[0]
 
 
-def test_losses_of_large_products_are_bitwise_those_of_the_cpu_or_close_to_them():
+def test_losses_of_large_products_match_cpu():
     wide_llama = make_llama(hidden_size=128, intermediate_size=512)  # products of the size that oneDNN computes
-    theirs = losses(wide_llama, "cpu", lr=1e-3)
+    expected = losses(wide_llama, "cpu", lr=1e-3)
     with products.use("blas"):
-        assert losses(wide_llama, "neuron", lr=1e-3) == theirs
+        assert losses(wide_llama, "neuron", lr=1e-3) == expected
     with products.use("onednn"):
-        ours = losses(wide_llama, "neuron", lr=1e-3)
-    assert ours == pytest.approx(theirs, rel=1e-6) and ours != theirs
+        actual = losses(wide_llama, "neuron", lr=1e-3)
+    assert actual == pytest.approx(expected, rel=1e-6) and actual != expected
 
 
 def test_gradient_checkpointing_changes_nothing(llama):
@@ -53,13 +53,13 @@ def test_gradient_checkpointing_changes_nothing(llama):
 @pytest.mark.parametrize("options", [{"foreach": True}, {"foreach": False}, {"fused": True}], ids=str)
 def test_optimizers(kind, options):
     torch.manual_seed(0)
-    theirs = nn.Linear(4, 4)
-    ours = copy.deepcopy(theirs).to("neuron")
+    expected = nn.Linear(4, 4)
+    actual = copy.deepcopy(expected).to("neuron")
     x = torch.randn(2, 4)
-    for module, inputs in ((theirs, x), (ours, x.to("neuron"))):
+    for module, inputs in ((expected, x), (actual, x.to("neuron"))):
         optimizer = kind(module.parameters(), lr=0.1, **options)
         for _ in range(2):
             optimizer.zero_grad()
             module(inputs).pow(2).sum().backward()
             optimizer.step()
-    assert torch.equal(theirs.weight, ours.weight.cpu())
+    assert torch.equal(expected.weight, actual.weight.cpu())

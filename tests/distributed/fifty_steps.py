@@ -14,7 +14,7 @@ from tests.distributed.test_layouts import FOUR, REFERENCES, TWO, run_cases
 from tests.trainer.fifty_steps import NUM_STEPS, differs
 
 LAYOUTS = {2: TWO, 4: FOUR}
-"""Cases of `layouts.py` by number of processes; those of 16 bits are another matter."""
+"""Cases of `layouts.py` by number of processes; 16-bit cases are separate."""
 
 
 def main() -> int:
@@ -27,8 +27,10 @@ def main() -> int:
         results = run_cases(folder, num_processes, NUM_STEPS, wide)
         for case in wide:
             kind = case.rpartition("-")[0]
-            ours, theirs = (losses[:NUM_STEPS] for losses in (results[case], reference[f"{kind}-tp" if kind else "tp"]))
-            failed |= differs(f"{num_processes} processes, {case}", ours, theirs)
+            actual, expected = (
+                losses[:NUM_STEPS] for losses in (results[case], reference[f"{kind}-tp" if kind else "tp"])
+            )
+            failed |= differs(f"{num_processes} processes, {case}", actual, expected)
     return int(failed)
 
 

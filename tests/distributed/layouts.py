@@ -57,7 +57,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "qwen3": dict(head_dim=8),
     "qwen3_moe": dict(head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32),
 }
-"""Decoders of other families, by the first part of a case's name, with what their configurations need."""
+"""Decoders of other families, by the first part of a case's name, with their required configuration."""
 
 
 def model_and_rows(name: str) -> tuple[Any, list[dict[str, torch.Tensor]]]:
@@ -113,7 +113,7 @@ def model_of(case: str) -> tuple[Any, list[dict[str, torch.Tensor]]]:
     return model, rows
 
 
-def trainer_of(case: str, folder: Path, num_steps: int, *, made: Any = None, **changes: Any) -> Any:
+def trainer_of(case: str, folder: Path, num_steps: int, *, make_model: Any = None, **changes: Any) -> Any:
     """A trainer of one case: a layout, after the kind of model and a dash if it is not a Llama in float32."""
     from accelerate.state import AcceleratorState
 
@@ -123,7 +123,7 @@ def trainer_of(case: str, folder: Path, num_steps: int, *, made: Any = None, **c
     world_size = int(os.environ.get("WORLD_SIZE", "0"))
     layout = dict(CASES[case.rpartition("-")[2]]) if world_size else {}
     together = math.prod(size for name, size in layout.items() if name.endswith("_parallel_size"))
-    model, rows = (made or model_of)(case)
+    model, rows = (make_model or model_of)(case)
     options: dict[str, Any] = dict(max_steps=num_steps, learning_rate=1e-3, seed=7, **layout)
     options["per_device_train_batch_size"] = BATCH * together // max(world_size, 1)
     options["upstream"] = not world_size and not case.startswith("bfloat16")
@@ -138,15 +138,20 @@ def trained(case: str, folder: Path, num_steps: int, **changes: Any) -> list[flo
 
 
 def resumed(case: str, folder: Path, num_steps: int, **changes: Any) -> dict[str, Any]:
-    """Losses of a run that saves and evaluates, and of one that goes on from what it saved."""
+    """Losses of a run that saves and evaluates, and of one that resumes from it."""
     options = dict(save_strategy="steps", save_steps=num_steps - 1, max_grad_norm=0.5, gradient_accumulation_steps=2)
     options |= {"per_device_train_batch_size": BATCH // 2, **changes}
-    trainer, again = (trainer_of(case, folder, num_steps, **options) for _ in range(2))
+    trainer, second = (trainer_of(case, folder, num_steps, **options) for _ in range(2))
     trainer.train()
     checkpoint = folder / case / f"checkpoint-{num_steps - 1}"
-    again.train(resume_from_checkpoint=str(checkpoint))
-    evaluation = again.evaluate(model_and_rows(case)[1][:16])["eval_loss"]
-    return {"whole": losses(trainer), "resumed": losses(again), "checkpoint": str(checkpoint), "evaluation": evaluation}
+    second.train(resume_from_checkpoint=str(checkpoint))
+    evaluation = second.evaluate(model_and_rows(case)[1][:16])["eval_loss"]
+    return {
+        "whole": losses(trainer),
+        "resumed": losses(second),
+        "checkpoint": str(checkpoint),
+        "evaluation": evaluation,
+    }
 
 
 def measured(case: str, folder: Path, num_steps: int) -> dict[str, Any]:
@@ -176,7 +181,7 @@ def measured(case: str, folder: Path, num_steps: int) -> dict[str, Any]:
 
 
 def moved(case: str, folder: Path, num_steps: int) -> dict[str, Any]:
-    """Losses of a run, and of one with another layout (behind ">") that goes on from what it saved."""
+    """Losses of a run, and of one with another layout (behind ">") that resumes from it."""
     case, _, other = case.partition(">")
     kind = case.rpartition("-")[0]
     first = trainer_of(case, folder, num_steps, save_strategy="steps", save_steps=num_steps - 1)
@@ -244,7 +249,7 @@ def poisoned(case: str, folder: Path, num_steps: int) -> dict[str, Any]:
         model.model.layers[-1].mlp.down_proj.weight.data[0, 0] = float("inf")
         return model, rows
 
-    return details_of(NumericsError, trainer_of(case, folder, num_steps, made=poison).train)
+    return details_of(NumericsError, trainer_of(case, folder, num_steps, make_model=poison).train)
 
 
 def dying(case: str, folder: Path, num_steps: int) -> None:

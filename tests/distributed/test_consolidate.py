@@ -30,31 +30,31 @@ def sharded(request, tmp_path, llama):
     return folder
 
 
-def test_the_folder_is_read_by_from_pretrained(sharded, tmp_path, llama):
+def test_folder_is_read_by_from_pretrained(sharded, tmp_path, llama):
     llama.config.save_pretrained(tmp_path / "base")
     written = consolidate(sharded, tmp_path / "joined", config=tmp_path / "base")
     assert written.loadable and written.num_tensors == len(llama.state_dict())
     require_same(AutoModelForCausalLM.from_pretrained(tmp_path / "joined"), llama)
 
 
-def require_same(ours, theirs):
-    for name, tensor in theirs.state_dict().items():
-        assert torch.equal(ours.state_dict()[name], tensor)
+def require_same(actual, expected):
+    for name, tensor in expected.state_dict().items():
+        assert torch.equal(actual.state_dict()[name], tensor)
 
 
-def test_the_command(sharded, tmp_path, cli):
+def test_command(sharded, tmp_path, cli):
     output = cli("neuron", "consolidate", str(sharded), str(tmp_path / "joined"), "--json").json
     assert output["num_tensors"] > 0 and not output["loadable"]
     assert "pass --config" in cli("neuron", "consolidate", str(sharded), str(tmp_path / "joined")).stdout
 
 
-def test_a_folder_without_weights(tmp_path):
+def test_folder_without_weights(tmp_path):
     with raises(ArtifactError, folder=str(tmp_path)):
         consolidate(tmp_path)
 
 
 @pytest.mark.parametrize("size", ["1MB", "20kB"])
-def test_weights_that_are_whole_are_copied(tmp_path, llama, size):
+def test_full_weights_are_copied(tmp_path, llama, size):
     llama.save_pretrained(tmp_path / "checkpoint-1", max_shard_size=size)
     written = consolidate(tmp_path / "checkpoint-1", tmp_path / "joined")
     assert written.loadable and [path.name for path in (tmp_path / "joined").glob("*.safetensors")] == [WEIGHTS]
@@ -62,11 +62,11 @@ def test_weights_that_are_whole_are_copied(tmp_path, llama, size):
     assert consolidate(tmp_path / "joined").num_tensors == written.num_tensors
 
 
-def test_an_adapter_is_found_where_scripts_of_optimum_neuron_look_for_it(tmp_path, llama):
+def test_adapter_is_written_to_optimum_neuron_folder(tmp_path, llama):
     peft = pytest.importorskip("peft")
     config = peft.LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM")
-    tuned = peft.get_peft_model(copy.deepcopy(llama), config)
-    tuned.save_pretrained(tmp_path / "checkpoint-1")
+    adapter_model = peft.get_peft_model(copy.deepcopy(llama), config)
+    adapter_model.save_pretrained(tmp_path / "checkpoint-1")
     folder = tmp_path / "checkpoint-1" / "adapter_default"
     assert consolidate(folder, folder).loadable
-    require_same(peft.PeftModel.from_pretrained(copy.deepcopy(llama), folder), tuned)
+    require_same(peft.PeftModel.from_pretrained(copy.deepcopy(llama), folder), adapter_model)

@@ -1,4 +1,4 @@
-"""Losses of distributed runs are those of transformers' Trainer on the CPU; processes are started once for all cases.
+"""Losses of distributed runs match transformers' Trainer on the CPU; processes are started once for all cases.
 
 `python -m tests.distributed.fifty_steps` takes 50 steps.
 """
@@ -69,8 +69,8 @@ def run_cases(
     folder: Path, num_processes: int, num_steps: int, cases: tuple[str, ...], *, accelerate: bool = False
 ) -> dict[str, Any]:
     """Return the results of rank 0 for each case."""
-    done = launch(folder, num_processes, num_steps, *cases, accelerate=accelerate)
-    assert done.returncode == 0, done.stderr[-5000:]
+    result = launch(folder, num_processes, num_steps, *cases, accelerate=accelerate)
+    assert result.returncode == 0, result.stderr[-5000:]
     results: dict[str, Any] = json.loads((folder / f"losses-{num_processes}.json").read_text())
     return results
 
@@ -118,7 +118,7 @@ def test_compiled_steps(two, reference, case):
 
 
 @pytest.mark.parametrize("case", ["compiled-small-sp", "graphs-pp"])
-def test_layers_in_parts_and_stages_are_whole_graphs(two, case):
+def test_tensor_and_pipeline_parallel_layers_are_full_graphs(two, case):
     assert two[case]["kinds"] == ["backward", "forward"] and not two[case]["breaks"]
 
 
@@ -135,7 +135,7 @@ def test_embeddings_are_split_once(two, reference):
 
 
 @pytest.mark.parametrize("case", RESUMED)
-def test_a_resumed_run_is_the_uninterrupted_one(two, case):
+def test_resumed_run_matches_uninterrupted_run(two, case):
     run = two[f"resumed-{case}"]
     assert run["resumed"] == run["whole"] and len(run["whole"]) == NUM_STEPS
     written = {path.name for path in Path(run["checkpoint"]).parent.iterdir()}
@@ -143,13 +143,13 @@ def test_a_resumed_run_is_the_uninterrupted_one(two, case):
 
 
 @pytest.mark.parametrize("case", MOVED)
-def test_another_layout_goes_on_from_a_checkpoint(two, case):
+def test_checkpoint_loads_into_another_layout(two, case):
     run = two[f"moved-{case}"]
     assert run["moved"] == pytest.approx(run["whole"], abs=TOLERANCE)
 
 
 @pytest.mark.parametrize("case", SAVED)
-def test_a_checkpoint_is_a_plain_folder_that_evaluates_as_the_run(two, case):
+def test_checkpoint_is_plain_folder_with_same_evaluation(two, case):
     run = two[f"resumed-{case}"]
     folder = Path(run["checkpoint"])
     config = json.loads((folder / "config.json").read_text())
@@ -161,37 +161,37 @@ def test_a_checkpoint_is_a_plain_folder_that_evaluates_as_the_run(two, case):
     assert run["evaluation"] == pytest.approx(loss_of(model, 16 if case == "zero_1" else 8), abs=1e-4)
 
 
-def require_same_results(ours, theirs, *, same_loss):
+def require_same_results(actual, reference, *, same_loss):
     """Rows count once, whatever the layout; losses of several batches at once are averaged in another way."""
-    assert ours["shapes"] == theirs["shapes"]
-    assert ours["first"] == pytest.approx(theirs["first"], abs=1e-5)
+    assert actual["shapes"] == reference["shapes"]
+    assert actual["first"] == pytest.approx(reference["first"], abs=1e-5)
     for name in ("rows", "right", "logits", *(["loss"] if same_loss else [])):
-        assert ours["evaluate"][f"eval_{name}"] == pytest.approx(theirs["evaluate"][f"eval_{name}"], abs=1e-4)
-        assert ours["predict"][f"test_{name}"] == pytest.approx(theirs["predict"][f"test_{name}"], abs=1e-4)
+        assert actual["evaluate"][f"eval_{name}"] == pytest.approx(reference["evaluate"][f"eval_{name}"], abs=1e-4)
+        assert actual["predict"][f"test_{name}"] == pytest.approx(reference["predict"][f"test_{name}"], abs=1e-4)
 
 
 @pytest.mark.parametrize("case", MEASURED)
 def test_metrics_and_predictions(two, reference, case):
-    theirs = reference["measured-bert-tp" if case.startswith("bert") else "measured-tp"]
-    require_same_results(two[f"measured-{case}"], theirs, same_loss=case not in ("dp", "zero_1"))
+    expected_output = reference["measured-bert-tp" if case.startswith("bert") else "measured-tp"]
+    require_same_results(two[f"measured-{case}"], expected_output, same_loss=case not in ("dp", "zero_1"))
 
 
-def test_metrics_of_replicas_of_layers_in_parts(four, reference):
+def test_metrics_of_tensor_parallel_replicas(four, reference):
     require_same_results(four["measured-tp"], reference["measured-tp"], same_loss=False)
 
 
-def test_stochastic_rounding_of_weights_in_parts(two, reference):
+def test_stochastic_rounding_of_sharded_weights(two, reference):
     rounded, nearest = two["rounded-bfloat16-tp"], two["bfloat16-tp"]
     assert rounded != nearest and rounded == pytest.approx(nearest, abs=2 * NARROW_TOLERANCE)
 
 
 @pytest.mark.parametrize("case", POISONED)
-def test_a_number_that_is_not_finite_is_found(two, case):
+def test_non_finite_number_is_detected(two, case):
     error = two[f"poisoned-{case}"]
     assert error["step"] == 1 and "first in model.layers.1.mlp.down_proj" in error["message"]
 
 
-def test_an_adapter_of_stages_is_loaded_by_plain_peft(two):
+def test_adapter_of_stages_is_loaded_by_plain_peft(two):
     from peft import PeftModel
 
     folder = Path(two["resumed-lora-pp"]["checkpoint"])
@@ -199,14 +199,14 @@ def test_an_adapter_of_stages_is_loaded_by_plain_peft(two):
     assert two["resumed-lora-pp"]["evaluation"] == pytest.approx(loss_of(model, 8), abs=1e-4)
 
 
-def test_weights_of_16_bits_are_saved_as_they_were(two):
+def test_16_bit_weights_are_saved_unchanged(two):
     folder = two["resumed-bfloat16-tp"]["checkpoint"]
     assert AutoModelForCausalLM.from_pretrained(folder).dtype == torch.bfloat16
     assert Path(folder, "master_weights", ".metadata").is_file()
 
 
 def loss_of(model: Any, batch_size: int) -> float:
-    """Of the rows that `layouts.resumed` evaluates, as a mean of batches; those of several processes are one."""
+    """Of the rows that `layouts.resumed` evaluates, as a mean of batches; batches of several processes are one."""
     rows = model_and_rows("tp")[1][:16]
     parts = [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
     batches = [{name: torch.stack([row[name] for row in part]) for name in part[0]} for part in parts]
@@ -215,7 +215,7 @@ def loss_of(model: Any, batch_size: int) -> float:
 
 
 @pytest.mark.parametrize("case", [*SAVED, "dp", "lora-pp", "bfloat16-tp"])
-def test_one_core_goes_on_from_shards(two, train, case):
+def test_one_core_resumes_from_shards(two, train, case):
     run = two[f"resumed-{case}"]
     model, rows = model_of(case)
     options = dict(max_steps=NUM_STEPS, learning_rate=1e-3, seed=7, max_grad_norm=0.5)
@@ -231,6 +231,6 @@ def test_processes_with_different_arguments_or_data(two):
 
 
 @pytest.mark.parametrize("case", ["tp", "pp"])
-def test_a_process_that_dies_ends_the_others(built, tmp_path, case):
-    done = launch(tmp_path, 2, NUM_STEPS, f"dying-{case}")
-    assert done.returncode != 0 and "MemoryError: no memory on this rank" in done.stderr
+def test_dying_process_ends_the_others(built, tmp_path, case):
+    result = launch(tmp_path, 2, NUM_STEPS, f"dying-{case}")
+    assert result.returncode != 0 and "MemoryError: no memory on this rank" in result.stderr

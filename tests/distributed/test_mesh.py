@@ -1,4 +1,4 @@
-"""Which numbers of processes can be, and which models can be split."""
+"""Valid numbers of processes, and models that can be split."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_processes_are_divided(options, sizes):
     ],
     ids=str,
 )
-def test_processes_that_cannot_be_divided(options, choices):
+def test_indivisible_process_counts(options, choices):
     with raises(ConfigError, value=options["world_size"], choices=choices):
         MeshSizes.of(**options)
 
@@ -51,14 +51,14 @@ def test_plans(llama, bert):
     assert tensor_plan(llama, size=2)["model.layers.*.mlp.down_proj"] == "rowwise"
 
 
-def test_heads_that_cannot_be_split(llama, bert):
+def test_indivisible_heads(llama, bert):
     with raises(ConfigError, value=4, choices=[2], heads={"num_attention_heads": 4, "num_key_value_heads": 2}):
         tensor_plan(llama, size=4)
     with raises(ConfigError, value=3, choices=[2, 4]):
         tensor_plan(bert, size=3)
 
 
-def test_models_without_a_plan_and_that_cannot_be_cut(llama, bert):
+def test_models_without_plan_or_stages(llama, bert):
     gpt2 = GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=8, n_positions=8))
     with raises(ConfigError, "zero_1=True", option="tensor_parallel_size", model_type="gpt2"):
         tensor_plan(gpt2, size=2)
@@ -71,7 +71,7 @@ def test_models_without_a_plan_and_that_cannot_be_cut(llama, bert):
     pipeline.require_stages(tied.requires_grad_(False), 2)
 
 
-def test_stages_have_the_whole_model_between_them(llama):
+def test_stages_cover_the_whole_model(llama):
     stages = [pipeline.cut(copy.deepcopy(llama), index=index, num_stages=2) for index in range(2)]
     first, last = (set(stage.model.state_dict()) for stage in stages)
     assert first | last == set(llama.state_dict()) and not first & last
@@ -86,6 +86,6 @@ def test_microbatches(requested, rows, parts):
 @pytest.mark.parametrize(
     ("requested", "rows", "choices"), [(3, 8, [2, 4, 8]), (1, 8, [2, 4, 8]), (2, 7, [7]), (-1, 1, [])]
 )
-def test_batches_that_do_not_divide(requested, rows, choices):
+def test_indivisible_batches(requested, rows, choices):
     with raises(ConfigError, value=requested, choices=choices):
         pipeline.num_microbatches(requested, batch_size=rows, num_stages=2)

@@ -35,7 +35,7 @@ def expanded(model):
     return expand(core, tensor_plan(core, size=2))
 
 
-def test_an_adapter_is_split_as_its_layer(llama):
+def test_adapter_is_split_like_its_layer(llama):
     plan = expanded(adapted(llama, target_modules=["q_proj", "down_proj"], layers_to_transform=[1]))
     assert plan["model.layers.0.self_attn.q_proj"] == plan["model.layers.1.self_attn.q_proj.base_layer"] == "colwise"
     assert plan["model.layers.1.self_attn.q_proj.lora_B.default"] == "colwise"
@@ -56,12 +56,12 @@ def test_an_adapter_is_split_as_its_layer(llama):
     ],
     ids=["dora", "ia3"],
 )
-def test_adapters_that_cannot_be_split(llama, options, module, problem):
+def test_indivisible_adapters(llama, options, module, problem):
     with raises(ConfigError, problem, option="peft_config", module=f"model.layers.0.self_attn.{module}"):
         expanded(adapted(llama, **options))
 
 
-def test_sequence_parallel_without_a_plan():
+def test_sequence_parallel_without_plan():
     from transformers import Phi3Config, Phi3ForCausalLM
 
     sizes = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, vocab_size=8)
@@ -83,7 +83,7 @@ def test_sequence_parallel_without_a_plan():
     ],
     ids=["name", "nothing", "prompt tuning"],
 )
-def test_models_that_cannot_be_distributed(llama, make, word):
+def test_unsupported_models(llama, make, word):
     with raises(ConfigError, word, option="model", layout="tensor_parallel_size=2"):
         require_whole_model(make(llama), "tensor_parallel_size=2")
 
@@ -96,7 +96,7 @@ def test_parameters_of_two_dtypes(llama):
 
 
 @pytest.mark.parametrize("masters", [True, False])
-def test_how_16_bits_are_held_and_summed(llama, masters):
+def test_16_bit_weights_and_gradient_sums(llama, masters):
     model = copy.deepcopy(llama).bfloat16()
     policy = mixed_precision(model, Sharding(sizes=MeshSizes(data=2), master_weights=masters))
     assert model.dtype == (torch.float32 if masters else torch.bfloat16)
@@ -104,14 +104,14 @@ def test_how_16_bits_are_held_and_summed(llama, masters):
     assert mixed_precision(copy.deepcopy(llama), Sharding(sizes=MeshSizes(data=2))) is None
 
 
-def test_settings_of_fsdp_that_are_not_read():
+def test_ignored_fsdp_settings():
     require_fsdp_config({"reshard_after_forward": False, "version": 2, "xla": False})
     settings = {"cpu_offload": True, "state_dict_type": "SHARDED_STATE_DICT"}
     with raises(ConfigError, settings=settings):
         require_fsdp_config(settings)
 
 
-def test_a_batch_is_padded_with_rows_that_have_no_labels():
+def test_batch_is_padded_with_unlabelled_rows():
     batch = {"input_ids": torch.arange(6).view(3, 2), "labels": torch.arange(6).view(3, 2), "scale": 2.0}
     longer = padded(batch, multiple=2)
     assert longer["input_ids"].tolist() == [[0, 1], [2, 3], [4, 5], [4, 5]]
@@ -119,7 +119,7 @@ def test_a_batch_is_padded_with_rows_that_have_no_labels():
     assert padded(batch, multiple=3)["input_ids"] is batch["input_ids"]
 
 
-def test_families_whose_sequences_can_be_shared(llama, bert):
+def test_families_with_sequence_parallelism(llama, bert):
     from transformers import LlamaForSequenceClassification, MambaConfig, MambaForCausalLM
 
     require_context(llama, 2)
@@ -129,7 +129,7 @@ def test_families_whose_sequences_can_be_shared(llama, bert):
             require_context(model, 2)
 
 
-def test_attention_and_losses_that_are_not_of_parts(llama):
+def test_attention_and_losses_without_sequence_parallelism(llama):
     model = copy.deepcopy(llama)
     model.set_attn_implementation("eager")
     model.config.output_router_logits = True
@@ -151,13 +151,13 @@ def test_attention_and_losses_that_are_not_of_parts(llama):
     ],
     ids=["embeddings", "length", "mask", "packed"],
 )
-def test_batches_whose_sequences_cannot_be_shared(batch, hint):
+def test_batches_without_sequence_parallelism(batch, hint):
     with raises(ModelError, option="context_parallel_size", value=2) as error:
         require_divisible(batch, 2)
     assert hint in error.value.hint
 
 
-def test_a_loss_that_is_no_sum_over_tokens():
+def test_loss_that_is_not_a_token_sum():
     from optimum_neuron import NeuronTrainer
 
     class Own(NeuronTrainer):

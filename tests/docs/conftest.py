@@ -1,4 +1,4 @@
-"""Examples run in an empty folder of the test; caches and settings are those of `tests/conftest.py`."""
+"""Examples run in an empty folder of the test; caches and settings come from `tests/conftest.py`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def empty_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def apart(tmp_path: Path, built: Path) -> dict[str, str]:  # noqa: F811
+def real_environment(tmp_path: Path, built: Path) -> dict[str, str]:  # noqa: F811
     """Environment of a process that runs a real checkpoint: its own compile cache, the developer's checkpoints.
 
     Without a C++ compiler host code is ready at once, so examples need no -O1 to be quick here. The device is built.

@@ -1,16 +1,16 @@
 """Code blocks of Markdown pages and docstrings: find them, and run them as a reader would.
 
-What stands behind the language decides what happens to a block:
+Tags behind the language set the handling of a block:
 
     ```python              runs; blocks of one page share their names and the folder, from top to bottom
     ```python no-run       is only compiled
     ```bash                each line is an `optimum-cli` command and runs
     ```bash no-run         its `optimum-cli` commands are only parsed
-    ```... checkpoint      runs in the tests with the marker `checkpoint`, in a process of its own
+    ```... checkpoint      runs in the tests with the marker `checkpoint`, in a separate process
     ```... needs:NAME      runs where this module is installed; only blocks that need it too see its names
     ```python file:NAME    is written to this file, which later blocks use
     ```bash apart          runs in its own process, whatever the commands are
-    ```text output         is exactly what the block before it prints on stdout
+    ```text output         is exactly the stdout of the block before it
 
 It knows nothing of pytest.
 """
@@ -55,10 +55,10 @@ class Fence:
     tags: frozenset[str]
     """The other words."""
     text: str
-    """What is in it, without common indentation."""
+    """Text of the block, without common indentation."""
 
     def value(self, key: str) -> str | None:
-        """What stands behind `key:` among the tags, if anything does."""
+        """Value of the tag `key:`, or None."""
         return next((tag.partition(":")[2] for tag in self.tags if tag.startswith(f"{key}:")), None)
 
     def __str__(self) -> str:
@@ -67,13 +67,13 @@ class Fence:
 
 def find_fences(text: str, path: Path, first_line: int = 1) -> list[Fence]:
     """Return the blocks of a text that begins at a line of a file."""
-    found = []
+    results = []
     for match in _FENCE.finditer(text):
         language, *tags = match["info"].split() or [""]
         line = first_line + text[: match.start()].count("\n")
         code = textwrap.dedent(match["text"])
-        found.append(Fence(path=path, line=line, language=language, tags=frozenset(tags), text=code))
-    return found
+        results.append(Fence(path=path, line=line, language=language, tags=frozenset(tags), text=code))
+    return results
 
 
 def page_fences(path: Path) -> list[Fence]:
@@ -100,12 +100,12 @@ def compiled(fence: Fence) -> Any:
 
 def commands(fence: Fence) -> list[list[str]]:
     """Return the words behind `optimum-cli` of each such line of a shell block."""
-    found = []
+    results = []
     for line in fence.text.replace("\\\n", " ").splitlines():
         words = shlex.split(line, comments=True)
         if words and words[0] == "optimum-cli":
-            found.append(words[1:])
-    return found
+            results.append(words[1:])
+    return results
 
 
 def run_here(fences: Sequence[Fence], without: Sequence[str] = ()) -> None:
@@ -121,7 +121,7 @@ def run_here(fences: Sequence[Fence], without: Sequence[str] = ()) -> None:
             if (module := fence.value("needs")) in without:
                 continue
             if "apart" in fence.tags:
-                # An instance of its own: this process may hold cores of the default one.
+                # A separate instance: this process may hold cores of the default one.
                 run_apart(
                     fence, output, Path.cwd(), {"OPTIMUM_NEURON_INSTANCE": "inf2.24xlarge", "PET_STANDALONE": "1"}
                 )
@@ -129,18 +129,18 @@ def run_here(fences: Sequence[Fence], without: Sequence[str] = ()) -> None:
             if module is not None:
                 # Blocks without that module must run without its names.
                 scopes[module] = scopes[None] | scopes.get(module, {})
-            printed = run_in(scopes[module], fence, is_optional=module is not None)
+            stdout = run_in(scopes[module], fence, is_optional=module is not None)
             if output is not None:
-                compare(fence, printed, output)
+                compare(fence, stdout, output)
     finally:
         scopes.clear()
         gc.collect()  # models of an example keep their cores for as long as its names refer to each other
 
 
 def run_in(names: dict[str, Any], fence: Fence, *, is_optional: bool) -> str:
-    """Run a block with the names of a page, or write its file; return what it printed."""
+    """Run a block with the names of a page, or write its file; return its output."""
     stdout = io.StringIO()
-    # What other packages warn of is theirs.
+    # Warnings of other packages are ignored.
     tolerance = warnings.catch_warnings(action="default") if is_optional else contextlib.nullcontext()
     with contextlib.redirect_stdout(stdout), tolerance:
         if (file := fence.value("file")) is not None:
@@ -167,7 +167,7 @@ def run_command(words: Sequence[str]) -> None:
 
 
 def run_apart(fence: Fence, output: str | None, folder: Path, environment: dict[str, str]) -> str:
-    """Run one block in a process of its own, with the commands of this environment, and compare its output.
+    """Run one block in a separate process, with the commands of this environment, and compare its output.
 
     Returns:
         All that it printed, stdout first.
@@ -175,7 +175,7 @@ def run_apart(fence: Fence, output: str | None, folder: Path, environment: dict[
     bin_folder = Path(sys.executable).parent
     path = os.pathsep.join([str(bin_folder), os.environ.get("PATH", "")])
     words = [sys.executable, "-c"] if fence.language in PYTHON else ["bash", "-euc"]
-    done = subprocess.run(
+    result = subprocess.run(
         [*words, fence.text],
         cwd=folder,
         env={**os.environ, **environment, "PATH": path},
@@ -183,12 +183,12 @@ def run_apart(fence: Fence, output: str | None, folder: Path, environment: dict[
         text=True,
         check=False,
     )
-    assert done.returncode == 0, f"{fence} ended with {done.returncode}\n{done.stderr[-4000:]}"
+    assert result.returncode == 0, f"{fence} ended with {result.returncode}\n{result.stderr[-4000:]}"
     if output is not None:
-        compare(fence, done.stdout, output)
-    return done.stdout + done.stderr
+        compare(fence, result.stdout, output)
+    return result.stdout + result.stderr
 
 
-def compare(fence: Fence, printed: str, shown: str) -> None:
+def compare(fence: Fence, output: str, text: str) -> None:
     """Fail where a block prints something else than its page shows."""
-    assert printed == shown, f"{fence} prints\n{printed}\nand the page shows\n{shown}"
+    assert output == text, f"{fence} prints\n{output}\nand the page shows\n{text}"

@@ -18,10 +18,10 @@ README = ROOT / "README.md"
 
 
 def runnable(path: Path, *, checkpoint: bool) -> list[Fence]:
-    """Blocks of a page that run in one test: those that need a real model, or the others."""
-    found = [f for f in fences.page_fences(path) if f.language in (*PYTHON, *SHELL) or "output" in f.tags]
+    """Blocks of a page that run in one test: with a real model, or without."""
+    result = [f for f in fences.page_fences(path) if f.language in (*PYTHON, *SHELL) or "output" in f.tags]
     kept, keep = [], False
-    for fence in found:
+    for fence in result:
         if "output" not in fence.tags:
             keep = "no-run" not in fence.tags and ("checkpoint" in fence.tags) == checkpoint
         if keep:
@@ -78,24 +78,24 @@ def test_examples_run(path):
 
 @pytest.mark.checkpoint
 @pytest.mark.parametrize("path", [p for p in PAGES if p != README and runnable(p, checkpoint=True)], ids=name)
-def test_examples_with_a_real_model_run(path, tmp_path, apart):
+def test_examples_with_real_model_run(path, tmp_path, real_environment):
     for fence, output in fences.with_outputs(runnable(path, checkpoint=True)):
-        fences.run_apart(fence, output, tmp_path, apart)
+        fences.run_apart(fence, output, tmp_path, real_environment)
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name)
-def test_generated_parts_are_what_the_code_says(path):
+def test_generated_parts_match_the_code(path):
     text = path.read_text(encoding="utf-8")
     assert fill(text) == text, f"run `python tools/generate_docs.py`: {name(path)} is behind the code"
 
 
-def test_every_generated_part_is_on_a_page():
+def test_every_generated_part_is_on_page():
     everything = "".join(path.read_text(encoding="utf-8") for path in PAGES)
     assert [part for part in PARTS if f"<!-- generated: {part} -->" not in everything] == []
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name)
-def test_relative_links_lead_somewhere(path):
+def test_relative_links_resolve(path):
     text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
     broken = []
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
@@ -114,17 +114,17 @@ def anchors(path: Path) -> set[str]:
     return {re.sub(r"[^a-z0-9 _-]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_every_page_of_docs_is_in_the_index():
+def test_every_page_of_docs_is_in_index():
     index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"\]\(([a-z_-]+\.md)\)", index))
     assert listed == {path.name for path in (ROOT / "docs").glob("*.md")} - {"index.md"}
 
 
-def test_no_file_names_a_place_on_the_machine_it_was_written_on():
+def test_no_file_contains_local_paths():
     # Written apart, or this file would be found too.
     places = ["../" + "shared", "/work" + "/", "/root" + "/"]
-    found = []
+    results = []
     for file in files():
         text = (ROOT / file).read_bytes().decode("utf-8", errors="replace")
-        found += [f"{file}: {place}" for place in places if place in text]
-    assert found == []
+        results += [f"{file}: {place}" for place in places if place in text]
+    assert results == []

@@ -1,7 +1,6 @@
 """Every example in a docstring runs: ```python blocks, lines with `>>>`, and usage lines without a fence.
 
-Usage lines are short and may use objects that they do not make (`model`); those are checked: what they import, call and
-pass by keyword has to exist.
+Usage lines are short and may use undefined objects (`model`); only their imports, calls, and keywords are checked.
 """
 
 from __future__ import annotations
@@ -75,9 +74,9 @@ def test_blocks_run(fence):
 def test_doctests_run(path, line, text):
     names = vars(module_of(path)).copy()
     test = doctest.DocTestParser().get_doctest(text, names, f"{path.relative_to(ROOT)}:{line}", str(path), line)
-    said: list[str] = []
-    doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=said.append)
-    assert not said, "".join(said)
+    messages: list[str] = []
+    doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=messages.append)
+    assert not messages, "".join(messages)
 
 
 def usages(text: str) -> Iterator[str]:
@@ -99,7 +98,7 @@ USAGES = [(path, code) for path, _, text in DOCSTRINGS for code in usages(text)]
 def problems(code: str, module: Any) -> Iterator[str]:
     """Names that usage lines import, call or pass by keyword, and that do not exist."""
     known: dict[str, Any] = {**vars(builtins), **vars(module)}
-    made = set()
+    result = set()
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.ImportFrom):
             source = importlib.import_module(node.module or "")
@@ -109,12 +108,12 @@ def problems(code: str, module: Any) -> Iterator[str]:
         elif isinstance(node, ast.Import):
             known |= {alias.name: importlib.import_module(alias.name) for alias in node.names}
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            made.add(node.id)
+            result.add(node.id)
     for node in ast.walk(ast.parse(code)):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name | ast.Attribute):
             continue
         name, *attributes = ast.unparse(node.func).split(".")
-        if name in made or name in OBJECTS or not name.isidentifier():
+        if name in result or name in OBJECTS or not name.isidentifier():
             continue
         function = known.get(name, getattr(optimum_neuron, name, getattr(transformers, name, None)))
         if function is None and not attributes and name not in DEFINED:
@@ -128,7 +127,7 @@ def problems(code: str, module: Any) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(("path", "code"), USAGES, ids=[f"{path.relative_to(ROOT)}" for path, _ in USAGES])
-def test_usage_lines_name_what_exists(path, code):
+def test_usage_lines_name_existing_commands(path, code):
     assert list(problems(code, module_of(path))) == []
     nodes = list(ast.walk(ast.parse(code)))
     imported = {alias.name for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names}

@@ -17,7 +17,7 @@ def cells(notebook: dict[str, Any]) -> list[str]:
     return ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
 
 
-def test_they_are_small_have_no_outputs_and_begin_with_the_same_installation():
+def test_notebooks_are_small_without_outputs_and_share_installation():
     read = [json.loads(path.read_text(encoding="utf-8")) for path in NOTEBOOKS]
     assert [path.stem for path in NOTEBOOKS] == ["export_and_pipeline", "fine_tuning", "quickstart"]
     assert {cells(notebook)[0] for notebook in read} == {cells(read[0])[0]}
@@ -26,20 +26,20 @@ def test_they_are_small_have_no_outputs_and_begin_with_the_same_installation():
     assert [path.name for path in NOTEBOOKS if path.stat().st_size > LARGEST_BYTES] == []
 
 
-def test_the_quickstart_names_them():
+def test_quickstart_names_them():
     page = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8")
     assert [path.name for path in NOTEBOOKS if f"../notebooks/{path.name}" not in page] == []
 
 
-@pytest.mark.filterwarnings("default")  # what the packages of Jupyter warn of is theirs
+@pytest.mark.filterwarnings("default")  # warnings of Jupyter's packages are ignored
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs(path, monkeypatch, tmp_path):
+def test_notebook_runs(path, monkeypatch, tmp_path):
     nbclient = pytest.importorskip("nbclient")
     nbformat = pytest.importorskip("nbformat")
     pytest.importorskip("ipykernel")
     if path.stem == "fine_tuning":
         pytest.importorskip("peft")
-    # An instance of its own: this process may hold cores of the default one.
+    # A separate instance: this process may hold cores of the default one.
     monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "inf2.24xlarge")
     notebook = nbformat.read(path, as_version=4)
     nbclient.NotebookClient(

@@ -13,20 +13,20 @@ from tests.tree import ROOT
 README = ROOT / "README.md"
 
 
-def test_it_is_short_and_begins_with_the_two_commands():
+def test_readme_is_short_and_starts_with_two_commands():
     text = README.read_text(encoding="utf-8")
     first = next(fence for fence in fences.page_fences(README) if fence.language in SHELL)
     assert [line.split("#")[0].strip() for line in first.text.splitlines()] == ["make demo", "make test"]
     assert text.count("\n") <= 180
 
 
-def test_the_make_targets_it_names_exist():
+def test_make_targets_exist():
     named = set(re.findall(r"make ([a-z]+)", README.read_text(encoding="utf-8")))
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert {target for target in named if not re.search(rf"^{target}:", makefile, flags=re.MULTILINE)} == set()
 
 
-def test_the_files_it_names_exist():
+def test_files_exist():
     named = re.findall(
         r"`((?:optimum_neuron|tests|docs|models|tools|sdk)/[\w/.-]+)`", README.read_text(encoding="utf-8")
     )
@@ -34,24 +34,24 @@ def test_the_files_it_names_exist():
     assert [file for file in named if not (ROOT / file).exists()] == []
 
 
-def test_the_tree_lists_every_package():
+def test_tree_lists_every_package():
     text = README.read_text(encoding="utf-8")
     packages = {path.parent.name for path in (ROOT / "optimum_neuron").glob("*/__init__.py")}
     assert {package for package in packages if f"  {package}/" not in text} == set()
 
 
 @pytest.mark.checkpoint
-def test_the_examples_run_and_print_what_is_shown(tmp_path, apart):
-    ran, printed = [], ""
+def test_examples_run_and_print_the_shown_output(tmp_path, real_environment):
+    result, stdout = [], ""
     for fence, output in fences.with_outputs(fences.page_fences(README)):
         if "checkpoint" in fence.tags:
-            printed = fences.run_apart(fence, output, tmp_path, apart)
-            ran.append(fence.language)
-        elif ran and fence.language == "text" and not fence.text.startswith("optimum_neuron/"):
-            # Shown in part and with numbers of another machine: every line but those left out, up to its numbers.
-            shown = {shape(line) for line in fence.text.splitlines() if line not in ("", "...")}
-            assert shown - {shape(line) for line in printed.splitlines()} == set(), f"{fence}: nothing prints this"
-    assert ran == ["python", "bash"]
+            stdout = fences.run_apart(fence, output, tmp_path, real_environment)
+            result.append(fence.language)
+        elif result and fence.language == "text" and not fence.text.startswith("optimum_neuron/"):
+            # Output may be abbreviated and from another machine: lines are compared up to their numbers.
+            text = {shape(line) for line in fence.text.splitlines() if line not in ("", "...")}
+            assert text - {shape(line) for line in stdout.splitlines()} == set(), f"{fence}: nothing prints this"
+    assert result == ["python", "bash"]
 
 
 def shape(line: str) -> str:

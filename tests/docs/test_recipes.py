@@ -23,7 +23,7 @@ def run(folder, script, *words, **environment):
     )
 
 
-def test_every_family_has_a_card_and_a_script():
+def test_every_family_has_card_and_script():
     families = {path.name for path in MODELS.iterdir() if path.is_dir()}
     assert families == {path.parent.name for path in MODELS.glob("*/README.md")}
     assert families == {script.split("/")[0] for script in SCRIPTS}
@@ -31,22 +31,22 @@ def test_every_family_has_a_card_and_a_script():
 
 @pytest.mark.parametrize("script", SCRIPTS)
 @pytest.mark.parametrize(("words", "code"), [(["--help"], 0), (["--no_such_option"], 2)])
-def test_help_and_a_typing_mistake(script, words, code, monkeypatch, capsys):
+def test_help_and_usage_error(script, words, code, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [script, *words])
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as excinfo:
         runpy.run_path(str(MODELS / script), run_name="__main__")
-    assert ended.value.code == code
+    assert excinfo.value.code == code
     assert "--optlevel" in "".join(capsys.readouterr())
 
 
 @pytest.mark.checkpoint
-def test_llama_exports_answers_and_finds_the_export_again(tmp_path, apart):
+def test_llama_exports_answers_and_finds_export_again(tmp_path, real_environment):
     words = ("llama/export.py", "--prompt", "Name three fruits.")
-    first = run(tmp_path, *words, "--optlevel", "1", "--sequence_length", "128", **apart)
+    first = run(tmp_path, *words, "--optlevel", "1", "--sequence_length", "128", **real_environment)
     assert first.returncode == 0, first.stderr[-4000:]
     assert first.stdout == "1. Bananas\n2. Oranges\n3. Grapes\n"
-    again = run(tmp_path, *words, "--model", "no/such", **apart)
-    assert (again.returncode, again.stdout) == (0, first.stdout), again.stderr[-4000:]
+    result = run(tmp_path, *words, "--model", "no/such", **real_environment)
+    assert (result.returncode, result.stdout) == (0, first.stdout), result.stderr[-4000:]
 
 
 @pytest.mark.checkpoint
@@ -60,10 +60,10 @@ def test_llama_exports_answers_and_finds_the_export_again(tmp_path, apart):
         ("roberta/antibody.py", "7 of 7 as transformers says; largest difference"),
     ],
 )
-def test_a_recipe_prints_what_its_card_shows(tmp_path, apart, script, says):
-    done = run(tmp_path, script, "--optlevel", "1", **apart)
-    assert done.returncode == 0, done.stderr[-4000:]
-    *lines, last = done.stdout.splitlines()
+def test_recipe_prints_its_documented_output(tmp_path, real_environment, script, says):
+    result = run(tmp_path, script, "--optlevel", "1", **real_environment)
+    assert result.returncode == 0, result.stderr[-4000:]
+    *lines, last = result.stdout.splitlines()
     assert last.startswith(says)
     card = (MODELS / script).with_name("README.md").read_text(encoding="utf-8")
     assert [line for line in (*lines, says) if line not in card] == []
@@ -78,15 +78,15 @@ def test_a_recipe_prints_what_its_card_shows(tmp_path, apart, script, says):
         ("whisper/fine_tune.py", ("--max_steps", "2")),
     ],
 )
-def test_a_recipe_trains_exports_and_uses(tmp_path, apart, script, words):
+def test_recipe_trains_exports_and_uses(tmp_path, real_environment, script, words):
     pytest.importorskip("peft")
-    done = run(tmp_path, script, *words, "--output", "tuned", **apart)
-    assert done.returncode == 0, done.stderr[-4000:]
-    assert "\nloss: " in done.stdout and "held-out" in done.stdout
+    result = run(tmp_path, script, *words, "--output", "tuned", **real_environment)
+    assert result.returncode == 0, result.stderr[-4000:]
+    assert "\nloss: " in result.stdout and "held-out" in result.stdout
     assert (tmp_path / "tuned" / "exported" / "neuron_config.json").is_file()
 
 
-def test_the_card_lists_every_row_of_the_weight_map():
+def test_card_lists_every_row_of_weight_map():
     card = (MODELS / "llama" / "README.md").read_text(encoding="utf-8")
     for parameter in WEIGHT_MAP:
         assert f"| `{parameter.removesuffix('.weight').replace('{}', 'N')}` |" in card

@@ -9,17 +9,17 @@ from optimum_neuron.errors import ShapeError
 
 
 @pytest.mark.parametrize(("size", "bucket"), [(1, 16), (16, 16), (17, 64), (64, 64), (65, None)])
-def test_the_smallest_bucket_that_holds_a_size(size, bucket):
+def test_smallest_bucket_that_fits(size, bucket):
     assert smallest_bucket(size, (16, 64)) == smallest_bucket(size, {64: "b", 16: "a"}) == bucket
 
 
-def test_a_choice_has_its_reason():
+def test_choice_has_its_reason():
     choice = choose_bucket(20, (16, 64), subject="The prompt", measure="20 tokens", hint="Shorten it.")
     assert (choice.value, choice.reason) == (64, "smallest bucket that holds 20 tokens")
     assert [(row.candidate, row.reason) for row in choice.rejected] == [("16", "less than 20 tokens")]
 
 
-def test_an_input_beyond_the_largest_bucket_is_refused():
+def test_input_beyond_largest_bucket_is_refused():
     with pytest.raises(ShapeError) as error:
         choose_bucket(65, (16, 64), subject="The prompt", measure="65 tokens", hint="Shorten it.")
     assert error.value.details == {"size": 65, "buckets": [16, 64]} and error.value.hint == "Shorten it."

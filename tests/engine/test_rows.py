@@ -18,11 +18,11 @@ from optimum_neuron.engine import batches, pad_rows, run_rows
     ],
 )
 def test_batches(num_rows, buckets, num_replicas, expected):
-    found = [(b.begin, b.num_rows, b.compiled_rows) for b in batches(num_rows, buckets, num_replicas=num_replicas)]
-    assert found == expected
+    actual = [(b.begin, b.num_rows, b.compiled_rows) for b in batches(num_rows, buckets, num_replicas=num_replicas)]
+    assert actual == expected
 
 
-def test_padding_repeats_the_first_row():
+def test_padding_repeats_first_row():
     x = torch.tensor([[1, 2], [3, 4]])
     assert pad_rows(x, 3).tolist() == [[1, 2], [3, 4], [1, 2]]
     assert pad_rows(x, 4, dim=1).tolist() == [[1, 2, 1, 1], [3, 4, 3, 3]]

@@ -45,21 +45,21 @@ class Loaded:
 @pytest.fixture
 def sequences():
     """Five sequences, each marked with its number in both states."""
-    made = Sequences(Loaded(), SIGNATURE)
-    made.resize(5)
-    for group in made.groups():
+    result = Sequences(Loaded(), SIGNATURE)
+    result.resize(5)
+    for group in result.groups():
         for index, row in zip(group.indices, group.rows, strict=True):
             for tensor in group.state:
                 tensor[row] = index
-    return made
+    return result
 
 
 def marks(sequences):
-    """What each sequence is marked with."""
+    """Mark of each sequence."""
     return sequences.run(lambda group: group.run("add", [group.take(torch.zeros(len(sequences)))]))["y"].tolist()
 
 
-def test_rows_come_in_sets(sequences):
+def test_batches_are_padded_to_sets_of_rows(sequences):
     assert [group.indices for group in sequences.groups()] == [[0, 1], [2, 3], [4]]
     assert len(sequences) == 5 and marks(sequences) == [0, 1, 2, 3, 4]
 
@@ -67,21 +67,21 @@ def test_rows_come_in_sets(sequences):
 @pytest.mark.parametrize(
     "order", [[4, 3, 2, 1, 0], [4, 4, 0, 3, 1], [2, 2, 2, 2, 2], [0, 1], [3], [1, 1, 4, 4, 0, 0, 2]]
 )
-def test_sequences_continue_as_others_were(sequences, order):
+def test_sequences_continue_copies_of_others(sequences, order):
     sequences.select(order)
     assert marks(sequences) == order
     sequences.select(list(range(len(order))))
     assert marks(sequences) == order
 
 
-def test_a_permutation_copies_nothing(sequences):
+def test_permutation_copies_nothing(sequences):
     (first, *_) = (group.state for group in sequences.groups())
     before = [tensor.clone() for tensor in first]
     sequences.select([4, 3, 2, 1, 0])
     assert all(torch.equal(tensor, old) for tensor, old in zip(first, before, strict=True))
 
 
-def test_sequences_of_one_source_do_not_copy_it(sequences):
+def test_sequences_share_their_source(sequences):
     sequences.note_sources([0, 0, 1, 1, 2])
     sequences.select([1, 1, 2, 3, 4])
     (group, *_) = sequences.groups()
@@ -89,14 +89,14 @@ def test_sequences_of_one_source_do_not_copy_it(sequences):
     assert own[row, 0] == 1 and source[row, 0] == 0, "what was there is equal by the note"
 
 
-def test_a_copy_has_state_of_its_own(sequences):
+def test_copy_has_separate_state(sequences):
     copied = sequences.copy()
     for group in sequences.groups():
         group.state[0].fill_(9)
     assert marks(copied) == [0, 1, 2, 3, 4] and marks(sequences) == [9] * 5
 
 
-def test_added_sequences_take_free_rows_and_all_sets_run_the_same_code(sequences):
+def test_added_sequences_use_free_rows(sequences):
     sequences.resize(2)
     sequences.resize(7)
     assert [len(group.indices) for group in sequences.groups()] == [2, 2, 2, 1]
@@ -104,7 +104,7 @@ def test_added_sequences_take_free_rows_and_all_sets_run_the_same_code(sequences
 
 
 @pytest.mark.parametrize("is_finite", [True, False])
-def test_state_goes_back_without_numbers_that_are_not_finite(is_finite):
+def test_released_state_has_no_non_finite_numbers(is_finite):
     loaded = Loaded()
     sequences = Sequences(loaded, SIGNATURE)
     sequences.resize(3)

@@ -27,7 +27,7 @@ def test_plain_data_and_back(original):
         assert Signature.from_dict(json.loads(json.dumps(signature.to_dict()))) == signature
 
 
-def test_every_graph_has_a_role_that_the_signature_describes(model):
+def test_every_graph_has_a_role_in_the_signature(model):
     signature = Signature.from_dict(model.prepared.metadata["signature"])
     program = model.loaded.program
     assert {graph.role for graph in program.graphs.values()} == signature.roles.keys()
@@ -42,9 +42,9 @@ def test_every_graph_has_a_role_that_the_signature_describes(model):
 
 
 @pytest.fixture
-def exported_by_version_1(exported, tmp_path):
+def exported_by_version_1(export_folder, tmp_path):
     """An export without roles, sizes and a signature, as it was written before."""
-    folder = shutil.copytree(exported, tmp_path / "old")
+    folder = shutil.copytree(export_folder, tmp_path / "old")
     with open_neff(folder / "model.neuron") as neff:
         members, document = {name: bytes(neff.read(name)) for name in neff.names}, neff.document
     facts = {name: getattr(document, name) for name in ("name", "target", "core_version", "compiler_version")}

@@ -1,4 +1,4 @@
-"""Adapters merged into their base model: what plain PEFT computes, exported in one command; mistakes are told."""
+"""Adapters merged into their base model: results match plain PEFT, exported in one command; mistakes are errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LORA = dict(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
 
 
 def save_adapter(checkpoint, folder, config, auto_class=AutoModelForCausalLM, **options):
-    """Write an adapter whose weights are not the ones it begins with; return the model with it."""
+    """Write an adapter with weights other than the initial ones; return the model with it."""
     torch.manual_seed(1)
     model = peft.get_peft_model(auto_class.from_pretrained(checkpoint, dtype=torch.float32, **options), config)
     with torch.no_grad():
@@ -44,17 +44,17 @@ IA3 = dict(target_modules=["k_proj", "down_proj"], feedforward_modules=["down_pr
     [peft.LoraConfig(**LORA), peft.LoraConfig(**LORA, use_dora=True), peft.IA3Config(**IA3)],
     ids=["LoRA", "DoRA", "IA3"],
 )
-def test_a_merged_model_is_the_adapted_one(checkpoint, tmp_path, config):
+def test_merged_model_matches_adapter_model(checkpoint, tmp_path, config):
     adapted = save_adapter(checkpoint, tmp_path / "adapter", config)
     merged = merge_adapter(checkpoint, tmp_path / "adapter", tmp_path / "merged")
-    found = logits(AutoModelForCausalLM.from_pretrained(merged, dtype=torch.float32).eval())
+    result = logits(AutoModelForCausalLM.from_pretrained(merged, dtype=torch.float32).eval())
     plain = logits(AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval())
-    assert torch.allclose(found, logits(adapted), atol=1e-4) and not torch.allclose(found, plain, atol=1e-2)
+    assert torch.allclose(result, logits(adapted), atol=1e-4) and not torch.allclose(result, plain, atol=1e-2)
     assert not (merged / "adapter_config.json").exists()
     assert {path.name for path in checkpoint.glob("tokenizer*")} == {path.name for path in merged.glob("tokenizer*")}
 
 
-def test_an_export_with_an_adapter(checkpoint, tmp_path):
+def test_export_with_adapter(checkpoint, tmp_path):
     adapted = save_adapter(checkpoint, tmp_path / "adapter", peft.LoraConfig(**LORA))
     report = main_export(checkpoint, tmp_path / "out", adapter=tmp_path / "adapter", **SHAPES)
     assert report.to_dict()["model"] == f"{checkpoint} with {tmp_path / 'adapter'}"
@@ -62,7 +62,7 @@ def test_an_export_with_an_adapter(checkpoint, tmp_path):
     assert torch.allclose(logits(model), logits(adapted), atol=1e-3)
 
 
-def test_a_head_that_was_trained_with_the_adapter(checkpoint, tmp_path):
+def test_head_trained_with_adapter(checkpoint, tmp_path):
     config = peft.LoraConfig(**{**LORA, "task_type": "SEQ_CLS"})
     options = {"num_labels": 5, "pad_token_id": 0}
     adapted = save_adapter(checkpoint, tmp_path / "adapter", config, AutoModelForSequenceClassification, **options)
@@ -72,7 +72,7 @@ def test_a_head_that_was_trained_with_the_adapter(checkpoint, tmp_path):
     assert torch.allclose(model(IDS[:1]).logits, adapted(IDS[:1]).logits, atol=1e-4)
 
 
-def test_what_is_no_adapter_and_an_adapter_where_a_model_belongs(checkpoint, tmp_path):
+def test_invalid_adapter_and_adapter_as_model(checkpoint, tmp_path):
     with pytest.raises(ModelError, match="not an adapter, but a model"):
         merge_adapter(checkpoint, checkpoint, tmp_path / "merged")
     (tmp_path / "empty").mkdir()
@@ -83,7 +83,7 @@ def test_what_is_no_adapter_and_an_adapter_where_a_model_belongs(checkpoint, tmp
         main_export(tmp_path / "adapter", tmp_path / "out")
 
 
-def test_prompts_cannot_be_merged_and_nothing_is_written_over(checkpoint, tmp_path):
+def test_prompt_adapters_cannot_be_merged_and_output_is_not_overwritten(checkpoint, tmp_path):
     save_adapter(checkpoint, tmp_path / "adapter", peft.PromptTuningConfig(num_virtual_tokens=4, task_type="CAUSAL_LM"))
     for output, reason in (("merged", "PROMPT_TUNING"), ("adapter", "not an empty folder")):
         with pytest.raises(ConfigError, match=reason):
@@ -91,7 +91,7 @@ def test_prompts_cannot_be_merged_and_nothing_is_written_over(checkpoint, tmp_pa
 
 
 @pytest.mark.parametrize("change", ["layers", "width", "names"])
-def test_an_adapter_of_another_model(checkpoint, tmp_path, change):
+def test_adapter_of_another_model(checkpoint, tmp_path, change):
     save_adapter(checkpoint, tmp_path / "adapter", peft.LoraConfig(**LORA))
     if change == "names":
         path = tmp_path / "adapter" / "adapter_config.json"

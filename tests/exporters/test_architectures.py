@@ -26,7 +26,7 @@ PROMPT_COLUMNS, NUM_PADDING = 10, 4
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """A compiled model and what it was compiled from."""
+    """A compiled model and its reference model."""
 
     folder: Path
     compiled: NeuronModelForCausalLM
@@ -35,8 +35,10 @@ class Pair:
 
 def export(folder: Path, model_type: str, **options: Any) -> Pair:
     save_tiny(folder, model_type, max_position_embeddings=LENGTH)
-    compiled = NeuronModelForCausalLM.from_pretrained(folder, export=True, **{**SHAPES, "optlevel": "1", **options})
-    return Pair(folder, compiled, AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval())
+    compiled_model = NeuronModelForCausalLM.from_pretrained(
+        folder, export=True, **{**SHAPES, "optlevel": "1", **options}
+    )
+    return Pair(folder, compiled_model, AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval())
 
 
 @pytest.fixture(scope="module", params=CONFIGS)
@@ -52,19 +54,21 @@ def prompt() -> dict[str, torch.Tensor]:
 
 
 def check_greedy(pair: Pair) -> None:
-    """128 greedy tokens are equal; where they are not, say from where on and how far the logits are apart."""
+    """128 greedy tokens are equal; otherwise report the first difference and the distance of the logits."""
     options = {**prompt(), "max_new_tokens": NUM_NEW, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
     options |= {"return_dict_in_generate": True, "output_logits": True}
-    found, wanted = pair.compiled.generate(**options), pair.original.generate(**options)
-    assert wanted.sequences.shape == (2, PROMPT_COLUMNS + NUM_NEW)
-    assert len(set(wanted.sequences[:, PROMPT_COLUMNS:].flatten().tolist())) > 8, "too monotonous to tell a difference"
-    if torch.equal(found.sequences, wanted.sequences):
+    result, expected = pair.compiled.generate(**options), pair.original.generate(**options)
+    assert expected.sequences.shape == (2, PROMPT_COLUMNS + NUM_NEW)
+    assert len(set(expected.sequences[:, PROMPT_COLUMNS:].flatten().tolist())) > 8, (
+        "too monotonous to tell a difference"
+    )
+    if torch.equal(result.sequences, expected.sequences):
         return
     lines = []
     for row in range(2):
-        unequal = (found.sequences[row] != wanted.sequences[row]).nonzero().flatten().tolist()
-        num_equal = (unequal[0] if unequal else wanted.sequences.shape[1]) - PROMPT_COLUMNS
-        logits = [torch.stack([step[row] for step in run.logits[: num_equal + 1]]) for run in (found, wanted)]
+        unequal = (result.sequences[row] != expected.sequences[row]).nonzero().flatten().tolist()
+        num_equal = (unequal[0] if unequal else expected.sequences.shape[1]) - PROMPT_COLUMNS
+        logits = [torch.stack([step[row] for step in run.logits[: num_equal + 1]]) for run in (result, expected)]
         error = compare(f"row {row}", *logits, tolerance=0.0)
         lines.append(
             f"{error.output}: {num_equal} equal tokens, logits until then: max {error.max_abs_error:.3g}, "
@@ -73,40 +77,40 @@ def check_greedy(pair: Pair) -> None:
     pytest.fail("\n".join(lines))
 
 
-def test_greedy_tokens_equal_those_of_transformers(pair):
+def test_greedy_tokens_match_transformers(pair):
     check_greedy(pair)
 
 
-def test_the_report_says_what_was_compiled_and_from_which_tensors(pair):
-    model_type, told = pair.original.config.model_type, pair.compiled.describe()
+def test_report_names_compiled_parts_and_weight_sources(pair):
+    model_type, report = pair.original.config.model_type, pair.compiled.describe()
     family = "llama" if model_type in ("llama", "mistral") else "generic"
-    assert told["family"]["value"] == family and model_type in told["family"]["reason"]
+    assert report["family"]["value"] == family and model_type in report["family"]["reason"]
     converted = model_type in ("gpt_neox", "mixtral")
-    assert ("loaded by transformers" if converted else "mapped from") in told["weights"]["reason"]
-    (layers,) = [choice for path, choice in told["layers"].items() if path.endswith(("layers", ".h"))]
+    assert ("loaded by transformers" if converted else "mapped from") in report["weights"]["reason"]
+    (layers,) = [choice for path, choice in report["layers"].items() if path.endswith(("layers", ".h"))]
     assert layers["value"] <= pair.original.config.num_hidden_layers and layers["reason"]
-    assert all(row["ok"] for row in told["validation"])
+    assert all(row["ok"] for row in report["validation"])
 
 
-def test_the_cache_has_the_bytes_that_transformers_caches(pair):
+def test_cache_size_matches_transformers(pair):
     with torch.no_grad():
         cached = pair.original(prompt()["input_ids"]).past_key_values.layers
     bytes_per_slot = sum(t.nbytes // t.shape[2] for layer in cached for t in (layer.keys, layer.values))
     assert pair.compiled.describe()["hbm_bytes"]["kv_cache"] == bytes_per_slot * LENGTH
 
 
-def test_the_folder_round_trips_and_is_a_checkpoint_for_transformers(pair, tmp_path):
+def test_folder_round_trips_and_is_checkpoint_for_transformers(pair, tmp_path):
     pair.compiled.save_pretrained(tmp_path)
     ids = prompt()["input_ids"]
-    loaded = NeuronModelForCausalLM.from_pretrained(tmp_path)(ids).logits
-    assert torch.equal(loaded, pair.compiled(ids).logits)
-    plain, told = AutoModelForCausalLM.from_pretrained(tmp_path, output_loading_info=True)
-    assert not told["missing_keys"] and not told["unexpected_keys"]
+    loaded_model = NeuronModelForCausalLM.from_pretrained(tmp_path)(ids).logits
+    assert torch.equal(loaded_model, pair.compiled(ids).logits)
+    plain, loading_info = AutoModelForCausalLM.from_pretrained(tmp_path, output_loading_info=True)
+    assert not loading_info["missing_keys"] and not loading_info["unexpected_keys"]
     with torch.no_grad():
         assert torch.equal(plain(ids).logits, pair.original(ids).logits)
 
 
-def test_llama_through_transformers_own_code_too(tmp_path):
+def test_llama_through_generic_path(tmp_path):
     pair = export(tmp_path, "llama", family="generic")
     assert pair.compiled.describe()["family"]["reason"] == "asked for by name"
     check_greedy(pair)

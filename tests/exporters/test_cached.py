@@ -1,4 +1,4 @@
-"""Filling the cache, and finding what is compiled for a model, by our names and by those of Optimum Neuron."""
+"""Filling the cache, and finding a model's compiled entries, by our names and by Optimum Neuron's."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def url(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def tuned(checkpoint, tmp_path):
+def tuned_checkpoint(checkpoint, tmp_path):
     """A checkpoint of the same configuration with other weights."""
     model = AutoModelForCausalLM.from_pretrained(checkpoint)
     torch.nn.init.normal_(model.lm_head.weight)
@@ -43,7 +43,7 @@ def tuned(checkpoint, tmp_path):
     return tmp_path / "tuned"
 
 
-def test_a_filled_cache_is_hit_by_an_export(checkpoint, url, tmp_path):
+def test_filled_cache_is_hit_by_export(checkpoint, url, tmp_path):
     added = fill_cache(checkpoint, **SIZES)
     assert (added["result"], added["url"]) == ("miss", url)
     assert fill_cache(checkpoint, **SIZES)["result"] == "hit"
@@ -51,11 +51,11 @@ def test_a_filled_cache_is_hit_by_an_export(checkpoint, url, tmp_path):
     assert report.to_dict()["cache"]["value"] == "hit"
 
 
-def test_entries_are_found_by_what_shapes_a_graph(checkpoint, tuned, url, tmp_path):
+def test_entries_are_found_by_graph_fields(checkpoint, tuned_checkpoint, url, tmp_path):
     fill_cache(checkpoint, **SIZES)
     fill_cache(checkpoint, **{**SIZES, "sequence_length": 32})
     other = save_tiny(tmp_path / "other", "llama", hidden_size=64)
-    for model in (checkpoint, tuned):
+    for model in (checkpoint, tuned_checkpoint):
         entries = cached_entries(model)
         assert sorted(entry["sequence_length"] for entry in entries) == [16, 32]
         assert all(entry["usable"] and entry["task"] == "text-generation" for entry in entries)
@@ -65,7 +65,7 @@ def test_entries_are_found_by_what_shapes_a_graph(checkpoint, tuned, url, tmp_pa
         cached_entries(tmp_path / "none")
 
 
-def test_entries_of_other_versions_are_listed_as_not_usable(checkpoint, url, monkeypatch):
+def test_entries_of_other_versions_are_listed_unusable(checkpoint, url, monkeypatch):
     fill_cache(checkpoint, **SIZES)
     monkeypatch.setattr("transformers.__version__", "5.0.0")
     assert [entry["usable"] for entry in cached_entries(checkpoint)] == [False]
@@ -80,7 +80,7 @@ def test_models_are_listed_by_their_names_and_folders_are_not(checkpoint, url, t
     assert hub_cache.get_hub_cached_models() == {("llama", "org", "model")}
 
 
-def test_a_shared_cache_by_the_names_of_optimum_neuron(checkpoint, url, tmp_path, monkeypatch):
+def test_shared_cache_by_names_of_optimum_neuron(checkpoint, url, tmp_path, monkeypatch):
     (tmp_path / "team").mkdir()
     team = str(tmp_path / "team")
     fill_cache(checkpoint, **SIZES)

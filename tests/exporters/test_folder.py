@@ -1,4 +1,4 @@
-"""Exported folders: what is in them, that they appear whole, and that damage is noticed."""
+"""Exported folders: contents, atomic writes, and detection of damage."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def copy(exported, tmp_path) -> Path:
+def copy(export_folder, tmp_path) -> Path:
     """An exported folder that a test may damage."""
-    return shutil.copytree(exported, tmp_path / "copy")
+    return shutil.copytree(export_folder, tmp_path / "copy")
 
 
 def names(folder: Path) -> set[str]:
@@ -47,33 +47,33 @@ def hashes(folder: Path) -> dict[str, str]:
 # Writing.
 
 
-def test_what_is_in_it(exported, checkpoint, model):
-    assert names(exported) == names(checkpoint) | {"model.neuron", "neuron_config.json"}
-    info = read_folder(exported)
+def test_folder_contents(export_folder, checkpoint, model):
+    assert names(export_folder) == names(checkpoint) | {"model.neuron", "neuron_config.json"}
+    info = read_folder(export_folder)
     assert info.config == model.neuron_config
     assert info.artifact["checkpoint"] == str(checkpoint)
-    assert info.artifact["neff_sha256"] == file_hash(exported / "model.neuron")
+    assert info.artifact["neff_sha256"] == file_hash(export_folder / "model.neuron")
     assert info.artifact["weights"] == {
         "file": "model.safetensors",
-        "size_bytes": (exported / "model.safetensors").stat().st_size,
-        "sha256": file_hash(exported / "model.safetensors"),
+        "size_bytes": (export_folder / "model.safetensors").stat().st_size,
+        "sha256": file_hash(export_folder / "model.safetensors"),
     }
     assert [error.output for error in info.validation][:2] == [
         "prompts of 16 tokens: prompt",
         "prompts of 16 tokens: last prompt token",
     ]
 
-    text = (exported / "neuron_config.json").read_text()
+    text = (export_folder / "neuron_config.json").read_text()
     rows = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))["artifact"]["validation"]
     assert rows and all(row["ok"] for row in rows)
 
 
-def test_equal_exports_have_equal_bytes_and_tell_their_size(model, exported, tmp_path):
+def test_equal_exports_are_byte_identical_and_report_size(model, export_folder, tmp_path):
     assert save_folder(model.prepared, tmp_path) == sum(path.stat().st_size for path in tmp_path.iterdir())
-    assert hashes(tmp_path) == hashes(exported)
+    assert hashes(tmp_path) == hashes(export_folder)
 
 
-def test_an_older_export_is_replaced(model, checkpoint, copy):
+def test_older_export_is_replaced(model, checkpoint, copy):
     shapes = ("batch_size", "sequence_length", "prefill_buckets", "torch_dtype", "optlevel")
     options = {name: getattr(model.neuron_config, name) for name in shapes} | {"disable_validation": True}
     inlined = NeuronModelForCausalLM.from_pretrained(checkpoint, export=True, inline_weights_to_neff=True, **options)
@@ -82,7 +82,7 @@ def test_an_older_export_is_replaced(model, checkpoint, copy):
     assert NeuronModelForCausalLM.from_pretrained(copy).neuron_config.inline_weights_to_neff
 
 
-def test_nothing_that_is_no_export_is_written_over(model, checkpoint, tmp_path):
+def test_other_folders_are_not_overwritten(model, checkpoint, tmp_path):
     foreign = shutil.copytree(checkpoint, tmp_path / "another")
     (tmp_path / "file").write_text("mine")
     for output in (checkpoint / ".." / checkpoint.name, foreign, tmp_path / "file"):
@@ -95,7 +95,7 @@ def test_nothing_that_is_no_export_is_written_over(model, checkpoint, tmp_path):
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_a_folder_with_a_tokenizer_can_be_exported_into(model, tmp_path):
+def test_folder_with_tokenizer_can_be_exported_into(model, tmp_path):
     (tmp_path / "tokenizer.json").write_text("{}")
     (tmp_path / "notes.txt").write_text("mine")
     save_folder(model.prepared, tmp_path)
@@ -105,7 +105,7 @@ def test_a_folder_with_a_tokenizer_can_be_exported_into(model, tmp_path):
 # Writing that goes wrong.
 
 
-def test_an_error_in_the_middle_leaves_the_older_export(model, copy, monkeypatch):
+def test_error_in_middle_leaves_older_export(model, copy, monkeypatch):
     before = hashes(copy)
 
     def full(*arguments, **options):
@@ -117,15 +117,15 @@ def test_an_error_in_the_middle_leaves_the_older_export(model, copy, monkeypatch
     assert before == hashes(copy)
 
 
-def test_a_full_disk_leaves_no_export_and_an_older_one_as_it_was(model, exported, tmp_path):
-    with small_disk(tmp_path / "disk", sum(path.stat().st_size for path in exported.iterdir()) * 3 // 2) as disk:
+def test_full_disk_keeps_the_older_export(model, export_folder, tmp_path):
+    with small_disk(tmp_path / "disk", sum(path.stat().st_size for path in export_folder.iterdir()) * 3 // 2) as disk:
         save_folder(model.prepared, disk / "first")
         with pytest.raises(CacheError, match="No space left on device"):
             save_folder(model.prepared, disk / "second")
         assert names(disk / "second") == set()
         with pytest.raises(CacheError, match="No space left on device"):
             save_folder(model.prepared, disk / "first")
-        assert names(disk / "first") == names(exported)
+        assert names(disk / "first") == names(export_folder)
         read_folder(disk / "first")
 
 
@@ -148,11 +148,11 @@ KILLED = textwrap.dedent("""
 
 
 @pytest.mark.parametrize("at", ["out/model.neuron", "out/neuron_config.json"], ids=["first_file", "last_file"])
-def test_a_killed_save_is_no_export_and_the_next_one_repairs_it(at, model, exported, tmp_path):
+def test_killed_save_is_repaired_by_the_next(at, model, export_folder, tmp_path):
     output = tmp_path / "out"
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "OPTIMUM_NEURON_HOME": str(tmp_path / "home")}
-    ended = subprocess.run([sys.executable, "-c", KILLED, str(exported), str(output), at], env=environ)
-    assert ended.returncode == -signal.SIGKILL
+    result = subprocess.run([sys.executable, "-c", KILLED, str(export_folder), str(output), at], env=environ)
+    assert result.returncode == -signal.SIGKILL
     assert any(name.startswith(".partial-") for name in names(output))
     assert not is_export(output)
     if at == "out/neuron_config.json":
@@ -160,24 +160,24 @@ def test_a_killed_save_is_no_export_and_the_next_one_repairs_it(at, model, expor
         with pytest.raises(ArtifactError, match="neuron_config.json missing"):
             NeuronModelForCausalLM.from_pretrained(output)
     save_folder(model.prepared, output)
-    assert names(output) == names(exported)
+    assert names(output) == names(export_folder)
     read_folder(output)
 
 
-def test_files_of_a_process_that_still_writes_are_left_alone(model, exported, tmp_path):
+def test_files_of_a_live_writer_are_kept(model, export_folder, tmp_path):
     busy = tmp_path / ".partial-other"
     busy.mkdir()
     with FileLock(busy / "writing.lock"):
         save_folder(model.prepared, tmp_path)
-        assert names(tmp_path) == names(exported) | {busy.name}
+        assert names(tmp_path) == names(export_folder) | {busy.name}
     save_folder(model.prepared, tmp_path)
-    assert names(tmp_path) == names(exported)
+    assert names(tmp_path) == names(export_folder)
 
 
 # Reading.
 
 
-def test_a_folder_that_is_no_export(tmp_path, checkpoint):
+def test_invalid_export_folder(tmp_path, checkpoint):
     for folder in (tmp_path, checkpoint):
         assert not is_export(folder) and not is_broken_export(folder)
         with pytest.raises(ArtifactError, match="neuron_config.json, model.neuron missing"):
@@ -185,14 +185,14 @@ def test_a_folder_that_is_no_export(tmp_path, checkpoint):
 
 
 @pytest.mark.parametrize("name", ["neuron_config.json", "model.neuron"])
-def test_half_an_export(copy, name):
+def test_half_export(copy, name):
     (copy / name).unlink()
     assert not is_export(copy) and is_broken_export(copy)
     with pytest.raises(ArtifactError, match=f": {name} missing"):
         read_folder(copy)
 
 
-def test_a_newer_folder_and_one_whose_marker_is_no_json_are_refused(copy):
+def test_newer_folder_and_invalid_marker_are_refused(copy):
     (copy / "neuron_config.json").write_text("not json")
     with pytest.raises(ArtifactError, match="JSONDecodeError"):
         read_folder(copy)
@@ -203,7 +203,7 @@ def test_a_newer_folder_and_one_whose_marker_is_no_json_are_refused(copy):
 
 
 @pytest.mark.parametrize(
-    ("change", "found"),
+    ("change", "expected"),
     [
         (lambda data: data.clear(), "KeyError: 'version'"),
         (lambda data: data.update(version="new"), "ValueError"),
@@ -216,16 +216,16 @@ def test_a_newer_folder_and_one_whose_marker_is_no_json_are_refused(copy):
         (lambda data: data["artifact"].update(validation=[{}]), "KeyError: 'output'"),
     ],
 )
-def test_a_damaged_marker(copy, change, found):
+def test_damaged_marker(copy, change, expected):
     data = json.loads((copy / "neuron_config.json").read_text())
     change(data)
     (copy / "neuron_config.json").write_text(json.dumps(data))
-    with pytest.raises(ArtifactError, match=f"neuron_config.json .*{found}"):
+    with pytest.raises(ArtifactError, match=f"neuron_config.json .*{expected}"):
         read_folder(copy)
 
 
 @pytest.mark.parametrize(("name", "error"), [("model.neuron", ArtifactError), ("model.safetensors", WeightsError)])
-def test_a_changed_file_is_noticed(copy, monkeypatch, name, error):
+def test_changed_file_is_noticed(copy, monkeypatch, name, error):
     data = bytearray((copy / name).read_bytes())
     data[len(data) // 2] ^= 1
     (copy / name).write_bytes(data)

@@ -1,4 +1,4 @@
-"""What exports of all models that generate with more than a decoder have in common, from cache to refusals."""
+"""Shared behavior of exports of all generative models other than decoders, from cache to errors."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ def checkpoint(kind, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def exported(kind, checkpoint, tmp_path_factory):
+def export_result(kind, checkpoint, tmp_path_factory):
     folder = tmp_path_factory.mktemp("exported") / "out"
     return main_export(checkpoint, folder, **KINDS[kind][2]).to_dict(), folder
 
 
-def test_fine_tuned_weights_hit_the_cache(kind, exported, tmp_path):
+def test_fine_tuned_weights_hit_cache(kind, export_result, tmp_path):
     save, name, shapes, _ = KINDS[kind]
     second = main_export(save(tmp_path / "tuned", name, seed=1), tmp_path / "second", **shapes).to_dict()
-    assert second["family"] == exported[0]["family"] and second["cache"]["value"] == "hit"
+    assert second["family"] == export_result[0]["family"] and second["cache"]["value"] == "hit"
 
 
-def test_a_difference_is_refused_with_its_statistics(kind, checkpoint, tmp_path):
+def test_difference_is_refused_with_its_statistics(kind, checkpoint, tmp_path):
     with pytest.raises(ValidationError) as error:
         main_export(checkpoint, tmp_path / "out", atol=0.0, **KINDS[kind][2])
     failed = [row["output"] for row in error.value.details["validation"] if not row["ok"]]
@@ -49,9 +49,9 @@ def test_a_difference_is_refused_with_its_statistics(kind, checkpoint, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["bart", "idefics3", *speech.SHAPES])
-def test_narrow_weights_stay_within_their_tolerance(name, tmp_path):
+def test_narrow_weights_meet_their_tolerance(name, tmp_path):
     if name in speech.SHAPES:
-        # Not the spread ones: on some CPUs they are past it as transformers computes them in bfloat16, too.
+        # Not the spread ones: on some CPUs they exceed it in transformers' own bfloat16, too.
         folder, shapes = speech.save_tiny_speech(tmp_path / "model", name, spread=1.0), speech.SHAPES[name]
     else:
         save, _, shapes, _ = next(row for row in KINDS.values() if row[1] == name)
@@ -77,12 +77,12 @@ CHANGES = {
 }
 
 
-def test_a_program_of_another_configuration_is_refused(kind, exported):
-    marker = exported[1] / "neuron_config.json"
+def test_program_of_another_configuration_is_refused(kind, export_result):
+    marker = export_result[1] / "neuron_config.json"
     text = marker.read_text()
     for old, new, problem in CHANGES[kind]:
         assert old in text
         marker.write_text(text.replace(old, new))
         with pytest.raises(ArtifactError, match=problem):
-            KINDS[kind][3].from_pretrained(exported[1])
+            KINDS[kind][3].from_pretrained(export_result[1])
     marker.write_text(text)

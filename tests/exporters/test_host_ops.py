@@ -1,4 +1,4 @@
-"""`allow_host_ops` at export: what the target refuses runs on the host where it was allowed by name, and is told."""
+"""`allow_host_ops` at export: unsupported operators run on the host if allowed by name, and are reported."""
 
 from __future__ import annotations
 
@@ -41,40 +41,40 @@ def model(original, environment):
     return export(original, allow_host_ops=["aten::sort"])
 
 
-def test_nothing_runs_on_the_host_without_being_allowed(original):
+def test_host_needs_permission(original):
     with pytest.raises(UnsupportedOperatorError, match="allow_host_ops={'aten::sort'}"):
         export(original)
     with pytest.raises(UnsupportedOperatorError, match=r"aten\.sort"):
         export(original, allow_host_ops=["aten.mul"])
 
 
-def test_an_allowed_operator_runs_and_its_share_is_told_everywhere(model, original, tmp_path):
+def test_allowed_operator_runs_and_its_share_is_reported(model, original, tmp_path):
     with torch.no_grad():
         torch.testing.assert_close(model(IDS).logits, original(IDS).logits, atol=1e-5, rtol=1e-5)
-    told = model.describe()["placed_share"]
-    assert 0.9 < told["value"] < 1 and told["host_ops"] == ["aten.sort"]
-    assert "of the FLOPs" in told["reason"] and "allowed on the host: aten.sort" in told["reason"]
+    share = model.describe()["placed_share"]
+    assert 0.9 < share["value"] < 1 and share["host_ops"] == ["aten.sort"]
+    assert "of the FLOPs" in share["reason"] and "allowed on the host: aten.sort" in share["reason"]
     assert model.neuron_config.allow_host_ops == ("aten.sort",)
     model.save_pretrained(tmp_path)
     saved = json.loads((tmp_path / "neuron_config.json").read_text())
     assert saved["neuron"]["allow_host_ops"] == ["aten.sort"]
-    assert saved["artifact"]["placed_share"] == told
-    for asked in ({}, {"allow_host_ops": ["aten.sort"]}, {"allow_host_ops": {"aten::sort"}}):
-        loaded = NeuronModelForSequenceClassification.from_pretrained(tmp_path, **asked)
-        assert loaded.describe()["placed_share"] == told
-        assert torch.equal(loaded(IDS).logits, model(IDS).logits)
+    assert saved["artifact"]["placed_share"] == share
+    for arguments in ({}, {"allow_host_ops": ["aten.sort"]}, {"allow_host_ops": {"aten::sort"}}):
+        loaded_model = NeuronModelForSequenceClassification.from_pretrained(tmp_path, **arguments)
+        assert loaded_model.describe()["placed_share"] == share
+        assert torch.equal(loaded_model(IDS).logits, model(IDS).logits)
     with pytest.raises(ConfigError, match=r"allow_host_ops=\['aten.topk'\], compiled with \['aten.sort'\]"):
         NeuronModelForSequenceClassification.from_pretrained(tmp_path, allow_host_ops=["aten.topk"])
 
 
-def test_a_model_whose_operators_all_run_on_the_device_says_so(tmp_path):
+def test_model_without_host_operators_reports_it(tmp_path):
     folder = save_tiny_encoder(tmp_path, "bert", "text-classification")
     plain = NeuronModelForSequenceClassification.from_pretrained(folder, export=True, **SHAPES)
-    told = {"value": 1.0, "reason": "every operator runs on the device", "host_ops": []}
-    assert plain.describe()["placed_share"] == told
+    share = {"value": 1.0, "reason": "every operator runs on the device", "host_ops": []}
+    assert plain.describe()["placed_share"] == share
 
 
-def test_it_is_part_of_the_key_of_the_cache(model):
+def test_host_operators_are_part_of_cache_key(model):
     source, config = model.prepared.source, model.neuron_config
     without = type(config).from_dict({**config.to_dict(), "allow_host_ops": []})
     assert request_fields(source, config) != request_fields(source, without)
@@ -91,7 +91,7 @@ def test_it_is_part_of_the_key_of_the_cache(model):
         ([3], "3"),
     ],
 )
-def test_names_that_match_nothing_are_refused(original, names, message):
+def test_unmatched_names_are_refused(original, names, message):
     with pytest.raises(ConfigError, match=message):
         export(original, allow_host_ops=names)
 
@@ -124,16 +124,16 @@ def folder(tmp_path, monkeypatch):
     return folder
 
 
-def test_from_a_shell(cli, folder, tmp_path):
+def test_from_shell(cli, folder, tmp_path):
     words = ["export", "neuron", "-m", str(folder), "--trust-remote-code", "--batch_size", "1"]
     words += ["--sequence_length", "8", "-O1", str(tmp_path / "out")]
-    refused = cli(*words)
-    assert refused.code == 1 and "allow_host_ops={'aten::sort'}" in refused.stderr
-    ran = cli(*words, "--allow_host_ops", "aten.sort", "--json")
-    assert ran.code == 0, ran.stderr
-    told, shapes = ran.json["placed_share"], {"batch_size": 1, "sequence_length": 8}
-    assert told["host_ops"] == ["aten.sort"]
+    process = cli(*words)
+    assert process.code == 1 and "allow_host_ops={'aten::sort'}" in process.stderr
+    result = cli(*words, "--allow_host_ops", "aten.sort", "--json")
+    assert result.code == 0, result.stderr
+    share, shapes = result.json["placed_share"], {"batch_size": 1, "sequence_length": 8}
+    assert share["host_ops"] == ["aten.sort"]
     checked = check_model(folder, trust_remote_code=True, allow_host_ops=["aten.sort"], **shapes)
-    assert told["value"] == pytest.approx(checked.placed_share)
-    shown = cli("neuron", "inspect", str(tmp_path / "out"))
-    assert "placed_share" in shown.stdout and "aten.sort" in shown.stdout
+    assert share["value"] == pytest.approx(checked.placed_share)
+    output = cli("neuron", "inspect", str(tmp_path / "out"))
+    assert "placed_share" in output.stdout and "aten.sort" in output.stdout

@@ -9,9 +9,9 @@ from optimum_neuron.exporters import inspect_export, main_export
 from tests.tiny import SHAPES, tiny_config
 
 
-def test_the_facts_of_a_folder(exported, checkpoint, model):
-    facts = inspect_export(exported)
-    assert facts["folder"] == str(exported) and facts["simulated"] is True
+def test_facts_of_folder(export_folder, checkpoint, model):
+    facts = inspect_export(export_folder)
+    assert facts["folder"] == str(export_folder) and facts["simulated"] is True
     assert facts["config"] == model.neuron_config.to_dict()
     assert facts["family"]["value"] == "llama"
     assert (facts["neff"]["target"], facts["neff"]["core_version"]) == ("inf2", 2)
@@ -21,8 +21,8 @@ def test_the_facts_of_a_folder(exported, checkpoint, model):
     assert [row["output"] for row in facts["validation"]] == [error.output for error in model.prepared.validation]
 
 
-def test_graphs_bodies_and_memory(exported, model):
-    facts = inspect_export(exported)
+def test_graphs_bodies_and_memory(export_folder, model):
+    facts = inspect_export(export_folder)
     graphs = {graph["name"]: graph for graph in facts["graphs"]}
     assert set(graphs) == {"prefill_16", "score_16", "prefill_48", "score_48", "decode_20", "decode_48", "extend_8"}
     assert graphs["decode_20"]["inputs"] == "input_ids int64[2, 1], position_ids int64[2, 1]"
@@ -36,14 +36,14 @@ def test_graphs_bodies_and_memory(exported, model):
     assert memory["available"] == 16 * 2**30
 
 
-def test_weights_inside_the_neff(checkpoint, tmp_path):
+def test_weights_inside_neff(checkpoint, tmp_path):
     main_export(checkpoint, tmp_path, inline_weights_to_neff=True, disable_validation=True, **SHAPES)
     facts = inspect_export(tmp_path)
     assert facts["weights"]["file"] is None and facts["weights"]["size_bytes"] > 0
     assert "weights.safetensors" in {member["name"] for member in facts["neff"]["members"]}
 
 
-def test_a_program_without_weights(tmp_path):
+def test_program_without_weights(tmp_path):
     tiny_config("llama", vocab_size=259, architectures=["LlamaForCausalLM"]).save_pretrained(tmp_path / "config")
     main_export(tmp_path / "config", tmp_path / "out", **SHAPES)
     facts = inspect_export(tmp_path / "out")
@@ -51,8 +51,8 @@ def test_a_program_without_weights(tmp_path):
     assert facts["validation"] == []
 
 
-def test_damage_is_refused(exported, tmp_path):
-    folder = shutil.copytree(exported, tmp_path / "copy")
+def test_damage_is_refused(export_folder, tmp_path):
+    folder = shutil.copytree(export_folder, tmp_path / "copy")
     (folder / "model.safetensors").unlink()
     with pytest.raises(WeightsError, match="model.safetensors is missing"):
         inspect_export(folder)

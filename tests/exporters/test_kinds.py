@@ -142,7 +142,7 @@ def toy(monkeypatch, tmp_path):
     return save_tiny_encoder(tmp_path / "bert", "bert", "feature-extraction")
 
 
-def test_a_toy_kind_is_exported_and_cached(toy, tmp_path):
+def test_toy_kind_is_exported_and_cached(toy, tmp_path):
     options = {"task": TASK, "num_words": 4, "cache_url": str(tmp_path / "cache")}
     first, second = (main_export(toy, tmp_path / name, **options).to_dict() for name in ("a", "b"))
     assert [graph["name"] for graph in first["graphs"]] == ["embed", "encode"]
@@ -154,7 +154,7 @@ def test_a_toy_kind_is_exported_and_cached(toy, tmp_path):
     assert entry["num_words"] == 4
 
 
-def test_a_toy_kind_is_checked_and_estimated(toy):
+def test_toy_kind_is_checked_and_estimated(toy):
     report = check_model(toy, task=TASK, num_words=4)
     assert [graph.name for graph in report.graphs] == ["embed", "encode"] and report.config.num_words == 4
     paths = [path for row in report.operators for path in row.calls.module_paths]
@@ -163,7 +163,7 @@ def test_a_toy_kind_is_checked_and_estimated(toy):
     assert short.latency_ms.value < long.latency_ms.value
 
 
-def test_a_toy_kind_has_its_options(toy):
+def test_toy_kind_has_its_options(toy):
     assert "num_words" in compile_options()
     for function in (check_model, estimate):
         with pytest.raises(ConfigError) as error:
@@ -176,14 +176,14 @@ def test_a_toy_kind_has_its_options(toy):
         assert "toy models:\n  --num_words N" in parser.format_help()
 
 
-def test_a_kind_is_registered_once(monkeypatch):
+def test_kind_is_registered_once(monkeypatch):
     monkeypatch.setattr("optimum_neuron.exporters.kinds.KINDS", dict(KINDS))
     register_kind("decoder", KINDS["decoder"])
     with pytest.raises(ValueError, match="decoder"):
         register_kind("decoder", KINDS["encoder"])
 
 
-def test_every_kind_resolves_to_a_configuration_without_open_sizes():
+def test_every_kind_resolves_to_configuration_without_open_sizes():
     for row in KINDS.values():
         assert issubclass(row.resolved_class, row.config_class)
         assert row.resolved_class.field_names() == row.config_class.field_names()
@@ -194,7 +194,7 @@ def test_every_kind_resolves_to_a_configuration_without_open_sizes():
     [("llama", "fill-mask"), ("bert", "image-text-to-text"), ("llama", "text2text-generation")]
     + [("t5", "text-generation"), ("bert", "automatic-speech-recognition")],
 )
-def test_an_architecture_that_does_not_serve_a_task_is_rejected(model_type, task, tmp_path):
+def test_unsupported_task_is_rejected(model_type, task, tmp_path):
     from transformers import AutoConfig
 
     AutoConfig.for_model(model_type).save_pretrained(tmp_path)
@@ -204,8 +204,8 @@ def test_an_architecture_that_does_not_serve_a_task_is_rejected(model_type, task
     assert error.value.details["tasks"] == tasks.tasks_of(model_type)
 
 
-def test_every_entry_point_takes_the_same_source_options(monkeypatch, tmp_path):
-    """What reaches the one function that finds a folder is what was passed."""
+def test_entry_points_share_source_options(monkeypatch, tmp_path):
+    """Arguments of the one function that finds a folder."""
     from optimum_neuron import NeuronModelForCausalLM
     from optimum_neuron.exporters import source
 

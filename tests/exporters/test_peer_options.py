@@ -24,40 +24,40 @@ from tests.tiny import SHAPES
 
 
 @pytest.mark.parametrize("name", WITHOUT_EFFECT)
-def test_a_keyword_that_changes_nothing_is_reported(name, caplog):
+def test_ignored_keyword_is_reported(name, caplog):
     caplog.set_level(logging.INFO, "optimum_neuron.exporters.peer_options")
     assert translate({name: True, "batch_size": 2}) == {"batch_size": 2}
     assert [record.args[0] for record in caplog.records] == [name]
 
 
-def test_a_keyword_with_one_value_takes_that_value():
+def test_fixed_keyword_accepts_its_value():
     assert translate({name: value for name, (value, _) in FIXED.items()}) == {}
     assert translate(dict.fromkeys(FIXED)) == {}
     wrong = {"prefill_chunk_size": 8, "file_name": "other.neuron"}
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError) as excinfo:
         translate(wrong)
-    assert refused.value.details == {"options": wrong}
+    assert excinfo.value.details == {"options": wrong}
 
 
 @pytest.mark.parametrize("name", OF_DIFFUSION)
-def test_options_of_diffusion_are_an_error_when_they_are_given(name):
+def test_diffusion_options_are_errors(name):
     assert translate({name: None}) == translate({name: []}) == {}
-    with pytest.raises(ModelError) as refused:
+    with pytest.raises(ModelError) as excinfo:
         translate({name: ["a"]})
-    assert refused.value.details == {"options": [name]}
+    assert excinfo.value.details == {"options": [name]}
 
 
-def test_a_configuration_stands_for_its_options():
+def test_configuration_replaces_options():
     config = NeuronConfig(batch_size=3, sequence_length=64)
     options = translate({"neuron_config": config, "batch_size": 1})
     assert options.items() >= {"batch_size": 1, "sequence_length": 64, "task": "text-generation"}.items()
     assert not options.keys() & {"target", "prefill_buckets"}
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError) as excinfo:
         translate({"neuron_config": {"batch_size": 1}})
-    assert refused.value.details == {"type": "dict"}
+    assert excinfo.value.details == {"type": "dict"}
 
 
-def test_models_and_exports_take_them(checkpoint, tmp_path):
+def test_models_and_exports_accept_keywords(checkpoint, tmp_path):
     peer = {"tensor_parallel_size": 1, "disable_fast_relayout": True, "load_weights": True}
     options = {**SHAPES, **peer, "compiler_workdir": tmp_path / "work"}
     config = NeuronModelForCausalLM.from_pretrained(checkpoint, export=True, **options).neuron_config
@@ -67,11 +67,11 @@ def test_models_and_exports_take_them(checkpoint, tmp_path):
     assert (tmp_path / "other" / "graph.neff").read_bytes() == (tmp_path / "out" / NEFF_FILE).read_bytes()
 
 
-def test_num_cores_is_the_older_name_of_tensor_parallel_size():
+def test_num_cores_is_older_name_of_tensor_parallel_size():
     assert translate({"num_cores": 2}) == {"tensor_parallel_size": 2}
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError) as excinfo:
         translate({"num_cores": 2, "tensor_parallel_size": 8})
-    assert refused.value.details == {"options": ["num_cores", "tensor_parallel_size"]}
+    assert excinfo.value.details == {"options": ["num_cores", "tensor_parallel_size"]}
 
 
 PEER = {
@@ -83,7 +83,7 @@ PEER = {
 
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder", "seq2seq", "speech"])
-def test_every_kind_takes_every_keyword(kind, checkpoint, tmp_path):
+def test_every_kind_accepts_every_keyword(kind, checkpoint, tmp_path):
     bert = "bert", "fill-mask"
     model_class, save, shapes = {
         "encoder": (NeuronModelForMaskedLM, lambda: save_tiny_encoder(tmp_path, *bert), tiny_shapes(*bert)),
@@ -99,7 +99,7 @@ def test_every_kind_takes_every_keyword(kind, checkpoint, tmp_path):
     assert getattr(model.neuron_config, "num_beams", None) == expected
 
 
-def test_beams_change_nothing_where_no_graph_depends_on_them(caplog):
+def test_beams_are_ignored_where_unused(caplog):
     caplog.set_level(logging.INFO, "optimum_neuron.exporters.kinds")
     assert kind_of("text-generation", "llama").plain({"num_beams": 4, "batch_size": 2}) == {"batch_size": 2}
     assert [record.args[0] for record in caplog.records] == ["num_beams"]
@@ -110,17 +110,17 @@ def test_beams_change_nothing_where_no_graph_depends_on_them(caplog):
     ("task", "model_type"),
     [("text-generation", "llama"), ("text2text-generation", "t5"), ("automatic-speech-recognition", "whisper")],
 )
-def test_models_that_generate_take_any_batch(task, model_type, caplog):
+def test_generative_models_accept_any_batch(task, model_type, caplog):
     caplog.set_level(logging.INFO, "optimum_neuron.exporters.kinds")
     assert kind_of(task, model_type).plain({"dynamic_batch_size": False}) == {}
     assert [record.args[0] for record in caplog.records] == ["dynamic_batch_size"]
     assert kind_of("fill-mask", "bert").plain({"dynamic_batch_size": True}) == {"dynamic_batch_size": True}
 
 
-def test_the_length_of_whisper_s_targets_has_two_names():
+def test_length_of_whispers_targets_has_two_names():
     plain = kind_of("automatic-speech-recognition", "whisper").plain
     assert plain({"sequence_length": 8}) == plain({"decoder_sequence_length": 8}) == {"decoder_sequence_length": 8}
     assert plain({"sequence_length": 8, "decoder_sequence_length": 8}) == {"decoder_sequence_length": 8}
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError) as excinfo:
         plain({"sequence_length": 8, "decoder_sequence_length": 16})
-    assert refused.value.details == {"options": ["sequence_length", "decoder_sequence_length"]}
+    assert excinfo.value.details == {"options": ["sequence_length", "decoder_sequence_length"]}

@@ -30,10 +30,10 @@ REFUSED = {
 IDS = torch.randint(3, VOCABULARY, (2, 9), generator=torch.Generator().manual_seed(1))
 
 
-def declare(folder, told):
-    """Write into a configuration how the weights beside it are quantized."""
+def declare(folder, quantization):
+    """Write the quantization settings of the weights into a configuration."""
     path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"quantization_config": told}))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"quantization_config": quantization}))
     return folder
 
 
@@ -69,15 +69,15 @@ def fp8(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def exported(fp8, tmp_path_factory):
+def export_result(fp8, tmp_path_factory):
     output = tmp_path_factory.mktemp("exported") / "fp8"
     return main_export(fp8[0], output, **SHAPES), output
 
 
-def test_fp8_weights_are_bound_with_their_scales(fp8, exported):
-    report, output = exported
-    told = report.to_dict()
-    assert "fp8" in told["weights"]["reason"] and all(error["ok"] for error in told["validation"])
+def test_fp8_weights_are_bound_with_their_scales(fp8, export_result):
+    report, output = export_result
+    data = report.to_dict()
+    assert "fp8" in data["weights"]["reason"] and all(error["ok"] for error in data["validation"])
     assert "quantization_config" not in json.loads((output / "config.json").read_text())
     model = NeuronModelForCausalLM.from_pretrained(output)
     assert_close(model, logits_of(fp8[1]))
@@ -115,16 +115,16 @@ def test_mxfp4_experts_are_dequantized(tmp_path):
         assert_close(model, original(IDS).logits)
 
 
-def test_other_weights_may_be_quantized_or_not(exported, tmp_path):
-    model = NeuronModelForCausalLM.from_pretrained(exported[1])
+def test_other_weights_may_be_quantized_or_not(export_result, tmp_path):
+    model = NeuronModelForCausalLM.from_pretrained(export_result[1])
     model.replace_weights(save_tiny(tmp_path / "plain", "llama", seed=3))
     assert_close(model, logits_of(load_file(tmp_path / "plain" / "model.safetensors")))
     folder, tensors = save_fp8(tmp_path / "fp8", seed=5)
     model.replace_weights(folder)
     assert_close(model, logits_of(tensors))
-    with pytest.raises(ModelError) as refused:
+    with pytest.raises(ModelError) as excinfo:
         model.replace_weights(declare(folder, REFUSED["awq"]))
-    assert refused.value.details["quantization"] == "awq"
+    assert excinfo.value.details["quantization"] == "awq"
     with pytest.raises(WeightsError, match="float8_e4m3fn"):  # their scales would be ignored
         model.replace_weights(load_file(folder / "model.safetensors"))
 
@@ -140,40 +140,40 @@ def test_other_methods_are_refused_by_name(method, entry, tmp_path):
         "estimate": lambda: estimate(folder),
         "estimate of a configuration": lambda: estimate(tiny_config("llama", quantization_config=REFUSED[method])),
     }
-    with pytest.raises(ModelError) as refused:
+    with pytest.raises(ModelError) as excinfo:
         entries[entry]()
-    assert refused.value.details["quantization"] == method and not (tmp_path / "out").exists()
+    assert excinfo.value.details["quantization"] == method and not (tmp_path / "out").exists()
 
 
-def test_an_estimate_says_that_weights_are_dequantized(fp8):
+def test_estimate_reports_dequantization(fp8):
     assert any("fp8" in note for note in estimate(fp8[0]).notes)
     assert not any("quantized" in note for note in estimate(tiny_config("llama")).notes)
 
 
-def test_a_quantized_model_in_memory_is_refused():
+def test_quantized_model_in_memory_is_refused():
     model = AutoModelForCausalLM.from_config(tiny_config("llama"))
     model.config.quantization_config = dict(REFUSED["bitsandbytes"])
-    with pytest.raises(ModelError) as refused:
+    with pytest.raises(ModelError) as excinfo:
         NeuronModelForCausalLM.from_model(model, **SHAPES)
-    assert refused.value.details["quantization"] == "bitsandbytes"
+    assert excinfo.value.details["quantization"] == "bitsandbytes"
 
 
-def test_a_text_model_inside_says_it_too():
+def test_inner_text_model_reports_dequantization():
     config = tiny_config("gemma3", text_config=tiny_config("gemma3_text", quantization_config=FP8).to_dict())
     assert quantization.quantization_of(config) == quantization.quantization_of(config.to_dict()) == FP8
     assert quantization.quantization_of(quantization.dequantizing(config)) == FP8 | {"dequantize": True}
     assert quantization.quantization_of(quantization.with_quantization(config, None)) is None
 
 
-def test_the_package_of_a_method_is_named(monkeypatch):
-    told = {"quant_method": "compressed-tensors", "format": "float-quantized", "config_groups": {}}
+def test_package_of_method_is_named(monkeypatch):
+    settings = {"quant_method": "compressed-tensors", "format": "float-quantized", "config_groups": {}}
     monkeypatch.setattr(quantization.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ModelError, match="pip install compressed-tensors"):
-        quantization.require_readable(tiny_config("llama", quantization_config=told), model="a test")
+        quantization.require_readable(tiny_config("llama", quantization_config=settings), model="a test")
     monkeypatch.setattr(quantization.importlib.util, "find_spec", lambda name: object())
-    quantization.require_readable(tiny_config("llama", quantization_config=told), model="a test")
+    quantization.require_readable(tiny_config("llama", quantization_config=settings), model="a test")
 
 
-def test_each_method_has_the_option_that_dequantizes():
+def test_each_method_has_a_dequantize_option():
     for method in quantization.DEQUANTIZED:
         assert "dequantize" in signature(AUTO_QUANTIZATION_CONFIG_MAPPING[method].__init__).parameters

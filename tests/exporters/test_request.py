@@ -1,4 +1,4 @@
-"""What decides a program, and what does not."""
+"""Fields that decide a program, and fields that do not."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def of_config(config, folder) -> ModelSource:
     return ModelSource(name="m", folder=folder, config=config, revision=None)
 
 
-def test_the_configuration_is_complete(source):
+def test_configuration_is_complete(source):
     config, target = neuron_config(source, {})
     assert (config.task, config.batch_size) == ("text-generation", 1)
     assert (config.target, config.instance_type) == ("inf2", "inf2.xlarge")
@@ -48,13 +48,13 @@ def test_the_configuration_is_complete(source):
     assert neuron_config(source, dict.fromkeys(compile_options())) == (config, target), "None means not given"
 
 
-def test_dtypes_and_levels_may_be_written_as_transformers_does(source):
+def test_dtypes_and_levels_accept_transformers_spelling(source):
     config, _ = neuron_config(source, {"torch_dtype": torch.bfloat16, "optlevel": 1, "prefill_buckets": [8, 16]})
     assert (config.torch_dtype, config.optlevel, config.prefill_buckets) == ("bfloat16", "1", (8, 16))
 
 
 @pytest.mark.parametrize(
-    ("dtype", "options", "chosen"),
+    ("dtype", "options", "choice"),
     [
         ("bfloat16", {}, "bfloat16"),
         ("float64", {}, "float32"),
@@ -62,9 +62,9 @@ def test_dtypes_and_levels_may_be_written_as_transformers_does(source):
         ("bfloat16", {"torch_dtype": "float16"}, "float16"),
     ],
 )
-def test_the_dtype_is_the_checkpoints_own_unless_auto_cast_rounds_float32(tmp_path, dtype, options, chosen):
+def test_dtype_defaults_to_checkpoint_unless_auto_cast(tmp_path, dtype, options, choice):
     source = of_config(tiny_config("llama", architectures=["LlamaForCausalLM"], dtype=dtype), tmp_path)
-    assert neuron_config(source, options)[0].torch_dtype == chosen
+    assert neuron_config(source, options)[0].torch_dtype == choice
 
 
 @pytest.mark.parametrize(
@@ -86,19 +86,19 @@ def test_the_dtype_is_the_checkpoints_own_unless_auto_cast_rounds_float32(tmp_pa
     ],
     ids=str,
 )
-def test_options_that_cannot_be_compiled_are_rejected(source, options, error, details):
-    with pytest.raises(error) as raised:
+def test_uncompilable_options_are_rejected(source, options, error, details):
+    with pytest.raises(error) as excinfo:
         neuron_config(source, options)
-    assert {name: raised.value.details[name] for name in details} == details
+    assert {name: excinfo.value.details[name] for name in details} == details
 
 
-def test_fp8_is_a_matter_of_the_target(source):
+def test_fp8_depends_on_target(source):
     options = {"auto_cast": "all", "auto_cast_type": "fp8_e4m3", "instance_type": "trn2"}
     assert neuron_config(source, options)[0].auto_cast_type == "fp8_e4m3"
 
 
 @pytest.mark.parametrize("model_type", ["bloom", "mamba"])
-def test_an_architecture_that_counts_no_positions_needs_a_sequence_length(model_type, tmp_path):
+def test_architecture_without_positions_needs_sequence_length(model_type, tmp_path):
     source = of_config(AutoConfig.for_model(model_type, architectures=["XForCausalLM"]), tmp_path)
     with pytest.raises(ModelError) as error:
         neuron_config(source, {})
@@ -106,7 +106,7 @@ def test_an_architecture_that_counts_no_positions_needs_a_sequence_length(model_
     assert neuron_config(source, {"sequence_length": 4096})[0].sequence_length == 4096
 
 
-def test_mpt_names_its_limit_otherwise(tmp_path):
+def test_mpt_limit_has_another_field(tmp_path):
     source = of_config(AutoConfig.for_model("mpt", architectures=["MptForCausalLM"], max_seq_len=64), tmp_path)
     assert neuron_config(source, {})[0].sequence_length == 64
     with pytest.raises(ConfigError) as error:
@@ -114,16 +114,16 @@ def test_mpt_names_its_limit_otherwise(tmp_path):
     assert error.value.details["limit"] == 64
 
 
-def test_the_target_comes_from_the_environment_where_nothing_is_asked(source, monkeypatch):
+def test_target_defaults_to_environment(source, monkeypatch):
     monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
     config, target = neuron_config(source, {})
     assert config.target == "trn2" and "NEURON_PLATFORM_TARGET_OVERRIDE" in target.reason
 
 
-# What is in the key of the cache.
+# Fields in the key of the cache.
 
 
-def test_a_request_holds_no_path_and_no_weights(checkpoint, source):
+def test_request_holds_no_path_and_no_weights(checkpoint, source):
     text = json.dumps(request_fields(source, neuron_config(source, SHAPES)[0]))
     assert str(checkpoint) not in text and "weight" not in text
 
@@ -140,7 +140,7 @@ def test_a_request_holds_no_path_and_no_weights(checkpoint, source):
         {"transformers_version": "9.9"},
     ],
 )
-def test_what_training_changes_does_not_change_a_request(changes):
+def test_training_fields_do_not_change_request(changes):
     assert structure_differences(tiny_config("llama", **changes), tiny_config("llama")) == []
 
 
@@ -149,14 +149,14 @@ def test_what_training_changes_does_not_change_a_request(changes):
     [("num_hidden_layers", 2), ("rms_norm_eps", 0.1), ("tie_word_embeddings", True), ("hidden_act", "gelu")]
     + [("rope_parameters", {"rope_type": "default", "rope_theta": 5.0})],
 )
-def test_what_shapes_the_graph_changes_a_request(name, value):
+def test_shape_fields_change_request(name, value):
     changed = tiny_config("llama", **{name: value})
     (text,) = structure_differences(changed, tiny_config("llama"))
     assert text.startswith(f"{name}=") and ", compiled with " in text
     assert structure_of(changed) != structure_of(tiny_config("llama"))
 
 
-def test_instance_size_and_place_of_the_weights_share_a_program(source):
+def test_instance_size_and_weight_location_share_program(source):
     config, _ = neuron_config(source, SHAPES)
     for change in ({"instance_type": "inf2.24xlarge"}, {"inline_weights_to_neff": True}):
         assert request_fields(source, config) == request_fields(source, dataclasses.replace(config, **change))
@@ -165,7 +165,7 @@ def test_instance_size_and_place_of_the_weights_share_a_program(source):
         assert request_fields(source, config) != request_fields(source, dataclasses.replace(config, **change))
 
 
-def test_keywords_are_split_into_where_and_what():
+def test_keywords_are_split_into_source_and_options():
     where, what = split_options({"revision": "v1", "batch_size": 2})
     assert (where, what) == ({"revision": "v1"}, {"batch_size": 2})
     assert not set(SOURCE_OPTIONS) & set(compile_options())
@@ -173,7 +173,7 @@ def test_keywords_are_split_into_where_and_what():
         split_options({"revison": "v1"})
 
 
-def test_the_cache_can_be_asked_about_an_export_before_and_after(checkpoint, model, tmp_path):
+def test_cache_lookup_before_and_after_export(checkpoint, model, tmp_path):
     cache, fields = cache_request(checkpoint, **SHAPES)
     assert isinstance(cache, CompileCache) and cache.lookup(fields).value is not None
     assert fields["model_type"] == "llama" and fields["ir_hash"] == model.prepared.program.content_hash()
@@ -192,7 +192,7 @@ def test_one_program_with_other_padding_is_another_entry(tmp_path):
     assert entries[0]["metadata_hash"] != entries[1]["metadata_hash"]
 
 
-def test_compiler_flags_of_the_environment_are_defaults(source, monkeypatch):
+def test_compiler_flags_of_environment_are_defaults(source, monkeypatch):
     monkeypatch.setenv("NEURON_CC_FLAGS", "--target trn1 --auto-cast matmult --auto-cast-type fp16 -O1")
     config, target = neuron_config(source, {})
     assert (config.auto_cast, config.auto_cast_type, config.optlevel) == ("matmul", "fp16", "1")
@@ -203,14 +203,14 @@ def test_compiler_flags_of_the_environment_are_defaults(source, monkeypatch):
     assert neuron_config(source, {"torch_dtype": "bfloat16"})[0].auto_cast == "none"
 
 
-def test_logical_cores_of_the_environment_are_checked(source, monkeypatch):
+def test_logical_cores_of_environment_are_checked(source, monkeypatch):
     monkeypatch.setenv("NEURON_LOGICAL_NC_CONFIG", "2")
     with pytest.raises(ConfigError, match="NEURON_LOGICAL_NC_CONFIG"):
         neuron_config(source, {"instance_type": "inf2"})
     neuron_config(source, {"instance_type": "trn2"})
 
 
-def test_the_cache_of_the_environment_is_used_or_not(source, monkeypatch, tmp_path):
+def test_cache_of_environment_is_used_or_not(source, monkeypatch, tmp_path):
     monkeypatch.setenv("NEURON_CC_FLAGS", f"--cache_dir={tmp_path}")
     assert open_cache(False).url == str(tmp_path)
     monkeypatch.setenv("NEURON_CC_FLAGS", "--no_cache")

@@ -26,7 +26,7 @@ from tests.tiny import tiny_config, write_config
 
 
 @pytest.fixture
-def rejected():
+def error_message():
     """Call something and return the message of its `ModelError`."""
 
     def message(function, *arguments, **options) -> str:
@@ -37,7 +37,7 @@ def rejected():
     return message
 
 
-def test_a_folder_is_found_and_read_without_its_weights(checkpoint, monkeypatch):
+def test_folder_is_found_and_read_without_its_weights(checkpoint, monkeypatch):
     source = load_source(checkpoint)
     assert (source.name, source.folder, source.revision) == (str(checkpoint), checkpoint, None)
     assert source.config.model_type == "llama" and source.has_weights
@@ -46,42 +46,42 @@ def test_a_folder_is_found_and_read_without_its_weights(checkpoint, monkeypatch)
     assert find_folder("~/llama") == checkpoint
 
 
-def test_a_configuration_alone_is_a_source_without_weights(tmp_path):
+def test_configuration_alone_is_source_without_weights(tmp_path):
     tiny_config("llama").save_pretrained(tmp_path)
     assert not load_source(tmp_path).has_weights
 
 
-def test_a_missing_folder_names_the_nearest_one(tmp_path, rejected):
+def test_missing_folder_names_nearest_one(tmp_path, error_message):
     (tmp_path / "my-llama").mkdir()
-    assert "does not exist, did you mean 'my-llama'?" in rejected(find_folder, tmp_path / "my-lama")
+    assert "does not exist, did you mean 'my-llama'?" in error_message(find_folder, tmp_path / "my-lama")
     for name in ("./nowhere", "/nowhere/at/all", "a/b/c"):
-        assert "does not exist" in rejected(find_folder, name)
+        assert "does not exist" in error_message(find_folder, name)
     (tmp_path / "model.gguf").write_bytes(b"GGUF")
-    assert "is a file" in rejected(find_folder, tmp_path / "model.gguf")
+    assert "is a file" in error_message(find_folder, tmp_path / "model.gguf")
 
 
 @pytest.mark.parametrize("name", ["no-such-model", "acme/no-such-model", "bad name!", "--"])
-def test_a_name_that_is_neither_a_folder_nor_on_the_hub(name):
+def test_unknown_name(name):
     with pytest.raises(ModelError, match="smollm2") as error:
         find_folder(name)
     assert error.value.details == {"model": name}
 
 
-def test_a_mistyped_name_of_the_catalogue_and_a_mistyped_option_are_recognized(rejected):
-    assert "did you mean 'minilm'?" in rejected(find_folder, "minlm")
+def test_mistyped_name_of_catalogue_and_mistyped_option_are_recognized(error_message):
+    assert "did you mean 'minilm'?" in error_message(find_folder, "minlm")
     with pytest.raises(ConfigError, match="'revison', did you mean 'revision'"):
         find_folder("smollm2", revison="main")
 
 
-def test_a_folder_without_a_configuration(tmp_path, rejected):
-    assert "is empty" in rejected(read_config, tmp_path)
+def test_folder_without_configuration(tmp_path, error_message):
+    assert "is empty" in error_message(read_config, tmp_path)
     (tmp_path / "readme").touch()
-    assert "has no config.json" in rejected(read_config, tmp_path)
-    assert "does not exist" in rejected(read_config, tmp_path / "missing")
+    assert "has no config.json" in error_message(read_config, tmp_path)
+    assert "does not exist" in error_message(read_config, tmp_path / "missing")
 
 
 @pytest.mark.parametrize(
-    ("content", "found"),
+    ("content", "expected"),
     [
         (b"{not json", "JSONDecodeError"),
         (b"[1, 2]", "a JSON list instead of an object"),
@@ -92,27 +92,27 @@ def test_a_folder_without_a_configuration(tmp_path, rejected):
         (b'{"model_type": "llama", "hidden_size": "large"}', "hidden_size"),
     ],
 )
-def test_a_configuration_that_cannot_be_used(tmp_path, content, found, rejected):
+def test_unusable_configuration(tmp_path, content, expected, error_message):
     (tmp_path / "config.json").write_bytes(content)
-    assert found in rejected(read_config, tmp_path)
+    assert expected in error_message(read_config, tmp_path)
 
 
-def test_code_of_a_checkpoint_is_not_run_unasked(tmp_path, rejected):
+def test_remote_code_needs_trust(tmp_path, error_message):
     folder = write_config(tmp_path, model_type="own", auto_map={"AutoConfig": "own.OwnConfig"})
     (folder / "own.py").write_text("raise SystemExit('the code of a checkpoint ran')")
-    assert "trust_remote_code=True" in rejected(read_config, folder)
+    assert "trust_remote_code=True" in error_message(read_config, folder)
 
 
 @pytest.mark.parametrize("architectures", [["LlamaForCausalLM"], ["Other", "GPT2LMHeadModel"]])
-def test_the_task_comes_from_the_architectures(architectures):
+def test_task_follows_architectures(architectures):
     choice = infer_task(tiny_config("llama", architectures=architectures))
     assert choice.value == "text-generation" and choice.reason == f"config.architectures has {architectures[-1]}"
 
 
-def test_the_task_can_be_named_for_a_configuration_without_architectures(rejected):
+def test_task_can_be_named_for_configuration_without_architectures(error_message):
     config = tiny_config("llama")
     assert infer_task(config, "text-generation").reason == "requested by name"
-    assert "Pass the task: text-generation" in rejected(infer_task, config)
+    assert "Pass the task: text-generation" in error_message(infer_task, config)
 
 
 @pytest.mark.parametrize(
@@ -122,26 +122,26 @@ def test_the_task_can_be_named_for_a_configuration_without_architectures(rejecte
         ("slanet", "SLANetForTableRecognition", []),
     ],
 )
-def test_a_head_that_cannot_be_exported_points_to_the_trace(model_type, architecture, others):
-    with pytest.raises(ModelError, match="torch_neuronx.trace") as rejected:
+def test_unsupported_head_points_to_trace(model_type, architecture, others):
+    with pytest.raises(ModelError, match="torch_neuronx.trace") as error_message:
         infer_task(CONFIG_MAPPING[model_type](architectures=[architecture]))
-    assert rejected.value.details == {"task": None, "other_tasks": others}
+    assert error_message.value.details == {"task": None, "other_tasks": others}
 
 
 @pytest.mark.parametrize("task", ["text-recognition", "table-recognition", "mask-generation"])
-def test_a_task_of_transformers_that_cannot_be_exported_points_to_the_trace(task):
-    with pytest.raises(ModelError, match="torch_neuronx.trace") as rejected:
+def test_unsupported_transformers_task_points_to_trace(task):
+    with pytest.raises(ModelError, match="torch_neuronx.trace") as error_message:
         infer_task(CONFIG_MAPPING["pp_ocrv5_mobile_rec"](), task)
-    assert rejected.value.details["task"] == task
+    assert error_message.value.details["task"] == task
 
 
-def test_an_unknown_task_names_the_nearest_and_all(rejected):
-    message = rejected(infer_task, tiny_config("llama"), "text-generatoin")
+def test_unknown_task_names_nearest_and_all(error_message):
+    message = error_message(infer_task, tiny_config("llama"), "text-generatoin")
     assert "did you mean 'text-generation'?" in message and all(task in message for task in TASKS)
 
 
 @pytest.mark.parametrize(
-    ("model_type", "architecture", "found"),
+    ("model_type", "architecture", "expected"),
     [
         ("bert", "BertModel", "the checkpoint is a BertModel, which encodes its input"),
         ("bart", "BartForConditionalGeneration", "which encodes its input"),
@@ -149,10 +149,10 @@ def test_an_unknown_task_names_the_nearest_and_all(rejected):
         ("t5", "T5ForConditionalGeneration", "transformers has no causal language model of this architecture"),
     ],
 )
-def test_an_encoder_generates_no_text(model_type, architecture, found, tmp_path, rejected):
+def test_encoder_generates_no_text(model_type, architecture, expected, tmp_path, error_message):
     config = CONFIG_MAPPING[model_type](architectures=[architecture])
     source = ModelSource(name="m", folder=tmp_path, config=config, revision=None)
-    assert found in rejected(kind_of("text-generation", model_type).require_task, source, "text-generation")
+    assert expected in error_message(kind_of("text-generation", model_type).require_task, source, "text-generation")
     served = served_task(config)
     assert served is None or served.value != "text-generation"
 
@@ -168,31 +168,31 @@ def test_an_encoder_generates_no_text(model_type, architecture, found, tmp_path,
         ("segformer", "image-segmentation", "semantic-segmentation"),
     ],
 )
-def test_other_names_of_a_task_are_known(model_type, name, task):
+def test_other_names_of_task_are_known(model_type, name, task):
     choice = infer_task(CONFIG_MAPPING[model_type](), name)
     assert (choice.value, choice.reason) == (task, f"requested as {name}")
 
 
-def test_every_synonym_is_of_a_task_and_other_tasks_cannot_be_exported_by_any_name():
+def test_every_synonym_is_of_task_and_other_tasks_cannot_be_exported_by_any_name():
     assert not other_tasks() & {*TASKS, *SYNONYMS, "ctc", "speech-seq-2-seq", "seq-to-seq-causal-lm"}
     assert set(SYNONYMS.values()) <= TASKS.keys() and not SYNONYMS.keys() & TASKS.keys()
 
 
-def test_an_encoder_that_was_turned_into_a_decoder_is_one():
+def test_encoder_configured_as_decoder_is_a_decoder():
     config = CONFIG_MAPPING["bert"](architectures=["BertLMHeadModel"], is_decoder=True)
     assert infer_task(config).value == infer_task(config, "text-generation").value == "text-generation"
 
 
-def test_the_configuration_is_transformers_own(checkpoint):
+def test_configuration_is_loaded_by_transformers(checkpoint):
     assert read_config(checkpoint).to_dict() == AutoConfig.from_pretrained(checkpoint).to_dict()
 
 
-# What is downloaded.
+# Downloaded files.
 
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    """A repository on the Hub, and what was downloaded of it."""
+    """A repository on the Hub, and the files downloaded from it."""
     import huggingface_hub
 
     remote, local, downloaded = tmp_path / "remote", tmp_path / "local", []
@@ -215,17 +215,17 @@ def hub(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("ask", [check_model, cache_request])
-def test_a_check_and_a_question_to_the_cache_download_no_weights(hub, ask):
+def test_check_and_cache_lookup_download_no_weights(hub, ask):
     ask("acme/vit")
     assert sorted(hub) == ["config.json", "preprocessor_config.json"]
 
 
-def test_an_export_downloads_them(hub):
+def test_export_downloads_them(hub):
     load_source("acme/vit")
     assert {"model.safetensors", "tokenizer.json", "config.json"} <= set(hub) and "pytorch_model.bin" not in hub
 
 
-def test_a_check_of_a_cached_configuration_needs_no_network(tmp_path, monkeypatch):
+def test_check_of_cached_configuration_needs_no_network(tmp_path, monkeypatch):
     import huggingface_hub
 
     commit = "0123456789abcdef" * 2 + "01234567"

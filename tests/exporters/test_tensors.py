@@ -24,13 +24,13 @@ def headless(tmp_path_factory):
 
 
 @pytest.mark.parametrize("options", [{}, {"disable_validation": True}])
-def test_weights_that_are_missing_are_named_with_the_option_that_fills_them(headless, options):
-    with pytest.raises(WeightsError, match="--allow_missing_weights") as refused:
+def test_missing_weights_error_names_the_option(headless, options):
+    with pytest.raises(WeightsError, match="--allow_missing_weights") as excinfo:
         NeuronModelForFeatureExtraction.from_pretrained(headless, export=True, **SHAPES, **options)
-    assert refused.value.details == {"problems": POOLER}
+    assert excinfo.value.details == {"problems": POOLER}
 
 
-def test_missing_weights_are_filled_alike_each_time_and_a_warning_names_them(headless, tmp_path, caplog):
+def test_missing_weights_are_filled_deterministically_with_a_warning(headless, tmp_path, caplog):
     ids = torch.randint(3, 90, (2, 8), generator=torch.Generator().manual_seed(0))
     before = torch.random.get_rng_state()
     with caplog.at_level(logging.WARNING, logger="optimum_neuron"):
@@ -40,17 +40,17 @@ def test_missing_weights_are_filled_alike_each_time_and_a_warning_names_them(hea
     assert all(name in model.describe()["weights"]["reason"] for name in POOLER)
     report = main_export(headless, tmp_path / "out", task="feature-extraction", **FILLED)
     assert all(error["ok"] for error in report.to_dict()["validation"])
-    loaded = NeuronModelForFeatureExtraction.from_pretrained(tmp_path / "out")
-    assert torch.equal(loaded(ids).pooler_output, model(ids).pooler_output)
+    loaded_model = NeuronModelForFeatureExtraction.from_pretrained(tmp_path / "out")
+    assert torch.equal(loaded_model(ids).pooler_output, model(ids).pooler_output)
 
 
-def test_a_complete_checkpoint_is_mapped_as_without_the_option(tmp_path, caplog):
+def test_complete_checkpoint_is_mapped_with_or_without_option(tmp_path, caplog):
     folder = save_tiny_encoder(tmp_path, "bert", "text-classification")
     with caplog.at_level(logging.WARNING, logger="optimum_neuron"):
         model = NeuronModelForSequenceClassification.from_pretrained(folder, export=True, **FILLED)
     assert model.describe()["weights"]["reason"] == "mapped from the checkpoint's safetensors" and not caplog.records
 
 
-def test_a_model_in_memory_has_no_such_option(headless):
+def test_model_in_memory_has_no_such_option(headless):
     with pytest.raises(ConfigError, match="allow_missing_weights"):
         NeuronModelForFeatureExtraction.from_model(transformers.AutoModel.from_pretrained(headless), **FILLED)

@@ -1,4 +1,4 @@
-"""The comparison with the original: what passes, what does not, and which layer is blamed."""
+"""The comparison with the reference model: passing, failing, and the named layer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_statistics():
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_what_is_no_number_never_passes(value):
+def test_nan_never_passes(value):
     broken = LOGITS.clone()
     broken[0, 0, 0] = value
     assert not compare("x", broken, LOGITS, tolerance=1e30).ok
@@ -53,11 +53,11 @@ def test_plain_data_and_back():
         ({"auto_cast": "none", "auto_cast_type": "fp8_e4m3"}, 1e-3),
     ],
 )
-def test_the_tolerance_follows_the_arithmetic(options, expected):
+def test_tolerance_follows_arithmetic(options, expected):
     assert default_tolerance(NeuronConfig(**options), 10.0) == expected
 
 
-def test_scenarios_of_a_decoder(model):
+def test_scenarios_of_decoder(model):
     outputs = [error.output for error in model.prepared.validation]
     results = ["prompt", "last prompt token", *(f"step {step}" for step in range(4))]
     assert outputs == [
@@ -70,7 +70,7 @@ def test_scenarios_of_a_decoder(model):
     )
 
 
-# Defects in what is between a user's call and the compiled program: users would run them, so validation does.
+# Defects between a user's call and the compiled program: users would run them, so validation does.
 
 
 def defective(model, original, monkeypatch, owner, name, replacement):
@@ -87,16 +87,16 @@ def revalidate(model, original):
     return validate(scenarios, recorder, original, tolerance=lambda largest: 1e-3)
 
 
-def test_a_defect_in_packing_is_stopped(model, original, monkeypatch):
+def test_packing_defect_is_detected(model, original, monkeypatch):
     def pack(self, ids, length):
-        return torch.nn.functional.pad(ids, (0, length - ids.shape[1]))  # forgets to drop the padding
+        return torch.nn.functional.pad(ids, (0, length - ids.shape[1]))  # keeps the padding
 
     failed = defective(model, original, monkeypatch, Packing, "pack", pack)
     assert "prompts of 16 tokens: prompt" in failed
 
 
 @pytest.mark.parametrize("shift", [-1, 1])
-def test_a_defect_in_cache_positions_is_stopped(model, original, monkeypatch, shift):
+def test_cache_position_defect_is_detected(model, original, monkeypatch, shift):
     decode = Decoder.decode
 
     def shifted(self, group, ids, positions):
@@ -108,7 +108,7 @@ def test_a_defect_in_cache_positions_is_stopped(model, original, monkeypatch, sh
 
 
 @pytest.mark.parametrize("missing", [1, 2])
-def test_a_defect_in_the_choice_of_a_bucket_is_stopped(model, original, monkeypatch, missing):
+def test_bucket_choice_defect_is_detected(model, original, monkeypatch, missing):
     """A decode graph that is one slot too small does not see the newest token."""
 
     def too_small(size, buckets):
@@ -118,7 +118,7 @@ def test_a_defect_in_the_choice_of_a_bucket_is_stopped(model, original, monkeypa
     assert failed and all("prompts of 19 tokens: step" in output for output in failed)
 
 
-def test_sequences_that_change_places_are_compared(model, original, monkeypatch):
+def test_reordered_sequences_are_compared(model, original, monkeypatch):
     failed = defective(model, original, monkeypatch, Sequences, "select", lambda self, indices: None)
     assert failed == {"prompts of 16 tokens: step 3", "prompts of 19 tokens: step 3"}
 
@@ -136,13 +136,13 @@ def damaged(folder, name, monkeypatch, **options):
         return bound
 
     monkeypatch.setattr(artifact_load, "bind_weights", bind)
-    with pytest.raises(ValidationError) as refused:
+    with pytest.raises(ValidationError) as excinfo:
         NeuronModelForCausalLM.from_pretrained(folder, export=True, **{**SHAPES, **options})
-    return refused.value
+    return excinfo.value
 
 
 @pytest.mark.parametrize("layer", [0, 1])
-def test_the_damaged_layer_is_named(checkpoint, monkeypatch, layer):
+def test_damaged_layer_is_named(checkpoint, monkeypatch, layer):
     error = damaged(checkpoint, f"model.layers.{layer}.mlp.down.weight", monkeypatch)
     assert f"the first diverging module is model.layers.{layer} (SQNR " in error.details["place"]
     rows = error.details["validation"]
@@ -153,34 +153,32 @@ def test_the_damaged_layer_is_named(checkpoint, monkeypatch, layer):
 
 
 @pytest.mark.parametrize(
-    ("weight", "found"),
+    ("weight", "expected"),
     [
         ("model.embed.weight", "the embedding diverges (SQNR "),
         ("model.layers.2.mlp.down.weight", "the first diverging module is model.layers.2 "),
         ("model.head.weight", "the cache, the norm or head after the last layer"),
     ],
 )
-def test_damage_around_the_layers_is_told_too(checkpoint, monkeypatch, weight, found):
-    assert found in str(damaged(checkpoint, weight, monkeypatch))
+def test_damage_outside_layers_is_reported(checkpoint, monkeypatch, weight, expected):
+    assert expected in str(damaged(checkpoint, weight, monkeypatch))
 
 
 @pytest.mark.parametrize(
-    ("model_type", "weight", "found"),
+    ("model_type", "weight", "expected"),
     [
         ("gpt2", "model.model.transformer.h.1.mlp.c_proj.weight", "model.model.transformer.h.1 "),
         ("gemma3_text", "model.model.model.layers.2.mlp.down_proj.weight", "model.model.model.layers.2 "),
         ("opt", "model.model.model.decoder.embed_positions.weight", "the embedding diverges"),
     ],
 )
-def test_layers_of_other_architectures_are_named_as_transformers_names_them(
-    tmp_path, monkeypatch, model_type, weight, found
-):
+def test_layers_of_other_architectures_have_transformers_names(tmp_path, monkeypatch, model_type, weight, expected):
     folder = save_tiny(tmp_path, model_type)
-    assert found in str(damaged(folder, weight, monkeypatch, prefill_buckets=(16,), extend_length=1))
+    assert expected in str(damaged(folder, weight, monkeypatch, prefill_buckets=(16,), extend_length=1))
 
 
-def test_a_damaged_cache_is_found_by_the_decode_steps(model, original, monkeypatch):
-    """Prompts do not read the cache, so only decoding tells that it is wrong."""
+def test_damaged_cache_is_detected_by_decode_steps(model, original, monkeypatch):
+    """Prompts do not read the cache, so only decoding shows that it is wrong."""
     run = Executor.run
 
     def forget(self, graph, inputs, state=()):
@@ -192,7 +190,7 @@ def test_a_damaged_cache_is_found_by_the_decode_steps(model, original, monkeypat
     assert failed and not any("prompt" in output.rpartition(": ")[2] for output in failed)
 
 
-# What an export does with it.
+# Result of an export with it.
 
 
 @pytest.mark.parametrize(
@@ -205,18 +203,18 @@ def test_a_damaged_cache_is_found_by_the_decode_steps(model, original, monkeypat
     ],
     ids=["one slot", "three slots", "many buckets"],
 )
-def test_caches_of_a_few_slots_are_compared(checkpoint, shapes):
+def test_caches_of_few_slots_are_compared(checkpoint, shapes):
     model = NeuronModelForCausalLM.from_pretrained(checkpoint, export=True, optlevel="1", **shapes)
     assert model.prepared.validation and all(error.ok for error in model.prepared.validation)
 
 
-def test_a_tolerance_of_zero_refuses_rounding_frees_the_core_and_leaves_an_older_export(checkpoint, exported, tmp_path):
-    before = (exported / "neuron_config.json").read_bytes()
-    for output in (exported, tmp_path / "out"):
-        with pytest.raises(ValidationError, match="tolerance 0") as refused:
+def test_tolerance_of_zero_rejects_rounding_frees_core_and_leaves_older_export(checkpoint, export_folder, tmp_path):
+    before = (export_folder / "neuron_config.json").read_bytes()
+    for output in (export_folder, tmp_path / "out"):
+        with pytest.raises(ValidationError, match="tolerance 0") as excinfo:
             main_export(checkpoint, output, atol=0.0, **SHAPES)
-    assert "agrees to 20 dB or drifts slowly" in refused.value.details["place"] and "--atol" in refused.value.hint
-    assert not (tmp_path / "out").exists() and (exported / "neuron_config.json").read_bytes() == before
+    assert "agrees to 20 dB or drifts slowly" in excinfo.value.details["place"] and "--atol" in excinfo.value.hint
+    assert not (tmp_path / "out").exists() and (export_folder / "neuron_config.json").read_bytes() == before
     main_export(checkpoint, tmp_path, atol=0.01, **SHAPES)
 
 
@@ -227,7 +225,7 @@ def test_validation_can_be_switched_off(checkpoint, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("atol", "switched_off"), [(-1.0, False), (math.nan, False), (math.inf, False), (0.1, True)])
-def test_a_tolerance_that_is_none_or_has_no_effect_is_refused(checkpoint, tmp_path, atol, switched_off):
-    with pytest.raises(ConfigError) as refused:
+def test_invalid_tolerance_is_refused(checkpoint, tmp_path, atol, switched_off):
+    with pytest.raises(ConfigError) as excinfo:
         main_export(checkpoint, tmp_path, atol=atol, disable_validation=switched_off, **SHAPES)
-    assert refused.value.details["option"] == "atol"
+    assert excinfo.value.details["option"] == "atol"

@@ -74,7 +74,7 @@ USES = {
 
 
 @pytest.mark.parametrize("kind", USES)
-def test_every_use_of_it_says_how_to_export_here(kind, tmp_path):
+def test_vendor_folder_errors_name_export_command(kind, tmp_path):
     make, model_class, task = USES[kind]
     folder = make(tmp_path / "vendor")
     uses = [
@@ -87,57 +87,57 @@ def test_every_use_of_it_says_how_to_export_here(kind, tmp_path):
         lambda: NeuronConfig.from_pretrained(folder),
     ]
     for use in uses:
-        with pytest.raises(ArtifactError) as refused:
+        with pytest.raises(ArtifactError) as excinfo:
             use()
-        export = refused.value.details["export"]
-        assert (refused.value.details["folder"], export["task"]) == (str(folder), task)
-        assert f"{model_class.__name__}.from_pretrained(" in str(refused.value)
+        export = excinfo.value.details["export"]
+        assert (excinfo.value.details["folder"], export["task"]) == (str(folder), task)
+        assert f"{model_class.__name__}.from_pretrained(" in str(excinfo.value)
     assert not (tmp_path / "out").exists()
 
 
-def test_the_options_are_those_of_the_record(tmp_path):
-    found = read_vendor_export(traced(tmp_path / "traced"))
-    assert found is not None and found.checkpoint is None
+def test_options_match_the_record(tmp_path):
+    result = read_vendor_export(traced(tmp_path / "traced"))
+    assert result is not None and result.checkpoint is None
     same = ("auto_cast", "auto_cast_type", "instance_type", "optlevel", "output_hidden_states")
-    assert found.options == {"batch_size": 2, "sequence_length": 16, **{name: TRACED[name] for name in same}}
-    found = read_vendor_export(decoder(tmp_path / "decoder"))
-    assert found is not None and (found.checkpoint, found.revision, found.num_cores) == ("org/llama", "main", 8)
+    assert result.options == {"batch_size": 2, "sequence_length": 16, **{name: TRACED[name] for name in same}}
+    result = read_vendor_export(decoder(tmp_path / "decoder"))
+    assert result is not None and (result.checkpoint, result.revision, result.num_cores) == ("org/llama", "main", 8)
     shapes = {"batch_size": 4, "sequence_length": 48, "torch_dtype": "bfloat16", "instance_type": "trn1"}
-    assert found.options == shapes
-    found = read_vendor_export(encoder_decoder(tmp_path / "t5"))
-    assert found is not None and (found.checkpoint, found.options["num_beams"]) == ("org/t5", 4)
+    assert result.options == shapes
+    result = read_vendor_export(encoder_decoder(tmp_path / "t5"))
+    assert result is not None and (result.checkpoint, result.options["num_beams"]) == ("org/t5", 4)
 
 
-def test_the_call_that_it_names_can_be_made(tmp_path):
-    found = read_vendor_export(traced(tmp_path / "traced"))
-    assert found is not None
+def test_suggested_call_works(tmp_path):
+    result = read_vendor_export(traced(tmp_path / "traced"))
+    assert result is not None
     checkpoint = save_tiny_encoder(tmp_path / "bert", "bert", "fill-mask")
-    call = found.call.replace("'CHECKPOINT'", repr(str(checkpoint)))
+    call = result.call.replace("'CHECKPOINT'", repr(str(checkpoint)))
     model = eval(call, {"NeuronModelForMaskedLM": NeuronModelForMaskedLM})
     assert model.input_static_shapes == {"batch_size": 2, "sequence_length": 16}
 
 
-def test_whisper_s_length_has_our_name(tmp_path):
+def test_whispers_length_has_our_name(tmp_path):
     folder = speech.save_tiny_speech(tmp_path / "whisper", "whisper")
     for path in folder.glob("*.safetensors"):
         path.unlink()
     torchscript(folder / "encoder" / "model.neuron")
     facts = {**TRACED, "task": "automatic-speech-recognition", "model_type": "whisper"}
     write(folder / "decoder" / "config.json", {"neuron": facts})
-    found = read_vendor_export(folder)
-    assert found is not None and found.options["decoder_sequence_length"] == 16
+    result = read_vendor_export(folder)
+    assert result is not None and result.options["decoder_sequence_length"] == 16
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"neuron": {"task": "unknown"}}'], ids=["not JSON", "a list", "a task"])
-def test_a_damaged_record_is_read_as_far_as_it_goes(text, tmp_path):
-    found = read_vendor_export(decoder(tmp_path / "decoder", tp_degree="eight"))
-    assert found is not None and found.num_cores == 1
+def test_damaged_record_is_read_partially(text, tmp_path):
+    result = read_vendor_export(decoder(tmp_path / "decoder", tp_degree="eight"))
+    assert result is not None and result.num_cores == 1
     folder = traced(tmp_path / "traced")
     (folder / "config.json").write_text(text)
-    found = read_vendor_export(folder)
-    assert found is not None and (found.task, found.options) == (None, {})
+    result = read_vendor_export(folder)
+    assert result is not None and (result.task, result.options) == (None, {})
 
 
-def test_folders_of_this_package_and_checkpoints_are_others(exported, checkpoint, tmp_path):
-    assert read_vendor_export(exported) is None and read_vendor_export(checkpoint) is None
+def test_other_folders_are_not_vendor_folders(export_folder, checkpoint, tmp_path):
+    assert read_vendor_export(export_folder) is None and read_vendor_export(checkpoint) is None
     assert read_vendor_export(seq2seq.save_tiny_seq2seq(tmp_path, "t5")) is None

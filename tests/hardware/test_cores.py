@@ -40,7 +40,7 @@ def test_memories_and_dma(core, sbuf_mib, partition_kib, dma_gb_per_s):
     assert spec.dma_bytes_per_s == dma_gb_per_s * 1e9
 
 
-def test_only_the_second_generation_has_port_conflicts():
+def test_only_second_generation_has_port_conflicts():
     assert CORES["NeuronCore-v2"].port_conflicts == (("vector", "gpsimd", "sbuf"), ("vector", "scalar", "psum"))
     assert CORES["NeuronCore-v3"].port_conflicts == CORES["NeuronCore-v4"].port_conflicts == ()
 
@@ -54,12 +54,12 @@ def test_first_generation_is_mostly_unknown():
     assert core.rounding == ("rne",)
 
 
-def test_generations_count_up_and_cores_can_be_hashed():
+def test_generations_are_ordered_and_cores_hashable():
     assert [core.generation for core in CORES.values()] == [1, 2, 3, 4]
     assert len(set(CORES.values())) == 4
 
 
-def test_dtypes_of_the_rates_are_dtypes_of_the_core():
+def test_dtypes_of_rates_are_dtypes_of_core():
     for core in CORES.values():
         for engine in (core.tensor, core.vector, core.scalar):
             assert set(engine.tflops) | set(engine.sparse_tflops) <= set(core.dtypes)

@@ -33,7 +33,7 @@ def test_facts(name, chips, cores, vcpus, host_gib, device_gib, on_demand, reser
         ("trn3-gen2-ultraserver", 20736, 705.6, 576),
     ],
 )
-def test_published_totals_follow_from_the_chips(name, device_gib, tb_per_s, logical):
+def test_published_totals_follow_from_chips(name, device_gib, tb_per_s, logical):
     spec = INSTANCES[name]
     assert spec.device_memory_bytes == device_gib * 2**30
     assert spec.num_chips * spec.chip.hbm_bytes_per_s == pytest.approx(tb_per_s * 1e12)
@@ -41,16 +41,16 @@ def test_published_totals_follow_from_the_chips(name, device_gib, tb_per_s, logi
     assert spec.num_logical_cores(1) == 2 * logical == spec.num_cores
 
 
-def test_older_families_have_a_price_which_is_lower_where_it_is_reserved():
+def test_reserved_price_is_lower():
     for spec in INSTANCES.values():
-        priced = spec.price_on_demand_usd_per_h is not None
-        assert priced is (spec.family not in ("trn2", "trn3")), spec.name
+        result = spec.price_on_demand_usd_per_h is not None
+        assert result is (spec.family not in ("trn2", "trn3")), spec.name
     both = [spec for spec in INSTANCES.values() if spec.price_reserved_usd_per_h and spec.price_on_demand_usd_per_h]
     assert len(both) == 10
     assert all(0.3 < spec.price_reserved_usd_per_h / spec.price_on_demand_usd_per_h < 0.6 for spec in both)
 
 
-def test_links_exist_where_there_is_something_to_link():
+def test_links_exist_on_multi_chip_instances():
     for spec in INSTANCES.values():
         assert (spec.link_bytes_per_s is None) is (spec.num_chips == 1)
         if spec.num_servers == 1:
@@ -60,7 +60,7 @@ def test_links_exist_where_there_is_something_to_link():
     assert ultra.link_bytes_per_s + ultra.server_link_bytes_per_s == ultra.chip.link_bytes_per_s
 
 
-def test_network_that_is_a_burst_says_so():
+def test_burst_network_is_labelled():
     assert "up to" in INSTANCES["trn1.2xlarge"].source("network_gbps")
     assert "up to" not in INSTANCES["trn1.32xlarge"].source("network_gbps")
     assert INSTANCES["inf2.xlarge"].network_gbps is None

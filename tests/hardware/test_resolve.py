@@ -25,13 +25,13 @@ NOTHING: dict[str, str] = {}
         ("gen4", "trn3"),
     ],
 )
-def test_target_of_a_name(name, target):
+def test_target_of_name(name, target):
     choice = resolve_target(name, NOTHING)
     assert choice.value is TARGETS[target]
     assert f"instance_type='{name}'" in choice.reason
 
 
-def test_target_defaults_to_inf2_and_says_so():
+def test_target_defaults_to_inf2_with_reason():
     choice = resolve_target(None, NOTHING)
     assert choice.value.name == "inf2"
     assert choice.reason.startswith("default")
@@ -39,7 +39,7 @@ def test_target_defaults_to_inf2_and_says_so():
 
 
 @pytest.mark.parametrize(("value", "target"), [("trn1", "trn1"), ("gen3", "trn2"), ("TRN3", "trn3")])
-def test_environment_names_the_target(value, target):
+def test_environment_names_target(value, target):
     choice = resolve_target(None, {"NEURON_PLATFORM_TARGET_OVERRIDE": value})
     assert choice.value.name == target
     assert "NEURON_PLATFORM_TARGET_OVERRIDE" in choice.reason
@@ -60,13 +60,13 @@ def test_argument_beats_override_beats_simulated_instance():
 @pytest.mark.parametrize(
     ("name", "near"), [("inf3", "inf"), ("trn1.32xlage", "trn1.32xlarge"), ("inf2.xlarg", "inf2.xlarge")]
 )
-def test_unknown_name_is_refused_with_the_nearest_and_the_list(name, near):
+def test_unknown_name_is_refused_with_nearest_and_list(name, near):
     with pytest.raises(ConfigError, match=f"did you mean '{near}") as error:
         resolve_target(name, NOTHING)
     assert error.value.details == {"name": name, "families": list(TARGETS), "instances": list(INSTANCES)}
 
 
-def test_unknown_name_in_the_environment_is_refused_with_its_variable():
+def test_unknown_name_in_environment_is_refused_with_its_variable():
     with pytest.raises(ConfigError, match="NEURON_PLATFORM_TARGET_OVERRIDE=h100"):
         resolve_target(None, {"NEURON_PLATFORM_TARGET_OVERRIDE": "h100"})
     with pytest.raises(ConfigError, match="OPTIMUM_NEURON_INSTANCE=p5"):
@@ -75,7 +75,7 @@ def test_unknown_name_in_the_environment_is_refused_with_its_variable():
         resolve_target("", NOTHING)
 
 
-def test_instance_of_a_full_name():
+def test_instance_of_full_name():
     choice = resolve_instance("Inf2.48xlarge", NOTHING)
     assert choice.value is INSTANCES["inf2.48xlarge"]
     assert choice.rejected == ()
@@ -93,7 +93,7 @@ def test_instance_of_a_full_name():
         ("trn3", "trn3-gen1-ultraserver"),
     ],
 )
-def test_family_gives_its_smallest_instance_and_says_so(family, smallest):
+def test_family_resolves_to_smallest_instance_with_reason(family, smallest):
     choice = resolve_instance(family, NOTHING)
     assert choice.value.name == smallest
     assert f"smallest size of {family}" in choice.reason
@@ -101,7 +101,7 @@ def test_family_gives_its_smallest_instance_and_says_so(family, smallest):
     assert choice.value.num_cores == min(i.num_cores for i in TARGETS[family].instances)
 
 
-def test_instance_without_a_name():
+def test_instance_without_name():
     assert resolve_instance(None, NOTHING).value.name == "inf2.xlarge"
     assert "default" in resolve_instance(None, NOTHING).reason
     environ = {"NEURON_PLATFORM_TARGET_OVERRIDE": "trn2", "OPTIMUM_NEURON_INSTANCE": "Trn1.32xlarge"}
@@ -109,7 +109,7 @@ def test_instance_without_a_name():
     assert resolve_instance(None, {"NEURON_PLATFORM_TARGET_OVERRIDE": "gen2"}).value.name == "trn1.2xlarge"
 
 
-def test_a_target_among_the_flags_of_the_compiler():
+def test_target_among_flags_of_compiler():
     environ = {"NEURON_CC_FLAGS": "--target=trn2 -O1", "NEURON_PLATFORM_TARGET_OVERRIDE": "trn1"}
     choice = resolve_target(environ=environ)
     assert choice.value.name == "trn2" and "NEURON_CC_FLAGS" in choice.reason

@@ -27,7 +27,7 @@ PUBLISHERS = ("Neuron docs, ", "Amazon EC2 ", "neuronx-distributed-inference rep
 
 
 @pytest.mark.parametrize("name", RECORDS)
-def test_every_value_names_a_public_document(name):
+def test_every_value_names_public_document(name):
     record = RECORDS[name]
     facts = [f.name for f in dataclasses.fields(record) if f.name not in record.IDENTITY]
     assert facts
@@ -38,14 +38,14 @@ def test_every_value_names_a_public_document(name):
         assert not re.search(r"\.(rst|md)\b|^/|\.\./", source), "a path, not a document"
 
 
-def test_a_price_that_is_missing_says_what_to_do():
+def test_missing_price_has_a_hint():
     for instance in INSTANCES.values():
         for field in ("price_on_demand_usd_per_h", "price_reserved_usd_per_h"):
             if getattr(instance, field) is None:
                 assert "pass your own" in instance.source(field)
 
 
-def test_a_record_without_a_source_cannot_be_built():
+def test_record_without_source_cannot_be_built():
     chip = CHIPS["Inferentia2"]
     with pytest.raises(ConfigError, match="hbm_bytes"):
         dataclasses.replace(chip, sources={k: v for k, v in chip.sources.items() if k != "hbm_bytes"})
@@ -53,6 +53,6 @@ def test_a_record_without_a_source_cannot_be_built():
         dataclasses.replace(chip, sources={**chip.sources, "colour": "page"})
 
 
-def test_source_of_an_unknown_fact_is_refused_with_the_nearest():
+def test_source_of_unknown_fact_is_refused_with_nearest():
     with pytest.raises(ConfigError, match="did you mean 'hbm_bytes'"):
         CHIPS["Inferentia2"].source("hbm_byte")

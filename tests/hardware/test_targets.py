@@ -1,4 +1,4 @@
-"""What a target supports and what it refuses."""
+"""Supported and unsupported features of a target."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_names_cores_and_casts():
     ("name", "lnc", "cores", "gib"),
     [("inf2", None, 2, 16), ("trn1", 1, 2, 16), ("trn2", None, 4, 24), ("trn2", 1, 8, 12), ("trn3", 2, 4, 36)],
 )
-def test_share_of_a_logical_core(name, lnc, cores, gib):
+def test_share_of_logical_core(name, lnc, cores, gib):
     target = TARGETS[name]
     assert target.logical_cores_per_chip(lnc) == cores
     assert target.hbm_bytes_per_core(lnc) == gib * 2**30
@@ -62,26 +62,26 @@ def test_supports_dtype(name, dtype, supported):
     assert TARGETS[name].supports_dtype(dtype) is supported
 
 
-def test_require_dtype_returns_the_canonical_name():
+def test_require_dtype_returns_canonical_name():
     assert require_dtype(TARGETS["trn1"], "bf16") == "bfloat16"
     assert require_dtype(TARGETS["trn2"], "fp8_e4m3") == "float8_e4m3"
     assert require_dtype(TARGETS["inf2"], "torch.half") == "float16"
 
 
-def test_refused_cast_says_what_is_supported_and_where():
+def test_refused_cast_lists_supported_casts():
     with pytest.raises(UnsupportedDtypeError) as error:
         require_dtype(TARGETS["inf2"], "fp8_e4m3")
     assert error.value.details["supported"] == ["bf16", "fp16", "tf32"]
     assert error.value.details["targets"] == ["trn2", "trn3"]
 
 
-def test_refused_wide_dtype_names_the_narrow_one():
+def test_refused_wide_dtype_names_narrow_one():
     with pytest.raises(UnsupportedDtypeError, match="Convert to int32") as error:
         require_dtype(TARGETS["trn2"], "int64")
     assert error.value.details["targets"] == []
 
 
-def test_a_misspelt_dtype_is_no_dtype():
+def test_misspelled_dtype_is_refused():
     with pytest.raises(ConfigError, match="did you mean 'bfloat16'"):
         TARGETS["inf2"].supports_dtype("bfloat61")
     assert canonical_dtype(" BF16 ") == "bfloat16"
@@ -95,7 +95,7 @@ def test_only_inf1_cannot_be_compiled_for():
     assert error.value.details == {"target": "inf1", "targets": ["inf2", "trn1", "trn1n", "trn2", "trn3"]}
 
 
-def test_timings_exist_from_the_second_generation_on():
+def test_timings_exist_from_second_generation_on():
     assert TARGETS["inf1"].timing is None
     inf2, trn2 = TARGETS["inf2"].timing, TARGETS["trn2"].timing
     assert (inf2.matmul_min_cycles, inf2.fp32_matmul_factor, inf2.dma_descriptor_ns) == (64, 4, None)

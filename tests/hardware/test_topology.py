@@ -21,7 +21,7 @@ from optimum_neuron.hardware import INSTANCES, legal_core_counts, require_core_c
         ("trn2.48xlarge", (1, 2, 4, 8, 16, 32, 64)),
     ],
 )
-def test_counts(name, counts):
+def test_core_counts(name, counts):
     assert legal_core_counts(INSTANCES[name]).counts == counts
 
 
@@ -34,13 +34,13 @@ def test_one_and_all_cores_are_always_legal(name):
     assert legal.source and legal.rule
 
 
-def test_counts_follow_the_size_of_a_logical_core():
+def test_counts_follow_logical_core_size():
     assert legal_core_counts(INSTANCES["trn2.3xlarge"], lnc=1).counts == (1, 2, 4, 8)
     with pytest.raises(ConfigError, match="NCC_EARG001"):
         legal_core_counts(INSTANCES["inf2.48xlarge"], lnc=2)
 
 
-def test_rules_that_nobody_published_say_so_and_the_torus_is_aligned():
+def test_unpublished_rules_are_labelled_and_torus_is_aligned():
     assert {i.family for i in INSTANCES.values() if legal_core_counts(i).published} == {"inf1", "inf2", "trn1", "trn1n"}
     assert "inferred" in legal_core_counts(INSTANCES["trn2.48xlarge"]).source
     assert legal_core_counts(INSTANCES["trn1.32xlarge"]).aligned
@@ -57,7 +57,7 @@ def test_rules_that_nobody_published_say_so_and_the_torus_is_aligned():
         ("inf2.xlarge", 0, "1"),
     ],
 )
-def test_illegal_counts_are_refused_with_the_neighbours(name, count, near):
+def test_illegal_counts_are_refused_with_neighbors(name, count, near):
     with pytest.raises(ConfigError) as error:
         require_core_count(INSTANCES[name], count)
     assert error.value.hint == f"Use {near}."

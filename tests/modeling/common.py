@@ -16,10 +16,10 @@ from tests.tiny import NUM_BYTE_TOKENS
 @contextlib.contextmanager
 def raises(error: type[Exception], **details: Any) -> Iterator[pytest.ExceptionInfo[Exception]]:
     """Expect an error with at least these details."""
-    with pytest.raises(error) as raised:
-        yield raised
-    actual = getattr(raised.value, "details", {})
-    assert details.items() <= actual.items(), f"{raised.value}: {actual}"
+    with pytest.raises(error) as excinfo:
+        yield excinfo
+    actual = getattr(excinfo.value, "details", {})
+    assert details.items() <= actual.items(), f"{excinfo.value}: {actual}"
 
 
 def same(actual: torch.Tensor, expected: torch.Tensor) -> None:

@@ -28,12 +28,12 @@ def fill(model):
 
 
 def following(model, ids, cache=None):
-    """Logits of the last token, after what is in the cache."""
+    """Logits of the last token, after the cached ones."""
     return model(ids, past_key_values=cache, logits_to_keep=1).logits[:, 0]
 
 
-def same(found, wanted):
-    torch.testing.assert_close(found, wanted, atol=1e-4, rtol=0)
+def same(actual, expected):
+    torch.testing.assert_close(actual, expected, atol=1e-4, rtol=0)
 
 
 def test_columns_and_length(model, fill, original):
@@ -46,7 +46,7 @@ def test_columns_and_length(model, fill, original):
     assert cache.get_seq_length() == 0
 
 
-def test_crop_forgets_the_newest_columns(model, fill):
+def test_crop_drops_newest_columns(model, fill):
     cache = fill(IDS[:1])
     cache.crop(-4)
     assert cache.is_croppable and cache.get_seq_length() == 5
@@ -64,11 +64,11 @@ def test_rows_can_be_exchanged_across_sets_of_state(model, fill):
 def test_rows_can_be_repeated_and_selected(model, fill):
     cache = fill(IDS[:3])
     cache.batch_repeat_interleave(2)
-    wanted = IDS[:3].repeat_interleave(2, 0)
+    expected = IDS[:3].repeat_interleave(2, 0)
     assert cache.num_rows == 6
-    same(following(model, wanted[:, :1], cache), following(model, torch.cat([wanted, wanted[:, :1]], 1)))
+    same(following(model, expected[:, :1], cache), following(model, torch.cat([expected, expected[:, :1]], 1)))
     cache.batch_select_indices(torch.tensor([5, 0]))
-    ids = torch.cat([wanted[[5, 0]], wanted[[5, 0], :1], IDS[3:5, :1]], 1)
+    ids = torch.cat([expected[[5, 0]], expected[[5, 0], :1], IDS[3:5, :1]], 1)
     same(following(model, IDS[3:5, :1], cache), following(model, ids))
 
 
@@ -80,30 +80,30 @@ def test_another_number_of_rows_is_refused(model, fill):
     same(following(model, IDS[:2, :1], cache), following(model, torch.cat([IDS[:2], IDS[:2, :1]], 1)))
 
 
-def test_the_cache_of_another_model_is_refused(model, exported, fill):
-    other = NeuronModelForCausalLM.from_pretrained(exported)
+def test_cache_of_another_model_is_refused(model, export_folder, fill):
+    other = NeuronModelForCausalLM.from_pretrained(export_folder)
     with pytest.raises(ConfigError) as error:
         other(IDS[:2, :1], past_key_values=fill(IDS[:2]))
     assert error.value.details == {"option": "past_key_values", "model": model.loaded.claim.model}
 
 
-def test_it_cannot_be_written_from_outside(fill):
+def test_cache_is_read_only(fill):
     with pytest.raises(TypeError, match="writes its cache inside the graph"):
         fill(IDS[:1]).update(torch.zeros(1), torch.zeros(1), 0)
 
 
-def test_what_is_no_number_does_not_outlive_its_request(checkpoint, exported, tmp_path):
+def test_nan_is_cleared_after_request(checkpoint, export_folder, tmp_path):
     """A masked slot counts 0 times its value, and 0 times NaN is NaN: used state must not go to the next request."""
     folder = shutil.copytree(checkpoint, tmp_path / "spoilt")
     tensors = load_file(folder / "model.safetensors")
     tensors["model.embed_tokens.weight"][5] = torch.nan
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    model = NeuronModelForCausalLM.from_pretrained(exported)
+    model = NeuronModelForCausalLM.from_pretrained(export_folder)
     model.replace_weights(folder)
     short, spoilt = IDS[:2, :5], IDS[:2].repeat(1, 3)
     spoilt[:, -1] = 5  # at a slot beyond the bucket that the short prompt fills
     options = {"attention_mask": torch.ones_like(short), "do_sample": False, "max_new_tokens": 6, "pad_token_id": 0}
-    wanted = model.generate(short, **options)
+    expected = model.generate(short, **options)
     assert model(spoilt).logits[:, -1].isnan().all()
     gc.collect()
-    assert torch.equal(model.generate(short, **options), wanted)
+    assert torch.equal(model.generate(short, **options), expected)

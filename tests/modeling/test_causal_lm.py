@@ -40,33 +40,33 @@ def test_padding_on_either_side(model, expected, side, dtype):
     ids, mask = random_ids(3, 10), torch.ones(3, 10, dtype=torch.long)
     mask[1, slice(0, 4) if side == "left" else slice(6, 10)] = 0
     positions = (mask.cumsum(1) - 1).clamp(min=0)
-    wanted = expected(ids, attention_mask=mask, position_ids=positions).logits
-    found = model(ids, attention_mask=mask.to(dtype), position_ids=positions).logits
-    same(found[mask.bool()], wanted[mask.bool()])
+    target = expected(ids, attention_mask=mask, position_ids=positions).logits
+    actual = model(ids, attention_mask=mask.to(dtype), position_ids=positions).logits
+    same(actual[mask.bool()], target[mask.bool()])
 
 
-def test_tokens_one_by_one_through_the_cache(model, expected):
+def test_tokens_one_by_one_through_cache(model, expected):
     ids = random_ids(2, 12)
-    wanted, cache, found = expected(ids).logits, None, []
+    target, cache, result = expected(ids).logits, None, []
     for start, stop in ((0, 5), (5, 6), (6, 9), (9, 12)):
         output = model(ids[:, start:stop], past_key_values=cache, use_cache=True)
         cache = output.past_key_values
-        found.append(output.logits)
-    same(torch.cat(found, 1), wanted)
+        result.append(output.logits)
+    same(torch.cat(result, 1), target)
 
 
-def test_padded_tokens_added_to_the_cache(model, expected):
+def test_padded_tokens_added_to_cache(model, expected):
     """The second row adds two real tokens, the first three; then both go on."""
     ids, mask = random_ids(2, 11), torch.ones(2, 11, dtype=torch.long)
     mask[1, 6] = 0
     cache = model(ids[:, :6], use_cache=True).past_key_values
-    found = model(ids[:, 6:9], attention_mask=mask[:, :9], past_key_values=cache, logits_to_keep=2).logits
-    wanted = expected(ids, attention_mask=mask, position_ids=mask.cumsum(1) - 1).logits
-    same(found, wanted[:, 7:9])
-    same(model(ids[:, 9:], attention_mask=mask, past_key_values=cache).logits, wanted[:, 9:])
+    actual = model(ids[:, 6:9], attention_mask=mask[:, :9], past_key_values=cache, logits_to_keep=2).logits
+    target = expected(ids, attention_mask=mask, position_ids=mask.cumsum(1) - 1).logits
+    same(actual, target[:, 7:9])
+    same(model(ids[:, 9:], attention_mask=mask, past_key_values=cache).logits, target[:, 9:])
 
 
-def test_the_last_slots_are_filled_where_a_compiled_chunk_would_reach_past_them(model, expected):
+def test_last_slots_are_filled_near_cache_end(model, expected):
     ids = random_ids(2, LENGTH)
     cache = model(ids[:, :43], use_cache=True).past_key_values
     same(model(ids[:, 43:], past_key_values=cache).logits, expected(ids).logits[:, 43:])
@@ -76,34 +76,34 @@ NAMED = [torch.tensor([0, 3]), torch.tensor([8]), torch.tensor(2), torch.arange(
 
 
 @pytest.mark.parametrize("keep", [1, 3, *NAMED])
-def test_logits_of_the_last_columns_or_of_those_that_a_tensor_names(model, expected, keep):
+def test_logits_to_keep_as_number_and_tensor(model, expected, keep):
     ids = random_ids(2, 9)
     same(model(ids, logits_to_keep=keep).logits, expected(ids, logits_to_keep=keep).logits)
-    found, wanted = model(ids, labels=ids, logits_to_keep=keep), expected(ids, labels=ids)
-    same(found.loss, wanted.loss)
-    same(found.logits, wanted.logits[:, -keep:] if isinstance(keep, int) else wanted.logits[:, keep])
+    result, target = model(ids, labels=ids, logits_to_keep=keep), expected(ids, labels=ids)
+    same(result.loss, target.loss)
+    same(result.logits, target.logits[:, -keep:] if isinstance(keep, int) else target.logits[:, keep])
 
 
-def test_inputs_of_int32_and_on_the_device(model, expected):
+def test_inputs_of_int32_and_on_device(model, expected):
     ids = random_ids(2, 9)
-    for given in (ids.int(), ids.to("neuron"), ids.int().to("neuron")):
-        found = model(given, attention_mask=torch.ones_like(given), inputs_embeds=None).logits
-        assert found.device.type == "cpu"
-        same(found, expected(ids).logits)
+    for inputs in (ids.int(), ids.to("neuron"), ids.int().to("neuron")):
+        actual = model(inputs, attention_mask=torch.ones_like(inputs), inputs_embeds=None).logits
+        assert actual.device.type == "cpu"
+        same(actual, expected(ids).logits)
     with raises(ShapeError, devices={"input 0": "meta"}):
         model(ids.to("meta"))
 
 
-def test_the_loss_is_that_of_transformers(model, expected):
+def test_loss_matches_transformers(model, expected):
     ids = random_ids(3, 10)
     labels = ids.clone()
     labels[0, :4], labels[2, 7:] = -100, -100
-    found, wanted = model(ids, labels=labels, logits_to_keep=2), expected(ids, labels=labels)
-    same(found.loss, wanted.loss)
-    same(found.logits, wanted.logits[:, -2:])
+    result, target = model(ids, labels=labels, logits_to_keep=2), expected(ids, labels=labels)
+    same(result.loss, target.loss)
+    same(result.logits, target.logits[:, -2:])
 
 
-def test_shapes_of_the_answer(model):
+def test_shapes_of_answer(model):
     ids = random_ids(1, 4)
     output = model(ids)
     assert isinstance(output, CausalLMOutputWithPast) and output.logits.shape == (1, 4, NUM_BYTE_TOKENS)
@@ -113,7 +113,7 @@ def test_shapes_of_the_answer(model):
     assert torch.equal(logits, output.logits) and cache.columns == 4
 
 
-def test_the_smallest_bucket_is_chosen_and_the_others_are_explained(model):
+def test_smallest_bucket_is_chosen_with_reasons(model):
     choice = model.choose_bucket(17)
     assert choice.value == 48 and choice.reason == "smallest bucket that holds 17 tokens"
     assert [(r.candidate, r.reason) for r in choice.rejected] == [("16", "less than 17 tokens")]
@@ -145,12 +145,12 @@ MISFITS: list[tuple[dict[str, Any], type[Exception], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("options", "error", "details"), MISFITS, ids=lambda value: None)
-def test_inputs_that_the_graph_does_not_take(model, options, error, details):
+def test_unsupported_inputs(model, options, error, details):
     with raises(error, **details):
         model(**{"input_ids": random_ids(1, 7), **options})
 
 
-def test_it_is_where_transformers_expects_a_model(model):
+def test_model_has_transformers_attributes(model):
     assert (model.device.type, model.dtype, model.training) == ("cpu", torch.float32, False)
     assert model.eval() is model and model.to("cpu") is model and model.to(torch.float32) is model
     assert model.can_generate() and model.main_input_name == "input_ids"

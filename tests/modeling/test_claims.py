@@ -26,15 +26,15 @@ def home(monkeypatch, tmp_path):
 
 @pytest.fixture
 def work(monkeypatch):
-    """What was compiled or lowered from now on."""
-    done = []
+    """Compiles and lowerings from now on."""
+    calls = []
 
     def recorded(name, real):
-        return lambda *arguments, **options: done.append(name) or real(*arguments, **options)
+        return lambda *arguments, **options: calls.append(name) or real(*arguments, **options)
 
     for module, name in ((build, "compile_source"), (prepare, "lower"), (load_export, "lower")):
         monkeypatch.setattr(module, name, recorded(name, getattr(module, name)))
-    return done
+    return calls
 
 
 @pytest.fixture
@@ -52,12 +52,12 @@ def hold(home):
         worker.end()
 
 
-def test_busy_cores_are_an_error_before_anything_is_compiled_or_lowered(checkpoint, original, exported, work, hold):
+def test_busy_cores_are_error_before_anything_is_compiled_or_lowered(checkpoint, original, export_folder, work, hold):
     holder = hold(2)
     for start in (
         lambda: load(checkpoint, export=True, **SMALL),
         lambda: NeuronModelForCausalLM.from_model(original, **SMALL),
-        lambda: load(exported),
+        lambda: load(export_folder),
     ):
         with pytest.raises(CoreBusyError) as busy:
             start()
@@ -76,28 +76,28 @@ def test_copies_need_all_their_cores_before_anything_is_compiled(tmp_path, work,
     assert work == [] and [row["pid"] for row in held_cores(INSTANCE)] == [holder.pid]
 
 
-def test_the_core_is_held_while_the_model_is_compiled_and_kept_by_the_model(checkpoint, monkeypatch):
-    seen, real = [], build.compile_source
+def test_core_is_held_while_model_is_compiled_and_kept_by_model(checkpoint, monkeypatch):
+    values, real = [], build.compile_source
 
     def compile_source(*arguments, **options):
-        seen.extend(held_cores(INSTANCE))
+        values.extend(held_cores(INSTANCE))
         return real(*arguments, **options)
 
     monkeypatch.setattr(build, "compile_source", compile_source)
     model = load(checkpoint, export=True, disable_neuron_cache=True, **SMALL)
-    (row,) = seen
+    (row,) = values
     assert (row["core_id"],) == model.loaded.claim.core_ids and row["model"] == str(checkpoint)
     assert [row["core_id"] for row in held_cores(INSTANCE)] == [row["core_id"]], "it is claimed once"
     model.loaded.close()
     assert held_cores(INSTANCE) == []
 
 
-def test_a_core_without_room_is_an_error_before_the_host_code(checkpoint, exported, work, monkeypatch):
+def test_core_without_room_is_error_before_host_code(checkpoint, export_folder, work, monkeypatch):
     monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", "1")
     core = ledger(INSTANCE, 1)
     hog = core.charge("weights", core.available_bytes, "hog")
     try:
-        for start in (lambda: load(checkpoint, export=True, **SMALL), lambda: load(exported)):
+        for start in (lambda: load(checkpoint, export=True, **SMALL), lambda: load(export_folder)):
             with pytest.raises(DeviceMemoryError) as full:
                 start()
             assert full.value.details["core_id"] == 1
@@ -108,7 +108,7 @@ def test_a_core_without_room_is_an_error_before_the_host_code(checkpoint, export
 
 
 @pytest.mark.parametrize(("options", "error"), [({"atol": 0.0}, ValidationError), ({"atol": -1.0}, ConfigError)])
-def test_an_export_that_fails_gives_its_core_back(checkpoint, options, error):
+def test_failed_export_releases_its_core(checkpoint, options, error):
     with pytest.raises(error) as failed:  # its traceback has references to all objects, so release is no finalizer's
         load(checkpoint, export=True, **SMALL, **options)
     assert held_cores(INSTANCE) == [] and failed.tb is not None

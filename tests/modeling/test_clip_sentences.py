@@ -50,15 +50,15 @@ def test_texts_and_images_in_any_order(model, root):
             ids = model.tokenizer(text, return_tensors="pt", truncation=True, max_length=16)
             rows.append(original(**ids, pixel_values=pixels).text_embeds[0])
         images = original(**ids, pixel_values=pixels).image_embeds
-    wanted = torch.stack([images[0], rows[0], images[1], rows[1]])
+    expected = torch.stack([images[0], rows[0], images[1], rows[1]])
     for size in (1, 32):
-        np.testing.assert_allclose(model.encode(items, batch_size=size), wanted.numpy(), atol=1e-5)
+        np.testing.assert_allclose(model.encode(items, batch_size=size), expected.numpy(), atol=1e-5)
     one = model.encode(picture(0))
     assert one.shape == (model.get_sentence_embedding_dimension(),)
     np.testing.assert_allclose(one, images[0].numpy(), atol=1e-5)
 
 
-def test_a_call_returns_what_it_was_given_vectors_for(model):
+def test_outputs_match_given_inputs(model):
     texts = model.tokenize(["a cat", "b", "c"])
     pixels = model.processor([picture(0)], return_tensors="pt")["pixel_values"]
     both = model(**texts, pixel_values=pixels)
@@ -74,10 +74,10 @@ def test_a_call_returns_what_it_was_given_vectors_for(model):
         model.encode([1])
 
 
-def test_an_export_and_a_subfolder_are_loaded(model, root, tmp_path):
+def test_export_and_subfolder_are_loaded(model, root, tmp_path):
     model.save_pretrained(tmp_path)
-    loaded = NeuronSentenceTransformer.from_pretrained(tmp_path)
-    assert type(loaded) is type(model)
-    assert np.array_equal(loaded.encode("a cat"), model.encode("a cat"))
+    loaded_model = NeuronSentenceTransformer.from_pretrained(tmp_path)
+    assert type(loaded_model) is type(model)
+    assert np.array_equal(loaded_model.encode("a cat"), model.encode("a cat"))
     named = NeuronSentenceTransformer.from_pretrained(root, export=True, subfolder="0_CLIPModel", **SHAPES)
     assert np.array_equal(named.encode("a cat"), model.encode("a cat"))

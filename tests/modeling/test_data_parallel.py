@@ -61,48 +61,48 @@ def check(model, original, rows, columns=8):
         torch.testing.assert_close(model(input_ids=ids).logits, original(ids).logits, atol=1e-5, rtol=1e-5)
 
 
-def test_a_copy_is_on_every_core_and_charged_there(model):
+def test_copy_is_on_every_core_and_charged_there(model):
     assert model.copies.core_ids == (2, 3, 4, 5)
-    told = model.describe()["cores"]
-    assert told["value"] == [2, 3, 4, 5] and "a copy on every core that the process may use" in told["reason"]
+    cores = model.describe()["cores"]
+    assert cores["value"] == [2, 3, 4, 5] and "a copy on every core that the process may use" in cores["reason"]
     weights = {ledger(INSTANCES[INSTANCE], core).used_by_category()["weights"] for core in (2, 3, 4, 5)}
     assert len(weights) == 1 and weights.pop() >= model.prepared.need.weights
 
 
 @pytest.mark.parametrize("rows", [1, 2, 7, 8, 19])
-def test_even_and_uneven_batches_come_back_in_order(model, original, rows):
+def test_batches_keep_their_order(model, original, rows):
     check(model, original, rows)
     check(model, original, rows, columns=5)
 
 
-def test_the_parts_of_a_batch_are_on_their_cores_at_the_same_time(model, original, monkeypatch):
-    together, ran = threading.Barrier(4, timeout=30), []
+def test_parts_of_batch_are_on_their_cores_at_same_time(model, original, monkeypatch):
+    together, result = threading.Barrier(4, timeout=30), []
     for loaded in model.copies.loaded:
 
         def run(*call, loaded=loaded, run=loaded.run):
             together.wait()  # broken where fewer than four run at once
-            ran.append(loaded.claim.core_ids[0])
+            result.append(loaded.claim.core_ids[0])
             return run(*call)
 
         monkeypatch.setattr(loaded, "run", run)
     check(model, original, 8)
-    assert sorted(ran) == [2, 3, 4, 5]
+    assert sorted(result) == [2, 3, 4, 5]
 
 
-def test_with_a_dynamic_batch_a_small_batch_is_split_too(checkpoint, original, monkeypatch):
-    model, ran = export(checkpoint, dynamic_batch_size=True), []
+def test_small_dynamic_batch_is_split(checkpoint, original, monkeypatch):
+    model, result = export(checkpoint, dynamic_batch_size=True), []
     for loaded in model.copies.loaded:
 
         def run(graph, given, loaded=loaded, run=loaded.run):
-            ran.append((loaded.claim.core_ids[0], graph))
+            result.append((loaded.claim.core_ids[0], graph))
             return run(graph, given)
 
         monkeypatch.setattr(loaded, "run", run)
     check(model, original, 4)
-    assert sorted(ran) == [(core, "forward_1") for core in (2, 3, 4, 5)]
-    ran.clear()
+    assert sorted(result) == [(core, "forward_1") for core in (2, 3, 4, 5)]
+    result.clear()
     check(model, original, 7)
-    assert sorted(ran) == [(2, "forward_2"), (3, "forward_2"), (4, "forward_2"), (5, "forward_1")]
+    assert sorted(result) == [(2, "forward_2"), (3, "forward_2"), (4, "forward_2"), (5, "forward_1")]
 
 
 def test_texts_and_images_are_both_split(tmp_path):
@@ -113,11 +113,11 @@ def test_texts_and_images_are_both_split(tmp_path):
     plain = transformers.AutoModelForZeroShotImageClassification.from_pretrained(folder).eval()
     inputs = {"input_ids": tokens(5), "pixel_values": torch.randn(3, 3, IMAGE, IMAGE)}
     with torch.no_grad():
-        wanted = plain(**inputs).logits_per_image
-    torch.testing.assert_close(model(**inputs).logits_per_image, wanted, atol=1e-4, rtol=1e-4)
+        expected = plain(**inputs).logits_per_image
+    torch.testing.assert_close(model(**inputs).logits_per_image, expected, atol=1e-4, rtol=1e-4)
 
 
-def test_a_saved_folder_and_a_model_in_memory_take_it_too(model, original, tmp_path):
+def test_saved_folder_and_in_memory_model(model, original, tmp_path):
     model.save_pretrained(tmp_path)
     for parallel in (
         load(tmp_path, data_parallel_mode="all"),
@@ -128,20 +128,20 @@ def test_a_saved_folder_and_a_model_in_memory_take_it_too(model, original, tmp_p
     assert load(tmp_path).describe()["cores"]["value"] in ([core] for core in (2, 3, 4, 5))
 
 
-def test_sentences_and_pipelines_take_it_too(tmp_path):
+def test_sentence_models_and_pipelines(tmp_path):
     folder = save_letters(save_tiny_encoder(tmp_path, "bert", "feature-extraction"))
     one = NeuronSentenceTransformer.from_pretrained(folder, export=True, **SHAPES)
     several = NeuronSentenceTransformer.from_pretrained(folder, data_parallel_mode="all", export=True, **SHAPES)
     texts = ["a", "bb cc", "dd", "a bb", "cc dd a"]
-    found, wanted = (model.encode(texts, convert_to_tensor=True) for model in (several, one))
-    torch.testing.assert_close(found, wanted, atol=1e-6, rtol=1e-5)
+    result, expected = (model.encode(texts, convert_to_tensor=True) for model in (several, one))
+    torch.testing.assert_close(result, expected, atol=1e-6, rtol=1e-5)
     piped = pipeline("feature-extraction", folder, export=True, data_parallel_mode="all", **SHAPES)
     assert piped.model.copies.core_ids == (2, 3, 4, 5)
 
 
-def test_num_cores_limits_the_copies(checkpoint, original, monkeypatch, tmp_path):
+def test_num_cores_limits_copies(checkpoint, original, monkeypatch, tmp_path):
     monkeypatch.delenv("NEURON_RT_VISIBLE_CORES")
-    monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))  # what a process keeps is for each home
+    monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))  # cached values of a process are per home
     monkeypatch.setenv("NEURON_RT_NUM_CORES", "2")
     model = export(checkpoint)
     assert len(model.copies.core_ids) == 2
@@ -153,16 +153,16 @@ def test_cores_of_other_processes_are_refused_with_their_holders(checkpoint, mon
     other = Worker(tmp_path, INSTANCE, {"NEURON_RT_VISIBLE_CORES": "3"})
     try:
         assert other.ask("claim", "trainer") == [3]
-        with pytest.raises(CoreBusyError, match="hold the cores 3") as refused:
+        with pytest.raises(CoreBusyError, match="hold the cores 3") as excinfo:
             export(checkpoint)
-        message = str(refused.value)
+        message = str(excinfo.value)
         assert str(other.pid) in message and "trainer" in message
         assert "set NEURON_RT_VISIBLE_CORES=2,4-5 for 3 of them" in message
     finally:
         other.end()
 
 
-def test_a_core_without_room_is_refused(checkpoint):
+def test_core_without_room_is_refused(checkpoint):
     core = ledger(INSTANCES[INSTANCE], 4)
     hog = core.charge("weights", core.available_bytes, "hog")
     try:

@@ -39,16 +39,16 @@ def by_hand(folder: Path, texts: list[str]) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_the_vector_is_the_last_token_on_either_side_of_padding(embedder, folder, side, monkeypatch):
-    wanted = by_hand(folder, TEXTS)
+def test_vector_is_last_token_on_either_side_of_padding(embedder, folder, side, monkeypatch):
+    expected = by_hand(folder, TEXTS)
     monkeypatch.setattr(embedder.tokenizer, "padding_side", side)
-    np.testing.assert_allclose(embedder.encode(TEXTS), wanted.numpy(), atol=1e-5)
+    np.testing.assert_allclose(embedder.encode(TEXTS), expected.numpy(), atol=1e-5)
     output = embedder(**embedder.tokenize(TEXTS, return_tensors="pt"))
-    torch.testing.assert_close(output.sentence_embedding, wanted, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(output.sentence_embedding, expected, atol=1e-5, rtol=1e-5)
     assert embedder.recipe.pooling == ("lasttoken",) and embedder.recipe.normalize
 
 
-def test_two_steps_are_one(embedder, folder, tmp_path):
+def test_two_steps_equal_one(embedder, folder, tmp_path):
     config = NeuronModelForEmbedding.get_neuron_config(folder, batch_size=2, sequence_length=[8, 24], optlevel="1")
     assert (config.task, config.static_shapes) == ("feature-extraction", embedder.input_static_shapes)
     model = NeuronModelForEmbedding.export(folder, config)
@@ -59,7 +59,7 @@ def test_two_steps_are_one(embedder, folder, tmp_path):
         NeuronModelForEmbedding.export(folder, {"batch_size": 2})
 
 
-def test_the_folder_decides_how_tokens_are_pooled(folder, tmp_path):
+def test_folder_decides_how_tokens_are_pooled(folder, tmp_path):
     other = save_tokenizer(save_tiny(tmp_path / "qwen3", "qwen3", vocab_size=NUM_BYTE_TOKENS))
     kinds = {"": "Transformer", "1_Pooling": "Pooling"}
     modules = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in kinds.items()]

@@ -1,4 +1,4 @@
-"""What loaded models say of themselves under Optimum Neuron's names."""
+"""Facts of loaded models under Optimum Neuron's names."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def bert(folder: Path, **options: Any) -> NeuronModelForFeatureExtraction:
     return NeuronModelForFeatureExtraction.from_pretrained(folder, export=True, **{**shapes, **options})
 
 
-def test_the_configuration_has_the_facts_of_the_compile(folder, tmp_path):
+def test_configuration_has_facts_of_compile(folder, tmp_path):
     model = bert(folder, output_hidden_states=True)
     facts = model.config.neuron
     assert facts["static_batch_size"] == 2 and facts["static_sequence_length"] == 16
@@ -48,12 +48,12 @@ def test_the_configuration_has_the_facts_of_the_compile(folder, tmp_path):
     assert NeuronModelForFeatureExtraction.from_pretrained(tmp_path / "out").config.neuron == facts
 
 
-def test_decoders_and_encoder_decoders_have_facts_too(model, tmp_path):
+def test_decoders_and_encoder_decoders_have_facts(model, tmp_path):
     assert model.input_static_shapes == {"batch_size": 2, "sequence_length": SHAPES["sequence_length"]}
     assert model.config.neuron["static_sequence_length"] == SHAPES["sequence_length"]
     model.save_pretrained(tmp_path / "llama")
-    again = NeuronModelForCausalLM.from_pretrained(tmp_path / "llama")
-    assert again.config.neuron == model.config.neuron and again.config.vocab_size >= VOCABULARY
+    second = NeuronModelForCausalLM.from_pretrained(tmp_path / "llama")
+    assert second.config.neuron == model.config.neuron and second.config.vocab_size >= VOCABULARY
     t5 = seq2seq.save_tiny_seq2seq(tmp_path / "t5", "t5")
     model = NeuronModelForSeq2SeqLM.from_pretrained(t5, export=True, **seq2seq.SHAPES)
     sizes = {"batch_size": 2, "sequence_length": [8, seq2seq.SOURCE], "decoder_sequence_length": seq2seq.TARGET}
@@ -64,17 +64,17 @@ def test_decoders_and_encoder_decoders_have_facts_too(model, tmp_path):
     assert model.config.neuron["static_nb_max_frames"] == speech.FRAMES
 
 
-def test_where_the_weights_are(folder):
+def test_weight_location(folder):
     for inline in (False, True):
         assert bert(folder, inline_weights_to_neff=inline).is_weights_neff_separated is not inline
 
 
-def test_the_folder_of_a_model_is_always_an_export(folder, tmp_path):
+def test_folder_of_model_is_always_export(folder, tmp_path):
     model = bert(folder)
     temporary = model.model_save_dir
     assert is_export(temporary) and model.model_save_dir == temporary
-    wanted = model(IDS).last_hidden_state
-    assert torch.equal(NeuronModelForFeatureExtraction.from_pretrained(temporary)(IDS).last_hidden_state, wanted)
+    expected = model(IDS).last_hidden_state
+    assert torch.equal(NeuronModelForFeatureExtraction.from_pretrained(temporary)(IDS).last_hidden_state, expected)
     model.save_pretrained(tmp_path / "out")
     assert model.model_save_dir == tmp_path / "out"
     assert NeuronModelForFeatureExtraction.from_pretrained(tmp_path / "out").model_save_dir == tmp_path / "out"
@@ -82,13 +82,13 @@ def test_the_folder_of_a_model_is_always_an_export(folder, tmp_path):
     model.replace_weights(other)
     moved = model.model_save_dir
     assert moved != tmp_path / "out"
-    found = NeuronModelForFeatureExtraction.from_pretrained(moved)(IDS).last_hidden_state
-    assert torch.equal(found, model(IDS).last_hidden_state)
+    actual = NeuronModelForFeatureExtraction.from_pretrained(moved)(IDS).last_hidden_state
+    assert torch.equal(actual, model(IDS).last_hidden_state)
     del model
     assert not moved.exists(), "a temporary folder goes with its model"
 
 
-def test_preprocessors_are_those_of_the_folder(folder, model, tmp_path):
+def test_preprocessors_come_from_folder(folder, model, tmp_path):
     (tokenizer,) = bert(folder).preprocessors
     assert tokenizer("a cat")["input_ids"]
     assert len(model.preprocessors) == 1

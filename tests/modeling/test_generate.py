@@ -72,7 +72,7 @@ PROMPTS: list[dict[str, Any]] = [
     *({"rows": rows} for rows in (1, 2, 3, 5)),  # fewer and more than compiled
     *({"rows": 2, "columns": columns} for columns in (1, 15, 16, 17)),  # around a bucket
     *({"rows": 2, "padding": padding} for padding in (1, 6)),
-    # Padding costs no slot: of 60 columns, the longest row has 8 real ones and 40 new ones, so 48 slots do.
+    # Padding uses no slot: of 60 columns, the longest row has 8 real ones and 40 new ones, so 48 slots suffice.
     {"rows": 1, "columns": 20, "padding": 12, "max_new_tokens": 40},
     {"rows": 2, "padding": 3, "use_cache": False},
     {"prompt_lookup_num_tokens": 3},
@@ -86,14 +86,14 @@ def test_greedy(equal, options):
     assert equal(**options).shape == (options["rows"], options["columns"] + options["max_new_tokens"])
 
 
-def test_right_padding_generates_as_without_padding(model):
+def test_right_padding_generates_like_no_padding(model):
     padded = inputs_of(1, 10)
     padded["attention_mask"][:, 6:] = 0
     options = {**GREEDY, "max_new_tokens": NUM_NEW}
-    found = model.generate(**padded, **options)[:, 10:]
+    actual = model.generate(**padded, **options)[:, 10:]
     ids = padded["input_ids"][:, :6]
-    wanted = model.generate(ids, attention_mask=torch.ones_like(ids), **options)[:, 6:]
-    assert torch.equal(found, wanted)
+    expected = model.generate(ids, attention_mask=torch.ones_like(ids), **options)[:, 6:]
+    assert torch.equal(actual, expected)
 
 
 SAMPLING: list[dict[str, Any]] = [
@@ -107,16 +107,16 @@ SAMPLING: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("options", SAMPLING, ids=lambda options: "+".join(options) or "plain")
-def test_sampling_draws_the_same_tokens_from_the_same_seed(equal, options):
+def test_sampling_draws_same_tokens_from_same_seed(equal, options):
     equal(rows=2, padding=2, do_sample=True, **options)
 
 
-def test_sampling_depends_on_the_seed(model):
-    inputs, drawn = inputs_of(1), []
+def test_sampling_depends_on_seed(model):
+    inputs, output = inputs_of(1), []
     for seed in (0, 1):
         set_seed(seed)
-        drawn.append(model.generate(**inputs, do_sample=True, max_new_tokens=NUM_NEW, pad_token_id=0).tolist())
-    assert drawn[0] != drawn[1]
+        output.append(model.generate(**inputs, do_sample=True, max_new_tokens=NUM_NEW, pad_token_id=0).tolist())
+    assert output[0] != output[1]
 
 
 BEAMS: list[dict[str, Any]] = [
@@ -132,39 +132,39 @@ def test_beams(equal, options):
     equal(**options)
 
 
-def test_the_compiled_model_checks_the_drafts_of_another(model, original, equal):
+def test_compiled_model_checks_drafts_of_another(model, original, equal):
     for assistant in (original, model):
         assert equal(assistant_model=assistant).shape == (1, 7 + NUM_NEW)
 
 
-def test_the_compiled_model_drafts_for_another(model, original):
+def test_compiled_model_drafts_for_another(model, original):
     options = {**GREEDY, "max_new_tokens": NUM_NEW}
-    found = original.generate(**inputs_of(1), assistant_model=model, **options)
-    assert torch.equal(found, original.generate(**inputs_of(1), **options))
+    result = original.generate(**inputs_of(1), assistant_model=model, **options)
+    assert torch.equal(result, original.generate(**inputs_of(1), **options))
 
 
 def test_scores_and_logits(both):
     options = {"return_dict_in_generate": True, "output_scores": True, "output_logits": True, "repetition_penalty": 1.2}
-    found, wanted = both(rows=3, **options)
-    assert type(found) is type(wanted) and isinstance(found.past_key_values, NeuronCache)
-    assert torch.equal(found.sequences, wanted.sequences)
+    result, target = both(rows=3, **options)
+    assert type(result) is type(target) and isinstance(result.past_key_values, NeuronCache)
+    assert torch.equal(result.sequences, target.sequences)
     for kind in ("scores", "logits"):
-        assert len(found[kind]) == NUM_NEW
-        for step, expected in zip(found[kind], wanted[kind], strict=True):
+        assert len(result[kind]) == NUM_NEW
+        for step, expected in zip(result[kind], target[kind], strict=True):
             assert step.shape == (3, NUM_BYTE_TOKENS)
             torch.testing.assert_close(step, expected, atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("num_more", [1, 5, 12], ids="{}_more".format)
-def test_going_on_from_the_cache_of_an_earlier_call(model, original, num_more):
+def test_continuing_from_cache_of_earlier_call(model, original, num_more):
     """Fewer tokens than a compiled chunk, and more than one chunk."""
     options = {**GREEDY, "max_new_tokens": 6}
     first = model.generate(**inputs_of(2, padding=2), return_dict_in_generate=True, **options)
     ids = torch.cat([first.sequences, random_ids(2, num_more, seed=1)], 1)
     mask = torch.ones_like(ids)
     mask[1, :2] = 0
-    found = model.generate(ids, attention_mask=mask, past_key_values=first.past_key_values, **options)
-    assert torch.equal(found, original.generate(ids, attention_mask=mask, **options))
+    result = model.generate(ids, attention_mask=mask, past_key_values=first.past_key_values, **options)
+    assert torch.equal(result, original.generate(ids, attention_mask=mask, **options))
 
 
 class EndAfter(StoppingCriteria):
@@ -182,19 +182,19 @@ class Only(LogitsProcessor):
         return masked
 
 
-def test_stopping_criteria_and_processors_of_the_user(equal):
+def test_stopping_criteria_and_processors_of_user(equal):
     stops = StoppingCriteriaList([EndAfter(12)])
     assert equal(rows=2, stopping_criteria=stops).shape == (2, 12)
     new = equal(rows=2, logits_processor=LogitsProcessorList([Only()]))[:, 7:]
     assert ((new >= 40) & (new < 50)).all()
 
 
-def test_rows_end_at_their_own_end_token(both, equal):
+def test_rows_end_at_their_end_token(both, equal):
     free, _ = both(rows=2)
     end = free[0, 12].item()
-    found = equal(rows=2, eos_token_id=end)
-    first = found[0, 7:].tolist().index(end)
-    assert first <= 5 and set(found[0, 8 + first :].tolist()) <= {0}
+    result = equal(rows=2, eos_token_id=end)
+    first = result[0, 7:].tolist().index(end)
+    assert first <= 5 and set(result[0, 8 + first :].tolist()) <= {0}
 
 
 def test_stop_strings(both, equal, checkpoint):
@@ -218,7 +218,7 @@ def test_streaming_from_another_thread(model, original, checkpoint):
     assert streams[0] == streams[1] and len(streams[0]) > 1
 
 
-def test_several_threads_at_once(model, original):
+def test_concurrent_threads(model, original):
     """Each call has its own state on the device."""
     prompts = [random_ids(rows, 8, seed=rows) for rows in (1, 2, 3, 4)]
 
@@ -226,19 +226,19 @@ def test_several_threads_at_once(model, original):
         return runner.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=NUM_NEW, **GREEDY)
 
     with ThreadPoolExecutor(len(prompts)) as pool:
-        found = list(pool.map(functools.partial(run, model), prompts))
-    assert all(torch.equal(ours, run(original, ids)) for ours, ids in zip(found, prompts, strict=True))
+        results = list(pool.map(functools.partial(run, model), prompts))
+    assert all(torch.equal(actual, run(original, ids)) for actual, ids in zip(results, prompts, strict=True))
 
 
-def test_generation_ends_where_the_cache_ends_and_says_so(model, original, caplog):
+def test_generation_stops_at_cache_end_with_a_warning(model, original, caplog):
     inputs = inputs_of(2, 10, padding=3)
     with caplog.at_level(logging.WARNING, logger="optimum_neuron"):
-        found = model.generate(**inputs, max_new_tokens=1000, **GREEDY)
+        result = model.generate(**inputs, max_new_tokens=1000, **GREEDY)
     assert f"limited to {LENGTH - 10} new tokens instead of 1000" in caplog.text
-    assert torch.equal(found, original.generate(**inputs, max_new_tokens=LENGTH - 10, **GREEDY))
+    assert torch.equal(result, original.generate(**inputs, max_new_tokens=LENGTH - 10, **GREEDY))
 
 
-def test_a_prompt_that_fills_the_cache_is_refused(model):
+def test_prompt_filling_the_cache_is_refused(model):
     ids = random_ids(1, LENGTH)
     mask, options = torch.ones_like(ids), {"pad_token_id": 0, "max_new_tokens": 4}
     with raises(ShapeError, length=LENGTH, sequence_length=LENGTH):
@@ -260,13 +260,13 @@ FIXED: list[tuple[dict[str, Any], type[Exception], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("options", "error", "details"), FIXED, ids=lambda value: None)
-def test_settings_that_are_fixed_at_export(model, options, error, details):
+def test_options_fixed_at_export(model, options, error, details):
     with raises(error, **details):
         fixed = {"max_new_tokens": 4, "pad_token_id": 0, "return_dict_in_generate": True}
         model.generate(**{**inputs_of(1), **fixed, **options})
 
 
-def test_continuous_batching_is_an_error(model):
+def test_continuous_batching_is_error(model):
     for start in (lambda: model.generate_batch([[5, 6]]), lambda: model.init_continuous_batching()):
         with pytest.raises(ConfigError, match="Continuous batching"):
             start()
@@ -275,15 +275,17 @@ def test_continuous_batching_is_an_error(model):
 @pytest.mark.parametrize("dtype", [torch.int32, torch.uint8])
 def test_token_ids_of_other_whole_numbers(model, original, dtype):
     options = {**GREEDY, "max_new_tokens": 4}
-    found = model.generate(random_ids(2, 7).clamp(max=255).to(dtype), **options)
-    assert found.tolist() == original.generate(random_ids(2, 7).clamp(max=255), **options).tolist()
+    result = model.generate(random_ids(2, 7).clamp(max=255).to(dtype), **options)
+    assert result.tolist() == original.generate(random_ids(2, 7).clamp(max=255), **options).tolist()
 
 
-def test_inputs_on_the_device(model, original):
+def test_inputs_on_device(model, original):
     options = {**GREEDY, "max_new_tokens": 4}
-    wanted = original.generate(**inputs_of(2, padding=2), **options)
-    found = model.generate(**{name: tensor.to("neuron") for name, tensor in inputs_of(2, padding=2).items()}, **options)
-    assert found.device.type == "cpu" and torch.equal(found, wanted)
+    expected = original.generate(**inputs_of(2, padding=2), **options)
+    actual = model.generate(
+        **{name: tensor.to("neuron") for name, tensor in inputs_of(2, padding=2).items()}, **options
+    )
+    assert actual.device.type == "cpu" and torch.equal(actual, expected)
 
 
 # Prompts that are longer than every compiled bucket.
@@ -308,7 +310,7 @@ LONG: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("options", LONG, ids=lambda options: "+".join(options) or "greedy")
-def test_prompts_longer_than_the_largest_bucket(short, original, options):
+def test_prompts_longer_than_largest_bucket(short, original, options):
     # One row for prompt lookup; otherwise the last row is shorter than the bucket.
     inputs = inputs_of(1, 37) if "prompt_lookup_num_tokens" in options else inputs_of(3, 37, padding=29)
     actual, expected = common.both((short, original), inputs, **{**GREEDY, "max_new_tokens": 5, **options})
@@ -317,12 +319,12 @@ def test_prompts_longer_than_the_largest_bucket(short, original, options):
 
 @pytest.mark.parametrize("keep", [0, 1, 30])
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_logits_of_prompts_longer_than_the_largest_bucket(short, original, keep, side):
+def test_logits_of_prompts_longer_than_largest_bucket(short, original, keep, side):
     ids, mask = random_ids(2, 37), torch.ones(2, 37, dtype=torch.long)
     mask[1, slice(0, 25) if side == "left" else slice(12, 37)] = 0
     positions = (mask.cumsum(1) - 1).clamp(min=0)
     with torch.no_grad():
-        wanted = original(ids, attention_mask=mask, position_ids=positions).logits[:, -keep:]
-    found = short(ids, attention_mask=mask, logits_to_keep=keep).logits
+        expected = original(ids, attention_mask=mask, position_ids=positions).logits[:, -keep:]
+    actual = short(ids, attention_mask=mask, logits_to_keep=keep).logits
     real = mask[:, -keep:].bool()
-    torch.testing.assert_close(found[real], wanted[real], atol=1e-4, rtol=0)
+    torch.testing.assert_close(actual[real], expected[real], atol=1e-4, rtol=0)

@@ -47,9 +47,9 @@ class Trio:
 
     def check(self, inputs: dict[str, Any], **options: Any) -> list[Any]:
         """Generate with both, from the same seed, and require the same tokens."""
-        found, wanted = common.both((self.compiled, self.original), inputs, **options)
-        assert found == wanted
-        return found
+        result, expected = common.both((self.compiled, self.original), inputs, **options)
+        assert result == expected
+        return result
 
 
 @pytest.fixture(scope="module")
@@ -75,37 +75,37 @@ def llava(trios):
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5], ids="{}_rows".format)
-def test_greedy_is_transformers(trio, rows):
+def test_greedy_matches_transformers(trio, rows):
     # No token twice: a random model would repeat itself.
-    found = trio.check(tiny_prompts(trio.processor, rows), eos_token_id=None, no_repeat_ngram_size=1, **GREEDY)
-    assert len({token for row in found for token in row[-12:]}) > 2, "the tokens must be able to differ"
+    result = trio.check(tiny_prompts(trio.processor, rows), eos_token_id=None, no_repeat_ngram_size=1, **GREEDY)
+    assert len({token for row in result for token in row[-12:]}) > 2, "the tokens must be able to differ"
 
 
-def test_beams_are_transformers(trio):
+def test_beams_match_transformers(trio):
     trio.check(tiny_prompts(trio.processor, 3), num_beams=3, do_sample=False, max_new_tokens=6)
 
 
-def test_logits_are_transformers_and_depend_on_the_image(trio):
+def test_logits_match_transformers_and_depend_on_image(trio):
     inputs = tiny_prompts(trio.processor, 3)
     with torch.no_grad():
-        wanted = trio.original(**inputs)
-    found = trio.compiled(**inputs)
+        expected = trio.original(**inputs)
+    actual = trio.compiled(**inputs)
     real = inputs["attention_mask"].bool()
-    error = compare("logits", found.logits[real], wanted.logits[real], tolerance=FLOAT32_TOLERANCE)
+    error = compare("logits", actual.logits[real], expected.logits[real], tolerance=FLOAT32_TOLERANCE)
     assert error.ok and error.sqnr_db > 80 and error.top1_agreement == 1, str(error)
-    assert type(found) is type(wanted)
+    assert type(actual) is type(expected)
     features = trio.original.get_image_features(**{k: v for k, v in inputs.items() if k.startswith("pixel")})
-    torch.testing.assert_close(found.image_hidden_states, torch.cat(list(features.pooler_output)), atol=1e-4, rtol=0)
+    torch.testing.assert_close(actual.image_hidden_states, torch.cat(list(features.pooler_output)), atol=1e-4, rtol=0)
     other = trio.compiled(**inputs | {"pixel_values": inputs["pixel_values"].flip(-1)})
-    assert (other.logits - found.logits)[0, -1].abs().max() > 1e-2
-    torch.testing.assert_close(other.logits[1][real[1]], found.logits[1][real[1]])  # it has no image
+    assert (other.logits - actual.logits)[0, -1].abs().max() > 1e-2
+    torch.testing.assert_close(other.logits[1][real[1]], actual.logits[1][real[1]])  # it has no image
 
 
 def test_prompts_with_images_are_compared(trio):
     assert any("with 2 images" in error.output for error in trio.compiled.prepared.validation)
 
 
-def test_a_text_without_images_is_transformers(trio):
+def test_text_without_images_matches_transformers(trio):
     trio.check(ask(trio.processor, ["hello there", "you"], [[], []]), **GREEDY)
 
 
@@ -129,19 +129,19 @@ def test_ways_to_generate(name, options, trios):
     trio.check(tiny_prompts(trio.processor, 3), max_new_tokens=8, **options)
 
 
-def test_candidates_from_the_prompt_are_checked_together(idefics3):
+def test_prompt_lookup_candidates_are_checked_together(idefics3):
     idefics3.check(tiny_prompts(idefics3.processor, 1), prompt_lookup_num_tokens=3, **GREEDY)
 
 
 @pytest.mark.parametrize("name", ["idefics3", "llava"])
-def test_a_model_in_memory(name, trios):
+def test_model_in_memory(name, trios):
     trio = trios(name)
-    compiled = NeuronModelForImageTextToText.from_model(trio.original, **SHAPES)
+    compiled_model = NeuronModelForImageTextToText.from_model(trio.original, **SHAPES)
     inputs = tiny_prompts(trio.processor, 3)
-    assert torch.equal(compiled(**inputs).logits, trio.compiled(**inputs).logits)
+    assert torch.equal(compiled_model(**inputs).logits, trio.compiled(**inputs).logits)
 
 
-def test_an_image_is_encoded_once_for_all_beams(idefics3, monkeypatch):
+def test_image_is_encoded_once_for_all_beams(idefics3, monkeypatch):
     loaded_class, graphs = type(idefics3.compiled.loaded), []
     run = loaded_class.run
     monkeypatch.setattr(loaded_class, "run", lambda self, graph, *rest: graphs.append(graph) or run(self, graph, *rest))
@@ -151,45 +151,45 @@ def test_an_image_is_encoded_once_for_all_beams(idefics3, monkeypatch):
 
 def test_tokens_are_streamed(llava, capsys):
     inputs = tiny_prompts(llava.processor, 1)
-    found = llava.compiled.generate(**inputs, **GREEDY, streamer=TextStreamer(llava.processor.tokenizer))
-    assert capsys.readouterr().out.strip() == llava.processor.tokenizer.decode(found[0]).strip()
+    result = llava.compiled.generate(**inputs, **GREEDY, streamer=TextStreamer(llava.processor.tokenizer))
+    assert capsys.readouterr().out.strip() == llava.processor.tokenizer.decode(result[0]).strip()
 
 
 @pytest.mark.parametrize("length", [4, 5, 24, 25, LENGTH])
-def test_prompts_around_a_bucket(idefics3, length):
+def test_prompts_around_bucket(idefics3, length):
     ids = torch.arange(50, 50 + length)[None]
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     if length > 4:
         inputs["input_ids"][0, 1 : 1 + TOKENS] = IMAGE_TOKEN_ID
         inputs["pixel_values"] = torch.randn(1, 1, 3, IMAGE, IMAGE, generator=torch.Generator().manual_seed(length))
     with torch.no_grad():
-        wanted = idefics3.original(**inputs).logits
-    torch.testing.assert_close(idefics3.compiled(**inputs).logits, wanted, atol=1e-4, rtol=0)
+        expected = idefics3.original(**inputs).logits
+    torch.testing.assert_close(idefics3.compiled(**inputs).logits, expected, atol=1e-4, rtol=0)
     last = idefics3.compiled(**inputs, logits_to_keep=1).logits
-    torch.testing.assert_close(last, wanted[:, -1:], atol=1e-4, rtol=0)
+    torch.testing.assert_close(last, expected[:, -1:], atol=1e-4, rtol=0)
 
 
-def test_padding_on_the_right(idefics3):
+def test_padding_on_right(idefics3):
     inputs = tiny_prompts(idefics3.processor, 3, padding_side="right")
     real = inputs["attention_mask"].bool()
     assert not real[:, -1].all()
     with torch.no_grad():
-        wanted = idefics3.original(**inputs).logits
-    torch.testing.assert_close(idefics3.compiled(**inputs).logits[real], wanted[real], atol=1e-4, rtol=0)
+        expected = idefics3.original(**inputs).logits
+    torch.testing.assert_close(idefics3.compiled(**inputs).logits[real], expected[real], atol=1e-4, rtol=0)
 
 
-def test_patches_without_pixels_are_not_seen(idefics3):
+def test_padding_patches_are_masked(idefics3):
     inputs = tiny_prompts(idefics3.processor, 1)
     inputs["pixel_attention_mask"][..., : IMAGE // 2] = 0
     with torch.no_grad():
-        wanted = idefics3.original(**inputs).logits
-    found = idefics3.compiled(**inputs).logits
-    torch.testing.assert_close(found, wanted, atol=1e-4, rtol=0)
+        expected = idefics3.original(**inputs).logits
+    actual = idefics3.compiled(**inputs).logits
+    torch.testing.assert_close(actual, expected, atol=1e-4, rtol=0)
     inputs["pixel_attention_mask"][:] = 1
-    assert (idefics3.compiled(**inputs).logits - found).abs().max() > 1e-3
+    assert (idefics3.compiled(**inputs).logits - actual).abs().max() > 1e-3
 
 
-def test_a_split_image_is_its_tiles(tmp_path):
+def test_split_image_is_its_tiles(tmp_path):
     folder = save_tiny_image_text(tmp_path / "split", "idefics3")
     processor = AutoProcessor.from_pretrained(folder)
     processor.image_processor.size, processor.image_processor.do_image_splitting = {"longest_edge": 2 * IMAGE}, True
@@ -201,36 +201,36 @@ def test_a_split_image_is_its_tiles(tmp_path):
     trio.check(inputs, **GREEDY)
 
 
-def test_several_images_at_once(tmp_path):
+def test_several_images(tmp_path):
     trio = Trio(save_tiny_image_text(tmp_path / "batched", "llava"), **SMALL, image_batch_size=2)
     trio.check(tiny_prompts(trio.processor, 3), **GREEDY)  # three images
 
 
-def test_the_loss_is_transformers(idefics3):
+def test_loss_matches_transformers(idefics3):
     inputs = tiny_prompts(idefics3.processor, 3, padding_side="right")
     inputs["labels"] = inputs["input_ids"].masked_fill(inputs["attention_mask"] == 0, -100)
     with torch.no_grad():
-        wanted = idefics3.original(**inputs).loss
-    found = idefics3.compiled(**inputs)
-    torch.testing.assert_close(found.loss, wanted, atol=1e-4, rtol=0)
-    assert torch.equal(idefics3.compiled(**inputs, return_dict=False)[1], found.logits)
+        expected = idefics3.original(**inputs).loss
+    actual = idefics3.compiled(**inputs)
+    torch.testing.assert_close(actual.loss, expected, atol=1e-4, rtol=0)
+    assert torch.equal(idefics3.compiled(**inputs, return_dict=False)[1], actual.logits)
 
 
-def test_features_that_were_computed_before(llava):
+def test_precomputed_features(llava):
     inputs = tiny_prompts(llava.processor, 3)
-    wanted = llava.compiled(**inputs).logits
+    expected = llava.compiled(**inputs).logits
     features = llava.compiled.get_image_features(inputs.pop("pixel_values"))
-    assert torch.equal(llava.compiled(**inputs, mm_encoder_outputs={"image": features}).logits, wanted)
+    assert torch.equal(llava.compiled(**inputs, mm_encoder_outputs={"image": features}).logits, expected)
 
 
-def test_a_saved_model_is_loaded_again(trio, tmp_path):
+def test_saved_model_is_loaded_again(trio, tmp_path):
     trio.compiled.save_pretrained(tmp_path / "saved")
     names = {path.name for path in (tmp_path / "saved").iterdir()}
     assert {"model.neuron", "model.safetensors", "neuron_config.json", "processor_config.json"} <= names
-    loaded = NeuronModelForImageTextToText.from_pretrained(tmp_path / "saved")
+    loaded_model = NeuronModelForImageTextToText.from_pretrained(tmp_path / "saved")
     inputs = tiny_prompts(AutoProcessor.from_pretrained(tmp_path / "saved"), 3)
-    assert torch.equal(loaded.generate(**inputs, **GREEDY), trio.compiled.generate(**inputs, **GREEDY))
-    assert loaded.neuron_config == trio.compiled.neuron_config
+    assert torch.equal(loaded_model.generate(**inputs, **GREEDY), trio.compiled.generate(**inputs, **GREEDY))
+    assert loaded_model.neuron_config == trio.compiled.neuron_config
     with pytest.raises(ConfigError, match="max_num_images=9, compiled with 3"):
         NeuronModelForImageTextToText.from_pretrained(tmp_path / "saved", max_num_images=9)
     with raises(ModelError, task="image-text-to-text"):
@@ -246,10 +246,10 @@ def test_weights_are_replaced_without_compiling(tmp_path):
     config["text_config"] |= {"_name_or_path": "somewhere", "attention_dropout": 0.1}  # no graph depends on these
     (other / "config.json").write_text(json.dumps(config))
     trio.compiled.replace_weights(other)
-    found = trio.compiled.generate(**inputs, **GREEDY)
-    wanted = AutoModelForImageTextToText.from_pretrained(other, dtype=torch.float32).generate(**inputs, **GREEDY)
-    assert torch.equal(found, wanted)
-    assert not torch.equal(before, found)
+    actual = trio.compiled.generate(**inputs, **GREEDY)
+    expected = AutoModelForImageTextToText.from_pretrained(other, dtype=torch.float32).generate(**inputs, **GREEDY)
+    assert torch.equal(actual, expected)
+    assert not torch.equal(before, actual)
 
 
 def test_weights_of_another_vision_tower_are_refused(idefics3, tmp_path):
@@ -258,11 +258,11 @@ def test_weights_of_another_vision_tower_are_refused(idefics3, tmp_path):
         idefics3.compiled.replace_weights(save_tiny_image_text(tmp_path / "other", "idefics3", vision_config=vision))
 
 
-def test_an_answer_ends_where_the_cache_ends_and_says_so(idefics3, caplog):
+def test_generation_stops_at_cache_end_with_warning(idefics3, caplog):
     with caplog.at_level(logging.WARNING):
         inputs = tiny_prompts(idefics3.processor, 1)
-        found = idefics3.compiled.generate(**inputs, do_sample=False, max_new_tokens=90, eos_token_id=None)
-    assert found.shape == (1, LENGTH)
+        result = idefics3.compiled.generate(**inputs, do_sample=False, max_new_tokens=90, eos_token_id=None)
+    assert result.shape == (1, LENGTH)
     assert f"sequence_length={LENGTH}" in caplog.text
 
 
@@ -315,13 +315,13 @@ UNSUPPORTED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("case", [*MISFITS, *UNSUPPORTED])
-def test_inputs_that_do_not_fit(idefics3, case):
+def test_misfit_inputs(idefics3, case):
     inputs, details = (MISFITS | UNSUPPORTED)[case]
     with raises(ShapeError if case in MISFITS else ConfigError, **details):
         idefics3.compiled(**{"input_ids": IDS, **inputs})
 
 
-def test_inputs_that_llava_does_not_take(llava):
+def test_inputs_unsupported_by_llava(llava):
     with raises(ShapeError, input="pixel_attention_mask"):
         llava.compiled(IDS, pixel_values=PIXELS[0], pixel_attention_mask=torch.ones(1, IMAGE, IMAGE))
     with raises(ShapeError, input="pixel_values", shape=list(PIXELS.shape)):
@@ -332,13 +332,13 @@ def test_inputs_that_llava_does_not_take(llava):
         llava.compiled(torn, pixel_values=PIXELS[0].repeat(2, 1, 1, 1))
 
 
-def test_a_prompt_beyond_the_buckets_is_refused(tmp_path):
+def test_prompt_beyond_buckets_is_refused(tmp_path):
     trio = Trio(save_tiny_image_text(tmp_path / "short", "idefics3"), prefill_buckets=(8, 24))
     with pytest.raises(ShapeError, match="buckets: 8, 24"):
         trio.compiled(torch.full((1, 25), 60))
 
 
-def test_images_with_a_cache_are_refused(idefics3):
+def test_images_with_cache_are_refused(idefics3):
     cache = idefics3.compiled(IDS, pixel_values=PIXELS).past_key_values
     mask = torch.ones(1, 2 * IDS.shape[1], dtype=torch.long)
     with raises(ConfigError, arguments=["past_key_values"]):

@@ -91,7 +91,7 @@ def _calls(model: Any, start: dict[str, torch.Tensor], inputs: dict[str, torch.T
     [*itertools.product((decoder, encoder, t5, traced), "12"), (whisper, "1")],
     ids=lambda value: getattr(value, "__name__", value),
 )
-def test_calls_leak_nothing(
+def test_calls_do_not_leak(
     kind: Callable[[Path, str], Calls], optlevel: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", "0")

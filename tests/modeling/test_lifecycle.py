@@ -1,4 +1,4 @@
-"""What a model holds, when it gives it back, and that no number of calls lets it hold more."""
+"""Resources of a model, their release, and no growth over many calls."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def home(monkeypatch, tmp_path):
 
 def used(model):
     return [
-        ledger(loaded.claim.instance, core).used_by_owner().get(loaded.claim.model, {})
-        for loaded in model.copies.loaded
-        for core in loaded.claim.core_ids
+        ledger(loaded_model.claim.instance, core).used_by_owner().get(loaded_model.claim.model, {})
+        for loaded_model in model.copies.loaded
+        for core in loaded_model.claim.core_ids
     ]
 
 
@@ -43,20 +43,20 @@ def generate(model, rows, **options):
 
 
 @pytest.fixture
-def own(exported):
+def own(export_folder):
     """A model of one test: nothing else is charged to it."""
-    with NeuronModelForCausalLM.from_pretrained(exported) as model:
+    with NeuronModelForCausalLM.from_pretrained(export_folder) as model:
         yield model
 
 
-def test_state_of_many_rows_is_given_back(own):
+def test_large_batch_state_is_released(own):
     before = used(own)
     assert generate(own, 20).shape == (20, 11)
     gc.collect()
     assert used(own) == before
 
 
-def test_state_that_a_cache_holds_stays_charged(own):
+def test_state_held_by_cache_stays_charged(own):
     before, need = used(own)[0]["kv_cache"], own.loaded.need.kv_cache
     cache = own(IDS, use_cache=True).past_key_values
     assert used(own)[0]["kv_cache"] == before + 9 * need, "twenty rows of a model compiled for two"
@@ -65,7 +65,7 @@ def test_state_that_a_cache_holds_stays_charged(own):
     assert used(own)[0]["kv_cache"] == before
 
 
-def test_200_mixed_generations_hold_no_more_than_the_first_ones(own):
+def test_memory_is_stable_over_200_mixed_generations(own):
     kinds = [
         {"rows": 1},
         {"rows": 5, "max_new_tokens": 1},
@@ -88,7 +88,7 @@ def test_200_mixed_generations_hold_no_more_than_the_first_ones(own):
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, copy.copy], ids=["deepcopy", "copy"])
-def test_a_copy_of_a_cache_goes_on_by_itself(own, copied):
+def test_copied_cache_is_independent(own, copied):
     """As prefix caching does it: one prompt, whose cache is copied for each request."""
     prefix, rows = IDS[:3, :5], IDS[:3, 5:]
     cache, before = own(prefix, use_cache=True).past_key_values, used(own)[0]
@@ -101,16 +101,16 @@ def test_a_copy_of_a_cache_goes_on_by_itself(own, copied):
     torch.testing.assert_close(own(rows, past_key_values=cache).logits, logits)
 
 
-def test_a_prefix_is_shared_by_generations(own, original):
+def test_prefix_is_shared_by_generations(own, original):
     prefix = own(IDS[:1, :5], use_cache=True).past_key_values
     for row in (0, 1):
         ids = torch.cat([IDS[:1, :5], IDS[row : row + 1, 5:]], 1)
-        found = own.generate(ids, past_key_values=copy.deepcopy(prefix), **OPTIONS)
-        assert torch.equal(found, original.generate(ids, **OPTIONS))
+        result = own.generate(ids, past_key_values=copy.deepcopy(prefix), **OPTIONS)
+        assert torch.equal(result, original.generate(ids, **OPTIONS))
 
 
-def test_close_frees_core_and_memory_and_later_calls_are_errors(exported):
-    model = NeuronModelForCausalLM.from_pretrained(exported)
+def test_close_frees_core_and_memory_and_later_calls_are_errors(export_folder):
+    model = NeuronModelForCausalLM.from_pretrained(export_folder)
     cache = model(IDS, use_cache=True).past_key_values
     instance = model.loaded.claim.instance
     model.close()
@@ -121,21 +121,21 @@ def test_close_frees_core_and_memory_and_later_calls_are_errors(exported):
         lambda: model(IDS[:, :1], past_key_values=cache),
         lambda: generate(model, 2),
         lambda: copy.deepcopy(cache),
-        lambda: model.replace_weights(exported),
+        lambda: model.replace_weights(export_folder),
     ):
         with pytest.raises(CoreBusyError) as closed:
             call()
         assert closed.value.details["closed"]
 
 
-def test_a_block_closes_its_model_also_after_an_error(exported):
-    with pytest.raises(ZeroDivisionError), NeuronModelForCausalLM.from_pretrained(exported) as model:
+def test_context_manager_closes_model_after_error(export_folder):
+    with pytest.raises(ZeroDivisionError), NeuronModelForCausalLM.from_pretrained(export_folder) as model:
         assert len(held_cores(model.loaded.claim.instance)) == 1
         1 / 0  # noqa: B018
     assert held_cores(model.loaded.claim.instance) == []
 
 
-def test_an_encoder_decoder_closes(tmp_path):
+def test_encoder_decoder_closes(tmp_path):
     folder = seq2seq.save_tiny_seq2seq(tmp_path / "t5", "t5")
     with NeuronModelForSeq2SeqLM.from_pretrained(folder, export=True, **seq2seq.SHAPES) as model:
         before = used(model)

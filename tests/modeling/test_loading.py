@@ -22,19 +22,19 @@ load = NeuronModelForCausalLM.from_pretrained
 
 
 @pytest.fixture
-def copy(exported, tmp_path) -> Path:
+def copy(export_folder, tmp_path) -> Path:
     """An exported folder that a test may damage."""
-    return shutil.copytree(exported, tmp_path / "copy")
+    return shutil.copytree(export_folder, tmp_path / "copy")
 
 
 def edit_json(path: Path, **changes) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
-# What is loaded: a checkpoint or an export.
+# Source of the model: a checkpoint or an export.
 
 
-def test_a_checkpoint_is_exported_and_says_so_when_nobody_asked(checkpoint, caplog):
+def test_checkpoint_is_exported_implicitly_with_a_message(checkpoint, caplog):
     with caplog.at_level(logging.WARNING, logger="optimum_neuron"):
         load(checkpoint, **SHAPES)
     assert f"{checkpoint} is a plain checkpoint: it is exported now. Pass export=True to say so" in caplog.text
@@ -43,7 +43,7 @@ def test_a_checkpoint_is_exported_and_says_so_when_nobody_asked(checkpoint, capl
     assert caplog.text == ""
 
 
-def test_a_model_in_memory_is_for_another_method(original, model):
+def test_model_in_memory_is_for_another_method(original, model):
     for module in (original, torch.nn.Linear(2, 2)):
         with raises(ConfigError, method="from_model"):
             load(module)
@@ -52,71 +52,71 @@ def test_a_model_in_memory_is_for_another_method(original, model):
             load(other)
 
 
-def test_an_export_is_loaded_without_a_word(exported, model, caplog):
+def test_export_is_loaded_without_warnings(export_folder, model, caplog):
     with caplog.at_level(logging.WARNING):
-        loaded = load(exported)
+        loaded = load(export_folder)
     assert caplog.text == ""
     assert torch.equal(loaded(IDS).logits, model(IDS).logits)
     facts = loaded.describe()
     assert facts["cache"] == {"value": "hit", "reason": "loaded from the exported folder", "rejected": []}
-    assert facts["model"] == str(exported) and facts["validation"] == model.describe()["validation"]
-    assert torch.equal(load(exported, export=False)(IDS).logits, model(IDS).logits)
+    assert facts["model"] == str(export_folder) and facts["validation"] == model.describe()["validation"]
+    assert torch.equal(load(export_folder, export=False)(IDS).logits, model(IDS).logits)
 
 
-def test_options_of_an_export_must_fit_the_folder(checkpoint, exported):
+def test_options_of_export_must_fit_folder(checkpoint, export_folder):
     for options in ({"export": True, "atol": 0.1}, {"disable_validation": True}, {"export": True}):
         with raises(ConfigError, options=options):
-            load(exported, **options)
-    assert load(exported, disable_validation=False, cache_url=None).batch_size == 2
+            load(export_folder, **options)
+    assert load(export_folder, disable_validation=False, cache_url=None).batch_size == 2
     with raises(ConfigError, option="export", value=False):
         load(checkpoint, export=False)
 
 
 @pytest.mark.parametrize("missing", ["neuron_config.json", "model.neuron"])
-def test_half_an_export_is_not_taken_for_a_checkpoint(copy, missing):
-    """It holds a whole checkpoint, which would be compiled for minutes with other shapes than those asked for."""
+def test_half_export_is_not_a_checkpoint(copy, missing):
+    """It holds a full checkpoint, which would be compiled for minutes with shapes other than the requested ones."""
     (copy / missing).unlink()
     for export in (None, False):
         with pytest.raises(ArtifactError, match=f"{missing} missing.*Export the model again"):
             load(copy, export=export)
 
 
-def test_all_options_that_differ_from_the_export_are_listed(exported):
-    with pytest.raises(ConfigError) as refused:
-        load(exported, batch_size=4, sequence_length=64, prefill_buckets=(16,), torch_dtype=torch.bfloat16)
+def test_all_differing_options_are_listed(export_folder):
+    with pytest.raises(ConfigError) as excinfo:
+        load(export_folder, batch_size=4, sequence_length=64, prefill_buckets=(16,), torch_dtype=torch.bfloat16)
     for difference in (
         "batch_size=4, compiled with 2",
         "sequence_length=64, compiled with 48",
         "prefill_buckets=(16,), compiled with [16, 48]",
         "torch_dtype='bfloat16', compiled with 'float32'",
     ):
-        assert difference in str(refused.value)
+        assert difference in str(excinfo.value)
     agreeing = {**SHAPES, "torch_dtype": torch.float32, "prefill_buckets": [16, 48], "optlevel": 1, "task": None}
-    assert load(exported, **agreeing).batch_size == 2
+    assert load(export_folder, **agreeing).batch_size == 2
 
 
-def test_the_hosts_effort_and_the_instance_size_can_change(exported):
-    facts = load(exported, optlevel="1", instance_type="trn1.2xlarge").describe()
+def test_hosts_effort_and_instance_size_can_change(export_folder):
+    facts = load(export_folder, optlevel="1", instance_type="trn1.2xlarge").describe()
     assert facts["target"]["value"] == "trn1" and facts["config"]["instance_type"] == "trn1.2xlarge"
     with pytest.raises(ConfigError, match="optlevel='4'"):
-        load(exported, optlevel=4)
+        load(export_folder, optlevel=4)
 
 
-def test_the_environment_names_the_machine_that_an_export_is_loaded_on(exported, monkeypatch):
+def test_environment_selects_loading_instance(export_folder, monkeypatch):
     monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "inf2.24xlarge")
-    assert load(exported).describe()["config"]["instance_type"] == "inf2.24xlarge"
+    assert load(export_folder).describe()["config"]["instance_type"] == "inf2.24xlarge"
     monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "trn2.48xlarge")
     with pytest.raises(TargetMismatchError, match="trn2"):
-        load(exported)
+        load(export_folder)
 
 
 @pytest.mark.parametrize("folder", ["checkpoint", "exported"])
-def test_an_unknown_keyword_names_the_nearest(request, folder):
+def test_unknown_keyword_names_nearest(request, folder):
     with pytest.raises(ConfigError, match="'bacth_size', did you mean 'batch_size'.; 'sequence_lenght', did"):
         load(request.getfixturevalue(folder), bacth_size=2, sequence_lenght=48)
 
 
-def test_a_configuration_of_the_user_replaces_that_of_a_checkpoint(checkpoint, model):
+def test_user_configuration_replaces_checkpoints(checkpoint, model):
     config = AutoConfig.from_pretrained(checkpoint)
     config.rope_parameters = {**config.rope_parameters, "rope_theta": 77.0}
     changed = load(checkpoint, config=config, export=True, **SHAPES)
@@ -126,16 +126,16 @@ def test_a_configuration_of_the_user_replaces_that_of_a_checkpoint(checkpoint, m
     assert (changed(IDS).logits - model(IDS).logits).abs().max() > 0.01
 
 
-def test_a_configuration_of_the_user_must_be_that_of_an_export(checkpoint, exported):
+def test_user_configuration_must_match_export(checkpoint, export_folder):
     config = AutoConfig.from_pretrained(checkpoint)
     config.use_cache, config.attention_dropout = False, 0.5
-    load(exported, config=config)  # training options do not change the graph
+    load(export_folder, config=config)  # training options do not change the graph
     config.num_hidden_layers = 2
     with pytest.raises(ConfigError, match="num_hidden_layers=2, compiled with 3"):
-        load(exported, config=config)
+        load(export_folder, config=config)
 
 
-def test_a_changed_neuron_config_is_found_out(copy):
+def test_changed_neuron_config_is_detected(copy):
     saved = json.loads((copy / "neuron_config.json").read_text())["neuron"]
     longer = {"batch_size": 3, "sequence_length": 50, "decode_buckets": [50]}
     for changes, message in (
@@ -148,7 +148,7 @@ def test_a_changed_neuron_config_is_found_out(copy):
             load(copy)
 
 
-def test_a_checkpoint_in_several_files(checkpoint, model, tmp_path):
+def test_checkpoint_in_several_files(checkpoint, model, tmp_path):
     AutoModelForCausalLM.from_pretrained(checkpoint).save_pretrained(tmp_path / "shards", max_shard_size="40KB")
     assert len(list((tmp_path / "shards").glob("*.safetensors"))) > 2
     assert torch.equal(load(tmp_path / "shards", export=True, **SHAPES)(IDS).logits, model(IDS).logits)
@@ -165,7 +165,7 @@ class OwnForCausalLM(LlamaForCausalLM):
 """
 
 
-def test_code_of_a_checkpoint_travels_with_it_and_runs_only_where_trusted(checkpoint, original, tmp_path, monkeypatch):
+def test_remote_code_is_copied_and_needs_trust(checkpoint, original, tmp_path, monkeypatch):
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
     folder = shutil.copytree(checkpoint, tmp_path / "own")
     classes = {"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.OwnForCausalLM"}
@@ -180,23 +180,23 @@ def test_code_of_a_checkpoint_travels_with_it_and_runs_only_where_trusted(checkp
         same(load(tmp_path / "out", trust_remote_code=True)(IDS).logits, original(IDS).logits)
 
 
-def test_a_checkpoint_that_wishes_for_another_cache_can_generate(copy):
+def test_checkpoint_with_other_cache_implementation_generates(copy):
     edit_json(copy / "generation_config.json", cache_implementation="static")
     ids = torch.ones(1, 3, dtype=torch.long)
     assert load(copy).generate(ids, attention_mask=ids, max_new_tokens=2, pad_token_id=0).shape[1] <= 5
 
 
-# What is saved.
+# Saved files.
 
 
-def test_transformers_reads_an_exported_folder(exported, original, checkpoint):
-    plain = AutoModelForCausalLM.from_pretrained(exported)
+def test_transformers_reads_exported_folder(export_folder, original, checkpoint):
+    plain = AutoModelForCausalLM.from_pretrained(export_folder)
     with torch.no_grad():
         assert torch.equal(plain(IDS).logits, original(IDS).logits)
-    assert {path.name for path in checkpoint.iterdir()} <= {path.name for path in exported.iterdir()}
+    assert {path.name for path in checkpoint.iterdir()} <= {path.name for path in export_folder.iterdir()}
 
 
-def test_the_saved_configuration_has_the_dtype_of_the_saved_weights(checkpoint, tmp_path):
+def test_saved_configuration_has_dtype_of_saved_weights(checkpoint, tmp_path):
     half = tmp_path / "half"
     AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.bfloat16).save_pretrained(half)
     load(half, export=True, **SHAPES).save_pretrained(tmp_path / "out")
@@ -206,7 +206,7 @@ def test_the_saved_configuration_has_the_dtype_of_the_saved_weights(checkpoint, 
         same(load(tmp_path / "out")(IDS).logits, plain(IDS).logits)
 
 
-def test_weights_inside_the_neff(checkpoint, model, tmp_path, recwarn):
+def test_weights_inside_neff(checkpoint, model, tmp_path, recwarn):
     load(checkpoint, export=True, inline_weights_to_neff=True, **SHAPES).save_pretrained(tmp_path / "a")
     assert not list((tmp_path / "a").glob("*.safetensors"))
     loaded = load(tmp_path / "a")
@@ -236,9 +236,9 @@ def hub_cache(tmp_path, monkeypatch):
     return put
 
 
-def test_a_name_of_the_hub_is_found_in_its_cache(hub_cache, checkpoint, exported, model):
+def test_name_of_hub_is_found_in_its_cache(hub_cache, checkpoint, export_folder, model):
     hub_cache(checkpoint, "acme/llama")
-    hub_cache(exported, "acme/llama-neuron")
+    hub_cache(export_folder, "acme/llama-neuron")
     assert torch.equal(load("acme/llama", export=True, **SHAPES)(IDS).logits, model(IDS).logits)
     loaded = load("acme/llama-neuron")
     assert torch.equal(loaded(IDS).logits, model(IDS).logits)
@@ -247,7 +247,7 @@ def test_a_name_of_the_hub_is_found_in_its_cache(hub_cache, checkpoint, exported
         load("acme/llama-neuron", revision="v2")
 
 
-def test_a_cache_folder_and_a_subfolder_can_be_named(hub_cache, checkpoint, monkeypatch, tmp_path):
+def test_cache_folder_and_subfolder_can_be_named(hub_cache, checkpoint, monkeypatch, tmp_path):
     cache = hub_cache(checkpoint.parent, "acme/models")
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "elsewhere"))
     with pytest.raises(ModelError, match="'acme/models' is not a local folder and cannot be downloaded"):

@@ -30,15 +30,15 @@ def reference(folder: Path) -> torch.Tensor:
         return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)(IDS).logits
 
 
-def test_a_loaded_export_can_be_saved_elsewhere_but_not_over_itself(exported, model, tmp_path):
-    loaded = load(exported)
+def test_loaded_export_can_be_saved_elsewhere_but_not_over_itself(export_folder, model, tmp_path):
+    loaded = load(export_folder)
     loaded.save_pretrained(tmp_path)
     assert torch.equal(load(tmp_path)(IDS).logits, model(IDS).logits)
     with pytest.raises(ConfigError, match="the folder of the checkpoint itself"):
-        loaded.save_pretrained(exported)
+        loaded.save_pretrained(export_folder)
 
 
-def test_an_unknown_keyword_of_save_pretrained_writes_nothing(model, tmp_path):
+def test_unknown_save_keyword_writes_nothing(model, tmp_path):
     with pytest.raises(ConfigError, match="'push_to_hubb', did you mean 'push_to_hub'"):
         model.save_pretrained(tmp_path / "out", push_to_hubb=True)
     assert not (tmp_path / "out").exists()
@@ -47,8 +47,8 @@ def test_an_unknown_keyword_of_save_pretrained_writes_nothing(model, tmp_path):
 # Other weights for the same program.
 
 
-def test_replaced_weights_give_the_results_of_their_checkpoint(exported, other, model, tmp_path):
-    loaded = load(exported)
+def test_replaced_weights_give_results_of_their_checkpoint(export_folder, other, model, tmp_path):
+    loaded = load(export_folder)
     loaded.replace_weights(other)
     same(loaded(IDS).logits, reference(other))
     assert (loaded(IDS).logits - model(IDS).logits).abs().max() > 0.1
@@ -58,16 +58,16 @@ def test_replaced_weights_give_the_results_of_their_checkpoint(exported, other, 
     same(reference(tmp_path), reference(other))
 
 
-def test_weights_inside_the_neff_can_be_replaced(checkpoint, other, tmp_path):
+def test_weights_inside_neff_can_be_replaced(checkpoint, other, tmp_path):
     inlined = load(checkpoint, export=True, inline_weights_to_neff=True, **SHAPES)
     inlined.replace_weights(other)
     inlined.save_pretrained(tmp_path)
     same(load(tmp_path)(IDS).logits, reference(other))
 
 
-def test_weights_without_a_configuration_are_taken_by_name_and_shape(exported, other, tmp_path):
+def test_weights_without_config_match_by_name_and_shape(export_folder, other, tmp_path):
     shutil.copy(other / "model.safetensors", tmp_path)
-    loaded = load(exported)
+    loaded = load(export_folder)
     loaded.replace_weights(tmp_path)
     same(loaded(IDS).logits, reference(other))
 
@@ -77,16 +77,16 @@ def test_weights_without_a_configuration_are_taken_by_name_and_shape(exported, o
     [
         ("qwen2", {}, "model_type='qwen2', compiled with 'llama'"),
         ("llama", {"num_hidden_layers": 2}, "num_hidden_layers=2, compiled with 3"),
-        # Equal names and shapes: nothing but the configuration tells that the numbers mean something else.
+        # Equal names and shapes: only the configuration shows that the numbers mean something else.
         ("llama", {"rope_parameters": {"rope_type": "default", "rope_theta": 5.0}}, "rope_parameters="),
         ("llama", {"rms_norm_eps": 0.1}, "rms_norm_eps=0.1, compiled with 1e-06"),
     ],
 )
-def test_weights_of_another_architecture_are_refused_and_the_model_still_works(
-    exported, model, tmp_path, model_type, changes, message
+def test_weights_of_another_architecture_are_refused_and_model_still_works(
+    export_folder, model, tmp_path, model_type, changes, message
 ):
     wrong = save_tiny(tmp_path, model_type, vocab_size=NUM_BYTE_TOKENS, **changes)
-    loaded = load(exported)
+    loaded = load(export_folder)
     with pytest.raises(WeightsError, match=message):
         loaded.replace_weights(wrong)
     assert torch.equal(loaded(IDS).logits, model(IDS).logits)
@@ -97,7 +97,7 @@ def test_weights_of_another_architecture_are_refused_and_the_model_still_works(
 
 @pytest.fixture
 def uploads(monkeypatch):
-    """What is sent to the Hub."""
+    """Files sent to the Hub."""
     sent = []
 
     def create_repo(self, repo_id, **options):
@@ -113,7 +113,7 @@ def uploads(monkeypatch):
     return sent
 
 
-def test_an_exported_folder_is_pushed_whole(model, tmp_path, uploads):
+def test_exported_folder_is_pushed_whole(model, tmp_path, uploads):
     address = model.push_to_hub(tmp_path / "out", "acme/pushed", private=True, token="secret", revision="dev")
     assert address == "https://huggingface.co/acme/pushed/commit/1"
     (create, upload) = uploads
@@ -125,8 +125,8 @@ def test_an_exported_folder_is_pushed_whole(model, tmp_path, uploads):
     assert not any(name.startswith(".") for name in upload[1]), "nothing half-written goes up"
 
 
-def test_what_is_pushed_is_the_model_as_it_is(checkpoint, other, tmp_path, uploads):
-    """A folder that holds another model, or this one with the weights before, is written anew."""
+def test_push_uploads_the_current_model(checkpoint, other, tmp_path, uploads):
+    """A folder with another model, or this one with the previous weights, is rewritten."""
     model = load(checkpoint, export=True, **SHAPES)
     model.save_pretrained(tmp_path / "out")
     written = (tmp_path / "out" / "model.neuron").stat().st_mtime_ns

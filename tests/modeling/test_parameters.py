@@ -1,4 +1,4 @@
-"""Parameters of a compiled model are those of the reference model."""
+"""Parameters of a compiled model match the reference model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from optimum_neuron.errors import ConfigError
 from tests.modeling.common import raises
 
 
-def test_counts_and_sizes_are_those_of_the_original(model, original, checkpoint):
+def test_counts_and_sizes_match_reference_model(model, original, checkpoint):
     assert model.num_parameters() == original.num_parameters()
     assert model.num_parameters(only_trainable=True) == 0
     assert model.get_memory_footprint(return_buffers=False) == original.get_memory_footprint(return_buffers=False)
@@ -19,18 +19,18 @@ def test_counts_and_sizes_are_those_of_the_original(model, original, checkpoint)
         model.num_parameters(exclude_embeddings=True)
 
 
-def test_tensors_are_those_of_the_checkpoint_and_can_be_bound_again(model, original, exported):
-    found, wanted = model.state_dict(), original.state_dict()
-    assert set(found) == set(wanted)
-    assert all(torch.equal(found[name], tensor) for name, tensor in wanted.items())
+def test_tensors_match_checkpoint_and_bind_again(model, original, export_folder):
+    result, expected = model.state_dict(), original.state_dict()
+    assert set(result) == set(expected)
+    assert all(torch.equal(result[name], tensor) for name, tensor in expected.items())
     assert next(model.parameters()).device == model.device
-    assert dict(model.named_parameters()).keys() == found.keys()
-    for tensor in found.values():
+    assert dict(model.named_parameters()).keys() == result.keys()
+    for tensor in result.values():
         tensor.mul_(0.5)  # copies: the model stays as it is
     ids = torch.full((1, 4), 5)
-    other = NeuronModelForCausalLM.from_pretrained(exported)
+    other = NeuronModelForCausalLM.from_pretrained(export_folder)
     before = other(ids).logits
     assert torch.equal(model(ids).logits, before)
-    other.replace_weights(found)
+    other.replace_weights(result)
     assert not torch.equal(other(ids).logits, before)
     other.close()

@@ -31,19 +31,19 @@ def inputs() -> list[torch.Tensor]:
     return [ids, torch.ones_like(ids), torch.zeros_like(ids)]
 
 
-def test_it_is_the_original_by_place_and_by_name(classifier, folder):
+def test_program_matches_reference_by_position_and_name(classifier, folder):
     original = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
     with torch.no_grad():
-        wanted = original(*inputs()).logits
-    found = classifier.model(*inputs())
-    torch.testing.assert_close(found["logits"], wanted, atol=1e-5, rtol=1e-5)
-    assert torch.equal(found[0], found.logits)
+        expected = original(*inputs()).logits
+    actual = classifier.model(*inputs())
+    torch.testing.assert_close(actual["logits"], expected, atol=1e-5, rtol=1e-5)
+    assert torch.equal(actual[0], actual.logits)
     assert list(classifier.model.graphs["forward"]) == ["input_ids", "attention_mask", "token_type_ids"]
     with pytest.raises(ShapeError):
         classifier.model(*(tensor[:1] for tensor in inputs()))
 
 
-def test_it_follows_new_weights_and_the_end_of_the_model(classifier, tmp_path):
+def test_program_follows_new_weights_and_close(classifier, tmp_path):
     before = classifier.model(*inputs()).logits
     classifier.replace_weights(save_tiny_encoder(tmp_path, "bert", TASK, seed=1))
     assert not torch.equal(classifier.model(*inputs()).logits, before)
@@ -52,21 +52,21 @@ def test_it_follows_new_weights_and_the_end_of_the_model(classifier, tmp_path):
         classifier.model(*inputs())
 
 
-def test_a_graph_is_found_by_shapes_or_named(model, checkpoint):
+def test_graph_is_found_by_shapes_or_named(model, checkpoint):
     original = transformers.AutoModelForCausalLM.from_pretrained(checkpoint).eval()
     ids = torch.randint(3, 90, (2, 17), generator=torch.Generator().manual_seed(0))
     positions = torch.arange(17).expand(2, -1)
     program = model.model
     with torch.no_grad():
-        wanted = original(ids).logits
-    found = program(ids[:, :16], positions[:, :16].contiguous()).logits
-    torch.testing.assert_close(found, wanted[:, :16], atol=1e-4, rtol=1e-4)
+        expected = original(ids).logits
+    actual = program(ids[:, :16], positions[:, :16].contiguous()).logits
+    torch.testing.assert_close(actual, expected[:, :16], atol=1e-4, rtol=1e-4)
     token = ids[:, 16:].contiguous(), positions[:, 16:].contiguous()
     with raises(ConfigError, graphs=["decode_20", "decode_48"]):
         program(*token)
     # Keys and values of the call before are in the state.
-    found = program(*token, graph="decode_20").logits
-    torch.testing.assert_close(found, wanted[:, 16:], atol=1e-4, rtol=1e-4)
+    actual = program(*token, graph="decode_20").logits
+    torch.testing.assert_close(actual, expected[:, 16:], atol=1e-4, rtol=1e-4)
     program.reset()
     with raises(ConfigError, option="graph", choices=list(program.graphs)):
         program(*token, graph="decode_21")
@@ -74,7 +74,7 @@ def test_a_graph_is_found_by_shapes_or_named(model, checkpoint):
         program(ids)
 
 
-def test_a_state_is_given_back(checkpoint):
+def test_state_is_released(checkpoint):
     from tests.tiny import SHAPES
 
     with NeuronModelForCausalLM.from_pretrained(checkpoint, export=True, **SHAPES) as model:

@@ -67,7 +67,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_an_input_that_does_not_fit_is_named(models, case):
+def test_misfit_input_is_named(models, case):
     kind, inputs, message = CASES[case]
     with pytest.raises(ShapeError, match=message) as error:
         models[kind](**inputs)
@@ -75,21 +75,21 @@ def test_an_input_that_does_not_fit_is_named(models, case):
 
 
 @pytest.mark.parametrize("kind", ["text", "seq2seq", "image"])
-def test_inputs_of_int32_and_on_the_device_are_as_good(models, kind):
-    given = {
+def test_int32_and_device_inputs_are_accepted(models, kind):
+    inputs = {
         "text": {"input_ids": IDS},
         "seq2seq": {"input_ids": IDS, "decoder_input_ids": IDS[:, :3]},
         "image": images(1, 3, IMAGE, IMAGE),
     }[kind]
-    others = {name: (tensor.int() if kind != "image" else tensor).to("neuron") for name, tensor in given.items()}
-    assert torch.equal(models[kind](**others).logits, models[kind](**given).logits)
+    others = {name: (tensor.int() if kind != "image" else tensor).to("neuron") for name, tensor in inputs.items()}
+    assert torch.equal(models[kind](**others).logits, models[kind](**inputs).logits)
 
 
-def test_the_shortest_recording_is_one_frame(models):
+def test_shortest_recording_is_one_frame(models):
     assert models["letters"](**sounds(1, 44)).logits.shape[1] == 1
 
 
-def test_a_tokenizer_longer_than_the_positions_is_told_the_compiled_length(tmp_path):
+def test_tokenizer_limit_is_set_to_compiled_length(tmp_path):
     folder = save_letters(save_tiny_encoder(tmp_path, "bert", "text-classification"))
     piped = pipeline("text-classification", folder, export=True, optlevel="1")
     assert piped.model.input_static_shapes["sequence_length"] == 40  # the model's positions

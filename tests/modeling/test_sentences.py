@@ -55,18 +55,18 @@ def by_hand(folder: Path, texts: list[str]) -> torch.Tensor:
     return torch.nn.functional.normalize(torch.cat(rows), dim=-1)
 
 
-def test_vectors_come_back_in_the_order_of_the_sentences(model, checkpoint):
+def test_vectors_keep_sentence_order(model, checkpoint):
     """The peer sorts by length and sorts back by the wrong permutation: lengths 2, 1, 3 give e1, e2, e0."""
-    wanted = by_hand(checkpoint, SENTENCES)
+    expected = by_hand(checkpoint, SENTENCES)
     for size in (1, 2, 32):
-        found = model.encode(SENTENCES, batch_size=size)
-        assert isinstance(found, np.ndarray)
-        np.testing.assert_allclose(found, wanted.numpy(), atol=1e-5)
+        actual = model.encode(SENTENCES, batch_size=size)
+        assert isinstance(actual, np.ndarray)
+        np.testing.assert_allclose(actual, expected.numpy(), atol=1e-5)
     three = ["bb", "a", "ccc"]
     np.testing.assert_allclose(model.encode(three), by_hand(checkpoint, three).numpy(), atol=1e-5)
 
 
-def test_one_sentence_gives_one_vector_and_forms_can_be_chosen(model):
+def test_one_sentence_gives_one_vector_in_any_output_type(model):
     one = model.encode("a cat")
     assert one.shape == (model.get_sentence_embedding_dimension(),) == (model.get_embedding_dimension(),) == (32,)
     as_tensor = model.encode(["a cat"], convert_to_tensor=True)
@@ -76,13 +76,13 @@ def test_one_sentence_gives_one_vector_and_forms_can_be_chosen(model):
         assert (model.encode("a cat", precision=precision) == one).all()
 
 
-def test_longer_sentences_are_cut_at_what_folder_and_buckets_allow(model, checkpoint):
+def test_long_sentences_are_truncated_to_folder_and_bucket_limits(model, checkpoint):
     assert model.max_seq_length == 20
     long = "x" * 60
     np.testing.assert_allclose(model.encode([long]), by_hand(checkpoint, [long]).numpy(), atol=1e-5)
 
 
-def test_prompts_go_before_the_sentence_and_queries_and_documents_get_those_of_their_names(model):
+def test_prompts_are_prepended_by_name(model):
     assert np.array_equal(model.encode("cat", prompt_name="query"), model.encode("q cat"))
     assert np.array_equal(model.encode("cat", prompt="see "), model.encode("see cat"))
     with raises(ConfigError, option="prompt_name", value="passage", choices=["query"]):
@@ -93,7 +93,7 @@ def test_prompts_go_before_the_sentence_and_queries_and_documents_get_those_of_t
     assert (model.prompts, model.default_prompt_name, model.similarity_fn_name) == ({"query": "q "}, None, "cosine")
 
 
-def test_prompts_that_vectors_leave_out_are_refused(checkpoint, tmp_path):
+def test_excluded_prompts_are_refused(checkpoint, tmp_path):
     folder = shutil.copytree(checkpoint, tmp_path / "copy")
     write(folder / "1_Pooling" / "config.json", {"pooling_mode_mean_tokens": True, "include_prompt": False})
     model = NeuronSentenceTransformer.from_pretrained(folder, export=True, **SHAPES)
@@ -108,8 +108,8 @@ def test_short_vectors_and_pairs(model):
     assert torch.allclose(short, torch.nn.functional.normalize(vectors[:, :8], dim=-1), atol=1e-6)
     pairs = model.similarity_pairwise(vectors, vectors.flip(0))
     assert torch.allclose(pairs, model.similarity(vectors, vectors.flip(0)).diag(), atol=1e-6)
-    found = model.similarity(vectors.numpy(), vectors.numpy())
-    assert found.shape == (5, 5) and torch.allclose(found.diagonal(), torch.ones(5), atol=1e-5)
+    result = model.similarity(vectors.numpy(), vectors.numpy())
+    assert result.shape == (5, 5) and torch.allclose(result.diagonal(), torch.ones(5), atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -122,17 +122,17 @@ def test_short_vectors_and_pairs(model):
     ],
     ids=str,
 )
-def test_arguments_of_encode_that_are_not_supported(model, options, details):
+def test_unsupported_encode_arguments(model, options, details):
     with raises(ConfigError, **details):
         model.encode(**{"sentences": ["a"], **options})
 
 
-def test_a_saved_folder_keeps_pooling_and_prompts(model, tmp_path):
+def test_saved_folder_keeps_pooling_and_prompts(model, tmp_path):
     model.save_pretrained(tmp_path / "out")
     model.save_pretrained(tmp_path / "out")
-    loaded = NeuronSentenceTransformer.from_pretrained(tmp_path / "out")
-    assert loaded.recipe == model.recipe
-    assert np.array_equal(loaded.encode(SENTENCES), model.encode(SENTENCES))
+    loaded_model = NeuronSentenceTransformer.from_pretrained(tmp_path / "out")
+    assert loaded_model.recipe == model.recipe
+    assert np.array_equal(loaded_model.encode(SENTENCES), model.encode(SENTENCES))
 
 
 HIDDEN = torch.tensor([[[1.0, 4.0], [3.0, 2.0], [9.0, 9.0]]])
@@ -185,22 +185,22 @@ def ranker(tmp_path_factory: pytest.TempPathFactory, environment: None) -> Neuro
     return NeuronModelForTextReranking.from_pretrained(folder, export=True, **SHAPES)
 
 
-def test_documents_are_ranked_by_the_original_score(ranker):
+def test_document_ranking_matches_reference(ranker):
     documents = ["a cat", "the long dog", "bird", "sea"]
     original = transformers.AutoModelForSequenceClassification.from_pretrained(ranker.source_folder).eval()
     with torch.no_grad():
         encoded = [ranker.tokenizer("pet", text, return_tensors="pt") for text in documents]
-        wanted = torch.cat([original(**row).logits[0] for row in encoded]).sigmoid()
+        expected = torch.cat([original(**row).logits[0] for row in encoded]).sigmoid()
     ranked = ranker.rank("pet", documents, return_documents=True, batch_size=3)
-    assert [row["corpus_id"] for row in ranked] == wanted.argsort(descending=True).tolist()
-    assert [row["score"] for row in ranked] == pytest.approx(wanted.sort(descending=True).values.tolist(), abs=1e-5)
+    assert [row["corpus_id"] for row in ranked] == expected.argsort(descending=True).tolist()
+    assert [row["score"] for row in ranked] == pytest.approx(expected.sort(descending=True).values.tolist(), abs=1e-5)
     assert ranked[0]["text"] == documents[ranked[0]["corpus_id"]]
     assert len(ranker.rank("pet", documents, top_k=2)) == 2
 
 
 @pytest.mark.parametrize("name", ["linear.Identity", "activation.Sigmoid", "activation.Tanh"])
 @pytest.mark.parametrize("is_old", [False, True])
-def test_scores_are_what_the_configuration_says(ranker, tmp_path, name, is_old):
+def test_scores_follow_configuration(ranker, tmp_path, name, is_old):
     path = f"torch.nn.modules.{name}"
     key, says = "sentence_transformers", {"activation_fn": path}
     if is_old:
@@ -229,7 +229,7 @@ def test_errors_of_ranking(ranker, tmp_path):
         several.rank("a", ["b"])
 
 
-# What a call returns.
+# Result of a call.
 
 
 def test_features_are_attributes_and_items(model):

@@ -60,29 +60,29 @@ def original(pairs):
 
 def check(model, original, inputs: dict[str, Any], **options: Any) -> list[Any]:
     """Generate with both, from the same seed, and require the same tokens."""
-    found, wanted = common.both((model, original), inputs, **options)
-    assert found == wanted
-    return found
+    result, expected = common.both((model, original), inputs, **options)
+    assert result == expected
+    return result
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5], ids="{}_rows".format)
-def test_greedy_is_transformers(pair, rows):
+def test_greedy_matches_transformers(pair, rows):
     model, original = pair
     filler = original.config.pad_token_id
     # No token twice: the tied head of a random model would repeat the one that it is given.
     options = {**GREEDY, "eos_token_id": None, "no_repeat_ngram_size": 1}
-    found = check(model, original, sources(rows, 11, 4, filler=filler), **options)
-    assert len({token for row in found for token in row}) > 3, "the tokens must be able to differ"
+    result = check(model, original, sources(rows, 11, 4, filler=filler), **options)
+    assert len({token for row in result for token in row}) > 3, "the tokens must be able to differ"
 
 
-def test_beams_are_transformers(pair):
+def test_beams_match_transformers(pair):
     model, original = pair
     inputs = sources(2, 7, 3, filler=original.config.pad_token_id)
     check(model, original, inputs, num_beams=3, do_sample=False, max_new_tokens=8)
 
 
 @pytest.mark.parametrize("columns", [1, 8, 9, SOURCE], ids="{}_tokens".format)
-def test_sources_around_a_bucket(model, original, columns):
+def test_sources_around_bucket(model, original, columns):
     check(model, original, sources(2, columns), **GREEDY)
 
 
@@ -107,42 +107,42 @@ def test_ways_to_generate(model, original, options):
     check(model, original, sources(2, 9, 2), max_new_tokens=8, **options)
 
 
-def test_a_target_that_is_begun_is_continued(model, original):
-    begun = torch.tensor([[2, 17, 30], [2, 41, 5]])
-    inputs = sources(2, 9) | {"decoder_input_ids": begun}
-    found = check(model, original, inputs, do_sample=False, num_beams=1, max_new_tokens=5)
-    assert [row[:3] for row in found] == begun.tolist()
+def test_started_target_is_continued(model, original):
+    prefix = torch.tensor([[2, 17, 30], [2, 41, 5]])
+    inputs = sources(2, 9) | {"decoder_input_ids": prefix}
+    result = check(model, original, inputs, do_sample=False, num_beams=1, max_new_tokens=5)
+    assert [row[:3] for row in result] == prefix.tolist()
 
 
-def test_forward_is_transformers(model, original):
+def test_forward_matches_transformers(model, original):
     inputs = sources(3, 9, 2) | {"decoder_input_ids": torch.tensor([[2, 5, 6, 7]] * 3)}
     with torch.no_grad():
-        wanted = original(**inputs)
-    found = model(**inputs)
-    assert torch.allclose(found.logits, wanted.logits, atol=1e-4)
+        expected = original(**inputs)
+    actual = model(**inputs)
+    assert torch.allclose(actual.logits, expected.logits, atol=1e-4)
     real = inputs["attention_mask"].bool()
-    hidden, theirs = found.encoder_last_hidden_state, wanted.encoder_last_hidden_state
-    assert torch.allclose(hidden[real], theirs[real], atol=1e-4)
-    assert torch.equal(model(**inputs, return_dict=False)[0], found.logits)
+    hidden, reference = actual.encoder_last_hidden_state, expected.encoder_last_hidden_state
+    assert torch.allclose(hidden[real], reference[real], atol=1e-4)
+    assert torch.equal(model(**inputs, return_dict=False)[0], actual.logits)
 
 
-def test_hidden_states_of_the_original_encoder_can_be_decoded(model, original):
+def test_hidden_states_of_original_encoder_can_be_decoded(model, original):
     inputs = sources(2, 9)
     with torch.no_grad():
         hidden = original.get_encoder()(**inputs).last_hidden_state
     target = torch.tensor([[2], [2]])
     outputs = BaseModelOutput(last_hidden_state=hidden)
-    found = model(encoder_outputs=outputs, attention_mask=inputs["attention_mask"], decoder_input_ids=target)
+    result = model(encoder_outputs=outputs, attention_mask=inputs["attention_mask"], decoder_input_ids=target)
     with torch.no_grad():
-        assert torch.allclose(found.logits, original(**inputs, decoder_input_ids=target).logits, atol=1e-4)
+        assert torch.allclose(result.logits, original(**inputs, decoder_input_ids=target).logits, atol=1e-4)
 
 
-def test_a_saved_model_is_loaded_again(model, tmp_path):
+def test_saved_model_is_loaded_again(model, tmp_path):
     model.save_pretrained(tmp_path / "saved")
-    loaded = NeuronModelForSeq2SeqLM.from_pretrained(tmp_path / "saved")
+    loaded_model = NeuronModelForSeq2SeqLM.from_pretrained(tmp_path / "saved")
     inputs = sources(2, 9, 2)
-    assert torch.equal(loaded.generate(**inputs, **GREEDY), model.generate(**inputs, **GREEDY))
-    assert loaded.neuron_config == model.neuron_config
+    assert torch.equal(loaded_model.generate(**inputs, **GREEDY), model.generate(**inputs, **GREEDY))
+    assert loaded_model.neuron_config == model.neuron_config
     with pytest.raises(ConfigError, match="decoder_sequence_length=20, compiled with 12"):
         NeuronModelForSeq2SeqLM.from_pretrained(tmp_path / "saved", decoder_sequence_length=20)
     with raises(ModelError, task="text2text-generation"):
@@ -180,14 +180,14 @@ def test_beams_of_one_source_do_not_copy_its_keys(model):
     assert marked(cache, 0) == marked(cache, 3) == [True, True], "it took the row of another source"
 
 
-def test_a_target_ends_where_the_cache_ends_and_says_so(model, caplog):
+def test_target_stops_at_cache_end_with_a_warning(model, caplog):
     with caplog.at_level(logging.WARNING):
-        found = model.generate(**sources(1, 5), do_sample=False, max_new_tokens=30, eos_token_id=None)
-    assert found.shape == (1, TARGET)
+        result = model.generate(**sources(1, 5), do_sample=False, max_new_tokens=30, eos_token_id=None)
+    assert result.shape == (1, TARGET)
     assert "decoder_sequence_length=12" in caplog.text
 
 
-def test_state_is_given_back(model):
+def test_state_is_released(model):
     sets = len(model.loaded._idle_states)
     model.generate(**sources(2, 5), **GREEDY)
     assert len(model.loaded._idle_states) >= sets
@@ -209,17 +209,17 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("case", REFUSALS)
-def test_what_does_not_fit_is_refused(model, case):
+def test_misfit_inputs_are_refused(model, case):
     arguments, error, message = REFUSALS[case]
     fitting = {"input_ids": torch.full((1, 4), 5), "decoder_input_ids": torch.tensor([[2]])}
     with pytest.raises(error, match=message):
         model(**fitting | arguments)
 
 
-def test_sources_on_the_device_are_brought_to_the_host(model):
+def test_sources_on_device_are_brought_to_host(model):
     ids = torch.full((1, 4), 5)
-    found = model.generate(ids.to("neuron"), max_new_tokens=2)
-    assert torch.equal(found, model.generate(ids, max_new_tokens=2))
+    result = model.generate(ids.to("neuron"), max_new_tokens=2)
+    assert torch.equal(result, model.generate(ids, max_new_tokens=2))
     with raises(ShapeError, devices={"input 0": "meta"}):
         model.generate(ids.to("meta"), max_new_tokens=2)
 
@@ -231,7 +231,7 @@ def test_embeddings_are_refused(model):
                 call(**sources(1, 4), **{name: torch.zeros(1, 4, 32)})
 
 
-def test_a_cache_by_name_is_refused(model):
+def test_cache_by_name_is_refused(model):
     with raises(ConfigError, option="cache_implementation"):
         model.generate(**sources(1, 4), cache_implementation="static", max_new_tokens=4)
 
@@ -240,22 +240,22 @@ def test_encoder_and_decoder_can_be_called_alone(pair):
     model, original = pair
     inputs, ids = sources(2, 9, padding=3), torch.randint(3, VOCABULARY, (2, 4))
     with torch.no_grad():
-        wanted = original(**inputs, decoder_input_ids=ids)
+        expected = original(**inputs, decoder_input_ids=ids)
     hidden = model.encoder(inputs["input_ids"], inputs["attention_mask"]).last_hidden_state
-    theirs = wanted.encoder_last_hidden_state
-    torch.testing.assert_close(hidden[:, :6], theirs[:, :6], atol=1e-4, rtol=1e-4)
-    given = {"encoder_hidden_states": hidden, "encoder_attention_mask": inputs["attention_mask"]}
-    first = model.decoder(ids[:, :3], **given)
-    torch.testing.assert_close(first.logits, wanted.logits[:, :3], atol=1e-4, rtol=1e-4)
-    rest = model.decoder(ids[:, 3:], **given, past_key_values=first.past_key_values, return_dict=False)
-    torch.testing.assert_close(rest[0], wanted.logits[:, 3:], atol=1e-4, rtol=1e-4)
+    reference = expected.encoder_last_hidden_state
+    torch.testing.assert_close(hidden[:, :6], reference[:, :6], atol=1e-4, rtol=1e-4)
+    arguments = {"encoder_hidden_states": hidden, "encoder_attention_mask": inputs["attention_mask"]}
+    first = model.decoder(ids[:, :3], **arguments)
+    torch.testing.assert_close(first.logits, expected.logits[:, :3], atol=1e-4, rtol=1e-4)
+    rest = model.decoder(ids[:, 3:], **arguments, past_key_values=first.past_key_values, return_dict=False)
+    torch.testing.assert_close(rest[0], expected.logits[:, 3:], atol=1e-4, rtol=1e-4)
     with pytest.raises(ShapeError):
         model.decoder(ids)
     with pytest.raises(ConfigError):
-        model.decoder(ids, **given, output_hidden_states=True)
+        model.decoder(ids, **arguments, output_hidden_states=True)
 
 
-def test_beams_of_the_export_are_the_default_of_generate(original, tmp_path):
+def test_beams_of_export_are_default_of_generate(original, tmp_path):
     model = NeuronModelForSeq2SeqLM.from_model(original, num_beams=3, **SHAPES)
     program = model.loaded.program
     rows = {name: next(iter(graph.inputs.values())).shape[0] for name, graph in program.graphs.items()}
@@ -263,9 +263,9 @@ def test_beams_of_the_export_are_the_default_of_generate(original, tmp_path):
     model.save_pretrained(tmp_path)
     model = NeuronModelForSeq2SeqLM.from_pretrained(tmp_path)
     options = {"do_sample": False, "max_new_tokens": TARGET - 2, "no_repeat_ngram_size": 1}
-    for given in (sources(2, 9, padding=3), sources(5, 7)):
-        wanted = original.generate(**given, **options, num_beams=3).tolist()
-        assert model.generate(**given, **options).tolist() == wanted
+    for inputs in (sources(2, 9, padding=3), sources(5, 7)):
+        expected = original.generate(**inputs, **options, num_beams=3).tolist()
+        assert model.generate(**inputs, **options).tolist() == expected
     states = len(model.loaded.charges)
     model.generate(**sources(2, 9), **options)
     assert len(model.loaded.charges) == states, "the beams of a batch need one set of state"
@@ -284,34 +284,34 @@ def with_layers(request, tmp_path_factory):
     return model, AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
 
 
-def test_results_of_each_layer_are_the_original_s(with_layers):
+def test_hidden_states_match_reference(with_layers):
     model, original = with_layers
     inputs, ids = sources(3, 9), torch.randint(3, VOCABULARY, (3, 4))
     with torch.no_grad():
-        wanted = original(**inputs, decoder_input_ids=ids, output_attentions=True, output_hidden_states=True)
-    found = model(**inputs, decoder_input_ids=ids, output_attentions=True, output_hidden_states=True)
-    torch.testing.assert_close(found.logits, wanted.logits, atol=1e-4, rtol=1e-4)
-    alone = model.decoder(ids, encoder_hidden_states=found.encoder_last_hidden_state)
-    assert torch.equal(alone.hidden_states[-1], found.decoder_hidden_states[-1])
-    assert torch.equal(alone.attentions[0], found.decoder_attentions[0])
+        expected = original(**inputs, decoder_input_ids=ids, output_attentions=True, output_hidden_states=True)
+    actual = model(**inputs, decoder_input_ids=ids, output_attentions=True, output_hidden_states=True)
+    torch.testing.assert_close(actual.logits, expected.logits, atol=1e-4, rtol=1e-4)
+    alone = model.decoder(ids, encoder_hidden_states=actual.encoder_last_hidden_state)
+    assert torch.equal(alone.hidden_states[-1], actual.decoder_hidden_states[-1])
+    assert torch.equal(alone.attentions[0], actual.decoder_attentions[0])
     parts = [f"{part}_{kind}" for part in ("encoder", "decoder") for kind in ("hidden_states", "attentions")]
     for name in (*parts, "cross_attentions"):
-        assert len(found[name]) == len(wanted[name])
-        for ours, theirs in zip(found[name], wanted[name], strict=True):
-            torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
-    compared = {error.output for error in model.prepared.validation}
+        assert len(actual[name]) == len(expected[name])
+        for output, reference in zip(actual[name], expected[name], strict=True):
+            torch.testing.assert_close(output, reference, atol=1e-4, rtol=1e-4)
+    outputs = {error.output for error in model.prepared.validation}
     layers = [f"encoder {kind}" for kind in ("hidden_states", "attentions")]
     layers += [f"token {step} {kind}_attentions" for step in (0, 1) for kind in ("cross", "decoder")]
-    assert {f"sources of {size}: {layer}" for size in model.source_buckets for layer in layers} <= compared
+    assert {f"sources of {size}: {layer}" for size in model.source_buckets for layer in layers} <= outputs
 
 
-def test_generate_returns_the_results_of_each_layer(with_layers):
+def test_generate_returns_hidden_states(with_layers):
     model, original = with_layers
     options = {"output_attentions": True, "output_hidden_states": True, "return_dict_in_generate": True}
     answers = [runner.generate(**sources(2, 9), **GREEDY, **options) for runner in (model, original)]
     assert answers[0].sequences.tolist() == answers[1].sequences.tolist()
     for name in ("decoder_attentions", "cross_attentions", "decoder_hidden_states"):
-        ours, theirs = ([layer for step in answer[name] for layer in step] for answer in answers)
-        for one, other in zip(ours, theirs, strict=True):
+        actual, expected = ([layer for step in answer[name] for layer in step] for answer in answers)
+        for one, other in zip(actual, expected, strict=True):
             torch.testing.assert_close(one, other, atol=1e-3, rtol=1e-3)
     assert len(answers[0].encoder_attentions) == len(answers[1].encoder_attentions)

@@ -22,12 +22,12 @@ KNOWN = {"language": "en", "task": "transcribe"}
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory):
     """Compiled models and the originals."""
-    made = {}
+    created = {}
     for model_type in TINY:
         folder = save_tiny_speech(tmp_path_factory.mktemp("speech") / model_type, model_type)
         model = NeuronModelForSpeechSeq2Seq.from_pretrained(folder, export=True, **SHAPES[model_type])
-        made[model_type] = model, AutoModelForSpeechSeq2Seq.from_pretrained(folder, dtype=torch.float32).eval()
-    return made
+        created[model_type] = model, AutoModelForSpeechSeq2Seq.from_pretrained(folder, dtype=torch.float32).eval()
+    return created
 
 
 @pytest.fixture(params=TINY)
@@ -57,9 +57,9 @@ def generated(model: Any, inputs: dict[str, torch.Tensor], **options: Any) -> li
 
 def both(pair: Any, inputs: dict[str, torch.Tensor], **options: Any) -> None:
     """Generate with both, from the same seed, and compare."""
-    found, wanted = (generated(runner, inputs, **options) for runner in pair)
-    assert found == wanted
-    assert len({token for row in found for token in row}) > 2, "the tokens must be able to differ"
+    result, expected = (generated(runner, inputs, **options) for runner in pair)
+    assert result == expected
+    assert len({token for row in result for token in row}) > 2, "the tokens must be able to differ"
 
 
 def typed(pair: Any) -> str:
@@ -67,17 +67,17 @@ def typed(pair: Any) -> str:
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5], ids="{}_rows".format)
-def test_greedy_is_transformers(pair, rows):
+def test_greedy_matches_transformers(pair, rows):
     options = KNOWN if typed(pair) == "whisper" else {}
     both(pair, sounds(typed(pair), rows), eos_token_id=-1, no_repeat_ngram_size=1, max_new_tokens=12, **options)
 
 
-def test_beams_are_transformers(pair):
+def test_beams_match_transformers(pair):
     options = KNOWN if typed(pair) == "whisper" else {}
     both(pair, sounds(typed(pair), 2), num_beams=3, no_repeat_ngram_size=1, max_new_tokens=8, **options)
 
 
-def test_sampling_is_transformers(pair):
+def test_sampling_matches_transformers(pair):
     """One row: of several the original of recordings draws one row after the other."""
     options = {"temperature": 0.7, **KNOWN} if typed(pair) == "whisper" else {"do_sample": True, "top_k": 10}
     both(pair, sounds(typed(pair), 1), max_new_tokens=12, **options)
@@ -91,7 +91,7 @@ def test_each_architecture_has_its_class(pairs):
 
 
 @pytest.mark.parametrize("length", [2999, 3000, 3001, 6000], ids="{}_samples".format)
-def test_recordings_around_a_bucket(pairs, length):
+def test_recordings_around_bucket(pairs, length):
     both(pairs["moonshine"], sounds("moonshine", 2, length), eos_token_id=-1, max_new_tokens=10, no_repeat_ngram_size=1)
 
 
@@ -99,17 +99,17 @@ def test_padding_changes_nothing(pairs):
     """Each row of a padded batch has the hidden states and logits that the original gives for it alone."""
     model, original = pairs["moonshine"]
     inputs, start = sounds("moonshine", 3), torch.full((3, 1), 50)
-    found = model(**inputs, decoder_input_ids=start)
+    actual = model(**inputs, decoder_input_ids=start)
     for row, mask in enumerate(inputs["attention_mask"]):
         alone = inputs["input_values"][row : row + 1, : int(mask.sum())]
         with torch.no_grad():
-            wanted = original(alone, decoder_input_ids=start[:1])
-        hidden = wanted.encoder_last_hidden_state[0]
-        assert torch.allclose(found.encoder_last_hidden_state[row, : len(hidden)], hidden, atol=1e-4)
-        assert torch.allclose(found.logits[row], wanted.logits[0], atol=1e-4)
+            expected = original(alone, decoder_input_ids=start[:1])
+        hidden = expected.encoder_last_hidden_state[0]
+        assert torch.allclose(actual.encoder_last_hidden_state[row, : len(hidden)], hidden, atol=1e-4)
+        assert torch.allclose(actual.logits[row], expected.logits[0], atol=1e-4)
 
 
-# What Whisper's own generate does.
+# Result of Whisper's own generate.
 
 
 @pytest.mark.parametrize(
@@ -132,8 +132,8 @@ def test_options_of_whisper(whisper, options):
 
 
 @pytest.mark.parametrize("condition", [False, True], ids=["each alone", "on what was said before"])
-def test_recordings_longer_than_the_window(whisper, condition):
-    """Rows of different lengths, window by window; prompts of what was said before are padded on the left."""
+def test_recordings_longer_than_window(whisper, condition):
+    """Rows of different lengths, window by window; prompts with previous text are padded on the left."""
     features = sounds("whisper", 2, 3 * FRAMES)["input_features"]
     mask = torch.ones(2, 3 * FRAMES, dtype=torch.int64)
     mask[1, 2 * FRAMES :] = 0
@@ -145,13 +145,13 @@ def test_scores_and_segments_of_whisper(whisper):
     model, original = whisper
     inputs = sounds("whisper", 2)
     options = {"return_dict_in_generate": True, "output_scores": True, "max_new_tokens": 6, **KNOWN}
-    found, wanted = (runner.generate(**inputs, **options) for runner in (model, original))
-    assert torch.equal(found.sequences, wanted.sequences)
-    for ours, theirs in zip(found.scores, wanted.scores, strict=True):
-        assert torch.allclose(ours, theirs, atol=1e-4)
+    result, expected = (runner.generate(**inputs, **options) for runner in (model, original))
+    assert torch.equal(result.sequences, expected.sequences)
+    for actual, reference in zip(result.scores, expected.scores, strict=True):
+        assert torch.allclose(actual, reference, atol=1e-4)
     options = {"return_segments": True, "return_timestamps": True, **KNOWN}
-    found, wanted = (runner.generate(**inputs, **options)["segments"] for runner in (model, original))
-    assert [[float(s["end"]) for s in row] for row in found] == [[float(s["end"]) for s in row] for row in wanted]
+    result, expected = (runner.generate(**inputs, **options)["segments"] for runner in (model, original))
+    assert [[float(s["end"]) for s in row] for row in result] == [[float(s["end"]) for s in row] for row in expected]
 
 
 # Times of words, which are read from the weights of cross-attention.
@@ -173,7 +173,7 @@ def with_weights(tmp_path_factory):
     ids=lambda options: "+".join(options) or "greedy",
 )
 @pytest.mark.filterwarnings("ignore:__array_wrap__:DeprecationWarning")  # transformers repeats a tensor with NumPy
-def test_times_of_tokens_are_transformers(with_weights, options):
+def test_token_timestamps_match_transformers(with_weights, options):
     inputs = sounds("whisper", 3) | {"attention_mask": torch.ones(3, FRAMES, dtype=torch.int64)}
     inputs["attention_mask"][1, FRAMES // 2 :] = 0
     settings = {"return_token_timestamps": True, "return_timestamps": True, "max_new_tokens": 10, **KNOWN, **options}
@@ -181,68 +181,68 @@ def test_times_of_tokens_are_transformers(with_weights, options):
     for runner in with_weights:
         set_seed(0)
         results.append(runner.generate(**inputs, **settings))
-    found, wanted = results
-    assert torch.equal(found["sequences"], wanted["sequences"])
-    assert torch.equal(found["token_timestamps"], wanted["token_timestamps"])
-    assert len(found["token_timestamps"].unique()) > 3, "the times must be able to differ"
+    result, expected = results
+    assert torch.equal(result["sequences"], expected["sequences"])
+    assert torch.equal(result["token_timestamps"], expected["token_timestamps"])
+    assert len(result["token_timestamps"].unique()) > 3, "the times must be able to differ"
 
 
-def test_weights_of_cross_attention_are_transformers(with_weights, tmp_path):
+def test_cross_attentions_match_transformers(with_weights, tmp_path):
     model, original = with_weights
-    compared = {error.output for error in model.prepared.validation}
-    assert {f"sources of {FRAMES}: token {step} cross_attentions" for step in (0, 1)} <= compared
+    outputs = {error.output for error in model.prepared.validation}
+    assert {f"sources of {FRAMES}: token {step} cross_attentions" for step in (0, 1)} <= outputs
     inputs = sounds("whisper", 3) | {"decoder_input_ids": torch.tensor([[50, 9, 8]] * 3)}
     with torch.no_grad():
-        wanted = original(**inputs, output_attentions=True).cross_attentions
-    found = model(**inputs, output_attentions=True).cross_attentions
-    assert len(found) == len(wanted) == 3
-    for ours, theirs in zip(found, wanted, strict=True):
-        assert torch.allclose(ours, theirs, atol=1e-5)
+        expected = original(**inputs, output_attentions=True).cross_attentions
+    actual = model(**inputs, output_attentions=True).cross_attentions
+    assert len(actual) == len(expected) == 3
+    for output, reference in zip(actual, expected, strict=True):
+        assert torch.allclose(output, reference, atol=1e-5)
     with raises(ConfigError, options=["output_attentions"]):
         model.encoder(**sounds("whisper", 1), output_attentions=True)
     model.save_pretrained(tmp_path / "saved")
-    loaded = NeuronModelForSpeechSeq2Seq.from_pretrained(tmp_path / "saved")
-    assert torch.equal(loaded(**inputs).cross_attentions[0], found[0])
+    loaded_model = NeuronModelForSpeechSeq2Seq.from_pretrained(tmp_path / "saved")
+    assert torch.equal(loaded_model(**inputs).cross_attentions[0], actual[0])
 
 
-def test_targets_that_are_padded_on_the_left(whisper):
+def test_left_padded_targets(whisper):
     model, original = whisper
     inputs = sounds("whisper", 2)
     ids = torch.tensor([[1, 1, 50, 9], [50, 8, 7, 6]])
     mask = torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]])
-    found = model(**inputs, decoder_input_ids=ids, decoder_attention_mask=mask).logits
+    actual = model(**inputs, decoder_input_ids=ids, decoder_attention_mask=mask).logits
     positions = (mask.cumsum(1) - 1).clamp(min=0)
     targets = {"decoder_input_ids": ids, "decoder_attention_mask": mask, "decoder_position_ids": positions}
     with torch.no_grad():
-        wanted = original(**inputs, **targets).logits
-    assert torch.allclose(found[mask.bool()], wanted[mask.bool()], atol=1e-4)
+        expected = original(**inputs, **targets).logits
+    assert torch.allclose(actual[mask.bool()], expected[mask.bool()], atol=1e-4)
 
 
-def test_a_saved_model_is_loaded_again(pair, tmp_path):
+def test_saved_model_is_loaded_again(pair, tmp_path):
     model, _ = pair
     model.save_pretrained(tmp_path / "saved")
-    loaded = NeuronModelForSpeechSeq2Seq.from_pretrained(tmp_path / "saved")
-    assert type(loaded) is type(model) and loaded.neuron_config == model.neuron_config
+    loaded_model = NeuronModelForSpeechSeq2Seq.from_pretrained(tmp_path / "saved")
+    assert type(loaded_model) is type(model) and loaded_model.neuron_config == model.neuron_config
     inputs = sounds(typed(pair), 2)
-    assert torch.equal(loaded.generate(**inputs, max_new_tokens=5), model.generate(**inputs, max_new_tokens=5))
+    assert torch.equal(loaded_model.generate(**inputs, max_new_tokens=5), model.generate(**inputs, max_new_tokens=5))
     with raises(ModelError, model_class="NeuronModelForSpeechSeq2Seq"):
         NeuronModelForCTC.from_pretrained(tmp_path / "saved")
 
 
-def test_a_target_ends_where_the_cache_ends_and_says_so(tmp_path, caplog):
+def test_target_stops_at_cache_end_with_a_warning(tmp_path, caplog):
     folder = save_tiny_speech(tmp_path / "moonshine", "moonshine")
     options = SHAPES["moonshine"] | {"decoder_sequence_length": 9}
     model = NeuronModelForSpeechSeq2Seq.from_pretrained(folder, export=True, **options)
     with caplog.at_level(logging.WARNING):
-        found = model.generate(**sounds("moonshine", 1), max_new_tokens=30, eos_token_id=-1)
-    assert found.shape == (1, 9)
+        result = model.generate(**sounds("moonshine", 1), max_new_tokens=30, eos_token_id=-1)
+    assert result.shape == (1, 9)
     assert "decoder_sequence_length=9" in caplog.text
 
 
 # One task, two kinds of models.
 
 
-def test_the_class_of_the_other_kind_is_named(tmp_path):
+def test_class_of_other_kind_is_named(tmp_path):
     ctc = save_tiny_encoder(tmp_path / "ctc", "wav2vec2", "automatic-speech-recognition")
     with raises(ModelError, model_class="NeuronModelForCTC"):
         NeuronModelForSpeechSeq2Seq.from_pretrained(ctc, export=True, optlevel="1")
@@ -253,8 +253,8 @@ def test_the_class_of_the_other_kind_is_named(tmp_path):
     with raises(ModelError, model_type="moonshine"):
         NeuronWhisperForConditionalGeneration.from_pretrained(moonshine, export=True, **SHAPES["moonshine"])
     shapes = tiny_shapes("wav2vec2", "automatic-speech-recognition")
-    exported = NeuronModelForCTC.from_pretrained(ctc, export=True, **shapes)
-    exported.save_pretrained(tmp_path / "saved")
+    exported_model = NeuronModelForCTC.from_pretrained(ctc, export=True, **shapes)
+    exported_model.save_pretrained(tmp_path / "saved")
     with raises(ModelError, model_class="NeuronModelForCTC"):
         NeuronModelForSpeechSeq2Seq.from_pretrained(tmp_path / "saved")
 
@@ -294,13 +294,13 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("case", REFUSALS)
-def test_what_does_not_fit_is_refused(pairs, case):
+def test_misfit_inputs_are_refused(pairs, case):
     model_type, arguments, message = REFUSALS[case]
     with pytest.raises(ShapeError, match=message):
         pairs[model_type][0](**{"decoder_input_ids": START, **arguments})
 
 
-def test_what_a_graph_does_not_compute_is_refused(whisper):
+def test_uncompiled_outputs_are_refused(whisper):
     model, _ = whisper
     with raises(ConfigError, option="return_token_timestamps"):
         model.generate(FEATURES, return_token_timestamps=True, return_timestamps=True, **KNOWN)
@@ -318,22 +318,22 @@ def test_encoder_and_decoder_can_be_called_alone(pair):
     model, original = pair
     inputs, ids = sounds(typed(pair), 1), torch.randint(3, 49, (1, 4))
     with torch.no_grad():
-        wanted = original(**inputs, decoder_input_ids=ids)
+        expected = original(**inputs, decoder_input_ids=ids)
     encoded = model.encoder(**inputs)
-    torch.testing.assert_close(encoded[0], wanted.encoder_last_hidden_state, atol=1e-4, rtol=1e-4)
-    found = model.decoder(ids, encoder_hidden_states=encoded[0])
-    torch.testing.assert_close(found.logits, wanted.logits, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(encoded[0], expected.encoder_last_hidden_state, atol=1e-4, rtol=1e-4)
+    actual = model.decoder(ids, encoder_hidden_states=encoded[0])
+    torch.testing.assert_close(actual.logits, expected.logits, atol=1e-4, rtol=1e-4)
     assert f"encode_{model.source_buckets[0]}" in model.model.graphs
 
 
-def test_sequence_length_is_the_length_of_whisper_s_targets(tmp_path):
+def test_sequence_length_is_length_of_whispers_targets(tmp_path):
     folder = save_tiny_speech(tmp_path / "whisper", "whisper")
     shapes = SHAPES["whisper"] | {"sequence_length": 24, "num_beams": 2}
     model = NeuronModelForSpeechSeq2Seq.from_pretrained(folder, export=True, **shapes)
     assert model.neuron_config.num_target_slots == 24 and model.generation_config.num_beams == 2
     original = AutoModelForSpeechSeq2Seq.from_pretrained(folder, dtype=torch.float32).eval()
     options = {"no_repeat_ngram_size": 1, "max_new_tokens": 8, **KNOWN}
-    found = generated(model, sounds("whisper", 2), **options)
-    assert found == generated(original, sounds("whisper", 2), num_beams=2, **options)
+    result = generated(model, sounds("whisper", 2), **options)
+    assert result == generated(original, sounds("whisper", 2), num_beams=2, **options)
     model.save_pretrained(tmp_path / "out")
     assert NeuronModelForSpeechSeq2Seq.from_pretrained(tmp_path / "out", sequence_length=24).batch_size == 2

@@ -19,9 +19,9 @@ def tokens(rows, columns):
 
 
 def labels(rows=3, columns=6):
-    found = tokens(rows, columns)
-    found[0, 4:] = -100
-    return found
+    result = tokens(rows, columns)
+    result[0, 4:] = -100
+    return result
 
 
 @pytest.fixture(scope="module", params=TINY)
@@ -29,35 +29,37 @@ def pair(request):
     """A compiled model, and the original."""
     original = AutoModelForSeq2SeqLM.from_config(CONFIG_MAPPING[request.param](**TINY[request.param])).eval()
     randomize(original)
-    compiled = NeuronModelForSeq2SeqLM.from_model(original, disable_validation=True, **{**SHAPES, "sequence_length": 8})
-    return compiled, original
+    compiled_model = NeuronModelForSeq2SeqLM.from_model(
+        original, disable_validation=True, **{**SHAPES, "sequence_length": 8}
+    )
+    return compiled_model, original
 
 
-def test_labels_become_what_the_decoder_reads_and_a_loss(pair):
-    compiled, original = pair
+def test_labels_give_decoder_inputs_and_loss(pair):
+    compiled_model, original = pair
     inputs = {"input_ids": tokens(3, 7), "attention_mask": torch.ones(3, 7, dtype=torch.long), "labels": labels()}
     inputs["attention_mask"][1, 5:] = 0
     with torch.no_grad():
-        wanted = original(**inputs)
-    found = compiled(**inputs)
-    torch.testing.assert_close(found.loss, wanted.loss, atol=1e-4, rtol=1e-4)
-    torch.testing.assert_close(found.logits, wanted.logits, atol=5e-4, rtol=1e-3)
-    assert found.past_key_values is None
-    assert torch.equal(compiled(**inputs, return_dict=False)[0], found.loss)
+        expected = original(**inputs)
+    actual = compiled_model(**inputs)
+    torch.testing.assert_close(actual.loss, expected.loss, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(actual.logits, expected.logits, atol=5e-4, rtol=1e-3)
+    assert actual.past_key_values is None
+    assert torch.equal(compiled_model(**inputs, return_dict=False)[0], actual.loss)
 
 
-def test_targets_may_be_given_beside_their_labels(pair):
-    compiled, original = pair
+def test_targets_with_labels(pair):
+    compiled_model, original = pair
     inputs = {"input_ids": tokens(3, 7), "labels": labels(), "decoder_input_ids": tokens(3, 6)}
     with torch.no_grad():
-        torch.testing.assert_close(compiled(**inputs).loss, original(**inputs).loss, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(compiled_model(**inputs).loss, original(**inputs).loss, atol=1e-4, rtol=1e-4)
 
 
-def test_nothing_to_compare_is_no_number_as_in_transformers(pair):
-    compiled, original = pair
+def test_loss_without_labels_is_nan_as_in_transformers(pair):
+    compiled_model, original = pair
     inputs = {"input_ids": tokens(1, 4), "labels": torch.full((1, 3), -100), "decoder_input_ids": tokens(1, 3)}
     with torch.no_grad():
-        assert compiled(**inputs).loss.isnan() and original(**inputs).loss.isnan()
+        assert compiled_model(**inputs).loss.isnan() and original(**inputs).loss.isnan()
 
 
 @pytest.mark.parametrize(
@@ -69,14 +71,14 @@ def test_nothing_to_compare_is_no_number_as_in_transformers(pair):
         (torch.tensor([[-1, 5]]), {"token": -1}),
     ],
 )
-def test_labels_that_are_no_tokens(labels, details):
+def test_invalid_label_ids(labels, details):
     with raises(ShapeError, input="labels", **details):
         check_labels(labels, VOCABULARY)
 
 
-def test_labels_that_do_not_belong_to_their_targets(pair):
-    compiled, _ = pair
+def test_labels_with_other_shape_than_targets(pair):
+    compiled_model, _ = pair
     with raises(ShapeError, input="labels", shape=[1, 4]):
-        compiled(input_ids=tokens(1, 4), labels=tokens(1, 4), decoder_input_ids=tokens(1, 3))
+        compiled_model(input_ids=tokens(1, 4), labels=tokens(1, 4), decoder_input_ids=tokens(1, 3))
     with pytest.raises(ShapeError, match="13 tokens"):
-        compiled(input_ids=tokens(1, 4), labels=tokens(1, 13))
+        compiled_model(input_ids=tokens(1, 4), labels=tokens(1, 13))

@@ -24,7 +24,7 @@ IDS = torch.tensor([[5, 6, 7]])
 
 
 @pytest.fixture(scope="module")
-def exported(checkpoint, tmp_path_factory):
+def export_folder(checkpoint, tmp_path_factory):
     folder = tmp_path_factory.mktemp("small") / "llama_neuron"
     main_export(checkpoint, folder, **SMALL)
     return folder
@@ -32,7 +32,7 @@ def exported(checkpoint, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    """An empty store, and cores of its own."""
+    """An empty store, and separate cores."""
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("home")
         patch.setenv("OPTIMUM_NEURON_HOME", str(folder))
@@ -40,14 +40,14 @@ def home(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def first(exported, home):
-    """The first load of a model on this machine, with what it said and did before its code was compiled."""
-    model = NeuronModelForCausalLM.from_pretrained(exported, optlevel="2")
+def first(export_folder, home):
+    """The first load of a model on this machine, with its messages and calls before its code was compiled."""
+    model = NeuronModelForCausalLM.from_pretrained(export_folder, optlevel="2")
     story = {"before": model.describe()["host_code"], "slow": model.loaded.executor}
-    begun = model(IDS, use_cache=True)
-    story["begun"] = begun.past_key_values
+    prefix = model(IDS, use_cache=True)
+    story["begun"] = prefix.past_key_values
     story["answer"] = model.generate(IDS, attention_mask=torch.ones_like(IDS), **OPTIONS)
-    story["logits"] = begun.logits
+    story["logits"] = prefix.logits
     assert model.wait_for_host_code(240)
     return model, story
 
@@ -56,7 +56,7 @@ def levels(executor):
     return {type(step.function).__name__ for plan in executor._plans.values() for step in plan.steps}
 
 
-def test_nothing_waits_for_the_compiler_and_the_reason_is_told(first):
+def test_loading_does_not_wait_for_compiler(first):
     model, story = first
     assert story["before"]["value"] == "aten"
     assert "until it is compiled" in story["before"]["reason"] and "blocks are compiled" in story["before"]["reason"]
@@ -65,7 +65,7 @@ def test_nothing_waits_for_the_compiler_and_the_reason_is_told(first):
     assert model.prepared.host.current().wait(0), "there is nothing more to wait for"
 
 
-def test_a_sequence_ends_on_the_code_that_it_began_with(first):
+def test_sequence_keeps_its_code_tier(first):
     model, story = first
     assert "CompiledFunction" in levels(model.loaded.executor) and "CompiledFunction" not in levels(story["slow"])
     cache = story["begun"]
@@ -77,48 +77,48 @@ def test_a_sequence_ends_on_the_code_that_it_began_with(first):
 
 
 def executors(cache):
-    """What the sequences of each state set run on."""
+    """Code that the sequences of each state set run on."""
     return [group.state.executor for group in cache.sequences.groups()]
 
 
-def test_both_give_the_same_within_rounding(first):
+def test_both_tiers_match_within_rounding(first):
     model, story = first
     torch.testing.assert_close(model(IDS).logits, story["logits"], rtol=1e-4, atol=1e-4)
     assert torch.equal(model.generate(IDS, attention_mask=torch.ones_like(IDS), **OPTIONS), story["answer"])
 
 
-def test_a_second_load_runs_compiled_code_at_once(first, exported):
-    model = NeuronModelForCausalLM.from_pretrained(exported, optlevel="2", wait_for_host_code=True)
+def test_second_load_uses_compiled_code(first, export_folder):
+    model = NeuronModelForCausalLM.from_pretrained(export_folder, optlevel="2", wait_for_host_code=True)
     assert model.prepared.host.compiling is None and model.prepared.host.num_compiled == 0
     assert "CompiledFunction" in levels(model.loaded.executor)
 
 
 @pytest.mark.parametrize("damage", ["empty", "flipped"])
-def test_damaged_code_is_compiled_again(first, exported, home, damage, caplog):
+def test_damaged_code_is_compiled_again(first, export_folder, home, damage, caplog):
     library = max((home / "host").rglob("unit-*.so"), key=lambda path: path.stat().st_mtime)
     data = library.read_bytes()
     library.unlink()  # the old file stays mapped, as after a rename
     library.write_bytes(b"" if damage == "empty" else bytes([data[0], data[1] ^ 1]) + data[2:])
-    model = NeuronModelForCausalLM.from_pretrained(exported, optlevel="2", wait_for_host_code=True)
+    model = NeuronModelForCausalLM.from_pretrained(export_folder, optlevel="2", wait_for_host_code=True)
     assert "damaged" in caplog.text and model.prepared.host.num_compiled > 0
     torch.testing.assert_close(model(IDS).logits, first[1]["logits"], rtol=1e-4, atol=1e-4)
-    again = NeuronModelForCausalLM.from_pretrained(exported, optlevel="2", wait_for_host_code=True)
-    assert again.prepared.host.num_compiled == 0
+    second = NeuronModelForCausalLM.from_pretrained(export_folder, optlevel="2", wait_for_host_code=True)
+    assert second.prepared.host.num_compiled == 0
 
 
-def test_code_that_others_may_write_is_not_loaded(first, exported, home):
+def test_code_writable_by_others_is_not_loaded(first, export_folder, home):
     (home / "host").chmod(0o777)
     try:
-        with pytest.raises(LoweringError) as refused:
-            NeuronModelForCausalLM.from_pretrained(exported, optlevel="2")
+        with pytest.raises(LoweringError) as excinfo:
+            NeuronModelForCausalLM.from_pretrained(export_folder, optlevel="2")
     finally:
         (home / "host").chmod(0o700)
-    assert list(refused.value.details["unsafe"]) == [str(home / "host")]
+    assert list(excinfo.value.details["unsafe"]) == [str(home / "host")]
 
 
-def test_replaced_weights_stay_where_compiled_code_comes_later(exported, tmp_path, monkeypatch, checkpoint):
+def test_replaced_weights_survive_late_compilation(export_folder, tmp_path, monkeypatch, checkpoint):
     monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))
-    model = NeuronModelForCausalLM.from_pretrained(exported, optlevel="2")
+    model = NeuronModelForCausalLM.from_pretrained(export_folder, optlevel="2")
     before = model(IDS).logits
     tensors = load_file(checkpoint / "model.safetensors")
     model.replace_weights({name: tensor * 1.5 for name, tensor in tensors.items()})
@@ -128,7 +128,7 @@ def test_replaced_weights_stay_where_compiled_code_comes_later(exported, tmp_pat
     assert not torch.allclose(expected, before, atol=1e-2)
 
 
-def test_an_export_compiles_nothing_for_this_machine_unless_asked(checkpoint, tmp_path, monkeypatch):
+def test_export_compiles_no_host_code_by_default(checkpoint, tmp_path, monkeypatch):
     monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path / "home"))
     shapes = SMALL | {"optlevel": "2"}
     report = main_export(checkpoint, tmp_path / "one", **shapes).to_dict()
@@ -140,23 +140,23 @@ def test_an_export_compiles_nothing_for_this_machine_unless_asked(checkpoint, tm
     assert model.prepared.host.compiling is None
 
 
-def test_a_failure_in_the_background_is_reported_and_the_model_goes_on(exported, tmp_path, monkeypatch, caplog):
+def test_background_failure_is_reported_and_model_continues(export_folder, tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))
     monkeypatch.setenv("CXX", str(tmp_path / "none"))  # for the worker; this process has found its compiler before
-    model = NeuronModelForCausalLM.from_pretrained(exported, optlevel="2")
-    with pytest.raises(LoweringError) as refused:
+    model = NeuronModelForCausalLM.from_pretrained(export_folder, optlevel="2")
+    with pytest.raises(LoweringError) as excinfo:
         model.wait_for_host_code(240)
-    assert refused.value.details["failures"] and "operator by operator" in caplog.text
+    assert excinfo.value.details["failures"] and "operator by operator" in caplog.text
     assert "could not be compiled" in model.describe()["host_code"]["reason"]
     assert model(IDS).logits.isfinite().all()
 
 
-def test_a_mistyped_option_is_refused(exported):
+def test_mistyped_option_is_refused(export_folder):
     with pytest.raises(ConfigError, match="wait_for_host_code"):
-        NeuronModelForCausalLM.from_pretrained(exported, wait_for_hostcode=True)
+        NeuronModelForCausalLM.from_pretrained(export_folder, wait_for_hostcode=True)
 
 
-def test_a_home_that_cannot_be_written_compiles_into_a_private_folder(exported, tmp_path, monkeypatch, caplog):
+def test_unwritable_home_uses_private_folder(export_folder, tmp_path, monkeypatch, caplog):
     home, temp = tmp_path / "home", tmp_path / "temp"
     home.mkdir()
     temp.mkdir()
@@ -165,9 +165,9 @@ def test_a_home_that_cannot_be_written_compiles_into_a_private_folder(exported, 
     monkeypatch.setattr(tempfile, "tempdir", str(temp))
     forbid_writing(monkeypatch, home)
     shared_objects._warn.cache_clear()
-    model = NeuronModelForCausalLM.from_pretrained(exported, optlevel="2")
+    model = NeuronModelForCausalLM.from_pretrained(export_folder, optlevel="2")
     assert model.wait_for_host_code(240) and "CompiledFunction" in levels(model.loaded.executor)
     assert list(temp.rglob("unit-*.so")) and not list(home.rglob("unit-*.so"))
     assert caplog.text.count("compiled host code is kept in") == 1
-    again = NeuronModelForCausalLM.from_pretrained(exported, optlevel="2", wait_for_host_code=True)
-    assert again.prepared.host.num_compiled == 0
+    second = NeuronModelForCausalLM.from_pretrained(export_folder, optlevel="2", wait_for_host_code=True)
+    assert second.prepared.host.num_compiled == 0

@@ -1,4 +1,4 @@
-"""A compiled model of one forward: buckets, batches, weights, saving, and what it refuses."""
+"""A compiled encoder-style model: buckets, batches, weights, saving, and errors."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def model(checkpoint: Path, environment: None) -> NeuronModelForSequenceClassifi
 
 
 @pytest.fixture(scope="module")
-def exported(model: NeuronModelForSequenceClassification, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def export_folder(model: NeuronModelForSequenceClassification, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("exported") / "bert_neuron"
     model.save_pretrained(folder)
     return folder
@@ -70,38 +70,38 @@ def answer(original: Any, **inputs: torch.Tensor) -> Any:
         return original(**inputs)
 
 
-def close(found: torch.Tensor, wanted: torch.Tensor, tolerance: float = 1e-5) -> None:
-    torch.testing.assert_close(found, wanted, atol=tolerance, rtol=tolerance)
+def close(actual: torch.Tensor, expected: torch.Tensor, tolerance: float = 1e-5) -> None:
+    torch.testing.assert_close(actual, expected, atol=tolerance, rtol=tolerance)
 
 
-def check(compiled: Any, original: Any, *, tolerance: float = 1e-5, **inputs: torch.Tensor) -> None:
+def check(compiled_model: Any, original: Any, *, tolerance: float = 1e-5, **inputs: torch.Tensor) -> None:
     """Compare the logits, of three rows that no bucket fits if nothing else is given."""
     inputs = inputs or {"input_ids": tokens(3, 9)}
-    close(compiled(**inputs).logits, answer(original, **inputs).logits, tolerance)
+    close(compiled_model(**inputs).logits, answer(original, **inputs).logits, tolerance)
 
 
 def tiny(folder: Path, model_type: str, task: str, *, config: dict[str, Any] | None = None, **shapes: Any) -> Any:
     """A compiled tiny model, and the original."""
     save_tiny_encoder(folder, model_type, task, **(config or {}))
-    compiled = getattr(optimum_neuron, TASKS[task].model_class).from_pretrained(
+    compiled_model = getattr(optimum_neuron, TASKS[task].model_class).from_pretrained(
         folder, export=True, **{"optlevel": "1", **shapes}
     )
-    return compiled, getattr(transformers, TASKS[task].auto_class).from_pretrained(folder).eval()
+    return compiled_model, getattr(transformers, TASKS[task].auto_class).from_pretrained(folder).eval()
 
 
 # Inputs that processors make.
 
 
-def test_deberta_without_token_types_drops_them_as_the_original_does(tmp_path):
+def test_deberta_drops_token_types_like_reference(tmp_path):
     models = tiny(tmp_path, "deberta-v2", TASK, config={"type_vocab_size": 0}, **SHAPES)
     check(*models, tolerance=1e-4, input_ids=tokens(1, 8), token_type_ids=torch.zeros(1, 8, dtype=torch.int64))
 
 
-def test_clip_whose_padding_is_its_end_token_is_validated(tmp_path):
+def test_clip_with_end_token_as_padding_is_validated(tmp_path):
     task = "zero-shot-image-classification"
     text = tiny_encoder_config("clip").text_config.to_dict() | {"pad_token_id": 3, "eos_token_id": 3}
-    compiled, _ = tiny(tmp_path, "clip", task, config={"text_config": text}, **tiny_shapes("clip", task))
-    outcomes = compiled.describe()["validation"]
+    compiled_model, _ = tiny(tmp_path, "clip", task, config={"text_config": text}, **tiny_shapes("clip", task))
+    outcomes = compiled_model.describe()["validation"]
     assert any(row["output"].startswith("padded: ") for row in outcomes) and all(row["ok"] for row in outcomes)
 
 
@@ -110,24 +110,24 @@ def test_clip_whose_padding_is_its_end_token_is_validated(tmp_path):
 
 @pytest.mark.parametrize("columns", [1, 7, 8, 9, 16])
 @pytest.mark.parametrize("rows", [1, 2, 5])
-def test_any_rows_and_lengths_up_to_the_largest_bucket(model, original, rows, columns):
+def test_any_rows_and_lengths_up_to_largest_bucket(model, original, rows, columns):
     ids = tokens(rows, columns)
-    found = model(input_ids=ids)
-    assert isinstance(found, transformers.modeling_outputs.SequenceClassifierOutput)
-    close(found.logits, answer(original, input_ids=ids).logits)
+    result = model(input_ids=ids)
+    assert isinstance(result, transformers.modeling_outputs.SequenceClassifierOutput)
+    close(result.logits, answer(original, input_ids=ids).logits)
 
 
-def test_masks_and_kinds_of_tokens_reach_the_model(model, original):
+def test_masks_and_kinds_of_tokens_reach_model(model, original):
     ids = tokens(3, 9)
     mask, kinds = torch.ones_like(ids), torch.zeros_like(ids)
     mask[0, 5:], mask[1, :3], kinds[:, 4:] = 0, 0, 1
-    wanted = answer(original, input_ids=ids, attention_mask=mask, token_type_ids=kinds).logits
-    for given in (mask, mask.bool(), mask.int()):
-        close(model(input_ids=ids, attention_mask=given, token_type_ids=kinds.int()).logits, wanted)
-    assert (wanted - answer(original, input_ids=ids).logits).abs().max() > 1e-3
+    expected = answer(original, input_ids=ids, attention_mask=mask, token_type_ids=kinds).logits
+    for inputs in (mask, mask.bool(), mask.int()):
+        close(model(input_ids=ids, attention_mask=inputs, token_type_ids=kinds.int()).logits, expected)
+    assert (expected - answer(original, input_ids=ids).logits).abs().max() > 1e-3
 
 
-def test_positional_inputs_tuples_and_none(model):
+def test_positional_tuple_and_none_inputs(model):
     ids = tokens(2, 8)
     plain = model(ids).logits
     assert torch.equal(model(ids, torch.ones_like(ids)).logits, plain)
@@ -137,7 +137,7 @@ def test_positional_inputs_tuples_and_none(model):
         model(ids, input_ids=ids)
 
 
-def test_positions_of_answers_give_the_loss_of_the_original(tmp_path):
+def test_loss_of_answer_positions_matches_reference(tmp_path):
     model, original = tiny(tmp_path, "bert", "question-answering", **SHAPES)
     known = {"start_positions": torch.tensor([1, 99]), "end_positions": torch.tensor([3, 2])}
     expected, output = answer(original, input_ids=tokens(2, 8), **known), model(tokens(2, 8), **known)
@@ -147,94 +147,94 @@ def test_positions_of_answers_give_the_loss_of_the_original(tmp_path):
     assert model(tokens(2, 8), start_positions=known["start_positions"]).loss is None
 
 
-def test_the_choice_of_a_bucket_has_a_reason(model):
+def test_choice_of_bucket_has_reason(model):
     choice = model.choose_bucket("sequence_length", 9)
     assert (choice.value, choice.rejected[0].candidate) == (16, "8")
     assert model.input_static_shapes == {"batch_size": 2, "sequence_length": [8, 16]}
 
 
-def test_results_are_cut_to_the_length_that_was_given(tmp_path):
-    compiled, _ = tiny(tmp_path, "distilbert", "token-classification", **SHAPES)
-    assert compiled(tokens(3, 11)).logits.shape == (3, 11, 3)
+def test_results_are_cut_to_input_length(tmp_path):
+    compiled_model, _ = tiny(tmp_path, "distilbert", "token-classification", **SHAPES)
+    assert compiled_model(tokens(3, 11)).logits.shape == (3, 11, 3)
 
 
-def test_a_width_that_equals_the_length_is_not_cut(tmp_path):
-    """32 hidden values and 32 tokens: what is cut is measured, not guessed from sizes."""
-    compiled, _ = tiny(tmp_path, "bert", "feature-extraction", batch_size=1, sequence_length=32)
-    output = compiled(tokens(1, 5))
+def test_width_equal_to_length_is_not_cut(tmp_path):
+    """32 hidden values and 32 tokens: the cut is measured, not guessed from sizes."""
+    compiled_model, _ = tiny(tmp_path, "bert", "feature-extraction", batch_size=1, sequence_length=32)
+    output = compiled_model(tokens(1, 5))
     assert output.last_hidden_state.shape == (1, 5, 32) and output.pooler_output.shape == (1, 32)
 
 
-def test_a_dynamic_batch_runs_a_single_row_alone(checkpoint, original):
+def test_dynamic_batch_runs_single_row_alone(checkpoint, original):
     options = {"batch_size": 4, "sequence_length": 8, "dynamic_batch_size": True, "optlevel": "1"}
-    compiled = NeuronModelForSequenceClassification.from_pretrained(checkpoint, export=True, **options)
-    assert set(compiled.loaded.program.graphs) == {"forward_1", "forward_4"}
-    ran: list[str] = []
-    run = compiled.loaded.run
-    compiled.loaded.run = lambda graph, *rest: ran.append(graph) or run(graph, *rest)
-    check(compiled, original, input_ids=tokens(5, 8))
-    assert ran == ["forward_4", "forward_1"]
+    compiled_model = NeuronModelForSequenceClassification.from_pretrained(checkpoint, export=True, **options)
+    assert set(compiled_model.loaded.program.graphs) == {"forward_1", "forward_4"}
+    calls: list[str] = []
+    run = compiled_model.loaded.run
+    compiled_model.loaded.run = lambda graph, *rest: calls.append(graph) or run(graph, *rest)
+    check(compiled_model, original, input_ids=tokens(5, 8))
+    assert calls == ["forward_4", "forward_1"]
 
 
-def test_choices_are_padded_too(tmp_path):
+def test_choices_are_padded(tmp_path):
     models = tiny(tmp_path, "bert", "multiple-choice", batch_size=1, num_choices=4, sequence_length=8)
     check(*models, input_ids=tokens(6, 7).view(2, 3, 7))
 
 
 def test_texts_and_images_are_of_different_numbers(tmp_path):
     shapes = {"text_batch_size": 2, "image_batch_size": 2, "sequence_length": 12}
-    compiled, plain = tiny(tmp_path, "clip", "zero-shot-image-classification", **shapes)
+    compiled_model, plain = tiny(tmp_path, "clip", "zero-shot-image-classification", **shapes)
     inputs = {"input_ids": tokens(5, 9), "pixel_values": torch.randn(3, 3, IMAGE, IMAGE)}
-    found, wanted = compiled(**inputs), answer(plain, **inputs)
-    assert type(found) is type(wanted)
+    result, expected = compiled_model(**inputs), answer(plain, **inputs)
+    assert type(result) is type(expected)
     for name in ("logits_per_image", "logits_per_text", "text_embeds", "image_embeds"):
-        close(found[name], wanted[name], 1e-4)
+        close(result[name], expected[name], 1e-4)
 
 
-def test_images_with_a_mask_may_be_smaller(tmp_path):
-    compiled, plain = tiny(tmp_path, "detr", "object-detection", batch_size=1, height=64, width=64)
+def test_images_with_mask_may_be_smaller(tmp_path):
+    compiled_model, plain = tiny(tmp_path, "detr", "object-detection", batch_size=1, height=64, width=64)
     image = torch.randn(1, 3, 48, 64)
     mask = torch.zeros(1, 64, 64, dtype=torch.long)
     mask[:, :48] = 1
     padded = torch.nn.functional.pad(image, (0, 0, 0, 16))
-    wanted = answer(plain, pixel_values=padded, pixel_mask=mask)
-    close(compiled(pixel_values=image).pred_boxes, wanted.pred_boxes, 1e-4)
+    expected = answer(plain, pixel_values=padded, pixel_mask=mask)
+    close(compiled_model(pixel_values=image).pred_boxes, expected.pred_boxes, 1e-4)
     with pytest.raises(ShapeError, match="height=80, .*buckets: 64"):
-        compiled(pixel_values=torch.randn(1, 3, 80, 64))
+        compiled_model(pixel_values=torch.randn(1, 3, 80, 64))
 
 
-def test_hidden_states_and_attentions_where_they_were_compiled(checkpoint, original):
+def test_compiled_hidden_states_and_attentions(checkpoint, original):
     layers, ids = {"output_hidden_states": True, "output_attentions": True}, tokens(3, 9)
-    compiled = NeuronModelForSequenceClassification.from_pretrained(checkpoint, export=True, **layers, **SHAPES)
+    compiled_model = NeuronModelForSequenceClassification.from_pretrained(checkpoint, export=True, **layers, **SHAPES)
     original.set_attn_implementation("eager")
-    wanted = answer(original, input_ids=ids, **layers)
+    expected = answer(original, input_ids=ids, **layers)
     original.set_attn_implementation("sdpa")
-    found = compiled(ids, output_hidden_states=True)
-    ours, theirs = (result.hidden_states + result.attentions for result in (found, wanted))
-    for one, other in zip(ours, theirs, strict=True):
+    actual = compiled_model(ids, output_hidden_states=True)
+    output, reference = (result.hidden_states + result.attentions for result in (actual, expected))
+    for one, other in zip(output, reference, strict=True):
         close(one, other)
 
 
 # Weights and folders.
 
 
-def test_a_class_is_for_its_task(checkpoint, exported):
+def test_class_is_for_its_task(checkpoint, export_folder):
     with raises(ModelError, task="masked-lm", model_class="NeuronModelForMaskedLM"):
         NeuronModelForSequenceClassification.from_pretrained(checkpoint, export=True, task="masked-lm", **SHAPES)
     with pytest.raises(ModelError, match="image-classification: transformers has no class"):
         NeuronModelForImageClassification.from_pretrained(checkpoint, export=True, optlevel="1")
-    model = NeuronModelForSequenceClassification.from_pretrained(exported, task="sequence-classification")
+    model = NeuronModelForSequenceClassification.from_pretrained(export_folder, task="sequence-classification")
     assert model.neuron_config.task == TASK
-    assert NeuronModelForSequenceClassification.from_pretrained(exported, task="auto").neuron_config.task == TASK
+    assert NeuronModelForSequenceClassification.from_pretrained(export_folder, task="auto").neuron_config.task == TASK
 
 
-def test_a_model_in_memory_with_another_head_is_refused(checkpoint):
+def test_model_in_memory_with_another_head_is_refused(checkpoint):
     body = transformers.AutoModel.from_pretrained(checkpoint)
     with raises(ModelError, task=TASK, served="feature-extraction"):
         NeuronModelForSequenceClassification.from_model(body, **SHAPES)
 
 
-def test_what_a_model_in_memory_does_is_what_counts_and_not_its_configuration(original, checkpoint):
+def test_model_in_memory_overrides_its_configuration(original, checkpoint):
     class Scaled(type(original)):
         def forward(self, *args: Any, **kwargs: Any) -> Any:
             output = super().forward(*args, **kwargs)
@@ -242,44 +242,46 @@ def test_what_a_model_in_memory_does_is_what_counts_and_not_its_configuration(or
             return output
 
     scaled = Scaled.from_pretrained(checkpoint).eval()
-    compiled = NeuronModelForSequenceClassification.from_model(scaled, **SHAPES)
-    close(compiled(tokens(2, 8)).logits, 2 * answer(original, input_ids=tokens(2, 8)).logits)
+    compiled_model = NeuronModelForSequenceClassification.from_model(scaled, **SHAPES)
+    close(compiled_model(tokens(2, 8)).logits, 2 * answer(original, input_ids=tokens(2, 8)).logits)
 
 
-@pytest.mark.parametrize(("own", "asked"), [("float32", "bfloat16"), ("bfloat16", "float32")])
-def test_a_model_in_memory_is_compiled_in_the_dtype_that_is_asked_for(checkpoint, own, asked):
+@pytest.mark.parametrize(("own", "arguments"), [("float32", "bfloat16"), ("bfloat16", "float32")])
+def test_model_in_memory_is_compiled_in_requested_dtype(checkpoint, own, arguments):
     module = transformers.AutoModelForSequenceClassification.from_pretrained(checkpoint, dtype=getattr(torch, own))
-    options = SHAPES | {"torch_dtype": asked, "disable_validation": True}
-    compiled = NeuronModelForSequenceClassification.from_model(module, **options)
-    assert {spec.dtype for spec in compiled.loaded.program.weights.values()} == {asked}
+    options = SHAPES | {"torch_dtype": arguments, "disable_validation": True}
+    compiled_model = NeuronModelForSequenceClassification.from_model(module, **options)
+    assert {spec.dtype for spec in compiled_model.loaded.program.weights.values()} == {arguments}
     assert module.dtype == getattr(torch, own)
-    wanted = answer(module.to(getattr(torch, asked)), input_ids=tokens(3, 9)).logits.float()
-    close(compiled(tokens(3, 9)).logits, wanted, 2e-2)
+    expected = answer(module.to(getattr(torch, arguments)), input_ids=tokens(3, 9)).logits.float()
+    close(compiled_model(tokens(3, 9)).logits, expected, 2e-2)
 
 
-def test_the_folder_is_one_of_ours_and_a_checkpoint_and_tells_its_shapes(model, original, exported):
-    facts = json.loads((exported / "config.json").read_text())["neuron"]
+def test_folder_is_export_and_checkpoint_with_shapes(model, original, export_folder):
+    facts = json.loads((export_folder / "config.json").read_text())["neuron"]
     assert (facts["static_batch_size"], facts["static_sequence_length"], facts["task"]) == (2, [8, 16], TASK)
     assert (facts["int_dtype"], facts["float_dtype"], facts["model_type"]) == ("int64", "float32", "bert")
     ids = tokens(3, 9)
-    loaded = NeuronModelForSequenceClassification.from_pretrained(exported, sequence_length=[8, 16], batch_size=2)
-    assert torch.equal(loaded(ids).logits, model(ids).logits)
-    plain = transformers.AutoModelForSequenceClassification.from_pretrained(exported).eval()
+    loaded_model = NeuronModelForSequenceClassification.from_pretrained(
+        export_folder, sequence_length=[8, 16], batch_size=2
+    )
+    assert torch.equal(loaded_model(ids).logits, model(ids).logits)
+    plain = transformers.AutoModelForSequenceClassification.from_pretrained(export_folder).eval()
     assert torch.equal(answer(plain, input_ids=ids).logits, answer(original, input_ids=ids).logits)
 
 
-def test_loading_checks_options_and_task(exported, tmp_path):
+def test_loading_checks_options_and_task(export_folder, tmp_path):
     with pytest.raises(ConfigError, match=r"sequence_length=128, compiled with \[8, 16\]"):
-        NeuronModelForSequenceClassification.from_pretrained(exported, sequence_length=128)
+        NeuronModelForSequenceClassification.from_pretrained(export_folder, sequence_length=128)
     with pytest.raises(ConfigError, match="'prefill_buckets'"):
-        NeuronModelForSequenceClassification.from_pretrained(exported, prefill_buckets=(8,))
+        NeuronModelForSequenceClassification.from_pretrained(export_folder, prefill_buckets=(8,))
     with raises(ModelError, task=TASK, model_class="NeuronModelForSequenceClassification"):
-        NeuronModelForMaskedLM.from_pretrained(exported)
+        NeuronModelForMaskedLM.from_pretrained(export_folder)
 
 
 @pytest.mark.parametrize(("size", "message"), [(3, "graph forward_8 takes"), (None, "batch_size, of which")])
-def test_a_program_of_other_shapes_is_refused(exported, tmp_path, size, message):
-    folder = shutil.copytree(exported, tmp_path / "copy")
+def test_program_of_other_shapes_is_refused(export_folder, tmp_path, size, message):
+    folder = shutil.copytree(export_folder, tmp_path / "copy")
     marker = json.loads((folder / "neuron_config.json").read_text())
     marker["neuron"]["batch_size"] = size
     (folder / "neuron_config.json").write_text(json.dumps(marker))
@@ -287,32 +289,32 @@ def test_a_program_of_other_shapes_is_refused(exported, tmp_path, size, message)
         NeuronModelForSequenceClassification.from_pretrained(folder)
 
 
-def test_stale_weights_do_not_come_from_the_cache(checkpoint, tmp_path):
+def test_cache_never_returns_stale_weights(checkpoint, tmp_path):
     """The peer's cache key has no weights, its artifact has: a re-trained folder gave the old answers."""
-    tuned = save_tiny_encoder(tmp_path, "bert", TASK, seed=7)
+    adapter_model = save_tiny_encoder(tmp_path, "bert", TASK, seed=7)
     ids = tokens(3, 9)
     for inline in (False, True):
         options = {**SHAPES, "inline_weights_to_neff": inline}
         first = NeuronModelForSequenceClassification.from_pretrained(checkpoint, export=True, **options)
-        second = NeuronModelForSequenceClassification.from_pretrained(tuned, export=True, **options)
+        second = NeuronModelForSequenceClassification.from_pretrained(adapter_model, export=True, **options)
         assert second.prepared.cache.reason.startswith("hit")
-        plain = transformers.AutoModelForSequenceClassification.from_pretrained(tuned).eval()
+        plain = transformers.AutoModelForSequenceClassification.from_pretrained(adapter_model).eval()
         check(second, plain)
         assert (first(ids).logits - second(ids).logits).abs().max() > 1e-3
 
 
-def test_a_number_of_labels_is_another_program(checkpoint, tmp_path):
-    compiled, _ = tiny(tmp_path, "bert", TASK, config={"num_labels": 5}, **SHAPES)
-    assert compiled(tokens(2, 8)).logits.shape == (2, 5)
+def test_number_of_labels_is_another_program(checkpoint, tmp_path):
+    compiled_model, _ = tiny(tmp_path, "bert", TASK, config={"num_labels": 5}, **SHAPES)
+    assert compiled_model(tokens(2, 8)).logits.shape == (2, 5)
 
 
-def test_a_body_without_its_head_is_found_in_a_checkpoint_with_another(checkpoint, original):
-    compiled = NeuronModelForFeatureExtraction.from_pretrained(checkpoint, export=True, **SHAPES)
+def test_body_without_its_head_is_found_in_checkpoint_with_another(checkpoint, original):
+    compiled_model = NeuronModelForFeatureExtraction.from_pretrained(checkpoint, export=True, **SHAPES)
     ids = tokens(3, 9)
-    close(compiled(ids).last_hidden_state, answer(original.bert, input_ids=ids).last_hidden_state)
+    close(compiled_model(ids).last_hidden_state, answer(original.bert, input_ids=ids).last_hidden_state)
 
 
-def test_a_head_that_the_checkpoint_lacks_is_not_made_up(checkpoint):
+def test_missing_head_is_an_error(checkpoint):
     with pytest.raises(WeightsError, match="missing: cls.*Export it for text-classification"):
         NeuronModelForMaskedLM.from_pretrained(checkpoint, export=True, **SHAPES)
 
@@ -320,7 +322,7 @@ def test_a_head_that_the_checkpoint_lacks_is_not_made_up(checkpoint):
 # The task, from the folder alone, which the peer cannot do.
 
 
-def test_the_task_of_a_local_folder_is_inferred(checkpoint, tmp_path):
+def test_task_of_local_folder_is_inferred(checkpoint, tmp_path):
     report = main_export(checkpoint, tmp_path / "out", **SHAPES).to_dict()
     reason = "config.architectures has BertForSequenceClassification"
     assert report["task"] == {"value": TASK, "reason": reason, "rejected": []}
@@ -335,44 +337,44 @@ SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "i
 SIZES |= {"vocab_size": VOCABULARY, "max_position_embeddings": 40}
 
 
-def test_an_unknown_architecture_takes_the_generic_path_and_says_so(tmp_path):
+def test_unknown_architecture_uses_generic_path_with_reason(tmp_path):
     config = transformers.MegatronBertConfig(**SIZES)
     randomize(transformers.MegatronBertForMaskedLM(config)).save_pretrained(tmp_path)
-    compiled = NeuronModelForMaskedLM.from_pretrained(tmp_path, export=True, **SHAPES)
-    family = compiled.describe()["family"]
+    compiled_model = NeuronModelForMaskedLM.from_pretrained(tmp_path, export=True, **SHAPES)
+    family = compiled_model.describe()["family"]
     assert family["value"] == "generic" and "megatron-bert is not in the table" in family["reason"]
-    check(compiled, transformers.AutoModelForMaskedLM.from_pretrained(tmp_path).eval(), tolerance=1e-4)
+    check(compiled_model, transformers.AutoModelForMaskedLM.from_pretrained(tmp_path).eval(), tolerance=1e-4)
 
 
 @pytest.mark.parametrize("model_type", ["nomic_bert", "eurobert"])
-def test_current_encoders_take_the_generic_path_too(model_type):
+def test_recent_encoders_use_generic_path(model_type):
     options = SIZES | {"head_dim": 8, "pad_token_id": 0}
     plain = randomize(transformers.AutoModel.from_config(transformers.AutoConfig.for_model(model_type, **options)))
-    compiled = NeuronModelForFeatureExtraction.from_model(plain, **SHAPES)
-    assert compiled.describe()["family"]["value"] == "generic"
+    compiled_model = NeuronModelForFeatureExtraction.from_model(plain, **SHAPES)
+    assert compiled_model.describe()["family"]["value"] == "generic"
     ids = tokens(3, 9)
-    close(compiled(ids).last_hidden_state, answer(plain, input_ids=ids).last_hidden_state, 1e-4)
+    close(compiled_model(ids).last_hidden_state, answer(plain, input_ids=ids).last_hidden_state, 1e-4)
 
 
-def test_a_model_without_a_mask_is_not_padded_and_what_fourier_transforms_is_refused(tmp_path):
+def test_model_without_mask_is_not_padded_and_fourier_transforms_are_refused(tmp_path):
     config = transformers.FNetConfig(vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=1, intermediate_size=48)
     randomize(transformers.FNetModel(config)).save_pretrained(tmp_path)
     with pytest.raises((UnsupportedOperatorError, CaptureError), match="fft"):
         NeuronModelForFeatureExtraction.from_pretrained(tmp_path, export=True, **SHAPES)
 
 
-def test_a_decoder_can_serve_as_an_encoder(tmp_path):
+def test_decoder_as_encoder(tmp_path):
     config = transformers.PhiConfig(**SIZES, num_labels=3, pad_token_id=0)
     randomize(transformers.PhiForSequenceClassification(config)).save_pretrained(tmp_path)
-    compiled = NeuronModelForSequenceClassification.from_pretrained(tmp_path, export=True, **SHAPES)
+    compiled_model = NeuronModelForSequenceClassification.from_pretrained(tmp_path, export=True, **SHAPES)
     plain = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
-    check(compiled, plain, tolerance=1e-4)
+    check(compiled_model, plain, tolerance=1e-4)
 
 
 # Validation.
 
 
-def test_a_damaged_program_is_not_exported_and_the_layer_is_named(checkpoint, tmp_path, monkeypatch):
+def test_damaged_program_is_not_exported_and_layer_is_named(checkpoint, tmp_path, monkeypatch):
     from optimum_neuron.artifact import load as module
 
     def damaged(specs: Any, sources: Any, tensors: Any) -> Any:
@@ -421,26 +423,26 @@ def test_inputs_on_other_devices_are_refused(model):
         model(IDS.to("neuron"), attention_mask=torch.ones_like(IDS, device="meta"))
 
 
-def test_a_model_says_what_it_is(model, checkpoint):
+def test_repr_describes_model(model, checkpoint):
     shapes = "batch_size=2, sequence_length=[8, 16]"
     assert repr(model) == f"NeuronModelForSequenceClassification({checkpoint}, {TASK}, {shapes}, simulated inf2)"
 
 
 def test_images_of_another_size_are_refused(tmp_path):
-    compiled, _ = tiny(tmp_path, "vit", "image-classification", **tiny_shapes("vit", ""))
+    compiled_model, _ = tiny(tmp_path, "vit", "image-classification", **tiny_shapes("vit", ""))
     with pytest.raises(ShapeError, match=f"height=48, .*compiled for {IMAGE} and does not pad.*takes no pixel_mask"):
-        compiled(pixel_values=torch.randn(1, 3, 48, 32))
+        compiled_model(pixel_values=torch.randn(1, 3, 48, 32))
     with pytest.raises(ShapeError, match="num_channels=1, .*compiled for 3 .*property of the model"):
-        compiled(pixel_values=torch.randn(1, 1, IMAGE, IMAGE))
+        compiled_model(pixel_values=torch.randn(1, 1, IMAGE, IMAGE))
     with pytest.raises(CaptureError, match=r"height=48.*doesn't match model"):
         NeuronModelForImageClassification.from_pretrained(tmp_path, export=True, height=48, width=48, optlevel="1")
 
 
-def test_recordings_that_are_not_padded_have_to_fit(tmp_path):
-    compiled, _ = tiny(tmp_path, "sew", "audio-classification", **tiny_shapes("sew", "audio-classification"))
-    assert compiled(input_values=torch.randn(3, SAMPLES)).logits.shape == (3, 3)
+def test_unpadded_recordings_must_fit(tmp_path):
+    compiled_model, _ = tiny(tmp_path, "sew", "audio-classification", **tiny_shapes("sew", "audio-classification"))
+    assert compiled_model(input_values=torch.randn(3, SAMPLES)).logits.shape == (3, 3)
     with pytest.raises(ShapeError, match=f"compiled for {SAMPLES} and does not pad .* it averages neighboring frames"):
-        compiled(input_values=torch.randn(1, SAMPLES - 1))
+        compiled_model(input_values=torch.randn(1, SAMPLES - 1))
 
 
 @pytest.mark.parametrize(
@@ -461,14 +463,14 @@ def test_bad_options(checkpoint, options, error, message):
         NeuronModelForSequenceClassification.from_pretrained(checkpoint, export=True, **{"optlevel": "1", **options})
 
 
-def test_positions_of_a_roberta_begin_after_its_padding_token(tmp_path):
+def test_roberta_positions_start_after_padding_token(tmp_path):
     folder = save_tiny_encoder(tmp_path, "roberta", "fill-mask")
     with pytest.raises(ConfigError, match="38 positions"):
         NeuronModelForMaskedLM.from_pretrained(folder, export=True, sequence_length=39, optlevel="1")
     NeuronModelForMaskedLM.from_pretrained(folder, export=True, sequence_length=38, optlevel="1")
 
 
-def test_control_flow_that_depends_on_data_names_the_line(checkpoint):
+def test_data_dependent_control_flow_names_line(checkpoint):
     class Undecided(transformers.BertForSequenceClassification):
         def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, **rest: Any) -> Any:
             if input_ids.sum() > 3:
@@ -483,19 +485,19 @@ def test_control_flow_that_depends_on_data_names_the_line(checkpoint):
 # The configuration.
 
 
-def test_one_bucket_is_a_number_and_several_are_graphs():
+def test_one_bucket_is_number_and_several_are_graphs():
     config = NeuronEncoderConfig(task="fill-mask", batch_size=[2], sequence_length=[8, 16])
     assert config.batch_size == 2 and config == NeuronEncoderConfig.from_dict(config.to_dict())
     assert list(config.graphs()) == ["forward_8", "forward_16"]
     assert config.graphs()["forward_16"] == {"batch_size": 2, "sequence_length": 16}
 
 
-def test_every_field_of_the_configuration_is_an_option_of_every_entry_point():
+def test_every_field_of_configuration_is_option_of_every_entry_point():
     assert set(AXES) <= set(compile_options())
     assert set(NeuronEncoderConfig.field_names()) - {"target"} <= set(compile_options())
 
 
-def test_lengths_come_from_the_model_where_nothing_is_said(checkpoint, tmp_path):
-    compiled = NeuronModelForSequenceClassification.from_pretrained(checkpoint, export=True, optlevel="1")
-    assert compiled.input_static_shapes == {"batch_size": 1, "sequence_length": 40}
+def test_default_lengths_come_from_model(checkpoint, tmp_path):
+    compiled_model = NeuronModelForSequenceClassification.from_pretrained(checkpoint, export=True, optlevel="1")
+    assert compiled_model.input_static_shapes == {"batch_size": 1, "sequence_length": 40}
     assert tiny_encoder_config("bert").max_position_embeddings == 40

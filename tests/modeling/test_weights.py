@@ -40,12 +40,12 @@ KINDS = {
     NeuronModelForSeq2SeqLM: (save_t5, seq2seq.SHAPES, {"decoder_input_ids": IDS[:, :3]}),
     NeuronModelForCausalLM: (save_llama, DECODER_SHAPES, {}),
 }
-"""Class to its checkpoint, shapes, and inputs beside `input_ids`."""
+"""Class to its checkpoint, shapes, and inputs besides `input_ids`."""
 
 
-def load_original(ours, folder, seed):
-    """transformers' model of a class, with other weights than those in the folder."""
-    kind = getattr(transformers, ours.__name__.replace("Neuron", "Auto"))
+def load_original(model_class, folder, seed):
+    """transformers' model of a class, with weights other than those in the folder."""
+    kind = getattr(transformers, model_class.__name__.replace("Neuron", "Auto"))
     return randomize(kind.from_pretrained(folder, dtype=torch.float32).eval(), seed=seed)
 
 
@@ -59,14 +59,14 @@ def kind(request, tmp_path_factory):
 
 @pytest.fixture
 def model(kind):
-    ours, folder, shapes, *_ = kind
-    return ours.from_pretrained(folder, export=True, **shapes)
+    actual, folder, shapes, *_ = kind
+    return actual.from_pretrained(folder, export=True, **shapes)
 
 
 def check(model, original, inputs):
     with torch.no_grad():
-        wanted = original(input_ids=IDS, **inputs).logits
-    torch.testing.assert_close(model(input_ids=IDS, **inputs).logits, wanted, atol=2e-4, rtol=2e-4)
+        expected = original(input_ids=IDS, **inputs).logits
+    torch.testing.assert_close(model(input_ids=IDS, **inputs).logits, expected, atol=2e-4, rtol=2e-4)
 
 
 @pytest.mark.parametrize("form", ["folder", "state dict", "model"])
@@ -80,7 +80,7 @@ def test_other_weights_in_every_form(kind, model, form, tmp_path):
     check(type(model).from_pretrained(tmp_path / "saved"), other, inputs)
 
 
-def test_all_that_does_not_fit_is_named_at_once_and_nothing_is_replaced(kind, model):
+def test_all_misfits_are_named_and_nothing_is_replaced(kind, model):
     *_, inputs, other = kind
     before = model(input_ids=IDS, **inputs).logits
     tensors = dict(other.state_dict())
@@ -88,32 +88,32 @@ def test_all_that_does_not_fit_is_named_at_once_and_nothing_is_replaced(kind, mo
     del tensors[used[0]]
     tensors[used[1]] = torch.zeros(7, 7, 7)
     tensors[used[2]] = tensors[used[2]].to(torch.int8)
-    with pytest.raises(WeightsError) as refused:
+    with pytest.raises(WeightsError) as excinfo:
         model.replace_weights(tensors)
-    message = str(refused.value)
+    message = str(excinfo.value)
     assert f"{used[0]} is missing" in message
     assert f"{used[1]} has shape [7, 7, 7], compiled for" in message
     assert f"{used[2]} has int8, compiled for float32" in message
-    assert len(refused.value.details["problems"]) == 3
+    assert len(excinfo.value.details["problems"]) == 3
     assert torch.equal(model(input_ids=IDS, **inputs).logits, before)
 
 
-def test_a_model_in_memory_is_compiled_and_stays_as_it_is(kind, tmp_path):
-    ours, _, shapes, inputs, other = kind
+def test_model_in_memory_is_compiled_and_unchanged(kind, tmp_path):
+    actual, _, shapes, inputs, other = kind
     module = type(other)(other.config).train()
     module.load_state_dict(other.state_dict())
-    compiled = ours.from_model(module, **shapes)
+    compiled_model = actual.from_model(module, **shapes)
     assert module.training and all(parameter.requires_grad for parameter in module.parameters())
     assert all(torch.equal(tensor, other.state_dict()[name]) for name, tensor in module.state_dict().items())
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.zero_()  # as training goes on
-    check(compiled, other, inputs)
-    compiled.save_pretrained(tmp_path)
-    check(ours.from_pretrained(tmp_path), other, inputs)
+    check(compiled_model, other, inputs)
+    compiled_model.save_pretrained(tmp_path)
+    check(actual.from_pretrained(tmp_path), other, inputs)
 
 
-def test_later_changes_of_tensors_are_not_seen(kind, model):
+def test_later_tensor_changes_are_ignored(kind, model):
     *_, inputs, other = kind
     tensors = {name: tensor.clone() for name, tensor in other.state_dict().items()}
     model.replace_weights(tensors)
@@ -122,7 +122,7 @@ def test_later_changes_of_tensors_are_not_seen(kind, model):
     check(model, other, inputs)
 
 
-def test_a_module_of_another_architecture_is_refused(kind, model):
+def test_module_of_another_architecture_is_refused(kind, model):
     *_, inputs, other = kind
     config = transformers.DistilBertConfig(dim=32, n_layers=1, n_heads=2, hidden_dim=32, vocab_size=VOCABULARY)
     with pytest.raises(WeightsError, match="model_type='distilbert', compiled with"):
@@ -153,13 +153,13 @@ def test_weights_of_other_types(classifier, weights, error, message):
         classifier.replace_weights(weights)
 
 
-def test_tensors_without_values_are_an_error(classifier):
+def test_tensors_without_values_are_error(classifier):
     specs = classifier.prepared.tensors.value.specs
     with pytest.raises(WeightsError, match="meta"):
         classifier.replace_weights({name: torch.empty(spec.shape, device="meta") for name, spec in specs.items()})
 
 
-def test_an_id_of_the_hub_is_found_in_its_cache(classifier, tmp_path, monkeypatch):
+def test_id_of_hub_is_found_in_its_cache(classifier, tmp_path, monkeypatch):
     import huggingface_hub
 
     commit = "0123456789abcdef" * 2 + "01234567"
@@ -172,7 +172,7 @@ def test_an_id_of_the_hub_is_found_in_its_cache(classifier, tmp_path, monkeypatc
     assert classifier.source_folder == folder and classifier.describe()["model"] == "acme/tuned"
 
 
-def test_every_copy_gets_the_weights(tmp_path, monkeypatch):
+def test_every_copy_gets_weights(tmp_path, monkeypatch):
     monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "inf2.24xlarge")
     monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", "6-8")
     folder = save_classifier(tmp_path)
@@ -187,28 +187,28 @@ def test_every_copy_gets_the_weights(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("ours", "task", "auto_class"),
+    ("output", "task", "auto_class"),
     [
         (NeuronSentenceTransformer, "feature-extraction", transformers.AutoModel),
         (NeuronModelForTextReranking, "text-classification", transformers.AutoModelForSequenceClassification),
     ],
 )
-def test_sentences_take_other_weights_too(ours, task, auto_class, tmp_path):
+def test_sentence_model_weights_are_replaced(output, task, auto_class, tmp_path):
     folder = save_tiny_encoder(tmp_path, "bert", task)
-    model = ours.from_pretrained(folder, export=True, **ENCODER_SHAPES)
+    model = output.from_pretrained(folder, export=True, **ENCODER_SHAPES)
     other = randomize(auto_class.from_pretrained(folder).eval(), seed=3)
     model.replace_weights(other.state_dict())
     with torch.no_grad():
-        wanted = next(iter(other(IDS).values()))
-    found = model(input_ids=IDS)["token_embeddings" if ours is NeuronSentenceTransformer else "logits"]
-    torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
+        expected = next(iter(other(IDS).values()))
+    actual = model(input_ids=IDS)["token_embeddings" if output is NeuronSentenceTransformer else "logits"]
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
 
 
 class OwnLlama(transformers.LlamaForCausalLM):
     """Custom code, of which the configuration has no trace."""
 
 
-def test_code_that_would_be_ignored_is_an_error(tmp_path):
+def test_ignored_code_is_an_error(tmp_path):
     module = OwnLlama.from_pretrained(save_llama(tmp_path))
     with raises(ConfigError, type="OwnLlama"):
         NeuronModelForCausalLM.from_model(module, **DECODER_SHAPES)

@@ -30,11 +30,13 @@ def copied() -> set[str]:
 
 
 def finished(words: Sequence[str | Path], folder: Path, **environment: str) -> str:
-    """Run a command that must end with 0, and return what it printed on stdout."""
+    """Run a command that must exit with 0, and return its stdout."""
     environ = {**os.environ, "PYTHONPATH": "", **environment}
-    done = subprocess.run([*map(str, words)], cwd=folder, env=environ, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{words[:6]} ended with {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
-    return done.stdout
+    result = subprocess.run([*map(str, words)], cwd=folder, env=environ, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, (
+        f"{words[:6]} ended with {result.returncode}\n{result.stdout[-2000:]}{result.stderr[-4000:]}"
+    )
+    return result.stdout
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,10 +48,10 @@ class Installed:
     bin: Path
     """Folder of its commands."""
     home: Path
-    """Folder of the test: where programs run, and where they keep what they cache."""
+    """Folder of the test: working directory of programs, and their caches."""
 
     def run(self, *words: str | Path) -> str:
-        """Run a command in an empty folder and return what it printed."""
+        """Run a command in an empty folder and return its output."""
         return finished(words, self.home, OPTIMUM_NEURON_HOME=str(self.home / "caches"), HF_HUB_OFFLINE="1")
 
 
@@ -69,8 +71,8 @@ def wheels(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def installed(wheels, tmp_path_factory):
-    """Both wheels in an environment of their own, by name and out of a folder, as from an index."""
+def venv_folder(wheels, tmp_path_factory):
+    """Both wheels in a separate environment, by name and out of a folder, as from an index."""
     folder = tmp_path_factory.mktemp("installed")
     finished([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], folder)
     python = folder / "venv" / "bin" / "python"

@@ -19,7 +19,7 @@ def of_kind(kind: str) -> list[str]:
     return [rest for name, rest in INSTRUCTIONS if name == kind]
 
 
-def test_what_it_copies_exists_and_is_sent_to_the_builder():
+def test_copied_files_exist_and_are_in_build_context():
     assert [name for name in copied() if not (ROOT / name).exists()] == []
     rules = [r for r in (ROOT / ".dockerignore").read_text().splitlines() if r and not r.startswith("#")]
     sent = {rule[1:] for rule in rules if rule.startswith("!")}
@@ -28,14 +28,14 @@ def test_what_it_copies_exists_and_is_sent_to_the_builder():
     assert [name for name in copied() for rule in ignored if fnmatch.fnmatch(name, rule)] == []
 
 
-def test_its_pip_lines_are_those_of_the_page():
+def test_pip_lines_match_docs():
     page = "".join(fence.text for fence in page_fences(ROOT / "docs" / "install.md"))
     lines = [line.replace("--no-cache-dir ", "") for line in of_kind("RUN") if line.startswith("pip install")]
     assert len(lines) == 2
     assert [line for line in lines if line not in page.splitlines()] == []
 
 
-def test_its_python_and_torch_are_those_of_the_project():
+def test_python_and_torch_match_project():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     (image,) = of_kind("FROM")
     version = image.removeprefix("python:").removesuffix("-slim")
@@ -44,7 +44,7 @@ def test_its_python_and_torch_are_those_of_the_project():
     assert f'"{torch}"' in DOCKERFILE
 
 
-def test_it_ends_as_a_user_without_privileges_who_runs_the_command():
+def test_image_runs_command_as_unprivileged_user():
     assert of_kind("USER") == ["neuron"] and any("useradd" in line and "neuron" in line for line in of_kind("RUN"))
     (entry,) = of_kind("ENTRYPOINT")
     assert json.loads(entry) == ["optimum-cli"]

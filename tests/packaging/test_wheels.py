@@ -1,4 +1,4 @@
-"""The wheels: what is in them, and what a user has who installs them."""
+"""The wheels: their contents, and an installation by a user."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ PARTS = {
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_a_wheel_holds_every_file_of_its_packages_and_no_other(wheels, name):
+def test_wheel_holds_every_file_of_its_packages_and_no_other(wheels, name):
     project, folders = PARTS[name]
     with zipfile.ZipFile(wheels[name]) as wheel:
         held = {file for file in wheel.namelist() if ".dist-info/" not in file}
-    ours = {file.removeprefix(project) for file in files() if file.startswith(project)}
-    assert held == {file for file in ours if file.startswith(folders)}
+    actual = {file.removeprefix(project) for file in files() if file.startswith(project)}
+    assert held == {file for file in actual if file.startswith(folders)}
 
 
 def test_data_and_sources_are_among_them(wheels):
@@ -35,33 +35,33 @@ def test_data_and_sources_are_among_them(wheels):
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_no_wheel_brings_a_file_that_other_distributions_share(wheels, name):
+def test_wheels_share_no_file_with_other_distributions(wheels, name):
     shared = ("optimum/", "optimum/commands/", "optimum/commands/register/", "optimum/exporters/")
     with zipfile.ZipFile(wheels[name]) as wheel:
         assert not {f"{folder}__init__.py" for folder in shared} & set(wheel.namelist())
 
 
-def test_modules_of_both_are_imported_from_the_wheels(installed):
+def test_modules_of_both_are_imported_from_wheels(venv_folder):
     code = """
 import importlib, json
 names = ["optimum_neuron", "optimum.neuron", "optimum.exporters.neuron", "torch_neuronx", "neuronxcc"]
 modules = {name: importlib.import_module(name) for name in names}
 print(json.dumps({name: module.__file__ or list(module.__path__)[0] for name, module in modules.items()}))
 """
-    files = json.loads(installed.run(installed.python, "-c", code))
-    assert [file for file in files.values() if not Path(file).is_relative_to(installed.home)] == []
+    files = json.loads(venv_folder.run(venv_folder.python, "-c", code))
+    assert [file for file in files.values() if not Path(file).is_relative_to(venv_folder.home)] == []
 
 
-def test_optimum_cli_has_the_commands(installed):
-    neuron = [installed.python, "-m", "optimum.commands.optimum_cli", "neuron"]
-    report = json.loads(installed.run(*neuron, "doctor", "--json"))
+def test_optimum_cli_has_commands(venv_folder):
+    neuron = [venv_folder.python, "-m", "optimum.commands.optimum_cli", "neuron"]
+    report = json.loads(venv_folder.run(*neuron, "doctor", "--json"))
     findings = {finding["check"]: finding for finding in report["findings"]}
     # The first is missing where the doctor finds no metadata of a distribution.
     assert findings["python"]["consequence"] == "supported (>=3.11)"
-    assert "--sequence_length" in installed.run(*neuron, "estimate", "--help")
+    assert "--sequence_length" in venv_folder.run(*neuron, "estimate", "--help")
 
 
-def test_the_commands_of_the_sdk_are_installed_and_run(installed):
+def test_commands_of_sdk_are_installed_and_run(venv_folder):
     scripts = tomllib.loads((ROOT / "sdk" / "pyproject.toml").read_text())["project"]["scripts"]
-    assert [name for name in scripts if not (installed.bin / name).is_file()] == []
-    assert json.loads(installed.run(installed.bin / "neuron-ls", "--json-output"))
+    assert [name for name in scripts if not (venv_folder.bin / name).is_file()] == []
+    assert json.loads(venv_folder.run(venv_folder.bin / "neuron-ls", "--json-output"))

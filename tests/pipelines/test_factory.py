@@ -31,7 +31,7 @@ def quiet(caplog, monkeypatch):
 
 @pytest.fixture
 def answers(original, tokenizer):
-    """What the original answers in transformers' own pipeline."""
+    """Reference answers of transformers' own pipeline."""
     return transformers.pipeline("text-generation", model=original, tokenizer=tokenizer)
 
 
@@ -45,25 +45,25 @@ def answers(original, tokenizer):
         ("Hello", {"return_full_text": False, "num_return_sequences": 2, "num_beams": 2}),
     ],
 )
-def test_transformers_takes_a_compiled_model_without_a_warning(model, tokenizer, answers, quiet, text, options):
+def test_transformers_accepts_compiled_model_without_warning(model, tokenizer, answers, quiet, text, options):
     run = transformers.pipeline("text-generation", model=model, tokenizer=tokenizer)
     assert run(text, **OPTIONS, **options) == answers(text, **OPTIONS, **options)
 
 
-def test_a_folder_or_a_model_is_enough(exported, model, answers, quiet):
-    wanted = answers("Hello", **OPTIONS)
-    for given in (exported, str(exported), model):
-        assert pipeline("text-generation", given)("Hello", **OPTIONS) == wanted
-    assert pipeline("text-generation", exported, export=False)(CHAT, **OPTIONS) == answers(CHAT, **OPTIONS)
+def test_folder_or_model_is_enough(export_folder, model, answers, quiet):
+    expected = answers("Hello", **OPTIONS)
+    for inputs in (export_folder, str(export_folder), model):
+        assert pipeline("text-generation", inputs)("Hello", **OPTIONS) == expected
+    assert pipeline("text-generation", export_folder, export=False)(CHAT, **OPTIONS) == answers(CHAT, **OPTIONS)
 
 
-def test_a_checkpoint_is_exported_on_the_way(checkpoint, answers, quiet):
+def test_checkpoint_is_exported_by_pipeline(checkpoint, answers, quiet):
     run = pipeline("text-generation", checkpoint, export=True, **SHAPES)
     assert run.model.neuron_config.batch_size == 2
     assert run("Hello", **OPTIONS) == answers("Hello", **OPTIONS)
 
 
-def test_groups_of_options_are_those_of_the_export(checkpoint, answers, quiet):
+def test_option_groups_match_export(checkpoint, answers, quiet):
     groups = {"input_shapes": {"batch_size": 2, "sequence_length": 48}, "compiler_args": {"optlevel": "1"}}
     run = pipeline("text-generation", checkpoint, export=True, use_fast=True, num_cores=1, **groups)
     config = run.model.neuron_config
@@ -74,29 +74,29 @@ def test_groups_of_options_are_those_of_the_export(checkpoint, answers, quiet):
 @pytest.mark.parametrize(
     "options", [{"batch_size": 2, "input_shapes": {"batch_size": 2}}, {"compiler_args": {"auto_kast": "all"}}]
 )
-def test_groups_of_options_with_an_unknown_or_a_second_value_are_refused(checkpoint, options):
+def test_groups_of_options_with_unknown_or_second_value_are_refused(checkpoint, options):
     with pytest.raises(ConfigError):
         pipeline("text-generation", checkpoint, export=True, **options)
 
 
-def test_the_tokenizer_can_be_named(exported, checkpoint, tokenizer, answers):
-    for given in (checkpoint, str(checkpoint), tokenizer):
-        assert pipeline("text-generation", exported, given)("Hello", **OPTIONS) == answers("Hello", **OPTIONS)
+def test_tokenizer_can_be_named(export_folder, checkpoint, tokenizer, answers):
+    for inputs in (checkpoint, str(checkpoint), tokenizer):
+        assert pipeline("text-generation", export_folder, inputs)("Hello", **OPTIONS) == answers("Hello", **OPTIONS)
 
 
-def test_a_pipelines_default_length_ends_at_the_compiled_one(exported, caplog):
+def test_pipelines_default_length_ends_at_compiled_one(export_folder, caplog):
     """transformers' default of 256 new tokens is more than this model was compiled for."""
-    (answer,) = pipeline("text-generation", exported)("Hello", return_full_text=False, do_sample=False)
+    (answer,) = pipeline("text-generation", export_folder)("Hello", return_full_text=False, do_sample=False)
     assert answer["generated_text"]
     assert "generation is limited to 43 new tokens instead of 256" in caplog.text
 
 
-def test_refusals(exported, tmp_path):
+def test_refusals(export_folder, tmp_path):
     for error, message, arguments, options in (
-        (ModelError, "did you mean 'text-generation'", ("text-generaton", exported), {}),
-        (ConfigError, "batch_size=4, compiled with 2", ("text-generation", exported), {"batch_size": 4}),
-        (ConfigError, "did you mean 'sequence_length'", ("text-generation", exported), {"sequence_lenght": 16}),
-        (ModelError, "The tokenizer of .*Pass tokenizer=", ("text-generation", exported, tmp_path), {}),
+        (ModelError, "did you mean 'text-generation'", ("text-generaton", export_folder), {}),
+        (ConfigError, "batch_size=4, compiled with 2", ("text-generation", export_folder), {"batch_size": 4}),
+        (ConfigError, "did you mean 'sequence_length'", ("text-generation", export_folder), {"sequence_lenght": 16}),
+        (ModelError, "The tokenizer of .*Pass tokenizer=", ("text-generation", export_folder, tmp_path), {}),
         (ModelError, "does not exist", ("text-generation", tmp_path / "missing"), {}),
     ):
         with pytest.raises(error, match=message):

@@ -1,4 +1,4 @@
-"""transformers' pipeline of images and text over compiled models says what it says over the originals."""
+"""transformers' image-text pipeline gives the same text over compiled models as over the reference models."""
 
 from __future__ import annotations
 
@@ -38,39 +38,39 @@ def chat(number: int) -> list[dict[str, object]]:
 
 
 def texts(run, **inputs):
-    """What a pipeline writes; it adds to the keywords that it is given."""
+    """Text that a pipeline generates; it adds to its keywords."""
     results = run(**inputs, generate_kwargs={"do_sample": False, "max_new_tokens": 6})
     rows = results if isinstance(results[0], dict) else [row[0] for row in results]
     return [row["generated_text"] for row in rows]
 
 
-def test_transformers_own_pipeline_runs_without_a_warning(model, checkpoint, original, caplog):
+def test_transformers_pipeline_runs_without_warning(model, checkpoint, original, caplog):
     with warnings.catch_warnings(), caplog.at_level(logging.WARNING):
         warnings.simplefilter("error")
         processor = AutoProcessor.from_pretrained(checkpoint)
         run = transformers.pipeline("image-text-to-text", model=model, processor=processor)
-        found = texts(run, text=chat(0), return_full_text=False)
+        result = texts(run, text=chat(0), return_full_text=False)
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
-    assert found == texts(original, text=chat(0), return_full_text=False)
+    assert result == texts(original, text=chat(0), return_full_text=False)
 
 
-def test_images_beside_the_text(model, original):
+def test_images_next_to_text(model, original):
     run = pipeline("image-text-to-text", model)
-    given = {"images": [tiny_image(0)], "text": f"{IMAGE_TOKEN} a"}
-    assert texts(run, **given) == texts(original, **given)
+    inputs = {"images": [tiny_image(0)], "text": f"{IMAGE_TOKEN} a"}
+    assert texts(run, **inputs) == texts(original, **inputs)
 
 
 def test_several_chats(model, original):
     run, chats = pipeline("image-text-to-text", model), [chat(1), chat(2)]
-    found, wanted = ([rows[-1]["content"] for rows in texts(each, text=chats)] for each in (run, original))
-    assert found == wanted
+    result, expected = ([rows[-1]["content"] for rows in texts(each, text=chats)] for each in (run, original))
+    assert result == expected
 
 
-def test_an_exported_folder_by_its_path_which_needs_its_processor(model, original, tmp_path):
+def test_exported_folder_by_its_path_which_needs_its_processor(model, original, tmp_path):
     model.save_pretrained(tmp_path / "out")
     run = pipeline("image-text-to-text", str(tmp_path / "out"))
-    found, wanted = (texts(each, text=chat(0), return_full_text=False) for each in (run, original))
-    assert found == wanted
+    result, expected = (texts(each, text=chat(0), return_full_text=False) for each in (run, original))
+    assert result == expected
     (tmp_path / "out" / "processor_config.json").unlink()
     with pytest.raises(ModelError, match="Pass processor="):
         pipeline("image-text-to-text", str(tmp_path / "out"))

@@ -59,8 +59,8 @@ def keywords(name: str) -> list[tuple[Any, dict[str, Any]]]:
     if name in TEXT_KEYWORDS:
         return TEXT_KEYWORDS[name]
     if name == "audio-classification":
-        given = {"raw": RECORDING, "sampling_rate": 16_000}
-        return [(RECORDING, {"top_k": 2}), (given, {"top_k": None}), (RECORDING, {"function_to_apply": "sigmoid"})]
+        inputs = {"raw": RECORDING, "sampling_rate": 16_000}
+        return [(RECORDING, {"top_k": 2}), (inputs, {"top_k": None}), (RECORDING, {"function_to_apply": "sigmoid"})]
     if name == "automatic-speech-recognition":
         chunks = {"chunk_length_s": 0.05, "stride_length_s": (0.01, 0.01), "ignore_warning": True}
         timestamps = [(RECORDING, {"return_timestamps": kind}) for kind in ("char", "word")]
@@ -88,7 +88,7 @@ def keywords(name: str) -> list[tuple[Any, dict[str, Any]]]:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", [name for name in ARCHITECTURE if name != "question-answering"])
-def test_keywords_of_a_pipeline(name, tmp_path):
+def test_keywords_of_pipeline(name, tmp_path):
     if name.startswith(("image", "depth", "object", "zero-shot")):
         picture()
     task = PIPELINES[name]
@@ -98,14 +98,14 @@ def test_keywords_of_a_pipeline(name, tmp_path):
     sizes = shapes(name) | ({"sequence_length": 24} if name in TEXT_KEYWORDS else {})
     with model_class.from_pretrained(tmp_path / "original", export=True, **sizes) as model:
         model.save_pretrained(tmp_path / "exported")
-    ours, theirs = (transformers.pipeline(name, str(tmp_path / kind)) for kind in ("exported", "original"))
-    assert type(ours.model) is model_class
-    for given, options in keywords(name):
-        found, expected = (run(copy.deepcopy(given), **copy.deepcopy(options)) for run in (ours, theirs))
+    actual, reference = (transformers.pipeline(name, str(tmp_path / kind)) for kind in ("exported", "original"))
+    assert type(actual.model) is model_class
+    for inputs, options in keywords(name):
+        result, expected = (run(copy.deepcopy(inputs), **copy.deepcopy(options)) for run in (actual, reference))
         if name.startswith("zero-shot"):  # scores of random weights tie
-            found, expected = (sorted(map(str, numbers(answer))) for answer in (found, expected))
-        assert plain(found) == pytest.approx(plain(expected), abs=1e-3), options
-    ours.model.close()
+            result, expected = (sorted(map(str, numbers(answer))) for answer in (result, expected))
+        assert plain(result) == pytest.approx(plain(expected), abs=1e-3), options
+    actual.model.close()
 
 
 def numbers(answer: Any) -> list[tuple[str, float]]:
@@ -133,20 +133,22 @@ GENERATION: list[tuple[Any, dict[str, Any]]] = [
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_keywords_of_text_generation(exported, checkpoint):
-    ours, theirs = (transformers.pipeline("text-generation", str(folder)) for folder in (exported, checkpoint))
-    assert type(ours.model) is modeling.NeuronModelForCausalLM
-    for given, options in GENERATION:
+def test_keywords_of_text_generation(export_folder, checkpoint):
+    actual, reference = (
+        transformers.pipeline("text-generation", str(folder)) for folder in (export_folder, checkpoint)
+    )
+    assert type(actual.model) is modeling.NeuronModelForCausalLM
+    for inputs, options in GENERATION:
         options = {"do_sample": False, "max_new_tokens": 5, **options}
-        found, expected = (run(copy.deepcopy(given), **copy.deepcopy(options)) for run in (ours, theirs))
-        assert json.dumps(found) == json.dumps(expected), options
-    ours.model.close()
+        result, expected = (run(copy.deepcopy(inputs), **copy.deepcopy(options)) for run in (actual, reference))
+        assert json.dumps(result) == json.dumps(expected), options
+    actual.model.close()
 
 
 def test_every_documented_keyword_is_used():
     """transformers' pages name keywords as "name (`type`, *optional*"; a new one fails here."""
     left_out = {"timeout", "args", "inputs", "text_inputs", "image", "images", "generate_kwargs", "return_language"}
-    left_out |= {"decoder_kwargs", "parameters"}  # of a language model beside CTC; the same as `timeout`
+    left_out |= {"decoder_kwargs", "parameters"}  # of a language model for CTC; the same as `timeout`
     used = {key for name in ARCHITECTURE if name in TEXT_KEYWORDS for _, options in keywords(name) for key in options}
     used |= {key for _, options in GENERATION for key in options}
     for name in ("text-classification", "token-classification", "fill-mask", "feature-extraction", "text-generation"):

@@ -1,4 +1,4 @@
-"""Recordings of unequal lengths in one batch: what they give alone, which an original with group norm does not."""
+"""Recordings of unequal lengths in one batch: same results as alone, unlike a reference model with group norm."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ NORMS = {"group": {}, "layer": {"feat_extract_norm": "layer", "do_stable_layer_n
 
 
 @pytest.fixture(scope="module", params=NORMS)
-def made(request, tmp_path_factory, environment):
-    """Whether statistics are of each frame, and the pipelines of the compiled model and of the original."""
+def pipelines(request, tmp_path_factory, environment):
+    """Whether statistics are per frame, and the pipelines of the compiled and the reference model."""
     folder = save_tiny_encoder(tmp_path_factory.mktemp("ctc") / "wav2vec2", "wav2vec2", TASK, **NORMS[request.param])
     save_encoder_processors(folder, TASK)
-    ours = pipeline(TASK, folder, export=True, **tiny_shapes("wav2vec2", TASK))
-    return request.param == "layer", ours, transformers.pipeline(TASK, str(folder))
+    actual = pipeline(TASK, folder, export=True, **tiny_shapes("wav2vec2", TASK))
+    return request.param == "layer", actual, transformers.pipeline(TASK, str(folder))
 
 
-def test_a_short_recording_in_a_batch_has_the_logits_that_it_has_alone(made):
-    is_by_frame, ours, original = made[0], made[1], made[2].model.eval()
-    extract, options = ours.feature_extractor, {"sampling_rate": 16_000, "return_tensors": "pt"}
+def test_short_recording_in_batch_has_unbatched_logits(pipelines):
+    is_by_frame, output, original = pipelines[0], pipelines[1], pipelines[2].model.eval()
+    extract, options = output.feature_extractor, {"sampling_rate": 16_000, "return_tensors": "pt"}
     batch = extract([LONG, SHORT], padding=True, return_attention_mask=True, **options)
     with torch.no_grad():
         alone = original(**extract(SHORT, return_attention_mask=True, **options)).logits[0]
-        theirs = original(**batch).logits[1]
-    found = ours.model(**batch).logits[1]
-    torch.testing.assert_close(found[: len(alone)], alone, atol=1e-4, rtol=0)
+        expected = original(**batch).logits[1]
+    actual = output.model(**batch).logits[1]
+    torch.testing.assert_close(actual[: len(alone)], alone, atol=1e-4, rtol=0)
     if is_by_frame:
-        torch.testing.assert_close(found, theirs, atol=1e-4, rtol=0)
+        torch.testing.assert_close(actual, expected, atol=1e-4, rtol=0)
     else:
-        assert (theirs[: len(alone)] - alone).abs().max() > 0.1  # its statistics count the padding
+        assert (expected[: len(alone)] - alone).abs().max() > 0.1  # its statistics count the padding
 
 
-def test_batches_of_the_pipeline_begin_with_the_words_of_each_recording_alone(made):
+def test_batched_transcripts_start_like_unbatched_ones(pipelines):
     """Behind them come the letters of padded frames, which transformers' pipeline decodes too."""
-    is_by_frame, ours, theirs = made
+    is_by_frame, actual, expected = pipelines
     recordings = [LONG, SHORT]
-    batched = [answer["text"] for answer in ours([one.copy() for one in recordings], batch_size=2)]
-    alone = [theirs(one.copy())["text"] for one in recordings]
+    batched = [answer["text"] for answer in actual([one.copy() for one in recordings], batch_size=2)]
+    alone = [expected(one.copy())["text"] for one in recordings]
     assert [text[: len(words)] for text, words in zip(batched, alone, strict=True)] == alone
     if is_by_frame:
-        assert batched == [answer["text"] for answer in theirs([one.copy() for one in recordings], batch_size=2)]
+        assert batched == [answer["text"] for answer in expected([one.copy() for one in recordings], batch_size=2)]

@@ -45,13 +45,13 @@ def parts(folder):
     return {name: kind.from_pretrained(folder) for name, kind in names.items()}
 
 
-def test_it_says_what_the_original_says_and_nothing_is_warned_of(folder, model, caplog, monkeypatch):
+def test_transcript_matches_reference_without_warnings(folder, model, caplog, monkeypatch):
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
     with caplog.at_level(logging.WARNING):
-        ours = transformers.pipeline(TASK, model=model, **parts(folder))
+        actual = transformers.pipeline(TASK, model=model, **parts(folder))
     assert not caplog.records
     original = AutoModelForSpeechSeq2Seq.from_pretrained(folder).eval()
-    theirs = transformers.pipeline(TASK, model=original, **parts(folder))
+    expected = transformers.pipeline(TASK, model=original, **parts(folder))
     calls = [(recording(0.3), OPTIONS), ([recording(0.2), recording(0.3)], {**OPTIONS, "num_beams": 2})]
     if folder.name == "whisper":
         chunks = {"chunk_length_s": WINDOW_S, "stride_length_s": 0.2, "ignore_warning": True}
@@ -62,44 +62,44 @@ def test_it_says_what_the_original_says_and_nothing_is_warned_of(folder, model, 
             (recording(2.5), {**OPTIONS, "return_timestamps": True}),
         ]
     for sound, options in calls:
-        assert ours(copied(sound), **options) == theirs(copied(sound), **options)
+        assert actual(copied(sound), **options) == expected(copied(sound), **options)
 
 
 def copied(sound: Any) -> Any:
-    """transformers takes the keys out of what it is given."""
+    """transformers removes the keys from its arguments."""
     return [dict(one) for one in sound] if isinstance(sound, list) else dict(sound)
 
 
-def test_ours_finds_everything_in_the_folder(folder, model):
-    ours = pipeline(TASK, folder, export=True, **SHAPES[folder.name])
-    assert type(ours.model) is type(model)
-    theirs = transformers.pipeline(TASK, model=model, **parts(folder))
-    assert ours(recording(0.3), **OPTIONS) == theirs(recording(0.3), **OPTIONS)
+def test_pipeline_finds_everything_in_folder(folder, model):
+    actual = pipeline(TASK, folder, export=True, **SHAPES[folder.name])
+    assert type(actual.model) is type(model)
+    expected = transformers.pipeline(TASK, model=model, **parts(folder))
+    assert actual(recording(0.3), **OPTIONS) == expected(recording(0.3), **OPTIONS)
 
 
 @pytest.mark.parametrize("key", ["raw", "array"])
-def test_a_recording_of_another_rate_is_refused(folder, model, key):
-    """Where torchaudio is installed, transformers resamples."""
+def test_recording_of_another_rate_is_refused(folder, model, key):
+    """If torchaudio is installed, transformers resamples."""
     if is_torchaudio_available():
         pytest.skip("torchaudio is installed")
-    ours = pipeline(TASK, model, **parts(folder))
+    actual = pipeline(TASK, model, **parts(folder))
     sound = {key: recording(0.3)["raw"], "sampling_rate": 8000}
     with pytest.raises(ConfigError, match="has 8000 samples per second, the model needs 16000"):
-        ours(sound, **OPTIONS)
+        actual(sound, **OPTIONS)
     with pytest.raises(ConfigError, match="Resample recordings to 16000"):
-        ours([recording(0.3), dict(sound)], **OPTIONS)
+        actual([recording(0.3), dict(sound)], **OPTIONS)
 
 
 def test_times_of_words(folder, model):
     if folder.name != "whisper":
         pytest.skip("other models have no timestamps")
-    ours = pipeline(TASK, model, **parts(folder))
+    output = pipeline(TASK, model, **parts(folder))
     with pytest.raises(ConfigError, match=r"(?i)word timestamps.*export with output_attentions=True"):
-        ours(recording(0.3), return_timestamps="word", **OPTIONS)
-    ours = pipeline(TASK, folder, export=True, output_attentions=True, **SHAPES["whisper"])
+        output(recording(0.3), return_timestamps="word", **OPTIONS)
+    output = pipeline(TASK, folder, export=True, output_attentions=True, **SHAPES["whisper"])
     original = AutoModelForSpeechSeq2Seq.from_pretrained(folder, attn_implementation="eager").eval()
-    theirs = transformers.pipeline(TASK, model=original, **parts(folder))
+    expected = transformers.pipeline(TASK, model=original, **parts(folder))
     for seconds in (0.7, 2.5):
-        found = ours(recording(seconds), return_timestamps="word", **OPTIONS)
-        assert found == theirs(recording(seconds), return_timestamps="word", **OPTIONS)
-        assert len({chunk["timestamp"] for chunk in found["chunks"]}) > 1
+        actual = output(recording(seconds), return_timestamps="word", **OPTIONS)
+        assert actual == expected(recording(seconds), return_timestamps="word", **OPTIONS)
+        assert len({chunk["timestamp"] for chunk in actual["chunks"]}) > 1

@@ -43,7 +43,7 @@ def picture() -> Any:
 
 
 def calls(name: str) -> list[tuple[Any, dict[str, Any]]]:
-    """What a pipeline is called with."""
+    """Arguments of a pipeline."""
     if name == "fill-mask":
         return [("ab<mask>d", {}), (["a<mask>", "long<mask>er"], {"top_k": 2})]
     if name == "zero-shot-image-classification":
@@ -60,14 +60,14 @@ def calls(name: str) -> list[tuple[Any, dict[str, Any]]]:
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory):
     """Return a function that writes the checkpoint of a pipeline, once each."""
-    made: dict[str, Path] = {}
+    created: dict[str, Path] = {}
 
     def make(name: str) -> Path:
-        if name not in made:
-            made[name] = tmp_path_factory.mktemp(name)
-            save_tiny_encoder(made[name], ARCHITECTURE[name], PIPELINES[name].name)
-            save_encoder_processors(made[name], name)
-        return made[name]
+        if name not in created:
+            created[name] = tmp_path_factory.mktemp(name)
+            save_tiny_encoder(created[name], ARCHITECTURE[name], PIPELINES[name].name)
+            save_encoder_processors(created[name], name)
+        return created[name]
 
     return make
 
@@ -82,25 +82,25 @@ def test_every_pipeline_is_tested():
 
 
 @pytest.mark.parametrize("name", [name for name in ARCHITECTURE if name != "question-answering"])
-def test_answers_are_those_of_the_original_and_nothing_is_warned_of(name, checkpoint, caplog, monkeypatch):
+def test_answers_match_reference_without_warnings(name, checkpoint, caplog, monkeypatch):
     folder, task = checkpoint(name), PIPELINES[name]
     inputs = calls(name)
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
     with caplog.at_level(logging.WARNING):
-        ours = pipeline(name, folder, export=True, **shapes(name))
+        actual = pipeline(name, folder, export=True, **shapes(name))
     assert not [record.getMessage() for record in caplog.records if "not supported" in record.getMessage()]
-    assert type(ours.model).__name__ == task.model_class
-    parts = {kind: getattr(ours, kind) for kind in ("tokenizer", "image_processor", "feature_extractor")}
+    assert type(actual.model).__name__ == task.model_class
+    parts = {kind: getattr(actual, kind) for kind in ("tokenizer", "image_processor", "feature_extractor")}
     original = getattr(transformers, task.auto_class).from_pretrained(folder)
-    theirs = transformers.pipeline(name, model=original, **{k: v for k, v in parts.items() if v is not None})
-    assert isinstance(ours, type(theirs))
-    for given, options in inputs:
-        assert plain(ours(given, **options)) == pytest.approx(plain(theirs(given, **options)), abs=1e-4)
+    expected = transformers.pipeline(name, model=original, **{k: v for k, v in parts.items() if v is not None})
+    assert isinstance(actual, type(expected))
+    for arguments, options in inputs:
+        assert plain(actual(arguments, **options)) == pytest.approx(plain(expected(arguments, **options)), abs=1e-4)
 
 
 def plain(answer: Any) -> Any:
     """An answer as flat numbers and text, which `approx` can compare."""
-    found: list[Any] = []
+    results: list[Any] = []
 
     def walk(value: Any) -> None:
         if isinstance(value, dict):
@@ -109,15 +109,15 @@ def plain(answer: Any) -> Any:
             for part in value:
                 walk(part)
         elif isinstance(value, (torch.Tensor, np.ndarray)):
-            found.extend(value.flatten().tolist())
+            results.extend(value.flatten().tolist())
         elif hasattr(value, "getdata"):
-            found.extend(np.asarray(value).astype(float).flatten().tolist())
+            results.extend(np.asarray(value).astype(float).flatten().tolist())
         else:
-            found.append(float(value) if isinstance(value, (int, float, np.floating)) else value)
+            results.append(float(value) if isinstance(value, (int, float, np.floating)) else value)
 
     walk(answer)
-    numbers = [value for value in found if isinstance(value, float)]
-    words = [value for value in found if not isinstance(value, float)]
+    numbers = [value for value in results if isinstance(value, float)]
+    words = [value for value in results if not isinstance(value, float)]
     return {**dict(enumerate(numbers)), "words": hash(str(words))}
 
 
@@ -131,30 +131,30 @@ def answering(checkpoint, environment):
     return pipeline("question-answering", checkpoint("question-answering"), export=True, **TEXT)
 
 
-def test_an_answer_is_a_span_of_the_context(answering):
+def test_answer_is_span_of_context(answering):
     assert answering.task == "question-answering"
     answer = answering(question="who?", context=CONTEXT)
     assert set(answer) == {"score", "start", "end", "answer"}
     assert answer["answer"] == CONTEXT[answer["start"] : answer["end"]] and 0 < answer["score"] <= 1
 
 
-def test_question_and_context_by_position_are_those_by_name(answering):
+def test_positional_and_named_arguments_agree(answering):
     answer = answering(question="who?", context=CONTEXT)
-    for found in (
+    for result in (
         answering("who?", CONTEXT),
         answering("who?", context=CONTEXT),
         answering({"question": "who?", "context": CONTEXT}),
         answering(["who?", "when?"], [CONTEXT, "ab"])[0],
     ):
-        assert found == answer
-    with pytest.raises(ConfigError) as refused:
+        assert result == answer
+    with pytest.raises(ConfigError) as excinfo:
         answering("who?", CONTEXT, question="when?")
-    assert refused.value.details == {"question": "when?"}
+    assert excinfo.value.details == {"question": "when?"}
     with pytest.raises(ConfigError):
         answering("who?")
 
 
-def test_the_best_span_is_the_one_of_the_original(answering, checkpoint):
+def test_best_span_matches_reference(answering, checkpoint):
     """In one window, by trying every span."""
     context = "ada wrote it"
     original = transformers.AutoModelForQuestionAnswering.from_pretrained(checkpoint("question-answering")).eval()
@@ -167,9 +167,9 @@ def test_the_best_span_is_the_one_of_the_original(answering, checkpoint):
     keep[[0, *allowed]] = 0
     start, end = ((logits[0] + keep).softmax(-1) for logits in (output.start_logits, output.end_logits))
     score, i, j = max((float(start[i] * end[j]), i, j) for i in allowed for j in allowed if i <= j < i + 15)
-    found = answering(question="who?", context=context)
-    assert (found["start"], found["end"]) == (offsets[i][0], offsets[j][1])
-    assert found["score"] == pytest.approx(score, rel=1e-4)
+    result = answering(question="who?", context=context)
+    assert (result["start"], result["end"]) == (offsets[i][0], offsets[j][1])
+    assert result["score"] == pytest.approx(score, rel=1e-4)
 
 
 def test_long_contexts_are_read_in_windows_and_answers_are_ranked(answering):
@@ -184,7 +184,7 @@ def test_long_contexts_are_read_in_windows_and_answers_are_ranked(answering):
 
 
 @pytest.mark.parametrize("example", [{"question": "who?"}, {"question": " ", "context": "x"}, {"context": "x"}])
-def test_a_question_or_context_that_is_missing_is_named(answering, example):
+def test_missing_question_or_context_is_named(answering, example):
     missing = "context" if "context" not in example else "question"
     with pytest.raises(ConfigError) as error:
         answering(example)
@@ -194,17 +194,17 @@ def test_a_question_or_context_that_is_missing_is_named(answering, example):
     assert error.value.details == {"options": ["topk"]}
 
 
-# What cannot be.
+# Invalid arguments.
 
 
-def test_a_text_longer_than_the_buckets_is_refused_or_truncated_by_the_tokenizer(checkpoint):
+def test_text_longer_than_buckets_is_refused_or_truncated_by_tokenizer(checkpoint):
     run = pipeline("text-classification", checkpoint("text-classification"), export=True, **TEXT)
     with pytest.raises(ShapeError, match="sequence_length=42, .*buckets: 8, 24"):
         run("x" * 40)
     assert run("x" * 40, truncation=True) == run("x" * 22)
 
 
-def test_a_pipeline_without_default_or_processor_says_so(checkpoint, tmp_path):
+def test_pipeline_without_default_or_processor_is_an_error(checkpoint, tmp_path):
     with pytest.raises(ModelError, match="no default model"):
         pipeline("fill-mask")
     with pytest.raises(ModelError, match="torch_neuronx.trace"):
@@ -215,14 +215,14 @@ def test_a_pipeline_without_default_or_processor_says_so(checkpoint, tmp_path):
 
 
 @pytest.mark.parametrize("content", ["", "[]", "3", "[" * 100_000])
-def test_a_damaged_tokenizer_is_one_error(checkpoint, tmp_path, content):
+def test_damaged_tokenizer_is_one_error(checkpoint, tmp_path, content):
     run = pipeline("text-classification", checkpoint("text-classification"), export=True, **TEXT)
     (save_letters(tmp_path) / "tokenizer_config.json").write_text(content)
     with pytest.raises(ModelError, match="Pass tokenizer="):
         pipeline("text-classification", run.model, tmp_path)
 
 
-def test_a_recording_at_another_sampling_rate_is_refused(checkpoint):
+def test_recording_at_another_sampling_rate_is_refused(checkpoint):
     folder = checkpoint("audio-classification")
     shapes_of = shapes("audio-classification")
     slow = transformers.Wav2Vec2FeatureExtractor(sampling_rate=8000)
@@ -235,20 +235,20 @@ def test_a_recording_at_another_sampling_rate_is_refused(checkpoint):
             run({"array": RECORDING, "sampling_rate": 44_100})
 
 
-def test_an_image_processor_may_be_called_a_feature_extractor(checkpoint):
+def test_image_processor_may_be_called_feature_extractor(checkpoint):
     folder = checkpoint("image-classification")
     run = pipeline("image-classification", folder, export=True, **shapes("image-classification"))
     processor, recordings = run.image_processor, transformers.Wav2Vec2FeatureExtractor()
-    for given in (processor, folder, str(folder)):
-        again = pipeline("image-classification", run.model, feature_extractor=given)
-        assert again(picture()) == run(picture())
+    for inputs in (processor, folder, str(folder)):
+        pipe = pipeline("image-classification", run.model, feature_extractor=inputs)
+        assert pipe(picture()) == run(picture())
     for wrong in ({"feature_extractor": recordings}, {"feature_extractor": processor, "image_processor": processor}):
-        with pytest.raises(ConfigError) as refused:
+        with pytest.raises(ConfigError) as excinfo:
             pipeline("image-classification", run.model, **wrong)
-        assert refused.value.details["task"] == "image-classification"
+        assert excinfo.value.details["task"] == "image-classification"
 
 
-def test_a_loaded_model_takes_no_late_options_and_no_other_task(checkpoint):
+def test_loaded_model_refuses_late_options_and_other_tasks(checkpoint):
     model = modeling.NeuronModelForMaskedLM.from_pretrained(checkpoint("fill-mask"), export=True, **TEXT)
     with pytest.raises(ConfigError, match="sequence_length cannot change a model"):
         pipeline("fill-mask", model, sequence_length=8)
@@ -257,7 +257,7 @@ def test_a_loaded_model_takes_no_late_options_and_no_other_task(checkpoint):
     assert len(pipeline("fill-mask", model, batch_size=2)(["a<mask>"] * 3)) == 3
 
 
-def test_images_are_made_in_the_compiled_size(checkpoint, tmp_path):
+def test_images_are_resized_to_compiled_size(checkpoint, tmp_path):
     picture()
     folder = save_tiny_encoder(tmp_path, "resnet", "image-classification")
     transformers.ViTImageProcessorPil(size={"height": 224, "width": 224}).save_pretrained(folder)

@@ -1,4 +1,4 @@
-"""Text to text, summarization and translation over compiled models say what the original's `generate` says."""
+"""Text to text, summarization, and translation over compiled models match the reference model's `generate`."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def model(checkpoint):
 
 
 def answer(checkpoint, text: str, **options: Any) -> list[str]:
-    """What the original generates."""
+    """Text that the reference model generates."""
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
     original = AutoModelForSeq2SeqLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
-    given = tokenizer(text, return_tensors="pt")
-    ids = original.generate(given["input_ids"], attention_mask=given["attention_mask"], **{**OPTIONS, **options})
+    inputs = tokenizer(text, return_tensors="pt")
+    ids = original.generate(inputs["input_ids"], attention_mask=inputs["attention_mask"], **{**OPTIONS, **options})
     return tokenizer.batch_decode(ids, skip_special_tokens=True)
 
 
@@ -46,7 +46,7 @@ def answer(checkpoint, text: str, **options: Any) -> list[str]:
         ("translation_en_to_de", "translation_text", "de "),
     ],
 )
-def test_answers_are_those_of_the_original(model, checkpoint, name, key, prefix):
+def test_answers_match_reference(model, checkpoint, name, key, prefix):
     run = pipeline(name, model)
     assert run("abc", **OPTIONS) == [{key: answer(checkpoint, prefix + "abc")[0]}]
     texts = ["abc", "hello you"]
@@ -56,22 +56,22 @@ def test_answers_are_those_of_the_original(model, checkpoint, name, key, prefix)
 def test_several_answers(model, checkpoint):
     run = pipeline("text2text-generation", model, **OPTIONS)
     beams = {"num_beams": 3, "num_return_sequences": 2}
-    wanted = [{"generated_text": text} for text in answer(checkpoint, "abc", **beams)]
-    assert run("abc", **beams) == wanted
-    assert run(["abc", "abc"], **beams) == [wanted, wanted]
+    expected = [{"generated_text": text} for text in answer(checkpoint, "abc", **beams)]
+    assert run("abc", **beams) == expected
+    assert run(["abc", "abc"], **beams) == [expected, expected]
 
 
-def test_a_prefix_can_be_named(model, checkpoint):
-    found = pipeline("summarization", model)("abc", prefix="x", **OPTIONS)
-    assert found == [{"summary_text": answer(checkpoint, "xabc")[0]}]
+def test_prefix_can_be_named(model, checkpoint):
+    result = pipeline("summarization", model)("abc", prefix="x", **OPTIONS)
+    assert result == [{"summary_text": answer(checkpoint, "xabc")[0]}]
 
 
-def test_a_checkpoint_is_exported_by_the_pipeline(checkpoint):
+def test_checkpoint_is_exported_by_pipeline(checkpoint):
     run = pipeline("summarization", checkpoint, export=True, **SHAPES)
     assert run("abc", **OPTIONS) == [{"summary_text": answer(checkpoint, "sum abc")[0]}]
 
 
-def test_a_long_text_is_refused_or_truncated(model):
+def test_long_text_is_refused_or_truncated(model):
     run = pipeline("text2text-generation", model, **OPTIONS)
     with pytest.raises(ShapeError, match="sequence_length=42, .*buckets: "):
         run("x" * 40)
@@ -79,17 +79,17 @@ def test_a_long_text_is_refused_or_truncated(model):
 
 
 @pytest.mark.parametrize("texts", ["", [], ["a", " "], None, [3]], ids=repr)
-def test_texts_that_are_none_are_refused(model, texts):
+def test_invalid_texts_are_refused(model, texts):
     with pytest.raises(ConfigError, match="needs text"):
         pipeline("summarization", model)(texts)
 
 
-def test_languages_need_a_tokenizer_that_knows_them(model):
+def test_languages_need_a_multilingual_tokenizer(model):
     with pytest.raises(ConfigError, match="no languages to translate"):
         pipeline("translation", model)("abc", src_lang="en", tgt_lang="de")
 
 
-def test_languages_are_the_tokenizers_to_mark(model, monkeypatch):
+def test_language_tokens_come_from_tokenizer(model, monkeypatch):
     run = pipeline("translation", model)
 
     def build(text: str, *, src_lang: str, tgt_lang: str, **options: Any) -> Any:
@@ -97,12 +97,12 @@ def test_languages_are_the_tokenizers_to_mark(model, monkeypatch):
         return {**run.tokenizer(text, **options), "forced_bos_token_id": 9}
 
     monkeypatch.setattr(run.tokenizer, "_build_translation_inputs", build, raising=False)
-    found = run("abc", src_lang="en", tgt_lang="de", **OPTIONS)[0]["translation_text"]
-    assert found.startswith(run.tokenizer.decode([9]))
+    result = run("abc", src_lang="en", tgt_lang="de", **OPTIONS)[0]["translation_text"]
+    assert result.startswith(run.tokenizer.decode([9]))
     with pytest.raises(ConfigError, match="only one is given"):
         run("abc", src_lang="en")
 
 
-def test_a_name_that_is_no_pipeline_is_refused(model):
+def test_unknown_pipeline_name_is_refused(model):
     with pytest.raises(ModelError, match="did you mean 'translation'"):
         pipeline("translations", model)

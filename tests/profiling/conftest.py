@@ -8,5 +8,5 @@ from optimum_neuron.profiling import profile_folder
 
 
 @pytest.fixture(scope="package")
-def profile(exported):
-    return profile_folder(exported, prompt_length=20, num_steps=3)
+def profile(export_folder):
+    return profile_folder(export_folder, prompt_length=20, num_steps=3)

@@ -1,4 +1,4 @@
-"""An exported folder is run on dummy inputs; its profile is what `estimate` says of the same program."""
+"""An exported folder is run on dummy inputs; its profile matches `estimate` for the same program."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def calls(profile):
     return {graph.graph: graph.num_calls for graph in profile.graphs}
 
 
-def test_a_decoder_takes_what_its_estimate_says(exported):
-    estimate = NeuronModelForCausalLM.from_pretrained(exported).estimate(sequence_length=48, output_length=28)
-    profile = profile_folder(exported, prompt_length=20, num_steps=28)
+def test_decoder_profile_matches_estimate(export_folder):
+    estimate = NeuronModelForCausalLM.from_pretrained(export_folder).estimate(sequence_length=48, output_length=28)
+    profile = profile_folder(export_folder, prompt_length=20, num_steps=28)
     assert calls(profile) == {"prefill_48": 1, "decode_48": 28}
     prompt, step = profile.graphs
     assert prompt.total_us == pytest.approx(1e3 * estimate.ttft_ms.value, rel=1e-9)
@@ -35,7 +35,7 @@ def test_a_decoder_takes_what_its_estimate_says(exported):
 
 
 @pytest.mark.parametrize("auto_cast", ["none", "matmul"])
-def test_a_model_of_one_forward_takes_what_its_estimate_says(tmp_path, auto_cast):
+def test_encoder_profile_matches_estimate(tmp_path, auto_cast):
     folder = save_tiny_encoder(tmp_path / "bert", "bert", "text-classification")
     options = {"batch_size": 2, "sequence_length": [8, 16], "optlevel": "1", "auto_cast": auto_cast}
     model = NeuronModelForSequenceClassification.from_pretrained(folder, export=True, **options)
@@ -52,7 +52,7 @@ def test_a_model_of_one_forward_takes_what_its_estimate_says(tmp_path, auto_cast
     assert error.value.details == {"options": ["num_steps"]}
 
 
-def test_an_encoder_decoder_takes_what_its_estimate_says(tmp_path):
+def test_encoder_decoder_profile_matches_estimate(tmp_path):
     folder = save_tiny_seq2seq(tmp_path / "t5", "t5")
     options = {**SEQ2SEQ, "sequence_length": 8, "disable_validation": True}
     model = NeuronModelForSeq2SeqLM.from_pretrained(folder, export=True, **options)
@@ -82,17 +82,17 @@ def test_steps_move_to_larger_caches(model):
         ({"prompt_length": 0}, "prompt_length", 0, [16, 48]),
     ],
 )
-def test_lengths_that_were_not_compiled_are_errors(model, lengths, option, value, buckets):
+def test_uncompiled_lengths_are_errors(model, lengths, option, value, buckets):
     with pytest.raises(ConfigError) as error:
         calls_of(model.loaded.program, **lengths)
     assert error.value.details == {"option": option, "value": value, "buckets": buckets}
 
 
-def test_the_core_is_free_afterwards(exported):
-    (machine,) = profile_folder(exported).machines
+def test_core_is_free_afterwards(export_folder):
+    (machine,) = profile_folder(export_folder).machines
     assert "llama_neuron" not in {row["model"] for row in held_cores(INSTANCES[machine.instance])}
 
 
-def test_a_folder_that_is_no_export_is_an_error(checkpoint):
+def test_invalid_export_folder_is_an_error(checkpoint):
     with pytest.raises(ArtifactError, match="is no export|missing"):
         profile_folder(checkpoint)

@@ -1,4 +1,4 @@
-"""A trace is what ui.perfetto.dev reads: threads whose events nest, arrows that arrive, counters, times that add up."""
+"""A trace for ui.perfetto.dev: threads whose events nest, arrows that arrive, counters, times that add up."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def trace(profile):
     return json.loads(json.dumps(trace_events(profile), allow_nan=False))
 
 
-def events(trace, phase, **wanted):
-    return [e for e in trace["traceEvents"] if e["ph"] == phase and all(e.get(k) == v for k, v in wanted.items())]
+def events(trace, phase, **fields):
+    return [e for e in trace["traceEvents"] if e["ph"] == phase and all(e.get(k) == v for k, v in fields.items())]
 
 
-def test_there_is_a_process_for_each_core_and_a_thread_for_each_engine(trace, profile):
+def test_each_core_is_a_process_and_each_engine_a_thread(trace, profile):
     processes = {e["pid"]: e["args"]["name"] for e in events(trace, "M", name="process_name")}
     assert len(processes) == 1 + len(profile.cores) and processes[1].startswith("host: measured")
     core = processes[100]
@@ -28,7 +28,7 @@ def test_there_is_a_process_for_each_core_and_a_thread_for_each_engine(trace, pr
     assert threads == {"calls", "Tensor", "Vector and Scalar", "DMA", "Link"}
 
 
-def test_threads_do_one_thing_at_a_time(trace):
+def test_threads_do_one_thing_at_time(trace):
     threads = collections.defaultdict(list)
     for event in events(trace, "X"):
         threads[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
@@ -43,20 +43,20 @@ def test_threads_do_one_thing_at_a_time(trace):
             assert len(stack) <= (2 if (pid, tid) == (100, 1) else 1)
 
 
-def test_the_times_are_those_of_the_profile(trace, profile):
+def test_times_match_profile(trace, profile):
     calls = [e for e in events(trace, "X", pid=100, tid=1) if e["name"] != "launch"]
     assert sum(e["dur"] for e in calls) == pytest.approx(profile.device_us, abs=0.01)
     for tid, engine in ((2, "tensor"), (3, "vector"), (4, "dma")):
         busy = sum(graph.num_calls * graph.parts_us[engine] for graph in profile.graphs)
-        shown = events(trace, "X", pid=100, tid=tid)
-        assert sum(e["dur"] for e in shown) == pytest.approx(busy, abs=1e-3 * len(shown))
+        output = events(trace, "X", pid=100, tid=tid)
+        assert sum(e["dur"] for e in output) == pytest.approx(busy, abs=1e-3 * len(output))
     assert {"operator", "module", "line", "bound by"} <= events(trace, "X", pid=100, tid=2)[0]["args"].keys()
 
 
-def test_arrows_lead_from_the_host_to_each_call(trace, profile):
-    begun, arrived = ({e["id"]: e for e in events(trace, phase)} for phase in ("s", "f"))
-    assert begun.keys() == arrived.keys() == set(range(len(profile.calls)))
-    for number, start in begun.items():
+def test_arrows_link_host_to_each_call(trace, profile):
+    prefix, arrived = ({e["id"]: e for e in events(trace, phase)} for phase in ("s", "f"))
+    assert prefix.keys() == arrived.keys() == set(range(len(profile.calls)))
+    for number, start in prefix.items():
         end = arrived[number]
         assert (start["pid"], end["pid"], start["cat"], start["name"]) == (1, 100, end["cat"], end["name"])
         assert start["ts"] <= end["ts"]
@@ -71,11 +71,11 @@ def test_counters_show_memory_and_load(trace, profile):
     assert max(e["args"]["GB/s"] for e in events(trace, "C", name="HBM reads")) > 0
 
 
-def test_it_says_that_it_is_simulated(trace):
+def test_trace_says_simulated(trace):
     assert trace["otherData"]["simulated"] is True and trace["otherData"]["assumptions"]
 
 
-def test_a_full_trace_says_what_it_leaves_out(profile, monkeypatch):
+def test_truncated_trace_says_what_is_missing(profile, monkeypatch):
     whole = len(events(trace_events(profile), "X", pid=100)) + len(events(trace_events(profile), "C"))
     monkeypatch.setattr(perfetto, "MAX_OPERATOR_EVENTS", whole // 2)
     trace = trace_events(profile)

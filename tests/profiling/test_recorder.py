@@ -25,7 +25,7 @@ def copies(tmp_path, monkeypatch):
     )
 
 
-def test_copies_are_one_graph_on_several_cores(copies):
+def test_replicas_are_one_graph_on_several_cores(copies):
     with record("copies") as recorder:
         for _ in range(3):
             copies(input_ids=torch.ones(4, 8, dtype=torch.long))
@@ -49,7 +49,7 @@ def recorded(model, num_tokens=1):
     return recorder
 
 
-def test_the_host_between_calls_is_measured(model):
+def test_host_between_calls_is_measured(model):
     with record() as recorder:
         for _ in range(2):
             model.generate(torch.ones(2, 4, dtype=torch.long), max_new_tokens=1)
@@ -58,43 +58,43 @@ def test_the_host_between_calls_is_measured(model):
     assert profile.host_between_us > 0 and profile.calls[0].started_us == 0
 
 
-def test_a_traced_module_is_profiled():
+def test_traced_module_is_profiled():
     module = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 8))
-    traced = trace(module, torch.rand(4, 64), compiler_args="-O1")
+    traced_model = trace(module, torch.rand(4, 64), compiler_args="-O1")
     with record("traced") as recorder:
-        traced(torch.rand(4, 64))
+        traced_model(torch.rand(4, 64))
     rows = recorder.profile().rows()
     assert {"aten.linear", "aten.gelu", "launch"} <= {row.operator for row in rows}
     assert {row.module_path for row in rows if row.operator == "aten.linear"} == {"*"}
 
 
-def test_auto_cast_of_a_traced_module_is_that_of_its_compile():
+def test_auto_cast_of_traced_module_follows_its_compile():
     module = torch.nn.Linear(512, 512)
     times = []
     for flags in ("-O1 --auto-cast none", "-O1 --auto-cast matmult"):
-        traced = trace(module, torch.rand(512, 512), compiler_args=flags)
+        traced_model = trace(module, torch.rand(512, 512), compiler_args=flags)
         with record("traced") as recorder:
-            traced(torch.rand(512, 512))
+            traced_model(torch.rand(512, 512))
         times.append(recorder.profile().graphs[0].parts_us["tensor"])
     assert times[0] == pytest.approx(4 * times[1])
 
 
-def test_only_what_is_recorded_is_in_it(exported):
-    model = NeuronModelForCausalLM.from_pretrained(exported)
+def test_only_calls_inside_the_block_are_recorded(export_folder):
+    model = NeuronModelForCausalLM.from_pretrained(export_folder)
     _, recorder, _ = (recorded(model, num_tokens) for num_tokens in (2, 1, 2))
     profile = recorder.profile()
     assert [(graph.graph, graph.num_calls) for graph in profile.graphs] == [("prefill_16", 1)]
 
 
-def test_a_closed_model_can_still_be_profiled(exported):
-    model = NeuronModelForCausalLM.from_pretrained(exported)
+def test_closed_model_can_still_be_profiled(export_folder):
+    model = NeuronModelForCausalLM.from_pretrained(export_folder)
     recorder = recorded(model)
     model.loaded.close()
     del model
     assert recorder.profile().device_us > 0
 
 
-def test_nothing_recorded_is_an_error():
+def test_empty_recording_is_an_error():
     with record("nothing") as recorder:
         torch.ones(2) + 1
     with pytest.raises(ConfigError, match="nothing used no simulated core"):
@@ -114,7 +114,7 @@ def test_unknown_operators_are_counted_with_their_share(model):
     assert changed.to_dict()["unknown_operators"] and changed.graphs[0].num_unknown == 1
 
 
-def test_a_profile_goes_through_json(model):
+def test_profile_round_trips_through_json(model):
     profile = recorded(model, num_tokens=2).profile(notes=("mine",), assumptions=("also mine",))
     assert Profile.from_json(profile.to_json()) == profile
     assert profile.notes[0] == "mine" and profile.assumptions[0] == "also mine"
@@ -124,11 +124,11 @@ def test_a_profile_goes_through_json(model):
     ("path", "collapsed"),
     [("model.layers.12.mlp", "model.layers.*.mlp"), ("0.fc1", "*.fc1"), ("h.1", "h.*"), ("conv2d", "conv2d"), ("", "")],
 )
-def test_layers_are_one_row(path, collapsed):
+def test_equal_layers_are_one_row(path, collapsed):
     assert in_every_layer(path) == collapsed
 
 
-def test_the_interval_is_that_of_the_estimate_wherever_a_model_runs(copies):
+def test_interval_matches_estimate(copies):
     with record() as recorder:
         copies(input_ids=torch.ones(1, 8, dtype=torch.long))
     (graph,) = recorder.profile().graphs

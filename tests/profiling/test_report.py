@@ -47,7 +47,7 @@ def drawn(text):
     return json.loads(re.search(r'<script id="data" type="application/json">(.*?)</script>', text, re.S).group(1))
 
 
-def test_nothing_is_fetched(profile):
+def test_report_loads_no_external_files(profile):
     text = page(profile)
     checked = parsed(text)
     assert not {"link", "img", "iframe"} & {tag for tag, _ in checked.found}
@@ -56,12 +56,12 @@ def test_nothing_is_fetched(profile):
     assert "@import" not in text and "url(" not in text
 
 
-def test_it_has_the_numbers_of_the_profile(profile):
+def test_report_has_profile_numbers(profile):
     text = page(profile)
-    shown = " ".join(parsed(text).text)
+    output = " ".join(parsed(text).text)
     data = drawn(text)
-    assert "simulated" in shown and "80 % interval" in shown and profile.machines[0].instance in shown
-    assert all(line in shown for line in (*profile.assumptions, *profile.notes))
+    assert "simulated" in output and "80 % interval" in output and profile.machines[0].instance in output
+    assert all(line in output for line in (*profile.assumptions, *profile.notes))
     assert sum(end - begin for _, _, begin, end, _, _ in data["segments"]) == pytest.approx(profile.device_us, abs=0.01)
     decode = next(one for one in data["inside"] if one["graph"] == "decode_48")
     graph = next(graph for graph in profile.graphs if graph.graph == "decode_48")
@@ -85,7 +85,7 @@ def test_many_calls_are_drawn_together(profile, monkeypatch):
     assert [count for *_, count, _ in segments] == [1, 2, 1]
 
 
-def test_a_long_table_says_what_it_leaves_out(profile, monkeypatch):
+def test_truncated_table_says_what_is_missing(profile, monkeypatch):
     monkeypatch.setattr(report, "MAX_ROWS", 3)
     assert f"The first 3 of {len(profile.rows())} rows." in page(profile)
 
@@ -100,21 +100,21 @@ def test_a_long_table_says_what_it_leaves_out(profile, monkeypatch):
         ("", ""),
     ],
 )
-def test_lines_are_shown_without_folders_of_a_machine(line, short):
+def test_lines_are_shown_without_local_folders(line, short):
     assert short_line(line) == short
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium on this machine")
-def test_a_browser_draws_it(profile, tmp_path):
+def test_browser_renders_report(profile, tmp_path):
     path = tmp_path / "report.html"
     path.write_text(page(profile))
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000", "--dump-dom"]
-    done = subprocess.run(
+    result = subprocess.run(
         ["chromium", *flags, f"--user-data-dir={tmp_path / 'browser'}", path.as_uri()],
         capture_output=True,
         text=True,
         check=True,
         timeout=120,
     )
-    assert done.stdout.count("<svg") == 3 and done.stdout.count("<circle") == len(drawn(path.read_text())["points"])
-    assert done.stdout.count('class="b-') > 100 and "Uncaught" not in done.stderr
+    assert result.stdout.count("<svg") == 3 and result.stdout.count("<circle") == len(drawn(path.read_text())["points"])
+    assert result.stdout.count('class="b-') > 100 and "Uncaught" not in result.stderr

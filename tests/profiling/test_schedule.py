@@ -18,19 +18,19 @@ def spans(*calls):
     return [(span.started_us, span.ended_us) for span in on_one_clock(calls)]
 
 
-def test_between_calls_the_clock_is_the_hosts_and_during_calls_the_cores():
+def test_clock_follows_host_between_calls_and_core_during_calls():
     assert spans(call(100, 150, 7), call(160, 400, 3)) == [(0, 7), (17, 20)]
 
 
-def test_calls_at_once_on_several_cores_are_one_piece():
+def test_concurrent_calls_on_several_cores_are_one_segment():
     assert spans(call(0, 50, 7, core=0), call(1, 60, 9, core=1), call(70, 80, 1)) == [(0, 7), (0, 9), (19, 20)]
 
 
-def test_a_core_takes_its_calls_one_after_the_other():
+def test_calls_of_one_core_are_sequential():
     assert spans(call(0, 50, 7), call(1, 60, 9), call(2, 61, 1, core=1)) == [(0, 7), (7, 16), (0, 1)]
 
 
-def test_the_order_of_the_calls_is_kept_though_they_ended_in_another():
+def test_call_order_is_kept():
     assert spans(call(70, 80, 1), call(0, 50, 7)) == [(27, 28), (0, 7)]
     assert spans() == []
 
@@ -56,7 +56,7 @@ def operator(tensor, dma, vector, *, overlap, reads=0.0, link=0.0):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_engines_are_busy_for_their_full_time_in_order_and_within_the_call(seed):
+def test_engines_are_busy_for_their_full_time_in_order_and_within_call(seed):
     draw = random.Random(seed)
     parts = [(draw.choice((0, 5)) * draw.random(), draw.choice((0, 5)) * draw.random()) for _ in range(30)]
     alone = sum(max(pair) for pair in parts)

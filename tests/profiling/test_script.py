@@ -1,4 +1,4 @@
-"""A script runs in a child as `python SCRIPT` would; what it loads is profiled, what it says is its own."""
+"""A script runs in a child as with `python SCRIPT`; its programs are profiled, its output is unchanged."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ def script(tmp_path):
     return write
 
 
-def test_programs_that_a_script_calls_are_profiled(script, exported, capfd):
-    path = script(GENERATE.format(folder=str(exported)))
-    ran = profile_script(path, ["--one", "2"])
-    assert ran.exit_code == 0
+def test_programs_called_by_script_are_profiled(script, export_folder, capfd):
+    path = script(GENERATE.format(folder=str(export_folder)))
+    result = profile_script(path, ["--one", "2"])
+    assert result.exit_code == 0
     assert capfd.readouterr().out == f"printed __main__ ['--one', '2'] {path}\n"
-    recorded = {graph.graph: (graph.num_calls, graph.device_us, graph.kind) for graph in ran.profile.graphs}
-    folder = profile_folder(exported, prompt_length=20, num_steps=3)
+    recorded = {graph.graph: (graph.num_calls, graph.device_us, graph.kind) for graph in result.profile.graphs}
+    folder = profile_folder(export_folder, prompt_length=20, num_steps=3)
     assert recorded == {graph.graph: (graph.num_calls, graph.device_us, graph.kind) for graph in folder.graphs}
-    assert ran.profile.name == "script.py" and ran.profile.host_between_us > 0
-    assert any("torch device" in note for note in ran.profile.notes)
+    assert result.profile.name == "script.py" and result.profile.host_between_us > 0
+    assert any("torch device" in note for note in result.profile.notes)
 
 
 @pytest.mark.parametrize(
@@ -58,21 +58,21 @@ def test_programs_that_a_script_calls_are_profiled(script, exported, capfd):
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 137),
     ],
 )
-def test_a_script_that_fails_exits_and_says_what_python_does(script, text, code, tmp_path, capfd):
+def test_failing_script_exits_like_python(script, text, code, tmp_path, capfd):
     (tmp_path / "beside_it.py").write_text("CODE = 5\n")
     path = script(text)
     subprocess.run([sys.executable, str(path)], check=False)
-    wanted = capfd.readouterr().err
-    ran = profile_script(path)
-    assert (ran.exit_code, ran.profile, capfd.readouterr().err) == (code, None, wanted)
-    assert wanted or code > 1
+    expected = capfd.readouterr().err
+    result = profile_script(path)
+    assert (result.exit_code, result.profile, capfd.readouterr().err) == (code, None, expected)
+    assert expected or code > 1
 
 
-def test_an_interrupted_script_keeps_its_exit_code(script):
+def test_interrupted_script_keeps_its_exit_code(script):
     assert profile_script(script("raise KeyboardInterrupt")).exit_code == 130
 
 
-def test_a_script_without_compiled_programs_is_an_error(script):
+def test_script_without_compiled_programs_is_error(script):
     path = script("print('nothing')")
     with pytest.raises(ConfigError) as error:
         profile_script(path)
@@ -80,7 +80,7 @@ def test_a_script_without_compiled_programs_is_an_error(script):
 
 
 @pytest.mark.parametrize("name", ["missing.py", "."])
-def test_what_is_no_file_is_an_error(tmp_path, name):
+def test_invalid_file_is_error(tmp_path, name):
     with pytest.raises(ConfigError) as error:
         profile_script(tmp_path / name)
     assert error.value.details == {"path": str(tmp_path / name)}
@@ -94,7 +94,7 @@ threading.Thread(target=lambda: (time.sleep(0.2), model.generate(prompt, max_new
 """
 
 
-def test_threads_are_waited_for_and_pools_that_nobody_shuts_down_end_as_ever(script, exported):
-    text = GENERATE.format(folder=str(exported)) + THREADS
+def test_threads_are_joined_and_open_pools_end_as_usual(script, export_folder):
+    text = GENERATE.format(folder=str(export_folder)) + THREADS
     (prefill,) = [g for g in profile_script(script(text)).profile.graphs if g.graph.startswith("prefill")]
     assert prefill.num_calls == 3

@@ -17,7 +17,7 @@ def track(cores=(0,)):
     return one
 
 
-def test_calls_of_a_core_wait_for_each_other_and_those_of_others_do_not():
+def test_calls_of_one_core_wait_for_each_other():
     first, second = track((0,)), track((1,))
     executions = [(one, Execution("g", 1, at_ns, at_ns + 10)) for one, at_ns in ((first, 0), (first, 20), (second, 20))]
     calls = [event for event in events(executions) if event.is_call]

@@ -1,4 +1,4 @@
-"""Processes that claim cores when they are told to, and small programs on an instance that no other test uses."""
+"""Processes that claim cores on request, and small programs on an instance that no other test uses."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ WORKER = textwrap.dedent("""
         child = os.fork()
         if child:
             return [child, json.loads(os.read(read, 1000))]
-        mine = list(claims.values())
-        told = {"held": [claim.held for claim in mine]}
-        for claimed in mine:
-            claimed.release()
+        own_claims = list(claims.values())
+        reply = {"held": [claim.held for claim in own_claims]}
+        for held_claim in own_claims:
+            held_claim.release()
         if then == "claim":
-            told["core_ids"] = claim("child")
-        os.write(write, json.dumps(told).encode())
+            reply["core_ids"] = claim("child")
+        os.write(write, json.dumps(reply).encode())
         if then == "stay":
             os.close(0), os.close(1)
             time.sleep(60)
@@ -74,7 +74,7 @@ WORKER = textwrap.dedent("""
 
 
 class Worker:
-    """Another process that claims cores when told to."""
+    """Another process that claims cores on request."""
 
     def __init__(self, home, instance, variables):
         clean = {name: value for name, value in os.environ.items() if name not in env.VARIABLES}

@@ -1,4 +1,4 @@
-"""Where claims go if the home cannot be written: a private folder, one warning, and what processes see there."""
+"""Claims folder for an unwritable home: a private folder, one warning, and its visibility to processes."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def read_only(monkeypatch, tmp_path):
     return {"OPTIMUM_NEURON_HOME": str(home)}
 
 
-def test_a_home_that_can_be_written_has_the_claims_and_is_not_made_for_readers(temp, environ, tmp_path):
+def test_writable_home_has_claims_and_is_not_created_for_readers(temp, environ, tmp_path):
     assert claims_folder(SMALL, environ) == tmp_path / "cores" / "inf2.xlarge"
     assert not (tmp_path / "cores").exists() and list(temp.iterdir()) == []
 
 
-def test_claims_go_to_a_private_folder_with_one_warning(temp, read_only, caplog):
+def test_claims_go_to_private_folder_with_one_warning(temp, read_only, caplog):
     with (
         claim_cores(SMALL, model="bert", environ=read_only) as claim,
         claim_cores(MEDIUM, model="llama", environ=read_only),
@@ -68,7 +68,7 @@ def test_claims_go_to_a_private_folder_with_one_warning(temp, read_only, caplog)
     assert held_cores(SMALL, environ=read_only) == []
 
 
-def test_the_folder_stays_the_same_when_the_home_can_be_written_again(temp, read_only, monkeypatch):
+def test_folder_is_stable_when_home_becomes_writable(temp, read_only, monkeypatch):
     before = claims_folder(SMALL, read_only)
     monkeypatch.setattr(os, "access", lambda *arguments: True)
     assert claims_folder(SMALL, read_only) == before
@@ -80,7 +80,7 @@ def test_homes_do_not_share_claims(temp, read_only):
     assert claims_folder(SMALL, read_only) != claims_folder(SMALL, {"OPTIMUM_NEURON_HOME": str(other)})
 
 
-def test_locks_of_another_user_count_as_a_folder_that_cannot_be_written(temp, environ, tmp_path, monkeypatch):
+def test_locks_of_another_user_count_as_unwritable(temp, environ, tmp_path, monkeypatch):
     claim_cores(SMALL, model="bert", environ=environ).release()
     assert claims_folder(SMALL, environ).is_relative_to(tmp_path / "cores")
     real = os.access
@@ -89,7 +89,7 @@ def test_locks_of_another_user_count_as_a_folder_that_cannot_be_written(temp, en
 
 
 @pytest.mark.parametrize("kind", ["open", "link", "file"])
-def test_a_private_folder_that_others_can_use_is_an_error(temp, read_only, kind, tmp_path):
+def test_shared_private_folder_is_an_error(temp, read_only, kind, tmp_path):
     place = temp / f"optimum-neuron-{os.geteuid()}"
     if kind == "open":
         place.mkdir()
@@ -99,20 +99,20 @@ def test_a_private_folder_that_others_can_use_is_an_error(temp, read_only, kind,
         place.symlink_to(tmp_path / "elsewhere")
     else:
         place.touch()
-    with pytest.raises(ConfigError, match="OPTIMUM_NEURON_HOME") as refused:
+    with pytest.raises(ConfigError, match="OPTIMUM_NEURON_HOME") as excinfo:
         claim_cores(SMALL, model="bert", environ=read_only)
-    assert refused.value.details["folder"] == str(Path(read_only["OPTIMUM_NEURON_HOME"]) / "cores" / SMALL.name)
-    assert "error" in refused.value.details or refused.value.details["private_folder"] == str(place)
+    assert excinfo.value.details["folder"] == str(Path(read_only["OPTIMUM_NEURON_HOME"]) / "cores" / SMALL.name)
+    assert "error" in excinfo.value.details or excinfo.value.details["private_folder"] == str(place)
 
 
-def test_without_a_temporary_folder_it_is_an_error(read_only, temp):
+def test_missing_temporary_folder_is_an_error(read_only, temp):
     temp.rmdir()
-    with pytest.raises(ConfigError, match="TMPDIR") as refused:
+    with pytest.raises(ConfigError, match="TMPDIR") as excinfo:
         claim_cores(SMALL, model="bert", environ=read_only)
-    assert set(refused.value.details) == {"folder", "error"}
+    assert set(excinfo.value.details) == {"folder", "error"}
 
 
-def test_a_claim_can_be_released_after_the_home_became_read_only(environ, monkeypatch):
+def test_claim_can_be_released_after_home_became_read_only(environ, monkeypatch):
     claim = claim_cores(SMALL, model="bert", environ=environ)
 
     def unlink(self, missing_ok=False):
@@ -132,12 +132,12 @@ from optimum_neuron.errors import CoreBusyError
 
 load = lambda: NeuronModelForCausalLM.from_pretrained(sys.argv[1], optlevel="1")
 model = load()
-told = {"cores": list(model.loaded.claim.core_ids), "tokens": model.generate(max_new_tokens=3).shape[1]}
+report = {"cores": list(model.loaded.claim.core_ids), "tokens": model.generate(max_new_tokens=3).shape[1]}
 if len(sys.argv) > 2:
     words = [sys.executable, sys.argv[2], sys.argv[1]]
     child = subprocess.run(words, capture_output=True, text=True)
-    told["other"], told["warning"] = json.loads(child.stdout.splitlines()[-1]), child.stderr
-print(json.dumps(told))
+    report["other"], report["warning"] = json.loads(child.stdout.splitlines()[-1]), child.stderr
+print(json.dumps(report))
 """
 
 
@@ -145,21 +145,21 @@ print(json.dumps(told))
     not shutil.which("unshare") or subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode != 0,
     reason="mounts a file system in a namespace of its own",
 )
-def test_an_exported_folder_runs_with_a_home_on_a_read_only_file_system(exported, tmp_path):
+def test_exported_folder_runs_with_home_on_read_only_file_system(export_folder, tmp_path):
     home, temp, script = tmp_path / "home", tmp_path / "temp", tmp_path / "script.py"
     home.mkdir()
     temp.mkdir()
     script.write_text(SCRIPT)
     mount = f'mount -t tmpfs -o ro tmpfs "{home}" && exec "$@"'
     clean = {**os.environ, "OPTIMUM_NEURON_HOME": str(home), "TMPDIR": str(temp), "PYTHONPATH": str(ROOT)}
-    ran = subprocess.run(
-        ["unshare", "-m", "sh", "-c", mount, "sh", sys.executable, "-c", SCRIPT, str(exported), str(script)],
+    result = subprocess.run(
+        ["unshare", "-m", "sh", "-c", mount, "sh", sys.executable, "-c", SCRIPT, str(export_folder), str(script)],
         capture_output=True,
         text=True,
         env=clean,
     )
-    assert ran.returncode == 0, ran.stderr
-    told = json.loads(ran.stdout.splitlines()[-1])
-    assert (told["cores"], told["other"]["cores"]) == ([0], [1]), "they see each other's claims"
-    assert told["tokens"] == told["other"]["tokens"] == 4
-    assert ran.stderr.count("Cannot write") == told["warning"].count("Cannot write") == 1
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout.splitlines()[-1])
+    assert (report["cores"], report["other"]["cores"]) == ([0], [1]), "they see each other's claims"
+    assert report["tokens"] == report["other"]["tokens"] == 4
+    assert result.stderr.count("Cannot write") == report["warning"].count("Cannot write") == 1

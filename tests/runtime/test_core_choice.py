@@ -1,4 +1,4 @@
-"""Which cores a model gets, and why; what the environment allows."""
+"""Choice of a model's cores, with its reason; limits from the environment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from optimum_neuron.runtime import PROCESS, claim_cores, held_cores, num_usable
 SMALL, MEDIUM = INSTANCES["inf2.xlarge"], INSTANCES["inf2.24xlarge"]
 
 
-def test_num_cores_are_taken_up_front_and_kept(start):
+def test_num_cores_are_claimed_up_front(start):
     first, second = start(MEDIUM, NEURON_RT_NUM_CORES="4"), start(MEDIUM, NEURON_RT_NUM_CORES="8")
     assert first.ask("claim", "bert") == [0]
     held = [(row["core_id"], row["model"]) for row in second.ask("held")]
@@ -23,19 +23,19 @@ def test_num_cores_are_taken_up_front_and_kept(start):
     assert [first.ask("claim", f"tiny-{place}") for place in range(5)] == [[0], [1], [2], [3], [0]]
 
 
-def test_num_cores_0_takes_every_core(start):
+def test_num_cores_0_claims_every_core(start):
     first, second = start(NEURON_RT_NUM_CORES="0"), start()
     assert first.ask("claim", "bert") == [0]
-    refused = second.ask("claim", "llama")
-    assert refused["error"] == "CoreBusyError"
-    assert "(none yet)" in refused["message"].splitlines()[-2]
+    error = second.ask("claim", "llama")
+    assert error["error"] == "CoreBusyError"
+    assert "(none yet)" in error["message"].splitlines()[-2]
 
 
-def test_num_cores_that_other_processes_hold_are_refused_whole(start):
+def test_busy_num_cores_are_refused(start):
     first, second = start(), start(NEURON_RT_NUM_CORES="2")
     assert first.ask("claim", "bert") == [0]
-    refused = second.ask("claim", "llama")
-    assert refused["error"] == "CoreBusyError" and refused["details"]["num_cores"] == 2
+    error = second.ask("claim", "llama")
+    assert error["error"] == "CoreBusyError" and error["details"]["num_cores"] == 2
     assert [row["core_id"] for row in second.ask("held")] == [0]
 
 
@@ -46,7 +46,7 @@ def test_num_cores_takes_effect_once(environ):
     with pytest.raises(ConfigError) as error:
         claim_cores(SMALL, model="bert", environ={**environ, "NEURON_RT_NUM_CORES": "2"})
     assert error.value.details == {"num_cores": 2, "reserved": [0]}
-    PROCESS.close()  # what this test reserved would stay until the test run ends
+    PROCESS.close()  # cores reserved by this test would stay until the test run ends
     PROCESS.reserved.clear()
 
 
@@ -72,13 +72,13 @@ def test_visible_cores_limit_and_have_precedence(environ, visible, count, core_i
         ({}, 3, "num_cores=3"),
     ],
 )
-def test_restrictions_that_leave_no_place_are_refused(environ, variables, num_cores, message):
+def test_unsatisfiable_restrictions_are_refused(environ, variables, num_cores, message):
     with pytest.raises(ConfigError, match=message):
         claim_cores(SMALL, model="bert", num_cores=num_cores, environ=environ | variables)
     assert held_cores(SMALL, environ=environ) == []
 
 
-def test_visible_cores_that_others_hold_are_refused_with_a_free_one(start, environ):
+def test_busy_visible_cores_are_refused_with_a_free_one(start, environ):
     assert start().ask("claim", "bert") == [0]
     with pytest.raises(CoreBusyError) as error:
         claim_cores(SMALL, model="llama", environ=environ | {"NEURON_RT_VISIBLE_CORES": "0"})
@@ -103,7 +103,7 @@ def test_models_of_one_process_share_cores_in_turn(environ):
     assert held_cores(SMALL, environ=environ) == []
 
 
-def test_equally_loaded_cores_are_given_out_in_turn(environ):
+def test_equally_loaded_cores_are_used_in_turn(environ):
     taken = []
     for _ in range(3):
         with claim_cores(SMALL, model="bert", environ=environ) as claim:
@@ -111,7 +111,7 @@ def test_equally_loaded_cores_are_given_out_in_turn(environ):
     assert taken == [(0,), (1,), (0,)]
 
 
-def test_the_choice_says_why(start, environ):
+def test_choice_has_a_reason(start, environ):
     worker = start()
     assert worker.ask("claim", "bert") == [0]
     with claim_cores(SMALL, model="llama", environ=environ) as claim:
@@ -129,13 +129,13 @@ def test_the_choice_says_why(start, environ):
         ("trn2.48xlarge", "2-7", 4, (4, 5, 6, 7)),
     ],
 )
-def test_several_cores_are_neighbours_where_a_job_may_be(environ, instance, visible, num_cores, expected):
+def test_several_cores_are_neighbors_where_legal(environ, instance, visible, num_cores, expected):
     environ |= {"NEURON_RT_VISIBLE_CORES": visible}
     with claim_cores(INSTANCES[instance], model="llama", num_cores=num_cores, environ=environ) as claim:
         assert claim.core_ids == expected
 
 
-def test_a_core_that_is_named_is_counted_among_those_of_the_process(environ):
+def test_explicit_core_counts_toward_process_limit(environ):
     environ["NEURON_RT_VISIBLE_CORES"] = "3,5,6"
     assert num_usable(MEDIUM, environ) == 3
     with claim_cores(MEDIUM, model="bert", start=1, environ=environ) as claim:
@@ -146,7 +146,7 @@ def test_a_core_that_is_named_is_counted_among_those_of_the_process(environ):
             claim_cores(MEDIUM, model="bert", start=start, num_cores=num_cores, environ=environ)
 
 
-def test_reserved_cores_are_counted_from_0_too(environ):
+def test_reserved_cores_count_from_0(environ):
     environ["NEURON_RT_NUM_CORES"] = "2"
     assert num_usable(MEDIUM, environ) == 2
     with claim_cores(MEDIUM, model="bert", start=1, environ=environ) as claim:

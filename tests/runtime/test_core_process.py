@@ -1,4 +1,4 @@
-"""What frees a core and what does not: kills, forks, races, threads, finalizers."""
+"""Events that release a core, and events that do not: kills, forks, races, threads, finalizers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.waiting import in_threads
 SMALL, MEDIUM = INSTANCES["inf2.xlarge"], INSTANCES["inf2.24xlarge"]
 
 
-def test_a_killed_holder_frees_its_core_and_its_record_is_removed(start, records):
+def test_killed_holder_frees_its_core_and_its_record_is_removed(start, records):
     first, second = start(NEURON_RT_VISIBLE_CORES="0"), start(NEURON_RT_VISIBLE_CORES="0")
     assert first.ask("claim", "bert") == [0]
     first.kill()
@@ -25,7 +25,7 @@ def test_a_killed_holder_frees_its_core_and_its_record_is_removed(start, records
     assert len(records()) == 1
 
 
-def test_a_process_that_ends_leaves_no_record(start, records):
+def test_exiting_process_leaves_no_record(start, records):
     worker = start(NEURON_RT_NUM_CORES="2")
     assert worker.ask("claim", "bert") == [0]
     assert len(records()) == 2
@@ -34,19 +34,19 @@ def test_a_process_that_ends_leaves_no_record(start, records):
 
 
 @pytest.mark.parametrize("then", ["claim", "exit"])
-def test_a_forked_child_has_no_part_in_the_claims_of_its_parent(start, then):
+def test_forked_child_does_not_inherit_claims(start, then):
     parent, other = start(), start(NEURON_RT_VISIBLE_CORES="0")
     assert parent.ask("claim", "bert") == [0]
-    child, told = parent.ask("fork", then)
-    assert told == ({"held": [False], "core_ids": [1]} if then == "claim" else {"held": [False]})
-    refused = other.ask("claim", "llama")
-    assert refused["error"] == "CoreBusyError"
-    assert [row["pid"] for row in refused["details"]["holders"]] == [parent.pid]
+    child, report = parent.ask("fork", then)
+    assert report == ({"held": [False], "core_ids": [1]} if then == "claim" else {"held": [False]})
+    error = other.ask("claim", "llama")
+    assert error["error"] == "CoreBusyError"
+    assert [row["pid"] for row in error["details"]["holders"]] == [parent.pid]
     assert [row["pid"] for row in parent.ask("held") if row["core_id"] == 0] == [parent.pid]
 
 
 @pytest.mark.parametrize("how", ["fork", "sleeper"])
-def test_a_core_is_free_when_its_holder_dies_even_if_a_child_lives_on(start, orphans, how):
+def test_core_is_free_when_its_holder_dies_even_if_child_lives_on(start, orphans, how):
     parent, other = start(NEURON_RT_VISIBLE_CORES="0"), start(NEURON_RT_VISIBLE_CORES="0")
     assert parent.ask("claim", "bert") == [0]
     orphans.append(parent.ask("fork", "stay")[0] if how == "fork" else parent.ask("sleeper"))
@@ -56,7 +56,7 @@ def test_a_core_is_free_when_its_holder_dies_even_if_a_child_lives_on(start, orp
     assert other.ask("claim", "llama") == [0]
 
 
-def test_processes_that_race_for_neighbouring_cores_all_get_them(start):
+def test_racing_processes_all_get_neighboring_cores(start):
     workers = [start(MEDIUM) for _ in range(4)]
     for worker in workers:
         worker.tell("claim", "llama", 2)
@@ -64,14 +64,14 @@ def test_processes_that_race_for_neighbouring_cores_all_get_them(start):
     assert sorted(taken) == [(0, 1), (2, 3), (4, 5), (6, 7)]
 
 
-def test_a_finalizer_in_the_middle_of_a_claim_neither_blocks_nor_is_lost(start, environ, tmp_path):
+def test_finalizer_in_middle_of_claim_neither_blocks_nor_is_lost(start, environ, tmp_path):
     claim = claim_cores(SMALL, model="bert", environ=environ)
     with PROCESS.alone(tmp_path / "cores" / SMALL.name):
         claim.release()
     assert start(NEURON_RT_VISIBLE_CORES="0").ask("claim", "llama") == [0]
 
 
-def test_a_finalizer_at_the_very_end_of_a_claim_is_not_lost(start, environ, monkeypatch):
+def test_finalizer_at_very_end_of_claim_is_not_lost(start, environ, monkeypatch):
     claim = claim_cores(SMALL, model="bert", environ=environ)
     close_unused = PROCESS._close_unused
 
@@ -84,7 +84,7 @@ def test_a_finalizer_at_the_very_end_of_a_claim_is_not_lost(start, environ, monk
     assert start(NEURON_RT_VISIBLE_CORES="0").ask("claim", "llama") == [0]
 
 
-def test_threads_get_cores_of_their_own(environ):
+def test_threads_get_separate_cores(environ):
     claims = []
     in_threads(*[lambda: claims.append(claim_cores(MEDIUM, model="bert", environ=environ))] * 8)
     assert sorted(claim.core_ids for claim in claims) == [(core,) for core in range(8)]
@@ -92,7 +92,7 @@ def test_threads_get_cores_of_their_own(environ):
         claim.release()
 
 
-def test_a_failed_claim_leaves_nothing(start, environ, records, monkeypatch):
+def test_failed_claim_leaves_nothing(start, environ, records, monkeypatch):
     def full(path, core_ids, model):
         raise ConfigError("disk full")
 
@@ -103,7 +103,7 @@ def test_a_failed_claim_leaves_nothing(start, environ, records, monkeypatch):
     assert start(NEURON_RT_VISIBLE_CORES="0").ask("claim", "llama") == [0]
 
 
-def test_a_suspended_process_in_the_middle_of_a_claim_is_told(environ, tmp_path, monkeypatch):
+def test_suspended_process_in_middle_of_claim_is_reported(environ, tmp_path, monkeypatch):
     monkeypatch.setattr(core_files, "_PATIENCE_S", 0.0)
     with core_files.exclusive(tmp_path / "cores" / SMALL.name), pytest.raises(CoreBusyError, match="have been locked"):
         claim_cores(SMALL, model="bert", environ=environ)

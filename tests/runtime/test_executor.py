@@ -59,7 +59,7 @@ def inputs(seed: int) -> list[torch.Tensor]:
 
 
 @pytest.mark.skipif(probe_compiler() is None, reason="needs a C++ compiler")
-def test_host_code_gets_inputs_in_the_layout_that_it_is_compiled_for(tmp_path):
+def test_host_code_gets_inputs_in_compiled_layout(tmp_path):
     model = nn.Linear(8, 4)
     program = compile_module(model, {"x": spec(2, 8)}).program
     host = lower(program, optlevel="2", root=tmp_path)
@@ -68,23 +68,23 @@ def test_host_code_gets_inputs_in_the_layout_that_it_is_compiled_for(tmp_path):
     same(executor.run(next(iter(program.graphs)), [turned])["output"], model(turned))
 
 
-def same(found, wanted):
-    torch.testing.assert_close(found, wanted, atol=1e-6, rtol=0)
+def same(actual, expected):
+    torch.testing.assert_close(actual, expected, atol=1e-6, rtol=0)
 
 
-def test_calls_change_state_in_place_as_the_module_does(executor, stack):
+def test_calls_update_state_like_module(executor, stack):
     state, totals = executor.new_state(), [torch.zeros(2, 4) for _ in range(3)]
     places = [tensor.data_ptr() for tensor in state]
     for seed in range(3):
         with torch.no_grad():
-            wanted = stack(*inputs(seed), totals)
-        same(executor.run("graph", inputs(seed), state)["output"], wanted)
+            expected = stack(*inputs(seed), totals)
+        same(executor.run("graph", inputs(seed), state)["output"], expected)
         for tensor, total in zip(state, totals, strict=True):
             same(tensor, total)
     assert [tensor.data_ptr() for tensor in state] == places
 
 
-def test_new_state_is_zero_and_as_the_program_says(executor):
+def test_new_state_is_zero_with_program_shapes(executor):
     state = executor.new_state()
     assert [(tuple(t.shape), t.dtype, t.abs().max().item()) for t in state] == [((2, 4), torch.float32, 0.0)] * 3
 
@@ -96,7 +96,7 @@ def test_one_program_serves_several_sets_of_state(executor):
     same(executor.run("graph", inputs(0), other)["output"], first)
 
 
-def test_a_trace_has_the_results_of_every_call_with_its_place(executor):
+def test_trace_has_results_of_every_call_with_its_place(executor):
     trace = executor.trace("graph", inputs(0), executor.new_state())
     paths = [path for path, _ in trace]
     assert [path for path in paths if path.startswith("layers.")] == ["layers.0", "layers.1", "layers.2"]
@@ -113,37 +113,37 @@ X, Y = "x is float32[3, 4], compiled for float32[2, 4]", "y is int64[1, 4], comp
         ([torch.zeros(2, 4)], ["1 inputs, compiled for 2 (x, y)"]),
     ],
 )
-def test_all_inputs_that_differ_are_named_at_once_and_the_state_stays(executor, wrong, problems):
+def test_all_differing_inputs_are_named_and_state_is_unchanged(executor, wrong, problems):
     state = executor.new_state()
-    with pytest.raises(ShapeError) as refused:
+    with pytest.raises(ShapeError) as excinfo:
         executor.run("graph", wrong, state)
-    assert refused.value.details["problems"] == problems and all(not tensor.any() for tensor in state)
+    assert excinfo.value.details["problems"] == problems and all(not tensor.any() for tensor in state)
     check_inputs(executor.program.graphs["graph"], inputs(0))
 
 
 def test_intermediate_values_live_until_their_last_use(stack):
     inputs_ = {"x": spec(2, 4), "y": spec(1, 4)}
     program = compile_module(stack, inputs_, states={f"total.{i}": spec(2, 4) for i in range(3)}).program
-    made: list[weakref.ref[torch.Tensor]] = []
+    objects: list[weakref.ref[torch.Tensor]] = []
     alive: list[int] = []
 
     def watched(function):
         def call(arguments):
-            alive.append(sum(one() is not None for one in made))
+            alive.append(sum(one() is not None for one in objects))
             results = function(arguments)
-            made.extend(map(weakref.ref, results))
+            objects.extend(map(weakref.ref, results))
             return results
 
         return call
 
     functions = {name: watched(aten_function(one.body)) for name, one in program.subprograms.items()}
     executor = Executor(program, functions, weights_of(program, stack))
-    (found,) = executor.run(next(iter(program.graphs)), inputs(0), executor.new_state()).values()
+    (result,) = executor.run(next(iter(program.graphs)), inputs(0), executor.new_state()).values()
     assert len(alive) >= 4 and max(alive) == 1, "each call reads the result of the one before"
-    assert [one() for one in made if one() is not None] == [found]
+    assert [one() for one in objects if one() is not None] == [result]
 
 
-def test_weights_are_used_where_they_are(stack):
+def test_weights_are_not_copied(stack):
     """Nothing is copied at load: a change of the bound tensor is seen, as with a mapped file."""
     program = compile_module(nn.Linear(4, 2), {"x": spec(3, 4)}).program
     functions = {name: aten_function(subprogram.body) for name, subprogram in program.subprograms.items()}

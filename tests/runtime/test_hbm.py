@@ -1,4 +1,4 @@
-"""The ledger: sums, refusals, what frees a charge."""
+"""The ledger: sums, errors, and release of charges."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def make(core_id=4, target="trn2", capacity=24 * GIB):
     return HbmLedger(capacity_bytes=capacity, core_id=core_id, target=TARGETS[target])
 
 
-def test_categories_sum_to_what_is_used():
+def test_categories_add_up_to_used_bytes():
     core = make()
     charges = [core.charge(name, (place + 1) * GIB, "llama") for place, name in enumerate(CATEGORIES)]
     charges.append(core.charge("kv_cache", GIB, "bert"))
@@ -46,20 +46,20 @@ def test_categories_sum_to_what_is_used():
     assert core.available_bytes == 13 * GIB
 
 
-def test_the_last_byte_fits_and_one_more_does_not():
+def test_last_byte_fits_and_one_more_does_not():
     core = make(capacity=1000)
     full = core.charge("weights", 1000, "bert")
     assert core.available_bytes == 0
     assert core.charge("scratch", 0, "bert").size_bytes == 0
-    with pytest.raises(DeviceMemoryError) as caught:
+    with pytest.raises(DeviceMemoryError) as excinfo:
         core.charge("scratch", 1, "bert")
-    assert caught.value.details["missing_bytes"] == 1
+    assert excinfo.value.details["missing_bytes"] == 1
     full.release()
     assert core.used_bytes == 0, "a failed charge leaves nothing"
     assert core.charge("scratch", 1000, "bert").size_bytes == 1000
 
 
-def test_release_frees_once_and_so_does_the_last_reference():
+def test_release_and_last_reference_free_once():
     core = make()
     first, second = core.charge("weights", GIB, "bert"), core.charge("weights", GIB, "bert")
     first.release()
@@ -70,7 +70,7 @@ def test_release_frees_once_and_so_does_the_last_reference():
     assert core.used_bytes == 0
 
 
-def test_the_refusal_has_the_table_by_category_and_owner():
+def test_refusal_has_table_by_category_and_owner():
     core = make()
     held = [
         core.charge("weights", 16 * GIB, "llama"),
@@ -78,9 +78,9 @@ def test_the_refusal_has_the_table_by_category_and_owner():
         core.charge("weights", 2 * GIB, "bert"),
         core.charge("scratch", 512 * 2**20, "bert"),
     ]
-    with pytest.raises(DeviceMemoryError) as caught:
+    with pytest.raises(DeviceMemoryError) as excinfo:
         core.charge("kv_cache", 4 * GIB, "whisper")
-    message = caught.value.message
+    message = excinfo.value.message
     assert message.startswith("Failed to allocate 4.000GB (usage: tensors) on ND 1:NC 0: ")
     assert "'whisper' needs 3.500GB more" in message and "simulated" in message.splitlines()[1]
     rows = {
@@ -92,11 +92,11 @@ def test_the_refusal_has_the_table_by_category_and_owner():
     assert rows["bert"] == ["2.500GB", "2.000GB", "0B", "512.000MB", "0B"]
     assert rows["available"][0] == "512.000MB"
     assert list(rows) == ["", "ND 1:NC 0", "llama", "bert", "available"]
-    assert caught.value.details["used_by_category"]["weights"] == 18 * GIB
+    assert excinfo.value.details["used_by_category"]["weights"] == 18 * GIB
     assert len(held) == 4
 
 
-def test_the_advice_names_the_smallest_model_that_makes_room():
+def test_advice_names_smallest_sufficient_model():
     core = make()
     held = [core.charge("weights", size * GIB, owner) for owner, size in (("llama", 16), ("bert", 6), ("tiny", 1))]
     for size, advice in ((3, "Release 'bert', which uses 6.000GB, or"), (20, "Allocate 19.000GB less: use a smaller")):
@@ -106,7 +106,7 @@ def test_the_advice_names_the_smallest_model_that_makes_room():
     assert held[0].owner == "llama"
 
 
-def test_the_caller_may_know_better():
+def test_caller_advice_takes_precedence():
     core = make(capacity=GIB)
     with pytest.raises(DeviceMemoryError) as error:  # the function may look at the ledger
         core.charge("kv_cache", 3 * GIB, "llama", suggest=lambda missing: f"{missing} of {core.available_bytes}")
@@ -126,15 +126,15 @@ def test_wrong_charges_are_refused(category, size_bytes, details):
     assert error.value.details == details
 
 
-def test_threads_never_exceed_the_capacity():
-    core, kept, refused = make(capacity=100), [], []
+def test_threads_never_exceed_capacity():
+    core, kept, error = make(capacity=100), [], []
 
     def work():
         for _ in range(50):
             try:
                 kept.append(core.charge("scratch", 1, "bert"))
             except DeviceMemoryError:
-                refused.append(1)
+                error.append(1)
 
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -142,7 +142,7 @@ def test_threads_never_exceed_the_capacity():
         in_threads(*[work] * 4)
     finally:
         sys.setswitchinterval(interval)
-    assert (len(kept), len(refused), core.available_bytes) == (100, 100, 0)
+    assert (len(kept), len(error), core.available_bytes) == (100, 100, 0)
 
 
 @pytest.mark.parametrize(
@@ -163,20 +163,20 @@ def test_one_ledger_for_each_core_with_its_microcode(instance, core_id, name, ca
     assert core.used_by_category() == {"weights": 0, "kv_cache": 0, "scratch": 0, "code": microcode}
 
 
-def test_a_forked_child_starts_with_empty_ledgers():
-    done = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert done.stdout.split() == ["child", "0", "parent", "1000"]
+def test_forked_child_starts_with_empty_ledgers():
+    result = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert result.stdout.split() == ["child", "0", "parent", "1000"]
 
 
-def test_microcode_is_not_advised_to_go():
+def test_advice_never_removes_microcode():
     core = ledger(INSTANCES["inf2.8xlarge"], 0)
-    with pytest.raises(DeviceMemoryError) as caught:
+    with pytest.raises(DeviceMemoryError) as excinfo:
         core.charge("weights", core.capacity_bytes, "llama")
-    assert "  microcode" in caught.value.message and "Release" not in caught.value.hint
-    assert caught.value.details["missing_bytes"] == 96 * 2**20
+    assert "  microcode" in excinfo.value.message and "Release" not in excinfo.value.hint
+    assert excinfo.value.details["missing_bytes"] == 96 * 2**20
 
 
-def test_it_tells_who_uses_how_much_for_what():
+def test_ledger_lists_owners_and_categories():
     core = ledger(INSTANCES["inf2.8xlarge"], 1)
     core.attach("torch tensors", "kv_cache", used_bytes=lambda: 7, set_limit=lambda limit: None)
     with_cache = [core.charge("weights", 5, "bert"), core.charge("kv_cache", 3, "bert")]
@@ -190,13 +190,13 @@ def test_it_tells_who_uses_how_much_for_what():
 
 
 @pytest.mark.parametrize("core_id", [-1, 2])
-def test_a_core_that_does_not_exist_has_no_ledger(core_id):
+def test_missing_core_has_no_ledger(core_id):
     with pytest.raises(ConfigError) as error:
         ledger(INSTANCES["inf2.xlarge"], core_id)
     assert error.value.details == {"core_id": core_id, "num_cores": 2}
 
 
-def test_the_page_shows_what_the_code_prints():
+def test_docs_show_the_code_output():
     core = make(core_id=0, target="inf2", capacity=16 * GIB)
     sizes = (
         ("code", 96, "microcode"),
@@ -206,13 +206,13 @@ def test_the_page_shows_what_the_code_prints():
         ("weights", 438, "bert"),
     )
     held = [core.charge(category, size * 2**20, owner) for category, size, owner in sizes]
-    with pytest.raises(DeviceMemoryError) as caught:
+    with pytest.raises(DeviceMemoryError) as excinfo:
         core.charge("kv_cache", 3 * GIB // 2, "whisper")
-    assert f"```\n{caught.value}\n```\n" in (ROOT / "docs" / "runtime.md").read_text()
+    assert f"```\n{excinfo.value}\n```\n" in (ROOT / "docs" / "runtime.md").read_text()
     assert len(held) == 5
 
 
-def test_every_category_is_on_the_page():
+def test_every_category_is_on_page():
     page = (ROOT / "docs" / "runtime.md").read_text()
     assert all(
         f"| `{name}` | {category.runtime_name} | {category.meaning}" in page for name, category in CATEGORIES.items()

@@ -26,7 +26,7 @@ print(faults() - before)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the setting is glibc's")
-def test_large_results_fault_their_pages_in_once():
+def test_large_results_fault_pages_once():
     counts = [
         int(subprocess.run([sys.executable, "-c", SCRIPT.format(keep=keep)], capture_output=True, text=True).stdout)
         for keep in (False, True)

@@ -1,4 +1,4 @@
-"""A loaded program: its core, its memory, its state, and what is said when it does not fit."""
+"""A loaded program: its core, its memory, its state, and the error if it does not fit."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ class Counter(torch.nn.Module):
 
 
 @pytest.fixture(scope="module")
-def compiled():
+def load_program():
     return loader(Counter(), {"x": spec(8, 256)}, {"total.0": spec(8, 256)})
 
 
 @pytest.fixture
-def load(home, compiled):
-    return lambda name="counter": compiled(model_name=name)
+def load(home, load_program):
+    return lambda name="counter": load_program(model_name=name)
 
 
-def used(loaded):
-    return ledger(INSTANCE, loaded.claim.core_ids[0]).used_by_category()
+def used(loaded_model):
+    return ledger(INSTANCE, loaded_model.claim.core_ids[0]).used_by_category()
 
 
-def test_it_holds_a_core_and_charges_what_it_needs(load):
+def test_loaded_model_holds_core_and_charges_memory(load):
     loaded = load()
     (row,) = held_cores(INSTANCE)
     assert row["model"] == "counter" and row["core_id"] == loaded.claim.core_ids[0]
@@ -62,7 +62,7 @@ def test_it_holds_a_core_and_charges_what_it_needs(load):
     assert held_cores(INSTANCE) == [] and sum(used(loaded).values()) == MICROCODE_BYTES
 
 
-def test_closing_twice_is_fine_and_running_after_it_is_not(load):
+def test_close_is_idempotent_and_run_after_close_is_an_error(load):
     loaded = load()
     state = loaded.take_state()
     loaded.run("graph", [torch.ones(8, 256)], state)
@@ -73,7 +73,7 @@ def test_closing_twice_is_fine_and_running_after_it_is_not(load):
     assert error.value.details == {"model": "counter", "closed": True}
 
 
-def test_the_last_reference_frees_core_and_memory(load):
+def test_last_reference_frees_core_and_memory(load):
     loaded = load()
     core = ledger(INSTANCE, loaded.claim.core_ids[0])
     del loaded
@@ -81,23 +81,23 @@ def test_the_last_reference_frees_core_and_memory(load):
     assert held_cores(INSTANCE) == [] and core.used_bytes == MICROCODE_BYTES
 
 
-def test_one_set_of_state_waits_for_the_next_call_and_the_others_are_free(load):
+def test_one_set_of_state_is_kept_for_the_next_call(load):
     loaded = load()
     need, states = loaded.need.kv_cache, [loaded.take_state() for _ in range(4)]
     for state, still_charged in zip(states, (4, 3, 2, 1), strict=True):
         loaded.give_back(state)
         assert used(loaded)["kv_cache"] == still_charged * need
-    again = [loaded.take_state(), loaded.take_state()]
-    assert again[0] is states[0] and used(loaded)["kv_cache"] == 2 * need
+    second = [loaded.take_state(), loaded.take_state()]
+    assert second[0] is states[0] and used(loaded)["kv_cache"] == 2 * need
     loaded.close()
     assert used(loaded)["kv_cache"] == 0
-    for state in again:
+    for state in second:
         loaded.give_back(state)
     with pytest.raises(CoreBusyError):
         loaded.take_state()
 
 
-def test_more_state_than_the_core_has_is_refused_with_the_table(load):
+def test_more_state_than_core_has_is_refused_with_table(load):
     loaded = load()
     core = ledger(INSTANCE, loaded.claim.core_ids[0])
     hog = core.charge("weights", core.available_bytes - loaded.need.kv_cache, "hog")
@@ -109,7 +109,7 @@ def test_more_state_than_the_core_has_is_refused_with_the_table(load):
     loaded.close()
 
 
-def test_a_load_that_fails_frees_what_it_took(load, monkeypatch):
+def test_failed_load_frees_memory(load, monkeypatch):
     loaded = load()
     core = ledger(INSTANCE, loaded.claim.core_ids[0])
     other = ledger(INSTANCE, 1 - loaded.claim.core_ids[0])
@@ -123,7 +123,7 @@ def test_a_load_that_fails_frees_what_it_took(load, monkeypatch):
     loaded.close()
 
 
-# What does not fit, and the advice.
+# Models that do not fit, and the advice.
 
 
 def accepted(need):
@@ -136,7 +136,7 @@ def refused(need):
     return error.value
 
 
-def test_the_message_has_the_table_and_says_that_it_is_simulated():
+def test_message_has_table_and_says_simulated():
     need = MemoryNeed(weights=15 * GIB, kv_cache=3 * GIB, scratch=GIB // 2)
     error = refused(need)
     assert error.message.startswith("big needs 18.59 GiB, but a core of inf2.xlarge has 16.00 GiB.\n")
@@ -150,7 +150,7 @@ def test_the_message_has_the_table_and_says_that_it_is_simulated():
 
 @pytest.mark.parametrize("cache", [14, 17, 33, 40, 100, 1000])
 @pytest.mark.parametrize("scratch", [0, 1, 5, 13])
-def test_dividing_the_cache_as_advised_fits_and_any_less_would_not(cache, scratch):
+def test_advised_division_of_cache_is_minimal(cache, scratch):
     def divided(cache_by, scratch_by):
         return MemoryNeed(weights=2 * GIB, kv_cache=cache * GIB // cache_by, scratch=scratch * GIB // scratch_by)
 
@@ -166,7 +166,7 @@ def test_dividing_the_cache_as_advised_fits_and_any_less_would_not(cache, scratc
         refused(divided(surely - 1, 1))
 
 
-def test_a_third_is_enough_where_a_half_is_not():
+def test_third_is_enough_where_half_is_not():
     hint = refused(MemoryNeed(weights=10 * GIB, kv_cache=15 * GIB, scratch=0)).hint
     assert hint.startswith("Divide batch_size or sequence_length by 3: the cache then takes 5.00 GiB")
 
@@ -194,15 +194,15 @@ TWO = "tensor_parallel_size=2"
         (MemoryNeed(weights=300 * GIB, kv_cache=0, scratch=0), ["no single core of inf2 holds this one, it takes 19"]),
     ],
 )
-def test_every_change_that_fits_and_no_other(need, advice):
+def test_advice_lists_exactly_the_changes_that_fit(need, advice):
     changes = refused(need).hint.lower().split("; or ")
     assert len(changes) == len(advice)
     for change, part in zip(changes, advice, strict=True):
         assert part.lower() in change
 
 
-def test_the_advice_for_a_real_model_works(tmp_path):
-    """A cache of 24 GiB: refused before anything of that size exists, and what is advised fits."""
+def test_advice_for_real_model_works(tmp_path):
+    """A cache of 24 GiB: refused before anything of that size exists, and the advice fits."""
     sizes = {"max_position_embeddings": 4096, "num_key_value_heads": 4, "head_dim": 64, "tie_word_embeddings": True}
     shapes = {"sequence_length": 4096, "prefill_buckets": (1,), "extend_length": 1, "optlevel": "1"}
     checkpoint = save_tiny(tmp_path / "with_weights", "llama", **sizes)
@@ -212,5 +212,5 @@ def test_the_advice_for_a_real_model_works(tmp_path):
     factor = int(re.search(r"by (\d+): the cache then takes ([\d.]+) GiB", str(error.value))[1])
     config = tiny_config("llama", architectures=["LlamaForCausalLM"], **sizes)
     config.save_pretrained(tmp_path / "config")
-    told = main_export(tmp_path / "config", tmp_path / "out", batch_size=1024 // factor, **shapes).to_dict()
-    assert told["fits_one_core"] and told["hbm_bytes"]["kv_cache"] == 24 * GIB // factor
+    data = main_export(tmp_path / "config", tmp_path / "out", batch_size=1024 // factor, **shapes).to_dict()
+    assert data["fits_one_core"] and data["hbm_bytes"]["kv_cache"] == 24 * GIB // factor

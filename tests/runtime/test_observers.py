@@ -1,4 +1,4 @@
-"""Sources count while somebody watches, from the first observer to the last."""
+"""Sources count while an observer is registered, from the first observer to the last."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Source:
         self.said.append("collect")
 
 
-def test_a_source_counts_from_the_first_observer_to_the_last():
+def test_source_runs_from_first_observer_to_last():
     observers, source = Observers(), Source()
     observers.add(source)
     with observers.watching():
@@ -28,14 +28,14 @@ def test_a_source_counts_from_the_first_observer_to_the_last():
     assert source.said == [False, True, "collect", False]
 
 
-def test_a_source_that_comes_late_is_watched_at_once():
+def test_late_source_is_watched_at_once():
     observers, source = Observers(), Source()
     with observers.watching():
         observers.add(source)
     assert source.said == [True, False]
 
 
-def test_a_forked_child_is_not_watched():
+def test_forked_child_is_not_watched():
     observers, source = Observers(), Source()
     observers.watch("tool")
     observers.forget()

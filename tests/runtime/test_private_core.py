@@ -1,4 +1,4 @@
-"""A core that holds none of the instance's: other processes do not matter, and no tool sees it."""
+"""A private core outside of the instance: other processes do not matter, and no tool sees it."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Sum(torch.nn.Module):
 @pytest.fixture
 def load(home):
     """Load a program with a state on a private core."""
-    compiled = loader(Sum(), {"x": spec(4, 64)}, {"total.0": spec(4, 64)})
-    return lambda claim: compiled(model_name=claim.model, claim=claim)
+    compiled_model = loader(Sum(), {"x": spec(4, 64)}, {"total.0": spec(4, 64)})
+    return lambda claim: compiled_model(model_name=claim.model, claim=claim)
 
 
-def test_a_program_runs_on_it_while_another_process_holds_every_core(load, start):
+def test_program_runs_on_private_core_while_all_cores_are_busy(load, start):
     holder = start(INSTANCE.name)
     assert holder.ask("claim", "hog", INSTANCE.num_logical_cores()) == [0, 1]
     with pytest.raises(CoreBusyError):
@@ -41,7 +41,7 @@ def test_a_program_runs_on_it_while_another_process_holds_every_core(load, start
         loaded.run("graph", [torch.ones(4, 64)], [])
 
 
-def test_nothing_of_the_instance_is_used(load, tmp_path):
+def test_private_core_uses_nothing_of_the_instance(load, tmp_path):
     usage, used = core_usage(), ledger(INSTANCE, 0).used_bytes
     core = PrivateCore(INSTANCE, model="bert")
     loaded = load(core)
@@ -54,16 +54,16 @@ def test_nothing_of_the_instance_is_used(load, tmp_path):
     assert repr(core) == "PrivateCore('bert', trn1.2xlarge, released)"
 
 
-def test_its_memory_is_that_of_one_core(load):
+def test_private_core_has_the_memory_of_one_core(load):
     core = PrivateCore(INSTANCE, model="bert")
     loaded = load(core)
     hog = core.hbm.charge("weights", core.hbm.available_bytes, "hog")
     loaded.take_state()
     with pytest.raises(DeviceMemoryError, match="hog"):
         loaded.take_state()
-    with pytest.raises(DeviceMemoryError) as refused:
+    with pytest.raises(DeviceMemoryError) as excinfo:
         require_room(loaded.need, core)
-    assert refused.value.details["capacity_bytes"] == TARGET.hbm_bytes_per_core()
+    assert excinfo.value.details["capacity_bytes"] == TARGET.hbm_bytes_per_core()
     hog.release()
     before = core.hbm.used_bytes
     require_room(loaded.need, core)

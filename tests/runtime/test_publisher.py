@@ -1,4 +1,4 @@
-"""What processes tell about their cores: when it appears, what is in it, and that it goes with them."""
+"""Published status of processes' cores: its appearance, contents, and removal."""
 
 from __future__ import annotations
 
@@ -26,73 +26,73 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def loaded(home, monkeypatch):
+def loaded_model(home, monkeypatch):
     monkeypatch.setenv("NEURON_PROCESS_TAG", "chat")
-    loaded = loader(torch.nn.Linear(64, 32), {"x": spec(8, 64)})(model_name="line")
-    yield loaded
-    loaded.close()
+    loaded_model = loader(torch.nn.Linear(64, 32), {"x": spec(8, 64)})(model_name="line")
+    yield loaded_model
+    loaded_model.close()
 
 
-def told(tmp_path):
+def own_status(tmp_path):
     return status_of(tmp_path / "cores" / INSTANCE.name)
 
 
 def status_of(folder):
-    """What this process tells, as soon as it does."""
+    """Status of this process, as soon as it is written."""
     return soon(lambda: read_status(folder, os.getpid()))
 
 
 def graphs(tmp_path):
-    models = told(tmp_path).models
+    models = own_status(tmp_path).models
     return models[0].graphs if models else ()
 
 
-def test_a_loaded_model_its_memory_and_its_calls_are_told(loaded, tmp_path):
-    status = soon(lambda: (status := told(tmp_path)).models and status)
+def test_loaded_model_its_memory_and_its_calls_are_reported(loaded_model, tmp_path):
+    status = soon(lambda: (status := own_status(tmp_path)).models and status)
     (core,) = status.cores
-    assert (status.tag, core.core_id, core.capacity_bytes) == ("chat", loaded.claim.core_ids[0], 16 * 2**30)
-    assert core.hbm_bytes["line"]["weights"] == loaded.need.weights > 0
+    assert (status.tag, core.core_id, core.capacity_bytes) == ("chat", loaded_model.claim.core_ids[0], 16 * 2**30)
+    assert core.hbm_bytes["line"]["weights"] == loaded_model.need.weights > 0
     assert core.hbm_bytes["microcode"]["code"] == MICROCODE
     (model,) = status.models
-    assert (model.name, model.core_ids, model.graphs) == ("line", loaded.claim.core_ids, ())
+    assert (model.name, model.core_ids, model.graphs) == ("line", loaded_model.claim.core_ids, ())
     for _ in range(3):
-        loaded.run("graph", [torch.ones(8, 64)])
+        loaded_model.run("graph", [torch.ones(8, 64)])
     (graph,) = soon(lambda: graphs(tmp_path))
     assert graph.name == "graph" and graph.host_us > 0
     assert (graph.device_us, graph.launch_us, graph.flops) == (None, None, None)
     assert soon(lambda: graphs(tmp_path)[0].num_calls == 3)
 
 
-def test_simulated_times_are_told_where_a_tool_watches(loaded, tmp_path):
-    loaded.run("graph", [torch.ones(8, 64)])
+def test_simulated_times_are_reported_to_watching_tool(loaded_model, tmp_path):
+    loaded_model.run("graph", [torch.ones(8, 64)])
     watch(tmp_path / "cores" / INSTANCE.name)
-    (graph,) = soon(lambda: (found := graphs(tmp_path)) and found[0].device_us and found)
+    (graph,) = soon(lambda: (result := graphs(tmp_path)) and result[0].device_us and result)
     assert graph.device_us > graph.launch_us > 0
     assert graph.flops >= 2 * 8 * 64 * 32
 
 
-def test_a_call_under_way_is_told(loaded, tmp_path, monkeypatch):
+def test_running_call_is_reported(loaded_model, tmp_path, monkeypatch):
     def wait(*_):
-        assert soon(lambda: told(tmp_path).models[0].running_us > 0)
+        assert soon(lambda: own_status(tmp_path).models[0].running_us > 0)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(loaded.executor, "run", wait)
+    monkeypatch.setattr(loaded_model.executor, "run", wait)
     with pytest.raises(KeyboardInterrupt):
-        loaded.run("graph", [torch.ones(8, 64)])
-    assert soon(lambda: told(tmp_path).models[0].running_us == 0)
+        loaded_model.run("graph", [torch.ones(8, 64)])
+    assert soon(lambda: own_status(tmp_path).models[0].running_us == 0)
 
 
-def test_failed_calls_are_told_by_outcome(loaded, tmp_path, monkeypatch):
+def test_failed_calls_are_reported_by_outcome(loaded_model, tmp_path, monkeypatch):
     with pytest.raises(ShapeError):
-        loaded.run("graph", [torch.ones(8, 63)])
-    monkeypatch.setattr(loaded.executor, "run", lambda *_: 1 / 0)
+        loaded_model.run("graph", [torch.ones(8, 63)])
+    monkeypatch.setattr(loaded_model.executor, "run", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        loaded.run("graph", [torch.ones(8, 64)])
-    assert soon(lambda: told(tmp_path).errors == {"incorrect_input": 1, "completed_with_err": 1})
+        loaded_model.run("graph", [torch.ones(8, 64)])
+    assert soon(lambda: own_status(tmp_path).errors == {"incorrect_input": 1, "completed_with_err": 1})
     assert graphs(tmp_path) == ()
 
 
-def test_the_file_and_the_thread_go_with_the_last_claim(environ, folder):
+def test_file_and_thread_end_with_last_claim(environ, folder):
     instance = INSTANCES["inf2.xlarge"]
     one, other = (claim_cores(instance, model=name, environ=environ) for name in ("a", "b"))
     path = status_path(folder, os.getpid())
@@ -106,7 +106,7 @@ def test_the_file_and_the_thread_go_with_the_last_claim(environ, folder):
         assert sum(thread.name == "NeuronStatus" for thread in threading.enumerate()) == 1
 
 
-def test_a_process_that_ends_takes_its_file_along(start, folder):
+def test_exiting_process_removes_its_file(start, folder):
     worker = start()
     worker.ask("claim", "bert")
     path = status_path(folder, worker.pid)
@@ -114,7 +114,7 @@ def test_a_process_that_ends_takes_its_file_along(start, folder):
     assert worker.end() == 0 and not path.exists()
 
 
-def test_what_a_killed_process_leaves_goes_when_another_claims(start, folder):
+def test_leftovers_of_killed_process_are_removed_by_next_claim(start, folder):
     killed, other, foreign = start(), start(), folder / "notes.status"
     killed.ask("claim", "bert")
     path = status_path(folder, killed.pid)
@@ -128,7 +128,7 @@ def test_what_a_killed_process_leaves_goes_when_another_claims(start, folder):
     assert not path.exists() and not half_written.exists() and foreign.exists()
 
 
-def test_a_forked_child_tells_of_its_own_cores_only(start, folder):
+def test_forked_child_reports_only_its_cores(start, folder):
     worker = start()
     worker.ask("claim", "bert")
     child, answer = worker.ask("fork", "claim")
@@ -138,7 +138,7 @@ def test_a_forked_child_tells_of_its_own_cores_only(start, folder):
     assert [core.core_id for core in status.cores] == [0]
 
 
-def test_a_folder_that_cannot_be_written_is_told_once(environ, monkeypatch, caplog):
+def test_unwritable_folder_is_reported_once(environ, monkeypatch, caplog):
     def full(*_):
         raise ConfigError("no space left")
 
@@ -151,8 +151,8 @@ def test_a_folder_that_cannot_be_written_is_told_once(environ, monkeypatch, capl
         assert caplog.messages == ["neuron-top and neuron-monitor do not see this process: no space left"]
 
 
-def test_the_file_is_plain_json(start, folder):
+def test_file_is_plain_json(start, folder):
     worker = start(NEURON_PROCESS_TAG="my_app")
     worker.ask("claim", "bert")
-    found = json.loads(soon(lambda: (path := status_path(folder, worker.pid)).exists() and path.read_text()))
-    assert found["version"] == 1 and found["tag"] == "my_app" and found["pid"] == worker.pid
+    result = json.loads(soon(lambda: (path := status_path(folder, worker.pid)).exists() and path.read_text()))
+    assert result["version"] == 1 and result["tag"] == "my_app" and result["pid"] == worker.pid

@@ -1,4 +1,4 @@
-"""Files of status: what is written is read, and nothing that anybody writes there breaks a reader."""
+"""Status files: round trips, and no content breaks a reader."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def changed(**fields):
     return {"version": status.VERSION, **json.loads(json.dumps(status.dataclasses.asdict(STATUS))), **fields}
 
 
-def test_what_is_written_is_read(tmp_path):
+def test_status_round_trip(tmp_path):
     status.write_status(tmp_path, STATUS)
     assert read_status(tmp_path, 7) == STATUS
     assert [path.name for path in tmp_path.iterdir()] == ["7.status"]
 
 
-def test_the_file_of_another_process_is_not_taken_for_it(tmp_path):
+def test_file_of_another_process_is_ignored(tmp_path):
     status.write_status(tmp_path, STATUS)
     os.rename(status.status_path(tmp_path, 7), status.status_path(tmp_path, 8))
     assert read_status(tmp_path, 7) is None and read_status(tmp_path, 8) is None
@@ -66,17 +66,17 @@ WRONG = {
         *(json.dumps(changed(**{name: value})) for name, values in WRONG.items() for value in values),
     ],
 )
-def test_what_is_no_status_counts_as_none(tmp_path, text):
+def test_invalid_status_is_none(tmp_path, text):
     status.status_path(tmp_path, 7).write_text(text)
     assert read_status(tmp_path, 7) is None
 
 
-def test_a_file_of_unknown_keys_is_read(tmp_path):
+def test_file_of_unknown_keys_is_read(tmp_path):
     status.status_path(tmp_path, 7).write_text(json.dumps(changed(more=1)))
     assert read_status(tmp_path, 7) == STATUS
 
 
-def test_no_file_a_folder_a_pipe_and_bytes_that_are_no_text_count_as_none(tmp_path):
+def test_missing_and_unreadable_files_are_none(tmp_path):
     assert read_status(tmp_path, 1) is None and read_status(tmp_path / "missing", 1) is None
     status.status_path(tmp_path, 2).mkdir()
     os.mkfifo(status.status_path(tmp_path, 3))
@@ -86,12 +86,12 @@ def test_no_file_a_folder_a_pipe_and_bytes_that_are_no_text_count_as_none(tmp_pa
     assert [read_status(tmp_path, pid) for pid in (2, 3, 4, 5)] == [None] * 4
 
 
-def test_a_folder_that_is_gone_is_told(tmp_path):
+def test_missing_folder_is_reported(tmp_path):
     with pytest.raises(ConfigError, match="7.status"):
         status.write_status(tmp_path / "missing", STATUS)
 
 
-def test_a_watcher_is_noticed_for_half_a_minute(tmp_path):
+def test_watcher_is_noticed_for_half_minute(tmp_path):
     assert not status.is_watched(tmp_path) and not status.is_watched(tmp_path / "missing")
     status.watch(tmp_path)
     assert status.is_watched(tmp_path)

@@ -1,4 +1,4 @@
-"""What cores did: calls are counted as they happen, times are asked for later, closed programs stay in the totals."""
+"""Activity of cores: calls are counted as they happen, times are computed later, closed programs stay in the totals."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def call(track, graph="forward", times=1):
 @pytest.fixture
 def prices():
     """Times of graphs, and which were asked for."""
-    asked = []
+    requests = []
 
     def device_us(track, graph):
-        asked.append((track.model, graph))
+        requests.append((track.model, graph))
         return {"forward": 10.0, "decode": 3.0}[graph]
 
-    device_us.asked = asked
+    device_us.asked = requests
     return device_us
 
 
@@ -47,7 +47,7 @@ def test_calls_add_up_by_core_and_model(prices):
     assert (one.core_id, one.num_calls, one.busy_us, one.simulated) == (1, 2, 6.0, True)
 
 
-def test_nothing_is_timed_before_somebody_asks_and_then_once(prices):
+def test_timing_starts_on_first_request(prices):
     timeline = Timeline()
     one = timeline.open(track())
     (idle,) = timeline.usage(prices)
@@ -59,7 +59,7 @@ def test_nothing_is_timed_before_somebody_asks_and_then_once(prices):
     assert prices.asked == [("bert", "forward")]
 
 
-def test_closed_programs_stay_in_the_totals(prices):
+def test_closed_programs_stay_in_totals(prices):
     timeline = Timeline()
     one = timeline.open(track())
     call(one, times=2)
@@ -71,7 +71,7 @@ def test_closed_programs_stay_in_the_totals(prices):
         assert core.busy_us_by_model == {}
 
 
-def test_of_many_closed_programs_the_oldest_keep_their_calls_alone(prices):
+def test_oldest_closed_programs_keep_totals_only(prices):
     timeline = Timeline()
     for number in range(CLOSED + 2):
         one = timeline.open(track(f"model {number}"))
@@ -81,7 +81,7 @@ def test_of_many_closed_programs_the_oldest_keep_their_calls_alone(prices):
     assert (core.num_calls, core.num_untimed_calls, core.busy_us) == (CLOSED + 2, 2, 10.0 * CLOSED)
 
 
-def test_what_checks_a_program_is_not_counted():
+def test_validation_calls_are_not_counted():
     one = track()
     with one.paused():
         call(one)
@@ -96,7 +96,7 @@ def test_threads_lose_no_call():
     assert one.num_calls == {"forward": 16000}
 
 
-def test_calls_that_raise_and_the_time_of_the_others_are_kept_apart():
+def test_failing_calls_are_counted_separately():
     timeline, one = Timeline(), track()
     assert timeline.tracks() == []
     timeline.open(one)
@@ -108,13 +108,13 @@ def test_calls_that_raise_and_the_time_of_the_others_are_kept_apart():
     with one.paused():
         one.fail("incorrect_input")
     assert one.errors == {"incorrect_input": 1} and one.num_calls == {"forward": 2, "other": 1}
-    taken = [(done.graph, (done.ended_ns - done.started_ns) / 1e3) for _, done in executions]
+    taken = [(result.graph, (result.ended_ns - result.started_ns) / 1e3) for _, result in executions]
     assert one.host_us["forward"] == pytest.approx(sum(us for graph, us in taken if graph == "forward"))
     assert one.host_us["other"] == pytest.approx(taken[-1][1])
     assert track().number > one.number
 
 
-def test_calls_under_way_are_known_until_they_end_or_fail():
+def test_running_calls_are_known_until_they_end():
     one = track()
     assert one.running_us == 0
     started_ns = one.start()
@@ -129,7 +129,7 @@ def test_calls_under_way_are_known_until_they_end_or_fail():
     assert len(one._running) == 1 and one.errors == {}
 
 
-def test_recordings_keep_everything_while_they_are_open():
+def test_open_recordings_keep_everything():
     first, second = track("a"), track("b")
     call(first)
     with recording() as outer:
@@ -137,11 +137,11 @@ def test_recordings_keep_everything_while_they_are_open():
         with recording() as inner:
             call(second, "decode")
     call(first)
-    assert len(outer) == 301 and [(kept.model, done.graph) for kept, done in inner] == [("b", "decode")]
-    assert all(done.started_ns <= done.ended_ns and done.thread == threading.get_ident() for _, done in outer)
+    assert len(outer) == 301 and [(kept.model, result.graph) for kept, result in inner] == [("b", "decode")]
+    assert all(result.started_ns <= result.ended_ns and result.thread == threading.get_ident() for _, result in outer)
 
 
-def test_a_forked_child_begins_anew():
+def test_forked_child_starts_empty():
     from optimum_neuron.runtime import TIMELINE
 
     one = TIMELINE.open(track("parent"))  # not called: others in this process ask for times

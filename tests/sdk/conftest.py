@@ -11,7 +11,7 @@ from tests.tree import ROOT
 
 @pytest.fixture
 def sdk(monkeypatch, tmp_path):
-    """Import `torch_neuronx` and `neuronxcc` anew, and in a home of the test."""
+    """Import `torch_neuronx` and `neuronxcc` again, in a home of the test."""
     for name in [name for name in sys.modules if name.partition(".")[0] in ("neuronxcc", "torch_neuronx")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.syspath_prepend(ROOT / "sdk")

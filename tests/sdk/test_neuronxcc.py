@@ -1,4 +1,4 @@
-"""The vendor's name for the compiler: NKI kernels can be imported, and a call says what to use instead."""
+"""The vendor's name for the compiler: NKI kernels can be imported, and a call names the alternative."""
 
 from __future__ import annotations
 
@@ -15,42 +15,42 @@ pytestmark = pytest.mark.usefixtures("sdk")
 
 
 @pytest.mark.parametrize("package", ["_private_kernels", "kernels"])
-def test_the_attention_kernel_says_what_to_use(package):
+def test_attention_kernel_error_names_alternative(package):
     from torch_neuronx.xla_impl.ops import nki_jit
 
     kernel = importlib.import_module(f"neuronxcc.nki.{package}.attention").attention_isa_kernel
     call, x = nki_jit()(kernel), torch.rand(1, 8, 4)
     for use in (call, call[(2,)]):
-        with pytest.raises(UnsupportedOperatorError) as caught:
+        with pytest.raises(UnsupportedOperatorError) as excinfo:
             use(x, x, x, 1.0, x, kernel_name="AttentionMMSoftmaxMMWithoutSwap")
         replacement = "torch.nn.functional.scaled_dot_product_attention"
-        assert caught.value.details == {"kernel": "attention_isa_kernel", "replacement": replacement}
+        assert excinfo.value.details == {"kernel": "attention_isa_kernel", "replacement": replacement}
 
 
-def test_the_grid_of_cores_has_both_of_its_names():
+def test_grid_of_cores_has_both_of_its_names():
     from neuronxcc.nki._private_kernels.attention import attention_isa_kernel
     from neuronxcc.nki.language import nc
     from neuronxcc.starfish.penguin.targets.nki.private_api import vnc
 
     assert nc(2) == vnc(2) != nc(1)
-    with pytest.raises(UnsupportedOperatorError) as caught:
+    with pytest.raises(UnsupportedOperatorError) as excinfo:
         attention_isa_kernel[(nc(2),)](torch.rand(1, 8, 4))
-    assert caught.value.details["kernel"] == "attention_isa_kernel"
+    assert excinfo.value.details["kernel"] == "attention_isa_kernel"
 
 
-def test_kernels_of_the_user_are_refused_by_name():
+def test_kernels_of_user_are_refused_by_name():
     from torch_neuronx.xla_impl.ops import nki_jit
 
     def add_one(x):
         return x + 1
 
     for kernel in (nki_jit(add_one), nki_jit()(add_one)):
-        with pytest.raises(UnsupportedOperatorError) as caught:
+        with pytest.raises(UnsupportedOperatorError) as excinfo:
             kernel(torch.rand(2))
-        assert caught.value.details == {"kernel": "add_one", "replacement": None}
+        assert excinfo.value.details == {"kernel": "add_one", "replacement": None}
 
 
-def test_a_script_that_patches_attention_and_falls_back_is_traced(monkeypatch):
+def test_script_with_attention_fallback_is_traced(monkeypatch):
     from neuronxcc.nki._private_kernels.attention import attention_isa_kernel
     from torch_neuronx.xla_impl.data_parallel import DataParallel as Parallel
     from torch_neuronx.xla_impl.ops import nki_jit
@@ -76,9 +76,9 @@ def test_a_script_that_patches_attention_and_falls_back_is_traced(monkeypatch):
     assert fallen_back
 
 
-def test_a_kernel_inside_a_traced_model_is_the_same_error():
+def test_kernel_inside_traced_model_is_same_error():
     from neuronxcc.nki.kernels.attention import attention_isa_kernel
 
-    with pytest.raises(UnsupportedOperatorError) as caught:
+    with pytest.raises(UnsupportedOperatorError) as excinfo:
         trace(lambda x: attention_isa_kernel(x, x, x, 1.0, x), torch.rand(1, 8, 4), compiler_args="-O1")
-    assert caught.value.details["kernel"] == "attention_isa_kernel"
+    assert excinfo.value.details["kernel"] == "attention_isa_kernel"

@@ -1,4 +1,4 @@
-"""Names and modules of Optimum Neuron: each can be imported, and is what it should be here."""
+"""Names and modules of Optimum Neuron: each can be imported, and has the expected type."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from optimum.neuron._names import ABSENT, NAMES, TWINS  # noqa: E402
 NEEDS_PEFT = [module for module, names in NAMES.items() if any(target.startswith("peft:") for target in names.values())]
 
 
-def test_versions_of_both_distributions_are_the_same():
+def test_versions_of_both_distributions_are_same():
     project = tomllib.loads((ROOT / "sdk" / "pyproject.toml").read_text())["project"]
     assert project["version"] == __version__
     assert project["dependencies"] == [f"optimum-neuron-sim=={__version__}"]
@@ -31,7 +31,7 @@ def test_namespace_folders_hold_no_init(folder):
     assert not (ROOT / folder / "__init__.py").exists()
 
 
-def test_every_name_of_optimum_neuron_is_here_too():
+def test_every_optimum_neuron_name_is_exported():
     module = importlib.import_module("optimum.neuron")
     for name in (*optimum_neuron.__all__, *optimum_neuron.TRAINING_NAMES):
         assert name in dir(module) and NAMES["optimum.neuron"][name] == f"optimum_neuron:{name}"
@@ -52,10 +52,10 @@ def test_every_module_imports_and_has_its_names(module):
             getattr(loaded, name)
 
 
-def test_names_after_an_architecture_are_the_classes_of_tasks():
+def test_names_after_architecture_are_classes_of_tasks():
     module = importlib.import_module("optimum.neuron.modeling")
-    for name, ours in TWINS.items():
-        assert getattr(module, name) is getattr(optimum_neuron, ours)
+    for name, actual in TWINS.items():
+        assert getattr(module, name) is getattr(optimum_neuron, actual)
 
 
 @pytest.mark.parametrize(
@@ -66,28 +66,28 @@ def test_names_after_an_architecture_are_the_classes_of_tasks():
         ("optimum.neuron.models.training", "FusedLinearsSpec", "consolidate"),
     ],
 )
-def test_a_missing_feature_is_an_error_when_it_is_used(module, name, hint):
+def test_missing_feature_is_an_error_on_use(module, name, hint):
     absent = getattr(importlib.import_module(module), name)
     assert isinstance(absent, type) and absent is getattr(importlib.import_module(module), name)
     for use in (absent, lambda: absent.from_pretrained("a")):
-        with pytest.raises(ModelError) as refused:
+        with pytest.raises(ModelError) as excinfo:
             use()
-        assert refused.value.details == {"name": name, "module": module} and hint in str(refused.value)
+        assert excinfo.value.details == {"name": name, "module": module} and hint in str(excinfo.value)
 
 
-def test_the_table_of_missing_features_is_used_and_complete():
+def test_table_of_missing_features_is_used_and_complete():
     empty = {name for names in NAMES.values() for name, target in names.items() if not target}
     assert empty == set(ABSENT)
 
 
-def test_an_unknown_name_is_an_attribute_error_of_this_module():
+def test_unknown_name_is_attribute_error_of_this_module():
     with pytest.raises(AttributeError, match=r"module 'optimum\.neuron' has no attribute 'NeuronModelForCausalLn'"):
         importlib.import_module("optimum.neuron").NeuronModelForCausalLn  # noqa: B018
 
 
-def test_an_export_option_given_twice_is_an_error(tmp_path):
+def test_duplicate_export_option_is_an_error(tmp_path):
     from optimum.exporters.neuron import main_export
 
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as excinfo:
         main_export("acme/bert", tmp_path, {"optlevel": "1", "auto_cast": "all"}, optlevel="2", auto_cast="all")
-    assert caught.value.details == {"options": ["optlevel"]}
+    assert excinfo.value.details == {"options": ["optlevel"]}

@@ -1,7 +1,7 @@
-"""Scripts and commands in the shape of Optimum Neuron's guides run as they are, and answer as transformers does.
+"""Scripts and commands in the shape of Optimum Neuron's guides run unchanged, and match transformers.
 
-`scripts/*.py` are what a user writes, with names of checkpoints that `checkpoints.py` makes, and compare with the
-original models. `scripts/*.sh` are commands. Only the environment makes them cheap: NEURON_CC_FLAGS asks for -O1.
+`scripts/*.py` are user scripts, with names of checkpoints that `checkpoints.py` makes; they compare with the reference
+models. `scripts/*.sh` are commands. Only the environment makes them cheap: NEURON_CC_FLAGS asks for -O1.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def checkpoints(tmp_path_factory):
 
 @pytest.fixture
 def here(checkpoints, tmp_path, monkeypatch):
-    """An empty folder with the checkpoints beside it, as the current one."""
+    """An empty working directory next to the checkpoints."""
     (checkpoints / "acme").mkdir(exist_ok=True)
     (tmp_path / "acme").symlink_to(checkpoints / "acme")
     monkeypatch.chdir(tmp_path)
@@ -49,7 +49,7 @@ def here(checkpoints, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ALONE)
-def test_a_script_answers_as_transformers_does(name, here, checkpoints):
+def test_script_matches_transformers(name, here, checkpoints):
     script = SCRIPTS / f"{name}.py"
     write_named(script.read_text(), checkpoints)
     if name.startswith("finetune"):
@@ -57,7 +57,7 @@ def test_a_script_answers_as_transformers_does(name, here, checkpoints):
     runpy.run_path(str(script), run_name="__main__")
 
 
-def test_commands_write_folders_that_load(here, checkpoints):
+def test_commands_write_loadable_folders(here, checkpoints):
     script = SCRIPTS / "commands.sh"
     text = script.read_text()
     write_named(text, checkpoints)
@@ -74,7 +74,7 @@ def test_commands_write_folders_that_load(here, checkpoints):
     assert torch.equal(model.generate(**inputs, **options), original.generate(**inputs, **options))
 
 
-def test_a_shell_script_tunes_on_two_cores(here, checkpoints, built):  # noqa: F811
+def test_shell_script_tunes_on_two_cores(here, checkpoints, built):  # noqa: F811
     peft = pytest.importorskip("peft", reason="adapters come with the extra training")
     pytest.importorskip("trl", reason="trainers come with the extra training")
     for name in ("finetune_llama.py", "finetune_llama.sh"):
@@ -86,14 +86,14 @@ def test_a_shell_script_tunes_on_two_cores(here, checkpoints, built):  # noqa: F
         code = f"import sys; sys.argv[0] = {name!r}; from {module} import main; main()"
         (bin_folder / name).write_text(f'#!/bin/sh\nexec {sys.executable} -c {shlex.quote(code)} "$@"\n')
         (bin_folder / name).chmod(0o755)
-    # Cores of an instance of its own: this process may hold those of the default one.
+    # Cores of a separate instance: this process may hold those of the default one.
     environment = {"OPTIMUM_NEURON_INSTANCE": "inf2.24xlarge", "OMP_NUM_THREADS": "1"}
     environment["PET_STANDALONE"] = "1"  # torchrun takes a free port, not always the same
     environment["PATH"] = f"{bin_folder}{os.pathsep}{os.environ['PATH']}"
     command = ["bash", "-eu", "finetune_llama.sh"]
-    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
+    result = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr[-4000:]
     base = transformers.AutoModelForCausalLM.from_pretrained("acme/llama")
-    tuned = peft.PeftModel.from_pretrained(base, "finetuned/adapter")
-    changed = [weight.abs().max() > 0 for name, weight in tuned.named_parameters() if "lora_B" in name]
+    adapter_model = peft.PeftModel.from_pretrained(base, "finetuned/adapter")
+    changed = [weight.abs().max() > 0 for name, weight in adapter_model.named_parameters() if "lora_B" in name]
     assert changed and all(changed)

@@ -1,4 +1,4 @@
-"""The vendor's name for traced models: what is there, what it costs to import, what it refuses."""
+"""The vendor's name for traced models: its names, import cost, and errors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def package(sdk: None) -> ModuleType:
     return module
 
 
-def test_the_names_are_pinned(package):
+def test_names_are_pinned(package):
     assert sorted(package.__all__) == NAMES
     assert set(NAMES) <= set(dir(package))
     for name in set(NAMES) & set(tracing.__all__):
@@ -62,12 +62,12 @@ def test_submodules_are_there_without_importing_them(package):
     assert package.testing.validation.custom_allclose is not None
 
 
-def test_an_unknown_name_tells_the_nearest(package):
+def test_unknown_name_suggests_the_nearest(package):
     with pytest.raises(AttributeError, match="no attribute 'tracee', did you mean 'trace'"):
         package.tracee  # noqa: B018
 
 
-def test_names_of_the_device_say_what_is_missing(package, monkeypatch):
+def test_device_names_report_what_is_missing(package, monkeypatch):
     import torch
 
     monkeypatch.delattr(torch, "neuron", raising=False)
@@ -79,7 +79,7 @@ def test_names_of_the_device_say_what_is_missing(package, monkeypatch):
     assert package.synchronize() == "done"
 
 
-def test_a_saved_model_runs_after_importing_it(tmp_path, monkeypatch):
+def test_saved_model_runs_after_import(tmp_path, monkeypatch):
     monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path / "home"))
     save = """
 import torch, torch_neuronx
@@ -88,6 +88,6 @@ torch.jit.save(torch_neuronx.trace(torch.nn.ReLU(), torch.rand(3), compiler_args
     load = "import torch, torch_neuronx; print(torch.jit.load('m.pt')(torch.tensor([-1.0, 0.0, 2.0])).tolist())"
     for program in (save, load):
         command = [sys.executable, "-c", program]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "[0.0, 0.0, 2.0]"
+        result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+        assert result.returncode == 0, result.stderr
+    assert result.stdout.strip() == "[0.0, 0.0, 2.0]"

@@ -1,4 +1,4 @@
-"""Our packages under the vendor's names: what an import costs, and that both distributions cannot be installed."""
+"""Our packages under the vendor's names: import cost, and that both distributions cannot be installed."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ HEAVY = {
 @pytest.mark.parametrize("modules", HEAVY)
 def test_importing_is_light(modules):
     program = f"import sys, {modules}; print(sorted({HEAVY[modules]} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT / "sdk")
-    assert done.stdout.strip() == "[]"
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT / "sdk"
+    )
+    assert result.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize(
     ("distribution", "package"),
     [("optimum-neuron", "optimum.neuron"), ("torch-neuronx", "torch_neuronx"), ("neuronx-cc", "neuronxcc")],
 )
-def test_it_refuses_beside_the_vendor_s_distribution(distribution, package, tmp_path, monkeypatch):
+def test_sdk_refuses_next_to_vendor_distribution(distribution, package, tmp_path, monkeypatch):
     metadata = tmp_path / f"{distribution.replace('-', '_')}-2.21.0.dist-info" / "METADATA"
     metadata.parent.mkdir()
     metadata.write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 2.21.0\n")

@@ -80,7 +80,7 @@ PIPELINES: dict[str, dict[str, Any]] = {
         "text_encoder_2": ("transformers", "T5EncoderModel", T5_XXL),
     },
 }
-"""Pipelines by short name: what model_index.json says, with the configuration of each component."""
+"""Pipelines by short name: contents of model_index.json, with the configuration of each component."""
 
 
 def write_pipeline(folder: Path, name: str, **changes: Any) -> Path:

@@ -1,4 +1,4 @@
-"""The clock of the cores: what a run adds to a core is what the estimate of the same program says."""
+"""The clock of the cores: the time that a run adds to a core matches the estimate of the same program."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def busy(model):
     return core.busy_us, core.num_calls
 
 
-def test_a_decoder_takes_what_its_estimate_says(exported):
-    model = NeuronModelForCausalLM.from_pretrained(exported)
-    told = model.estimate(sequence_length=48, output_length=24)
+def test_decoder_profile_matches_estimate(export_folder):
+    model = NeuronModelForCausalLM.from_pretrained(export_folder)
+    report = model.estimate(sequence_length=48, output_length=24)
     host = constants().hosts["nxd-inference"]
     prepare_ms = host.prefill_ms.get("inf2", host.prefill_ms[""])
     before = busy(model)
@@ -34,31 +34,31 @@ def test_a_decoder_takes_what_its_estimate_says(exported):
     assert tokens.shape == (2, 30)
     after = busy(model)
     assert model.loaded.track.num_calls == {"prefill_48": 1, "decode_48": 9}
-    prefill_ms = told.ttft_ms.value - prepare_ms
-    decode_ms = told.tpot_ms.value - host.token_ms - 2 * host.row_ms
+    prefill_ms = report.ttft_ms.value - prepare_ms
+    decode_ms = report.tpot_ms.value - host.token_ms - 2 * host.row_ms
     assert after[1] - before[1] == 10
     assert after[0] - before[0] == pytest.approx(1e3 * (prefill_ms + 9 * decode_ms), rel=1e-9)
 
 
 @pytest.mark.parametrize("auto_cast", ["none", "matmul"])
-def test_a_model_of_one_forward_takes_what_its_estimate_says(tmp_path, auto_cast):
+def test_encoder_profile_matches_estimate(tmp_path, auto_cast):
     folder = save_tiny_encoder(tmp_path / "bert", "bert", "text-classification")
     options = {"batch_size": 2, "sequence_length": 16, "optlevel": "1", "auto_cast": auto_cast}
     model = NeuronModelForSequenceClassification.from_pretrained(folder, export=True, **options)
-    told = model.estimate()
-    (graph,) = told.parts_ms
-    host_ms = told.parts_ms[graph]["host"]
+    report = model.estimate()
+    (graph,) = report.parts_ms
+    host_ms = report.parts_ms[graph]["host"]
     assert model.loaded.track.num_calls == {}  # the validation of the export is no use of the core
     before = busy(model)
     for _ in range(3):
         model(input_ids=torch.ones(2, 16, dtype=torch.long))
     after = busy(model)
     assert after[1] - before[1] == 3
-    assert after[0] - before[0] == pytest.approx(3e3 * (told.latency_ms.value - host_ms), rel=1e-9)
+    assert after[0] - before[0] == pytest.approx(3e3 * (report.latency_ms.value - host_ms), rel=1e-9)
 
 
-def test_work_is_counted_once_and_forgotten_with_its_program(exported):
-    model = NeuronModelForCausalLM.from_pretrained(exported)
+def test_work_is_counted_once_and_freed_with_its_program(export_folder):
+    model = NeuronModelForCausalLM.from_pretrained(export_folder)
     program = model.loaded.program
     assert work_of_call(program, "decode_48", "none") is work_of_call(program, "decode_48", "none")
     from optimum_neuron.simulator import clock
@@ -70,15 +70,15 @@ def test_work_is_counted_once_and_forgotten_with_its_program(exported):
     assert len(clock._works) == kept - 1
 
 
-def test_running_a_program_imports_no_simulator(exported, monkeypatch, tmp_path):
+def test_running_program_imports_no_simulator(export_folder, monkeypatch, tmp_path):
     monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))  # models of other tests in this process hold its cores
     program = f"""
 import sys
 import torch
 from optimum_neuron import NeuronModelForCausalLM
-model = NeuronModelForCausalLM.from_pretrained({str(exported)!r})
+model = NeuronModelForCausalLM.from_pretrained({str(export_folder)!r})
 model.generate(torch.ones(2, 4, dtype=torch.long), max_new_tokens=2, do_sample=False)
 print([name for name in sys.modules if name.startswith("optimum_neuron.simulator")])
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "[]"

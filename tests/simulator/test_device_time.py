@@ -1,4 +1,4 @@
-"""Device time: what overlaps with what, and which prompts an older compiler made slower."""
+"""Device time: overlaps, and prompts that an older compiler made slower."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def without_launch(work: Work, *, decoder: bool) -> float:
 
 
 @pytest.mark.parametrize("decoder", [True, False])
-def test_weights_move_at_the_rate_of_dma_while_products_run(decoder):
+def test_weights_move_at_rate_of_dma_while_products_run(decoder):
     assert without_launch(WEIGHTS, decoder=decoder) == pytest.approx(1e9 / RATES.dma_bytes_per_s)
     assert without_launch(WEIGHTS + PRODUCTS, decoder=decoder) == pytest.approx(1e9 / RATES.dma_bytes_per_s)
 
 
-def test_vector_passes_hide_behind_weights_in_graphs_that_are_no_decoders():
+def test_vector_passes_overlap_with_weights_outside_decoders():
     assert timed(WEIGHTS + PASSES, decoder=False).total_s == timed(WEIGHTS, decoder=False).total_s
     apart = without_launch(WEIGHTS, decoder=True) + without_launch(PASSES, decoder=True)
     assert without_launch(WEIGHTS + PASSES, decoder=True) == pytest.approx(apart)
@@ -54,7 +54,7 @@ def test_vector_passes_hide_behind_weights_in_graphs_that_are_no_decoders():
 
 
 @pytest.mark.parametrize("decoder", [True, False])
-def test_parts_make_up_the_whole(decoder):
+def test_parts_add_up_to_total(decoder):
     work = WEIGHTS + PRODUCTS + PASSES + Work(attention_reads=100, num_collectives=3, collective_bytes=10**6)
     time = timed(work, decoder=decoder)
     alone = time.parts_s["launch"] + time.parts_s["link"] + time.reads_s + (time.parts_s["vector"] if decoder else 0)
@@ -70,7 +70,7 @@ def served(stack: Stack, cycles: float) -> ServingTimes:
     return serving_times(plan, RATES, FITTED, constants().hosts[stack.host], family="inf2")
 
 
-def test_large_prompts_are_slower_where_attention_is_not_fused():
+def test_large_prompts_are_slower_without_fused_attention():
     old, new = stack_at("transformers-neuronx", (2, 18)), stack_at("transformers-neuronx", (2, 19))
     assert new == dataclasses.replace(old, flash=True)
     large = 2 * LARGE_GRAPH_CYCLES
@@ -82,7 +82,7 @@ def test_large_prompts_are_slower_where_attention_is_not_fused():
 
 
 @pytest.mark.parametrize(
-    ("sdk", "stack", "told"),
+    ("sdk", "stack", "message"),
     [
         ("2.18", None, "not fused, large prompts at -O1"),
         ("2.19", None, "fused attention"),
@@ -91,6 +91,6 @@ def test_large_prompts_are_slower_where_attention_is_not_fused():
         (None, None, "fused attention"),
     ],
 )
-def test_the_reason_of_a_stack_tells_its_attention(sdk, stack, told):
-    assert told in choose_stack(sdk, stack).reason
+def test_stack_reason_names_attention(sdk, stack, message):
+    assert message in choose_stack(sdk, stack).reason
     assert choose_stack(sdk, stack).value.name in STACKS

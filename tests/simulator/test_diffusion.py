@@ -21,17 +21,17 @@ def pipeline(tmp_path):
 
 @pytest.mark.parametrize("name", [name for name in PIPELINES if name != "flux"])
 def test_every_pipeline_has_time_memory_and_money(pipeline, name):
-    told = estimate(pipeline(name), instance="inf2.xlarge")
-    assert told.simulated and told.num_cores.value == 2 and told.num_copies.value == 1
-    assert told.kind == ("diffusion" if "unet" in PIPELINES[name] else "diffusion-transformer")
-    assert told.throughput_per_s.value == pytest.approx(1e3 / told.latency_ms.value)
-    assert told.usd_per_1m.value > 0 and 0 < told.mfu.value < 1 and 0 < told.mbu.value < 1
-    assert {"vae_decoder", "scratch", "code"} < told.memory.keys() and "text_encoder" in told.parts_ms
-    assert told.tpot_ms is None and told.ttft_ms is None
-    assert told.latency_ms.high / told.latency_ms.low > 1.5 and told.notes
+    report = estimate(pipeline(name), instance="inf2.xlarge")
+    assert report.simulated and report.num_cores.value == 2 and report.num_copies.value == 1
+    assert report.kind == ("diffusion" if "unet" in PIPELINES[name] else "diffusion-transformer")
+    assert report.throughput_per_s.value == pytest.approx(1e3 / report.latency_ms.value)
+    assert report.usd_per_1m.value > 0 and 0 < report.mfu.value < 1 and 0 < report.mbu.value < 1
+    assert {"vae_decoder", "scratch", "code"} < report.memory.keys() and "text_encoder" in report.parts_ms
+    assert report.tpot_ms is None and report.ttft_ms is None
+    assert report.latency_ms.high / report.latency_ms.low > 1.5 and report.notes
 
 
-def test_the_steps_are_most_of_it(pipeline):
+def test_denoising_steps_dominate(pipeline):
     folder = pipeline("sd-1.5")
     ten, twenty = (estimate(folder, instance="inf2.xlarge", num_inference_steps=n).latency_ms.value for n in (10, 20))
     rest = 2 * ten - twenty
@@ -39,7 +39,7 @@ def test_the_steps_are_most_of_it(pipeline):
     assert twenty - ten > 10 * estimate(folder, instance="inf2.xlarge").bounds["unet"]
 
 
-def test_guidance_takes_a_second_core_or_twice_the_time(pipeline):
+def test_guidance_takes_second_core_or_twice_the_time(pipeline):
     folder = pipeline("sd-1.5")
     apart, together, without = (
         estimate(folder, instance="inf2.xlarge", **options)
@@ -59,7 +59,7 @@ def test_encoders_can_be_left_out(pipeline):
     assert without.parts_ms["transformer"] == with_t5.parts_ms["transformer"]  # zeros take their place
 
 
-def test_larger_pictures_and_batches_take_longer(pipeline):
+def test_larger_images_and_batches_take_longer(pipeline):
     folder = pipeline("sd-1.5")
     small, large, four = (
         estimate(folder, instance="inf2.xlarge", **options).latency_ms.value
@@ -69,15 +69,15 @@ def test_larger_pictures_and_batches_take_longer(pipeline):
     assert 3 * small < four < 4.5 * small
 
 
-def test_a_picture_to_begin_with_is_encoded(pipeline):
-    told = estimate(pipeline("sd-1.5", _class_name="StableDiffusionInpaintPipeline"), instance="inf2.xlarge")
-    assert "vae_encoder" in told.parts_ms and told.memory["vae_encoder"] > 0
+def test_initial_image_is_encoded(pipeline):
+    report = estimate(pipeline("sd-1.5", _class_name="StableDiffusionInpaintPipeline"), instance="inf2.xlarge")
+    assert "vae_encoder" in report.parts_ms and report.memory["vae_encoder"] > 0
 
 
-def test_a_transformer_that_does_not_fit_one_core_is_shared(pipeline):
-    told = estimate(pipeline("flux"), instance="trn1.32xlarge")
-    assert told.num_cores.value == 8 and told.num_copies.value == 4
-    assert told.parts_ms["transformer"]["link"] > 0 and "input of the model" in told.assumptions[0]
+def test_too_large_transformer_is_sharded(pipeline):
+    report = estimate(pipeline("flux"), instance="trn1.32xlarge")
+    assert report.num_cores.value == 8 and report.num_copies.value == 4
+    assert report.parts_ms["transformer"]["link"] > 0 and "input of the model" in report.assumptions[0]
     with pytest.raises(DeviceMemoryError, match="tensor_parallel_size"):
         estimate(pipeline("flux"), instance="trn1.32xlarge", tensor_parallel_size=1)
     with pytest.raises(ConfigError, match="1, 2, 8, 16 or all 32"):
@@ -85,8 +85,8 @@ def test_a_transformer_that_does_not_fit_one_core_is_shared(pipeline):
 
 
 def test_all_instances_are_compared(pipeline):
-    found = compare(pipeline("sd-1.5"), instance="inf2", optimize="cost")
-    assert {one.instance.value for one in found.ranked} >= {"inf2.xlarge", "inf2.48xlarge"}
+    result = compare(pipeline("sd-1.5"), instance="inf2", optimize="cost")
+    assert {one.instance.value for one in result.ranked} >= {"inf2.xlarge", "inf2.48xlarge"}
 
 
 @pytest.mark.parametrize(
@@ -107,12 +107,12 @@ def test_all_instances_are_compared(pipeline):
         ("sd-1.5", {"num_steps": 5}, "num_inference_steps"),
     ],
 )
-def test_bad_input_is_refused_with_what_works(pipeline, name, options, words):
+def test_bad_input_is_refused_with_a_hint(pipeline, name, options, words):
     with pytest.raises(ConfigError, match=words):
         estimate(pipeline(name), **{"instance": "inf2.xlarge", **options})
 
 
-def test_what_is_not_counted_is_named(pipeline, tmp_path):
+def test_uncounted_parts_are_named(pipeline, tmp_path):
     with pytest.raises(ModelError, match="did you mean 'StableDiffusionPipeline'"):
         estimate(pipeline("sd-1.5", _class_name="StableDiffusionPipelin"), instance="inf2.xlarge")
     other = {"unet": ("diffusers", "UNet2DModel", {}), "vae": None}
@@ -126,16 +126,16 @@ def test_what_is_not_counted_is_named(pipeline, tmp_path):
         estimate(tmp_path / "sd3", instance="inf2.xlarge")
 
 
-def test_what_does_not_fit_says_what_would(pipeline):
+def test_too_large_model_reports_what_would_fit(pipeline):
     with pytest.raises(DeviceMemoryError, match="bfloat16") as error:
         estimate(pipeline("sdxl"), instance="inf2.xlarge", batch_size=4)
     assert error.value.details["hbm_bytes"]["unet"] > 9 * 2**30
 
 
-def test_the_command(cli, pipeline):
+def test_command(cli, pipeline):
     folder = str(pipeline("sdxl"))
-    ran = cli("neuron", "estimate", folder, "--instance", "inf2.xlarge", "--num_inference_steps", "20")
-    assert ran.code == 0 and "20 steps" in ran.stdout and "time of each engine" in ran.stdout
-    told = cli("neuron", "estimate", folder, "--instance", "inf2.xlarge", "--guidance_scale", "0", "--json").json
-    assert told["latency_ms"].keys() == {"value", "low", "high", "limited_by"} and told["num_cores"]["value"] == 1
-    assert json.dumps(told).count("simulated")
+    result = cli("neuron", "estimate", folder, "--instance", "inf2.xlarge", "--num_inference_steps", "20")
+    assert result.code == 0 and "20 steps" in result.stdout and "time of each engine" in result.stdout
+    process = cli("neuron", "estimate", folder, "--instance", "inf2.xlarge", "--guidance_scale", "0", "--json").json
+    assert process["latency_ms"].keys() == {"value", "low", "high", "limited_by"} and process["num_cores"]["value"] == 1
+    assert json.dumps(process).count("simulated")

@@ -40,9 +40,9 @@ def counted(walk, config, **sizes) -> Layers:
 def real(module: torch.nn.Module, *inputs, **named) -> tuple[Work, int]:
     """Work of a module's own graph, and its parameters."""
     with torch.no_grad():
-        exported = torch.export.export(module.eval(), inputs, named, strict=False)
-    roles = ["value" if s.kind.name == "USER_INPUT" else "weight" for s in exported.graph_signature.input_specs]
-    work = work_of_graph(exported.graph_module, roles=roles, auto_cast="matmul").total
+        exported_program = torch.export.export(module.eval(), inputs, named, strict=False)
+    roles = ["value" if s.kind.name == "USER_INPUT" else "weight" for s in exported_program.graph_signature.input_specs]
+    work = work_of_graph(exported_program.graph_module, roles=roles, auto_cast="matmul").total
     return work, sum(p.numel() for p in module.parameters())
 
 
@@ -69,24 +69,24 @@ def assert_agree(layers: Layers, module: torch.nn.Module, *inputs, passes: float
     [(SD_15, 64, 859_520_964), (SD_21, 96, 865_910_724), (SDXL, 128, 2_567_463_684)],
     ids=["sd-1.5", "sd-2.1", "sdxl"],
 )
-def test_unets_have_the_parameters_of_the_checkpoints(config, size, parameters):
+def test_unets_have_parameters_of_checkpoints(config, size, parameters):
     layers = counted(walk_unet, config, batch=1, height=size, width=size, text_tokens=77)
     assert layers.num_parameters == layers.local_parameters == parameters
 
 
-def test_the_autoencoder_has_the_parameters_of_the_checkpoint():
+def test_autoencoder_has_parameters_of_checkpoint():
     both = [counted(walk, SD_VAE, batch=1, height=64, width=64) for walk in (walk_decoder, walk_encoder)]
     assert sum(layers.num_parameters for layers in both) == 83_653_863 and scale_of(SD_VAE) == 8
 
 
-def test_transformers_have_the_parameters_of_the_checkpoints():
+def test_transformers_have_parameters_of_checkpoints():
     sizes = {"batch": 1, "height": 128, "width": 128, "text_tokens": 300}
     assert counted(walk_pixart, {}, **sizes).num_parameters == 611_349_152
     assert counted(walk_sd3, {"num_layers": 24, "num_attention_heads": 24}, **sizes).num_parameters == 2_028_328_000
     assert counted(walk_flux, {"guidance_embeds": True}, **sizes).num_parameters == 11_901_408_320
 
 
-def test_clip_agrees_with_the_graph_of_transformers():
+def test_clip_agrees_with_graph_of_transformers():
     from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection
 
     config = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -97,7 +97,7 @@ def test_clip_agrees_with_the_graph_of_transformers():
 
 
 @pytest.mark.parametrize("projection", ["relu", "gated-gelu"])
-def test_t5_agrees_with_the_graph_of_transformers(projection):
+def test_t5_agrees_with_graph_of_transformers(projection):
     from transformers import T5Config, T5EncoderModel
 
     config = {"d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": 4, "feed_forward_proj": projection}
@@ -115,7 +115,7 @@ def test_t5_agrees_with_the_graph_of_transformers(projection):
     ],
     ids=["conv", "linear", "no-middle"],
 )
-def test_unets_agree_with_the_graph_of_diffusers(changes):
+def test_unets_agree_with_graph_of_diffusers(changes):
     diffusers = pytest.importorskip("diffusers")
     config = {**TINY_UNET, **changes}
     model = on_meta(diffusers.UNet2DConditionModel, **config)
@@ -123,7 +123,7 @@ def test_unets_agree_with_the_graph_of_diffusers(changes):
     assert_agree(layers, model, empty(2, 4, 16, 16), empty(2), empty(2, 7, 48))
 
 
-def test_diffusion_transformers_agree_with_the_graphs_of_diffusers():
+def test_diffusion_transformers_agree_with_graphs_of_diffusers():
     diffusers = pytest.importorskip("diffusers")
     small = {"num_layers": 2, "num_attention_heads": 4, "attention_head_dim": 16}
     sizes = {"batch": 1, "height": 16, "width": 16, "text_tokens": 9}
@@ -158,7 +158,7 @@ def test_diffusion_transformers_agree_with_the_graphs_of_diffusers():
     )
 
 
-def test_shares_of_a_transformer_add_up():
+def test_shares_of_transformer_add_up():
     sizes = {"batch": 1, "height": 64, "width": 64, "text_tokens": 128}
     whole = counted(walk_flux, {}, **sizes)
     share = Layers(element_bytes=4, auto_cast="matmul", num_cores=8)
@@ -170,10 +170,10 @@ def test_shares_of_a_transformer_add_up():
     assert parts.num_collectives > 0 and parts.collective_bytes > 0
 
 
-def test_what_a_unet_asks_for_beyond_the_counted_is_named():
+def test_uncounted_unet_features_are_named():
     assert uncounted(TINY_UNET) == []
-    found = uncounted({"class_embed_type": "timestep", "down_block_types": ["KDownBlock2D"]})
-    assert found == ["class_embed_type='timestep'", "KDownBlock2D"]
+    result = uncounted({"class_embed_type": "timestep", "down_block_types": ["KDownBlock2D"]})
+    assert result == ["class_embed_type='timestep'", "KDownBlock2D"]
 
 
 def test_float32_products_without_rounding_are_slower_and_read_more():

@@ -1,4 +1,4 @@
-"""Estimates: every quantity with an interval, and every refusal with what would work."""
+"""Estimates: every quantity with an interval, and every error with a remedy."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ EIGHT = AutoConfig.for_model(
 )
 
 
-def test_a_decoder_has_every_quantity_with_an_interval():
-    told = estimate(SMALL, instance="inf2.xlarge", sequence_length=512, batch_size=2)
-    assert set(told.quantities) == set(QUANTITIES)
-    for quantity in told.quantities.values():
+def test_decoder_has_every_quantity_with_interval():
+    report = estimate(SMALL, instance="inf2.xlarge", sequence_length=512, batch_size=2)
+    assert set(report.quantities) == set(QUANTITIES)
+    for quantity in report.quantities.values():
         assert 0 < quantity.low <= quantity.value <= quantity.high and quantity.limited_by
-    data = told.to_dict()
+    data = report.to_dict()
     assert data["simulated"] is True and data["assumptions"]
     assert data["tpot_ms"].keys() == {"value", "low", "high", "limited_by"}
 
 
 def test_large_decoder_needs_no_weights():
-    told = estimate(LARGE, instance="trn1.32xlarge", tensor_parallel_size=32, sequence_length=2048)
+    report = estimate(LARGE, instance="trn1.32xlarge", tensor_parallel_size=32, sequence_length=2048)
     repeated = 80 * 8192 * (2 * 128 - 2 * 8 * 128 / 32)  # 8 key-value heads on 32 cores
-    assert told.memory["weights"] == pytest.approx(2 * (70.55e9 / 32 + repeated), rel=0.001)
-    assert told.bounds["decode"] < told.tpot_ms.value
+    assert report.memory["weights"] == pytest.approx(2 * (70.55e9 / 32 + repeated), rel=0.001)
+    assert report.bounds["decode"] < report.tpot_ms.value
 
 
 def test_more_cores_are_quicker_and_longer_sequences_are_not():
@@ -54,51 +54,51 @@ def test_more_cores_are_quicker_and_longer_sequences_are_not():
     assert long.hbm_bytes_per_step.value > one.hbm_bytes_per_step.value
 
 
-def test_the_sdk_decides_the_stack_and_the_reason_is_told():
+def test_sdk_decides_stack_and_reason_is_reported():
     old, new = (estimate(SMALL, instance="inf2.xlarge", sdk=sdk, sequence_length=2048) for sdk in ("2.18", "2.27"))
     assert "transformers-neuronx" in old.assumptions[0] and "vllm" in new.assumptions[0]
     assert old.ttft_ms.value != new.ttft_ms.value
 
 
-def test_an_encoder_is_estimated_from_its_graph():
+def test_encoder_is_estimated_from_its_graph():
     bert = BertConfig(num_hidden_layers=2, hidden_size=128, num_attention_heads=2, intermediate_size=256)
     bert.architectures = ["BertForSequenceClassification"]
-    told = estimate(bert, instance="inf2.xlarge", sequence_length=32, batch_size=4)
-    assert told.kind == "encoder" and told.num_copies.value == 2
-    assert told.throughput_per_s.value == pytest.approx(2 * 4 / told.latency_ms.value * 1e3)
-    assert told.tpot_ms is None and told.to_dict()["tpot_ms"] is None
+    report = estimate(bert, instance="inf2.xlarge", sequence_length=32, batch_size=4)
+    assert report.kind == "encoder" and report.num_copies.value == 2
+    assert report.throughput_per_s.value == pytest.approx(2 * 4 / report.latency_ms.value * 1e3)
+    assert report.tpot_ms is None and report.to_dict()["tpot_ms"] is None
 
 
-def test_convolutions_make_a_cnn():
+def test_cnn_from_convolutions():
     resnet = ResNetConfig(depths=[1, 1, 1, 1], hidden_sizes=[64, 64, 64, 64], embedding_size=64)
     resnet.architectures = ["ResNetForImageClassification"]
-    told = estimate(resnet, instance="inf2.xlarge", height=64, width=64)
-    assert told.kind == "cnn"
+    report = estimate(resnet, instance="inf2.xlarge", height=64, width=64)
+    assert report.kind == "cnn"
 
 
 def test_any_module_with_example_inputs():
-    told = estimate(torch.nn.Linear(64, 64), instance="trn1.2xlarge", example_inputs=(torch.zeros(8, 64),))
-    assert told.kind == "graph" and told.latency_ms.high / told.latency_ms.low > 4
+    report = estimate(torch.nn.Linear(64, 64), instance="trn1.2xlarge", example_inputs=(torch.zeros(8, 64),))
+    assert report.kind == "graph" and report.latency_ms.high / report.latency_ms.low > 4
     with pytest.raises(ConfigError, match="example_inputs"):
         estimate(torch.nn.Linear(64, 64), instance="trn1.2xlarge")
 
 
-def test_operators_of_unknown_size_are_told():
+def test_operators_of_unknown_size_are_reported():
     class Picks(torch.nn.Module):
         def forward(self, x):
             return x.nonzero()
 
-    told = estimate(Picks(), instance="inf2.xlarge", example_inputs=(torch.ones(4),))
-    assert told.unknown and any("not counted" in note for note in told.notes)
+    report = estimate(Picks(), instance="inf2.xlarge", example_inputs=(torch.ones(4),))
+    assert report.unknown and any("not counted" in note for note in report.notes)
 
 
-def test_a_compiled_model_estimates_itself(model, exported):
-    told = model.estimate(instance="inf2.8xlarge", output_length=8)
-    assert told.instance.value == "inf2.8xlarge" and "decode" in str(told.parts_ms)
-    again = estimate(exported, instance="inf2.8xlarge", output_length=8)
-    assert again.tpot_ms == told.tpot_ms
-    neff = estimate(exported / "model.neuron", instance="inf2.8xlarge", output_length=8)
-    assert neff.tpot_ms.value == pytest.approx(told.tpot_ms.value)
+def test_compiled_model_estimates_itself(model, export_folder):
+    report = model.estimate(instance="inf2.8xlarge", output_length=8)
+    assert report.instance.value == "inf2.8xlarge" and "decode" in str(report.parts_ms)
+    second = estimate(export_folder, instance="inf2.8xlarge", output_length=8)
+    assert second.tpot_ms == report.tpot_ms
+    neff = estimate(export_folder / "model.neuron", instance="inf2.8xlarge", output_length=8)
+    assert neff.tpot_ms.value == pytest.approx(report.tpot_ms.value)
     with pytest.raises(ConfigError, match="batch_sizes"):
         model.estimate(batch_sizes=3)
 
@@ -121,31 +121,31 @@ def test_a_compiled_model_estimates_itself(model, exported):
         ({"heigth": 3}, "heigth"),
     ],
 )
-def test_bad_input_is_refused_with_what_works(options, words):
+def test_bad_input_is_refused_with_a_hint(options, words):
     with pytest.raises(ConfigError, match=words):
         estimate(SMALL, **{"instance": "inf2.xlarge", **options})
 
 
-def test_what_does_not_fit_says_what_would():
+def test_too_large_model_reports_what_would_fit():
     with pytest.raises(DeviceMemoryError, match="tensor_parallel_size=16") as error:
         estimate(LARGE, instance="trn1.32xlarge", tensor_parallel_size=8, sequence_length=2048)
     assert error.value.details["hbm_bytes"]["weights"] > 16 * 2**30
 
 
 @pytest.mark.parametrize(("instance", "noted"), [("trn2.3xlarge", "Trainium2"), ("trn3-gen1-ultraserver", "Trainium3")])
-def test_what_nobody_published_is_said(instance, noted):
-    told = estimate(SMALL, instance=instance, sequence_length=512)
-    assert told.usd_per_1m is None and any("--price" in note for note in told.notes)
-    assert any(noted in note for note in told.notes)
-    priced = estimate(SMALL, instance=instance, sequence_length=512, price=40.0)
-    assert priced.usd_per_1m is not None and priced.ttft_ms.high / priced.ttft_ms.low > 3
+def test_unpublished_facts_are_reported(instance, noted):
+    report = estimate(SMALL, instance=instance, sequence_length=512)
+    assert report.usd_per_1m is None and any("--price" in note for note in report.notes)
+    assert any(noted in note for note in report.notes)
+    result = estimate(SMALL, instance=instance, sequence_length=512, price=40.0)
+    assert result.usd_per_1m is not None and result.ttft_ms.high / result.ttft_ms.low > 3
 
 
-def test_a_comparison_ranks_and_says_why():
-    found = compare(SMALL, instance="inf2", sequence_length=512, optimize="throughput")
-    rates = [one.throughput_per_s.value for one in found.ranked]
+def test_comparison_is_ranked_with_reasons():
+    result = compare(SMALL, instance="inf2", sequence_length=512, optimize="throughput")
+    rates = [one.throughput_per_s.value for one in result.ranked]
     assert rates == sorted(rates, reverse=True)
-    assert found.best.rejected and "requests a second" in found.best.reason
+    assert result.best.rejected and "requests a second" in result.best.reason
     big = compare(LARGE, instance="inf2", sequence_length=2048)
     assert "inf2.xlarge" in big.skipped
     assert {one.instance.value for one in big.ranked} == {"inf2.24xlarge", "inf2.48xlarge"}
@@ -153,7 +153,7 @@ def test_a_comparison_ranks_and_says_why():
         compare(SMALL, optimize="costs")
 
 
-def test_training_takes_the_smallest_layout_that_fits():
+def test_training_uses_smallest_layout_that_fits():
     small = estimate_training(SMALL, sequence_length=512)
     assert small.layout.value == "TP=1 PP=1 DP=32"
     large = estimate_training(LARGE, num_instances=8, sequence_length=2048)
@@ -165,37 +165,37 @@ def test_training_takes_the_smallest_layout_that_fits():
         estimate_training(SMALL, tensor_parallel_size=5)
 
 
-def test_a_core_has_at_most_ten_constants_and_each_is_positive():
+def test_core_has_at_most_ten_constants_and_each_is_positive():
     for core in constants().cores.values():
         values = dataclasses.asdict(core)
         assert len(values) <= 10 and all(value > 0 for value in values.values())
     assert all(band.low <= 1 <= band.high for band in constants().bands.values())
 
 
-def test_of_a_larger_model_the_text_model_is_estimated():
+def test_text_model_of_multimodal_model_is_estimated():
     llava = AutoConfig.for_model("llava", text_config=SMALL.to_dict())
     llava.architectures = ["LlavaForConditionalGeneration"]
-    told = estimate(llava, instance="inf2.xlarge", sequence_length=256)
-    assert told.kind == "decoder" and "text model alone" in told.notes[-1]
+    report = estimate(llava, instance="inf2.xlarge", sequence_length=256)
+    assert report.kind == "decoder" and "text model alone" in report.notes[-1]
     alone = estimate(SMALL, instance="inf2.xlarge", sequence_length=256)
-    assert told.tpot_ms.value == pytest.approx(alone.tpot_ms.value, rel=0.02)
+    assert report.tpot_ms.value == pytest.approx(alone.tpot_ms.value, rel=0.02)
 
 
-def test_an_encoder_decoder_reads_and_writes():
+def test_encoder_decoder_reads_and_writes():
     t5 = AutoConfig.for_model("t5", d_model=64, d_kv=16, d_ff=128, num_layers=2, num_heads=4, vocab_size=100)
     t5.architectures = ["T5ForConditionalGeneration"]
-    (told,) = compare(t5, instance="inf2.xlarge", sequence_length=32, output_length=8).ranked
-    assert told.kind == "seq2seq" and told.tpot_ms.value > 0 and "encode_32" in told.assumptions[0]
-    assert told.num_cores.value == 1  # and is not compared on two
+    (report,) = compare(t5, instance="inf2.xlarge", sequence_length=32, output_length=8).ranked
+    assert report.kind == "seq2seq" and report.tpot_ms.value > 0 and "encode_32" in report.assumptions[0]
+    assert report.num_cores.value == 1  # and is not compared on two
 
 
-def test_the_smallest_larger_instance_is_named_and_holds_it():
+def test_smallest_larger_instance_is_named_and_fits():
     with pytest.raises(DeviceMemoryError, match="inf2.24xlarge with tensor_parallel_size=12"):
         estimate(LARGE, instance="inf2.xlarge", sequence_length=4096)
     assert estimate(LARGE, instance="inf2.24xlarge", tensor_parallel_size=12, sequence_length=4096)
 
 
-def test_the_rows_that_fit_are_named():
+def test_largest_batch_size_is_named():
     with pytest.raises(DeviceMemoryError, match="batch_size=(6[0-9]) or less") as error:
         estimate(LARGE, instance="inf2.48xlarge", sequence_length=4096, batch_size=70)
     rows = int(error.value.hint.partition("batch_size=")[2].partition(" ")[0])
@@ -204,9 +204,9 @@ def test_the_rows_that_fit_are_named():
         estimate(LARGE, instance="inf2.48xlarge", sequence_length=4096, batch_size=rows + 1)
 
 
-def test_a_tight_fit_is_noted():
-    told = estimate(EIGHT, instance="inf2.xlarge", tensor_parallel_size=1, sequence_length=2048)
-    assert any("upper end of what it needs does not fit" in note for note in told.notes)
+def test_tight_fit_is_noted():
+    report = estimate(EIGHT, instance="inf2.xlarge", tensor_parallel_size=1, sequence_length=2048)
+    assert any("upper end of what it needs does not fit" in note for note in report.notes)
 
 
 def test_options_of_other_models_are_named():
@@ -215,6 +215,6 @@ def test_options_of_other_models_are_named():
     assert error.value.details["options"] == ["height"]
 
 
-def test_a_decoder_without_attention_is_refused():
+def test_decoder_without_attention_is_refused():
     with pytest.raises(ModelError, match="without attention"):
         estimate(AutoConfig.for_model("mamba", num_hidden_layers=1), instance="inf2.xlarge")

@@ -1,4 +1,4 @@
-"""The published decoders are predicted as docs/fidelity.md says, and its statistics are what they are called."""
+"""The published decoders are predicted as docs/fidelity.md says, and its statistics are correct."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from optimum_neuron.simulator import constants
 ROWS = read_rows()
 
 
-def scored(published: float, predicted: float, *, model: str = "llama-2-7b", date: str = "2025-01-01") -> Scored:
+def scored(published: float, prediction: float, *, model: str = "llama-2-7b", date: str = "2025-01-01") -> Scored:
     plain = next(row for row in ROWS if row.category == "decoder")
     row = Row(**{**vars(plain), "model": model, "date": date, "value": published})
-    return Scored(case=Case(row=row, predict=lambda _: predicted), predicted=predicted, blind=predicted)
+    return Scored(case=Case(row=row, predict=lambda _: prediction), predicted=prediction, blind=prediction)
 
 
 @pytest.mark.parametrize(("metric", "goal"), [("tpot_ms", 0.09), ("ttft_ms", 0.15), ("tokens_per_s", 0.06)])
-def test_the_shipped_constants_predict_the_published_decoders(metric, goal):
+def test_shipped_constants_predict_published_decoders(metric, goal):
     rows = [r for r in ROWS if r.category == "decoder" and r.metric == metric and not r.instance.startswith("trn2")]
     errors = [abs(case.predict(constants()) / case.row.value - 1) for case in cases(rows)]
     assert len(errors) > 40 and np.median(errors) <= goal
     assert np.mean(np.array(errors) <= 0.25) >= 0.8
 
 
-def test_pairs_are_ordered_where_they_are_far_enough_apart():
+def test_pairs_are_ordered_when_far_apart():
     assert pair_order([(1.0, 1.0), (1.05, 0.5), (2.0, 3.0)]) == (2, 2)
     assert pair_order([(1.0, 3.0), (2.0, 1.0)]) == (0, 1)
 
 
-def test_a_configuration_counts_once_with_the_median_of_its_rows():
+def test_configuration_counts_once_with_its_median():
     group = [
         scored(value, 2.0, date=day) for value, day in ((1.0, "2025-01-01"), (3.0, "2025-02-01"), (8.0, "2025-03-01"))
     ]
@@ -45,14 +45,14 @@ def test_a_configuration_counts_once_with_the_median_of_its_rows():
     assert len(by_configuration([*group, scored(1.0, 1.0, model="llama-2-13b")])) == 2
 
 
-def test_an_interval_leaves_out_the_outer_ratios_and_holds_its_value():
+def test_interval_leaves_out_outer_ratios_and_holds_its_value():
     ratios = [0.1, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 9.0]
     assert interval([scored(ratio, 1.0) for ratio in ratios]) == (0.9, 1.4)
     low, high = interval([scored(ratio, 1.0) for ratio in (1.2, 1.3, 1.4, 1.5)])
     assert (low, high) == (1.0, 1.4)
 
 
-def test_a_family_meets_the_interval_of_the_others():
+def test_family_is_within_interval_of_others():
     families = ("llama-2-7b", "llama-2-13b", "llama-2-70b", "qwen3-8b")
     alike = [scored(value, 1.0, model=model) for model in families for value in (0.9, 1.0, 1.1)]
     assert family_coverage(alike) == 1.0

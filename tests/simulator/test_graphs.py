@@ -32,7 +32,7 @@ ITSELF, OTHERS = (Step(name="attention", work=Work(product_flops=1), attends=wha
         ((PRODUCT, ITSELF), None, "graph"),
     ],
 )
-def test_what_was_not_compared_is_a_graph(steps, task, kind):
+def test_unvalidated_models_are_graphs(steps, task, kind):
     assert kind_of_graph(GraphWork(name="forward", steps=steps), task) == kind
 
 
@@ -49,23 +49,23 @@ ARCHITECTURES = {
     "CLIPModel": ("clip", "graph"),
     "Wav2Vec2ForCTC": ("wav2vec2", "graph"),
 }
-"""One architecture of each kind, with its intervals: those of a graph are wide, and say so."""
+"""One architecture of each kind, with its intervals: intervals of graphs are wide, and say so."""
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_a_configuration_is_enough(architecture):
+def test_configuration_is_enough(architecture):
     model_type, kind = ARCHITECTURES[architecture]
     decodes = model_type in CONFIGS
     config = AutoConfig.for_model(model_type, **CONFIGS[model_type]) if decodes else tiny_encoder_config(model_type)
     config.architectures = [architecture]
-    told = estimate(config, instance="trn1.32xlarge")
-    assert told.kind == kind and not told.unknown
-    assert 0 < told.latency_ms.low < told.latency_ms.value < told.latency_ms.high and told.usd_per_1m.value > 0
-    wide = told.latency_ms.high / told.latency_ms.low > 5
-    assert wide == (kind in ("graph", "mixture")) == any("intervals are wide" in note for note in told.notes)
+    report = estimate(config, instance="trn1.32xlarge")
+    assert report.kind == kind and not report.unknown
+    assert 0 < report.latency_ms.low < report.latency_ms.value < report.latency_ms.high and report.usd_per_1m.value > 0
+    wide = report.latency_ms.high / report.latency_ms.low > 5
+    assert wide == (kind in ("graph", "mixture")) == any("intervals are wide" in note for note in report.notes)
 
 
-def test_a_perceiver_is_a_graph():
+def test_perceiver_is_graph():
     sizes = {"num_latents": 8, "d_latents": 16, "d_model": 16, "num_blocks": 1, "num_self_attends_per_block": 1}
     heads = {"num_self_attention_heads": 2, "num_cross_attention_heads": 2, "vocab_size": 50}
     config = AutoConfig.for_model("perceiver", **sizes, **heads, max_position_embeddings=32)

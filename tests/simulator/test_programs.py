@@ -1,4 +1,4 @@
-"""Estimates of what has its graphs already: their shapes are their own."""
+"""Estimates of compiled graphs: they keep their shapes."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from optimum_neuron.simulator import compare, estimate
         ({"sequence_length": 16, "output_length": 16}, "below it"),
     ],
 )
-def test_a_compiled_model_refuses_what_is_fixed(exported, options, words):
+def test_compiled_model_rejects_fixed_options(export_folder, options, words):
     with pytest.raises(ConfigError, match=words):
-        estimate(exported, instance="inf2.xlarge", **options)
+        estimate(export_folder, instance="inf2.xlarge", **options)
 
 
-def test_a_compiled_model_is_compared_on_the_cores_it_was_compiled_for(exported):
-    found = compare(exported, instance="inf2", optimize="throughput")
-    assert [one.num_cores.value for one in found.ranked] == [1] * len(TARGETS["inf2"].instances)
+def test_compiled_model_is_compared_on_its_number_of_cores(export_folder):
+    result = compare(export_folder, instance="inf2", optimize="throughput")
+    assert [one.num_cores.value for one in result.ranked] == [1] * len(TARGETS["inf2"].instances)
 
 
 @pytest.mark.parametrize("options", [{"batch_size": 4}, {"sequence_length": 4}, {"dtype": "bf16"}, {"width": 4}])
-def test_a_module_refuses_what_its_inputs_say(options):
+def test_module_rejects_options_given_by_inputs(options):
     with pytest.raises(ConfigError) as error:
         estimate(torch.nn.Linear(4, 4), instance="inf2.xlarge", example_inputs=(torch.zeros(2, 4),), **options)
     assert error.value.details["options"] == list(options)
 
 
-def test_a_module_that_cannot_be_captured_names_its_line():
+def test_uncapturable_module_names_its_line():
     class Branches(torch.nn.Module):
         def forward(self, x):
             return x if x.sum() > 0 else -x
@@ -49,23 +49,23 @@ def test_a_module_that_cannot_be_captured_names_its_line():
         estimate(Branches(), instance="inf2.xlarge", example_inputs=(4,))
 
 
-def test_buffers_on_the_meta_device_are_no_constants():
+def test_meta_buffers_are_not_constants():
     with torch.device("meta"):
         scaled = torch.nn.Linear(8, 8)
         scaled.register_buffer("scale", torch.ones(8), persistent=False)
         scaled.register_forward_hook(lambda module, inputs, result: result * module.scale)
-    told = estimate(scaled, instance="inf2.xlarge", example_inputs=(torch.zeros(2, 8, device="meta"),))
-    assert told.hbm_bytes_per_step.value == 8 * 8 * 2 + 2 * 8 * 4
+    report = estimate(scaled, instance="inf2.xlarge", example_inputs=(torch.zeros(2, 8, device="meta"),))
+    assert report.hbm_bytes_per_step.value == 8 * 8 * 2 + 2 * 8 * 4
 
 
-def test_a_module_that_is_too_large_is_refused_with_the_table():
+def test_too_large_module_is_refused_with_table():
     with torch.device("meta"):
         large = torch.nn.Linear(2**16, 2**17, bias=False)
     with pytest.raises(DeviceMemoryError, match=r"weights +32.000 GiB"):
         estimate(large, instance="inf2.xlarge", example_inputs=(torch.empty(1, 2**16, device="meta"),))
 
 
-def test_weights_of_a_module_stay_on_the_device():
+def test_module_weights_stay_on_device():
     one, four = (
         estimate(torch.nn.Linear(2048, n), instance="inf2.xlarge", example_inputs=(torch.zeros(1, 2048),))
         for n in (2048, 8192)
@@ -74,6 +74,6 @@ def test_weights_of_a_module_stay_on_the_device():
     assert four.latency_ms.value - one.latency_ms.value < 2 * read_ms
 
 
-def test_a_share_of_a_peak_is_at_most_all_of_it():
-    told = estimate(torch.nn.Linear(4096, 4096), instance="inf2.xlarge", example_inputs=(torch.zeros(4096, 4096),))
-    assert told.mfu.value > 0.4 and told.mfu.high == 1.0
+def test_share_of_peak_is_at_most_1():
+    report = estimate(torch.nn.Linear(4096, 4096), instance="inf2.xlarge", example_inputs=(torch.zeros(4096, 4096),))
+    assert report.mfu.value > 0.4 and report.mfu.high == 1.0

@@ -1,4 +1,4 @@
-"""Queues: against the formulas that exist, and where there is none against what must hold."""
+"""Queues: against known formulas, and otherwise against invariants."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ def mean_wait(**queue) -> float:
 
 
 @pytest.mark.parametrize("busy", [0.3, 0.6, 0.8])
-def test_one_server_waits_as_pollaczek_and_khinchine_say(busy):
+def test_one_server_follows_pollaczek_khinchine(busy):
     expected = busy / (2 * (1 - busy))  # services of one second
     assert mean_wait(requests_per_s=busy, service_s=1.0, num_servers=1) == pytest.approx(expected, rel=0.04)
 
 
-def test_one_server_has_the_percentile_of_erlang():
+def test_one_server_has_percentile_of_erlang():
     # Erlang 1909: P(wait <= t) of M/D/1 = (1 - a) * sum over k of (a (k - t))^k / k! * exp(-a (k - t)), k <= t.
     def below(t: float, a: float) -> float:
         parts = [(-a * (t - k)) ** k / math.factorial(k) * math.exp(a * (t - k)) for k in range(int(t) + 1)]
         return (1 - a) * sum(parts)
 
-    found = simulate_waits(requests_per_s=0.6, service_s=1.0, num_servers=1, num_requests=200_000).p95_s
-    assert below(found, 0.6) == pytest.approx(0.95, abs=0.005)
+    result = simulate_waits(requests_per_s=0.6, service_s=1.0, num_servers=1, num_requests=200_000).p95_s
+    assert below(result, 0.6) == pytest.approx(0.95, abs=0.005)
 
 
 @pytest.mark.parametrize(("servers", "busy"), [(2, 0.6), (4, 0.8), (12, 0.9)])
-def test_several_servers_wait_as_allen_and_cunneen_say(servers, busy):
+def test_several_servers_follow_allen_cunneen(servers, busy):
     offered = servers * busy
     last = offered**servers / math.factorial(servers) / (1 - busy)
     all_busy = last / (sum(offered**k / math.factorial(k) for k in range(servers)) + last)  # Erlang's C
     expected = all_busy / (servers * (1 - busy)) / 2
-    found = mean_wait(requests_per_s=offered, service_s=1.0, num_servers=servers)
-    assert found == pytest.approx(expected, rel=0.12)  # an approximation for more than one server
+    actual = mean_wait(requests_per_s=offered, service_s=1.0, num_servers=servers)
+    assert actual == pytest.approx(expected, rel=0.12)  # an approximation for more than one server
 
 
-def test_a_batch_serves_what_waits():
+def test_batch_serves_waiting_requests():
     queue = {"service_s": 1.0, "num_servers": 1}
     one, eight = (mean_wait(requests_per_s=0.5, batch_size=size, **queue) for size in (1, 8))
     assert 0.2 < eight < one  # a request that finds the server at work waits for half a service
@@ -52,42 +52,42 @@ def test_a_batch_serves_what_waits():
     assert mean_wait(requests_per_s=4.0, batch_size=8, **queue) < 1.5
 
 
-def test_the_same_load_has_the_same_waits():
+def test_same_load_has_same_waits():
     queue = {"requests_per_s": 3.0, "service_s": 0.2, "num_servers": 1, "num_requests": 1000}
     assert simulate_waits(**queue) == simulate_waits(**queue)
 
 
 def load(rate: float, **changes):
     service = Quantity(value=100.0, low=80.0, high=125.0, limited_by="dma")
-    given = {"num_servers": 2, "batch_size": 1, "num_copies": 2, "room": 2, "price_usd_per_h": 0.76}
-    return load_on(requests_per_s=rate, service_ms=service, **{**given, **changes})
+    inputs = {"num_servers": 2, "batch_size": 1, "num_copies": 2, "room": 2, "price_usd_per_h": 0.76}
+    return load_on(requests_per_s=rate, service_ms=service, **{**inputs, **changes})
 
 
-def test_a_load_says_how_busy_and_how_long():
-    told = load(10.0)
-    assert told.utilization.value == pytest.approx(0.5) and told.utilization.high == pytest.approx(0.625)
-    assert 0 < told.wait_mean_ms.low < told.wait_mean_ms.value < told.wait_mean_ms.high
-    assert told.wait_mean_ms.value < told.wait_p95_ms.value
-    assert (told.num_copies, told.num_instances, told.usd_per_h) == (2, 1, 0.76)
+def test_load_reports_utilization_and_latency():
+    report = load(10.0)
+    assert report.utilization.value == pytest.approx(0.5) and report.utilization.high == pytest.approx(0.625)
+    assert 0 < report.wait_mean_ms.low < report.wait_mean_ms.value < report.wait_mean_ms.high
+    assert report.wait_mean_ms.value < report.wait_p95_ms.value
+    assert (report.num_copies, report.num_instances, report.usd_per_h) == (2, 1, 0.76)
 
 
-def test_a_load_that_is_too_much_says_what_would_take_it():
-    told = load(18.0)
-    assert told.wait_mean_ms.value < math.inf == told.wait_mean_ms.high
-    assert told.to_dict()["wait_mean_ms"]["high"] is None
-    assert told.num_copies == 3 and told.num_instances == 2
+def test_overload_reports_required_cores():
+    report = load(18.0)
+    assert report.wait_mean_ms.value < math.inf == report.wait_mean_ms.high
+    assert report.to_dict()["wait_mean_ms"]["high"] is None
+    assert report.num_copies == 3 and report.num_instances == 2
     more = load(45.0)
     assert more.wait_mean_ms.value == math.inf and "cannot keep up" in more.note
     assert more.num_copies == 6 and more.usd_per_h == pytest.approx(3 * 0.76)
 
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, math.nan, math.inf])
-def test_a_rate_is_a_number_above_zero(rate):
+def test_rate_is_number_above_zero(rate):
     with pytest.raises(ConfigError, match="requests_per_s"):
         load(rate)
 
 
-def test_rows_of_a_decoder_serve_and_batches_of_an_encoder_do():
+def test_decoder_slots_and_encoder_batches_are_servers():
     one, four = (
         estimate(LLAMA, instance="inf2.xlarge", sequence_length=512, batch_size=rows, requests_per_s=2.0)
         for rows in (1, 4)
@@ -96,23 +96,27 @@ def test_rows_of_a_decoder_serve_and_batches_of_an_encoder_do():
     assert four.load.wait_p95_ms.value < one.load.wait_p95_ms.value
     bert = AutoConfig.for_model("bert", num_hidden_layers=1, hidden_size=64, num_attention_heads=2)
     bert.architectures = ["BertModel"]
-    told = estimate(bert, instance="inf2.xlarge", sequence_length=32, batch_size=4, requests_per_s=100.0)
-    assert told.load.utilization.value == pytest.approx(100.0 / told.throughput_per_s.value)
-    assert told.to_dict()["load"]["num_copies"] == 1 and estimate(bert, sequence_length=32).load is None
+    report = estimate(bert, instance="inf2.xlarge", sequence_length=32, batch_size=4, requests_per_s=100.0)
+    assert report.load.utilization.value == pytest.approx(100.0 / report.throughput_per_s.value)
+    assert report.to_dict()["load"]["num_copies"] == 1 and estimate(bert, sequence_length=32).load is None
 
 
-def test_a_load_decides_what_is_cheapest():
-    found = compare(LLAMA, requests_per_s=1.0, instance="trn1", sequence_length=512, optimize="cost")
-    prices = [one.load.usd_per_h for one in found.ranked]
-    assert prices == sorted(prices) and "an hour" in found.best.reason
+def test_load_decides_the_cheapest_instance():
+    result = compare(LLAMA, requests_per_s=1.0, instance="trn1", sequence_length=512, optimize="cost")
+    prices = [one.load.usd_per_h for one in result.ranked]
+    assert prices == sorted(prices) and "an hour" in result.best.reason
 
 
-def test_the_command_says_what_keeps_up(cli, checkpoint):
+def test_command_reports_sufficient_instances(cli, checkpoint):
     command = ("neuron", "estimate", str(checkpoint), "--instance", "inf2.xlarge", "--sequence_length", "64")
-    ran = cli(*command, "--requests_per_s", "3")
-    assert ran.code == 0 and "3 requests arrive each second" in ran.stdout and "to keep up: 1 copy" in ran.stdout
+    process = cli(*command, "--requests_per_s", "3")
+    assert (
+        process.code == 0
+        and "3 requests arrive each second" in process.stdout
+        and "to keep up: 1 copy" in process.stdout
+    )
     assert cli(*command, "--requests_per_s", "1e6", "--json").json["load"]["wait_mean_ms"]["value"] is None
-    refused = cli(*command, "--requests_per_s", "0")
-    assert refused.code == 1 and "requests_per_s=0.0" in refused.stderr
-    compared = cli(*command, "--requests_per_s", "3", "--compare")
-    assert compared.code == 0 and "instances  per hour" in compared.stdout
+    error = cli(*command, "--requests_per_s", "0")
+    assert error.code == 1 and "requests_per_s=0.0" in error.stderr
+    result = cli(*command, "--requests_per_s", "3", "--compare")
+    assert result.code == 0 and "instances  per hour" in result.stdout

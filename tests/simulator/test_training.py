@@ -1,4 +1,4 @@
-"""Estimates of training: what is read off decoders and encoders, and what is refused."""
+"""Estimates of training: sizes of decoders and encoders, and errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def config_of(model_type: str, architecture: str | None, **sizes):
     return config
 
 
-def test_an_encoder_is_trained_without_its_tables():
+def test_encoder_is_trained_without_its_tables():
     config = config_of("bert", "BertForMaskedLM", **BERT, vocab_size=1000, max_position_embeddings=96)
     sizes = trained_sizes(config, decodes=False, sequence_length=None)
     assert (sizes.kind, sizes.num_layers, sizes.hidden, sizes.num_logits) == ("encoder", 2, 64, 1000)
@@ -28,31 +28,31 @@ def test_an_encoder_is_trained_without_its_tables():
     assert sizes.num_multiplied == layers + head + 2 * 64
 
 
-def test_bert_large_reaches_what_was_published():
+def test_bert_large_matches_published_training_throughput():
     large = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
-    told = estimate_training(config_of("bert", "BertForMaskedLM", **large), sequence_length=128, batch_size=16384)
-    rate = told.quantities["sequences_per_s"]
-    assert told.layout.value == "TP=1 PP=1 DP=32" and rate.low < 3827 < 1.1 * rate.high  # trn1.32xlarge, SDK 2.28
-    assert rate.value == pytest.approx(3827, rel=0.2) and any("BERT-large" in note for note in told.notes)
+    report = estimate_training(config_of("bert", "BertForMaskedLM", **large), sequence_length=128, batch_size=16384)
+    rate = report.quantities["sequences_per_s"]
+    assert report.layout.value == "TP=1 PP=1 DP=32" and rate.low < 3827 < 1.1 * rate.high  # trn1.32xlarge, SDK 2.28
+    assert rate.value == pytest.approx(3827, rel=0.2) and any("BERT-large" in note for note in report.notes)
 
 
-def test_a_picture_is_its_patches():
+def test_image_counts_as_patches():
     vit = config_of("vit", "ViTForImageClassification", **BERT, image_size=32, patch_size=8)
-    told = estimate_training(vit, batch_size=64)
-    assert "64 sequences of 17 tokens" in told.assumptions[1]
-    assert told.quantities["mfu"].high / told.quantities["mfu"].low > 5
+    report = estimate_training(vit, batch_size=64)
+    assert "64 sequences of 17 tokens" in report.assumptions[1]
+    assert report.quantities["mfu"].high / report.quantities["mfu"].low > 5
     with pytest.raises(ConfigError) as error:
         estimate_training(vit, sequence_length=128)
     assert error.value.details["patches"] == 17
 
 
-def test_a_length_is_the_models_own_unless_it_is_given():
+def test_length_defaults_to_model_length():
     llama = config_of("llama", "LlamaForCausalLM", **BERT, vocab_size=100, max_position_embeddings=256)
     assert "sequences of 256 tokens" in estimate_training(llama).assumptions[1]
     assert "sequences of 64 tokens" in estimate_training(llama, sequence_length=64).assumptions[1]
 
 
-def test_of_a_larger_model_the_text_model_is_trained():
+def test_text_model_of_multimodal_model_is_trained():
     llama = config_of("llama", None, **BERT, vocab_size=100)
     llava = config_of("llava", "LlavaForConditionalGeneration", text_config=llama.to_dict())
     assert "text model alone" in estimate_training(llava).notes[-1]

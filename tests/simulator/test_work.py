@@ -43,17 +43,17 @@ def config(model_type: str, **changes):
         (512, 129, 128, 2 * 512),
     ],
 )
-def test_a_product_takes_its_tiles(rows, inner, columns, cycles):
+def test_matmul_uses_its_tiles(rows, inner, columns, cycles):
     assert product_cycles(rows, inner, columns) <= cycles
     assert product_cycles(rows, inner, columns) >= rows * inner * columns / 128**2
 
 
-def test_few_channels_share_the_rows_of_the_array():
+def test_few_channels_share_rows_of_array():
     assert convolution_cycles(1024, 3, 64, 9) == product_cycles(1024, 27, 64)
     assert convolution_cycles(1024, 64, 64, 9) == 9 * product_cycles(1024, 64, 64)
 
 
-def test_a_prime_number_of_tiles_leaves_small_pieces():
+def test_prime_number_of_tiles_leaves_small_pieces():
     assert (chunk_tiles(43 * 128), chunk_tiles(32 * 128), chunk_tiles(37 * 2 * 128)) == (1, 16, 2)
     assert contiguous_bytes(43 * 128, 4096, 2) == contiguous_bytes(4096, 43 * 128, 2) == 256
 
@@ -66,18 +66,18 @@ def test_work_adds_up():
 
 
 @pytest.mark.parametrize("graph", ["prefill_16", "prefill_48", "decode_20", "decode_48"])
-def test_a_compiled_decoder_and_its_configuration_agree(model, graph):
+def test_compiled_decoder_and_its_configuration_agree(model, graph):
     kind, _, length = graph.partition("_")
     sizes = decoder_sizes(model.config)
     count = prefill_work if kind == "prefill" else decode_work
-    asked = {"tokens": int(length)} if kind == "prefill" else {"slots": int(length)}
-    alone = count(sizes, ONE_CORE, batch_size=SHAPES["batch_size"], **asked).total
-    compiled = work_of_program(model.prepared.program, graph, auto_cast="none").total
+    arguments = {"tokens": int(length)} if kind == "prefill" else {"slots": int(length)}
+    alone = count(sizes, ONE_CORE, batch_size=SHAPES["batch_size"], **arguments).total
+    compiled_model = work_of_program(model.prepared.program, graph, auto_cast="none").total
     own_head = work_of_program(model.prepared.program, graph, auto_cast="matmul").total
-    assert compiled.state_bytes == alone.state_bytes or kind == "prefill"
-    assert compiled.num_unknown == 0
-    assert compiled.product_flops == pytest.approx(alone.product_flops, rel=0.02)
-    assert compiled.weight_bytes == pytest.approx(alone.weight_bytes, rel=0.02)
+    assert compiled_model.state_bytes == alone.state_bytes or kind == "prefill"
+    assert compiled_model.num_unknown == 0
+    assert compiled_model.product_flops == pytest.approx(alone.product_flops, rel=0.02)
+    assert compiled_model.weight_bytes == pytest.approx(alone.weight_bytes, rel=0.02)
     assert own_head.tensor_cycles == pytest.approx(alone.tensor_cycles, rel=0.02)
 
 
@@ -85,11 +85,11 @@ def test_a_compiled_decoder_and_its_configuration_agree(model, graph):
 def test_every_family_is_read_off_its_modules(model_type):
     from transformers import AutoModelForCausalLM
 
-    chosen = config(model_type)
-    sizes = decoder_sizes(chosen)
+    choice = config(model_type)
+    sizes = decoder_sizes(choice)
     with torch.device("meta"):
-        original = AutoModelForCausalLM.from_config(chosen)
-    assert sizes.num_layers == chosen.num_hidden_layers
+        original = AutoModelForCausalLM.from_config(choice)
+    assert sizes.num_layers == choice.num_hidden_layers
     whole = decode_work(sizes, ONE_CORE, batch_size=1, slots=16).total.product_flops
     matrices = sum(
         p.numel() for n, p in original.named_parameters() if p.ndim == 2 and "embed" not in n and "wte" not in n
@@ -101,7 +101,7 @@ def on(num_cores: int) -> Layout:
     return dataclasses.replace(ONE_CORE, num_cores=num_cores)
 
 
-def test_shares_of_cores_add_up_to_the_whole():
+def test_shares_of_cores_add_up_to_whole():
     sizes = decoder_sizes(config("llama", hidden_size=1024, num_attention_heads=8, num_key_value_heads=8))
     whole = decode_work(sizes, ONE_CORE, batch_size=2, slots=64).total
     share = decode_work(sizes, on(4), batch_size=2, slots=64).total
@@ -119,7 +119,7 @@ def test_heads_are_padded_and_repeated():
     assert cache_bytes(sizes, on(8), batch_size=1, slots=4) == 2 * 4 * 16 * 4 * sizes.num_layers
 
 
-def test_a_token_of_a_mixture_loads_its_own_experts():
+def test_mixture_token_loads_its_experts():
     sizes = decoder_sizes(config("mixtral"))
     assert sizes.is_mixture and sizes.experts_per_token == 2
     one, two = (decode_work(sizes, ONE_CORE, batch_size=rows, slots=16).total.weight_bytes for rows in (1, 2))
@@ -130,10 +130,10 @@ def test_a_token_of_a_mixture_loads_its_own_experts():
     assert two - one == pytest.approx(2 * experts * 4, rel=0.01)
 
 
-def test_any_graph_counts_its_weights_and_its_borders_and_float32_products_four_times():
-    exported = torch.export.export(torch.nn.Linear(256, 512), (torch.zeros(4, 256),), strict=False)
+def test_graph_counts_weights_boundaries_and_float32_factor():
+    exported_program = torch.export.export(torch.nn.Linear(256, 512), (torch.zeros(4, 256),), strict=False)
     slow, quick = (
-        work_of_graph(exported.graph_module, roles=["weight", "weight", "value"], auto_cast=cast).total
+        work_of_graph(exported_program.graph_module, roles=["weight", "weight", "value"], auto_cast=cast).total
         for cast in ("none", "matmul")
     )
     assert quick.product_flops == 2 * 4 * 256 * 512
@@ -142,17 +142,17 @@ def test_any_graph_counts_its_weights_and_its_borders_and_float32_products_four_
     assert slow.tensor_cycles == 4 * quick.tensor_cycles and slow.weight_bytes > quick.weight_bytes
 
 
-def test_an_operator_of_unknown_size_is_counted_as_unknown():
+def test_operator_of_unknown_size_is_counted_as_unknown():
     class Picks(torch.nn.Module):
         def forward(self, x):
             return x.nonzero()
 
-    exported = torch.export.export(Picks(), (torch.ones(4),), strict=False)
-    work = work_of_graph(exported.graph_module)
+    exported_program = torch.export.export(Picks(), (torch.ones(4),), strict=False)
+    work = work_of_graph(exported_program.graph_module)
     assert work.total.num_unknown == 1 and work.unknown == ("aten.nonzero",)
 
 
-def test_operators_of_equal_layers_are_told_with_their_own_layer(model):
+def test_operators_of_equal_layers_have_their_layer(model):
     work = work_of_program(model.loaded.program, "decode_48")
     paths = [step.module_path for step in work.steps if step.name == "aten.linear"]
     layers = [path for path in paths if path.startswith("model.layers.")]
@@ -160,7 +160,7 @@ def test_operators_of_equal_layers_are_told_with_their_own_layer(model):
     assert all(path.count("layers") == 1 for path in layers)
 
 
-def test_on_a_device_inputs_are_read_and_results_and_changes_are_written():
+def test_on_device_inputs_are_read_and_results_and_changes_are_written():
     def change(x, y):
         x.copy_(x + y)
         return x, y.relu(), y.view(-1)

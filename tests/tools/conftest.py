@@ -1,4 +1,4 @@
-"""A home of its own for each test, statuses, and another process that runs a tiny model on a simulated core."""
+"""A separate home for each test, statuses, and another process that runs a tiny model on a simulated core."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ def no_process_can_be_read(monkeypatch):
 
 @pytest.fixture
 def mistyped(capsys):
-    """Return a function that runs a tool with a command line that it refuses, and what it says about it."""
+    """Return a function that runs a tool with an invalid command line, and returns its error."""
 
     def run(main, *words):
-        with pytest.raises(SystemExit) as stopped:
+        with pytest.raises(SystemExit) as excinfo:
             main(list(words))
-        assert stopped.value.code == 2
+        assert excinfo.value.code == 2
         return capsys.readouterr().err
 
     return run
@@ -87,7 +87,7 @@ def own_home(monkeypatch, tmp_path):
 
 
 class Running:
-    """A process that runs a model until it is told to end."""
+    """A process that runs a model until told to end."""
 
     def __init__(self, home: Path) -> None:
         self.home = home

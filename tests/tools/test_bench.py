@@ -19,7 +19,7 @@ def neff(tmp_path_factory):
     return folder / "graph.neff"
 
 
-def test_the_times_are_those_of_the_profile(neff, capsys):
+def test_times_match_profile(neff, capsys):
     assert bench.main(["exec", str(neff), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     (graph,), (expected,) = report["graphs"], profile_neff(neff).graphs
@@ -29,21 +29,21 @@ def test_the_times_are_those_of_the_profile(neff, capsys):
     assert graph["calls_per_s"] == pytest.approx(1e6 / expected.total_us)
 
 
-def test_people_see_what_is_simulated_and_which_flags_have_no_effect(neff, capsys):
+def test_output_lists_simulation_assumptions_and_ignored_flags(neff, capsys):
     assert bench.main(["exec", "--enable-only-latency", "-w", "5", "-n", "50", "--fixed-nc-count", "1", str(neff)]) == 0
-    shown = capsys.readouterr()
-    assert shown.out.startswith("times of graph.neff on one core of inf2.xlarge (inf2): simulated")
-    assert "assumed: " in shown.out
+    output = capsys.readouterr()
+    assert output.out.startswith("times of graph.neff on one core of inf2.xlarge (inf2): simulated")
+    assert "assumed: " in output.out
     for name in ("--iterations", "--warmup", "--enable-only-latency"):
-        assert name in shown.err
-    assert "--fill" not in shown.err
+        assert name in output.err
+    assert "--fill" not in output.err
 
 
-def test_an_exported_folder_has_a_row_for_each_graph(exported, capsys):
-    assert bench.main(["exec", str(exported), "--json"]) == 0
-    shown = capsys.readouterr()
-    names = [graph.graph for graph in profile_folder(exported).graphs]
-    assert [graph["graph"] for graph in json.loads(shown.out)["graphs"]] == names and shown.err == ""
+def test_exported_folder_has_row_for_each_graph(export_folder, capsys):
+    assert bench.main(["exec", str(export_folder), "--json"]) == 0
+    output = capsys.readouterr()
+    names = [graph.graph for graph in profile_folder(export_folder).graphs]
+    assert [graph["graph"] for graph in json.loads(output.out)["graphs"]] == names and output.err == ""
 
 
 def test_other_files_and_several_cores_are_errors(tmp_path, capsys, mistyped):

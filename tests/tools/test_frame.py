@@ -14,13 +14,13 @@ from tests.waiting import soon
 SMALL = INSTANCES["inf2.xlarge"]
 
 
-def test_an_idle_instance():
+def test_idle_instance():
     frame = Camera("trn1.2xlarge").take(0.0)
     assert (frame.instance.name, frame.processes, frame.tabs, frame.others) == ("trn1.2xlarge", (), ("all",), ())
     assert frame.complete and 0 < frame.memory_used_bytes < frame.memory_total_bytes
 
 
-def test_a_process_comes_is_told_and_goes():
+def test_process_appears_is_reported_and_disappears():
     camera, now_s = Camera(None), 0.0
     with claim_cores(SMALL, model="bert"):
         (process,) = camera.take(now_s).processes
@@ -31,7 +31,7 @@ def test_a_process_comes_is_told_and_goes():
     assert camera.take(now_s).processes == ()
 
 
-def test_processor_time_is_of_the_time_between_two_frames(monkeypatch):
+def test_processor_time_is_of_time_between_two_frames(monkeypatch):
     spent = iter([ProcessUse(user_s=5.0, system_s=1.0), ProcessUse(user_s=7.0, system_s=1.5), ProcessUse(user_s=1.0)])
     monkeypatch.setattr("optimum_neuron.tools.processes.process_use", lambda pid: next(spent))
     monkeypatch.setattr(frames.psutil, "cpu_count", lambda: 4)

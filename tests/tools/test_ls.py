@@ -27,7 +27,7 @@ def table(capsys, *words):
     return capsys.readouterr().out
 
 
-def test_idle_devices_have_the_documented_fields(capsys):
+def test_idle_devices_have_documented_fields(capsys):
     all_devices = listed(capsys, "--instance", "trn2.48xlarge")
     assert len(all_devices) == 16 and all(device["simulated"] is True for device in all_devices)
     assert all_devices[0] == {
@@ -38,7 +38,7 @@ def test_idle_devices_have_the_documented_fields(capsys):
     assert all_devices[1]["connected_to"] == [13, 0, 5, 2] and all_devices[1]["neuroncore_ids"] == [4, 5, 6, 7]
 
 
-def test_another_process_and_its_model_are_listed_until_it_ends(capsys, start):  # noqa: F811
+def test_process_and_its_model_are_listed_until_exit(capsys, start):  # noqa: F811
     worker = start()
     worker.ask("claim", "bert")
     (device,) = listed(capsys)
@@ -50,17 +50,17 @@ def test_another_process_and_its_model_are_listed_until_it_ends(capsys, start): 
     assert listed(capsys, "--instance", "inf2.xlarge")[0]["neuron_processes"] == []
 
 
-def test_the_table(capsys):
-    shown = table(capsys, "--instance", "inf2.48xlarge").splitlines()
-    assert shown[:3] == ["instance-type: inf2.48xlarge", "instance-id: simulated", "logical-neuroncore-config: 1"]
-    assert [cell.strip() for cell in shown[7].strip("|").split("|")] == ["0", "2", "32 GB", "11, 1"]
-    assert len({len(line) for line in shown[3:]}) == 1 and len(shown) == 7 + 12 + 1
+def test_table(capsys):
+    output = table(capsys, "--instance", "inf2.48xlarge").splitlines()
+    assert output[:3] == ["instance-type: inf2.48xlarge", "instance-id: simulated", "logical-neuroncore-config: 1"]
+    assert [cell.strip() for cell in output[7].strip("|").split("|")] == ["0", "2", "32 GB", "11, 1"]
+    assert len({len(line) for line in output[3:]}) == 1 and len(output) == 7 + 12 + 1
 
 
-def test_the_table_with_processes(capsys):
+def test_table_with_processes(capsys):
     with claim_cores(SMALL, model="bert"), claim_cores(SMALL, model="llama") as other:
         weights = ledger(SMALL, other.core_ids[0]).charge("weights", 2**30, "llama")
-        narrow = soon(lambda: "1.188GB" in (shown := table(capsys)) and shown)
+        narrow = soon(lambda: "1.188GB" in (output := table(capsys)) and output)
         wide = table(capsys, "--wide")
         weights.release()
     assert f"| {os.getpid()} " in narrow and "RUNTIME" in narrow and "llama" not in narrow
@@ -80,22 +80,24 @@ def test_bad_lines_are_errors(capsys, mistyped):
     assert "--json-output" in mistyped(ls.main, "--jsn-output")
 
 
-def test_the_topology_of_a_torus_has_links_around_rows_and_columns(capsys):
-    drawn = table(capsys, "--topology", "--instance", "trn1.32xlarge").split("Neuron Device Topology\n")[1].splitlines()
-    assert drawn[1] == "*-[ 0  ]--[ 1  ]--[ 2  ]--[ 3  ]-*" and drawn[2].count("|") == 4
-    assert len(drawn) == 4 + 3 + 2 and drawn[0] == drawn[-1] and drawn[0].count("*") == 4
+def test_topology_of_torus_has_links_around_rows_and_columns(capsys):
+    output = (
+        table(capsys, "--topology", "--instance", "trn1.32xlarge").split("Neuron Device Topology\n")[1].splitlines()
+    )
+    assert output[1] == "*-[ 0  ]--[ 1  ]--[ 2  ]--[ 3  ]-*" and output[2].count("|") == 4
+    assert len(output) == 4 + 3 + 2 and output[0] == output[-1] and output[0].count("*") == 4
 
 
 @pytest.mark.parametrize(
-    ("name", "drawn"),
+    ("name", "picture"),
     [
         ("inf2.24xlarge", "*-" + "--".join(f"[ {n}  ]" for n in range(6)) + "-*"),
         ("inf1.6xlarge", "  " + "--".join(f"[ {n}  ]" for n in range(4))),
         ("inf2.xlarge", "The devices of this instance have no links to each other."),
     ],
 )
-def test_other_topologies_are_one_line(capsys, name, drawn):
-    assert table(capsys, "-t", "-a", "--instance", name).split("Neuron Device Topology\n")[1] == drawn + "\n"
+def test_other_topologies_are_one_line(capsys, name, picture):
+    assert table(capsys, "-t", "-a", "--instance", name).split("Neuron Device Topology\n")[1] == picture + "\n"
 
 
 @pytest.mark.parametrize("name", INSTANCES)

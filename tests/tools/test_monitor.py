@@ -93,7 +93,7 @@ def shape(value):
 
 
 class Clock:
-    """Time that passes where somebody sleeps."""
+    """Simulated time that passes in sleeps."""
 
     now_s = 1000.0
 
@@ -104,30 +104,30 @@ class Clock:
         self.now_s += seconds
 
 
-def simulated_reports(found, count, *, instance=None, say=lambda level, text: None, between=lambda clock: None):
-    """The first reports of a configuration, and when they were made, on a clock of its own."""
-    clock, shown = Clock(), []
+def simulated_reports(config, count, *, instance=None, say=lambda level, text: None, between=lambda clock: None):
+    """The first reports of a configuration with their times, on a simulated clock."""
+    clock, results = Clock(), []
 
     def sleep(seconds):
         clock.sleep(seconds)
         between(clock)
 
-    for line in itertools.islice(reports(parse_config(found, ""), instance, clock=clock, sleep=sleep, say=say), count):
-        shown.append((clock.now_s - 1000.0, line))
-    return shown
+    for line in itertools.islice(reports(parse_config(config, ""), instance, clock=clock, sleep=sleep, say=say), count):
+        results.append((clock.now_s - 1000.0, line))
+    return results
 
 
 def tell(clock, num_calls, *, instance=SMALL, cores=(0,), timed=True, **fields):
-    """Write a status of this process, as of the clock's time, in place of what it would tell itself."""
+    """Write a status of this process at the clock's time, in place of its own status."""
     calls = graph(num_calls, device_us=250_000.0 if timed else None, launch_us=50_000.0)
     hbm = {"bert": {"weights": 5, "kv_cache": 6, "scratch": 7, "code": 8}, "microcode": {"code": MICROCODE}}
-    shown = status(clock(), calls, pid=os.getpid(), cores=cores, hbm=hbm, model_id=4, **fields)
-    write_status(claims_folder(instance), shown)
+    output = status(clock(), calls, pid=os.getpid(), cores=cores, hbm=hbm, model_id=4, **fields)
+    write_status(claims_folder(instance), output)
 
 
 @pytest.fixture
-def claimed(monkeypatch):
-    """A core that this process holds without telling what it does there."""
+def silent_claim(monkeypatch):
+    """A core that this process holds without publishing a status."""
     monkeypatch.setattr("optimum_neuron.runtime.publisher.Publisher._write", lambda *_: None)
     with claim_cores(SMALL, model="bert") as claim:
         yield claim
@@ -136,130 +136,130 @@ def claimed(monkeypatch):
 def first_line(process):
     """The first line of a monitor that shows a call with its simulated time."""
     for line in process.stdout:
-        shown = json.loads(line)
-        stats = shown["neuron_runtime_data"][0]["report"]["execution_stats"] if shown["neuron_runtime_data"] else None
+        output = json.loads(line)
+        stats = output["neuron_runtime_data"][0]["report"]["execution_stats"] if output["neuron_runtime_data"] else None
         if stats and stats["latency_stats"]["total_latency"]:
-            return shown
+            return output
     raise AssertionError("it ended")
 
 
-def test_a_process_that_runs_is_reported_in_the_documented_schema(running, tmp_path):
+def test_running_process_is_reported_in_documented_schema(running, tmp_path):
     (tmp_path / "m.json").write_text(json.dumps(EVERYTHING))
     command = [sys.executable, "-m", "optimum_neuron.tools.monitor", "-c", str(tmp_path / "m.json")]
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, text=True, stdout=subprocess.PIPE, env=environ) as process:
-        shown = first_line(process)
+        output = first_line(process)
         process.kill()
-    assert shape(shown) == SCHEMA
-    (runtime,) = shown["neuron_runtime_data"]
+    assert shape(output) == SCHEMA
+    (runtime,) = output["neuron_runtime_data"]
     assert (runtime["pid"], runtime["neuron_runtime_tag"], runtime["error"]) == (running.pid, "my_app", "")
-    found = runtime["report"]
-    assert {group["error"] for group in (*found.values(), *shown["system_data"].values())} == {""}
-    assert 0 < found["neuroncore_counters"]["neuroncores_in_use"]["0"]["neuroncore_utilization"] < 100
-    assert found["neuroncore_counters"]["neuroncores_in_use"]["0"]["flops"] > 0
-    assert found["execution_stats"]["execution_summary"]["completed"] > 0
-    latency = found["execution_stats"]["latency_stats"]
+    result = runtime["report"]
+    assert {group["error"] for group in (*result.values(), *output["system_data"].values())} == {""}
+    assert 0 < result["neuroncore_counters"]["neuroncores_in_use"]["0"]["neuroncore_utilization"] < 100
+    assert result["neuroncore_counters"]["neuroncores_in_use"]["0"]["flops"] > 0
+    assert result["execution_stats"]["execution_summary"]["completed"] > 0
+    latency = result["execution_stats"]["latency_stats"]
     assert latency["total_latency"]["p0"] == latency["total_latency"]["p100"] > latency["device_latency"]["p50"] > 0
-    (model,) = found["memory_used"]["loaded_models"]
+    (model,) = result["memory_used"]["loaded_models"]
     assert model["name"] == "Linear" and model["is_running"] is True
-    used = found["memory_used"]["neuron_runtime_used_bytes"]
+    used = result["memory_used"]["neuron_runtime_used_bytes"]
     assert used["usage_breakdown"]["neuroncore_memory_usage"]["0"]["constants"] == 64 * 65 * 4
     assert used["neuron_device"] > MICROCODE and used["host"] > 2**20
-    assert shown["instance_info"]["instance_type"] == "inf2.xlarge" and shown["simulated"] is True
-    assert shown["neuron_hardware_info"]["neuron_device_type"] == "inferentia2"
+    assert output["instance_info"]["instance_type"] == "inf2.xlarge" and output["simulated"] is True
+    assert output["neuron_hardware_info"]["neuron_device_type"] == "inferentia2"
 
 
-def test_what_an_exporter_reads_is_there_without_any_process():
-    ((at_s, shown),) = simulated_reports(EVERYTHING, 1, instance="trn2.48xlarge")
-    assert at_s == 1.0 and shown["neuron_runtime_data"] == []
-    assert shape(shown["system_data"]["vcpu_usage"]) == SCHEMA["system_data"]["vcpu_usage"]
-    assert len(shown["system_data"]["neuron_hw_counters"]["neuron_devices"]) == 16
-    assert shown["neuron_hardware_info"] == {
+def test_exporter_fields_exist_without_processes():
+    ((at_s, output),) = simulated_reports(EVERYTHING, 1, instance="trn2.48xlarge")
+    assert at_s == 1.0 and output["neuron_runtime_data"] == []
+    assert shape(output["system_data"]["vcpu_usage"]) == SCHEMA["system_data"]["vcpu_usage"]
+    assert len(output["system_data"]["neuron_hw_counters"]["neuron_devices"]) == 16
+    assert output["neuron_hardware_info"] == {
         "neuron_device_type": "trainium2", "neuron_device_version": "v4", "neuroncore_version": "v3d",
         "neuron_device_count": 16, "neuron_device_memory_size": 103079215104, "neuroncore_per_device_count": 4,
         "logical_neuroncore_config": 2, "error": "",
     }  # fmt: skip
 
 
-def test_counts_are_those_of_the_period_and_in_one_line_each(claimed):
+def test_counts_cover_the_period_in_single_lines(silent_claim):
     config = {"period": "1s", "neuron_runtimes": [{"metrics": [{"type": "execution_stats", "period": "2s"}]}]}
     config["system_metrics"] = [{"type": "memory_info"}]
     tell(Clock(), 10)
     calls = itertools.count(11)
-    shown = simulated_reports(config, 4, between=lambda clock: tell(clock, next(calls), errors={"incorrect_input": 2}))
-    assert [at_s for at_s, _ in shown] == [1.0, 2.0, 3.0, 4.0]
-    stats = [line["neuron_runtime_data"][0]["report"].get("execution_stats") for _, line in shown]
+    output = simulated_reports(config, 4, between=lambda clock: tell(clock, next(calls), errors={"incorrect_input": 2}))
+    assert [at_s for at_s, _ in output] == [1.0, 2.0, 3.0, 4.0]
+    stats = [line["neuron_runtime_data"][0]["report"].get("execution_stats") for _, line in output]
     assert stats[0] is None and stats[2] is None  # the process stays in the line: it did not end
     assert [stats[place]["execution_summary"]["completed"] for place in (1, 3)] == [2, 2]
     assert [stats[place]["execution_summary"]["incorrect_input"] for place in (1, 3)] == [2, 0]
     assert stats[1]["period"] == 2.0 and stats[1]["latency_stats"]["total_latency"]["p50"] == 0.25
     assert stats[1]["latency_stats"]["device_latency"]["p99"] == pytest.approx(0.2)
-    assert all("memory_info" in line["system_data"] for _, line in shown)
+    assert all("memory_info" in line["system_data"] for _, line in output)
 
 
-def test_utilization_and_memory_by_the_tools_names(claimed):
+def test_utilization_and_memory_by_tools_names(silent_claim):
     metrics = [{"type": "neuroncore_counters"}, {"type": "memory_used"}]
     config = {"period": "1s", "neuron_runtimes": [{"metrics": metrics}]}
     tell(Clock(), 0)
-    ((_, shown),) = simulated_reports(config, 1, between=lambda clock: tell(clock, 4))
-    found = shown["neuron_runtime_data"][0]["report"]
-    # Four calls of 0.25 s that the host simulated in no time, beside 1 s of other things.
+    ((_, output),) = simulated_reports(config, 1, between=lambda clock: tell(clock, 4))
+    result = output["neuron_runtime_data"][0]["report"]
+    # Four calls of 0.25 s that the host simulated in no time, next to 1 s of other work.
     core = {"neuroncore_utilization": pytest.approx(50.0), "flops": 2 * 10**9}
-    assert found["neuroncore_counters"]["neuroncores_in_use"] == {"0": core}
-    memory = found["memory_used"]["neuron_runtime_used_bytes"]
+    assert result["neuroncore_counters"]["neuroncores_in_use"] == {"0": core}
+    memory = result["memory_used"]["neuron_runtime_used_bytes"]
     assert memory["usage_breakdown"]["neuroncore_memory_usage"]["0"] == {
         "constants": 5, "model_code": 8 + MICROCODE, "model_shared_scratchpad": 7, "runtime_memory": 0, "tensors": 6,
     }  # fmt: skip
     assert memory["neuron_device"] == 26 + MICROCODE
-    (model,) = found["memory_used"]["loaded_models"]
+    (model,) = result["memory_used"]["loaded_models"]
     assert (model["name"], model["model_id"], len(model["uuid"])) == ("bert", 4, 32)
     assert model["subgraphs"]["sg_00"]["memory_used_bytes"]["neuron_device"] == 26
 
 
-def test_physical_cores_of_a_logical_one_are_told(monkeypatch):
+def test_physical_cores_of_logical_one_are_reported(monkeypatch):
     monkeypatch.setattr("optimum_neuron.runtime.publisher.Publisher._write", lambda *_: None)
     where = {"instance": INSTANCES["trn2.48xlarge"], "cores": (5,)}
     config = {"period": "1s", "neuron_runtimes": [{"metrics": [{"type": "neuroncore_counters"}]}]}
     with claim_cores(where["instance"], model="bert", start=5):
         tell(Clock(), 0, **where)
-        ((_, shown),) = simulated_reports(config, 1, between=lambda clock: tell(clock, 4, **where))
-    (core,) = shown["neuron_runtime_data"][0]["report"]["neuroncore_counters"]["neuroncores_in_use"].values()
+        ((_, output),) = simulated_reports(config, 1, between=lambda clock: tell(clock, 4, **where))
+    (core,) = output["neuron_runtime_data"][0]["report"]["neuroncore_counters"]["neuroncores_in_use"].values()
     half = {"neuroncore_utilization": pytest.approx(50.0)}
     assert core["v3d"] == {"nc_v3.10": half, "nc_v3.11": half}
 
 
-def test_a_process_is_reported_by_the_first_filter_that_matches_its_tag(claimed):
+def test_first_matching_tag_filter_applies(silent_claim):
     def groups(*filters):
         runtimes = [{"tag_filter": text, "metrics": [{"type": name}]} for text, name in filters]
         tell(Clock(), 0)
-        ((_, shown),) = simulated_reports({"neuron_runtimes": runtimes}, 1)
-        return [list(runtime["report"]) for runtime in shown["neuron_runtime_data"]]
+        ((_, output),) = simulated_reports({"neuron_runtimes": runtimes}, 1)
+        return [list(runtime["report"]) for runtime in output["neuron_runtime_data"]]
 
     assert groups(("^ch", "memory_used"), (".*", "execution_stats")) == [["memory_used"]]
     assert groups(("^x", "memory_used"), ("at$", "execution_stats")) == [["execution_stats"]]
     assert groups(("^x", "memory_used")) == []
 
 
-def test_times_that_are_not_known_yet_are_an_error_of_the_group(claimed):
+def test_unknown_times_are_a_group_error(silent_claim):
     tell(Clock(), 0, models=())
-    ((_, shown),) = simulated_reports(EVERYTHING, 1, between=lambda clock: tell(clock, 3, timed=False))
-    found = shown["neuron_runtime_data"][0]["report"]
-    assert all("being counted" in found[name]["error"] for name in ("neuroncore_counters", "execution_stats"))
-    assert found["execution_stats"]["execution_summary"]["completed"] == 3 and found["memory_used"]["error"] == ""
+    ((_, output),) = simulated_reports(EVERYTHING, 1, between=lambda clock: tell(clock, 3, timed=False))
+    result = output["neuron_runtime_data"][0]["report"]
+    assert all("being counted" in result[name]["error"] for name in ("neuroncore_counters", "execution_stats"))
+    assert result["execution_stats"]["execution_summary"]["completed"] == 3 and result["memory_used"]["error"] == ""
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{", b"\xff", b'{"version": 1, "pid": 1}'])
-def test_a_process_whose_status_cannot_be_read_is_an_error_of_the_process(claimed, content):
+def test_unreadable_status_is_a_process_error(silent_claim, content):
     if content is not None:
         status_path(claims_folder(SMALL), os.getpid()).write_bytes(content)
-    said = []
-    ((_, shown),) = simulated_reports(EVERYTHING, 1, say=lambda level, text: said.append((level, text)))
-    (runtime,) = shown["neuron_runtime_data"]
+    messages = []
+    ((_, output),) = simulated_reports(EVERYTHING, 1, say=lambda level, text: messages.append((level, text)))
+    (runtime,) = output["neuron_runtime_data"]
     assert "has no readable status" in runtime["error"] and runtime["report"] == {}
-    assert (1, runtime["error"]) in said
+    assert (1, runtime["error"]) in messages
 
 
-def test_a_killed_process_vanishes(start):  # noqa: F811
+def test_killed_process_vanishes(start):  # noqa: F811
     worker = start()
     worker.ask("claim", "bert")
     assert soon(status_path(claims_folder(SMALL), worker.pid).exists)
@@ -268,21 +268,21 @@ def test_a_killed_process_vanishes(start):  # noqa: F811
         if clock() == 1003.0:
             worker.kill()
 
-    shown = [line["neuron_runtime_data"] for _, line in simulated_reports(EVERYTHING, 4, between=kill)]
-    assert [[runtime["pid"] for runtime in runtimes] for runtimes in shown] == [[worker.pid], [worker.pid], [], []]
+    output = [line["neuron_runtime_data"] for _, line in simulated_reports(EVERYTHING, 4, between=kill)]
+    assert [[runtime["pid"] for runtime in runtimes] for runtimes in output] == [[worker.pid], [worker.pid], [], []]
     assert status_path(claims_folder(SMALL), worker.pid).exists()  # it could not remove it
 
 
-def test_a_process_that_cannot_be_looked_at_has_errors_in_the_groups_of_the_host(claimed, no_process_can_be_read):
+def test_inaccessible_process_has_host_group_errors(silent_claim, no_process_can_be_read):
     tell(Clock(), 0)
-    ((_, shown),) = simulated_reports(EVERYTHING, 1)
-    found = shown["neuron_runtime_data"][0]["report"]
-    assert found["neuron_runtime_vcpu_usage"]["error"] and found["memory_used"]["error"]
-    assert found["neuron_runtime_vcpu_usage"]["vcpu_usage"] == {"user": 0.0, "system": 0.0}
-    assert found["neuroncore_counters"]["error"] == ""
+    ((_, output),) = simulated_reports(EVERYTHING, 1)
+    result = output["neuron_runtime_data"][0]["report"]
+    assert result["neuron_runtime_vcpu_usage"]["error"] and result["memory_used"]["error"]
+    assert result["neuron_runtime_vcpu_usage"]["vcpu_usage"] == {"user": 0.0, "system": 0.0}
+    assert result["neuroncore_counters"]["error"] == ""
 
 
-def test_a_late_reader_does_not_make_up_for_what_it_missed():
+def test_late_reader_skips_missed_periods():
     clock = Clock()
     lines = reports(parse_config(EVERYTHING, ""), None, clock=clock, sleep=clock.sleep)
     next(lines)
@@ -296,26 +296,26 @@ def test_a_late_reader_does_not_make_up_for_what_it_missed():
 def test_bad_lines_and_files_are_errors(capsys, tmp_path, mistyped):
     (tmp_path / "m.json").write_text('{"perod": "1s", "system_metrics": [{"type": "memory"}]}')
     assert monitor.main(["-c", str(tmp_path / "m.json")]) == 1
-    shown = capsys.readouterr().err
-    assert "did you mean 'period'" in shown and "did you mean 'memory_info'" in shown
-    for words, told in (("--verbose 5", "--verbose"), ("--config-fle x", "--config-file"), ("extra", "extra")):
-        assert told in mistyped(monitor.main, *words.split())
+    output = capsys.readouterr().err
+    assert "did you mean 'period'" in output and "did you mean 'memory_info'" in output
+    for words, report in (("--verbose 5", "--verbose"), ("--config-fle x", "--config-file"), ("extra", "extra")):
+        assert report in mistyped(monitor.main, *words.split())
 
 
-def test_a_home_that_cannot_be_used_is_told(capsys, tmp_path):
+def test_unusable_home_is_reported(capsys, tmp_path):
     (tmp_path / "cores").mkdir()
     (tmp_path / "cores" / "inf2.xlarge").write_text("")  # where the folder of the instance would be
     assert monitor.main([]) == 1
     assert "OPTIMUM_NEURON_HOME" in capsys.readouterr().err
 
 
-def test_a_reader_that_goes_away_ends_it_quietly(tmp_path):
+def test_closed_pipe_ends_monitor_quietly(tmp_path):
     (tmp_path / "m.json").write_text('{"period": "0.1s", "system_metrics": [{"type": "memory_info"}]}')
     command = [sys.executable, "-m", "optimum_neuron.tools.monitor", "-c", str(tmp_path / "m.json"), "--verbose", "2"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, **pipes) as process:
         assert json.loads(process.stdout.readline())["system_data"]["memory_info"]["memory_total_bytes"] > 0
         process.stdout.close()
-        shown = process.stderr.read()
+        output = process.stderr.read()
     assert process.returncode == 141
-    assert "reported: memory_info" in shown and "Traceback" not in shown and "BrokenPipe" not in shown
+    assert "reported: memory_info" in output and "Traceback" not in output and "BrokenPipe" not in output

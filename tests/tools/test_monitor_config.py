@@ -14,7 +14,7 @@ EVERYTHING = {
     **conftest.EVERYTHING,
     "system_metrics": [{"type": "vcpu_usage"}, {"type": "memory_info"}, {"period": "2s", "type": "neuron_hw_counters"}],
 }
-"""All groups, one of them with a period of its own, as the real tool's documentation shows it."""
+"""All groups, one of them with its own period, as in the real tool's documentation."""
 
 
 def problems(content):
@@ -24,7 +24,7 @@ def problems(content):
     return dict(zip(error.value.details["places"], str(error.value).splitlines(), strict=True))
 
 
-def test_the_documented_example():
+def test_documented_example():
     config = parse_config(EVERYTHING, "m.json")
     (runtime,) = config.neuron_runtimes
     assert runtime.tag_filter.search("anything")
@@ -34,14 +34,14 @@ def test_the_documented_example():
     ]  # fmt: skip
 
 
-def test_without_a_file_everything_is_reported_every_five_seconds():
+def test_without_file_everything_is_reported_every_five_seconds():
     (runtime,) = DEFAULT_CONFIG.neuron_runtimes
     assert [metric.type for metric in runtime.metrics] == list(monitor_config.RUNTIME_METRICS)
     assert [metric.type for metric in DEFAULT_CONFIG.system_metrics] == list(monitor_config.SYSTEM_METRICS)
     assert {metric.period_s for metric in (*runtime.metrics, *DEFAULT_CONFIG.system_metrics)} == {5.0}
 
 
-def test_a_period_counts_for_everything_below_it():
+def test_period_applies_to_nested_groups():
     content = {
         "neuron_runtimes": [
             {"period": "1m30s", "metrics": [{"type": "memory_used"}, {"type": "execution_stats", "period": "500ms"}]},
@@ -57,7 +57,7 @@ EMPTY = [{}, {"period": "1s"}, {"neuron_runtimes": [{"metrics": []}], "system_me
 
 
 @pytest.mark.parametrize("content", [*EMPTY, None, [], 7, "period", True])
-def test_a_file_without_metrics_is_an_error(content):
+def test_file_without_metrics_is_error(content):
     assert list(problems(content)) == [""]
 
 
@@ -65,11 +65,11 @@ NO_PERIODS = ["", "1", "s", "1 s", "0s", "-1s", "1d", "1s2", "0.01s", 1, True, [
 
 
 @pytest.mark.parametrize("period", NO_PERIODS)
-def test_a_wrong_period_is_an_error(period):
+def test_wrong_period_is_error(period):
     assert list(problems({"period": period})) == ["period"]
 
 
-def test_all_problems_are_reported_at_once_with_the_nearest_names():
+def test_all_problems_are_reported_with_nearest_names():
     content = {
         "perod": "1s",
         "neuron_runtimes": [
@@ -94,7 +94,7 @@ def test_all_problems_are_reported_at_once_with_the_nearest_names():
 
 @pytest.mark.parametrize("key", ["neuron_runtimes", "system_metrics"])
 @pytest.mark.parametrize("value", [{}, "x", None, 3])
-def test_a_key_that_is_no_list_is_an_error(key, value):
+def test_non_list_value_is_an_error(key, value):
     (problem,) = problems({key: value}).items()
     assert problem[0] == key and "list" in problem[1]
 
@@ -110,6 +110,6 @@ def test_unreadable_files_are_errors(tmp_path):
             read_config(tmp_path / "bad.json")
 
 
-def test_a_file_is_read(tmp_path):
+def test_file_is_read(tmp_path):
     (tmp_path / "m.json").write_text(json.dumps(EVERYTHING))
     assert read_config(tmp_path / "m.json") == parse_config(EVERYTHING, "")

@@ -17,7 +17,7 @@ def result(capsys, *words):
     return json.loads(capsys.readouterr().out)
 
 
-def test_times_are_those_of_the_performance_model(capsys):
+def test_times_match_performance_model(capsys):
     data = result(capsys, "-r", "2", "-b", "1KB", "-e", "1MB", "-f", "4", "--instance", "inf2.xlarge", "allr")
     machine = choose_machine("inf2.xlarge")
     assert [row["size_bytes"] for row in data["sizes"]] == [4**power * 1024 for power in range(6)]
@@ -29,7 +29,7 @@ def test_times_are_those_of_the_performance_model(capsys):
     assert data["simulated"] and data["notes"] and data["target"] == "inf2"
 
 
-def test_more_chips_take_longer_and_the_buffer_is_whole_elements(capsys):
+def test_more_chips_take_longer_and_buffer_holds_whole_elements(capsys):
     one, two = (
         result(capsys, "-r", cores, "-b", "1023", "-d", "bf16", "--instance", "inf2.24xlarge", "allr")["sizes"][0]
         for cores in ("2", "4")
@@ -39,18 +39,18 @@ def test_more_chips_take_longer_and_the_buffer_is_whole_elements(capsys):
     assert two["busbw_gb_per_s"] == pytest.approx(1.5 * two["algbw_gb_per_s"])
 
 
-def test_people_read_a_table_that_says_what_it_is(capsys):
+def test_table_has_a_simulation_note(capsys):
     assert nccom_test.main(["allr", "-r", "2", "--instance", "trn1.2xlarge", "-n", "20", "-c"]) == 0
-    shown = capsys.readouterr()
-    assert "simulated, not measured" in shown.out and "busbw GB/s" in shown.out and "33554432" in shown.out
-    assert "--iters, --check without an effect" in shown.err
+    output = capsys.readouterr()
+    assert "simulated, not measured" in output.out and "busbw GB/s" in output.out and "33554432" in output.out
+    assert "--iters, --check without an effect" in output.err
 
 
 WRONG = ["-r 1", "-r 3 --instance inf2.24xlarge", "-r 2 -N 2", "-r 2 -b 2MB -e 1MB", "-r 2 --instance p5.48xlarge"]
 
 
 @pytest.mark.parametrize("line", [*(f"{name} -r 2" for name in COLLECTIVES[1:]), *(f"allr {wrong}" for wrong in WRONG)])
-def test_what_is_not_simulated_is_an_error(line, capsys):
+def test_unsimulated_feature_is_an_error(line, capsys):
     assert nccom_test.main([*line.split(), "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["error"]["type"] == "ConfigError"
 

@@ -17,7 +17,7 @@ def program(tmp_path_factory):
     return path
 
 
-def test_a_program_becomes_a_neff_for_the_target(program, tmp_path, capsys):
+def test_program_is_compiled_to_neff_for_target(program, tmp_path, capsys):
     output = tmp_path / "model.neff"
     words = ["--framework", "XLA", "--target", "trn2", "--auto-cast=matmult", "-O1", "--output", str(output)]
     assert neuronx_cc.main(["compile", str(program), *words]) == 0
@@ -26,39 +26,39 @@ def test_a_program_becomes_a_neff_for_the_target(program, tmp_path, capsys):
     assert (neff.document.target, neff.metadata["auto_cast"], neff.metadata["optlevel"]) == ("trn2", "matmul", "1")
 
 
-def test_flags_without_an_effect_are_named(program, tmp_path):
+def test_flags_without_effect_are_named(program, tmp_path):
     with pytest.warns(UserWarning, match="--model-type transformer"):
         neuronx_cc.main(
             ["compile", "--model-type=transformer", "--target=inf2", f"--output={tmp_path / 'a.neff'}", str(program)]
         )
 
 
-def test_without_a_name_the_result_is_called_as_the_real_compiler_does(program, tmp_path, monkeypatch):
+def test_default_output_name_matches_real_compiler(program, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert neuronx_cc.main(["compile", str(program)]) == 0
     assert open_neff("file.neff").document.target == "inf2"
 
 
 @pytest.mark.parametrize("name", ["model.hlo.pb", "model.hlo", "missing.pt2", "broken.pt2"])
-def test_what_is_no_program_is_an_error_without_a_traceback(name, tmp_path, capsys):
+def test_invalid_program_is_error_without_traceback(name, tmp_path, capsys):
     (tmp_path / "broken.pt2").write_bytes(b"nothing")
     assert neuronx_cc.main(["compile", str(tmp_path / name), "--target", "trn1"]) == 1
-    shown = capsys.readouterr().err
-    assert shown.startswith("error: ") and name in shown and "Traceback" not in shown
+    output = capsys.readouterr().err
+    assert output.startswith("error: ") and name in output and "Traceback" not in output
 
 
-def test_a_folder_that_is_not_there_is_an_error(program, tmp_path, capsys):
+def test_missing_folder_is_error(program, tmp_path, capsys):
     assert neuronx_cc.main(["compile", str(program), "--output", str(tmp_path / "none" / "a.neff")]) == 1
     assert "--output" in capsys.readouterr().err
 
 
-def test_flags_that_do_not_exist_and_wrong_values_are_errors(program, capsys, mistyped):
+def test_unknown_flags_and_wrong_values_are_errors(program, capsys, mistyped):
     assert "--auto-cast" in mistyped(neuronx_cc.main, "compile", str(program), "--auto-cats", "all")
     assert neuronx_cc.main(["compile", str(program), "--auto-cast", "some"]) == 1
     assert "--auto-cast" in capsys.readouterr().err
 
 
-def test_the_version(capsys):
-    with pytest.raises(SystemExit) as stopped:
+def test_version(capsys):
+    with pytest.raises(SystemExit) as excinfo:
         neuronx_cc.main(["--version"])
-    assert stopped.value.code == 0 and "simulated" in capsys.readouterr().out
+    assert excinfo.value.code == 0 and "simulated" in capsys.readouterr().out

@@ -33,19 +33,19 @@ def script(tmp_path, monkeypatch):
     return str(path)
 
 
-def test_a_script_compiles_a_graph_once_and_finds_it_again(script, capfd):
+def test_script_compiles_once_and_hits_again(script, capfd):
     assert parallel_compile.main([sys.executable, script, "--steps", "3"]) == 0
-    shown = capfd.readouterr()
-    assert shown.out == "trained --steps 3\n"
-    assert "NEFFs (compile cache): 1 compiled, 1 found\n" in shown.err
-    assert "graphs of torch.compile (torch's caches): 0 compiled, 0 found\n" in shown.err
+    output = capfd.readouterr()
+    assert output.out == "trained --steps 3\n"
+    assert "NEFFs (compile cache): 1 compiled, 1 found\n" in output.err
+    assert "graphs of torch.compile (torch's caches): 0 compiled, 0 found\n" in output.err
     assert CompileCache().status()["num_entries"] == 1
     assert parallel_compile.main(["--command=clear-locks"]) == 0 and "0 entries locked" in capfd.readouterr().out
     assert parallel_compile.main(["--command", "clean"]) == 0
     assert CompileCache().status()["num_entries"] == 0
 
 
-def test_the_exit_code_is_that_of_the_script_unless_errors_are_ignored(capfd):
+def test_exit_code_is_the_scripts_unless_errors_are_ignored(capfd):
     failing = [sys.executable, "-c", "import sys; sys.exit(7)"]
     assert parallel_compile.main(failing) == 7
     assert parallel_compile.main([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]) == 137
@@ -54,30 +54,30 @@ def test_the_exit_code_is_that_of_the_script_unless_errors_are_ignored(capfd):
     assert "exit code 7" in capfd.readouterr().err
 
 
-def test_options_without_an_effect_say_so_and_a_script_without_graphs_too(capfd):
+def test_options_without_effect_and_scripts_without_graphs_are_reported(capfd):
     assert parallel_compile.main(["--num_parallel", "10", "--command", "collect", sys.executable, "-c", "pass"]) == 0
-    shown = capfd.readouterr().err
-    assert "--num_parallel has no effect" in shown and "--command collect" in shown and "compiled nothing" in shown
+    output = capfd.readouterr().err
+    assert "--num_parallel has no effect" in output and "--command collect" in output and "compiled nothing" in output
 
 
-def test_scripts_see_that_they_may_shorten_their_run(capfd):
+def test_scripts_see_the_shortening_variable(capfd):
     reads = "import os; print(os.environ['NEURON_EXTRACT_GRAPHS_ONLY'], os.environ['NEURON_PARALLEL_COMPILE'])"
     assert parallel_compile.main([sys.executable, "-c", reads]) == 0
     assert capfd.readouterr().out == "1 1\n"
 
 
-def test_the_variables_that_it_sets_are_no_surprise_and_those_of_a_user_are(tmp_path):
+def test_own_variables_cause_no_warning_and_user_variables_do(tmp_path):
     assert set(env.unused(env.recording_compiles(tmp_path, {}))) == set()
     assert set(env.unused(dict.fromkeys(env.FOR_SCRIPTS, "1"))) == set(env.FOR_SCRIPTS)
 
 
 @pytest.mark.parametrize("words", [[], ["no_such_command_anywhere"], ["--"]])
-def test_without_a_command_that_runs_it_is_an_error(words, capfd):
+def test_missing_or_invalid_command_is_an_error(words, capfd):
     assert parallel_compile.main(words) == 1
     assert "neuron_parallel_compile python train.py" in capfd.readouterr().err
 
 
-def test_a_cache_that_is_switched_off_is_an_error(monkeypatch, capfd):
+def test_disabled_cache_is_an_error(monkeypatch, capfd):
     monkeypatch.setenv("NEURON_CC_FLAGS", "--no_cache")
     assert parallel_compile.main([sys.executable, "-c", "pass"]) == 1
     assert "--no_cache" in capfd.readouterr().err

@@ -16,17 +16,17 @@ SMALL, OTHER = INSTANCES["inf2.xlarge"], INSTANCES["trn1.2xlarge"]
 MICROCODE = 96 * 2**20
 
 
-def test_a_process_with_its_models_and_memory_by_core(monkeypatch):
+def test_process_with_its_models_and_memory_by_core(monkeypatch):
     monkeypatch.setenv("NEURON_PROCESS_TAG", "chat")
     monkeypatch.setattr("optimum_neuron.runtime.hbm._LEDGERS", {})  # models of other tests are on these cores too
     with claim_cores(SMALL, model="bert"), claim_cores(SMALL, model="llama") as second:
         weights = ledger(SMALL, second.core_ids[0]).charge("weights", 2**20, "llama")
 
-        def told():
+        def listed_process():
             (process,) = neuron_processes(SMALL)
             return (process.hbm_bytes() or {}).get("weights") and len(process.core_ids) == 2 and process
 
-        process = soon(told)
+        process = soon(listed_process)
         weights.release()
     assert (process.pid, process.tag, process.core_ids) == (os.getpid(), "chat", (0, 1))
     assert process.models((0, 1)) == ("bert", "llama") and process.models((1,)) == ("llama",)
@@ -34,7 +34,7 @@ def test_a_process_with_its_models_and_memory_by_core(monkeypatch):
     assert process.hbm_bytes((0,)) == {"weights": 0, "kv_cache": 0, "scratch": 0, "code": MICROCODE}
 
 
-def test_a_process_that_tells_nothing_is_there_all_the_same(monkeypatch):
+def test_process_without_status_is_listed(monkeypatch):
     monkeypatch.setattr("optimum_neuron.runtime.publisher.Publisher._write", lambda *_: None)
     with claim_cores(SMALL, model="bert"):
         (process,) = neuron_processes(SMALL)
@@ -42,7 +42,7 @@ def test_a_process_that_tells_nothing_is_there_all_the_same(monkeypatch):
 
 
 @pytest.mark.parametrize("change", [lambda text: text[:-9], lambda text: text.replace('"pid": ', '"pid": -')])
-def test_a_core_whose_record_is_damaged_has_an_unknown_process(change):
+def test_core_with_damaged_record_has_unknown_process(change):
     with claim_cores(SMALL, model="bert"):
         (record,) = claims_folder(SMALL).glob("*.json")
         record.write_text(change(record.read_text()))
@@ -50,7 +50,7 @@ def test_a_core_whose_record_is_damaged_has_an_unknown_process(change):
     assert (process.pid, process.tag, process.core_ids, process.models((0,))) == (None, "unknown", (0,), ())
 
 
-def test_a_status_without_a_claim_is_no_process():
+def test_status_without_claim_is_not_a_process():
     folder = claims_folder(SMALL)
     folder.mkdir(parents=True)
     status_path(folder, os.getpid()).write_text("{}")

@@ -30,14 +30,14 @@ def session(neff, tmp_path, capsys):
     return file
 
 
-def test_the_tables_of_a_neff_say_what_they_are(neff, session, capsys):
+def test_neff_tables_have_labels(neff, session, capsys):
     assert profile.main(["view", "--disable-ui", "-n", str(neff), "-s", str(session)]) == 0
-    shown = capsys.readouterr().out
-    assert shown.startswith("profile of model.neff on inf2.xlarge (inf2): simulated")
-    assert "aten.linear" in shown and "assumed: ran graph on inputs of zeros" in shown
+    output = capsys.readouterr().out
+    assert output.startswith("profile of model.neff on inf2.xlarge (inf2): simulated")
+    assert "aten.linear" in output and "assumed: ran graph on inputs of zeros" in output
 
 
-def test_the_summary_and_the_whole_profile_are_json_with_target_and_assumptions(session, tmp_path, capsys):
+def test_summary_and_whole_profile_are_json_with_target_and_assumptions(session, tmp_path, capsys):
     assert neuron_profile(["view", "-s", str(session), "--output-format", "summary-json"]) == 0
     summary = json.loads(capsys.readouterr().out)
     assert summary["simulated"] and summary["machines"][0]["target"] == "inf2" and summary["assumptions"]
@@ -49,33 +49,33 @@ def test_the_summary_and_the_whole_profile_are_json_with_target_and_assumptions(
     assert whole["simulated"] and whole["graphs"][0]["operators"] and len(whole["calls"]) == 1
 
 
-def test_a_trace_is_that_of_neuron_profile(session, capsys):
+def test_trace_matches_neuron_profile(session, capsys):
     assert profile.main(["view", "-s", str(session), "--output-format", "perfetto"]) == 0
     assert json.loads(capsys.readouterr().out)["traceEvents"]
 
 
-def test_an_exported_folder_is_captured_under_the_real_tools_name(exported, tmp_path, monkeypatch, capsys):
+def test_exported_folder_is_captured_under_real_tools_name(export_folder, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert profile.main(["capture", "-n", str(exported)]) == 0
-    assert profile.main(["view", "--output-format", "summary-json", "-n", str(exported)]) == 0
+    assert profile.main(["capture", "-n", str(export_folder)]) == 0
+    assert profile.main(["view", "--output-format", "summary-json", "-n", str(export_folder)]) == 0
     graphs = json.loads(capsys.readouterr().out.partition("\n")[2])["graphs"]
-    expected = profile_folder(exported).graphs
+    expected = profile_folder(export_folder).graphs
     assert [(one["graph"], one["num_calls"], one["device_us"]) for one in graphs] == [
         (one.graph, one.num_calls, one.device_us) for one in expected
     ]
 
 
 @pytest.mark.parametrize("content", [None, b"\x80NTFF", b"[]", b"{}", b'{"simulated": true}', b"[" * 100_000])
-def test_what_is_no_profile_is_an_error_without_a_traceback(content, tmp_path, capsys):
+def test_invalid_profile_is_error_without_traceback(content, tmp_path, capsys):
     file = tmp_path / "profile.ntff"
     if content is not None:
         file.write_bytes(content)
     assert profile.main(["view", "-s", str(file)]) == 1
-    shown = capsys.readouterr().err
-    assert shown.startswith("error: ") and str(file) in shown and "Traceback" not in shown
+    output = capsys.readouterr().err
+    assert output.startswith("error: ") and str(file) in output and "Traceback" not in output
 
 
-def test_a_profile_of_something_else_and_several_profiles_are_errors(session, tmp_path, capsys):
+def test_foreign_profile_and_several_profiles_are_errors(session, tmp_path, capsys):
     assert profile.main(["view", "-n", "other.neff", "-s", str(session)]) == 1
     assert "model.neff" in capsys.readouterr().err
     (tmp_path / "pid_1").mkdir()
@@ -85,7 +85,7 @@ def test_a_profile_of_something_else_and_several_profiles_are_errors(session, tm
     assert profile.main(["view", "-d", str(tmp_path / "none")]) == 1
 
 
-def test_what_cannot_be_captured_is_an_error(neff, exported, tmp_path, monkeypatch, capsys):
+def test_uncapturable_input_is_an_error(neff, export_folder, tmp_path, monkeypatch, capsys):
     assert profile.main(["capture", "-n", str(tmp_path / "none.neff")]) == 1
     assert profile.main(["capture", "-n", str(neff), "-s", str(tmp_path / "none" / "profile.ntff")]) == 1
     monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "trn2.48xlarge")
@@ -93,8 +93,8 @@ def test_what_cannot_be_captured_is_an_error(neff, exported, tmp_path, monkeypat
     assert "Traceback" not in capsys.readouterr().err and not (tmp_path / "profile.ntff").exists()
 
 
-def test_weights_beside_a_neff_change_no_time(tmp_path, capsys):
-    shown = []
+def test_weights_next_to_neff_change_no_time(tmp_path, capsys):
+    lines = []
     for name, inlined in (("beside", False), ("inside", True)):
         options = {"compiler_workdir": tmp_path / name, "inline_weights_to_neff": inlined}
         trace(torch.nn.Linear(4, 4), torch.ones(1, 4), compiler_args="-O1", **options)
@@ -102,9 +102,9 @@ def test_weights_beside_a_neff_change_no_time(tmp_path, capsys):
         assert profile.main(["capture", "-n", str(neff), "-s", str(session)]) == 0
         capsys.readouterr()
         assert profile.main(["view", "-s", str(session), "--output-format", "summary-json"]) == 0
-        shown.append(json.loads(capsys.readouterr().out)["graphs"])
-    assert shown[0] == shown[1]
+        lines.append(json.loads(capsys.readouterr().out)["graphs"])
+    assert lines[0] == lines[1]
 
 
-def test_formats_that_do_not_exist_are_errors(mistyped):
+def test_unknown_formats_are_errors(mistyped):
     assert "summary-json" in mistyped(profile.main, "view", "--output-format", "parquet")

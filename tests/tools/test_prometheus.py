@@ -19,7 +19,7 @@ def run(lines, monkeypatch, *words):
     return prometheus.main(["--address", "127.0.0.1", "--port", "0", *words])
 
 
-def test_lines_are_served_until_they_end(monkeypatch, capsys):
+def test_lines_are_served_until_input_ends(monkeypatch, capsys):
     pages = []
 
     def lines():
@@ -43,13 +43,13 @@ def test_lines_are_served_until_they_end(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("text", ["not json", "[]", "{}", '{"instance_info": 3}', "[" * 100_000])
-def test_what_is_no_line_of_neuron_monitor_is_an_error_with_its_number(text, monkeypatch, capsys):
+def test_invalid_line_of_neuron_monitor_is_error_with_its_number(text, monkeypatch, capsys):
     assert run([json.dumps(make_line()), text], monkeypatch) == 1
-    shown = capsys.readouterr().err
-    assert "Line 2 of stdin" in shown and "Traceback" not in shown
+    output = capsys.readouterr().err
+    assert "Line 2 of stdin" in output and "Traceback" not in output
 
 
-def test_a_port_that_is_taken_and_an_address_that_is_none_are_errors(monkeypatch, capsys):
+def test_occupied_port_and_invalid_address_are_errors(monkeypatch, capsys):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -59,5 +59,5 @@ def test_a_port_that_is_taken_and_an_address_that_is_none_are_errors(monkeypatch
 
 
 @pytest.mark.parametrize("port", ["-1", "65536", "a", "\u00b2"])
-def test_what_is_no_port_is_an_error(port, mistyped):
+def test_invalid_port_is_error(port, mistyped):
     assert "--port" in mistyped(prometheus.main, f"--port={port}")

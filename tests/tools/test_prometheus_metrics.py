@@ -49,16 +49,16 @@ def system_groups():
 
 
 def values(metrics):
-    """Values by metric with its labels but those of the instance, which every line of the page has."""
-    found = {}
+    """Values by metric and labels, without the labels of the instance, which every line of the page has."""
+    results = {}
     for line in metrics.text().splitlines():
         if line.startswith("#"):
             continue
         name, labels, value = re.fullmatch(r"(\w+)\{(.*)\} (\S+)", line).groups()
         assert 'instance_id="simulated"' in labels
         own = re.findall(r'(neuroncore|memory_location|usage_type|status_type|error_type|percentile)="(\w+)"', labels)
-        found[" ".join([name, *(value for _, value in sorted(own))])] = float(value)
-    return found
+        results[" ".join([name, *(value for _, value in sorted(own))])] = float(value)
+    return results
 
 
 @pytest.fixture
@@ -69,21 +69,21 @@ def metrics():
     return metrics
 
 
-def test_every_group_has_its_metrics_under_the_names_of_the_sdk(metrics):
-    found = values(metrics)
-    assert {name.split()[0] for name in found} == METRICS.keys()
-    assert found["neuroncore_utilization_ratio 1"] == pytest.approx(0.2 / 1.2)
-    assert found["neuron_runtime_memory_used_bytes host"] == 1000
-    assert found["neuron_runtime_memory_used_bytes neuron_device"] == 26
-    assert found["neuroncore_memory_usage_constants None 1"] == 5
-    assert found["neuron_runtime_vcpu_usage_ratio user"] == 0.5
-    assert found["execution_status_total completed"] == 100 and found["execution_errors_total generic"] == 2
-    assert found["execution_latency_seconds p50"] == 0.002
-    assert found["system_vcpu_count"] == 2 and found["system_vcpu_usage_ratio user"] == 0.25
-    assert (found["system_memory_total_bytes"], found["system_swap_used_bytes"]) == (8, 1)
+def test_every_group_has_its_metrics_under_names_of_sdk(metrics):
+    result = values(metrics)
+    assert {name.split()[0] for name in result} == METRICS.keys()
+    assert result["neuroncore_utilization_ratio 1"] == pytest.approx(0.2 / 1.2)
+    assert result["neuron_runtime_memory_used_bytes host"] == 1000
+    assert result["neuron_runtime_memory_used_bytes neuron_device"] == 26
+    assert result["neuroncore_memory_usage_constants None 1"] == 5
+    assert result["neuron_runtime_vcpu_usage_ratio user"] == 0.5
+    assert result["execution_status_total completed"] == 100 and result["execution_errors_total generic"] == 2
+    assert result["execution_latency_seconds p50"] == 0.002
+    assert result["system_vcpu_count"] == 2 and result["system_vcpu_usage_ratio user"] == 0.25
+    assert (result["system_memory_total_bytes"], result["system_swap_used_bytes"]) == (8, 1)
 
 
-def test_the_page_is_prometheus_text(metrics):
+def test_page_is_prometheus_text(metrics):
     page = metrics.text()
     start = page.index("# HELP execution_status_total")
     kind, first = page[start:].splitlines()[1:3]
@@ -95,7 +95,7 @@ def test_the_page_is_prometheus_text(metrics):
     assert page.endswith("\n") and len(page.splitlines()) == len(set(page.splitlines()))
 
 
-def test_groups_that_are_not_due_keep_their_values_and_counters_add_up(metrics):
+def test_groups_not_due_keep_values_and_counters_add_up(metrics):
     before = values(metrics)
     metrics.update(make_line({"execution_stats": runtime_groups()["execution_stats"]}))
     after = values(metrics)
@@ -104,15 +104,15 @@ def test_groups_that_are_not_due_keep_their_values_and_counters_add_up(metrics):
     assert after.items() <= before.items() and len(after) == len(before) - 3
 
 
-def test_a_group_with_an_error_has_no_values_but_its_counters_stay(metrics):
+def test_group_with_error_has_no_values_but_keeps_counters(metrics):
     broken = {name: {**group, "error": "cannot be known"} for name, group in runtime_groups().items()}
     metrics.update(make_line(broken))
-    found = values(metrics)
-    assert found["execution_status_total completed"] == 100
-    assert not [name for name in found if name.startswith(("neuroncore", "execution_latency", "neuron_runtime"))]
+    result = values(metrics)
+    assert result["execution_status_total completed"] == 100
+    assert not [name for name in result if name.startswith(("neuroncore", "execution_latency", "neuron_runtime"))]
 
 
-def test_a_process_that_ended_is_gone_and_one_without_groups_is_not(metrics):
+def test_ended_process_is_removed(metrics):
     metrics.update(make_line({}))
     assert "execution_status_total completed" in values(metrics)
     metrics.update(make_line())
@@ -131,6 +131,6 @@ def test_processes_with_one_tag_are_two_and_labels_are_escaped():
 
 
 @pytest.mark.parametrize("line", [{}, [], 3, {"instance_info": {}}])
-def test_another_schema_is_an_error(line):
+def test_another_schema_is_error(line):
     with pytest.raises((KeyError, TypeError)):
         Metrics().update(line)

@@ -1,4 +1,4 @@
-"""What neuron-top draws: sections, tabs, keys, large instances, and what is not known."""
+"""Frames of neuron-top: sections, tabs, keys, large instances, and unknown figures."""
 
 from __future__ import annotations
 
@@ -57,56 +57,56 @@ def drawn(what, view=None, *, width=120, **options):
 
 
 def test_all_processes_together():
-    shown = drawn(TWO)
-    assert "instance-type: inf2.xlarge" in shown and "(simulated)" in shown and ">all<" in shown
-    assert "NeuronCore v2 Utilization, simulated" in shown
-    assert shown.count("50.0%") == 2  # 500 calls of 2 ms each in a second of other things
-    assert "Runtime vCPU usage  user  25.0%  system   5.0%" in shown
-    (device,) = [line for line in shown.splitlines() if line.startswith("Device Used Memory")]
+    output = drawn(TWO)
+    assert "instance-type: inf2.xlarge" in output and "(simulated)" in output and ">all<" in output
+    assert "NeuronCore v2 Utilization, simulated" in output
+    assert output.count("50.0%") == 2  # 500 calls of 2 ms each in a second of other things
+    assert "Runtime vCPU usage  user  25.0%  system   5.0%" in output
+    (device,) = [line for line in output.splitlines() if line.startswith("Device Used Memory")]
     assert device.split()[3:] == ["212.000MB", "0B", "14.000MB", "192.000MB", "6.000MB"]
-    assert "4.000GB of 8.000GB of the host in use" in shown
-    assert "500.0" in shown and "2.000 ms" in shown and "bert (1)" in shown and "bert (2)" in shown
-    assert "106.000MB of 16.000GB" in shown and "--instance" not in shown
+    assert "4.000GB of 8.000GB of the host in use" in output
+    assert "500.0" in output and "2.000 ms" in output and "bert (1)" in output and "bert (2)" in output
+    assert "106.000MB of 16.000GB" in output and "--instance" not in output
 
 
 def test_one_process_of_them():
-    shown = drawn(TWO, View(tab=2))
-    assert ">app2<" in shown and "bert (2)" in shown and "bert (1)" not in shown
-    assert shown.count("50.0%") == 1 and "free" in shown
-    assert "Runtime vCPU usage  user  12.5%" in shown
+    output = drawn(TWO, View(tab=2))
+    assert ">app2<" in output and "bert (2)" in output and "bert (1)" not in output
+    assert output.count("50.0%") == 1 and "free" in output
+    assert "Runtime vCPU usage  user  12.5%" in output
 
 
-def test_a_tab_whose_process_ended_shows_all():
+def test_tab_of_ended_process_shows_all():
     assert ">all<" in drawn(frame(process(1, 0)), View(tab=2))
 
 
 def test_operations_instead_of_utilization_and_no_details():
-    shown = drawn(TWO, View(flops=True, expanded=False))
-    assert "NeuronCore v2 TFLOPS, simulated" in shown and "250.000" in shown and "50.0%" not in shown
-    assert "bert (1)" not in shown and "app1" in shown
+    output = drawn(TWO, View(flops=True, expanded=False))
+    assert "NeuronCore v2 TFLOPS, simulated" in output and "250.000" in output and "50.0%" not in output
+    assert "bert (1)" not in output and "app1" in output
 
 
-def test_nobody_there():
-    shown = drawn(frame())
-    assert "no process holds a core" in shown and shown.count("free") == 2 and "..." not in shown
+def test_no_processes():
+    output = drawn(frame())
+    assert "no process holds a core" in output and output.count("free") == 2 and "..." not in output
 
 
 def test_unknown_figures_are_not_zero():
     silent, untimed = process(1, 0, has_status=False), process(2, 1, device_us=None)
-    shown = drawn(frame(silent, untimed))
-    assert "unknown" in shown and shown.count("...") == 2 and "0.0%" not in shown.split("VCPU")[0]
-    assert "500.0" in shown and " ms" not in shown
+    output = drawn(frame(silent, untimed))
+    assert "unknown" in output and output.count("...") == 2 and "0.0%" not in output.split("VCPU")[0]
+    assert "500.0" in output and " ms" not in output
     assert not frame(silent).complete and not frame(untimed).complete and frame().complete and TWO.complete
 
 
-def test_a_large_instance_shows_the_devices_that_are_used():
-    shown = drawn(frame(process(1, 130), instance=LARGE), width=160)
-    assert "more devices, all idle" in shown and "ND 32" in shown and "ND 31" not in shown
+def test_large_instance_shows_used_devices():
+    output = drawn(frame(process(1, 130), instance=LARGE), width=160)
+    assert "more devices, all idle" in output and "ND 32" in output and "ND 31" not in output
 
 
 def test_logical_cores_are_named():
-    shown = drawn(frame(process(1, 4), instance="trn2.48xlarge"))
-    assert "NeuronCore v3d" in shown and "logical-neuroncore-config: 2" in shown and "ND 15" in shown
+    output = drawn(frame(process(1, 4), instance="trn2.48xlarge"))
+    assert "NeuronCore v3d" in output and "logical-neuroncore-config: 2" in output and "ND 15" in output
 
 
 def test_other_instances_and_keys_are_named():
@@ -114,15 +114,15 @@ def test_other_instances_and_keys_are_named():
     assert "q quit" in drawn(frame(), keys=True)
 
 
-def test_a_long_command_leaves_the_figures_where_they_are():
+def test_long_command_keeps_columns_aligned():
     long = process(1, 0)
     long = dataclasses.replace(long, process=dataclasses.replace(long.process, command="python -c " + "x" * 500))
-    shown = drawn(frame(long), width=100)
-    assert "500.0" in shown and "2.000 ms" in shown and "200.000MB" in shown and "106.000MB of 16.000GB" in shown
+    output = drawn(frame(long), width=100)
+    assert "500.0" in output and "2.000 ms" in output and "200.000MB" in output and "106.000MB of 16.000GB" in output
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
-def test_it_fits_the_terminal(width):
+def test_frame_fits_terminal(width):
     assert max(map(len, drawn(TWO, width=width).splitlines())) <= width
 
 

@@ -12,7 +12,7 @@ from tests.tools.conftest import ROOT
 SCRIPTS = tomllib.loads((ROOT / "sdk" / "pyproject.toml").read_text())["project"]["scripts"]
 
 
-def test_the_sdk_installs_them():
+def test_sdk_installs_them():
     assert SCRIPTS == {
         "nccom-test": "optimum_neuron.tools.nccom_test:main",
         "neuron-bench": "optimum_neuron.tools.bench:main",
@@ -29,8 +29,8 @@ def test_the_sdk_installs_them():
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_each_has_a_page_of_help_under_its_name(name, capsys):
+def test_each_has_page_of_help_under_its_name(name, capsys):
     module, _, function = SCRIPTS[name].partition(":")
-    with pytest.raises(SystemExit) as stopped:
+    with pytest.raises(SystemExit) as excinfo:
         getattr(importlib.import_module(module), function)(["--help"])
-    assert stopped.value.code == 0 and f"usage: {name.removesuffix('.py')} " in capsys.readouterr().out
+    assert excinfo.value.code == 0 and f"usage: {name.removesuffix('.py')} " in capsys.readouterr().out

@@ -21,32 +21,32 @@ from tests.tools.conftest import ROOT
 from tests.waiting import PATIENCE_S, soon
 
 
-def test_one_frame_of_a_process_that_runs(running, capsys):
+def test_frame_of_running_process(running, capsys):
     assert top.main(["--once"]) == 0
-    shown = capsys.readouterr().out
-    assert "\x1b" not in shown
-    (core,) = [line for line in shown.splitlines() if line.startswith("ND 0")]
+    output = capsys.readouterr().out
+    assert "\x1b" not in output
+    (core,) = [line for line in output.splitlines() if line.startswith("ND 0")]
     assert 0 < float(re.search(r"NC 0 .*?([\d.]+)%", core).group(1)) < 100
-    (model,) = [line for line in shown.splitlines() if line.strip().startswith("Linear (")]
+    (model,) = [line for line in output.splitlines() if line.strip().startswith("Linear (")]
     calls_per_s, latency_ms = re.search(r"([\d.]+) +([\d.]+) ms", model).groups()
     assert float(calls_per_s) > 0 and float(latency_ms) > 0
-    assert "my_app" in shown and "model constants" in shown and "16.250KB" in shown
+    assert "my_app" in output and "model constants" in output and "16.250KB" in output
 
 
-def test_nobody_there(capsys):
+def test_no_processes(capsys):
     assert top.main([]) == 0  # the output of a test is no terminal
-    shown = capsys.readouterr().out
-    assert "no process holds a core" in shown
-    user, system = map(float, re.search(r"System vCPU usage +user +([\d.]+)% +system +([\d.]+)%", shown).groups())
+    output = capsys.readouterr().out
+    assert "no process holds a core" in output
+    user, system = map(float, re.search(r"System vCPU usage +user +([\d.]+)% +system +([\d.]+)%", output).groups())
     assert user + system > 0  # this test
 
 
-def test_an_instance_that_was_named(capsys):
+def test_explicit_instance(capsys):
     with claim_cores(INSTANCES["inf2.xlarge"], model="bert"):
         assert top.main(["--once", "--instance", "trn1.2xlarge"]) == 0
-    shown = capsys.readouterr().out
-    assert "instance-type: trn1.2xlarge" in shown and "no process holds a core" in shown
-    assert "processes hold cores of inf2.xlarge too" in shown
+    output = capsys.readouterr().out
+    assert "instance-type: trn1.2xlarge" in output and "no process holds a core" in output
+    assert "processes hold cores of inf2.xlarge too" in output
 
 
 class Terminal:
@@ -62,7 +62,7 @@ class Terminal:
         self.process = subprocess.Popen(command, env=os.environ | terminal, **pipes)
 
     def until(self, text):
-        """Read what is shown until a text appears in it; what was read before does not count."""
+        """Read the display until a text appears in it; earlier output does not count."""
         start, deadline = len(self.shown), time.monotonic() + PATIENCE_S
         while text not in self.shown[start:]:
             assert time.monotonic() < deadline, self.shown[start:]
@@ -93,7 +93,7 @@ def terminal():
         one.close()
 
 
-def test_a_live_view_follows_a_process_and_keys_and_leaves_the_terminal_as_it_was(running, terminal):
+def test_live_view_follows_process_and_keys_and_restores_terminal(running, terminal):
     live = terminal("--interval", "0.5")
     live.until("my_app")
     assert "\x1b[?1049h" in live.shown  # the other screen
@@ -108,7 +108,7 @@ def test_a_live_view_follows_a_process_and_keys_and_leaves_the_terminal_as_it_wa
     assert termios.tcgetattr(live.other) == live.before
 
 
-def test_ctrl_c_leaves_the_terminal_as_it_was(terminal):
+def test_ctrl_c_restores_terminal(terminal):
     live = terminal()
     live.until("no process holds a core")
     live.process.send_signal(signal.SIGINT)
@@ -117,14 +117,14 @@ def test_ctrl_c_leaves_the_terminal_as_it_was(terminal):
     assert termios.tcgetattr(live.other) == live.before
 
 
-def test_a_process_that_ends_vanishes_from_the_view(terminal):
+def test_ended_process_leaves_the_view(terminal):
     with claim_cores(INSTANCES["inf2.xlarge"], model="bert"):
         live = terminal("-i", "0.2")
         live.until(f" {os.getpid()} ")
     live.until("no process holds a core")
 
 
-def test_without_a_terminal_there_are_no_keys(tmp_path):
+def test_no_keys_without_terminal(tmp_path):
     with open(tmp_path / "empty", "w+") as file, Keys(file) as keys:
         assert keys.wait(0.0) is None
 

@@ -1,4 +1,4 @@
-"""Utilization on the simulated clock, latencies, and what readers see that come often."""
+"""Utilization on the simulated clock, latencies, and frequent readers."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ status = functools.partial(conftest.status, cores=(0, 1), core_ids=(0,))
         (500, 0, 50.0),  # a host that simulates in no time does not make the core busy for more than there is
     ],
 )
-def test_utilization_is_of_the_simulated_clock(num_calls, host_us, percent):
+def test_utilization_is_of_simulated_clock(num_calls, host_us, percent):
     usage = usage_between(status(10.0, graph(5, 1000)), status(11.0, graph(5 + num_calls, 1000 + host_us)))
     assert usage.cores[0].utilization_percent == pytest.approx(percent)
     assert usage.cores[1].utilization_percent == 0.0
 
 
-def test_a_call_under_way_is_no_idle_time():
+def test_running_call_is_not_idle_time():
     # Of 1 s, 0.9 s went into a call that goes on; 10 ms of the chip ended before.
     first = status(10.0, graph(0, 0))
     second = status(11.0, graph(5, 50_000), running_us=850_000.0)
@@ -41,36 +41,36 @@ def test_a_call_under_way_is_no_idle_time():
     assert usage_between(second, third).cores[0].utilization_percent == pytest.approx(100 * 0.002 / 0.902)
 
 
-def test_a_call_that_takes_all_the_time_keeps_the_core_busy():
+def test_long_call_keeps_core_busy():
     usage = usage_between(status(10.0, running_us=5e6), status(11.0, running_us=6e6))
     assert usage.cores[0].utilization_percent == 100.0 and usage.calls == ()
 
 
-def test_a_core_of_tensors_has_no_utilization_before_its_operators_are_counted():
+def test_core_of_tensors_has_no_utilization_before_its_operators_are_counted():
     tensors = {"microcode": {"code": 96}, "torch tensors": {"kv_cache": 5}}
     after = status(1.0, graph(1, 1e6))
     cores = tuple(dataclasses.replace(core, hbm_bytes=tensors) for core in after.cores)
     usage = usage_between(status(0.0), dataclasses.replace(after, cores=cores))
-    assert usage.cores[0].utilization_percent == 100.0  # tensors beside a loaded program
+    assert usage.cores[0].utilization_percent == 100.0  # tensors next to a loaded program
     assert (usage.cores[1].utilization_percent, usage.cores[1].unknown) == (None, COUNTING)
     assert usage.timed
 
 
-def test_operations_are_of_the_same_clock_and_a_call_on_two_cores_keeps_both_busy():
+def test_call_on_two_cores_keeps_both_busy():
     usage = usage_between(status(10.0), status(11.0, graph(100, 500_000)))
     assert usage.cores[0].flops_per_s == pytest.approx(100 * 1e9 / 0.7)
     usage = usage_between(status(0.0), status(1.0, graph(1, 1e6), core_ids=(0, 1)))
     assert [core.utilization_percent for core in usage.cores.values()] == [100.0, 100.0]
 
 
-def test_what_is_not_timed_yet_is_unknown_and_not_zero():
+def test_untimed_calls_are_unknown_and_not_zero():
     usage = usage_between(status(0.0), status(1.0, graph(1, 10, device_us=None)))
     assert not usage.timed and usage.cores[0].utilization_percent is None and usage.cores[0].flops_per_s is None
     assert usage.latencies_s(launch=True) is None
     assert usage.cores[1].utilization_percent == 0.0
 
 
-def test_a_model_that_was_loaded_again_counts_from_zero():
+def test_reloaded_model_counts_from_zero():
     usage = usage_between(status(0.0, graph(50, 9e5)), status(1.0, graph(3, 100), model_id=2))
     assert [(calls.model_id, calls.num_calls) for calls in usage.calls] == [(2, 3)]
     assert 0 < usage.cores[0].utilization_percent < 1  # the host's time for the first load is not taken off
@@ -86,7 +86,7 @@ def test_latencies_are_percentiles_of_calls_not_of_graphs():
     assert usage_between(status(0.0, slow), status(1.0, slow)).latencies_s(launch=True) is None
 
 
-def test_errors_are_those_of_the_while():
+def test_errors_cover_the_period():
     before, after = {"incorrect_input": 2, "completed_with_err": 1}, {"incorrect_input": 5, "completed_with_err": 0}
     assert usage_between(status(0.0, errors=before), status(1.0, errors=after)).errors == {"incorrect_input": 3}
 
@@ -96,18 +96,18 @@ def test_percentiles(percent, value):
     assert percentile([(3.0, 1), (1.0, 2), (2.0, 1)], percent) == value
 
 
-def test_a_reader_that_comes_too_often_sees_rates_again_and_calls_once():
+def test_fast_reader_sees_repeated_rates_and_single_calls():
     tracker = Tracker()
     first, second = status(10.0, graph(0, 0)), status(11.0, graph(100, 500_000))
     assert tracker.update([first], 10.5) == {}
     assert tracker.update([first], 10.7) == {}
     (usage,) = tracker.update([second], 11.2).values()
     assert usage.calls and usage.cores[0].utilization_percent == pytest.approx(28.57, abs=0.01)
-    (again,) = tracker.update([second], 11.4).values()
-    assert again.calls == () and again.cores == usage.cores and again.latencies_s(launch=True) is None
+    (repeat,) = tracker.update([second], 11.4).values()
+    assert repeat.calls == () and repeat.cores == usage.cores and repeat.latencies_s(launch=True) is None
 
 
-def test_a_display_sees_the_calls_again():
+def test_display_sees_calls_repeatedly():
     tracker = Tracker(repeat=True)
     tracker.update([status(10.0)], 10.0)
     busy = status(11.0, graph(100, 500_000))
@@ -117,7 +117,7 @@ def test_a_display_sees_the_calls_again():
     assert silent.calls == () and silent.cores[0].utilization_percent == 0.0
 
 
-def test_a_process_that_is_silent_is_idle_and_one_that_is_gone_is_forgotten():
+def test_silent_process_is_idle_and_ended_process_is_dropped():
     tracker = Tracker()
     tracker.update([status(10.0)], 10.0)
     busy = status(11.0, graph(100, 500_000))

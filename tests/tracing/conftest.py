@@ -1,4 +1,4 @@
-"""Small models to trace, and a process of its own to load them in."""
+"""Small models to trace, and a separate process to load them in."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ def mlp() -> Mlp:
 
 @pytest.fixture(scope="session")
 def python() -> Callable[[str], str]:
-    """Run a program in a process of its own, and return what it prints."""
+    """Run a program in a separate process, and return its output."""
 
     def run(program: str) -> str:
         command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program]
         variables = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        result = subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
+        assert result.returncode == 0, result.stderr
+        return result.stdout
 
     return run

@@ -14,7 +14,7 @@ from optimum_neuron.tracing import analyze
 KEYS = "torch_neuronx_version neuronx_cc_version support_percentage supported_operators unsupported_operators"
 
 
-def test_a_supported_model(mlp):
+def test_supported_model(mlp):
     report = analyze(mlp, torch.rand(5, 12))
     assert list(report) == KEYS.split()
     assert report["support_percentage"] == "100.00%"
@@ -27,21 +27,21 @@ class Fourier(nn.Module):
         return torch.fft.fft(x)
 
 
-def test_an_unsupported_operator_with_its_place_and_graph():
+def test_unsupported_operator_with_its_place_and_graph():
     report = analyze(Fourier(), torch.rand(4, 8))
     assert (report["support_percentage"], report["supported_operators"]) == ("0.00%", {})
-    (found,) = report["unsupported_operators"]
-    assert (found["kind"], found["failureAt"]) == ("aten::fft_fft", "neuronx-cc")
-    assert "test_analysis.py:" in found["call"] and "NCC_EVRF001" in found["call"]
-    assert found["opGraph"].startswith("graph(%") and "complex64[4, 8] = aten::fft_fft(" in found["opGraph"]
+    (result,) = report["unsupported_operators"]
+    assert (result["kind"], result["failureAt"]) == ("aten::fft_fft", "neuronx-cc")
+    assert "test_analysis.py:" in result["call"] and "NCC_EVRF001" in result["call"]
+    assert result["opGraph"].startswith("graph(%") and "complex64[4, 8] = aten::fft_fft(" in result["opGraph"]
 
 
-def test_what_never_reaches_the_compiler_fails_earlier():
+def test_capture_errors_come_before_compile():
     report = analyze(lambda x: torch.nonzero(x), torch.rand(4))
     assert [op["failureAt"] for op in report["unsupported_operators"]] == ["Lowering to HLO"]
 
 
-def test_shares_are_of_calls_and_ignored_operators_do_not_count():
+def test_shares_count_calls_without_ignored_operators():
     def function(x):
         return torch.sort(x.relu().tanh() + 1)[0]
 
@@ -50,18 +50,18 @@ def test_shares_are_of_calls_and_ignored_operators_do_not_count():
     assert analyze(lambda x: x, torch.rand(4))["support_percentage"] == "100.00%"
 
 
-def test_the_report_is_kept_unless_cleaned_up(tmp_path):
+def test_report_is_kept_unless_cleaned_up(tmp_path):
     report = analyze(Fourier(), torch.rand(4, 8), compiler_workdir=tmp_path / "work")
     assert json.loads((tmp_path / "work" / "analysis.json").read_text()) == report
     analyze(Fourier(), torch.rand(4, 8), compiler_workdir=tmp_path / "clean", cleanup=True)
     assert not (tmp_path / "clean").exists()
 
 
-def test_arguments_without_effect_are_said(mlp):
+def test_arguments_without_effect_are_reported(mlp):
     with pytest.warns(UserWarning, match=r"max_workers \(.*is_hf_transformers \("):
         analyze(mlp, torch.rand(5, 12), max_workers=8, is_hf_transformers=True)
 
 
-def test_code_that_is_not_static_cannot_be_analyzed():
+def test_dynamic_code_cannot_be_analyzed():
     with pytest.raises(CaptureError):
         analyze(lambda x: x if x.sum() > 0 else -x, torch.rand(3))

@@ -1,4 +1,4 @@
-"""Dynamic batching: any number of rows, and what cannot be split."""
+"""Dynamic batching: any batch size, and indivisible inputs."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from tests.tracing.conftest import FAST, Counter
 
 
 @pytest.fixture
-def traced(mlp):
+def traced_model(mlp):
     return dynamic_batch(trace(mlp, torch.rand(4, 12), compiler_args=FAST))
 
 
 @pytest.mark.parametrize("rows", [1, 3, 4, 5, 8, 11])
-def test_any_number_of_rows_runs(traced, mlp, rows):
+def test_any_number_of_rows_runs(traced_model, mlp, rows):
     x = torch.rand(rows, 12)
-    torch.testing.assert_close(traced(x), mlp(x))
+    torch.testing.assert_close(traced_model(x), mlp(x))
 
 
-def test_it_changes_the_model_in_place_and_is_saved(mlp, tmp_path):
+def test_model_is_changed_in_place_and_saved(mlp, tmp_path):
     model = trace(mlp, torch.rand(4, 12), compiler_args=FAST)
     assert dynamic_batch(model) is model
     torch.jit.save(model, tmp_path / "model.pt")
@@ -37,8 +37,8 @@ def test_nested_inputs_and_outputs_are_split_and_joined():
     inputs = (torch.rand(2, 3), {"y": torch.rand(2, 3)})
     model = dynamic_batch(trace(function, inputs, compiler_args=FAST))
     x, y = torch.rand(5, 3), torch.rand(5, 3)
-    found, (twice,) = model(x, {"y": y})
-    assert torch.equal(found["sum"], x + y) and torch.equal(twice, x * 2)
+    result, (twice,) = model(x, {"y": y})
+    assert torch.equal(result["sum"], x + y) and torch.equal(twice, x * 2)
 
 
 @pytest.mark.parametrize(
@@ -49,12 +49,12 @@ def test_nested_inputs_and_outputs_are_split_and_joined():
         (torch.rand(0, 12), "x has 0 rows"),
     ],
 )
-def test_other_differences_are_refused(traced, x, message):
+def test_other_differences_are_refused(traced_model, x, message):
     with pytest.raises(RuntimeError, match=f"ShapeError.*{message}"):
-        traced(x)
+        traced_model(x)
 
 
-def test_inputs_with_different_rows_and_what_was_not_traced_are_refused():
+def test_different_batch_sizes_and_untraced_inputs_are_refused():
     with pytest.raises(ConfigError, match="Linear"):
         dynamic_batch(nn.Linear(2, 2))
     model = dynamic_batch(trace(lambda x, y: x + y, (torch.rand(2, 3), torch.rand(2, 3)), compiler_args=FAST))

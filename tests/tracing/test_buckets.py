@@ -1,4 +1,4 @@
-"""Autobucketing: the kernel pads and picks, buckets share what they have in common, states included."""
+"""Autobucketing: the kernel pads and picks, buckets share weights and states."""
 
 import copy
 from typing import List  # noqa: UP035, TorchScript reads the annotations
@@ -28,18 +28,18 @@ def pad(tensors: List[torch.Tensor]):  # noqa: UP006
 
 def parts(shapes: List[List[List[int]]], states: List[torch.Tensor], bucket: torch.Tensor) -> List[torch.Tensor]:  # noqa: UP006
     index = int(bucket.item())
-    found: List[torch.Tensor] = []  # noqa: UP006
+    results: List[torch.Tensor] = []  # noqa: UP006
     for number in range(len(states)):
-        found.append(torch.slice_copy(states[number], 1, 0, shapes[index][number][1]))
-    return found
+        results.append(torch.slice_copy(states[number], 1, 0, shapes[index][number][1]))
+    return results
 
 
 def views(shapes: List[List[List[int]]], states: List[torch.Tensor], bucket: torch.Tensor) -> List[torch.Tensor]:  # noqa: UP006
     index = torch.ops.aten.Int(bucket)
-    found: List[torch.Tensor] = []  # noqa: UP006
+    results: List[torch.Tensor] = []  # noqa: UP006
     for number in range(len(states)):
-        found.append(torch.ops.aten.slice(states[number], 1, 0, shapes[index][number][1], 1))
-    return found
+        results.append(torch.ops.aten.slice(states[number], 1, 0, shapes[index][number][1], 1))
+    return results
 
 
 class Classifier(nn.Module):
@@ -71,7 +71,7 @@ def classifier():
     return Classifier()
 
 
-def test_inputs_go_to_the_bucket_that_the_kernel_names(classifier, tmp_path):
+def test_kernel_selects_bucket(classifier, tmp_path):
     model = bucketed(lambda: (classifier, {}), compiler_workdir=tmp_path)
     for path in (None, tmp_path / "m.pt"):
         if path is not None:
@@ -86,22 +86,22 @@ def test_inputs_go_to_the_bucket_that_the_kernel_names(classifier, tmp_path):
     assert len(program.weights) == 3, "weights are shared"
 
 
-def test_an_input_beyond_the_largest_bucket_is_refused(classifier):
+def test_input_beyond_largest_bucket_is_refused(classifier):
     model = bucketed(lambda: (classifier, {}))
     with pytest.raises(RuntimeError):
         model(*(torch.ones(1, 17, dtype=torch.int64) for _ in range(2)))
 
 
 def test_keywords_go_to_each_bucket(classifier):
-    seen = []
+    calls = []
 
     def make(name):
-        seen.append(name)
+        calls.append(name)
         return classifier, {}
 
     for kwargs in ({"name": "a"}, [{"name": "a"}, {"name": "b"}]):
         bucketed(make, func_kwargs=kwargs)
-    assert seen == ["a", "a", "a", "b"]
+    assert calls == ["a", "a", "a", "b"]
     with pytest.raises(ConfigError) as error:
         bucketed(make, func_kwargs=[{"name": "a"}])
     assert error.value.details == {"option": "func_kwargs", "num_buckets": 2}
@@ -129,7 +129,7 @@ SIZES = [{"size": 8}, {"size": 16}]
 
 
 @pytest.mark.parametrize("buffer", [None, [torch.ones(1, 16)]])
-def test_buckets_share_the_largest_state_through_a_preprocessor(buffer):
+def test_buckets_share_largest_state_through_preprocessor(buffer):
     options = {"shared_state_buffer": buffer, "func_kwargs": SIZES}
     model = bucketed(cache, FLOATS, shared_state_buffer_preprocessor=lambda *_: torch.jit.script(views), **options)
     first = 0 if buffer is None else 1
@@ -138,7 +138,7 @@ def test_buckets_share_the_largest_state_through_a_preprocessor(buffer):
     assert model(torch.ones(1, 8)).tolist() == [[10.0 * (first + 3)] * 8]
 
 
-def test_states_of_one_shape_are_shared_without_a_preprocessor():
+def test_states_of_one_shape_are_shared_without_preprocessor():
     class Sums(nn.Module):
         def __init__(self):
             super().__init__()
@@ -156,13 +156,13 @@ def test_states_of_one_shape_are_shared_without_a_preprocessor():
     assert [model(torch.ones(1, size)).item() for size in (3, 16, 8)] == [3, 19, 27]
 
 
-def test_states_of_different_shapes_need_a_preprocessor():
+def test_states_of_different_shapes_need_preprocessor():
     with pytest.raises(ConfigError) as error:
         bucketed(cache, FLOATS, func_kwargs=SIZES)
     assert error.value.details["states"] == ["state float32[1, 8]", "state float32[1, 16]"]
 
 
-def test_a_preprocessor_that_copies_would_lose_the_state_and_is_refused():
+def test_copying_preprocessor_is_refused():
     with pytest.raises(ConfigError, match="slicer"):
         bucketed(cache, FLOATS, shared_state_buffer_preprocessor=lambda: torch.jit.script(parts), func_kwargs=SIZES)
 
@@ -188,7 +188,7 @@ def test_different_outputs_for_each_bucket_are_refused():
         bucketed(lambda: (function, {}), FLOATS)
 
 
-def test_what_is_no_torchscript_or_no_list_is_refused(classifier):
+def test_invalid_torchscript_and_non_list_are_refused(classifier):
     with pytest.raises(ConfigError, match="bucket_kernel returns"):
         bucket_model_trace(lambda: (classifier, {}), EXAMPLES, BucketModelConfig(lambda: pad))
     with pytest.raises(ConfigError, match="example_inputs"):

@@ -1,4 +1,4 @@
-"""States: buffers that stay on the device, and what an alias may be."""
+"""States: buffers that stay on the device, and valid aliases."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from tests.tracing.conftest import FAST, Counter, session
 
 
 def counted(module, x, calls):
-    """What the module returns in a row of calls."""
+    """Results of consecutive calls of the module."""
     module = copy.deepcopy(module)
-    found = []
+    results = []
     with torch.no_grad():
         for _ in range(calls):
             output, module.total = module(x)
-            found.append(output)
-    return found
+            results.append(output)
+    return results
 
 
 @pytest.mark.parametrize("inline", [True, False])
-def test_an_aliased_output_is_the_next_value_of_its_state_and_is_not_returned(inline, tmp_path):
+def test_aliased_output_is_next_value_of_its_state_and_is_not_returned(inline, tmp_path):
     module, x = Counter(), torch.rand(2, 4)
     options = {"compiler_args": FAST, "inline_weights_to_neff": inline}
     model = trace(module, x, input_output_aliases={module.total: 1}, **options)
     expected = counted(module, x, 3)
     assert isinstance(model(x * 0), torch.Tensor)
     torch.jit.save(model, tmp_path / "counter.pt")
-    again = torch.jit.load(tmp_path / "counter.pt")
-    for wanted in expected:
-        torch.testing.assert_close(again(x), wanted)
+    second = torch.jit.load(tmp_path / "counter.pt")
+    for target in expected:
+        torch.testing.assert_close(second(x), target)
     assert module.total.unique().tolist() == [1.0], "the original is as it was"
 
 
-def test_a_state_in_a_deep_model_with_equal_layers():
+def test_state_in_deep_model_with_equal_layers():
     class Deep(nn.Module):
         def __init__(self):
             super().__init__()
@@ -58,11 +58,11 @@ def test_a_state_in_a_deep_model_with_equal_layers():
     model = trace(deep, x, input_output_aliases={deep.cells[0].total: 1, deep.cells[1].total: 2}, compiler_args=FAST)
     for _ in range(3):
         expected, deep.cells[0].total, deep.cells[1].total = deep(x)
-        found = model(x)
-        torch.testing.assert_close(found["x"], expected["x"])
+        actual = model(x)
+        torch.testing.assert_close(actual["x"], expected["x"])
 
 
-def test_a_state_is_charged_and_begins_anew_on_another_core():
+def test_state_is_charged_and_reset_on_another_core():
     module, x = Counter(), torch.rand(2, 4)
     model = trace(module, x, input_output_aliases={module.total: 1}, compiler_args=FAST)
     first = model(x)
@@ -94,13 +94,13 @@ class Returns(nn.Module):
         (lambda s: (s,), 0, "nothing is left"),
     ],
 )
-def test_an_alias_that_does_not_fit_is_refused(result, index, message):
+def test_invalid_alias_is_refused(result, index, message):
     module = Returns(result)
     with pytest.raises(ConfigError, match=message):
         trace(module, torch.rand(2), input_output_aliases={module.state: index}, compiler_args=FAST)
 
 
-def test_inputs_are_named_after_the_parameters():
+def test_inputs_are_named_after_parameters():
     def function(x, mask, *rest):
         return x
 

@@ -41,7 +41,7 @@ inside.wait()
 """
 
 
-def test_the_end_of_a_process_waits_for_a_model_that_loads_in_the_background(python):
+def test_process_exit_waits_for_background_load(python):
     lower = """
 real = session.lower
 
@@ -52,7 +52,7 @@ def lower(*arguments, **options):
     assert python(BEGIN + lower + IN_BACKGROUND).splitlines() == ["returned from torch", "threads: ['MainThread']"]
 
 
-def test_at_exit_nothing_more_is_compiled_in_the_background(python):
+def test_no_background_compile_after_exit(python):
     lower = """
 def lower(program, **options):
     inside.set()
@@ -64,7 +64,7 @@ def lower(program, **options):
     assert python(BEGIN + lower + IN_BACKGROUND).splitlines() == ["threads: ['MainThread']"]
 
 
-def test_pools_that_are_closed_at_exit_end_loading_in_the_background(python):
+def test_closed_pools_end_background_loading(python):
     lower = """
 import concurrent.futures
 
@@ -76,7 +76,7 @@ def lower(*arguments, **options):
     assert python(BEGIN + lower + IN_BACKGROUND + "print('end')").splitlines() == ["end", "threads: ['MainThread']"]
 
 
-def test_the_end_of_a_process_waits_for_its_status(python):
+def test_end_of_process_waits_for_its_status(python):
     watched = """
 from optimum_neuron.runtime import publisher, status
 from optimum_neuron.simulator import clock
@@ -96,7 +96,7 @@ inside.wait()
     assert python(BEGIN + watched).splitlines() == ["returned from torch", "threads: ['MainThread']"]
 
 
-def test_threads_of_cores_end_with_the_process(python):
+def test_threads_of_cores_end_with_process(python):
     parallel = """
 parallel = DataParallel(model, device_ids=[0, 1])
 parallel(torch.rand(9, 4))

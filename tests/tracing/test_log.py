@@ -9,21 +9,21 @@ from optimum_neuron.errors import ConfigError, UnsupportedOperatorError
 from optimum_neuron.tracing import trace
 
 
-def test_the_log_has_the_target_and_the_operators(tmp_path):
+def test_log_has_target_and_operators(tmp_path):
     path = tmp_path / "compile.txt"
     trace(torch.nn.Linear(3, 2), torch.rand(4, 3), compiler_args=f"-O1 --target inf2 --logfile {path}")
     text = path.read_text()
     assert "for inf2" in text and "aten.linear.default" in text and "graph graph:" in text
 
 
-def test_the_log_of_a_compile_that_fails_has_the_error(tmp_path):
+def test_log_of_failed_compile_has_the_error(tmp_path):
     path = tmp_path / "compile.txt"
     with pytest.raises(UnsupportedOperatorError):
         trace(lambda x: torch.sort(x)[0], torch.rand(4, 3), compiler_args=["-O1", f"--logfile={path}"])
     assert "UnsupportedOperatorError: " in path.read_text() and "NCC_EVRF001" in path.read_text()
 
 
-def test_working_files_go_to_the_temporary_folder(tmp_path, monkeypatch):
+def test_working_files_go_to_temporary_folder(tmp_path, monkeypatch):
     folders, make = [], tempfile.TemporaryDirectory
 
     def recorded(*args, **options):
@@ -38,9 +38,9 @@ def test_working_files_go_to_the_temporary_folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("flag", ["--logfile", "--temp-dir"])
-def test_a_path_that_cannot_be_written_is_refused(tmp_path, flag):
+def test_unwritable_path_is_refused(tmp_path, flag):
     (tmp_path / "file").touch()
     path = str(tmp_path / "file" / "inside")
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as excinfo:
         trace(torch.nn.ReLU(), torch.rand(4), compiler_args=["-O1", flag, path])
-    assert caught.value.details == {"flag": flag, "path": path}
+    assert excinfo.value.details == {"flag": flag, "path": path}

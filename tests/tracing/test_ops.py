@@ -20,7 +20,7 @@ INSTANCE = INSTANCES["inf2.xlarge"]
 
 
 @pytest.fixture
-def saved(mlp, tmp_path):
+def model_path(mlp, tmp_path):
     """A traced model, its file, an input and the answer."""
     x = torch.rand(5, 12)
     model = trace(mlp, x, compiler_args=FAST)
@@ -45,40 +45,40 @@ def rewritten(path, change):
 
 
 @pytest.mark.parametrize("inline", [True, False])
-def test_a_file_runs_in_another_process(mlp, tmp_path, python, inline):
+def test_file_runs_in_another_process(mlp, tmp_path, python, inline):
     x = torch.rand(5, 12)
     torch.jit.save(trace(mlp, x, compiler_args=FAST, inline_weights_to_neff=inline), tmp_path / "mlp.pt")
     torch.save({"x": x, "y": mlp(x).detach()}, tmp_path / "example.pt")
-    printed = python(f"""
+    result = python(f"""
 import torch, optimum_neuron.tracing.ops
 example = torch.load({str(tmp_path / "example.pt")!r})
 model = torch.jit.load({str(tmp_path / "mlp.pt")!r})
 torch.testing.assert_close(model(example["x"]), example["y"])
 print("equal")
 """)
-    assert printed == "equal\n"
+    assert result == "equal\n"
 
 
-def test_without_our_operators_torch_says_so(saved, python):
-    printed = python(f"""
+def test_torch_reports_missing_operators(model_path, python):
+    result = python(f"""
 import torch
 try:
-    torch.jit.load({str(saved[1])!r})
+    torch.jit.load({str(model_path[1])!r})
 except RuntimeError as error:
     print("Unknown builtin op: neuron::" in str(error))
 """)
-    assert printed == "True\n"
+    assert result == "True\n"
 
 
-def test_a_file_has_no_example_inputs_and_nothing_of_python_in_it(saved):
-    with zipfile.ZipFile(saved[1]) as archive:
+def test_file_has_no_example_inputs_or_python(model_path):
+    with zipfile.ZipFile(model_path[1]) as archive:
         names = archive.namelist()
     assert not [name for name in names if "traced_inputs" in name]
     assert len([name for name in names if "/data/" in name]) == 1
 
 
-def test_loading_takes_a_core_at_once_and_gives_it_back(saved):
-    model, path, x, y = saved
+def test_loading_claims_core_and_frees_it(model_path):
+    model, path, x, y = model_path
     assert session_of(neuron_models(model)[0]).core_ids == (0,)
     models = [torch.jit.load(path) for _ in range(3)]
     assert [session_of(neuron_models(model)[0]).core_ids for model in models] == [(1,), (0,), (1,)]
@@ -89,21 +89,21 @@ def test_loading_takes_a_core_at_once_and_gives_it_back(saved):
     assert [row["core_id"] for row in held_cores(INSTANCE)] == [0]
 
 
-def test_a_copy_is_a_model_of_its_own(saved):
-    model, _, x, y = saved
+def test_copy_is_independent(model_path):
+    model, _, x, y = model_path
     other = copy.deepcopy(model)
     first, second = (session_of(neuron_models(m)[0]) for m in (model, other))
     assert first is not second
     torch.testing.assert_close(other(x), y)
 
 
-def test_a_saved_copy_of_a_loaded_model_is_the_same_file(saved, tmp_path):
-    torch.jit.save(torch.jit.load(saved[1]), tmp_path / "again.pt")
-    assert member(tmp_path / "again.pt", "/data/0").CRC == member(saved[1], "/data/0").CRC
+def test_saved_copy_of_loaded_model_is_same_file(model_path, tmp_path):
+    torch.jit.save(torch.jit.load(model_path[1]), tmp_path / "again.pt")
+    assert member(tmp_path / "again.pt", "/data/0").CRC == member(model_path[1], "/data/0").CRC
 
 
-def test_a_flipped_byte_of_the_program_never_loads(saved):
-    _, path, _, _ = saved
+def test_flipped_byte_of_program_never_loads(model_path):
+    _, path, _, _ = model_path
     size = member(path, "/data/0").file_size
     for position in (0, 30, 700, 1100, size // 2, size - 1):
 
@@ -116,7 +116,7 @@ def test_a_flipped_byte_of_the_program_never_loads(saved):
             torch.jit.load(rewritten(path, flip))
 
 
-def test_altered_weights_beside_the_program_are_refused_unless_checking_is_off(tmp_path, monkeypatch):
+def test_altered_weights_are_refused_unless_check_is_off(tmp_path, monkeypatch):
     layer = nn.Linear(3, 2)
     model = trace(layer, torch.rand(1, 3), compiler_args=FAST, inline_weights_to_neff=False)
     torch.jit.save(model, tmp_path / "layer.pt")
@@ -131,7 +131,7 @@ def test_altered_weights_beside_the_program_are_refused_unless_checking_is_off(t
     torch.jit.load(changed)
 
 
-def test_a_file_for_another_generation_is_refused(mlp, tmp_path, monkeypatch):
+def test_file_for_another_generation_is_refused(mlp, tmp_path, monkeypatch):
     monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "trn2.3xlarge")
     torch.jit.save(trace(mlp, torch.rand(5, 12), compiler_args=FAST), tmp_path / "trn2.pt")
     monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "inf2.xlarge")
@@ -139,17 +139,17 @@ def test_a_file_for_another_generation_is_refused(mlp, tmp_path, monkeypatch):
         torch.jit.load(tmp_path / "trn2.pt")
 
 
-def test_a_newer_format_is_refused(saved):
+def test_newer_format_is_refused(model_path):
     def newer(data):
         changed = bytearray(data)
         changed[24] += 1  # neff_version_major, after pkg_version, header_size and data_size
         return bytes(changed)
 
     with pytest.raises(RuntimeError, match="FormatVersionError.*format version 2"):
-        torch.jit.load(rewritten(saved[1], newer))
+        torch.jit.load(rewritten(model_path[1], newer))
 
 
-def test_an_exported_program_is_no_traced_model(tmp_path):
+def test_exported_program_is_not_a_traced_model(tmp_path):
     from optimum_neuron.compiler.neff import open_neff, write_neff
     from optimum_neuron.errors import ArtifactError
 
@@ -158,15 +158,15 @@ def test_an_exported_program_is_no_traced_model(tmp_path):
         ops.open_session(neff, [])
 
 
-def test_a_replaced_program_is_refused(saved):
-    model, _, x, _ = saved
+def test_replaced_program_is_refused(model_path):
+    model, _, x, _ = model_path
     neuron_models(model)[0].neff = torch.zeros(4, dtype=torch.uint8)
     with pytest.raises(RuntimeError, match="ArtifactError.*replaced by a plain tensor"):
         model(x)
 
 
-def test_a_lazy_file_takes_no_core_before_its_first_call(saved, tmp_path):
-    model, _, x, y = saved
+def test_lazy_file_claims_core_on_first_call(model_path, tmp_path):
+    model, _, x, y = model_path
     lazy_load(model)
     torch.jit.save(model, tmp_path / "lazy.pt")
     lazy = torch.jit.load(tmp_path / "lazy.pt")

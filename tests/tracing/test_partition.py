@@ -26,21 +26,21 @@ class SortedMiddle(Mlp):
         return torch.log_softmax(self.fc3(self.relu(self.fc2(x))), dim=1)
 
 
-def test_without_a_configuration_nothing_runs_on_the_host():
+def test_nothing_runs_on_host_by_default():
     with pytest.raises(UnsupportedOperatorError, match=r"NCC_EVRF001 aten.sort"):
         trace(SortedEnd(), X, compiler_args=FAST)
 
 
 @pytest.mark.parametrize("model", [SortedEnd(), SortedMiddle()])
-def test_a_refused_operator_runs_on_the_host_also_from_a_file_and_in_batches(model, tmp_path):
-    traced, more = trace(model, X, partitioner_config=PartitionerConfig(), compiler_args=FAST), torch.rand(8, 12)
-    torch.testing.assert_close(traced(X), model(X))
-    torch.jit.save(traced, tmp_path / "m.pt")
+def test_unsupported_operator_runs_on_host_from_file_and_in_batches(model, tmp_path):
+    traced_model, more = trace(model, X, partitioner_config=PartitionerConfig(), compiler_args=FAST), torch.rand(8, 12)
+    torch.testing.assert_close(traced_model(X), model(X))
+    torch.jit.save(traced_model, tmp_path / "m.pt")
     torch.testing.assert_close(torch.jit.load(tmp_path / "m.pt")(X), model(X))
-    torch.testing.assert_close(dynamic_batch(traced)(more), model(more))
+    torch.testing.assert_close(dynamic_batch(traced_model)(more), model(more))
 
 
-def test_parts_are_told_and_logged(tmp_path, caplog):
+def test_parts_are_reported_and_logged(tmp_path, caplog):
     caplog.set_level(logging.INFO, logger="Neuron")
     options = {"model_support_percentage_threshold": 0.8, "ops_to_partition": {"aten::log_softmax"}}
     config = PartitionerConfig(**options, trace_kwargs={"compiler_args": FAST, "compiler_workdir": tmp_path})
@@ -61,7 +61,7 @@ def test_parts_are_told_and_logged(tmp_path, caplog):
         ({"model_support_percentage_threshold": 0.9}, "85.71% of the operators are supported.*90.00%"),
     ],
 )
-def test_a_limit_that_is_exceeded_is_refused(options, message):
+def test_exceeded_limit_is_refused(options, message):
     with pytest.raises(ConfigError, match=message):
         trace(SortedMiddle(), X, partitioner_config=PartitionerConfig(**options), compiler_args=FAST)
 
@@ -77,11 +77,11 @@ IGNORED = {"additional_ignored_ops": {"aten::sort"}}
     ],
     ids=["limits hold", "ignored operators do not count"],
 )
-def test_limits_that_hold_pass(options):
+def test_limits_within_bounds_pass(options):
     trace(SortedMiddle(), X, partitioner_config=PartitionerConfig(**options), compiler_args=FAST)
 
 
-def test_sizes_that_values_decide_stay_refused():
+def test_data_dependent_sizes_are_refused():
     config = PartitionerConfig(model_support_percentage_threshold=0)
     with pytest.raises(UnsupportedOperatorError, match="NCC_EMOD025"):
         trace(lambda x: torch.nonzero(x) * 2, X, partitioner_config=config, compiler_args=FAST)
@@ -99,6 +99,6 @@ def test_sizes_that_values_decide_stay_refused():
         {"analyze_parameters": {"max_worker": 1}},
     ],
 )
-def test_options_that_make_no_sense_are_refused(options):
+def test_contradictory_options_are_refused(options):
     with pytest.raises(ConfigError):
         PartitionerConfig(**options)

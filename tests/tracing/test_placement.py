@@ -30,7 +30,7 @@ X = torch.rand(5, 12)
 
 
 @pytest.fixture
-def traced(mlp, monkeypatch):
+def traced_model(mlp, monkeypatch):
     """Traces on an instance of twelve cores, of which the process may use four."""
     monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "inf2.24xlarge")
     monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", "4-7")
@@ -41,14 +41,14 @@ def cores(model):
     return session(model).core_ids
 
 
-def test_models_go_to_visible_cores_in_turn(traced):
-    models = [traced() for _ in range(5)]
+def test_models_go_to_visible_cores_in_turn(traced_model):
+    models = [traced_model() for _ in range(5)]
     assert [cores(model) for model in models] == [(4,), (5,), (6,), (7,), (4,)]
 
 
 @pytest.mark.parametrize("how", ["traced", "loaded", "packed"])
-def test_close_gives_the_core_back_for_good(how, traced, tmp_path):
-    model, instance = traced(), INSTANCES["inf2.24xlarge"]
+def test_close_releases_core_permanently(how, traced_model, tmp_path):
+    model, instance = traced_model(), INSTANCES["inf2.24xlarge"]
     if how == "packed":
         model = trace(lambda x: {"a": x + 1, "b": (x,)}, X, compiler_args=FAST)
     if how == "loaded":
@@ -65,8 +65,8 @@ def test_close_gives_the_core_back_for_good(how, traced, tmp_path):
         model(X)
 
 
-def test_the_last_reference_gives_the_core_back(traced):
-    model = traced()
+def test_last_reference_releases_core(traced_model):
+    model = traced_model()
     model(X)
     assert held_cores(INSTANCES["inf2.24xlarge"])
     del model
@@ -74,8 +74,8 @@ def test_the_last_reference_gives_the_core_back(traced):
     assert held_cores(INSTANCES["inf2.24xlarge"]) == []
 
 
-def test_set_neuron_cores_unloads_and_the_next_call_loads(traced, mlp):
-    model = traced()
+def test_set_neuron_cores_unloads_and_next_call_loads(traced_model, mlp):
+    model = traced_model()
     set_neuron_cores(model, start_nc=2)
     assert cores(model) == () and held_cores(INSTANCES["inf2.24xlarge"]) == []
     torch.testing.assert_close(model(X), mlp(X))
@@ -88,8 +88,8 @@ def test_set_neuron_cores_unloads_and_the_next_call_loads(traced, mlp):
     assert cores(model) == (4, 5, 6, 7)
 
 
-def test_minus_one_is_the_least_loaded_core_and_one_replica(traced):
-    first, second = traced(), traced()
+def test_minus_one_is_least_loaded_core_and_one_replica(traced_model):
+    first, second = traced_model(), traced_model()
     set_neuron_cores(second, -1, -1)
     second(X)
     assert cores(first) == (4,) and cores(second) not in ((4,), ())
@@ -98,8 +98,8 @@ def test_minus_one_is_the_least_loaded_core_and_one_replica(traced):
     assert len(set(cores(second))) == 2 and cores(second)[0] != 4
 
 
-def test_replicas_take_calls_in_turn_and_threads_agree(traced, mlp):
-    model = traced()
+def test_replicas_alternate_and_threads_agree(traced_model, mlp):
+    model = traced_model()
     set_neuron_cores(model, 0, 2)
     calls = {4: 0, 5: 0}
     model(X)
@@ -107,14 +107,14 @@ def test_replicas_take_calls_in_turn_and_threads_agree(traced, mlp):
         run, core = replica.loaded.run, replica.loaded.claim.core_ids[0]
         replica.loaded.run = lambda *a, run=run, core=core: (calls.__setitem__(core, calls[core] + 1), run(*a))[1]
     with ThreadPoolExecutor(6) as pool:
-        found = list(pool.map(lambda _: model(X), range(6)))
+        results = list(pool.map(lambda _: model(X), range(6)))
     assert sum(calls.values()) == 6 and min(calls.values()) >= 1
-    assert all(torch.equal(output, found[0]) for output in found)
+    assert all(torch.equal(output, results[0]) for output in results)
 
 
-def test_contexts_hold_for_what_is_traced_or_loaded_inside(traced, tmp_path):
+def test_contexts_apply_to_models_traced_or_loaded_inside(traced_model, tmp_path):
     with neuron_cores_context(start_nc=3):
-        model = traced()
+        model = traced_model()
     torch.jit.save(model, tmp_path / "m.pt")
     with multicore_context():
         many = torch.jit.load(tmp_path / "m.pt")
@@ -122,17 +122,17 @@ def test_contexts_hold_for_what_is_traced_or_loaded_inside(traced, tmp_path):
     assert (cores(model), cores(many), len(cores(one))) == ((7,), (4, 5, 6, 7), 1)
 
 
-def test_disable_nrt_load_waits_for_the_first_call(traced):
+def test_disable_nrt_load_waits_for_first_call(traced_model):
     with disable_nrt_load():
-        model = traced()
+        model = traced_model()
     before = cores(model)
     model(X)
     assert (before, cores(model)) == ((), (4,))
 
 
 @pytest.mark.parametrize(("start", "count"), [(4, 1), (-2, 1), (0, 5), (3, 2), (0, 0), (0, -2), (-1, 5)])
-def test_cores_that_the_process_has_not_are_refused(traced, start, count):
-    model = traced()
+def test_unavailable_cores_are_refused(traced_model, start, count):
+    model = traced_model()
     with pytest.raises(ConfigError, match="this process may use 4 cores"):
         set_neuron_cores(model, start, count)
     with pytest.raises(ConfigError), neuron_cores_context(start, count):
@@ -140,8 +140,8 @@ def test_cores_that_the_process_has_not_are_refused(traced, start, count):
     assert cores(model) == (4,), "a refused move changes nothing"
 
 
-def test_move_trace_to_device_loads_at_once(traced, mlp):
-    model = traced()
+def test_move_trace_to_device_loads_immediately(traced_model, mlp):
+    model = traced_model()
     move_trace_to_device(model, 3)
     assert cores(model) == (7,)
     torch.testing.assert_close(model(X), mlp(X))
@@ -150,30 +150,30 @@ def test_move_trace_to_device_loads_at_once(traced, mlp):
             move_trace_to_device(model, device)
 
 
-def test_lazy_load_unloads_and_can_be_taken_back(traced):
-    model = traced()
+def test_lazy_load_can_be_undone(traced_model):
+    model = traced_model()
     lazy_load(model)
     assert cores(model) == () and neuron_models(model)[0].lazy_load
     lazy_load(model, False)
     assert not neuron_models(model)[0].lazy_load
 
 
-def test_a_model_that_loads_in_the_background_can_be_called_and_its_error_is_raised(traced, mlp, tmp_path, monkeypatch):
-    model, path = traced(), tmp_path / "m.pt"
+def test_background_model_is_callable_and_raises_its_error(traced_model, mlp, tmp_path, monkeypatch):
+    model, path = traced_model(), tmp_path / "m.pt"
     async_load(model)
     torch.jit.save(model, path)
-    loaded = torch.jit.load(path)
-    torch.testing.assert_close(loaded(X), mlp(X))
-    assert len(cores(loaded)) == 1
+    loaded_model = torch.jit.load(path)
+    torch.testing.assert_close(loaded_model(X), mlp(X))
+    assert len(cores(loaded_model)) == 1
     with neuron_cores_context(start_nc=3):
         monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", "0")
-        loaded = torch.jit.load(path)
+        loaded_model = torch.jit.load(path)
     with pytest.raises(RuntimeError, match="ConfigError.*may use 1 cores"):
-        loaded(X)
+        loaded_model(X)
 
 
-def test_a_forked_child_claims_a_core_of_its_own(python):
-    printed = python("""
+def test_forked_child_claims_its_own_core(python):
+    result = python("""
 import os, torch
 from optimum_neuron.tracing import trace
 torch.set_num_threads(1)
@@ -186,4 +186,4 @@ if os.fork() == 0:
 os.wait()
 print(model(torch.ones(2)).tolist())
 """)
-    assert printed == "(1,)\n[1.0, 1.0]\n"
+    assert result == "(1,)\n[1.0, 1.0]\n"

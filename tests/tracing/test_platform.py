@@ -13,7 +13,7 @@ from optimum_neuron.tracing import get_platform_target
         ("OPTIMUM_NEURON_INSTANCE", "trn1n.32xlarge", "trn1"),
     ],
 )
-def test_it_is_the_target_by_the_vendors_name(monkeypatch, variable, value, name):
+def test_platform_target_has_vendor_name(monkeypatch, variable, value, name):
     if variable is not None:
         monkeypatch.setenv(variable, value)
     assert get_platform_target() == name

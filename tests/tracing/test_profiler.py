@@ -24,14 +24,14 @@ def call(mlp):
     return functools.partial(trace(mlp, x, compiler_args=FAST), x)
 
 
-def test_a_trace_of_the_host_shows_the_operator(call, tmp_path):
+def test_trace_of_host_shows_operator(call, tmp_path):
     with profile(profile_type="trace", neuron_tensorboard_plugin_dir=tmp_path / "logs") as recorded:
         call()
     assert recorded.path == tmp_path / "logs" / "host_trace.json"
     assert "neuron::forward" in events(recorded.path)
 
 
-def test_it_starts_when_it_is_told_to(tmp_path):
+def test_profiler_starts_on_request(tmp_path):
     with profile(profile_type="trace", neuron_tensorboard_plugin_dir=tmp_path, auto_start=False) as recorded:
         torch.ones(2).sin()
         recorded.start()
@@ -42,7 +42,7 @@ def test_it_starts_when_it_is_told_to(tmp_path):
     assert not (tmp_path / "none").exists()
 
 
-def test_by_default_it_shows_the_engines_of_the_core(call, tmp_path):
+def test_engines_are_shown_by_default(call, tmp_path):
     with profile(neuron_tensorboard_plugin_dir=tmp_path / "logs") as recorded:
         call()
     assert recorded.path == tmp_path / "logs" / "device_trace.json"
@@ -50,13 +50,13 @@ def test_by_default_it_shows_the_engines_of_the_core(call, tmp_path):
     assert {"thread_name", "HBM", "launch"} <= events(recorded.path)
 
 
-def test_engines_that_did_nothing_leave_no_file(tmp_path):
+def test_idle_engines_leave_no_file(tmp_path):
     with pytest.warns(UserWarning, match="no compiled program ran"), profile(neuron_tensorboard_plugin_dir=tmp_path):
         torch.ones(2).sin()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unknown_type_is_refused_and_arguments_without_effect_are_said():
+def test_unknown_type_is_refused_and_arguments_without_effect_are_reported():
     with pytest.raises(ConfigError, match="did you mean 'trace'"):
         profile(profile_type="trase")
     with pytest.warns(UserWarning, match="port, traced_only"):

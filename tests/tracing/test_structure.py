@@ -19,7 +19,7 @@ def test_there_and_back():
     assert pick(flat.skeleton, VALUE) == list(flat.tensors)
 
 
-def test_everything_that_is_no_tensor_is_named():
+def test_all_non_tensors_are_named():
     with pytest.raises(ConfigError, match="x.0 is int; x.1.k is NoneType"):
         flatten((3, {"k": None}, torch.ones(1)), "x")
 

@@ -10,7 +10,7 @@ from optimum_neuron.tracing import assert_close, custom_allclose, neuron_allclos
 EXPECTED = torch.tensor([100.0, 1.0, 0.0])
 
 
-def test_rtol_is_by_the_largest_value_not_by_each():
+def test_rtol_is_by_largest_value_not_by_each():
     actual = EXPECTED + torch.tensor([0.0, 0.5, 0.5])
     assert not torch.allclose(actual, EXPECTED, rtol=1e-2, atol=0)
     summary = neuron_allclose(actual, EXPECTED, rtol=1e-2, atol=0)
@@ -20,7 +20,7 @@ def test_rtol_is_by_the_largest_value_not_by_each():
     assert custom_allclose(EXPECTED, actual, atol=0, rtol=1e-2) == (True, pytest.approx(0.005))
 
 
-def test_defaults_go_by_the_wider_dtype():
+def test_defaults_go_by_wider_dtype():
     half = EXPECTED.bfloat16()
     assert neuron_allclose(half + 1, half) and not neuron_allclose(half + 2, half)
     assert neuron_allclose(EXPECTED + 1, half)
@@ -30,7 +30,7 @@ def test_defaults_go_by_the_wider_dtype():
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_what_is_not_finite_has_to_agree(value):
+def test_non_finite_values_must_match(value):
     odd = torch.tensor([value, 1.0])
     assert not neuron_allclose(odd, torch.tensor([1.0, 1.0]))
     assert not neuron_allclose(torch.tensor([1.0, 1.0]), odd)
@@ -43,7 +43,7 @@ def test_empty_tensors_and_zeros_are_close():
     assert neuron_allclose(torch.zeros(2), torch.zeros(2)).max_rel_error == 0
 
 
-def test_assert_close_names_every_tensor_that_differs():
+def test_assert_close_names_every_differing_tensor():
     with pytest.raises(AssertionError) as error:
         assert_close({"a": EXPECTED + 9, "b": [EXPECTED.double()]}, {"a": EXPECTED, "b": [EXPECTED]})
     assert "actual.a: the largest difference is 9" in str(error.value)

@@ -29,7 +29,7 @@ def names(path):
     return [event["name"] for event in json.loads(path.read_text())["traceEvents"] if event.get("ph") == "X"]
 
 
-def test_both_traces_have_the_calls_inside_the_profile(mlp, tmp_path):
+def test_both_traces_have_calls_inside_profile(mlp, tmp_path):
     x = torch.rand(5, 12)
     profiled(trace(mlp, x, compiler_args=FAST), x, modes=[ProfileMode.DEVICE], profile_output_dir=tmp_path)
     assert names(tmp_path / HOST_FILE).count("neuron::forward") == 2
@@ -43,15 +43,15 @@ def test_other_cores_are_left_out(mlp, tmp_path):
     assert (tmp_path / HOST_FILE).exists() and not (tmp_path / DEVICE_FILE).exists()
 
 
-def test_modes_that_are_not_recorded_are_named():
+def test_unrecorded_modes_are_named():
     with pytest.warns(UserWarning, match="CPU_UTIL"):
         NeuronConfig(modes=[ProfileMode.RUNTIME, ProfileMode.CPU_UTIL])
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as excinfo:
         NeuronConfig(modes=[ProfileMode.HOST_MEMORY])
-    assert caught.value.details == {"modes": ["ProfileMode.HOST_MEMORY"]}
+    assert excinfo.value.details == {"modes": ["ProfileMode.HOST_MEMORY"]}
 
 
 @pytest.mark.parametrize("cores", ["", "a", "1-", "0,,2"])
-def test_cores_that_are_no_numbers_are_refused(cores):
+def test_invalid_core_ids_are_refused(cores):
     with pytest.raises(ConfigError):
         NeuronConfig(capture_enabled_for_nc=cores)

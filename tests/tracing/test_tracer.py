@@ -1,4 +1,4 @@
-"""Tracing: what comes back computes what the original does, and what cannot be traced is refused with the reason."""
+"""Tracing: results match the original module, and untraceable modules are refused with a reason."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def bert(**options):
 TOKENS = {"input_ids": torch.arange(16).view(1, 16), "attention_mask": (torch.arange(16) < 9).long().view(1, 16)}
 
 
-def test_a_perceptron_is_a_script_module_with_one_operator(mlp):
+def test_perceptron_is_script_module_with_one_operator(mlp):
     x = torch.rand(5, 12)
     model = trace(mlp, x, compiler_args=FAST)
     assert isinstance(model, torch.jit.ScriptModule)
@@ -57,8 +57,8 @@ def test_unsigned_constants(dtype, flags, persistent):
     module, x = Holding(torch.arange(4).to(dtype), persistent=persistent), torch.rand(4)
     model = trace(module, x, compiler_args=flags)
     assert wait_for_host_code(model)
-    for found, expected in zip(model(x), module(x), strict=True):
-        assert found.dtype == expected.dtype and torch.equal(found, expected)
+    for result, expected in zip(model(x), module(x), strict=True):
+        assert result.dtype == expected.dtype and torch.equal(result, expected)
 
 
 class Keeping(Holding):
@@ -69,35 +69,35 @@ class Keeping(Holding):
 @pytest.mark.parametrize("persistent", [True, False])
 @pytest.mark.filterwarnings("ignore:.*quantized tensor creation:UserWarning")
 @pytest.mark.parametrize("dtype", [torch.complex128, torch.float8_e8m0fnu, torch.float8_e5m2fnuz, "qint8"], ids=str)
-def test_constants_that_no_file_holds_are_refused_by_name(dtype, persistent):
+def test_unserializable_constants_are_refused_by_name(dtype, persistent):
     ones = torch.ones(4)
     constant = torch.quantize_per_tensor(ones, 0.1, 0, torch.qint8) if dtype == "qint8" else ones.to(dtype)
-    with pytest.raises(UnsupportedDtypeError) as caught:
+    with pytest.raises(UnsupportedDtypeError) as excinfo:
         trace(Keeping(constant, persistent=persistent), ones, compiler_args=FAST)
-    assert str(dtype).removeprefix("torch.") in caught.value.details["dtypes"].values()
+    assert str(dtype).removeprefix("torch.") in excinfo.value.details["dtypes"].values()
 
 
 @pytest.mark.parametrize("flags", ["-O1", "-O2"])
-def test_a_network_for_images(flags):
+def test_network_for_images(flags):
     network, image = Convolutions(), torch.rand(2, 1, 12, 12)
     torch.testing.assert_close(trace(network, image, compiler_args=flags)(image), network(image))
 
 
-def test_a_transformer_with_equal_layers_and_a_dictionary_of_outputs():
+def test_transformer_with_equal_layers_and_dictionary_of_outputs():
     model = bert()
-    traced = trace(model, tuple(TOKENS.values()), compiler_args=FAST)
-    outputs = traced(*TOKENS.values())
+    traced_model = trace(model, tuple(TOKENS.values()), compiler_args=FAST)
+    outputs = traced_model(*TOKENS.values())
     assert isinstance(outputs, dict) and list(outputs) == ["logits"]
     torch.testing.assert_close(outputs["logits"], model(**TOKENS).logits)
 
 
-def test_outputs_of_every_layer_are_all_there():
+def test_outputs_of_every_layer_are_returned():
     model = bert(output_hidden_states=True, return_dict=False)
     logits, hidden = trace(model, tuple(TOKENS.values()), compiler_args=FAST)(*TOKENS.values())
     expected = model(**TOKENS)
     assert len(hidden) == len(expected[1]) == 6
-    for found, wanted in zip((logits, *hidden), (expected[0], *expected[1]), strict=True):
-        torch.testing.assert_close(found, wanted)
+    for result, target in zip((logits, *hidden), (expected[0], *expected[1]), strict=True):
+        torch.testing.assert_close(result, target)
 
 
 class MeanOfLayers(nn.Module):
@@ -106,19 +106,19 @@ class MeanOfLayers(nn.Module):
         self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(6))
 
     def forward(self, x):
-        found = []
+        results = []
         for layer in self.layers:
             x = layer(x).tanh()
-            found.append(x)
-        return torch.stack(found).mean(0)
+            results.append(x)
+        return torch.stack(results).mean(0)
 
 
-def test_an_output_made_of_every_layer_is_right():
+def test_output_from_every_layer_is_correct():
     model, x = MeanOfLayers(), torch.rand(2, 4)
     torch.testing.assert_close(trace(model, x, compiler_args=FAST)(x), model(x))
 
 
-def test_a_function_keeps_the_tensors_it_closes_over(mlp):
+def test_function_keeps_closure_tensors(mlp):
     factor, x = torch.rand(4), torch.rand(5, 12)
     torch.testing.assert_close(trace(lambda x: mlp(x) * factor, x, compiler_args=FAST)(x), mlp(x) * factor)
 
@@ -132,7 +132,7 @@ class Nested(nn.Module):
         return (first + a, [b * c, named["x"] - d]), Pair(first, {"y": named["y"]})
 
 
-def test_nested_structures_come_in_and_go_out_as_they_were():
+def test_nested_structures_are_preserved():
     one = torch.ones(2)
     inputs = (one, ((one, one + 1), [one + 2, one]), {"x": one, "y": one - 1})
     (total, listed), pair = trace(Nested(), inputs, compiler_args=FAST)(*inputs)
@@ -141,7 +141,7 @@ def test_nested_structures_come_in_and_go_out_as_they_were():
     assert pair[0].tolist() == [1, 1] and pair[1]["y"].tolist() == [0, 0]
 
 
-def test_structures_that_torchscript_has_not_are_refused_by_it():
+def test_unsupported_torchscript_structures_are_refused():
     with pytest.raises(RuntimeError, match="consistent element type"):
         trace(lambda parts: parts[0], ([torch.ones(2), (torch.ones(2),)],), compiler_args=FAST)
 
@@ -163,7 +163,7 @@ def test_outputs_never_share_memory_with_inputs_or_weights(mlp):
     assert model(x)[3].tolist() == [1, 1, 1]
 
 
-def test_the_neff_is_in_the_work_folder_and_tells_what_was_decided(mlp, tmp_path):
+def test_neff_in_work_folder_records_choices(mlp, tmp_path):
     trace(mlp, torch.rand(5, 12), compiler_workdir=tmp_path / "work", compiler_args=["--target", "trn1", "-O1"])
     assert [path.name for path in (tmp_path / "work").iterdir()] == ["graph.neff"]
     with open_neff(tmp_path / "work" / "graph.neff") as neff:
@@ -172,7 +172,7 @@ def test_the_neff_is_in_the_work_folder_and_tells_what_was_decided(mlp, tmp_path
         assert neff.metadata["optlevel"] == "1" and "weights.safetensors" in neff.names
 
 
-def test_a_fine_tuned_model_finds_its_program_in_the_cache(mlp, monkeypatch, tmp_path):
+def test_fine_tuned_model_finds_its_program_in_cache(mlp, monkeypatch, tmp_path):
     from optimum_neuron.compiler.cache import CompileCache
 
     monkeypatch.setenv("NEURON_COMPILE_CACHE_URL", str(tmp_path))
@@ -193,13 +193,13 @@ def test_auto_cast_rounds_operands():
     ("more", "flags", "message"),
     [(({},), "-O1", "1 more arguments are ignored"), ((), "--model-type transformer -O1", "--model-type transformer")],
 )
-def test_what_is_ignored_is_said_once_and_blamed_on_the_caller(mlp, more, flags, message):
-    with pytest.warns(UserWarning, match=message) as told:
+def test_ignored_arguments_are_reported_once_at_the_caller(mlp, more, flags, message):
+    with pytest.warns(UserWarning, match=message) as records:
         trace(mlp, torch.rand(5, 12), *more, compiler_args=flags)
-    assert len(told) == 1 and Path(told[0].filename) == Path(__file__)
+    assert len(records) == 1 and Path(records[0].filename) == Path(__file__)
 
 
-def test_cpu_backend_compiles_without_a_core(mlp, monkeypatch):
+def test_cpu_backend_compiles_without_core(mlp, monkeypatch):
     from optimum_neuron.hardware import INSTANCES
     from optimum_neuron.runtime import held_cores
 
@@ -227,14 +227,14 @@ def test_cpu_backend_compiles_for_another_generation(mlp, monkeypatch, tmp_path)
     torch.testing.assert_close(torch.jit.load(path)(x), mlp(x))
 
 
-def test_a_weight_may_be_nan():
+def test_weight_may_be_nan():
     layer, x = nn.Linear(3, 2), torch.rand(4, 3)
     layer.weight.data[0, 0] = float("nan")
     torch.testing.assert_close(trace(layer, x, compiler_args=FAST)(x), layer(x), equal_nan=True)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e5m2])
-def test_constants_of_types_that_numpy_lacks(dtype, tmp_path):
+def test_dtypes_missing_in_numpy(dtype, tmp_path):
     module, x = Holding(torch.arange(4).to(dtype), persistent=False), torch.rand(3, 4)
     torch.jit.save(trace(module, x, compiler_args=FAST), tmp_path / "holding.pt")
     torch.testing.assert_close(torch.jit.load(tmp_path / "holding.pt")(x), module(x))
@@ -259,7 +259,7 @@ class Sorting(nn.Module):
         return torch.sort(x)[0]
 
 
-def test_control_flow_on_values_names_the_line_and_sizes_that_values_decide_are_refused():
+def test_data_dependent_control_flow_and_sizes_are_refused():
     with pytest.raises(CaptureError, match=r"Branches .*test_tracer.py:\d+: return x if x.sum\(\) > 0"):
         trace(Branches(), torch.rand(3), compiler_args=FAST)
     with pytest.raises(UnsupportedOperatorError, match="NCC_EMOD025 aten.nonzero"):
@@ -287,12 +287,12 @@ def test_unsupported_operators_are_all_named_with_module_line_and_code():
         (torch.rand(5, 12), {"compiler_args": "--target trn2 --lnc 1", "cpu_backend": True}, "Remove --lnc"),
     ],
 )
-def test_what_cannot_be_traced_is_refused(mlp, inputs, options, message):
+def test_untraceable_modules_are_refused(mlp, inputs, options, message):
     with pytest.raises(ConfigError, match=message):
         trace(mlp, inputs, **options)
 
 
-def test_what_is_no_function_an_output_that_is_no_tensor_and_a_rounding_that_the_target_lacks(mlp):
+def test_invalid_function_output_and_rounding_are_refused(mlp):
     with pytest.raises(ConfigError, match="Tensor cannot be traced"):
         trace(torch.rand(2), torch.rand(2))
     with pytest.raises(ConfigError, match="output.1 is int"):
@@ -301,24 +301,24 @@ def test_what_is_no_function_an_output_that_is_no_tensor_and_a_rounding_that_the
         trace(mlp, torch.rand(5, 12), compiler_args="--auto-cast all --auto-cast-type fp8_e4m3")
 
 
-def test_a_wrong_input_is_refused_by_name(mlp):
+def test_wrong_input_is_refused_by_name(mlp):
     model = trace(mlp, torch.rand(5, 12), compiler_args=FAST)
-    for x, found in ((torch.rand(3, 12), r"float32\[3, 12\]"), (torch.zeros(5, 12).long(), r"int64\[5, 12\]")):
-        with pytest.raises(RuntimeError, match=rf"ShapeError.*x is {found}, compiled for float32\[5, 12\]"):
+    for x, result in ((torch.rand(3, 12), r"float32\[3, 12\]"), (torch.zeros(5, 12).long(), r"int64\[5, 12\]")):
+        with pytest.raises(RuntimeError, match=rf"ShapeError.*x is {result}, compiled for float32\[5, 12\]"):
             model(x)
 
 
-def test_tracing_warns_of_nothing(mlp):
+def test_tracing_emits_no_warnings(mlp):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         trace(mlp, torch.rand(5, 12), compiler_args=FAST)
 
 
-def test_compiler_flags_of_the_environment(monkeypatch, tmp_path):
+def test_compiler_flags_of_environment(monkeypatch, tmp_path):
     monkeypatch.setenv("NEURON_CC_FLAGS", f"--auto-cast=all --cache_dir={tmp_path / 'cache'} -O1")
-    traced = trace(torch.nn.Linear(4, 2), torch.rand(1, 4), compiler_workdir=tmp_path / "work")
+    traced_model = trace(torch.nn.Linear(4, 2), torch.rand(1, 4), compiler_workdir=tmp_path / "work")
     assert open_neff(tmp_path / "work" / "graph.neff").metadata["auto_cast"] == "all"
-    assert any((tmp_path / "cache").iterdir()) and traced(torch.rand(1, 4)).shape == (1, 2)
+    assert any((tmp_path / "cache").iterdir()) and traced_model(torch.rand(1, 4)).shape == (1, 2)
     monkeypatch.setenv("NEURON_CC_FLAGS", f"--cache_dir={tmp_path / 'unused'} --no_cache -O1")
     trace(torch.nn.Linear(4, 3), torch.rand(1, 4))
     assert not (tmp_path / "unused").exists()

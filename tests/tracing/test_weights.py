@@ -29,7 +29,7 @@ def other_of(module):
 
 
 @pytest.mark.parametrize("as_dict", [True, False])
-def test_weights_of_a_module_or_a_state_dict(separate, mlp, as_dict, tmp_path):
+def test_weights_of_module_or_state_dict(separate, mlp, as_dict, tmp_path):
     other = other_of(mlp)
     assert replace_weights(separate, other.state_dict() if as_dict else other) is None
     torch.testing.assert_close(separate(X), other(X))
@@ -41,7 +41,7 @@ def test_weights_of_a_module_or_a_state_dict(separate, mlp, as_dict, tmp_path):
     torch.testing.assert_close(torch.jit.load(tmp_path / "m.pt")(X), separate(X))
 
 
-def test_buffers_are_replaced_too():
+def test_buffers_are_replaced():
     network, image = Convolutions(), torch.rand(1, 1, 8, 8)
     model = trace(network, image, compiler_args=FAST, inline_weights_to_neff=False)
     other = other_of(network)
@@ -50,7 +50,7 @@ def test_buffers_are_replaced_too():
     torch.testing.assert_close(model(image), other(image))
 
 
-def test_a_state_keeps_its_first_value():
+def test_state_keeps_its_first_value():
     module, x = Counter(), torch.rand(2, 4)
     options = {"compiler_args": FAST, "inline_weights_to_neff": False}
     model = trace(module, x, input_output_aliases={module.total: 1}, **options)
@@ -59,14 +59,14 @@ def test_a_state_keeps_its_first_value():
     torch.testing.assert_close(model(x), first * 2)
 
 
-def test_inlined_weights_stay_and_a_warning_says_so(mlp):
+def test_inlined_weights_stay_with_a_warning(mlp):
     model = trace(mlp, X, compiler_args=FAST)
     with pytest.warns(UserWarning, match="inside its NEFF.*inline_weights_to_neff=False"):
         replace_weights(model, other_of(mlp))
     torch.testing.assert_close(model(X), mlp(X))
 
 
-def test_weights_that_do_not_fit_are_all_named_and_nothing_changes(separate, mlp):
+def test_all_misfit_weights_are_named_and_nothing_changes(separate, mlp):
     state = mlp.state_dict()
     del state["fc1.bias"]
     state["fc2.weight"] = torch.rand(3, 3)

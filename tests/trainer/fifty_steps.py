@@ -26,11 +26,11 @@ def train(model: str, *, upstream: bool, **options: Any) -> list[float]:
     return losses(trainer)
 
 
-def differs(name: str, ours: list[float], theirs: list[float]) -> bool:
+def differs(name: str, actual: list[float], expected: list[float]) -> bool:
     """Print the largest difference; return whether it is above the tolerance."""
-    assert len(ours) == len(theirs) == NUM_STEPS
-    worst = max(abs(a - b) for a, b in zip(ours, theirs, strict=True))
-    print(f"RESULT {name}: largest difference {worst:.2e}, last loss {ours[-1]:.4f}")
+    assert len(actual) == len(expected) == NUM_STEPS
+    worst = max(abs(a - b) for a, b in zip(actual, expected, strict=True))
+    print(f"RESULT {name}: largest difference {worst:.2e}, last loss {actual[-1]:.4f}")
     return not worst <= TOLERANCE
 
 
@@ -38,10 +38,10 @@ def main() -> int:
     """Compare; return the exit code."""
     failed = False
     for model in ("llama", "lora", "bert"):
-        theirs = train(model, upstream=True)
-        for compiled in (False, True):
-            ours = train(model, upstream=False, torch_compile=compiled)
-            failed |= differs(f"{model}, {'compiled' if compiled else 'eager'}", ours, theirs)
+        expected = train(model, upstream=True)
+        for compiled_model in (False, True):
+            actual = train(model, upstream=False, torch_compile=compiled_model)
+            failed |= differs(f"{model}, {'compiled' if compiled_model else 'eager'}", actual, expected)
     return int(failed)
 
 

@@ -1,4 +1,5 @@
-"""Trainers of TRL on tiny models, for tests; run as a program, what several log in the processes of `torchrun`.
+"""Trainers of TRL on tiny models, for tests; run as a program, it prints the logs of several in the processes of
+`torchrun`.
 
 torchrun --nproc_per_node 2 -m tests.trainer.post_training OUTPUT '["SFT", "DPO"]' '[{}, {"fsdp": true}]'
 """
@@ -46,7 +47,7 @@ LOGGED = (
     *("loss", "grad_norm", "num_tokens", "mean_token_accuracy", "entropy"),
     *("reward", "kl", "clip_ratio/region_mean", "completions/mean_length"),
 )
-"""What is compared of the log, where a trainer has it; Adam's steps do not show a wrong scale of the gradients."""
+"""Compared values of the log, if a trainer has them; Adam's steps do not show a wrong scale of the gradients."""
 
 
 def make_tokenizer() -> Any:
@@ -92,12 +93,12 @@ class Sampler:
         noise = torch.empty(BATCH_SIZE, probabilities.shape[-1]).exponential_(generator=draws)
         noise[0::2, END], noise[1::2, END] = torch.inf, noise[1::2, END] / 20
         first = int(os.environ.get("RANK", 0)) * len(probabilities) % BATCH_SIZE
-        mine = noise[first : first + len(probabilities)].to(probabilities.device)
-        return (probabilities / mine).argmax(-1, keepdim=True)
+        actual = noise[first : first + len(probabilities)].to(probabilities.device)
+        return (probabilities / actual).argmax(-1, keepdim=True)
 
 
 def train(trainer: Any) -> dict[str, float]:
-    """Train, with draws that can be repeated; what was logged in each step."""
+    """Train with a fixed seed; return the log of each step."""
     with mock.patch("torch.multinomial", Sampler()):
         trainer.train()
     steps = [entry for entry in trainer.state.log_history if "loss" in entry]
@@ -117,10 +118,10 @@ def make_trainer(
     """A trainer of a method, ours or TRL's, around copies of the models; each process has its part of the batch."""
     from trl.experimental.orpo import ORPOConfig, ORPOTrainer
 
-    theirs = {"ORPOConfig": ORPOConfig, "ORPOTrainer": ORPOTrainer}
+    expected = {"ORPOConfig": ORPOConfig, "ORPOTrainer": ORPOTrainer}
     prefix, place = ("", trl) if upstream else ("Neuron", post_training)
     kind, configuration = (
-        theirs[name] if upstream and name in theirs else getattr(place, prefix + name)
+        expected[name] if upstream and name in expected else getattr(place, prefix + name)
         for name in (f"{method}Trainer", f"{method}Config")
     )
     defaults = dict(
@@ -157,13 +158,13 @@ def make_trainer(
 def main() -> None:
     output, methods, layouts = sys.argv[1], *map(json.loads, sys.argv[2:])
     tokenizer, models = make_tokenizer(), make_models()
-    found: dict[str, dict[str, dict[str, float]]] = {}
+    results: dict[str, dict[str, dict[str, float]]] = {}
     for layout in layouts:
         for method in methods if "context_parallel_size" not in layout else ["SFT"]:
             trainer = make_trainer(method, models, tokenizer, output_dir=output, **layout)
-            found.setdefault(json.dumps(layout), {})[method] = train(trainer)
+            results.setdefault(json.dumps(layout), {})[method] = train(trainer)
     if trainer.is_world_process_zero():
-        print("LOGGED", json.dumps(found), flush=True)
+        print("LOGGED", json.dumps(results), flush=True)
 
 
 if __name__ == "__main__":

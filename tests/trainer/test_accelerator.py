@@ -35,7 +35,7 @@ def on_cpu(llama):
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [(None, 1e-4), ("AUTOCAST_BF16", 0.05), ("FULL_BF16", 0.05)])
-def test_a_stock_loop_has_the_losses_of_the_cpu(llama, on_cpu, precision, tolerance):
+def test_stock_loop_losses_match_cpu(llama, on_cpu, precision, tolerance):
     accelerator = NeuronAccelerator(mixed_precision=precision)
     losses, norms, model, _ = loop(accelerator, llama)
     assert accelerator.device.type == "neuron" and losses == sorted(losses, reverse=True)
@@ -45,7 +45,7 @@ def test_a_stock_loop_has_the_losses_of_the_cpu(llama, on_cpu, precision, tolera
 
 
 @pytest.mark.parametrize("precision", ["no", "FULL_BF16"])
-def test_a_saved_state_is_loaded(llama, tmp_path, precision):
+def test_saved_state_is_loaded(llama, tmp_path, precision):
     accelerator = NeuronAccelerator(mixed_precision=precision)
     _, _, model, optimizer = loop(accelerator, llama)
     accelerator.save_state(str(tmp_path / "state"))
@@ -53,9 +53,9 @@ def test_a_saved_state_is_loaded(llama, tmp_path, precision):
     step(accelerator, model, optimizer)
     once = [parameter.detach().cpu().clone() for parameter in model.parameters()]
     accelerator.load_state(str(tmp_path / "state"))
-    assert all(torch.equal(mine.cpu(), theirs) for mine, theirs in zip(model.parameters(), before, strict=True))
+    assert all(torch.equal(actual.cpu(), expected) for actual, expected in zip(model.parameters(), before, strict=True))
     step(accelerator, model, optimizer)
-    assert all(torch.equal(mine.cpu(), theirs) for mine, theirs in zip(model.parameters(), once, strict=True))
+    assert all(torch.equal(actual.cpu(), expected) for actual, expected in zip(model.parameters(), once, strict=True))
 
 
 def step(accelerator, model, optimizer):
@@ -65,7 +65,7 @@ def step(accelerator, model, optimizer):
     optimizer.zero_grad()
 
 
-def test_the_state_has_the_layout():
+def test_state_has_layout():
     layout = TrainingNeuronConfig(gradient_checkpointing=True)
     accelerator = NeuronAccelerator(trn_config=layout)
     assert accelerator.trn_config is accelerator.state.trn_config is layout
@@ -96,12 +96,12 @@ def test_arguments_without_effect_are_reported(caplog):
     ],
     ids=str,
 )
-def test_options_that_are_not_supported(options, details):
+def test_unsupported_options(options, details):
     with raises(ConfigError, **details):
         NeuronAccelerator(**options)
 
 
-def test_arguments_come_from_words_and_files(tmp_path):
+def test_arguments_from_command_line_and_files(tmp_path):
     options = {"output_dir": str(tmp_path), "learning_rate": 0.5, "enable_mfu_metrics": True, "warmup_ratio": 0.25}
     words = [f"--output_dir={tmp_path}", "--learning_rate=0.5", "--enable_mfu_metrics", "--warmup_ratio", "0.25"]
     (tmp_path / "arguments.json").write_text(json.dumps(options))
@@ -120,10 +120,10 @@ def test_arguments_come_from_words_and_files(tmp_path):
         assert (arguments.learning_rate, arguments.enable_mfu_metrics, arguments.warmup_steps) == (0.5, True, 0.25)
 
 
-def test_processes_divide_the_optimizer(llama, on_cpu, tmp_path):
+def test_processes_divide_optimizer(llama, on_cpu, tmp_path):
     llama.save_pretrained(tmp_path / "model")
-    done = spawn("-m", "tests.trainer.accelerated", str(tmp_path), num_processes=2)
-    assert done.returncode == 0, done.stderr
+    process = spawn("-m", "tests.trainer.accelerated", str(tmp_path), num_processes=2)
+    assert process.returncode == 0, process.stderr
     results = json.loads((tmp_path / "results.json").read_text())
     assert [result["device"] for result in results] == ["neuron", "neuron"]
     for result in results:

@@ -18,7 +18,7 @@ def lora(**options):
 
 
 @pytest.fixture
-def adapted(llama):
+def make_adapter_model(llama):
     def make():
         torch.manual_seed(0)
         return peft.get_peft_model(copy.deepcopy(llama), lora())
@@ -26,12 +26,12 @@ def adapted(llama):
     return make
 
 
-def test_losses_are_those_of_the_cpu(train, adapted, sentences):
-    ours, theirs = (train(adapted(), sentences, upstream=upstream) for upstream in (False, True))
-    assert losses(ours) == pytest.approx(losses(theirs), abs=1e-4) and losses(ours)[-1] < losses(ours)[0]
+def test_losses_match_cpu(train, make_adapter_model, sentences):
+    actual, expected = (train(make_adapter_model(), sentences, upstream=upstream) for upstream in (False, True))
+    assert losses(actual) == pytest.approx(losses(expected), abs=1e-4) and losses(actual)[-1] < losses(actual)[0]
 
 
-def test_a_configuration_is_enough(train, tmp_path, llama, sentences):
+def test_configuration_is_enough(train, tmp_path, llama, sentences):
     trainer = train(llama, sentences, peft_config=lora(), save_strategy="steps", save_steps=2)
     folder = tmp_path / "out" / "checkpoint-4"
     assert (folder / "adapter_model.safetensors").is_file() and not (folder / "model.safetensors").exists()
@@ -42,28 +42,30 @@ def test_a_configuration_is_enough(train, tmp_path, llama, sentences):
         assert torch.allclose(trainer.model.cpu()(ids).logits, plain.eval()(ids).logits, atol=1e-6)
 
 
-def test_the_seed_decides_how_an_adapter_begins(make, llama, sentences):
+def test_seed_initializes_adapter(make, llama, sentences):
     first, same, other = (make(llama, sentences, peft_config=lora(), seed=seed) for seed in (1, 1, 2))
     weights = [dict(trainer.model.named_parameters()) for trainer in (first, same, other)]
     (name, *_) = [name for name in weights[0] if "lora_A" in name]
     assert torch.equal(weights[0][name], weights[1][name]) and not torch.equal(weights[0][name], weights[2][name])
 
 
-def test_nothing_is_estimated_for_an_adapter(make, llama, sentences):
+def test_adapter_training_has_no_estimate(make, llama, sentences):
     with raises(ConfigError, option="enable_mfu_metrics"):
         make(llama, sentences, peft_config=lora(), enable_mfu_metrics=True)
 
 
-def test_a_model_that_is_made_anew(train, llama, sentences):
+def test_model_from_scratch(train, llama, sentences):
     for init in (lambda: copy.deepcopy(llama), lambda trial: copy.deepcopy(llama)):
         trainer = train(None, sentences, model_init=init, peft_config=lora())
         assert isinstance(trainer.model, peft.PeftModel)
 
 
-def test_a_resumed_run_is_the_uninterrupted_one(train, tmp_path, llama, sentences):
+def test_resumed_run_matches_uninterrupted_run(train, tmp_path, llama, sentences):
     whole = train(llama, sentences, peft_config=lora(lora_dropout=0.1), save_strategy="steps", save_steps=2)
-    resumed = train(llama, sentences, peft_config=lora(lora_dropout=0.1), resume=str(tmp_path / "out" / "checkpoint-2"))
-    assert losses(whole) == losses(resumed)
+    resumed_run = train(
+        llama, sentences, peft_config=lora(lora_dropout=0.1), resume=str(tmp_path / "out" / "checkpoint-2")
+    )
+    assert losses(whole) == losses(resumed_run)
 
 
 def test_checkpoints_of_another_kind(train, tmp_path, llama, sentences):

@@ -21,13 +21,13 @@ ADDED = {
 }
 
 
-def test_nothing_is_removed_and_what_is_added_is_pinned():
+def test_inherited_fields_are_kept_and_new_ones_pinned():
     names = {field.name for field in dataclasses.fields(NeuronTrainingArguments)}
     assert names - {field.name for field in dataclasses.fields(TrainingArguments)} == ADDED
     assert {field.name for field in dataclasses.fields(TrainingArguments)} <= names
 
 
-def test_every_added_field_has_a_help_text():
+def test_every_added_field_has_help_text():
     (arguments,) = HfArgumentParser(NeuronTrainingArguments).parse_args_into_dataclasses(
         ["--output_dir", "out", "--optimizer_use_master_weights", "False", "--max_recompiles", "3"]
     )
@@ -35,13 +35,13 @@ def test_every_added_field_has_a_help_text():
     assert all(field.metadata["help"] for field in dataclasses.fields(NeuronArgumentsMixin))
 
 
-def test_the_device_and_the_layout():
+def test_device_and_layout():
     arguments = NeuronTrainingArguments(output_dir="out", activation_checkpointing=True)
     assert arguments.device == torch.device("neuron:0")
     assert arguments.trn_config == TrainingNeuronConfig(gradient_checkpointing=True)
 
 
-def test_the_host_can_be_asked_for(monkeypatch):
+def test_host_device_can_be_selected(monkeypatch):
     monkeypatch.setenv("ACCELERATE_USE_CPU", "True")
     with raises(ConfigError, option="ACCELERATE_USE_CPU"):
         NeuronTrainingArguments(output_dir="out")
@@ -84,13 +84,13 @@ def test_context_parallelism_by_upstreams_name():
     ],
     ids=str,
 )
-def test_options_that_are_not_supported(options, details):
+def test_unsupported_options(options, details):
     details = {"options": details} if isinstance(details, list) else details
     with raises(ConfigError, "" if details else options["neuron_target"], **details):
         NeuronTrainingArguments(output_dir="out", **options)
 
 
-def test_all_problems_are_listed_at_once():
+def test_all_problems_are_listed_together():
     with pytest.raises(ConfigError) as error:
         NeuronTrainingArguments(
             output_dir="out", fp16=True, sequence_parallel=True, neuron_target="trn9", max_recompiles=-2
@@ -100,15 +100,15 @@ def test_all_problems_are_listed_at_once():
     assert options == ["sequence_parallel", "max_recompiles", "fp16"] and "trn9" in target["message"]
 
 
-def test_a_target_that_this_process_does_not_simulate(monkeypatch):
+def test_target_of_another_process(monkeypatch):
     torch.zeros(1, device="neuron")
     with raises(ConfigError, option="neuron_target", present="inf2.xlarge"):
         NeuronTrainingArguments(output_dir="out", neuron_target="trn1.32xlarge")
     assert NeuronTrainingArguments(output_dir="out", neuron_target="inf2").device.type == "neuron"
 
 
-def test_a_target_is_simulated_from_the_first_use_on(python):
-    done = python(
+def test_target_is_simulated_from_first_use_on(python):
+    result = python(
         """
 import torch
 from optimum_neuron import NeuronTrainingArguments
@@ -116,10 +116,10 @@ NeuronTrainingArguments(output_dir="out", neuron_target="trn2.48xlarge")
 print(torch.neuron.get_device_properties().name)
 """
     )
-    assert done.stdout.splitlines()[-1:] == ["trn2"], done
+    assert result.stdout.splitlines()[-1:] == ["trn2"], result
 
 
-def test_without_the_module_that_transformers_looks_for(monkeypatch):
+def test_missing_module_of_transformers(monkeypatch):
     import importlib.util
 
     find = importlib.util.find_spec
@@ -131,12 +131,12 @@ def test_without_the_module_that_transformers_looks_for(monkeypatch):
         NeuronTrainingArguments(output_dir="out")
 
 
-def test_the_fields_mix_into_other_configurations():
+def test_fields_mix_into_other_configurations():
     @dataclasses.dataclass
     class Configuration(NeuronArgumentsMixin, TrainingArguments):
         max_length: int = 512
 
-    made = Configuration("out", max_length=8, neuron_target="inf2")
-    assert made.output_dir == "out" and made.trn_config.tensor_parallel_size == 1
+    config = Configuration("out", max_length=8, neuron_target="inf2")
+    assert config.output_dir == "out" and config.trn_config.tensor_parallel_size == 1
     with raises(ConfigError, value=1, choices=[2]):
         Configuration("out", context_parallel_size=2)

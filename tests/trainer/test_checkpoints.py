@@ -39,7 +39,7 @@ class Runs:
         return int(self.server.stdout.readline())
 
     def whole(self, output_dir, resume=False):
-        """Return what a run logs that is not killed."""
+        """Return the log of an uninterrupted run."""
         self.start(output_dir, "never", resume)
         assert self.wait() == 0
         return json.loads((output_dir / "losses.json").read_text())
@@ -60,15 +60,15 @@ def uninterrupted(runs, tmp_path_factory):
 
 
 @pytest.mark.parametrize(("moment", "last"), [("step", 4), ("checkpoint", 2), ("rename", 4)])
-def test_a_killed_run_goes_on_from_its_last_whole_checkpoint(runs, uninterrupted, tmp_path, moment, last):
+def test_killed_run_resumes_from_last_complete_checkpoint(runs, uninterrupted, tmp_path, moment, last):
     runs.start(tmp_path, moment)
     assert runs.wait() == -signal.SIGKILL
     visible = {path.name for path in tmp_path.glob("checkpoint-*")}
     assert visible == ({"checkpoint-2", "checkpoint-4"} if moment == "step" else {"checkpoint-2"})
-    resumed = runs.whole(tmp_path, resume=True)
-    assert resumed["losses"] == uninterrupted["losses"]
+    resumed_run = runs.whole(tmp_path, resume=True)
+    assert resumed_run["losses"] == uninterrupted["losses"]
     # A complete checkpoint that was not moved yet is used: nothing is lost then.
-    assert resumed["num_steps"] == NUM_STEPS - last
+    assert resumed_run["num_steps"] == NUM_STEPS - last
     assert not (tmp_path / checkpoints.STAGING).exists()
 
 
@@ -91,15 +91,17 @@ def run(tmp_path_factory, llama, sentences):
 
 
 @pytest.fixture
-def saved(run, tmp_path):
+def run_folder(run, tmp_path):
     """A folder with checkpoints 2 and 4."""
     return shutil.copytree(run, tmp_path / "out")
 
 
-def test_the_marker_lists_every_file(saved):
-    marker = json.loads((saved / "checkpoint-4" / checkpoints.MARKER).read_text())
+def test_marker_lists_every_file(run_folder):
+    marker = json.loads((run_folder / "checkpoint-4" / checkpoints.MARKER).read_text())
     assert marker["step"] == 4 and marker["layout"]["tensor_parallel_size"] == 1
-    assert set(marker["files"]) | {checkpoints.MARKER} == {path.name for path in (saved / "checkpoint-4").iterdir()}
+    assert set(marker["files"]) | {checkpoints.MARKER} == {
+        path.name for path in (run_folder / "checkpoint-4").iterdir()
+    }
 
 
 DAMAGES = {
@@ -110,11 +112,13 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("problem", DAMAGES)
-def test_a_damaged_checkpoint_is_passed_over_and_an_error_by_name(train, saved, llama, sentences, caplog, problem):
-    DAMAGES[problem](saved / "checkpoint-4")
-    assert checkpoints.last_complete(saved).value == saved / "checkpoint-2"
-    with raises(ArtifactError, problem, newest=str(saved / "checkpoint-2")):
-        train(llama, sentences, resume=str(saved / "checkpoint-4"))
+def test_damaged_checkpoint_is_skipped_and_explicit_one_is_an_error(
+    train, run_folder, llama, sentences, caplog, problem
+):
+    DAMAGES[problem](run_folder / "checkpoint-4")
+    assert checkpoints.last_complete(run_folder).value == run_folder / "checkpoint-2"
+    with raises(ArtifactError, problem, newest=str(run_folder / "checkpoint-2")):
+        train(llama, sentences, resume=str(run_folder / "checkpoint-4"))
     trainer = train(llama, sentences, resume=True)
     assert trainer.state.global_step == 4 and problem in caplog.text
 
@@ -131,45 +135,48 @@ def test_upstreams_checkpoints_are_whole_when_their_last_file_is(train, tmp_path
     assert "written last, is missing" in checkpoints.defect(folder)
 
 
-def test_nothing_to_resume(train, tmp_path, llama, sentences):
+def test_no_checkpoint_to_resume(train, tmp_path, llama, sentences):
     with raises(ArtifactError, output_dir=str(tmp_path / "out")):
         train(llama, sentences, resume=True)
     with raises(ArtifactError, folder=str(tmp_path / "nowhere"), newest=None):
         train(llama, sentences, resume=str(tmp_path / "nowhere"))
 
 
-def test_a_checkpoint_of_another_layout(train, saved, llama, sentences):
-    path = saved / "checkpoint-4" / checkpoints.MARKER
+def test_checkpoint_of_another_layout(train, run_folder, llama, sentences):
+    path = run_folder / "checkpoint-4" / checkpoints.MARKER
     marker = json.loads(path.read_text())
     marker["layout"]["tensor_parallel_size"] = 2
     path.write_text(json.dumps(marker))
     with raises(ArtifactError, saved="tensor_parallel_size=2", present="tensor_parallel_size=1"):
-        train(llama, sentences, resume=str(saved / "checkpoint-4"))
+        train(llama, sentences, resume=str(run_folder / "checkpoint-4"))
 
 
 @pytest.mark.parametrize("optim", ["sgd", "adafactor"])
-def test_a_checkpoint_of_another_optimizer(train, saved, llama, sentences, optim):
+def test_checkpoint_of_another_optimizer(train, run_folder, llama, sentences, optim):
     with raises(ArtifactError, saved="AdamW"):
-        train(llama, sentences, resume=str(saved / "checkpoint-2"), optim=optim)
+        train(llama, sentences, resume=str(run_folder / "checkpoint-2"), optim=optim)
     # The same states, in one kernel.
-    assert train(llama, sentences, resume=str(saved / "checkpoint-2"), optim="adamw_torch_fused").state.global_step == 4
+    assert (
+        train(llama, sentences, resume=str(run_folder / "checkpoint-2"), optim="adamw_torch_fused").state.global_step
+        == 4
+    )
 
 
-def test_a_folder_of_runs_in_place_of_a_checkpoint(train, saved, llama, sentences):
-    with raises(ArtifactError, newest=str(saved / "checkpoint-4")):
-        train(llama, sentences, resume=str(saved))
+def test_folder_of_runs_in_place_of_checkpoint(train, run_folder, llama, sentences):
+    with raises(ArtifactError, newest=str(run_folder / "checkpoint-4")):
+        train(llama, sentences, resume=str(run_folder))
 
 
-def test_a_checkpoint_of_another_model(train, saved, bert, llama, sentences, classes):
+def test_checkpoint_of_another_model(train, run_folder, bert, llama, sentences, classes):
     with raises(ModelError, "missing: bert.embeddings"):
-        train(bert, classes, resume=str(saved / "checkpoint-4"))
+        train(bert, classes, resume=str(run_folder / "checkpoint-4"))
     wider = make_llama(intermediate_size=80)
     with raises(ModelError, "6 of another shape: model.layers.0.mlp.gate_proj.weight (64, 32)"):
-        train(wider, sentences, resume=str(saved / "checkpoint-4"))
+        train(wider, sentences, resume=str(run_folder / "checkpoint-4"))
 
 
 @pytest.mark.parametrize("model_type", ["gpt2", "mixtral", "t5", "roberta"])
-def test_a_models_own_checkpoint_is_its_own(train, tmp_path, model_type):
+def test_checkpoints_of_two_models_are_separate(train, tmp_path, model_type):
     """Tied weights and weights that are saved under other names are no differences."""
     torch.manual_seed(0)
     if model_type == "t5":
@@ -184,16 +191,16 @@ def test_a_models_own_checkpoint_is_its_own(train, tmp_path, model_type):
         model = transformers.AutoModelForCausalLM.from_config(tiny_config(model_type), **options)
     rows = [{"input_ids": torch.arange(8) + i + 4, "labels": torch.arange(8) + i + 4} for i in range(32)]
     whole = train(model, rows, save_strategy="steps", save_steps=2)
-    resumed = train(model, rows, resume=str(tmp_path / "out" / "checkpoint-2"))
-    assert losses(whole) == losses(resumed)
+    resumed_run = train(model, rows, resume=str(tmp_path / "out" / "checkpoint-2"))
+    assert losses(whole) == losses(resumed_run)
 
 
-def test_a_checkpoint_is_replaced_whole(saved, tmp_path):
-    staged = saved / checkpoints.STAGING / "checkpoint-4"
-    shutil.copytree(saved / "checkpoint-2", staged)
-    checkpoints.finish(staged, saved / "checkpoint-4", step=4, layout={}, optimizer="AdamW")
-    state = json.loads((saved / "checkpoint-4" / "trainer_state.json").read_text())
-    assert state["global_step"] == 2 and not (saved / checkpoints.STAGING).exists()
+def test_checkpoint_is_replaced_whole(run_folder, tmp_path):
+    staged = run_folder / checkpoints.STAGING / "checkpoint-4"
+    shutil.copytree(run_folder / "checkpoint-2", staged)
+    checkpoints.finish(staged, run_folder / "checkpoint-4", step=4, layout={}, optimizer="AdamW")
+    state = json.loads((run_folder / "checkpoint-4" / "trainer_state.json").read_text())
+    assert state["global_step"] == 2 and not (run_folder / checkpoints.STAGING).exists()
 
 
 def test_old_checkpoints_are_deleted(train, tmp_path, llama, sentences):
@@ -202,7 +209,7 @@ def test_old_checkpoints_are_deleted(train, tmp_path, llama, sentences):
     assert checkpoints.last_complete(tmp_path / "out").value.name == "checkpoint-4"
 
 
-def test_a_model_of_16_bits_keeps_its_master_weights(train, tmp_path, llama, sentences):
+def test_model_of_16_bits_keeps_its_master_weights(train, tmp_path, llama, sentences):
     narrow = copy.deepcopy(llama).bfloat16()
     train(narrow, sentences, save_strategy="steps", save_steps=2)
     state = torch.load(tmp_path / "out" / "checkpoint-4" / "optimizer.pt", weights_only=True)

@@ -24,16 +24,16 @@ class At(torch.nn.Module):
         return self.module(x) * (self.value if self.count > 1 else 1.0)
 
 
-@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
-def test_the_step_and_the_module_are_named(train, one_layer, sentences, no_compiler, compiled):
+@pytest.mark.parametrize("compiled_model", [False, True], ids=["eager", "compiled"])
+def test_step_and_module_are_named(train, one_layer, sentences, no_compiler, compiled_model):
     model = copy.deepcopy(one_layer)
     model.model.layers[0].mlp.up_proj = At(model.model.layers[0].mlp.up_proj, float("inf"))
     torch._dynamo.reset()
     with raises(NumericsError, "model.layers.0.mlp.up_proj (At, float32; its inputs are finite)", step=2):
-        train(model, sentences, torch_compile=compiled)
+        train(model, sentences, torch_compile=compiled_model)
 
 
-def test_gradients_that_are_not_finite(train, llama, sentences):
+def test_non_finite_gradients(train, llama, sentences):
     class Hole(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):
@@ -58,20 +58,20 @@ def test_gradients_that_are_not_finite(train, llama, sentences):
     assert error.value.details["parameters"][0].startswith("model.layers.0.mlp.down_proj")
 
 
-def test_labels_that_are_all_left_out(train, llama):
+def test_fully_masked_labels(train, llama):
     rows = [{"input_ids": torch.arange(8), "labels": torch.full((8,), -100)}] * 8
     with raises(NumericsError, "every label of the batch is -100"):
         train(llama, rows)
 
 
-def test_weights_that_were_not_finite_before(train, llama, sentences):
+def test_weights_non_finite_before_training(train, llama, sentences):
     model = copy.deepcopy(llama)
     model.model.norm.weight.data[0] = float("nan")
     with raises(NumericsError, "not finite before the step, first model.norm.weight"):
         train(model, sentences)
 
 
-def test_finite_modules_have_no_culprit():
+def test_finite_modules_have_no_finding():
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
     assert find_culprit(model, lambda: model(torch.ones(1, 2))) is None
     assert not model[0]._forward_hooks

@@ -39,12 +39,12 @@ def test_classes_out_of_range(train, make, bert, classes):
         make(bert, classes, eval_dataset=[bad]).evaluate()
 
 
-def test_rows_beyond_the_positions(train, llama, bert):
+def test_rows_beyond_positions(train, llama, bert):
     with raises(ModelError, num_tokens=70, num_positions=64, where="training step 1"):
         train(llama, [row([1] * 70)] * 4)
 
 
-def test_positions_of_roberta_begin_behind_the_padding_token():
+def test_roberta_positions_start_after_padding_token():
     from transformers import RobertaConfig, RobertaForMaskedLM
 
     limits = Limits.of(RobertaForMaskedLM(RobertaConfig(**SIZES)))
@@ -53,7 +53,7 @@ def test_positions_of_roberta_begin_behind_the_padding_token():
         require_usable({"input_ids": torch.ones(1, 63, dtype=torch.long)}, limits, where="evaluation")
 
 
-def test_all_problems_of_a_batch_are_listed():
+def test_all_problems_of_batch_are_listed():
     limits = Limits(num_tokens=8, num_positions=2, num_labels=3)
     batch = {"input_ids": torch.tensor([[1, 9, 2]]), "labels": torch.tensor([7])}
     with pytest.raises(ModelError) as error:
@@ -69,11 +69,11 @@ def test_all_problems_of_a_batch_are_listed():
         {"input_ids": torch.zeros(1, 0, dtype=torch.long)},
     ],
 )
-def test_batches_that_can_be_used(batch):
+def test_usable_batches(batch):
     require_usable(batch, Limits(num_tokens=8, num_positions=4, num_labels=3), where="training step 1")
 
 
-def test_models_that_say_nothing_have_no_limits():
+def test_models_without_config_have_no_limits():
     assert Limits.of(torch.nn.Linear(2, 2)) == Limits()
 
 
@@ -86,7 +86,7 @@ def test_models_that_say_nothing_have_no_limits():
         ([{"input_ids": torch.arange(8)}] * 4, {"columns": ["input_ids"], "label_names": ["labels"]}),
     ],
 )
-def test_rows_columns_and_labels_that_are_missing(train, llama, rows, details):
+def test_missing_rows_columns_and_labels(train, llama, rows, details):
     with raises(ConfigError, **details):
         train(llama, rows)
 
@@ -96,7 +96,7 @@ def test_prediction_needs_no_labels(make, llama, sentences):
     assert make(llama, sentences).predict(rows).predictions.shape == (4, 16, 96)
 
 
-def test_a_dataset_of_the_library(train, llama, sentences):
+def test_dataset_of_library(train, llama, sentences):
     datasets = pytest.importorskip("datasets")
     ids = [row["input_ids"].tolist() for row in sentences]
     table = datasets.Dataset.from_dict({"input_ids": ids, "labels": ids, "text": ["unused"] * 32})
@@ -106,7 +106,7 @@ def test_a_dataset_of_the_library(train, llama, sentences):
 
 
 class TestBuckets:
-    def test_the_smallest_bucket_that_holds_the_batch(self):
+    def test_smallest_bucket_that_fits_batch(self):
         collator = BucketCollator(buckets=(4, 8), pad_token_id=9, padding_side="left")
         rows = [{"input_ids": [1] * n, "labels": [2] * n, "score": score} for n, score in ((5, 0.5), (1, 1.0))]
         batch = collator(rows)
@@ -114,12 +114,14 @@ class TestBuckets:
         assert batch["labels"][1].tolist() == [-100] * 7 + [2] and batch["attention_mask"].sum() == 6
         assert batch["score"].tolist() == [0.5, 1.0]
 
-    def test_padding_does_not_change_the_loss(self, train, llama):
+    def test_padding_does_not_change_loss(self, train, llama):
         rows = [{"input_ids": torch.arange(5 + i % 3), "labels": torch.arange(5 + i % 3)} for i in range(16)]
-        found = [losses(train(llama, rows, data_collator=BucketCollator(buckets=buckets))) for buckets in ((8,), (16,))]
-        assert found[0] == pytest.approx(found[1], abs=1e-5)
+        result = [
+            losses(train(llama, rows, data_collator=BucketCollator(buckets=buckets))) for buckets in ((8,), (16,))
+        ]
+        assert result[0] == pytest.approx(result[1], abs=1e-5)
 
-    def test_a_sequence_beyond_the_largest_bucket(self):
+    def test_sequence_beyond_largest_bucket(self):
         with raises(ShapeError, size=9, buckets=[4, 8]):
             BucketCollator(buckets=(4, 8))([{"input_ids": [1] * 9}])
 
@@ -134,7 +136,7 @@ class TestRecompiles:
     def fresh(self, no_compiler):
         torch._dynamo.reset()
 
-    def test_they_are_logged_and_limited(self, train, one_layer, sentences, caplog):
+    def test_recompiles_are_logged_and_limited(self, train, one_layer, sentences, caplog):
         growing.count = 0
         with raises(ShapeError, "was int64[4, 7], is int64[4, 8]", option="max_recompiles", value=1) as error:
             train(one_layer, sentences, torch_compile=True, max_recompiles=1, data_collator=growing)
@@ -148,7 +150,7 @@ class TestRecompiles:
         )
         assert trainer.state.log_history[-2]["neuron/recompiles"] == 0
 
-    def test_a_collator_that_pads_to_the_longest_is_logged(self, make, llama, sentences, checkpoint, caplog):
+    def test_longest_padding_collator_is_logged(self, make, llama, sentences, checkpoint, caplog):
         from transformers import AutoTokenizer, DataCollatorForSeq2Seq
 
         tokenizer = AutoTokenizer.from_pretrained(checkpoint)

@@ -26,12 +26,12 @@ PARAMETERS += [torch.nn.Parameter(torch.zeros(8), requires_grad=False)]  # needs
         (dict(optimizer="Unknown", master_weights=True, float32_gradients=True), 4400, 0, 400),
     ],
 )
-def test_what_is_needed(options, gradients, states, masters):
+def test_memory_estimate(options, gradients, states, masters):
     need = training_memory(PARAMETERS, **options)
     assert (need.gradients, need.optimizer_states, need.master_weights) == (gradients, states, masters)
 
 
-def test_the_forecast_is_what_the_device_counts(make, llama, sentences):
+def test_estimate_matches_device(make, llama, sentences):
     trainer = make(llama, sentences, max_steps=1)
     before = torch.neuron.memory_allocated()
     trainer.args.max_grad_norm = 0.0
@@ -43,10 +43,10 @@ def test_the_forecast_is_what_the_device_counts(make, llama, sentences):
 
 
 @pytest.mark.parametrize("narrow", [False, True], ids=["float32", "bfloat16"])
-def test_an_optimizer_that_does_not_fit(make, llama, sentences, narrow):
+def test_too_large_optimizer(make, llama, sentences, narrow):
     model = copy.deepcopy(llama).to(torch.bfloat16 if narrow else torch.float32)
     trainer = make(model, sentences)
-    gc.collect()  # what other tests had on the core
+    gc.collect()  # memory of other tests on the core
     core = placement.claim(0)
     num_parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
     hog = core.charge("weights", core.available_bytes - 6 * num_parameters, "hog")
@@ -63,7 +63,7 @@ def test_an_optimizer_that_does_not_fit(make, llama, sentences, narrow):
     trainer.train()
 
 
-def test_adapters_fit_where_the_model_does_not(make, llama, sentences):
+def test_adapters_fit_where_full_model_does_not(make, llama, sentences):
     peft = pytest.importorskip("peft")
     trainer = make(llama, sentences, peft_config=peft.LoraConfig(r=2, task_type="CAUSAL_LM"))
     core = placement.claim(0)

@@ -15,19 +15,19 @@ IDS = torch.tensor([[5, 6, 7]])
 
 @pytest.mark.parametrize("options", [{"attn_implementation": "flash_attention_2"}, {"use_flash_attention_2": True}])
 @pytest.mark.parametrize("loader", [NeuronModelForCausalLM, LlamaForCausalLM])
-def test_a_checkpoint_loads_as_in_transformers(loader, checkpoint, options):
+def test_checkpoint_loads_like_transformers(loader, checkpoint, options):
     model = loader.from_pretrained(checkpoint, TrainingNeuronConfig(), dtype="bfloat16", revision="main", **options)
     expected = transformers.LlamaForCausalLM.from_pretrained(checkpoint, dtype="bfloat16", attn_implementation="sdpa")
     assert type(model) is transformers.LlamaForCausalLM and model.config._attn_implementation == "sdpa"
     assert torch.equal(model(IDS).logits, expected(IDS).logits)
 
 
-def test_a_configuration_becomes_a_random_model(checkpoint):
+def test_configuration_gives_random_model(checkpoint):
     config = transformers.AutoConfig.from_pretrained(checkpoint)
     model = NeuronModelForCausalLM.from_config(config, TrainingNeuronConfig(tensor_parallel_size=2))
     assert type(model) is transformers.LlamaForCausalLM and model(IDS).logits.isfinite().all()
 
 
-def test_a_layout_of_another_class(checkpoint):
+def test_layout_of_another_class(checkpoint):
     with raises(ConfigError, type="dict"):
         NeuronModelForCausalLM.from_pretrained(checkpoint, {"tensor_parallel_size": 2})

@@ -18,8 +18,8 @@ def weight(device, dtype=torch.bfloat16):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_steps_smaller_than_the_distance_of_two_numbers_add_up(device):
-    found = {}
+def test_updates_below_precision_accumulate(device):
+    results = {}
     for masters in (False, True):
         parameter = weight(device)
         optimizer = torch.optim.SGD([parameter], lr=1e-4)
@@ -28,13 +28,13 @@ def test_steps_smaller_than_the_distance_of_two_numbers_add_up(device):
         for _ in range(200):
             parameter.grad = torch.ones_like(parameter)
             optimizer.step()
-        found[masters] = parameter[0].item()
-    assert found[False] == 1.0 and found[True] == pytest.approx(0.98, abs=2**-8)
+        results[masters] = parameter[0].item()
+    assert results[False] == 1.0 and results[True] == pytest.approx(0.98, abs=2**-8)
 
 
 @pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.Adafactor, torch.optim.RMSprop])
 @pytest.mark.parametrize("device", DEVICES)
-def test_the_masters_are_what_a_float32_parameter_would_be(kind, device):
+def test_masters_match_float32_parameters(kind, device):
     narrow, wide = weight(device), weight(device, torch.float32)
     optimizer, reference = kind([narrow], lr=1e-3), kind([wide], lr=1e-3)
     kept = keep_master_weights(optimizer)
@@ -50,24 +50,24 @@ def test_the_masters_are_what_a_float32_parameter_would_be(kind, device):
     assert narrow.grad.dtype == torch.float32 and kept.size_bytes == 32
 
 
-def test_states_come_back_in_float32():
+def test_states_are_restored_in_float32():
     first, second = weight("cpu"), weight("cpu")
-    saved, loaded = torch.optim.AdamW([first], lr=1e-3), torch.optim.AdamW([second], lr=1e-3)
-    ours, theirs = keep_master_weights(saved), keep_master_weights(loaded)
+    saved, loaded_model = torch.optim.AdamW([first], lr=1e-3), torch.optim.AdamW([second], lr=1e-3)
+    actual, expected = keep_master_weights(saved), keep_master_weights(loaded_model)
     for _ in range(3):
         first.grad = torch.ones_like(first)
         saved.step()
     second.data.copy_(first.data)
-    loaded.load_state_dict(saved.state_dict())
-    assert torch.equal(*(next(iter(kept._masters.values())) for kept in (ours, theirs)))
-    for optimizer, parameter in ((saved, first), (loaded, second)):
+    loaded_model.load_state_dict(saved.state_dict())
+    assert torch.equal(*(next(iter(kept._masters.values())) for kept in (actual, expected)))
+    for optimizer, parameter in ((saved, first), (loaded_model, second)):
         parameter.grad = torch.full_like(parameter, 0.3)
         optimizer.step()
     assert torch.equal(first, second) and second.dtype == torch.bfloat16
-    assert {state["exp_avg"].dtype for state in loaded.state.values()} == {torch.float32}
+    assert {state["exp_avg"].dtype for state in loaded_model.state.values()} == {torch.float32}
 
 
-def test_weights_that_others_write_are_taken_over():
+def test_externally_written_weights_are_adopted():
     parameter = weight("cpu")
     optimizer = torch.optim.SGD([parameter], lr=0.5)
     keep_master_weights(optimizer)
@@ -78,7 +78,7 @@ def test_weights_that_others_write_are_taken_over():
     assert parameter[0] == 7.5
 
 
-def test_an_optimizer_that_has_stepped_goes_on():
+def test_used_optimizer_continues():
     parameter = weight("cpu")
     optimizer = torch.optim.AdamW([parameter], lr=1e-3)
     parameter.grad = torch.ones_like(parameter)
@@ -89,25 +89,25 @@ def test_an_optimizer_that_has_stepped_goes_on():
     assert state["step"] == 2 and state["exp_avg"].dtype == torch.float32 and torch.equal(parameter, master.bfloat16())
 
 
-def test_nothing_is_kept_for_float32():
+def test_float32_has_no_masters():
     optimizer = torch.optim.SGD([weight("cpu", torch.float32)], lr=0.1)
     assert keep_master_weights(optimizer) is None and not optimizer._optimizer_step_pre_hooks
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_small_gradients_add_up(device):
-    found = {}
+def test_small_gradients_accumulate(device):
+    results = {}
     for wide in (False, True):
         parameter = weight(device)
         if wide:
             accumulate_in_float32([parameter])
         for scale in [1.0] + [1e-3] * 100:
             (parameter * scale).sum().backward()
-        found[wide] = parameter.grad[0].item()
-    assert found[False] == 1.0 and found[True] == pytest.approx(1.1, abs=1e-3)
+        results[wide] = parameter.grad[0].item()
+    assert results[False] == 1.0 and results[True] == pytest.approx(1.1, abs=1e-3)
 
 
-def test_without_masters_gradients_are_rounded_for_the_optimizer():
+def test_without_masters_gradients_are_rounded_for_optimizer():
     parameter = weight("neuron")
     optimizer = torch.optim.AdamW([parameter], lr=0.1)
     accumulate_in_float32([parameter])
@@ -120,7 +120,7 @@ def test_without_masters_gradients_are_rounded_for_the_optimizer():
     assert parameter[0] < 1 and optimizer.state[parameter]["exp_avg"].dtype == torch.bfloat16
 
 
-def test_a_model_in_16_bits_learns_what_one_in_float32_learns(train, llama, sentences):
+def test_16_bit_model_learns_like_float32(train, llama, sentences):
     narrow = copy.deepcopy(llama).bfloat16()
     wide = train(llama, sentences, learning_rate=1e-4, max_steps=8)
     with_masters = train(narrow, sentences, learning_rate=1e-4, max_steps=8)

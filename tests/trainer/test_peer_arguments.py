@@ -19,7 +19,7 @@ def test_each_argument_is_translated_or_reported():
 
 
 @pytest.mark.parametrize("name", WITHOUT_EFFECT)
-def test_an_argument_without_effect_is_reported_once(name, caplog):
+def test_argument_without_effect_is_reported_once(name, caplog):
     caplog.set_level(logging.INFO, "optimum_neuron.trainer.peer_arguments")
     NeuronTrainingArguments(output_dir="out")
     assert not caplog.records
@@ -29,14 +29,14 @@ def test_an_argument_without_effect_is_reported_once(name, caplog):
 
 
 @pytest.mark.parametrize("words", [["--overwrite_output_dir"], ["--overwrite_output_dir", "true"]])
-def test_a_switch_needs_no_value_on_the_command_line(words):
+def test_switch_needs_no_value_on_command_line(words):
     (arguments,) = HfArgumentParser(NeuronTrainingArguments).parse_args_into_dataclasses(
         ["--output_dir", "out", *words]
     )
     assert arguments.overwrite_output_dir is True and arguments.use_xser is None
 
 
-def test_a_share_of_the_steps_is_the_warmup():
+def test_warmup_ratio_is_a_share_of_steps():
     arguments = NeuronTrainingArguments(output_dir="out", warmup_ratio=0.1)
     assert arguments.get_warmup_steps(50) == 5
     assert dataclasses.replace(arguments, learning_rate=1.0).get_warmup_steps(50) == 5
@@ -66,7 +66,7 @@ def test_sequence_parallelism_can_be_disabled(disabled, cores, expected, monkeyp
     assert arguments.trn_config.sequence_parallel_enabled is expected
 
 
-def test_the_folder_of_tensorboard_is_where_transformers_reads_it(monkeypatch, tmp_path):
+def test_tensorboard_folder_matches_transformers(monkeypatch, tmp_path):
     monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", "before")
     NeuronTrainingArguments(output_dir="out", logging_dir=str(tmp_path))
     assert os.environ["TENSORBOARD_LOGGING_DIR"] == str(tmp_path)

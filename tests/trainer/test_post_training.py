@@ -1,4 +1,4 @@
-"""TRL's trainers: losses are those of TRL on the CPU, adapters and checkpoints are plain, mistakes are errors."""
+"""TRL's trainers: losses match TRL on the CPU, adapters and checkpoints are plain, mistakes are errors."""
 
 from __future__ import annotations
 
@@ -53,16 +53,16 @@ def trainer(tmp_path, tokenizer, models):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_steps_are_those_of_trl_on_the_cpu(trainer, method):
-    ours = trainer(method)
-    logged = train(ours)
-    theirs = trainer(method, upstream=True)  # not before: accelerate has one device for the process
-    assert logged == pytest.approx(train(theirs), abs=1e-4)
-    assert ours.model.device.type == "neuron" and theirs.model.device.type == "cpu"
-    for mine, weight in zip(ours.model.parameters(), theirs.model.parameters(), strict=True):
-        assert torch.allclose(mine.cpu(), weight, atol=1e-4)
+def test_steps_match_trl_on_cpu(trainer, method):
+    actual = trainer(method)
+    log_history = train(actual)
+    expected = trainer(method, upstream=True)  # not before: accelerate has one device for the process
+    assert log_history == pytest.approx(train(expected), abs=1e-4)
+    assert actual.model.device.type == "neuron" and expected.model.device.type == "cpu"
+    for first, weight in zip(actual.model.parameters(), expected.model.parameters(), strict=True):
+        assert torch.allclose(first.cpu(), weight, atol=1e-4)
     if method != "GRPO":  # its loss is the advantage, which has no direction
-        assert losses(ours)[-1] < losses(ours)[0]
+        assert losses(actual)[-1] < losses(actual)[0]
 
 
 @pytest.mark.parametrize(
@@ -81,121 +81,121 @@ def test_steps_are_those_of_trl_on_the_cpu(trainer, method):
     ids=["LoRA", "DoRA", "rank-stabilized", "IA3", "VeRA", "LoHa", "prompts"],
 )
 def test_adapters_are_trained_and_loaded_by_plain_peft(trainer, models, tmp_path, adapter):
-    tuned = trainer("SFT", peft_config=adapter, learning_rate=5e-2, save_strategy="steps", save_steps=4)
-    tuned.train()
-    assert losses(tuned)[-1] < losses(tuned)[0]
+    adapter_model = trainer("SFT", peft_config=adapter, learning_rate=5e-2, save_strategy="steps", save_steps=4)
+    adapter_model.train()
+    assert losses(adapter_model)[-1] < losses(adapter_model)[0]
     folder = tmp_path / "ours" / "checkpoint-4"
     plain = peft.PeftModel.from_pretrained(copy.deepcopy(models["causal"]), folder).eval()
     ids = torch.arange(8)[None] + 3
-    tuned.model.eval().cpu()
+    adapter_model.model.eval().cpu()
     with torch.no_grad():
-        assert torch.allclose(tuned.model(ids).logits, plain(ids).logits, atol=1e-5)
+        assert torch.allclose(adapter_model.model(ids).logits, plain(ids).logits, atol=1e-5)
 
 
 def drop_tokens(entries):
     return {name: value for name, value in entries.items() if not name.startswith("num_tokens")}
 
 
-def test_two_processes_train_as_one(trainer, tmp_path):
+def test_two_processes_match_one(trainer, tmp_path):
     same_batch = {"per_device_train_batch_size": BATCH_SIZE}
     shared = [{**same_batch, "tensor_parallel_size": 2}, {**same_batch, "context_parallel_size": 2}]
     # fsdp last: accelerate keeps it in the environment.
     layouts = [{}, {"zero_1": True}, *shared, {"fsdp": True}]
     layouts = [{**layout, "max_steps": 2} for layout in layouts]
     words = map(json.dumps, (METHODS, layouts))
-    done = spawn("-m", "tests.trainer.post_training", str(tmp_path), *words, num_processes=2)
-    assert done.returncode == 0, done.stderr
-    (line,) = [line for line in done.stdout.splitlines() if line.startswith("LOGGED")]
-    logged = json.loads(line.removeprefix("LOGGED"))
+    result = spawn("-m", "tests.trainer.post_training", str(tmp_path), *words, num_processes=2)
+    assert result.returncode == 0, result.stderr
+    (line,) = [line for line in result.stdout.splitlines() if line.startswith("LOGGED")]
+    log_history = json.loads(line.removeprefix("LOGGED"))
     halves = {"per_device_train_batch_size": BATCH_SIZE // 2, "gradient_accumulation_steps": 2}
     for method in METHODS:
         whole = train(trainer(method, upstream=True, max_steps=2))
-        # ORPO averages over the tokens of a process: two with rows of their own are two parts of a batch.
+        # ORPO averages over the tokens of a process: two with separate rows are two parts of a batch.
         parts = train(trainer(method, upstream=True, max_steps=2, **halves)) if method == "ORPO" else whole
         for layout in layouts:
             if "context_parallel_size" in layout and method != "SFT":
                 continue
             shares_layers = "tensor_parallel_size" in layout
-            one, two = whole if shares_layers else parts, logged[json.dumps(layout)][method]
+            one, two = whole if shares_layers else parts, log_history[json.dumps(layout)][method]
             if method == "GRPO" and shares_layers:
                 # TRL counts its tokens on each core.
-                one, two = (drop_tokens(logged) for logged in (one, two))
+                one, two = (drop_tokens(log_history) for log_history in (one, two))
             assert two == pytest.approx(one, abs=1e-4), (method, layout)
 
 
-def test_dpo_with_an_adapter_needs_no_reference(trainer):
-    tuned = trainer("DPO", peft_config=peft.LoraConfig(r=4, target_modules=["q_proj"], task_type="CAUSAL_LM"))
-    tuned.train()
-    margins = [entry["rewards/margins"] for entry in tuned.state.log_history if "rewards/margins" in entry]
-    assert tuned.ref_model is None and margins[-1] > margins[0]
+def test_dpo_with_adapter_needs_no_reference(trainer):
+    adapter_model = trainer("DPO", peft_config=peft.LoraConfig(r=4, target_modules=["q_proj"], task_type="CAUSAL_LM"))
+    adapter_model.train()
+    margins = [entry["rewards/margins"] for entry in adapter_model.state.log_history if "rewards/margins" in entry]
+    assert adapter_model.ref_model is None and margins[-1] > margins[0]
 
 
-def test_a_run_resumes_where_it_was(trainer, tmp_path):
+def test_run_resumes_at_its_step(trainer, tmp_path):
     whole = trainer("SFT", save_strategy="steps", save_steps=2)
     whole.train()
-    resumed = trainer("SFT")
-    resumed.train(resume_from_checkpoint=str(tmp_path / "ours" / "checkpoint-2"))
-    assert losses(resumed) == losses(whole)
+    resumed_run = trainer("SFT")
+    resumed_run.train(resume_from_checkpoint=str(tmp_path / "ours" / "checkpoint-2"))
+    assert losses(resumed_run) == losses(whole)
 
 
-def test_a_configuration_has_both_sets_of_fields():
-    made = post_training.NeuronSFTConfig(output_dir="out", packing=True, neuron_target="inf2", max_length=64)
-    assert isinstance(made, trl.SFTConfig) and made.max_length == 64 and made.trn_config.tensor_parallel_size == 1
+def test_configuration_has_both_sets_of_fields():
+    config = post_training.NeuronSFTConfig(output_dir="out", packing=True, neuron_target="inf2", max_length=64)
+    assert isinstance(config, trl.SFTConfig) and config.max_length == 64 and config.trn_config.tensor_parallel_size == 1
     assert post_training.NeuronSFTConfig(output_dir="out", max_seq_length=32).max_length == 32
-    assert made.bf16 and made.device.type == "neuron"
+    assert config.bf16 and config.device.type == "neuron"
     with raises(ConfigError, option="fp16"):
         post_training.NeuronDPOConfig(output_dir="out", fp16=True)
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_classes_are_trls_with_neurons_before(method):
+def test_classes_have_trl_names_with_neuron_prefix(method):
     config, trainer = make_classes(method)
-    theirs = [
+    expected = [
         kind for kind in (*config.__mro__, *trainer.__mro__) if kind.__name__ in (f"{method}Config", f"{method}Trainer")
     ]
-    assert len(theirs) == 2 and issubclass(trainer, NeuronTrainerMixin) and issubclass(config, NeuronArgumentsMixin)
+    assert len(expected) == 2 and issubclass(trainer, NeuronTrainerMixin) and issubclass(config, NeuronArgumentsMixin)
     assert list(inspect.signature(trainer).parameters)[: len(trainer.leading)] == list(trainer.leading)
     assert method in trainer.__doc__ and "Example" in trainer.__doc__
 
 
-def test_a_configuration_is_pickled():
-    made = post_training.NeuronSFTConfig(output_dir="out", max_length=8)
-    data = pickle.dumps(made, protocol=0)
+def test_configuration_is_pickled():
+    config = post_training.NeuronSFTConfig(output_dir="out", max_length=8)
+    data = pickle.dumps(config, protocol=0)
     # Checkpoints of earlier versions name a module for each method.
     for pickled in (data, data.replace(b"trainer.post_training", b"trainer.post_training.sft")):
         loaded = pickle.loads(pickled)
-        assert type(loaded) is type(made) and loaded.max_length == 8
+        assert type(loaded) is type(config) and loaded.max_length == 8
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_configuration_of_another_class(models, method):
+def test_configuration_of_another_class(models, method):
     kind = getattr(post_training, f"Neuron{method}Trainer")
     with raises(ConfigError, f"Neuron{method}Config", option="args", type="NeuronTrainingArguments"):
         kind(models["causal"], args=NeuronTrainingArguments(output_dir="out"))
 
 
-def test_without_a_configuration_there_is_trls(models):
-    made = configuration_for(post_training.NeuronDPOTrainer, None, "org/small")
-    assert made.output_dir == "small-DPO"
+def test_default_configuration_is_from_trl(models):
+    config = configuration_for(post_training.NeuronDPOTrainer, None, "org/small")
+    assert config.output_dir == "small-DPO"
 
 
-def test_cores_that_share_layers_have_the_same_answers(monkeypatch):
+def test_tensor_parallel_cores_generate_same_completions(monkeypatch):
     kind = post_training.NeuronGRPOConfig
     monkeypatch.setattr(kind, "world_size", 2)
     sizes = {"output_dir": "out", "tensor_parallel_size": 2, "num_generations": 4}
-    made = kind(**sizes, per_device_train_batch_size=4, generation_batch_size=8)
-    assert made.generation_batch_size == 8 and made.steps_per_generation == 2
+    result = kind(**sizes, per_device_train_batch_size=4, generation_batch_size=8)
+    assert result.generation_batch_size == 8 and result.steps_per_generation == 2
     assert kind(**sizes, per_device_train_batch_size=4).generation_batch_size == 4
     with raises(ConfigError, option="num_generations", value=4, batch_size=2):
         kind(**sizes, per_device_train_batch_size=2)
 
 
-def test_padding_beyond_the_positions(trainer):
+def test_padding_beyond_positions(trainer):
     with raises(ModelError, num_tokens=128, num_positions=64):
         trainer("SFT", pad_to_multiple_of=128).train()
 
 
-def test_without_trl_the_extra_is_named(monkeypatch):
+def test_without_trl_extra_is_named(monkeypatch):
     def version(name):
         raise importlib.metadata.PackageNotFoundError(name)
 
@@ -204,6 +204,6 @@ def test_without_trl_the_extra_is_named(monkeypatch):
         require_trl("trl", "SFTConfig", "SFTTrainer")
 
 
-def test_a_version_of_trl_without_the_class():
+def test_version_of_trl_without_class():
     with raises(ConfigError, "NoTrainer", module="trl", version=importlib.metadata.version("trl")):
         require_trl("trl", "SFTConfig", "NoTrainer")

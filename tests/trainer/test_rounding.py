@@ -48,12 +48,12 @@ def test_updates_survive_on_average(train):
     assert abs(up_or_down.mean() - expected) < 4 * error and up_or_down.std() > 0
 
 
-def test_the_seed_decides(train):
+def test_seed_decides(train):
     first, same, other = (drift(train, seed, stochastic=True) for seed in (1, 1, 2))
     assert torch.equal(first, same) and not torch.equal(first, other)
 
 
-def test_it_ends_with_training(train, llama, sentences):
+def test_rounding_ends_with_training(train, llama, sentences):
     before = numerics.current()
     narrow = copy.deepcopy(llama).bfloat16()
     plain, rounded = (train(narrow, sentences, stochastic_rounding_enabled=on) for on in (False, True))
@@ -61,7 +61,7 @@ def test_it_ends_with_training(train, llama, sentences):
     assert numerics.current() == before
 
 
-def test_it_ends_with_a_step_that_fails(train, llama, sentences):
+def test_rounding_ends_after_a_failing_step(train, llama, sentences):
     def fail(outputs, labels, num_items_in_batch=None):
         assert numerics.current().stochastic_rounding
         raise RuntimeError("on purpose")
@@ -71,7 +71,7 @@ def test_it_ends_with_a_step_that_fails(train, llama, sentences):
     assert not numerics.current().stochastic_rounding
 
 
-def test_a_float32_model_has_nothing_to_round(make, llama, sentences):
+def test_float32_model_is_not_rounded(make, llama, sentences):
     with raises(ConfigError, option="stochastic_rounding_enabled"):
         make(llama, sentences, stochastic_rounding_enabled=True)
     make(llama, sentences, stochastic_rounding_enabled=True, bf16=True)

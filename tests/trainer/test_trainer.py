@@ -32,14 +32,14 @@ SAME = [
 
 
 @pytest.mark.parametrize("options", SAME, ids=str)
-def test_losses_are_those_of_the_cpu(train, llama, sentences, options):
-    ours, theirs = train(llama, sentences, **options), train(llama, sentences, upstream=True, **options)
-    assert ours.model.device == torch.device("neuron:0")
-    assert losses(ours) == pytest.approx(losses(theirs), abs=1e-4) and len(losses(ours)) == 4
-    assert losses(ours)[-1] < losses(ours)[0]
+def test_losses_match_cpu(train, llama, sentences, options):
+    actual, expected = train(llama, sentences, **options), train(llama, sentences, upstream=True, **options)
+    assert actual.model.device == torch.device("neuron:0")
+    assert losses(actual) == pytest.approx(losses(expected), abs=1e-4) and len(losses(actual)) == 4
+    assert losses(actual)[-1] < losses(actual)[0]
 
 
-def test_a_tokenizer_is_the_processing_class(llama, sentences, tmp_path):
+def test_tokenizer_is_processing_class(llama, sentences, tmp_path):
     tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(save_tokenizer(tmp_path))
     arguments = NeuronTrainingArguments(output_dir=str(tmp_path / "out"), report_to=[])
     trainer = NeuronTrainer(copy.deepcopy(llama), arguments, train_dataset=sentences, tokenizer=tokenizer)
@@ -49,7 +49,7 @@ def test_a_tokenizer_is_the_processing_class(llama, sentences, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["classifier", "mixture of experts"])
-def test_losses_of_other_models_are_those_of_the_cpu(train, bert, classes, sentences, kind):
+def test_losses_of_other_models_match_cpu(train, bert, classes, sentences, kind):
     torch.manual_seed(0)
     if kind == "classifier":
         model, rows = copy.deepcopy(bert), classes
@@ -60,18 +60,18 @@ def test_losses_of_other_models_are_those_of_the_cpu(train, bert, classes, sente
     else:
         experts = dict(num_key_value_heads=2, num_local_experts=4, output_router_logits=True)
         model, rows = transformers.MixtralForCausalLM(transformers.MixtralConfig(**SIZES, **experts)), sentences
-    ours, theirs = (train(model, rows, upstream=upstream) for upstream in (False, True))
-    assert losses(ours) == pytest.approx(losses(theirs), abs=1e-4) and len(losses(ours)) == 4
+    actual, expected = (train(model, rows, upstream=upstream) for upstream in (False, True))
+    assert losses(actual) == pytest.approx(losses(expected), abs=1e-4) and len(losses(actual)) == 4
 
 
-def test_compiled_losses_are_those_of_the_cpu(train, one_layer, sentences):
+def test_compiled_losses_match_cpu(train, one_layer, sentences):
     torch._dynamo.reset()
-    ours = train(one_layer, sentences, torch_compile=True)
-    theirs = train(one_layer, sentences, upstream=True)
-    assert losses(ours) == pytest.approx(losses(theirs), abs=1e-4)
-    assert ours.args.torch_compile_backend == "neuron"
+    actual = train(one_layer, sentences, torch_compile=True)
+    expected = train(one_layer, sentences, upstream=True)
+    assert losses(actual) == pytest.approx(losses(expected), abs=1e-4)
+    assert actual.args.torch_compile_backend == "neuron"
     assert {"forward", "backward"} <= {graph.kind for graph in torch.neuron.compile_report().graphs}
-    assert ours.state.log_history[-2]["neuron/recompiles"] == 0
+    assert actual.state.log_history[-2]["neuron/recompiles"] == 0
 
 
 def test_evaluate_and_predict(make, bert, classes):
@@ -82,26 +82,26 @@ def test_evaluate_and_predict(make, bert, classes):
     for upstream in (False, True):
         trainer = make(bert, classes, upstream=upstream, eval_dataset=classes[:6], compute_metrics=accuracy)
         results.append((trainer.evaluate(), trainer.predict(classes[:6]).predictions))
-    (ours, our_predictions), (theirs, their_predictions) = results
-    assert ours["eval_loss"] == pytest.approx(theirs["eval_loss"], abs=1e-5)
-    assert ours["eval_accuracy"] == theirs["eval_accuracy"]
+    (actual, our_predictions), (expected, their_predictions) = results
+    assert actual["eval_loss"] == pytest.approx(expected["eval_loss"], abs=1e-5)
+    assert actual["eval_accuracy"] == expected["eval_accuracy"]
     numpy.testing.assert_allclose(our_predictions, their_predictions, atol=1e-5)
 
 
 @pytest.mark.parametrize("case", ["float32", "dropout", "16 bits", "stochastic rounding"])
-def test_a_resumed_run_is_the_uninterrupted_one(train, tmp_path, llama, bert, sentences, classes, case):
+def test_resumed_run_matches_uninterrupted_run(train, tmp_path, llama, bert, sentences, classes, case):
     # With dropout, the states of the device's random numbers have to come back too.
     model, rows = (bert, classes) if case == "dropout" else (llama, sentences)
     model = copy.deepcopy(model).bfloat16() if case in ("16 bits", "stochastic rounding") else model
     options = {"max_steps": 6, "stochastic_rounding_enabled": case == "stochastic rounding"}
     whole = train(model, rows, save_strategy="steps", save_steps=3, **options)
-    resumed = train(model, rows, resume=str(tmp_path / "out" / "checkpoint-3"), **options)
-    assert losses(whole) == losses(resumed) and len(losses(whole)) == 6
-    for ours, theirs in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
-        assert torch.equal(ours, theirs)
+    resumed_run = train(model, rows, resume=str(tmp_path / "out" / "checkpoint-3"), **options)
+    assert losses(whole) == losses(resumed_run) and len(losses(whole)) == 6
+    for actual, expected in zip(whole.model.parameters(), resumed_run.model.parameters(), strict=True):
+        assert torch.equal(actual, expected)
 
 
-def test_what_is_saved_is_a_plain_folder(train, tmp_path, llama, sentences):
+def test_saved_model_is_plain_folder(train, tmp_path, llama, sentences):
     trainer = train(llama, sentences, save_strategy="steps", save_steps=2)
     folder = tmp_path / "out" / "checkpoint-4"
     assert {"model.safetensors", "config.json", "optimizer.pt", "trainer_state.json"} <= set(os.listdir(folder))
@@ -114,7 +114,7 @@ HARMFUL = dict(learning_rate=0.5, eval_strategy="steps", eval_steps=1, save_stra
 """A learning rate that soon does harm: the best step is not the last."""
 
 
-def test_the_best_model_is_loaded_at_the_end(train, tmp_path, llama, sentences):
+def test_best_model_is_loaded_at_end(train, tmp_path, llama, sentences):
     options = dict(eval_dataset=sentences[:8], save_total_limit=1, load_best_model_at_end=True)
     trainer = train(llama, sentences, **HARMFUL, **options, metric_for_best_model="loss")
     history = {entry["step"]: entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry}
@@ -135,18 +135,18 @@ def test_early_stopping(train, llama, sentences):
 
 @pytest.mark.parametrize("enabled", [True, False])
 def test_metrics_go_through_log_or_can_be_left_out(train, llama, sentences, enabled):
-    seen = []
+    calls = []
 
     class Listener(transformers.TrainerCallback):
         def on_log(self, args, state, control, logs=None, **keywords):
-            seen.append(logs)
+            calls.append(logs)
 
     train(llama, sentences, callbacks=[Listener()], enable_throughput_metrics=enabled)
-    assert all((logs.get("neuron/host_tokens_per_s", 0) > 0) is enabled for logs in seen if "loss" in logs)
-    assert not any("est_" in name for logs in seen for name in logs)
+    assert all((logs.get("neuron/host_tokens_per_s", 0) > 0) is enabled for logs in calls if "loss" in logs)
+    assert not any("est_" in name for logs in calls for name in logs)
 
 
-def test_estimates_are_the_simulators_and_labelled(train, llama, sentences, caplog):
+def test_estimates_come_from_simulator_and_are_labelled(train, llama, sentences, caplog):
     from optimum_neuron.simulator import estimate_training
 
     trainer = train(llama, sentences, enable_mfu_metrics=True, gradient_accumulation_steps=2)
@@ -175,10 +175,10 @@ def test_tokens_are_counted_without_padding(train, llama):
 
 def test_hyperparameter_search(make, tmp_path, llama, sentences):
     pytest.importorskip("optuna")
-    made = []
+    objects = []
 
     def model_init(trial):
-        made.append(trial)
+        objects.append(trial)
         return copy.deepcopy(llama)
 
     trainer = make(None, sentences, model_init=model_init, eval_dataset=sentences[:8], max_steps=2)
@@ -188,20 +188,20 @@ def test_hyperparameter_search(make, tmp_path, llama, sentences):
         n_trials=2,
         sampler=__import__("optuna").samplers.GridSampler({"learning_rate": [1e-8, 1e-2]}),
     )
-    assert best.hyperparameters == {"learning_rate": 1e-2} and len(made) >= 2
+    assert best.hyperparameters == {"learning_rate": 1e-2} and len(objects) >= 2
 
 
 @pytest.fixture
 def uploads(monkeypatch):
-    """What is sent to the Hub: names of files by the message of the commit."""
-    sent, done = [], Future()
-    done.set_result(None)
+    """Files sent to the Hub: names by the message of the commit."""
+    sent, result = [], Future()
+    result.set_result(None)
 
     def upload_folder(self, *, folder_path, ignore_patterns=None, run_as_future=False, **options):
         files = [str(path.relative_to(folder_path)) for path in sorted(Path(folder_path).rglob("*")) if path.is_file()]
         kept = list(huggingface_hub.utils.filter_repo_objects(files, ignore_patterns=ignore_patterns))
         sent.append((options.get("path_in_repo"), kept))
-        return done if run_as_future else "https://huggingface.co/acme/pushed/commit/1"
+        return result if run_as_future else "https://huggingface.co/acme/pushed/commit/1"
 
     def create_repo(self, repo_id, **options):
         return huggingface_hub.RepoUrl(f"https://huggingface.co/acme/{repo_id.split('/')[-1]}")
@@ -211,7 +211,7 @@ def uploads(monkeypatch):
     return sent
 
 
-@pytest.mark.filterwarnings("ignore:Cannot enable progress bars")  # upstream switches back on what tests switch off
+@pytest.mark.filterwarnings("ignore:Cannot enable progress bars")  # upstream enables options that tests disable
 def test_push_to_hub(train, llama, sentences, uploads):
     hub = dict(push_to_hub=True, hub_model_id="acme/pushed", hub_strategy="all_checkpoints", hub_always_push=True)
     trainer = train(llama, sentences, save_strategy="steps", save_steps=2, **hub)
@@ -229,7 +229,7 @@ def test_arguments_of_another_class(llama, tmp_path):
         NeuronTrainer("smollm2", NeuronTrainingArguments(output_dir=str(tmp_path)))
 
 
-def test_a_loss_function_of_ones_own(train, llama, sentences):
+def test_custom_loss_function(train, llama, sentences):
     def loss(outputs, labels, num_items_in_batch=None):
         return outputs.logits.float().pow(2).mean()
 
@@ -237,7 +237,7 @@ def test_a_loss_function_of_ones_own(train, llama, sentences):
     assert losses(trainer)[-1] < losses(trainer)[0]
 
 
-def test_a_model_that_is_not_of_transformers(train, tmp_path):
+def test_model_outside_transformers(train, tmp_path):
     class Line(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -248,5 +248,5 @@ def test_a_model_that_is_not_of_transformers(train, tmp_path):
 
     rows = [{"x": torch.tensor([i, 1.0]), "labels": torch.tensor(2.0 * i)} for i in range(16)]
     trainer = train(Line(), rows, save_strategy="steps", save_steps=2)
-    resumed = train(Line(), rows, resume=str(tmp_path / "out" / "checkpoint-2"))
-    assert losses(trainer) == losses(resumed)
+    resumed_run = train(Line(), rows, resume=str(tmp_path / "out" / "checkpoint-2"))
+    assert losses(trainer) == losses(resumed_run)

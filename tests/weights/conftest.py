@@ -16,7 +16,7 @@ DISK_BYTES = 64 * 1024
 
 @pytest.fixture
 def raw_file(tmp_path):
-    """Write a file with a given header (plain data, padded, or bytes as they are) and data part."""
+    """Write a file with a given header (plain data, padded, or raw bytes) and data part."""
 
     def write(header: Any, data: bytes = b"", size: int | None = None) -> Path:
         text = header if isinstance(header, bytes) else json.dumps(header).encode()

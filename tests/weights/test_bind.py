@@ -1,4 +1,4 @@
-"""Weights of a program from tensors of a checkpoint; everything that does not fit is told at once."""
+"""Weights of a program from tensors of a checkpoint; all misfits are reported together."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def mapped_range(checkpoint):
     return range(start, start + len(buffer))
 
 
-def test_neighbours_are_mapped_and_others_copied_and_both_counted(checkpoint):
+def test_adjacent_tensors_are_mapped_and_others_copied(checkpoint):
     specs = {"abc": spec(4, 4), "alone": spec(3), "ae": spec(3, 4)}
     sources = {"abc": ("a", "b", "c"), "alone": ("d",), "ae": ("a", "e")}
     bound = bind_weights(specs, sources, checkpoint)
@@ -43,20 +43,20 @@ def test_neighbours_are_mapped_and_others_copied_and_both_counted(checkpoint):
     assert inside == {"abc": True, "alone": True, "ae": False}
 
 
-def test_only_what_the_program_asks_for_is_bound_and_one_source_may_serve_two(checkpoint):
+def test_only_required_weights_are_bound(checkpoint):
     sources = {"x": ("a",), "y": ("a",), "unused": ("nothing like it",)}
     bound = bind_weights({"x": spec(2, 4), "y": spec(2, 4)}, sources, checkpoint)
     assert list(bound.tensors) == ["x", "y"]
     assert bound.tensors["x"].data_ptr() == bound.tensors["y"].data_ptr()
 
 
-def test_another_dtype_is_converted_and_counted_as_a_copy(checkpoint):
+def test_other_dtype_is_converted_and_counted_as_copy(checkpoint):
     bound = bind_weights({"x": spec(3, dtype="bfloat16")}, {"x": ("d",)}, checkpoint)
     assert bound.tensors["x"].dtype == torch.bfloat16 and (bound.mapped_bytes, bound.copied_bytes) == (0, 6)
     assert torch.equal(bound.tensors["x"], checkpoint.join(["d"])[0].to(torch.bfloat16))
 
 
-def test_sources_of_several_dtypes_are_joined_in_the_programs(tmp_path):
+def test_sources_of_several_dtypes_are_joined_in_programs(tmp_path):
     source = StateDict(tensors={"a": torch.ones(1, 2), "b": torch.ones(1, 2, dtype=torch.bfloat16)}, origin="memory")
     bound = bind_weights({"x": spec(2, 2, dtype="bfloat16")}, {"x": ("a", "b")}, source)
     assert bound.tensors["x"].dtype == torch.bfloat16 and bound.copied_bytes == 8
@@ -80,9 +80,9 @@ def test_every_problem_is_listed_with_nearest_names():
         "good": ("model.layers.0.mlp.gate_proj.weight",),
     }
     specs = {"qk": spec(6, 4), "gate_up": spec(16, 4), "norm": spec(4), "head": spec(9, 4), "scales": spec(2)}
-    with pytest.raises(WeightsError) as refused:
+    with pytest.raises(WeightsError) as excinfo:
         bind_weights(specs | {"good": spec(8, 4)}, sources, StateDict(tensors=tensors, origin="/models/tuned"))
-    problems = refused.value.details["problems"]
+    problems = excinfo.value.details["problems"]
     assert problems == [
         "model.layers.0.self_attn.k_proj.weight is missing, did you mean 'model.layers.0.self_attn.key_proj.weight'?",
         "model.layers.0.mlp.gate_proj.weight + model.layers.0.mlp.up_proj.weight has shape [8, 4] + [8, 5], "
@@ -91,14 +91,14 @@ def test_every_problem_is_listed_with_nearest_names():
         "completely_other is missing",
         "scale + scale has shape [] + [], compiled for [2]",
     ]
-    message = str(refused.value)
+    message = str(excinfo.value)
     assert "/models/tuned" in message
     assert all(problem in message for problem in problems)
 
 
-def test_a_long_list_is_cut_in_the_message_and_whole_in_the_details():
+def test_long_list_is_cut_in_message_and_whole_in_details():
     specs = {f"w{index}": spec(1) for index in range(40)}
     sources = {name: (name,) for name in specs}
-    with pytest.raises(WeightsError, match="and 28 more") as refused:
+    with pytest.raises(WeightsError, match="and 28 more") as excinfo:
         bind_weights(specs, sources, StateDict(tensors={}, origin="memory"))
-    assert len(refused.value.details["problems"]) == 40
+    assert len(excinfo.value.details["problems"]) == 40

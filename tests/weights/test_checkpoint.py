@@ -40,7 +40,7 @@ def test_one_file(tmp_path):
     assert torch.equal(tensor, torch.ones(2, 3)) and not copied
 
 
-def test_shards_are_one_set_of_names_and_joining_across_files_copies(sharded):
+def test_shards_share_one_namespace_and_joins_across_files_copy(sharded):
     checkpoint = Checkpoint.open(sharded)
     assert checkpoint.specs.keys() == {"q", "k", "v"}
     assert [checkpoint.join([name])[1] for name in "qkv"] == [False] * 3
@@ -50,12 +50,12 @@ def test_shards_are_one_set_of_names_and_joining_across_files_copies(sharded):
     assert neighbours[:, 0].tolist() == [1, 1, 3] and not copied
 
 
-def test_neighbours_in_the_wrong_order_are_copied_in_the_right_one(sharded):
+def test_neighbors_in_wrong_order_are_copied_in_right_one(sharded):
     joined, copied = Checkpoint.open(sharded).join(["v", "q"])
     assert joined[:, 0].tolist() == [3, 1, 1] and copied
 
 
-def test_a_single_file_is_preferred_to_an_index(sharded):
+def test_single_file_is_preferred_to_index(sharded):
     save_file({"only": torch.ones(1)}, sharded / "model.safetensors")
     assert weight_files(sharded) == [sharded / "model.safetensors"]
 
@@ -63,40 +63,40 @@ def test_a_single_file_is_preferred_to_an_index(sharded):
 def test_missing_shards_are_all_named(sharded):
     for path in sharded.glob("model-*"):
         path.unlink()
-    with pytest.raises(WeightsError) as refused:
+    with pytest.raises(WeightsError) as excinfo:
         Checkpoint.open(sharded)
-    assert refused.value.details["missing"] == [f"model-0000{n}-of-00002.safetensors" for n in (1, 2)]
+    assert excinfo.value.details["missing"] == [f"model-0000{n}-of-00002.safetensors" for n in (1, 2)]
 
 
 @pytest.mark.parametrize("name", ["../secret.safetensors", "/etc/passwd", "sub/model.safetensors", "..", ""])
-def test_an_index_cannot_name_files_outside_the_folder(name, tmp_path):
+def test_index_cannot_name_files_outside_folder(name, tmp_path):
     folder = tmp_path / "checkpoint"
     (folder / "sub").mkdir(parents=True)
     save_file({"x": torch.ones(1)}, tmp_path / "secret.safetensors")
     save_file({"x": torch.ones(1)}, folder / "sub" / "model.safetensors")
     write_index(folder, {"weight_map": {"x": name}})
-    with pytest.raises(WeightsError) as refused:
+    with pytest.raises(WeightsError) as excinfo:
         Checkpoint.open(folder)
-    assert refused.value.details["missing"] == [name]
+    assert excinfo.value.details["missing"] == [name]
 
 
 @pytest.mark.parametrize("data", ["{", "[]", {}, {"weight_map": []}, {"weight_map": {"x": 3, "y": "z"}}], ids=str)
-def test_an_index_that_cannot_be_read_is_refused(data, tmp_path):
+def test_unreadable_index_is_refused(data, tmp_path):
     write_index(tmp_path, data)
     with pytest.raises(WeightsError, match="cannot be read"):
         Checkpoint.open(tmp_path)
 
 
-def test_a_folder_without_safetensors_is_an_error_that_names_pickles(tmp_path):
+def test_folder_without_safetensors_is_an_error_naming_pickles(tmp_path):
     for folder, pickles in ((tmp_path, []), (tmp_path / "missing", []), (tmp_path, ["pytorch_model.bin"])):
         for name in pickles:
             torch.save({"x": torch.ones(1)}, folder / name)
-        with pytest.raises(WeightsError) as refused:
+        with pytest.raises(WeightsError) as excinfo:
             Checkpoint.open(folder)
-        assert refused.value.details == {"path": str(folder), "pickles": pickles}
+        assert excinfo.value.details == {"path": str(folder), "pickles": pickles}
 
 
-def test_tensors_in_memory_are_a_source_too():
+def test_tensors_in_memory_are_a_source():
     source = StateDict(tensors={"a": torch.ones(1, 2), "b": torch.zeros(2, 2)}, origin="memory")
     assert str(source.specs["b"]) == "float32[2, 2]"
     assert source.join(["a"])[0].tolist() == [[1, 1]]

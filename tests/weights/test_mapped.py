@@ -16,7 +16,7 @@ from optimum_neuron.weights import DTYPES, MAX_HEADER_BYTES, MappedFile
 
 
 def address(file: MappedFile) -> range:
-    """Where the file is in memory."""
+    """Address of the mapped file."""
     start = ctypes.addressof(ctypes.c_char.from_buffer(file._buffer))
     return range(start, start + len(file._buffer))
 
@@ -29,7 +29,7 @@ TWO = {"a": entry([2, 2], 0, 16), "b": entry([1, 2], 16, 24)}
 DATA = torch.arange(6.0).numpy().tobytes()
 
 
-def test_a_tensor_is_a_view_of_the_file(tmp_path):
+def test_tensor_is_view_of_file(tmp_path):
     tensors = {"x": torch.randn(3, 5), "y": torch.arange(4)}
     save_file(tensors, tmp_path / "m.safetensors")
     file = MappedFile.open(tmp_path / "m.safetensors")
@@ -41,7 +41,7 @@ def test_a_tensor_is_a_view_of_the_file(tmp_path):
         assert view.data_ptr() == file.get([name])[0].data_ptr()
 
 
-def test_views_outlive_the_file_object_and_writes_stay_private(tmp_path):
+def test_views_outlive_file_and_writes_are_private(tmp_path):
     save_file({"x": torch.ones(4)}, tmp_path / "m.safetensors")
     before = (tmp_path / "m.safetensors").read_bytes()
     view, _ = MappedFile.open(tmp_path / "m.safetensors").get(["x"])
@@ -51,14 +51,14 @@ def test_views_outlive_the_file_object_and_writes_stay_private(tmp_path):
     assert MappedFile.open(tmp_path / "m.safetensors").get(["x"])[0].tolist() == [1, 1, 1, 1]
 
 
-def test_neighbours_are_one_view(raw_file):
+def test_adjacent_tensors_are_one_view(raw_file):
     file = MappedFile.open(raw_file(TWO, DATA))
     joined, copied = file.get(["a", "b"])
     assert joined.tolist() == [[0, 1], [2, 3], [4, 5]] and not copied
     assert joined.data_ptr() == file.get(["a"])[0].data_ptr()
 
 
-def test_what_is_apart_in_another_order_or_of_another_dtype_is_no_view(raw_file):
+def test_non_adjacent_or_mixed_dtype_tensors_are_not_a_view(raw_file):
     apart = {"a": entry([1, 2], 0, 8), "b": entry([1, 2], 16, 24), "c": entry([1, 4], 8, 16, "F16")}
     file = MappedFile.open(raw_file(apart, DATA))
     assert file.get(["a", "b"]) is None
@@ -66,7 +66,7 @@ def test_what_is_apart_in_another_order_or_of_another_dtype_is_no_view(raw_file)
     assert file.get(["a", "c"]) is None, "neighbours that are not of one dtype"
 
 
-def test_what_is_not_aligned_is_copied_and_says_so(raw_file):
+def test_misaligned_tensor_is_copied_with_a_reason(raw_file):
     header = {"a": entry([1], 0, 1, "U8"), "b": entry([2], 1, 9)}
     file = MappedFile.open(raw_file(json.dumps(header).encode().ljust(128), b"\x07" + DATA[8:16]))
     tensor, copied = file.get(["b"])
@@ -81,14 +81,14 @@ def test_empty_tensors_and_scalars(tmp_path):
 
 
 @pytest.mark.parametrize("name", sorted(DTYPES.values()))
-def test_every_dtype_of_the_library(name, tmp_path):
+def test_every_dtype_of_library(name, tmp_path):
     expected = torch.tensor([0.0, 1.0, 2.0]).to(getattr(torch, name))
     save_file({"x": expected}, tmp_path / "m.safetensors")
     tensor, _ = MappedFile.open(tmp_path / "m.safetensors").get(["x"])
     assert tensor.dtype == expected.dtype and torch.equal(tensor.to(torch.complex64), expected.to(torch.complex64))
 
 
-def test_a_buffer_in_memory_is_read_like_a_file():
+def test_buffer_in_memory_is_read_like_file():
     file = MappedFile(memoryview(bytearray(save({"x": torch.ones(2)}))), "inlined weights")
     assert file.get(["x"])[0].tolist() == [1, 1]
 
@@ -118,21 +118,21 @@ HEADERS = {
 
 
 @pytest.mark.parametrize("header", HEADERS.values(), ids=HEADERS)
-def test_a_broken_header_is_refused(header, raw_file):
+def test_broken_header_is_refused(header, raw_file):
     path = raw_file(header, DATA)
-    with pytest.raises(WeightsError) as refused:
+    with pytest.raises(WeightsError) as excinfo:
         MappedFile.open(path)
-    assert refused.value.details["path"] == str(path)
+    assert excinfo.value.details["path"] == str(path)
 
 
 @pytest.mark.parametrize("size", [MAX_HEADER_BYTES + 1, 2**63, 3000])
-def test_an_overlong_header_is_refused_unread(size, raw_file):
+def test_overlong_header_is_refused_unread(size, raw_file):
     with pytest.raises(WeightsError, match=f"a header of {size} bytes in a file of"):
         MappedFile.open(raw_file(TWO, DATA, size=size))
 
 
 @pytest.mark.parametrize("length", [1, 7, 8, 20, -1])
-def test_a_truncated_file_is_refused(length, raw_file):
+def test_truncated_file_is_refused(length, raw_file):
     path = raw_file(TWO, DATA)
     content = path.read_bytes()
     path.write_bytes(content[:length])
@@ -140,14 +140,14 @@ def test_a_truncated_file_is_refused(length, raw_file):
         MappedFile.open(path)
 
 
-def test_what_cannot_be_mapped_is_refused(tmp_path):
+def test_unmappable_file_is_refused(tmp_path):
     (tmp_path / "empty").touch()
     for path in (tmp_path / "missing", tmp_path, tmp_path / "empty"):
         with pytest.raises(WeightsError, match="cannot be mapped"):
             MappedFile.open(path)
 
 
-def test_the_librarys_own_metadata_is_no_tensor(tmp_path):
+def test_metadata_entry_is_not_a_tensor(tmp_path):
     save_file({"x": torch.ones(1)}, tmp_path / "m.safetensors", metadata={"format": "pt"})
     assert list(MappedFile.open(tmp_path / "m.safetensors").entries) == ["x"]
     (size,) = struct.unpack("<Q", (tmp_path / "m.safetensors").read_bytes()[:8])

@@ -1,4 +1,4 @@
-"""Packed checkpoints: plain safetensors files in which what is used joined lies together."""
+"""Packed checkpoints: plain safetensors files in which tensors that are used joined are adjacent."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def checkpoint(tmp_path):
     return Checkpoint.open(tmp_path)
 
 
-def test_a_packed_file_is_a_plain_checkpoint_with_identical_tensors(checkpoint, tmp_path):
+def test_packed_file_is_plain_checkpoint_with_identical_tensors(checkpoint, tmp_path):
     path = tmp_path / "packed" / "model.safetensors"
     path.parent.mkdir()
     size = pack_checkpoint(checkpoint, SPECS, SOURCES, path, dtype="float32")
     assert size == path.stat().st_size and [entry.name for entry in path.parent.iterdir()] == ["model.safetensors"]
-    loaded = load_file(path)
-    assert loaded.keys() == TENSORS.keys() - {"unused"}
-    for name, tensor in loaded.items():
+    tensors = load_file(path)
+    assert tensors.keys() == TENSORS.keys() - {"unused"}
+    for name, tensor in tensors.items():
         assert tensor.dtype == TENSORS[name].dtype and torch.equal(tensor, TENSORS[name])
     with safe_open(path, "pt") as file:
         assert file.metadata() == {"format": "pt"}
@@ -71,29 +71,29 @@ def test_joined_weights_are_copied_before_and_mapped_after(checkpoint, tmp_path)
     assert all(torch.equal(after.tensors[name], before.tensors[name]) for name in SPECS)
 
 
-def test_floating_point_tensors_take_the_dtype_and_others_keep_theirs(checkpoint, tmp_path):
+def test_float_tensors_are_cast_and_others_keep_dtype(checkpoint, tmp_path):
     path = tmp_path / "packed.safetensors"
     pack_checkpoint(checkpoint, SPECS, SOURCES, path, dtype="bfloat16")
-    loaded = load_file(path)
-    assert loaded["ids"].dtype == torch.int64
-    assert torch.equal(loaded["q"], TENSORS["q"].to(torch.bfloat16))
+    tensors = load_file(path)
+    assert tensors["ids"].dtype == torch.int64
+    assert torch.equal(tensors["q"], TENSORS["q"].to(torch.bfloat16))
 
 
 def test_views_empty_tensors_and_sources_in_memory(tmp_path):
     source = StateDict(tensors={"t": torch.randn(3, 2).t(), "none": torch.zeros(0, 4)}, origin="memory")
     specs, sources = {"t": spec(2, 3), "none": spec(0, 4)}, {"t": ("t",), "none": ("none",)}
     pack_checkpoint(source, specs, sources, tmp_path / "m.safetensors", dtype="float32")
-    loaded = load_file(tmp_path / "m.safetensors")
-    assert torch.equal(loaded["t"], source.tensors["t"]) and loaded["none"].shape == (0, 4)
+    tensors = load_file(tmp_path / "m.safetensors")
+    assert torch.equal(tensors["t"], source.tensors["t"]) and tensors["none"].shape == (0, 4)
 
 
-def test_the_data_starts_at_a_multiple_of_64_bytes(checkpoint, tmp_path):
+def test_data_starts_at_multiple_of_64_bytes(checkpoint, tmp_path):
     path = tmp_path / "packed.safetensors"
     pack_checkpoint(checkpoint, SPECS, SOURCES, path, dtype="float32")
     assert (8 + int.from_bytes(path.read_bytes()[:8], "little")) % 64 == 0
 
 
-def test_equal_tensors_make_equal_bytes_and_an_older_file_is_replaced(checkpoint, tmp_path):
+def test_equal_tensors_give_equal_bytes_and_replace_older_file(checkpoint, tmp_path):
     first, second = tmp_path / "1.safetensors", tmp_path / "2.safetensors"
     second.write_text("older")
     for path in (first, second):
@@ -101,17 +101,17 @@ def test_equal_tensors_make_equal_bytes_and_an_older_file_is_replaced(checkpoint
     assert first.read_bytes() == second.read_bytes()
 
 
-def test_a_full_disk_is_told_and_leaves_nothing_new(checkpoint, disk):
+def test_full_disk_is_reported_and_cleaned_up(checkpoint, disk):
     (disk / "model.safetensors").write_text("older")
     big = StateDict(tensors={"w": torch.zeros(64 * 1024)}, origin="memory")
-    with pytest.raises(CacheError) as refused:
+    with pytest.raises(CacheError) as excinfo:
         pack_checkpoint(big, {"w": spec(64 * 1024)}, {"w": ("w",)}, disk / "model.safetensors", dtype="float32")
-    assert refused.value.details["needed_bytes"] > 4 * 64 * 1024 > refused.value.details["free_bytes"]
+    assert excinfo.value.details["needed_bytes"] > 4 * 64 * 1024 > excinfo.value.details["free_bytes"]
     assert [path.name for path in disk.iterdir()] == ["model.safetensors"]
     assert (disk / "model.safetensors").read_text() == "older"
     assert pack_checkpoint(checkpoint, SPECS, SOURCES, disk / "model.safetensors", dtype="float32") > 0
 
 
-def test_a_folder_that_is_not_there_is_told(checkpoint, tmp_path):
+def test_missing_folder_is_reported(checkpoint, tmp_path):
     with pytest.raises(CacheError, match="No such file"):
         pack_checkpoint(checkpoint, SPECS, SOURCES, tmp_path / "none" / "m.safetensors", dtype="float32")

@@ -16,7 +16,7 @@ def test_equal_parts_end_with_zeros():
     assert torch.equal(joined[:10], WEIGHT) and not joined[10:].any()
 
 
-def test_a_part_of_rows_is_a_view():
+def test_part_of_rows_is_view():
     part = even_split(10, 2).part(WEIGHT, 0, 1)
     assert part.untyped_storage().data_ptr() == WEIGHT.untyped_storage().data_ptr()
 
@@ -28,13 +28,13 @@ def test_units_may_be_copied_and_padded():
     assert torch.equal(last[:2], WEIGHT[6:8]) and not last[2:].any()
 
 
-def test_the_first_core_has_the_bias():
+def test_first_core_has_bias():
     split = first_split(10, 3)
     assert torch.equal(split.part(WEIGHT, 0, 0), WEIGHT)
     assert not split.part(WEIGHT, 0, 2).any()
 
 
-def test_the_parts_of_several_tensors_are_joined():
+def test_parts_of_several_tensors_are_joined():
     shard = Shard(0, (even_split(10, 2), even_split(4, 2)))
     other = -torch.arange(24.0).reshape(4, 6)
     assert torch.equal(shard.part([WEIGHT, other], 1), torch.cat([WEIGHT[5:], other[2:]]))

@@ -1,4 +1,4 @@
-"""The English conversations of the ChatterBot corpus: what one says, and what the other answers."""
+"""The English conversations of the ChatterBot corpus: pairs of statement and reply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What converters share: weights that must fit exactly, tokenizers of whole words, and rows of data sets.
+"""Shared parts of converters: weights that must match exactly, word tokenizers, and rows of data sets.
 
 It knows no package.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def save(model: PreTrainedModel, tensors: Mapping[str, torch.Tensor], destination: Path) -> None:
-    """Give a model its weights, every parameter and buffer and one of those that are tied, and write it.
+    """Load every parameter and buffer of a model, one for each tied group, and save the model.
 
     Raises:
         ModelError: If a tensor is missing, unknown or of another shape.
@@ -45,7 +45,7 @@ def save_word_tokenizer(words: Iterable[str], pattern: str, destination: Path, *
 
     Args:
         words: The vocabulary in the order of its ids, special tokens included.
-        pattern: Regular expression of one piece; what lies between pieces is an unknown word.
+        pattern: Regular expression of one piece; text between pieces is an unknown word.
         destination: Folder to write to.
         **special: `cls_token`, `sep_token`, `unk_token`, ... and `model_max_length`, as transformers names them.
     """

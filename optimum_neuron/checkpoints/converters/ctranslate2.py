@@ -1,6 +1,6 @@
 """Reads the model files of CTranslate2 (`model.bin`), which many packages carry Whisper in. It knows no architecture.
 
-The format is what the library's own writer makes: OpenNMT/CTranslate2, python/ctranslate2/specs/model_spec.py,
+The format is defined by the library's writer: OpenNMT/CTranslate2, python/ctranslate2/specs/model_spec.py,
 `ModelSpec._serialize`, binary version 6. All numbers are little-endian.
 
     version u32, name of the specification, revision u32

@@ -1,4 +1,4 @@
-"""Sentences of an audiobook that the tests of PocketSphinx carry: recordings with what was said in them."""
+"""Sentences of an audiobook from the tests of PocketSphinx: recordings with transcripts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LINE = re.compile(r"<s> (?P<text>.*) </s> \((?P<name>[\w-]+)\)")
 
 
 def convert(source: Path, destination: Path) -> None:
-    """Take the recordings (.wav) as they are, and write one row for each line of `transcription`."""
+    """Copy the recordings (.wav) unchanged, and write one row for each line of `transcription`."""
     rows = []
     destination.mkdir()
     for line in (source / "transcription").read_text("utf-8").splitlines():

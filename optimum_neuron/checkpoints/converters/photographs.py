@@ -16,7 +16,7 @@ _CAPTIONS = {
 
 
 def convert(source: Path, destination: Path) -> None:
-    """Take the pictures as they are, and write one row for each."""
+    """Copy the images unchanged, and write one row for each."""
     source.rename(destination)
     rows = ({"image": path.name, "caption": _CAPTIONS[path.name]} for path in sorted(destination.iterdir()))
     save_rows(list(rows), destination)

@@ -33,7 +33,7 @@ _CONFIG = (
     "type_vocab_size",
     "vocab_size",
 )
-"""What is taken of the configuration; the rest is of training, or of generating text, which the model cannot."""
+"""Fields taken from the configuration; the rest is for training or text generation."""
 _UNUSED = "albert.pooler."
 """Tensors that a masked language model has no use for."""
 

@@ -1,8 +1,8 @@
 """Whisper as faster-whisper's packages carry it: CTranslate2's `model.bin`, its `config.json`, and `tokenizer.json`.
 
 CTranslate2 joins projections that read the same states: query, key and value of self-attention, key and value of
-cross-attention. Keys have no bias in Whisper, so theirs is zero there. Weights are kept in float32, which holds the
-file's float16 exactly and is what the original checkpoints are published in.
+cross-attention. Keys have no bias in Whisper, so theirs is zero there. Weights are kept in float32, which represents
+the file's float16 exactly and is the dtype of the original checkpoints.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def convert(source: Path, destination: Path) -> None:
 
 
 def _special_tokens(path: Path) -> dict[str, int]:
-    """Ids of the tokens in angle brackets, by what is between them."""
+    """IDs of the tokens in angle brackets, by their text."""
     added = json.loads(path.read_text("utf-8"))["added_tokens"]
     return {token["content"].strip("<|>"): token["id"] for token in added}
 

@@ -17,9 +17,9 @@ from .common import save_rows
 _PARTS = {"noun": "noun", "verb": "verb", "adj": "adjective", "adv": "adverb"}
 """Ending of a file to part of speech."""
 _COUNT, _FIRST_WORD = 3, 4
-"""Fields of a line: the number of words in hexadecimal; each word is followed by a number of its own."""
+"""Fields of a line: the number of words in hexadecimal; each word is followed by a number."""
 _MARKER = re.compile(r"\((a|p|ip)\)$")
-"""Where an adjective may stand."""
+"""Allowed positions of an adjective."""
 _EXAMPLE = re.compile(r'"([^"]+)"')
 
 

@@ -1,4 +1,4 @@
-"""Which storage an address names: a folder, an fsspec URL, or a repository of the Hugging Face Hub.
+"""Storage that an address names: a folder, an fsspec URL, or a repository of the Hugging Face Hub.
 
 It opens places and reads nothing in them.
 

@@ -1,6 +1,6 @@
 """Get a verified NEFF onto this machine: find it, download it, or have it compiled.
 
-It joins entries and locks; which storage is asked first, and what is said about it, is the business of `store.py`.
+It joins entries and locks; the order of storage lookups and their messages are defined in `store.py`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Built:
     compiled: bool
     """False when another process was faster."""
     leftover: str | None = None
-    """What a killed process had left behind."""
+    """Leftovers of a killed process."""
     in_cache: bool = True
     """Whether the named cache holds it, not only the spool."""
     note: str | None = None

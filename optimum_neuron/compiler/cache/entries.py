@@ -1,4 +1,4 @@
-"""What an entry is: `model.neff`, `fields.json` and, written last, `model.done`.
+"""Contents of an entry: `model.neff`, `fields.json`, and, written last, `model.done`.
 
 It decides from small files whether an entry is complete; it never reads a NEFF except in `neff_problem`. The marker
 holds the full key and the NEFF's hash and size, so a file swapped or cut short behind its back is noticed.
@@ -67,13 +67,13 @@ class Entry:
     name: str
     """Folder below the root of the cache."""
     state: State
-    """Whether it can be used."""
+    """Whether the entry is usable."""
     reason: str
     """Why it is in that state."""
     size_bytes: int = 0
     """Size of all its files."""
     fields: Mapping[str, Any] | None = None
-    """What decided the compile, for complete entries."""
+    """Fields that decided the compile, for complete entries."""
     marker: Marker | None = None
     """Its marker, for complete entries."""
 
@@ -143,7 +143,7 @@ def unfinished(files: Mapping[str, int]) -> dict[str, int]:
 
 
 def neff_problem(path: Path, marker: Marker) -> str | None:
-    """Verify a whole cached NEFF; return what is wrong with it, or None."""
+    """Verify a whole cached NEFF; return a problem, or None."""
     try:
         with open_neff(path) as neff:
             digest = neff.header.hash.hex()

@@ -1,7 +1,7 @@
 """Why a request missed: the nearest entries and the fields in which they differ.
 
-It compares plain data and knows nothing of storage or of what a field means. Hashes always differ when anything does,
-so they are named only where nothing else explains the miss.
+It compares plain data and does not depend on storage or on the meaning of a field. Hashes always differ when anything
+does, so they are named only where nothing else explains the miss.
 
     >>> from optimum_neuron.compiler.cache.explain import describe, differences
     >>> describe(differences({"sequence_length": 2048, "ir": "a" * 64}, {"sequence_length": 4096, "ir": "b" * 64}))

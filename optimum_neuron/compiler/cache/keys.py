@@ -21,7 +21,7 @@ _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,100}")
 _NUM_KEY_CHARACTERS = 20
 
 ENTRY_NAME = re.compile(r"neuronxcc-[A-Za-z0-9][A-Za-z0-9._+-]{0,100}/MODULE_[0-9a-f]{20}")
-"""What the name of an entry looks like; anything else in an index or a listing is not followed."""
+"""Pattern of entry names; any other name in an index or a listing is ignored."""
 
 
 def entry_key(fields: Mapping[str, Any]) -> str:

@@ -1,6 +1,6 @@
-"""What a cache can answer: requests with the entries that they lead to, and labels.
+"""Lookups in a cache: requests with their entries, and labels.
 
-It reads listings and small files; it knows nothing of what a request says.
+It reads listings and small files; it does not interpret requests.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One builder per entry: a lock of the operating system and a private folder to build in.
 
 The lock is freed by the kernel when its holder dies, however it dies. The build folder has a fixed name per entry and
-belongs to whoever holds the lock, so what a killed process left is found and removed by the next one. It knows
-nothing of what is built.
+belongs to the holder of the lock, so leftovers of a killed process are removed by the next one. It does not depend on
+the build.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class Claim:
     folder: Path
     """Empty folder to build in, on the same disk as the entry."""
     waited: bool
-    """Whether another process had the right first."""
+    """Whether another process held the lock first."""
     leftover: str | None
-    """What a killed process left behind, removed by now."""
+    """Leftovers of a killed process, removed by now."""
 
 
 @contextlib.contextmanager
@@ -84,7 +84,7 @@ def claim(root: Path, name: str, *, timeout_s: float | None = None) -> Iterator[
 
 
 def clear(folder: Path, *, keep: Path) -> None:
-    """Remove what a compiler left beside its result, so that only the result is published."""
+    """Remove intermediate files of a compiler, so that only the result is published."""
     for path in folder.iterdir():
         if path.is_dir():
             shutil.rmtree(path)
@@ -117,7 +117,7 @@ def publish(root: Path, name: str, folder: Path) -> None:
 
 
 def is_locked(root: Path, name: str) -> bool:
-    """Whether some process is building an entry right now."""
+    """Return whether some process is building an entry right now."""
     path = _lock_path(root, name)
     if not path.exists() or not os.access(path, os.W_OK):
         return False
@@ -149,7 +149,7 @@ def removing(root: Path, name: str) -> Iterator[bool]:
 
 
 def build_folder(root: Path, name: str) -> Path:
-    """Where an entry is built: a hidden neighbour of its place."""
+    """Build folder of an entry: hidden, next to the entry."""
     version, _, module = name.partition("/")
     return root / version / f".{module}.building"
 

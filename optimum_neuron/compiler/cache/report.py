@@ -1,6 +1,7 @@
-"""What a cache holds, and how to make it smaller.
+"""Contents of a cache, and pruning.
 
-It reads one listing of a storage and the small files of its entries. What another process is building is left alone.
+It reads one listing of a storage and the small files of its entries. Entries that another process is building are left
+alone.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _DAY_S = 86400
 
 @dataclass(frozen=True, kw_only=True)
 class PruneLimits:
-    """What `prune` may keep; see `CompileCache.prune` for each limit."""
+    """Limits of `prune`; see `CompileCache.prune` for each."""
 
     older_than_days: float | None = None
     max_size_bytes: int | None = None
@@ -41,7 +42,7 @@ class PruneLimits:
 
 
 def all_entries(storage: Storage, files: dict[str, int]) -> list[Entry]:
-    """Every entry with its state, also those that are being built, in the order of their names."""
+    """Every entry with its state, including those being built, sorted by name."""
     entries = {entry.name: entry for entry in list_entries(storage, files, names_in(files))}
     building = unfinished(files)
     for name in {*entries, *building}:
@@ -134,7 +135,7 @@ def _doomed(storage: Storage, entries: Iterable[Entry], limits: PruneLimits) -> 
 
 
 def _uploading(storage: Storage, name: str) -> bool:
-    """Whether another machine may be writing an entry: remote storage has no locks, so recent files are spared."""
+    """Return whether another machine may be writing an entry: remote storage has no locks, so recent files stay."""
     if isinstance(storage, LocalStorage):
         return False
     times = [storage.modified_unix_s(f"{name}/{file}") for file in ("model.neff", "fields.json")]

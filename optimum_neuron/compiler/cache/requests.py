@@ -1,8 +1,8 @@
 """The request index: from a description known before capture to the entry it led to.
 
-A warm load finds its NEFF by the request alone and captures nothing. It knows file names and nothing of what a
-request says. A label, such as "llama/org/name", is a path below `LABELS` that leads to the same entry, for people who
-look for models by name; no compile reads it.
+A warm load finds its NEFF by the request alone and captures nothing. It knows file names but does not interpret
+requests. A label, such as "llama/org/name", is a path below `LABELS` that leads to the same entry, for people who look
+for models by name; no compile reads it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LABEL = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)*")
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """Where a request leads: name and full key of an entry."""
+    """Target of a request: name and full key of an entry."""
 
     entry: str
     key: str
@@ -54,7 +54,7 @@ def _write(storage: Storage, path: str, content: Mapping[str, Any]) -> None:
 
 
 def find(storage: Storage, request: Mapping[str, Any]) -> Target | None:
-    """Where a request leads; None when it was never recorded or its file is damaged."""
+    """Target of a request; None when it was never recorded or its file is damaged."""
     data = storage.read(request_path(request))
     return None if data is None else parse(data)
 

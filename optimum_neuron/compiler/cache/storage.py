@@ -1,7 +1,7 @@
-"""Where a cache lives: a local folder, or any place that fsspec reaches (s3://, memory://, zip:// ...).
+"""Storage of a cache: a local folder, or any fsspec URL (s3://, memory://, zip:// ...).
 
 Both kinds offer the same few operations on relative paths with forward slashes, and know nothing of entries or keys.
-Everything that fails becomes a `CacheError`; what is not there is None. `addresses.py` opens them.
+Every failure becomes a `CacheError`; a missing file is None. `addresses.py` opens them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class LocalStorage:
                 return None
 
     def read_many(self, paths: Iterable[str]) -> dict[str, bytes]:
-        """Contents of small files; those that are gone are left out."""
+        """Contents of small files; missing ones are left out."""
         return {path: data for path in paths if (data := self.read(path)) is not None}
 
     def size_bytes(self, path: str) -> int | None:
@@ -178,7 +178,7 @@ class RemoteStorage:
         return f"{self._root}/{path}"
 
     def _made(self, path: str) -> str:
-        """Where a file goes, in a folder that exists."""
+        """Path of a file, in an existing folder."""
         self._fs.makedirs(self._at(path).rpartition("/")[0], exist_ok=True)
         return self._at(path)
 

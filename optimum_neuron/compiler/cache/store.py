@@ -1,6 +1,6 @@
 """The compile cache as its users see it: results with reasons, explanations, status and clean-up.
 
-It knows nothing of models or compilers: `fields` decide what an entry is, and `produce` makes it.
+It does not depend on models or compilers: `fields` identify an entry, and `produce` creates it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class CacheResult:
     hit: bool
     """Whether this process compiled nothing."""
     stored: bool
-    """Whether the cache itself holds it now; otherwise only the spool of this machine does."""
+    """Whether the cache itself holds it now, and not only the spool of this machine."""
     path: Path
     """The NEFF on this machine, verified."""
     key: str
@@ -49,9 +49,9 @@ class CompileCache:
     Args:
         url: Folder or fsspec URL; by default `env.compile_cache_url()`, with the shared cache behind it that
             `shared.shared_url()` names.
-        spool: Folder for downloads and for what a read-only cache cannot take; by default below `env.home()`.
-        lock_timeout_s: How long to wait for a process that compiles the same entry, in seconds; None for as long as
-            it takes.
+        spool: Folder for downloads and for entries that a read-only cache cannot store; by default below `env.home()`.
+        lock_timeout_s: Longest wait for a process that compiles the same entry, in seconds; None for as long as it
+            takes.
 
     Raises:
         CacheError: The address cannot be opened.
@@ -87,7 +87,7 @@ class CompileCache:
         Args:
             fields: Everything that decides the compile, with `compiler_version`; see `entry_key`.
             produce: Writes the NEFF to the path it is given; other files in that folder are thrown away.
-            request: What was known before the model was captured; `find` leads from it to this entry later.
+            request: Facts known before the model was captured; `find` leads from it to this entry later.
             label: Name under which `labels` lists the entry of the request, for example "llama/org/name".
 
         Raises:
@@ -148,7 +148,7 @@ class CompileCache:
 
         Args:
             fields: As for `get_or_compile`.
-            limit: How many entries to name.
+            limit: Largest number of entries to name.
 
         Raises:
             CacheError: The cache cannot be read.
@@ -192,8 +192,8 @@ class CompileCache:
         """Copy complete entries of this machine to the shared cache, with the requests that lead to them.
 
         Args:
-            url: Where to; by default the shared cache, or this cache itself where it is remote.
-            dry_run: Only list what would be copied.
+            url: Destination; by default the shared cache, or this cache itself if it is remote.
+            dry_run: Only list the entries to copy.
 
         Returns:
             Plain data: `url`, `dry_run`, `copied` (name and size of each), and how many it has already.
@@ -229,7 +229,7 @@ class CompileCache:
             max_size_bytes: Remove the oldest entries until the rest takes no more.
             incomplete: Remove entries that cannot be used.
             old_versions: Remove entries of other versions of the compiler.
-            dry_run: Only list what would be removed.
+            dry_run: Only list the entries to remove.
 
         Returns:
             Plain data: `removed` and `spool_removed` (name, reason and size of each), `freed_bytes` and `dry_run`.

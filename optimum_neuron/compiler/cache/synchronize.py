@@ -1,4 +1,4 @@
-"""Copy what this machine compiled to a cache that others read.
+"""Copy the entries compiled on this machine to a shared cache.
 
 It uploads complete entries that are missing there, then the requests and labels that lead to them, and removes
 nothing. Two machines may synchronize at once: an entry has one content, so it does not matter who is last.

@@ -1,7 +1,7 @@
 """Places as one cache: the one the user named, the spool of this machine behind it, and one shared with others.
 
-A local cache is used in place. Downloads of a remote one, and results that a read-only one cannot take, are kept in
-the spool, a folder with the same layout. The shared cache is asked last and never written to; what it has is copied to
+A local cache is used in place. Downloads of a remote one, and results that a read-only one cannot take, are kept in the
+spool, a folder with the same layout. The shared cache is queried last and never written to; its entries are copied to
 this machine. It says in words when the named cache could not be used.
 """
 
@@ -92,7 +92,7 @@ class Tiers:
         return replace(built, in_cache=in_cache, note=note or share_note)
 
     def record(self, request: Mapping[str, Any], target: requests.Target, label: str | None = None) -> str | None:
-        """Remember where a request and a label lead, in the spool if need be; what went wrong in words, or None."""
+        """Remember the entry of a request and a label, in the spool if needed; return a failure as text, or None."""
         for place in (self.storage, self.spool):
             try:
                 requests.record(place, request, target)
@@ -104,7 +104,7 @@ class Tiers:
         return note
 
     def target(self, request: Mapping[str, Any]) -> requests.Target | None:
-        """Where a request leads; what only the shared cache knows is remembered here."""
+        """Entry of a request; entries known only to the shared cache are remembered here."""
         target = requests.find(self.storage, request) or requests.find(self.spool, request)
         if target is None and self.shared is not None:
             target = requests.find(self.shared, request)
@@ -113,7 +113,7 @@ class Tiers:
         return target
 
     def others(self, name: str, *, limit: int | None = _NUM_COMPARED) -> list[Entry]:
-        """Other entries to compare a request with, those of its own compiler version first when there are many."""
+        """Other entries to compare a request with, the same compiler version first if there are many."""
         version = name.partition("/")[0] + "/"
         entries: dict[str, Entry] = {}
         for place in (self.spool, self.storage):

@@ -1,4 +1,4 @@
-"""Host code: what really runs a subprogram on this machine's CPU.
+"""Host code: the code that runs a subprogram on this machine's CPU.
 
 `choose.py` decides the level of each subprogram and says why. `aten.py` runs it operator by operator; `functional.py`,
 `generate.py` and `unit.py` turn it into C++ and compile it, in this process or in the background (`background.py`,

@@ -2,7 +2,7 @@
 
 Two operators are called in another form with the same arithmetic, because ATen's own would copy more than it computes:
 attention with shared key heads, and matrix products of weights that are cast to float32. Operators that return their
-argument go, and frequent ones are called as torch's own functions.
+argument are removed, and frequent ones are called as torch's own functions.
 
 Shape legend: B batch, N query heads, K key heads, G = N / K, T queries, S keys, H head width.
 """
@@ -77,7 +77,7 @@ def _rewritten(body: fx.GraphModule) -> fx.GraphModule:
 
 
 def _is_argument(node: fx.Node) -> bool:
-    """Whether a node returns its argument: an alias, or a cast to the dtype that the argument has."""
+    """Return whether a node returns its argument: an alias, or a cast to the dtype that the argument has."""
     if node.target == _ATEN.alias.default:
         return True
     is_cast = node.target == _ATEN.to.dtype and len(node.args) == 2 and not node.kwargs
@@ -99,7 +99,7 @@ def _multiply_cast(node: fx.Node, weight: fx.Node) -> None:
 
 
 def _cast_to_float32(node: fx.Node) -> fx.Node | None:
-    """What a node casts to float32; None for other nodes."""
+    """Node that is cast to float32; None for other nodes."""
     return node.args[0] if node.target == _ATEN.to.dtype and node.args[1] == torch.float32 else None
 
 
@@ -111,7 +111,7 @@ def linear_of_bf16(x: torch.Tensor, weight_OI: torch.Tensor, bias_O: torch.Tenso
     """Return `x.float() @ weight.float().T + bias` of bf16 operands, and cast no weight.
 
     The CPU's bf16 matmuls add in float32 and round the sum to bf16. A second one, with the rounded sum subtracted,
-    returns what rounding took: together they have 16 bits of the sum.
+    returns the rounding error: together they have 16 bits of the sum.
     """
     rows = x.reshape(-1, x.shape[-1])
     rounded = torch.nn.functional.linear(rows, weight_OI)

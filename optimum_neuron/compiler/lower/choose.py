@@ -32,7 +32,7 @@ MAX_STREAMED_ROWS = 4
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CpuFeatures:
-    """What of this CPU changes the generated code."""
+    """Features of this CPU that change the generated code."""
 
     isa: str
     """Widest vector extension, as torch names it: "AVX512", "AVX2", "DEFAULT" ..."""
@@ -54,7 +54,7 @@ _LEVELS = {
     "x86-64-v3": ("AVX2", {"avx", "avx2", "bmi", "bmi2", "f16c", "fma3", "lzcnt"}),
     "x86-64-v4": ("AVX512", {"avx512_f", "avx512_bw", "avx512_cd", "avx512_dq", "avx512_vl"}),
 }
-"""Level, its vector extension, and what it adds to the level below: x86-64 psABI 1.0, in torch's names."""
+"""Level, its vector extension, and its additions to the level below: x86-64 psABI 1.0, in torch's names."""
 
 
 @functools.cache
@@ -114,7 +114,7 @@ def probe_compiler() -> str | None:
 
 @functools.cache
 def compiler_knows_cpu() -> bool:
-    """Whether the C++ compiler takes the flags of this CPU's vector extensions.
+    """Return whether the C++ compiler takes the flags of this CPU's vector extensions.
 
     Otherwise, Inductor compiles and loads a probe for each extension, in each process. torch reports what the CPU has,
     so only the compiler may be too old (AMX: GCC 11).
@@ -136,7 +136,7 @@ def choose_level(
     """Decide how one subprogram runs on the host.
 
     Args:
-        subprogram: what has to run.
+        subprogram: Subprogram to run.
         optlevel: "1", "2" or "3", as in `-O2`.
         compiler: the C++ compiler of this machine, or None.
         rare: only seldom used graphs call it.
@@ -166,7 +166,7 @@ def _library_bound(subprogram: Subprogram) -> str | None:
         return "no matrix product in it"
     left = [node.args[PRODUCT_OPERANDS[str(node.target)][0]] for node in products]
     rows = min(math.prod(node.meta["val"].shape[:-1]) for node in left)
-    # Attention and convolutions gain from what is compiled around them.
+    # Attention and convolutions gain from the compiled code around them.
     is_matmul = "dot_product" not in str(products[0].target) and "conv" not in str(products[0].target)
     if rows >= LIBRARY_ROWS and len(products) == 1 and is_matmul:
         return f"one matrix product of {rows} rows, which the vendor library does best"

@@ -1,4 +1,5 @@
-"""Convolutions with what follows them: batch normalization in the weights, addition and relu in the same kernel.
+"""Fuses convolutions with the operators after them: batch normalization in the weights, addition and relu in the
+kernel.
 
 fuse(body, weight_positions={1, 6, 11})
 """
@@ -20,7 +21,7 @@ _OPERATOR = onednn.CONVOLUTION
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FusedConvolution:
-    """A convolution and what follows it that its kernel can do."""
+    """A convolution and the following operators that its kernel can do."""
 
     x: fx.Node
     weight: fx.Node
@@ -31,7 +32,7 @@ class FusedConvolution:
     norm: fx.Node | None
     """Batch normalization of the result, all of whose parameters are arguments of the body."""
     other: fx.Node | None
-    """What is added to it."""
+    """Addend."""
     relu: bool
     """Whether the last step is relu."""
     last: fx.Node
@@ -76,7 +77,7 @@ def _is_foldable(node: fx.Node) -> bool:
 
 
 def _addend(value: fx.Node, after: fx.Node) -> fx.Node | None:
-    """What `after` adds to `value`, if it is a plain sum of two tensors of one shape that writes to no other."""
+    """Addend of `after` to `value`, if it is a plain sum of two tensors of one shape that writes to no other."""
     if after.target not in (_ATEN.add.Tensor, _ATEN.add_.Tensor) or after.kwargs:
         return None
     left, right = after.args
@@ -89,7 +90,7 @@ def _addend(value: fx.Node, after: fx.Node) -> fx.Node | None:
 
 
 def _is_written(node: fx.Node) -> bool:
-    """Whether an operator writes into a value in place."""
+    """Return whether an operator writes into a value in place."""
     return any(
         argument.alias_info is not None and argument.alias_info.is_write and user.args[index : index + 1] == (node,)
         for user in node.users
@@ -99,7 +100,7 @@ def _is_written(node: fx.Node) -> bool:
 
 
 def fuse(body: fx.GraphModule, weight_positions: Collection[int]) -> None:
-    """Replace the convolutions whose weights are prepared, and what they can do besides, in place."""
+    """Replace the convolutions whose weights are prepared, with the operators fused into them, in place."""
     placeholders = [node for node in body.graph.nodes if node.op == "placeholder"]
     prepared = {placeholders[position] for position in weight_positions}
     for node in list(body.graph.nodes):
@@ -120,7 +121,7 @@ def fuse(body: fx.GraphModule, weight_positions: Collection[int]) -> None:
 
 
 def _is_last_to_read(node: fx.Node, other: Any) -> bool:
-    """Whether the addend is a convolution's result that only `node` and nodes before it read."""
+    """Return whether the addend is a convolution's result that only `node` and nodes before it read."""
     if not isinstance(other, fx.Node) or other.target != _OPERATOR:
         return False
     before: set[fx.Node] = set()

@@ -87,7 +87,7 @@ def trace(
 
 
 def _own_results(graph: fx.Graph, channels_last: Positions) -> None:
-    """Give each result memory of its own, in the order that the next subgraph was compiled for."""
+    """Give each result its own memory, in the order that the next subgraph was compiled for."""
     output = next(node for node in graph.nodes if node.op == "output")
     taken = {_storage(node) for node in graph.find_nodes(op="placeholder")}
     results = []

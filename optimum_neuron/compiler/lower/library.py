@@ -35,7 +35,7 @@ class CompiledFunction:
 
     @property
     def address(self) -> int:
-        """Where its code is."""
+        """Path of its code."""
         address = ctypes.cast(self.function, ctypes.c_void_p).value
         assert address is not None
         return address

@@ -1,4 +1,4 @@
-"""Make every subprogram of a program callable: choose a level, compile what is missing, load.
+"""Make every subprogram of a program callable: choose a level, compile missing code, load.
 
 Compiled code is made at once, in the background, or not at all (`Mode`); without it, subprograms run operator by
 operator.
@@ -32,7 +32,7 @@ from .store import locate, record_path
 from .unit import Job, compile_jobs
 
 Mode = Literal["wait", "background", "stored"]
-"""When code that the store lacks is compiled: before anything runs, while operators run one by one, or never."""
+"""When missing code is compiled: before anything runs, while operators run eagerly, or never."""
 
 logger = logging.getLogger(__name__)
 
@@ -48,11 +48,11 @@ class HostCode:
     choices: Choices
     """Subprogram name to its level and the reason."""
     preparations: Preparations = NOTHING
-    """What the functions expect of the weights."""
+    """Preparations that the functions expect of the weights."""
     num_compiled: int = 0
     """Subprograms that were compiled for this; the others were in the store or need no compiling."""
     compiling: Compiling | None = None
-    """What is being compiled to take the place of this."""
+    """Replacement that is being compiled."""
     _successor: HostCode | None = None
 
     def current(self) -> HostCode:
@@ -79,7 +79,7 @@ class HostCode:
         return True
 
     def describe(self) -> Choice[str]:
-        """Return the levels in use, with the reasons and the progress of what is being compiled."""
+        """Return the levels in use, with the reasons and the progress of the compilation."""
         code, compiling = self.current(), self.compiling
         value = ", ".join(sorted({str(choice.value) for choice in code.choices.values()})) or "none"
         reasons = sorted({f"{choice.value}: {choice.reason}" for choice in code.choices.values()})
@@ -105,7 +105,7 @@ def choose_levels(program: Program, *, optlevel: OptLevel) -> dict[str, Choice[H
 
 
 def _is_step(graph: Graph) -> bool:
-    """Whether a graph takes one token of each row: the shape [rows, 1] that generation repeats."""
+    """Return whether a graph takes one token of each row: the shape [rows, 1] that generation repeats."""
     first = next(iter(graph.inputs.values()), None)
     return first is not None and len(first.shape) == 2 and first.shape[1] == 1
 
@@ -122,9 +122,9 @@ def lower(
     """Return host functions for all subprograms of `program`.
 
     Args:
-        program: what has to run.
+        program: Program to run.
         optlevel: "1", "2" or "3".
-        mode: when code that the store lacks is compiled.
+        mode: When missing code is compiled.
         on_start: called with the number of subprograms that are compiled before this returns.
         on_done: called after each of them, for progress.
         root: folder of the host-code store.

@@ -27,7 +27,7 @@ CONVOLUTION = torch.ops.neuron_host.convolution.default
 
 
 def is_available() -> bool:
-    """Whether torch was built with oneDNN and it is switched on."""
+    """Return whether torch was built with oneDNN and it is switched on."""
     return bool(torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled)
 
 

@@ -1,4 +1,5 @@
-"""What of the weights is computed once, at load, because the host is faster on it: packed, or with the norm folded in.
+"""Transformations of weights, done once at load because the host is faster on the result: packed, or with the norm
+folded in.
 
 `find` looks at one body, `plan` at a whole program: a weight is prepared only if every use of it agrees, so that one
 tensor takes the place of another and nothing else changes. It knows nothing of files or of the chip.
@@ -32,15 +33,15 @@ Place = TypeVar("Place", int, str)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Preparation(Generic[Place]):
-    """What is replaced before it is read, and by what; places are arguments of a body, or weights of a program."""
+    """Replacements before reading; places are arguments of a body, or weights of a program."""
 
     kind: str
     """"linear" or "convolution"; or "channels_last", which is about data: `sources` are positions of arguments that
     come in this order, `targets` those of results that leave in it."""
     sources: tuple[Place | None, ...]
-    """What it is computed from: positions of arguments, or names; None where the operator has none."""
+    """Sources: positions of arguments, or names; None where the operator has none."""
     targets: tuple[Place, ...]
-    """What the results replace."""
+    """Weights that the results replace."""
     options: tuple[Any, ...] = ()
     size: tuple[int, ...] = dataclasses.field(default=(), compare=False)
     """Shape of the data that it meets: the first of several serves all, as a layout may only be slower for others."""
@@ -58,7 +59,7 @@ class Preparation(Generic[Place]):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Preparations:
-    """What to prepare in a program."""
+    """Preparations of a program."""
 
     of_subprogram: Mapping[str, tuple[Preparation[int], ...]]
     """By subprogram name; empty where nothing is prepared."""
@@ -82,11 +83,11 @@ class Preparations:
 
 
 NOTHING = Preparations(of_subprogram={}, of_weights=())
-"""Weights as they are."""
+"""Unchanged weights."""
 
 
 def plan_preparations(program: Program, compiled: Collection[str]) -> Preparations:
-    """Decide what is prepared for `compiled` subprograms; the others run the operators as they are."""
+    """Decide the preparations of `compiled` subprograms; the others run the operators unchanged."""
     if not compiled or not onednn.is_available():
         return NOTHING
     features = probe_cpu()
@@ -133,14 +134,14 @@ def _disagreeing(
         for one in candidates.get(call.subprogram, ()):
             positions = [position for position in (*one.sources, *one.targets) if position is not None]
             all_weights = all(call.inputs[position].startswith("weight:") for position in positions)
-            # What a source becomes does not matter: it is read before anything is replaced.
+            # The source itself can be anything: it is read before anything is replaced.
             agree = all(uses[call.inputs[position]] == {_named(call, one)} for position in one.targets)
             if not (all_weights and agree):
                 yield call.subprogram, one
 
 
 def find(body: fx.GraphModule, features: CpuFeatures) -> list[Preparation[int]]:
-    """What could be prepared for one body, if its arguments are weights."""
+    """Possible preparations of one body, if its arguments are weights."""
     position = {node: index for index, node in enumerate(n for n in body.graph.nodes if n.op == "placeholder")}
     candidates: list[Preparation[int]] = []
     for node in body.graph.nodes:

@@ -43,7 +43,7 @@ def record_path(
         level: how it is compiled.
         features: CPU it is compiled for.
         root: folder of the store; the package's own cache folder by default.
-        preparations: what it expects of its weights.
+        preparations: Preparations that it expects of its weights.
     """
     folder = (root or env.home() / "host") / f"torch{torch.__version__.replace('+', '-')}-{features}"
     expected = json.dumps([one.to_list() for one in preparations])

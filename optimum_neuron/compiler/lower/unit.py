@@ -42,7 +42,7 @@ class Job:
     """As `serial.body_to_dict` returns it."""
     level: HostLevel
     record: Path
-    """Where the record of the result goes; the name begins with the subprogram's."""
+    """Path of the record of the result; the name begins with the subprogram's."""
     preparations: tuple[Preparation, ...] = ()
     """Weights that it gets in another form."""
 
@@ -71,7 +71,7 @@ def compile_jobs(jobs: Sequence[Job], *, num_compilers: int, on_done: Callable[[
     """Compile subprograms into the store, and the attention kernel if they call it.
 
     Args:
-        jobs: what to compile; the largest are written first.
+        jobs: Jobs to compile; the largest are written first.
         num_compilers: C++ compilers that run at the same time.
         on_done: called in this thread for each job whose record is written.
 
@@ -135,7 +135,7 @@ def _report(
     failures: list[str],
     on_done: Callable[[Job], None],
 ) -> None:
-    """Take what has ended out of `running`, and say so."""
+    """Take finished jobs out of `running`, and log them."""
     for future in ended:
         names, jobs = running.pop(future)
         error = future.exception()

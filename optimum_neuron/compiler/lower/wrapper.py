@@ -1,8 +1,8 @@
 """Inductor's code generator, made to write one small C++ function for each subgraph.
 
-Inductor writes the kernels; what calls them is written here instead of by AOTInductor, whose model container takes g++
-ten times as long as the kernels and keeps a reference to every input. A function borrows its arguments, returns new
-tensors, and keeps nothing between calls, so threads may call it at once. Its helpers are in `host.h`.
+Inductor writes the kernels; the code that calls them is written here instead of by AOTInductor, whose model container
+takes g++ ten times as long as the kernels and keeps a reference to every input. A function borrows its arguments,
+returns new tensors, and keeps nothing between calls, so threads may call it at once. Its helpers are in `host.h`.
 
     with writing_functions(), V.set_graph_handler(lowered):
         text, _ = lowered.codegen_with_cpp_wrapper()

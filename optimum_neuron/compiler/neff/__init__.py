@@ -1,7 +1,7 @@
 """The NEFF container: a 1,024-byte header and an uncompressed tar of named members.
 
-It stores bytes. It knows nothing of torch or of what a member means, except `neff.json`, which names the target it was
-compiled for. Equal content gives equal bytes. The layout is in `docs/neff-format.md`.
+It stores bytes. It does not depend on torch or on the meaning of a member, except `neff.json`, which names the target.
+Equal content gives equal bytes. The layout is in `docs/neff-format.md`.
 
     >>> import tempfile
     >>> from optimum_neuron.compiler.neff import open_neff, write_neff

@@ -1,6 +1,6 @@
 """The published 1,024-byte header in front of every NEFF.
 
-It knows the struct and nothing of the tar behind it. Field names, order and widths are those of the Neuron SDK
+It knows the struct and nothing of the tar behind it. Field names, order, and widths follow the Neuron SDK
 documentation, "Work with NEFF Files", section "NEFF Header"; numbers are little-endian.
 
     >>> from optimum_neuron.compiler.neff.header import NeffHeader
@@ -28,7 +28,7 @@ class NeffHeader:
     """The header's fields, by their published names; `tpb_per_node` and the padding are zero."""
 
     pkg_version: int = PKG_VERSION
-    """How the data part is packed."""
+    """Packing of the data part."""
     header_size: int = HEADER_SIZE_BYTES
     """Bytes before the data part."""
     data_size: int

@@ -20,7 +20,7 @@ _MAX_PADDING_BYTES = END_BYTES + tarfile.RECORDSIZE
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """Where a member's bytes are in the file."""
+    """Position of a member's bytes in the file."""
 
     offset: int
     """From the start of the file, in bytes."""
@@ -70,7 +70,7 @@ def index(file: mmap, *, start: int, end: int) -> dict[str, Span]:
     """List the members of the tar between two offsets.
 
     Raises:
-        ValueError: The tar is damaged or holds something unsafe; the message lists what.
+        ValueError: The tar is damaged or unsafe; the message lists every problem.
     """
     spans: dict[str, Span] = {}
     problems: list[str] = []

@@ -1,7 +1,7 @@
 """Open a NEFF: check every byte of it, map it, and hand out members without copying.
 
-It knows nothing of what members mean. The file is mapped, so members of hundreds of megabytes cost no memory until
-they are touched, and two processes share the pages.
+It does not depend on the meaning of members. The file is mapped, so members of hundreds of megabytes cost no memory
+until they are touched, and two processes share the pages.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def neff_from_bytes(data: memoryview, origin: str) -> Neff:
 
     Args:
         data: The whole NEFF.
-        origin: Where it comes from, for messages.
+        origin: Source of the data, for messages.
 
     Raises:
         ArtifactError: It is no NEFF, cut short, altered, or holds unsafe members.

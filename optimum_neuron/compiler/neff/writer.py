@@ -36,7 +36,7 @@ def write_neff(
     """Write a NEFF; equal arguments give equal bytes.
 
     Args:
-        path: Where the file appears, whole or not at all.
+        path: Destination, written whole or not at all.
         members: Content by relative name with forward slashes; a `Path` is streamed from that file.
         name: Name of the model.
         target: Target it was compiled for, for example "inf2".

@@ -93,7 +93,7 @@ def _round(graph: fx.Graph, node: fx.Node, dtype: AutoCastType) -> fx.Node:
 
     append, ops = functools.partial(_append, graph, node), torch.ops.aten
     if dtype == "tf32":
-        # To the nearest, ties to even, on the bits: infinities stay what they are.
+        # To the nearest, ties to even, on the bits: infinities are unchanged.
         bits = append(ops.view.dtype, node, torch.int32)
         last = append(ops.bitwise_and.Scalar, append(ops.bitwise_right_shift.Tensor_Scalar, bits, TF32_DROPPED_BITS), 1)
         moved = append(ops.add.Tensor, append(ops.add.Tensor, bits, last), 2 ** (TF32_DROPPED_BITS - 1) - 1)

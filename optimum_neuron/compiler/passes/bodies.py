@@ -75,12 +75,12 @@ def _apart(program: Program, taken: Mapping[str, torch.Tensor]) -> Program:
 def extract(
     nodes: Sequence[fx.Node], results: Sequence[fx.Node], meta: Callable[[fx.Node], dict[str, Any]] | None = None
 ) -> tuple[fx.GraphModule, list[fx.Node]]:
-    """Copy nodes into a graph of their own; return it with its arguments, in order of first use.
+    """Copy nodes into a separate graph; return it with its arguments, in order of first use.
 
     Args:
         nodes: consecutive nodes of a graph.
-        results: those of them that others read.
-        meta: what a copy of a node keeps to itself; None for all of its `meta`.
+        results: Nodes whose values others read.
+        meta: Metadata that a copy of a node keeps; None for all of its `meta`.
     """
     inside = set(nodes)
     arguments = list(dict.fromkeys(n for node in nodes for n in node.all_input_nodes if n not in inside))

@@ -1,4 +1,4 @@
-"""Pass: cut bodies where cores exchange tensors, so that every exchange is a call of its own.
+"""Pass: cut bodies where cores exchange tensors, so that every exchange is a separate call.
 
 Before: a layer is one call, whose body has exchanges between its nodes. After: it is a call for what lies before the
 first exchange, the exchange, and so on. `neuron.rank` becomes an argument, so that a body is the same on every core. A

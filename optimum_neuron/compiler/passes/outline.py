@@ -113,7 +113,7 @@ def _drop_bookkeeping(graph_module: fx.GraphModule) -> None:
 
 
 def _classify_placeholders(captured: Captured):  # type: ignore[no-untyped-def]
-    """Name every placeholder, and collect what a checkpoint, the device and the artifact must hold."""
+    """Name every placeholder, and collect the tensors that a checkpoint, the device, and the artifact must hold."""
     exported = captured.exported
     nodes = {node.name: node for node in exported.graph_module.graph.nodes if node.op == "placeholder"}
     user = iter([f"input:{name}" for name in captured.inputs] + [f"state:{name}" for name in captured.states])
@@ -170,13 +170,13 @@ def _layer_path(node: fx.Node, prefixes: list[str], cuts: tuple[str, ...]) -> st
 
 
 def located(node: fx.Node) -> dict[str, Any]:
-    """Return what a body keeps of a captured node."""
+    """Return the metadata that a body keeps of a captured node."""
     where = {"module_path": module_path(node) or "", "source_line": source_line(node) or ""}
     return {"val": node.meta["val"], **where}
 
 
 def _refuse_written_views(results: list[fx.Node], later: list[_Segment]) -> None:
-    """A view is laid out anew at the end of its segment, so it would lose what later segments write in its memory."""
+    """A view is copied at the end of its segment, so it would miss later writes of other segments to its memory."""
     views = [node for node in results if base_of(node) is not node and not node.meta["val"].is_contiguous()]
     if not views:
         return

@@ -53,7 +53,7 @@ def stretch(program: Program, graph_name: str, stack: Stack) -> Program:
 
 
 def _repeated(captured: tuple[Call, ...], model: int, previous: Call, index: int, stack: Stack) -> Call:
-    """The call of layer `index`, which does after `previous` what layer `model` does after the one before it."""
+    """The call of layer `index`, which follows `previous` as layer `model` follows the one before it."""
     carried = dict(zip(captured[model - 1].outputs, previous.outputs, strict=True))
     inputs = tuple(carried.get(value) or _reindexed(value, model, index, stack) for value in captured[model].inputs)
     outputs = tuple(f"tmp:{stack.path}.{index}.{slot}" for slot in range(len(captured[model].outputs)))
@@ -61,7 +61,7 @@ def _repeated(captured: tuple[Call, ...], model: int, previous: Call, index: int
 
 
 def _reindexed(value: str, model: int, index: int, stack: Stack) -> str:
-    """Name what layer `index` uses where layer `model` uses `value`: its own weight or state, or the same."""
+    """Name the value that layer `index` uses where layer `model` uses `value`: its own weight or state, or the same."""
     kind, _, name = value.partition(":")
     own_weights = f"{stack.path}.{model}."
     if kind == "weight" and name.startswith(own_weights):

@@ -1,8 +1,8 @@
 """Pass: the program of one core becomes one that computes all cores of a tensor-parallel group in turn, for the host.
 
-Every core has its own part of the split weights and of the state; what all of them hold or compute alike is there
-once. An exchange becomes a function of the tensors of all cores. "name@2" is what rank 2 calls "name". Memory and time
-of a core are counted on the program that goes in, never on the result.
+Every core has its part of the split weights and of the state; everything that all cores hold or compute alike exists
+once. An exchange becomes a function of the tensors of all cores. "name@2" is "name" on rank 2. Memory and time of a
+core are counted on the program that goes in, never on the result.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class _Unrolled:
         ]
 
     def _is_own(self, value: str) -> bool:
-        """Whether cores have different tensors of a value."""
+        """Return whether cores have different tensors of a value."""
         return value == RANK_VALUE or value.startswith("state:") or value in self._own_weights or value in self._own
 
     def _at(self, value: str, rank: int) -> str:

@@ -1,4 +1,4 @@
-"""What a rule is, and the registry that finds the rule of an operator.
+"""Defines a rule, and the registry that finds the rule of an operator.
 
 A rule is a module of this package. It names the operators it covers and judges one call at a time:
 
@@ -120,7 +120,7 @@ def accept(call: OpCall, instructions: str, *, warning: str | None = None, code:
     Args:
         call: the call.
         instructions: names from `published.py`, separated by spaces; "" for a call that does no work.
-        warning: what the user should know although the call is accepted.
+        warning: Warning for the user although the call is accepted.
         code: the compiler's code of that warning.
     """
     names = instructions.split()

@@ -41,11 +41,11 @@ class OpCall:
     sparse: bool
     """Whether a tensor among them is not dense."""
     module_path: str | None
-    """Where in the user's model, for example "model.layers.3.mlp"."""
+    """Module path in the user's model, for example "model.layers.3.mlp"."""
     source_line: str | None
     """file:line of the user's code."""
     node: Node = dataclasses.field(repr=False, compare=False)
-    """The graph node, for rules that look at what produced an argument."""
+    """The graph node, for rules that check the producer of an argument."""
 
     @property
     def name(self) -> str:
@@ -58,7 +58,7 @@ class OpCall:
         return self.inputs + self.outputs
 
     def source(self, name: str) -> Any:
-        """What the graph passes for an argument: a node, or a plain value."""
+        """Argument in the graph: a node, or a plain value."""
         if name in self.node.kwargs:
             return self.node.kwargs[name]
         position = [argument.name for argument in self.node.target._schema.arguments].index(name)

@@ -26,9 +26,9 @@ class ErrorCode:
     code: str
     """With prefix, for example "NCC_EVRF001"."""
     meaning: str
-    """What the compiler found."""
+    """Problem found by the compiler."""
     remedy: str
-    """What a user can do about it."""
+    """Remedy for the user."""
     simulated_by: str | None
     """The part of this package that raises it; None when nothing does."""
     downcast: str | None = None
@@ -177,8 +177,8 @@ def to_markdown() -> str:
     lines = [
         "# Compiler error codes",
         "",
-        "The codes that the Neuron compiler documents (AWS Neuron 2.32), what they mean and what to do.",
-        f'This package raises {simulated} of the {len(CODES)}; the column "simulated by" says which part of it does.',
+        "The codes that the Neuron compiler documents (AWS Neuron 2.32), with their meaning and remedy.",
+        f'This package raises {simulated} of the {len(CODES)}; the column "simulated by" names the check for each.',
         "A dash means that nothing here checks for it: such a graph may pass here and fail on hardware.",
         "",
         "This page is the output of `optimum_neuron.compiler.rules.codes.to_markdown`; a test compares them.",

@@ -1,4 +1,4 @@
-"""Values that are known while compiling: constants of the graph, and what is computed from them alone.
+"""Values known at compile time: constants of the graph, and results computed from them alone.
 
 Rules compare positions that are known with the size that they index, and `judge` refuses integers that the core cannot
 hold. `mark_constants` attaches values to the placeholders of an exported program; without it only tensors that the
@@ -49,7 +49,7 @@ def outside(positions: Any, size: int, *, from_the_end: bool = False) -> int | N
     """Return a known position that is not one of a dimension, or None.
 
     Args:
-        positions: what the graph passes as index.
+        positions: Index arguments in the graph.
         size: size of the dimension.
         from_the_end: whether negative positions count from its end.
     """
@@ -169,11 +169,11 @@ def _is_constant(node: Node) -> bool:
 
 
 def _written(nodes: list[Node]) -> bool:
-    """Whether the graph writes in place where one of the nodes has its elements."""
+    """Return whether the graph writes in place where one of the nodes has its elements."""
     memory = {base_of(node) for node in nodes}
     return any(_writes(node) and base_of(node) in memory for node in nodes[-1].graph.nodes)
 
 
 def _writes(node: Node) -> bool:
-    """Whether a call changes elements in place; detaching changes none, whatever its schema says."""
+    """Return whether a call changes elements in place; detaching changes none, whatever its schema says."""
     return writes(node) and str(node.target) != "aten.detach_.default"

@@ -12,7 +12,7 @@ from .base import OpCall, Target, accept, refuse, rule, table
 @rule("transposed-convolution", "conv_transpose1d conv_transpose2d conv_transpose3d")
 @rule("convolution-backward", "convolution_backward")
 def judge(call: OpCall, target: Target) -> Ruling:
-    """Refuse what dilates its input, as a transposed convolution does by its stride, and also its kernel."""
+    """Refuse a convolution that dilates both its input, as a transposed one does by its stride, and its kernel."""
     dilates_input = bool(call.arguments.get("transposed")) or "conv_transpose" in call.name
     if call.name == "aten.convolution_backward":  # the gradient of an input is a transposed convolution
         dilates_input = not dilates_input and call.arguments["output_mask"][0]

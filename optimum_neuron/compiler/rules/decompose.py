@@ -1,4 +1,4 @@
-"""What an operator without a rule is made of: torch's own decomposition of one call, traced on fake tensors.
+"""Decomposition of an operator without a rule: torch's own decomposition of one call, traced on fake tensors.
 
 It knows nothing of targets; `judge.py` judges the calls that come out.
 """

@@ -2,7 +2,7 @@
 
 Positions that are known while compiling are compared with the size that they index, as the compiler does: a sequence
 longer than its table of positions is refused. Positions that come in as tensors cannot be checked. A plain write takes
-any dtype; one that combines with what is there computes in float32, so integers are refused.
+any dtype; one that combines with existing values computes in float32, so integers are refused.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def judge_write(call: OpCall, target: Target) -> Ruling:
 
 
 def combines(call: OpCall) -> bool:
-    """Whether a write computes with what is there, in place of replacing it."""
+    """Return whether a write computes with what is there, in place of replacing it."""
     if call.name in ("aten.index_add", "aten.scatter_add"):
         return True
     return bool(call.arguments.get("accumulate")) or call.arguments.get("reduce") is not None
@@ -71,7 +71,7 @@ def _missing(call: OpCall) -> tuple[int, int] | None:
         return outside_of_any(shape, positions)
     if call.name == "aten.embedding":
         dim = 0
-    # Without a dimension positions are in the whole tensor, as they are in a number.
+    # Without a dimension, positions index the flattened tensor.
     size = math.prod(shape) if dim is None or not shape else shape[dim]
     position = outside(positions, size, from_the_end=call.name in _FROM_THE_END)
     return None if position is None else (position, size)

@@ -44,8 +44,7 @@ def _judge_layout(call: OpCall) -> Ruling | None:
 def _judge_dtypes(call: OpCall, target: Target) -> Ruling | None:
     """Refuse a dtype that the core has no arithmetic for, whatever the operator.
 
-    64-bit integers pass: they index and count, and the compiler narrows them; matmuls and powers have rules of their
-    own.
+    64-bit integers pass: they index and count, and the compiler narrows them; matmuls and powers have separate rules.
     """
     for dtype in dict.fromkeys(spec.dtype for spec in call.tensors):
         if dtype not in (*target.core.dtypes, "int64", "uint64"):
@@ -66,7 +65,7 @@ def _dtype_code(dtype: str) -> str:
 
 
 def _judge_unknown(call: OpCall, target: Target) -> Ruling:
-    """Judge an operator without a rule by what torch makes of it."""
+    """Judge an operator without a rule by its decomposition."""
     if not call.outputs and call.op.startswith("python."):
         return _accept(call, Verdict.NATIVE, "computes on sizes while compiling")
     parts = decompose(call)

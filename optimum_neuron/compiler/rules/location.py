@@ -1,4 +1,4 @@
-"""Where a node of an exported graph comes from in the user's model: module path and source line.
+"""Location of an exported graph's node in the user's model: module path and source line.
 
 Reads `nn_module_stack` and `stack_trace` from the node's meta and knows nothing of operators.
 
@@ -23,7 +23,7 @@ _FRAME = re.compile(r'File "(?P<file>.+?)", line (?P<line>\d+)')
 _NOISE = re.compile(r"slice\([^)]*\)\.?|@\d+|^L\['(?:self|fn)'\]\.?|^L__self__\.?")
 """Left in paths by tracing: slices of a ModuleList, numbers of repeated calls, the root's name in Dynamo."""
 _LOCAL = re.compile(r"^L\['(\w+)'\]")
-"""How Dynamo writes a module that is a local variable."""
+"""Dynamo's name of a module that is a local variable."""
 
 
 def module_path(node: Node) -> str | None:

@@ -1,4 +1,4 @@
-"""Matrix products, and what is made of them: attention, recurrent layers, and mixtures of experts."""
+"""Matmuls, and operators built on them: attention, recurrent layers, and mixtures of experts."""
 
 from __future__ import annotations
 

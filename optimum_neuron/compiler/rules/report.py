@@ -49,7 +49,7 @@ _ORDER = (Verdict.UNSUPPORTED, Verdict.HOST, Verdict.DECOMPOSED, Verdict.NATIVE)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OpCount:
-    """Calls of one operator that were judged alike, with what their rulings share."""
+    """Calls of one operator with the same verdict, and the shared parts of their rulings."""
 
     op: str
     count: int
@@ -60,7 +60,7 @@ class OpCount:
     code: str | None
     remedy: str | None
     module_paths: tuple[str, ...]
-    """Where in the user's model; equal layers are joined ("model.layers.0-31.mlp")."""
+    """Locations in the user's model; equal layers are joined ("model.layers.0-31.mlp")."""
     source_lines: tuple[str, ...]
     """file:line of the user's code, each once."""
 
@@ -151,7 +151,7 @@ def check_graph(
 
     Args:
         graph: a `torch.export` program, or its graph module.
-        target: what to compile for.
+        target: Compile target.
         allow_host_ops: operators that may run on the host when refused, as "aten::sort" or "aten.sort".
         implicit_integer_downcast: kinds of integer operators that may lose digits, as in the compiler's
             --implicit-integer-downcast: "dot", "scatter", "pow" ..., "all" or "none".
@@ -203,7 +203,7 @@ def _nodes(module: GraphModule) -> Iterator[Node]:
 
 
 def _relaxed(ruling: Ruling, hosted: frozenset[str], narrowed: frozenset[str]) -> Ruling:
-    """Apply what the user allowed to a refusal."""
+    """Apply the user's permissions to a ruling."""
     if ruling.verdict is not Verdict.UNSUPPORTED:
         return ruling
     downcast = CODES[ruling.code].downcast if ruling.code else None
@@ -255,7 +255,7 @@ def _paragraph(count: OpCount) -> str:
 
 
 def can_be_hosted(count: OpCount) -> bool:
-    """Whether `allow_host_ops` can send refused calls to the host."""
+    """Return whether `allow_host_ops` can send refused calls to the host."""
     return count.rule != USES and not count.op.startswith(("higher_order.", "graph input"))
 
 
@@ -269,7 +269,7 @@ def count_rulings(rulings: Iterable[Ruling]) -> tuple[OpCount, ...]:
 
 
 def group_key(ruling: Ruling) -> tuple[Any, ...]:
-    """What rulings that are counted together have in common."""
+    """Shared parts of rulings that are counted together."""
     return ruling.op, ruling.verdict, ruling.rule, ruling.reason, ruling.code
 
 

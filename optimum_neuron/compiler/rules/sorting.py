@@ -1,4 +1,4 @@
-"""Sorting, which the compiler documents as unsupported, with what torch builds on a sort; top-k is its substitute."""
+"""Sorting, which the compiler documents as unsupported, and operators built on a sort; top-k is its substitute."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""torch's compile caches for the backend "neuron": the keys, and what to do with a graph that was loaded.
+"""torch's compile caches for the backend "neuron": the keys, and the handling of a loaded graph.
 
 torch has two caches on disk. AOTAutograd's cache maps Dynamo's graph to a forward and a backward graph; Inductor's FX
 graph cache maps each of these to host code. Both keys contain `torch.compiler.config.cache_key_tag`. `key_tag` sets it
 to everything that decides what this backend generates, so a changed option, target, or version of this package compiles
 again, and the backend "inductor" never shares an entry with this one.
 
-Each compiled graph is stored with a `CheckedGraph`: its border to the device and what the compile report says about it.
+Each compiled graph is stored with a `CheckedGraph`: its border to the device and its part of the compile report.
 `LoadedGraphs` reads it from a graph that came out of AOTAutograd's cache.
 
     loaded = LoadedGraphs(plan.frame)
@@ -44,7 +44,7 @@ _GENERATORS = ("compiler", "core.py", "device", "hardware", "simulator/work")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckedGraph:
-    """What is known of a graph besides its host code. It is stored in torch's caches, so it is plain data."""
+    """Facts about a graph besides its host code. It is stored in torch's caches, so it is plain data."""
 
     border: Border
     """Which inputs and results are device tensors."""
@@ -137,5 +137,5 @@ def inductor(
 
 @functools.cache
 def generator_hash() -> str:
-    """Hash of the installed code that decides what is generated."""
+    """Hash of the installed code that generates graphs."""
     return hash_of_sources(_PACKAGE, _GENERATORS)[:32]

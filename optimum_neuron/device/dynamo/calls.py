@@ -26,7 +26,7 @@ _lock = threading.Lock()
 
 
 class Calls:
-    """Where the calls of one compiled graph are counted, under a name such as "forward 0/0"."""
+    """Counts the calls of one compiled graph, under a name such as "forward 0/0"."""
 
     def __init__(self, name: str, work: GraphWork) -> None:
         self._name, self._work = name, work
@@ -46,7 +46,7 @@ class Calls:
 
 
 def open_track(device: int, model: str, assumptions: tuple[str, ...] = ()) -> Track:
-    """Add the track of what runs on a device without a program."""
+    """Add the track of device work without a program."""
     claim = placement.core(device)
     track = Track(
         None, model=model, instance=claim.instance, core_ids=claim.core_ids, auto_cast="none", assumptions=assumptions

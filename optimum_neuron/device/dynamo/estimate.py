@@ -1,10 +1,10 @@
 """The work of a graph, and the least time that it can take on a target.
 
-Products are counted as the simulator counts them; bytes are what a graph has to read and write at least: its
-inputs and its results. The time is a roofline (Williams et al. 2009): the larger of operations over the peak rate and
-bytes over the bandwidth, on one core. It is a bound and not a forecast: no engine other than TensorE is counted, and
-nothing that is left in between is moved. The time that profiles and tools show of a call is the one of the whole
-simulator (`work_of_calls`).
+Matmuls are counted as in the simulator; bytes are the minimum that a graph has to read and write: its inputs and its
+results. The time is a roofline (Williams et al. 2009): the larger of operations over the peak rate and bytes over the
+bandwidth, on one core. It is a bound and not a forecast: no engine other than TensorE is counted, and nothing that is
+left in between is moved. The time that profiles and tools show of a call is the one of the whole simulator
+(`work_of_calls`).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ _RANDOM = ("inductor_seed", "inductor_random", "inductor_randint")
 
 
 def is_device_tensor(value: Any) -> bool:
-    """Whether a value is a tensor of the device, real or fake."""
+    """Return whether a value is a tensor of the device, real or fake."""
     return isinstance(value, torch.Tensor) and value.device.type == "neuron"
 
 
@@ -78,7 +78,7 @@ def _count_as_floats(node: fx.Node) -> None:
 
 
 def draws_random_numbers(graph_module: fx.GraphModule) -> bool:
-    """Whether running the graph moves a random generator."""
+    """Return whether running the graph moves a random generator."""
     return any(
         torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
         or any(r in str(node.target) for r in _RANDOM)

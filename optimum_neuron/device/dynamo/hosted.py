@@ -28,7 +28,7 @@ GROUPED_EXPERTS = "transformers::grouped_mm_fallback"
 """The loop over experts of transformers' default implementation."""
 
 _ROUTING = ("aten::sort", "aten::histc")
-"""What its caller groups tokens with."""
+"""Operators that its caller groups tokens with."""
 
 _OF_TORCH = frozenset({"aten", "prim", "prims", "inductor", "rngprims", "_c10d_functional", "c10d", "neuron_sim"})
 """Namespaces that the compiler's rules speak for."""
@@ -47,7 +47,7 @@ def check_with_host(
 
     Args:
         graph_module: the graph.
-        target: what it is compiled for.
+        target: Compile target.
         allow_host_ops: operators that may run on the host besides those of packages; "all" for every refused one.
         implicit_integer_downcast: kinds of integer operators that may lose digits.
     """
@@ -65,8 +65,7 @@ def check_with_host(
 def operators_of_packages(graph_module: fx.GraphModule) -> frozenset[str]:
     """Return the operators of AOTAutograd's graph that only the host can run, such as "mylib::double".
 
-    A custom operator with a kernel of its own for the device is none of them: the host's kernel may compute something
-    else.
+    A custom operator with a device kernel is excluded: the host's kernel may compute something else.
     """
     targets = {_operator(node) for node in graph_module.graph.nodes if node.op == "call_function"}
     names = {

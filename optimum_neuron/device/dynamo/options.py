@@ -31,7 +31,7 @@ _INDUCTOR_PREFIXES = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CompileOptions:
-    """What decides how a graph is compiled.
+    """Options of compiling a graph.
 
     Example:
         ```python
@@ -42,7 +42,7 @@ class CompileOptions:
     """
 
     target: str | None = None
-    """Compile target or instance; None: what the environment names, else the default."""
+    """Compile target or instance; None: the target from the environment, or else the default."""
     auto_cast: AutoCast = "none"
     """Which float32 operations are rounded to `auto_cast_type`."""
     auto_cast_type: AutoCastType = "bf16"
@@ -64,7 +64,7 @@ class CompileOptions:
 
     @classmethod
     def from_torch(cls, *, mode: str | None = None, options: Mapping[str, Any] | None = None) -> CompileOptions:
-        """Read the keywords that `torch.compile` passes on; what they leave out, NEURON_CC_FLAGS may set.
+        """Read the keywords that `torch.compile` passes on; NEURON_CC_FLAGS may set the rest.
 
         Raises:
             ConfigError: a mode, an option of another backend, or an unknown option; all are named at once.

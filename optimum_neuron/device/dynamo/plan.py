@@ -43,7 +43,7 @@ class Plan:
 
     @classmethod
     def make(cls, options: CompileOptions, host_code: Choice[HostLevel], *, frame: str, why: str) -> Plan:
-        """Resolve what the options leave open, for this process as it is now."""
+        """Resolve unset options for the current state of this process."""
         library = products.current()
         return cls(
             options=options,

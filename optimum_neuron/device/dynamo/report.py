@@ -1,4 +1,4 @@
-"""What `torch.compile` compiled in this process: graphs, why each was compiled, and where code broke into several.
+"""Graphs that `torch.compile` compiled in this process: why each was compiled, and where code broke into several.
 
     print(torch.neuron.compile_report())         # a table for people
     torch.neuron.compile_report().to_dict()      # the same as plain data
@@ -69,7 +69,7 @@ class CompileReport:
 
     @property
     def num_recompiles(self) -> int:
-        """Frames that were compiled again, because what torch assumed of them did not hold for a call."""
+        """Recompiled frames, because a guard of torch failed for a call."""
         return len({graph.frame for graph in self.graphs if not graph.frame.endswith("/0")})
 
     def to_dict(self) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def add(graph: CompiledGraph) -> None:
 
 
 def compile_report() -> CompileReport:
-    """What was compiled with backend "neuron" since the process began or `torch._dynamo.reset()` was called.
+    """Graphs compiled with backend "neuron" since the process began or `torch._dynamo.reset()` was called.
 
     Example:
         ```python

@@ -1,4 +1,4 @@
-"""Static sizes: what torch would leave open is fixed to the sizes of the call, and a new size is a new compile.
+"""Static sizes: dynamic sizes of torch are fixed to the sizes of the call, and a new size recompiles.
 
 After the second size of an input torch makes it a symbol, so that one graph serves all sizes. A NeuronCore has no such
 graphs. Reading a symbol's value here is enough: torch then guards on it and compiles again for another size. A symbol
@@ -21,7 +21,7 @@ _seen: dict[int, list[dict[str, str]]] = {}
 """Inputs of each compile of a frame, as text."""
 _lock = threading.Lock()
 _LOCAL = re.compile(r"^L\['(\w+)'\]")
-"""How torch writes a local variable."""
+"""torch's name of a local variable."""
 
 
 def fix_sizes(example_inputs: Sequence[Any]) -> bool:
@@ -51,7 +51,7 @@ def fix_numbers(graph_module: Any) -> None:
     from torch.utils._sympy.symbol import SymT, symbol_is_type
 
     values = [node.meta.get("example_value") for node in graph_module.graph.nodes]
-    # `_expr` is the symbol, `expr` may be what replaced it.
+    # `_expr` is the symbol, `expr` may be its replacement.
     symbols = {
         symbol for value in values if isinstance(value, torch.SymFloat) for symbol in value.node._expr.free_symbols
     }
@@ -99,7 +99,7 @@ def reason_of_compile(graph_module: Any, frame: int, number: int, *, was_symboli
 
 
 def reset() -> None:
-    """Forget what frames were called with."""
+    """Forget the call sizes of frames."""
     with _lock:
         _seen.clear()
 

@@ -1,4 +1,4 @@
-"""What `torch.autocast` and its users ask the device."""
+"""The device's answers to `torch.autocast` and its users."""
 
 from __future__ import annotations
 

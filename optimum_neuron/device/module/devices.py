@@ -1,4 +1,4 @@
-"""Which devices there are, which one is current, and what they are."""
+"""Available devices, the current one, and their properties."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Device = Any
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NeuronDeviceProperties:
-    """What is known of one device; everything is simulated."""
+    """Properties of one device; everything is simulated."""
 
     name: str
     """Family: "trn1", "trn1n", "inf2", "trn2" or "trn3"."""
@@ -34,7 +34,7 @@ class NeuronDeviceProperties:
 
 
 def is_available() -> bool:
-    """Whether the device can be used: it is built or can be, and the environment leaves a core. Never raises."""
+    """Return whether the device can be used: it is built or can be, and the environment leaves a core. Never raises."""
     from ...compiler.lower import probe_compiler
     from ...errors import ConfigError
 
@@ -45,7 +45,7 @@ def is_available() -> bool:
 
 
 def is_initialized() -> bool:
-    """Whether this process has claimed a core."""
+    """Return whether this process has claimed a core."""
     return bool(_claimed())
 
 

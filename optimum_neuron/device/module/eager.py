@@ -1,7 +1,7 @@
 """Adaptive Eager Execution: operators wait in a queue of their core, and another thread runs them in order.
 
-Off by default. What a program computes is the same, bit for bit; what it waits for, and when it learns of errors of
-kernels, differs. The queues are csrc/queue.h.
+Off by default. The results of a program are the same, bit for bit; its synchronization points, and the time of kernel
+errors, differ. The queues are csrc/queue.h.
 
     with torch.neuron.adaptive_eager(True):
         y = (x * 2 + 1).relu()
@@ -27,12 +27,12 @@ _read_environment = False
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EagerStatistics:
-    """What was fused on a device since it was switched on, or since `reset_eager_statistics`."""
+    """Fused operators of a device since it was switched on, or since `reset_eager_statistics`."""
 
     runs: Mapping[tuple[str, ...], int]
-    """How often each run of operators was handed over, by the names of its operators."""
+    """Number of times each sequence of operators was submitted, by the names of its operators."""
     flushes: Mapping[str, int]
-    """How often the program waited, by reason: "item", "copy", "synchronize", the name of an operator."""
+    """Number of waits of the program, by reason: "item", "copy", "synchronize", or the name of an operator."""
 
     @property
     def num_runs(self) -> int:
@@ -84,7 +84,10 @@ def adaptive_eager(enabled: bool) -> Iterator[None]:
 
 
 def eager_statistics(device: Device = None) -> EagerStatistics:
-    """What was fused on a device. Waits for its queue; errors stay there for the next synchronization."""
+    """Return statistics of the operators fused on a device.
+
+    Waits for its queue; errors stay there for the next synchronization.
+    """
     index = _require(device)
     runs: dict[tuple[str, ...], int] = {}
     flushes: dict[str, int] = {}
@@ -131,5 +134,5 @@ def _drain_before_forks() -> None:
 
 
 def _finish() -> None:
-    """Nothing is queued from here on, and what waits is done; errors that nobody asked for are shown."""
+    """Nothing is queued from here on, and the queue is drained; unreported errors are shown."""
     _set(False)

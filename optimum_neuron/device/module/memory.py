@@ -1,4 +1,4 @@
-"""HBM of device tensors: what they take, at most took, and who else is on the core. Bytes are simulated."""
+"""HBM of device tensors: current use, peak, and other owners on the core. Bytes are simulated."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def memory_stats(device: Device = None) -> dict[str, Any]:
 
 
 def reset_peak_memory_stats(device: Device = None) -> None:
-    """Let peaks begin anew."""
+    """Reset peaks."""
     torch.accelerator.reset_peak_memory_stats(_loaded(device))
 
 
@@ -46,7 +46,7 @@ reset_max_memory_allocated = reset_peak_memory_stats
 
 
 def reset_accumulated_memory_stats(device: Device = None) -> None:
-    """Let sums begin anew."""
+    """Reset sums."""
     torch.accelerator.reset_accumulated_memory_stats(_loaded(device))
 
 
@@ -72,7 +72,7 @@ def memory_usage(device: Device = None) -> dict[str, int]:
 
 
 def memory_summary(device: Device = None, abbreviated: bool = False) -> str:
-    """Table of a device's core: owners by category, what is left, and unless abbreviated the peak. Claims the core."""
+    """Table of a device's core: owners by category, free bytes, and unless abbreviated the peak. Claims the core."""
     from .. import placement
 
     index = _require(device)
@@ -83,7 +83,10 @@ def memory_summary(device: Device = None, abbreviated: bool = False) -> str:
 
 
 def empty_cache() -> None:
-    """Give the host's system what is kept of freed tensors. HBM is not cached: `memory_allocated` does not change."""
+    """Return the cached memory of freed tensors to the host's system.
+
+    HBM is not cached: `memory_allocated` does not change.
+    """
     library.load()
     torch.accelerator.empty_cache()
 

@@ -56,7 +56,7 @@ def get_rng_state(device: Device = "neuron") -> torch.Tensor:
 
 
 def set_rng_state(new_state: torch.Tensor, device: Device = "neuron") -> None:
-    """Set the state of a device's generator to what `get_rng_state` returned."""
+    """Set the state of a device's generator, as returned by `get_rng_state`."""
     _generator(index_of(device)).set_state(new_state)
 
 

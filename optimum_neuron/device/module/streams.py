@@ -13,7 +13,7 @@ from .devices import Device, index_of
 class Event(torch.Event):
     """A point in time on a stream, for measuring on this host if `enable_timing` is set.
 
-    The other arguments are those of torch's events: waiting never takes time, and no other process shares an event.
+    The other arguments are those of torch's events: waiting takes no time, and no other process shares an event.
     """
 
     def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> Event:

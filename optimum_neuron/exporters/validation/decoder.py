@@ -27,7 +27,7 @@ NUM_PROMPT_TOKENS, NUM_DECODE_STEPS, NUM_PADDING = 24, 4, 2
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Batch:
-    """Sequences of tokens, of which the first ones are a prompt."""
+    """Token sequences that start with a prompt."""
 
     ids_RT: torch.Tensor
     """Tokens; shorter sequences end with tokens that are not compared."""
@@ -104,7 +104,7 @@ class DecoderScenarios:
         vocabulary = self._reference.config.get_text_config(decoder=True).vocab_size
         shape = (self._num_rows, min(num_tokens + num_more, self._decoder.num_slots))
         ids = torch.randint(vocabulary, shape, generator=generator)
-        # The first sequence is the longest; the second shows what a shorter one beside it gets.
+        # The first sequence is the longest; the second shows the results of a shorter one in the same batch.
         return _Batch(ids_RT=ids, lengths=[max(num_tokens - row % 3, 1) for row in range(self._num_rows)])
 
     def _scenario(self, name: str, num_tokens: int) -> Scenario:
@@ -181,7 +181,7 @@ class DecoderScenarios:
     def _call(
         self, ids: torch.Tensor, mask: torch.Tensor, sequences: Sequences, *, num_past: int = 0, num_logits: int = 0
     ) -> torch.Tensor:
-        """What a model's `forward` does."""
+        """Behavior of a model's `forward`."""
         images = None if num_past else self._no_images(mask)
         packing = plan_packing(mask, num_past)
         return self._decoder(ids, packing, sequences, num_past=num_past, num_logits=num_logits, images=images)

@@ -81,7 +81,7 @@ def _recorded(reference: Any) -> Iterator[dict[str, list[torch.Tensor]]]:
 
 
 def _plain(path: str, outputs: dict[str, list[torch.Tensor]]) -> str:
-    """The reference's name of a module: ours begin with those of the wrappers around it."""
+    """The reference's name of a module: names here begin with those of the wrappers around it."""
     while path and path not in outputs:
         within = [name for name in outputs if name.endswith(f".{path}")]
         if len(within) == 1:
@@ -93,7 +93,7 @@ def _plain(path: str, outputs: dict[str, list[torch.Tensor]]) -> str:
 def _embedding(
     trace: list[tuple[str, list[torch.Tensor]]], outputs: dict[str, list[torch.Tensor]], num_equal: int | None
 ) -> str | None:
-    """Whether nothing that is computed before the first layer is like the input of the reference's first layer."""
+    """Return whether no result before the first layer is close to the input of the reference's first layer."""
     layer = next((place for place, (path, _) in enumerate(trace) if path.rpartition(".")[2].isdigit()), 0)
     expected = outputs.get(_input_of(_plain(trace[layer][0], outputs)), [])
     agreements = [_agreement([result], expected, num_equal) for _, results in trace[:layer] for result in results]

@@ -28,7 +28,7 @@ class _Batch:
     """Sources and targets."""
 
     content: torch.Tensor
-    """What the encoder reads: tokens, samples or frames in the last dimension."""
+    """Encoder input: tokens, samples, or frames in the last dimension."""
     lengths: list[int]
     """Real places of each source."""
     targets_RT: torch.Tensor

@@ -60,7 +60,7 @@ class ImageTextScenarios(DecoderScenarios):
         return {"features": torch.cat(list(outputs.pooler_output)).float()}
 
     def _images(self, num_images: int) -> dict[str, torch.Tensor]:
-        """What the reference takes for the first images of each row."""
+        """Reference output for the first images of each row."""
         pixels = self._pixels[:, :num_images]
         return {"pixel_values": pixels if self._is_nested else pixels.flatten(0, 1)}
 

@@ -26,7 +26,7 @@ Results = Mapping[str, "torch.Tensor"]
 """Tensors by name."""
 
 SEED = 0
-"""Of the random inputs: a model is compared on the same ones each time."""
+"""Seed of the random inputs: a model is compared on the same ones each time."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class Scenario:
     """One use of a model."""
 
     name: str
-    """What is done, for example "prompts of 24 tokens"."""
+    """Description, for example "prompts of 24 tokens"."""
     run: Callable[[], Results]
     """Does it with the compiled model."""
     reference: Callable[[], Results]
@@ -81,7 +81,7 @@ def validate(
     """Run scenarios through both models and return the comparison of every result.
 
     Args:
-        scenarios: what to run.
+        scenarios: Scenarios to run.
         recorder: the compiled program, which the scenarios call.
         reference: the transformers model, for naming the module that differs.
         tolerance: largest absolute difference that passes, for the largest value of expected results of one width.
@@ -114,7 +114,7 @@ def validate(
 
 
 def _is_reachable(graph: Graph) -> bool:
-    """Whether users can get to a graph: not to a chunk as long as the cache, nor to a step behind its only slot."""
+    """Return whether users can reach a graph: not a chunk as long as the cache, nor a step behind its only slot."""
     return graph.role != "extend" and graph.sizes.get("num_slots") != 1
 
 
@@ -123,7 +123,7 @@ def _largest(tensor: torch.Tensor) -> float:
 
 
 def _is_akin(tensor: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether both are logits, or both hidden states, as their widths say."""
+    """Return whether both are logits, or both hidden states, as their widths say."""
     return tensor.shape[-1:] == other.shape[-1:]
 
 

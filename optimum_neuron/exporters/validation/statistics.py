@@ -1,4 +1,4 @@
-"""How far a tensor is from its reference, and how far it may be: error statistics and tolerances."""
+"""Distance of a tensor from its reference, and its limit: error statistics and tolerances."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FLOAT32_TOLERANCE = 1e-3
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OutputError:
-    """How one result differs from its reference."""
+    """Differences of one result from its reference."""
 
     output: str
     """Scenario and result."""

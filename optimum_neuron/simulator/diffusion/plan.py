@@ -49,7 +49,7 @@ _WALKS: Mapping[str, Callable[..., None]] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PictureRequest:
-    """What is asked of a pipeline, complete; sizes of a picture are pixels."""
+    """Request to a pipeline, complete; sizes of an image are in pixels."""
 
     batch_size: int
     """Pictures that are made together."""
@@ -74,7 +74,7 @@ class Run:
     graph: GraphWork
     """One run of it, on one core."""
     count: int
-    """How often it runs for a request."""
+    """Runs per request."""
     weight_bytes: int
     """Weights that a core keeps."""
     scratch_bytes: int
@@ -132,7 +132,7 @@ def written_out(work: Work) -> Work:
 
 
 def prompt_tokens(pipeline: Pipeline, request: PictureRequest) -> int:
-    """Tokens that the denoiser attends to: those of CLIP or of T5; Stable Diffusion 3 takes both, zeros without T5."""
+    """Return the prompt tokens of the denoiser: CLIP's or T5's; Stable Diffusion 3 takes both, zeros without T5."""
     if pipeline.denoiser.class_name == "SD3Transformer2DModel":
         return CLIP_TOKENS + request.text_tokens
     return request.text_tokens if pipeline.has_t5 else CLIP_TOKENS

@@ -30,7 +30,7 @@ MAX_PIXELS = 4096
 
 
 def picture_request(pipeline: Pipeline, request: DecoderRequest, options: Mapping[str, Any]) -> PictureRequest:
-    """Fill in what the pipeline's class does by default, and check every size.
+    """Fill in the defaults of the pipeline's class, and check every size.
 
     Raises:
         ConfigError: an option is unknown, out of range, or one of other models.

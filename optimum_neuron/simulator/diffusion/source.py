@@ -22,7 +22,7 @@ INDEX = "model_index.json"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PipelineKind:
-    """What a pipeline does unless it is told otherwise: the defaults of its class in diffusers."""
+    """Defaults of the pipeline's class in diffusers."""
 
     num_inference_steps: int
     guidance_scale: float
@@ -30,9 +30,9 @@ class PipelineKind:
     text_tokens: int = 77
     """Tokens of a prompt for T5; CLIP always has 77."""
     doubles: bool = True
-    """Whether guidance doubles the rows; where not, its weight is an input of the model."""
+    """Whether guidance doubles the rows; otherwise its weight is an input of the model."""
     encodes: bool = False
-    """Whether it begins with a picture."""
+    """Whether it begins with an image."""
 
 
 _SD = PipelineKind(num_inference_steps=50, guidance_scale=7.5)
@@ -78,7 +78,7 @@ class Pipeline:
     """A pipeline with every component that the device runs."""
 
     name: str
-    """What the user wrote."""
+    """Model argument as the user typed it."""
     class_name: str
     """Its class in diffusers."""
     kind: PipelineKind
@@ -106,7 +106,7 @@ class Pipeline:
 
 
 def is_pipeline(folder: Path) -> bool:
-    """Whether a folder is one of a diffusion pipeline."""
+    """Return whether a folder is a diffusion pipeline."""
     return (folder / INDEX).is_file()
 
 
@@ -125,7 +125,7 @@ def require_no_component(folder: Path) -> None:
 
 
 def read_pipeline(folder: Path, *, name: str) -> Pipeline:
-    """Read a pipeline's folder; `name` is what the user wrote.
+    """Read a pipeline's folder; `name` is the user's model argument.
 
     Raises:
         ModelError: the pipeline, one of its components, or a field of one is not counted; all are named.

@@ -1,4 +1,4 @@
-"""Graph to work: what a run asks of a core, counted from shapes alone.
+"""Graph to work: the work of a run on a core, counted from shapes alone.
 
     record.py      Work, Step, GraphWork: the result, whatever it was counted from
     graph.py       compiled programs, torch.fx modules
@@ -9,7 +9,7 @@
     trained.py     what a configuration says of a model's training; operations and activations of a step
 
 One call of an operator is counted by `compiler/work.py`, in the tiles of `compiler/tiles.py`, and nowhere else. Nothing
-here knows a measured constant. A test compares what is counted from compiled graphs and from configurations.
+here knows a measured constant. A test compares the counts from compiled graphs and from configurations.
 """
 
 import lazy_loader

@@ -2,7 +2,7 @@
 
 Layers are split as Megatron-LM does (Shoeybi et al. 2019): by columns into heads and the wide part of the MLP, by rows
 back, with one all-reduce after each; the head is split by tokens of the vocabulary. Heads are padded up to a multiple
-of the cores. What the cores do together is the largest share of one of them.
+of the cores. The work of all cores is the largest share of one of them.
 
     work = decode_work(sizes, layout, slots=4096)
 """
@@ -22,13 +22,13 @@ ACTIVATION_BYTES = 2
 NORM_PASSES = 8
 """Passes over the residual stream of a layer: two norms of three passes, two additions."""
 PASSES = {"attention_in": 2.0, "up": 1.5, "expert_up": 1.5}
-"""Passes over what products make: queries, keys and values leave PSUM and are rotated, both products of an MLP leave
-PSUM and are multiplied. What is reduced leaves PSUM with the all-reduce."""
+"""Passes over matmul results: queries, keys, and values leave PSUM and are rotated, both results of an MLP leave PSUM
+and are multiplied. Reduced results leave PSUM with the all-reduce."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Layout:
-    """How a decoder is put on cores."""
+    """How a decoder is placed on cores."""
 
     num_cores: int
     """Cores that share one replica: the tensor-parallel degree."""

@@ -1,8 +1,8 @@
 """Graphs to work: captured entry points, compiled programs, and plain torch.fx graphs with fake values.
 
-Each operator is counted by `compiler/work.py`. What is read from HBM is added here, because only a graph knows which
-of its values are weights and states: a weight once for each call that uses it, a lookup with the rows that it returns,
-keys and values with the part that attention reads. It knows nothing of targets or time.
+Each operator is counted by `compiler/work.py`. Reads from HBM are added here, because only a graph knows which of its
+values are weights and states: a weight once for each call that uses it, a lookup with the rows that it returns, keys
+and values with the part that attention reads. It knows nothing of targets or time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SBUF_BYTES = 24 * 2**20
 """On-chip memory of the smallest core, NeuronCore-v2; a larger result goes through HBM."""
 FLOAT32_CYCLES = 4
-"""How many times longer a float32 product takes (`hardware.CoreTiming.fp32_matmul_factor`)."""
+"""Factor by which a float32 matmul is slower (`hardware.CoreTiming.fp32_matmul_factor`)."""
 
 Role = Literal["weight", "state", "value"]
 
@@ -55,7 +55,7 @@ def work_of_graph(
 ) -> GraphWork:
     """Work of one run of a torch.fx graph of ATen operators whose nodes have fake values.
 
-    `roles` are those of the placeholders; None for values that the caller passes.
+    `roles` are the roles of the placeholders; None for values that the caller passes.
     """
     inputs = graph_module.graph.find_nodes(op="placeholder")
     roles = roles or ["value"] * len(inputs)
@@ -83,7 +83,7 @@ def _graph_work(name: str, steps: Sequence[Step]) -> GraphWork:
 
 
 def _written(graph_module: GraphModule) -> list[Node]:
-    """Tensors that a graph leaves in HBM: results of its own, and inputs that it changes."""
+    """Tensors that a graph leaves in HBM: its results, and inputs that it changes."""
     *nodes, output = graph_module.graph.nodes
     changed = [node.args[0] for node in nodes if str(node.target) == "aten.copy_.default"]
     results = [node for node in output.all_input_nodes if base_of(node).op != "placeholder"]
@@ -91,7 +91,7 @@ def _written(graph_module: GraphModule) -> list[Node]:
 
 
 def _is_known(value: Any) -> bool:
-    """Whether it is a tensor whose size is known at compile time."""
+    """Return whether it is a tensor whose size is known at compile time."""
     return hasattr(value, "element_size") and not symbols(value.shape)
 
 
@@ -127,7 +127,7 @@ def _role(value: str) -> Role:
 
 
 def _joined(path: str, inner: str) -> str:
-    """Where an operator of a body is in the call at `path`: equal layers share the body that the first of them gave."""
+    """Path of a body's operator in the call at `path`: equal layers share the body of the first one."""
     outer, parts = path.split("."), inner.split(".")
     same = (here == there or (here.isdigit() and there.isdigit()) for here, there in zip(outer, parts, strict=False))
     if len(parts) >= len(outer) and all(same):
@@ -164,7 +164,7 @@ def _count_body(body: GraphModule, roles: Sequence[Role], auto_cast: AutoCast) -
 
 
 def _attends(call: OpCall, call_work: CallWork) -> Literal["self", "cross"] | None:
-    """What attention is between, fused or written out: then its scores have rows, heads, queries and keys."""
+    """Subgraph of attention, fused or written out: its scores have rows, heads, queries, and keys."""
     if call_work.attention_cycles:
         queries, keys = call.inputs[0].shape[-2], call.inputs[1].shape[-2]
     elif call_work.softmax_elements and len(call.outputs[0].shape) >= 4:
@@ -175,7 +175,7 @@ def _attends(call: OpCall, call_work: CallWork) -> Literal["self", "cross"] | No
 
 
 def _exchanged(call: OpCall) -> Work:
-    """An all-reduce sends what it sums twice, a gather or a scatter once (Rabenseifner 2004, section 4)."""
+    """An all-reduce sends its operands twice, a gather or a scatter once (Rabenseifner 2004, section 4)."""
     largest = max(spec.size_bytes for spec in call.tensors)
     return Work(num_collectives=1, collective_bytes=largest if "all_reduce" in call.name else largest // 2)
 
@@ -186,7 +186,7 @@ def _resources(call: OpCall, call_work: CallWork, auto_cast: AutoCast) -> Work:
         return _exchanged(call)
     slow = FLOAT32_CYCLES if call_work.dtype == "float32" and auto_cast == "none" else 1
     rows = call.inputs[0].shape[-2] if call_work.attention_cycles else 0
-    # What is fused into a product has no result of its own.
+    # Operators fused into a matmul have no result.
     made = call_work.counted == "products" or call_work.vector_elements
     spilled = sum(spec.size_bytes for spec in call.outputs) if made else 0
     return Work(
@@ -203,7 +203,7 @@ def _resources(call: OpCall, call_work: CallWork, auto_cast: AutoCast) -> Work:
 
 
 def _traffic(node: Node, call: OpCall, role_of: Mapping[Node, Role], read: set[Node], auto_cast: AutoCast) -> Work:
-    """What an operator reads of weights and states; views and casts read nothing, their users do."""
+    """Weights and states that an operator reads; views and casts read nothing, their users do."""
     rule = find_rule(call.op)
     kind = rule.name if rule is not None else ""
     if shares_memory(node) and not _writes(node):

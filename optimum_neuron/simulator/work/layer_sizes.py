@@ -26,16 +26,16 @@ _EXPERTS = re.compile(r"(^|\.)experts?(\.|$)")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Projection:
-    """Products of one role in a layer, joined: those that read the same values are one product."""
+    """Matmuls of one role in a layer, joined: those that read the same values are one matmul."""
 
     role: Role
-    """What they do; everything "in" and "up" is split by columns, "out" and "down" by rows."""
+    """Their roles; everything "in" and "up" is split by columns, "out" and "down" by rows."""
     inner: int
-    """Size of what they read."""
+    """Size of their input."""
     columns: int
-    """Size of what they make, all together."""
+    """Size of their results, all together."""
     num_matrices: int
-    """How many were joined."""
+    """Number of joined matmuls."""
 
     @property
     def num_elements(self) -> int:
@@ -49,7 +49,7 @@ class LayerSizes:
 
     count: int
     projections: tuple[Projection, ...]
-    """Products with weights; those of experts are of one expert."""
+    """Matmuls with weights; those of experts are of one expert."""
     num_experts: int
     """Experts of a layer; 0 where it is dense."""
     has_attention: bool
@@ -59,7 +59,7 @@ class LayerSizes:
 
 
 def layer_sizes(layer: Any, text: Any) -> LayerSizes:
-    """Read one layer: matrices by role and by the size of what they read, the rest as a number of elements."""
+    """Read one layer: matrices by role and by the size of their input, the rest as a number of elements."""
     columns_of: dict[tuple[Role, int], list[int]] = {}
     num_experts = other = 0
     for name, parameter in layer.named_parameters():
@@ -96,7 +96,7 @@ def layer_sizes(layer: Any, text: Any) -> LayerSizes:
 
 
 def _is_transposed(layer: Any, path: str) -> bool:
-    """Whether a module keeps its weight as inner x columns, as GPT-2 does."""
+    """Return whether a module stores its weight as inner x columns, as GPT-2 does."""
     return type(layer.get_submodule(path)).__name__ == "Conv1D"
 
 

@@ -1,7 +1,7 @@
 """Layers to work: products, norms and elementwise passes, counted while a model is walked through by its sizes.
 
-For models that this package reads from a configuration alone. Each method adds what `work.graph` adds for the same
-operator of a captured graph, so both agree; a test compares them. It knows nothing of any model.
+For models that this package reads from a configuration alone. Each method adds the same work as `work.graph` for the
+same operator of a captured graph; a test compares them. It knows nothing of any model.
 
     >>> layers = Layers(element_bytes=2)
     >>> layers.linear(8, 16, 32)
@@ -28,7 +28,7 @@ WRITTEN_NORM_PASSES = 4
 
 @dataclasses.dataclass(kw_only=True)
 class Layers:
-    """The layers of one graph on one core of those that share it."""
+    """The layers of one graph on one of the cores that share it."""
 
     element_bytes: int
     """Bytes of a weight and of a value."""
@@ -132,7 +132,7 @@ class Layers:
         self._add("aten.embedding", Work(weight_bytes=size_bytes, weight_rows=looked_up))
 
     def graph(self, name: str, *, host_bytes: int = 0) -> GraphWork:
-        """Everything that was counted, with what is copied between host and device."""
+        """All counted work, including copies between host and device."""
         host = Step(name="host", work=Work(host_bytes=host_bytes))
         return GraphWork(name=name, steps=(*self.steps, host))
 

@@ -1,4 +1,4 @@
-"""What a piece of computation asks of one physical NeuronCore, counted exactly and without any measured constant.
+"""Work of a computation on one physical NeuronCore, counted exactly and without any measured constant.
 
 A `Work` is a sum of resources: it can be added and multiplied, so a model's work is the sum over its operators. A
 `Step` is one operator of a run, or several equal ones; a `GraphWork` is one run of one graph. Seconds belong to
@@ -26,7 +26,7 @@ class Work:
     flops: int = 0
     """Operations: two for each multiply-add of products, one for each element of other arithmetic."""
     product_flops: int = 0
-    """The part of them that products of matrices are: what a utilization of the tensor engine counts."""
+    """The matmul part of them: the base of the tensor engine's utilization."""
     tensor_cycles: float = 0.0
     """Tensor-engine cycles of products in 128x128 tiles."""
     attention_cycles: float = 0.0
@@ -38,7 +38,7 @@ class Work:
     weight_bytes: int = 0
     """Weights read from HBM."""
     weight_rows: float = 0.0
-    """Contiguous pieces in which those weights lie, for DMA."""
+    """Contiguous pieces of those weights in memory, for DMA."""
     state_bytes: int = 0
     """Keys and values read from HBM."""
     attention_reads: int = 0
@@ -82,7 +82,7 @@ class Step:
     """Work of one of them."""
     count: int = 1
     module_path: str = ""
-    """Where in the user's model, for example "model.layers.3.mlp"."""
+    """Module path in the user's model, for example "model.layers.3.mlp"."""
     source_line: str = ""
     """file:line of the user's code, where known."""
     attends: Literal["self", "cross"] | None = None
@@ -91,13 +91,13 @@ class Step:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GraphWork:
-    """One run of one graph on one core of those that share it."""
+    """One run of one graph on one of the cores that share it."""
 
     name: str
     """For example "prefill_128"."""
     steps: tuple[Step, ...]
     unknown: tuple[str, ...] = ()
-    """Operators whose work is not known: not counted, and said."""
+    """Operators of unknown work: not counted, but reported."""
 
     @functools.cached_property
     def total(self) -> Work:

@@ -1,4 +1,4 @@
-"""What a decoder's configuration says: layers, projections, heads and experts, without weights.
+"""Sizes from a decoder's configuration: layers, projections, heads, and experts, without weights.
 
 transformers builds the model on the meta device, where parameters have shapes and no memory, and the shapes are read
 off its modules. No table of model families is needed; 80 layers take a quarter of a second. It knows nothing of cores.
@@ -122,7 +122,7 @@ def on_meta(model_type: str, builds: Sequence[Callable[[], Any]]) -> Any:
     """Return the first model that can be built, without memory.
 
     Raises:
-        ModelError: none can; all reasons are in the message.
+        ModelError: No family matches; all reasons are in the message.
     """
     import torch
 
@@ -150,8 +150,8 @@ def largest_stack(model: Any, num_layers: int | None) -> Any:
 def local_heads(sizes: DecoderSizes, num_cores: int, *, replicate: bool) -> tuple[int, int]:
     """Query heads and key-value heads of one core; heads are padded up to a multiple of the cores.
 
-    Key-value heads are split where their number allows. Where cores are a multiple of them, each core keeps one
-    (`replicate`), or one for each of its query heads as the older library does; else each query head has its own.
+    Key-value heads are split where their number allows. If the number of cores is a multiple of them, each core keeps
+    one (`replicate`), or one for each of its query heads as the older library does; else each query head has its own.
     """
     queries = math.ceil(sizes.num_heads / num_cores)
     if sizes.num_kv_heads % num_cores == 0:

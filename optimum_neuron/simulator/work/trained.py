@@ -1,4 +1,4 @@
-"""What training a model depends on: its layers, its parameters, and how many tokens an example has.
+"""Inputs of a training estimate: layers, parameters, and tokens per example.
 
 Decoders are read by `sizes`. Encoders of texts and of pictures in patches are built by transformers on the meta device
 and read off likewise. Other models are errors: one example is not one sequence through equal layers.
@@ -125,7 +125,7 @@ def _usual_length(max_positions: int | None) -> int:
 
 
 def _is_tied(model: Any) -> bool:
-    """Whether the head is the table of the embedding, which then is multiplied with too."""
+    """Return whether the head is the table of the embedding, so that it is multiplied with too."""
     head, table = model.get_output_embeddings(), model.get_input_embeddings()
     return head is not None and head.weight is table.weight
 

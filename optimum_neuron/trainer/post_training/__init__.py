@@ -18,7 +18,7 @@ __all__ = [  # noqa: PLE0604  (every name is a string)
     *(f"Neuron{method}{kind}" for method in _METHODS for kind in ("Config", "Trainer"))
 ]
 
-# Each method was a module of its own once, and `training_args.bin` of old checkpoints names it.
+# Each method was once a separate module, and `training_args.bin` of old checkpoints names it.
 sys.modules.update({f"{__name__}.{method.lower()}": sys.modules[__name__] for method in _METHODS})
 
 

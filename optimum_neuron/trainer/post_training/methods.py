@@ -1,7 +1,7 @@
 """The methods of post-training: one table, and one function that makes the configuration and the trainer of a method.
 
 Both are TRL's classes with Neuron's mix-ins before them, so `isinstance` with TRL's own class holds. A method's module
-of TRL is imported on first use: other versions may lack one of them, and ORPO's warns that it is experimental.
+of TRL is imported on first use: other versions may not have it, and ORPO's warns that it is experimental.
 
     NeuronDPOConfig, NeuronDPOTrainer = make_classes("DPO")
 """
@@ -42,7 +42,7 @@ class PostTrainingMixin(NeuronTrainerMixin):
 
 @dataclasses.dataclass(kw_only=True)
 class SFTArguments(NeuronArgumentsMixin):
-    """TRL's old name of an option, beside the fields of Neuron."""
+    """TRL's old name of an option, next to the fields of Neuron."""
 
     max_seq_length: int | None = dataclasses.field(default=None, metadata={"help": "Sets max_length."})
 
@@ -54,7 +54,7 @@ class SFTArguments(NeuronArgumentsMixin):
 
 @dataclasses.dataclass(kw_only=True)
 class GRPOArguments(NeuronArgumentsMixin):
-    """Batches of answers, where cores that share layers sample the same ones."""
+    """Batches of completions; cores that share layers sample the same ones."""
 
     def __post_init__(self) -> None:
         # TRL counts the answers of every process, so it would wait for a larger batch than there is.

@@ -13,7 +13,7 @@ def tiny() -> AlbertForMaskedLM:
     return AlbertForMaskedLM(AlbertConfig(**sizes, num_attention_heads=2, num_hidden_layers=1)).eval()
 
 
-def test_every_tensor_finds_its_place(tmp_path):
+def test_every_tensor_is_mapped(tmp_path):
     tensors = {name: tensor.clone() for name, tensor in tiny().state_dict().items()}
     del tensors["predictions.decoder.weight"]  # tied to the embedding
     save(tiny(), tensors, tmp_path)
@@ -21,14 +21,14 @@ def test_every_tensor_finds_its_place(tmp_path):
     assert all(torch.equal(saved[name], tensor) for name, tensor in tensors.items())
 
 
-def test_all_tensors_that_do_not_fit_are_named(tmp_path):
+def test_all_misfit_tensors_are_named(tmp_path):
     tensors = dict(tiny().state_dict())
     del tensors["predictions.dense.weight"]
     tensors["albert.pooler.weight"] = torch.zeros(1)
     tensors["predictions.LayerNorm.bias"] = torch.zeros(5)
-    with pytest.raises(ModelError) as refused:
+    with pytest.raises(ModelError) as excinfo:
         save(tiny(), tensors, tmp_path / "out")
-    assert refused.value.details["problems"] == [
+    assert excinfo.value.details["problems"] == [
         "albert.pooler.weight is unknown",
         "predictions.LayerNorm.bias has (5,), the model (4,)",
         "predictions.dense.weight is missing",
@@ -36,7 +36,7 @@ def test_all_tensors_that_do_not_fit_are_named(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_words_that_are_unknown_and_what_lies_between_are_kept_as_unknown(tmp_path):
+def test_unknown_words_map_to_unknown_token(tmp_path):
     special = {"unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]"}
     save_word_tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "A", "Br"], "Br|[A-Z]", tmp_path, **special)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)

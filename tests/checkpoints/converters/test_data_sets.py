@@ -24,13 +24,13 @@ def test_sentences_have_their_mean_rating(tmp_path):
             info.size = len(content)
             archive.addfile(info, io.BytesIO(content))
     vader.convert(tmp_path, tmp_path / "out")
-    made = rows(tmp_path / "out")
-    assert len(made) == 8
-    assert made[2] == {"text": "A caf\u00e9 in amazonReviewSnippets.", "rating": -1.5, "source": "product reviews"}
-    assert made[3]["text"] == "Tabs\tstay"
+    result = rows(tmp_path / "out")
+    assert len(result) == 8
+    assert result[2] == {"text": "A caf\u00e9 in amazonReviewSnippets.", "rating": -1.5, "source": "product reviews"}
+    assert result[3]["text"] == "Tabs\tstay"
 
 
-def test_a_meaning_has_its_words_definition_and_examples(tmp_path):
+def test_meaning_has_its_words_definition_and_examples(tmp_path):
     lines = {
         "noun": "00002137 03 n 02 abstraction 0 abstract_entity 0 001 @ 00001740 n 0000 | a general concept  ",
         "verb": '00001740 29 v 01 breathe 0 001 * 00005041 v 0000 01 + 02 00 | draw air; "I can breathe"; "so" ',
@@ -55,7 +55,7 @@ def row(words: list[str], part: str, definition: str, *examples: str) -> dict[st
     return {"words": words, "part": part, "definition": definition, "examples": list(examples)}
 
 
-def test_pictures_are_rows_with_captions(tmp_path):
+def test_images_are_rows_with_captions(tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "coffee.png").write_bytes(b"picture")
     photographs.convert(tmp_path / "in", tmp_path / "out")
@@ -64,7 +64,7 @@ def test_pictures_are_rows_with_captions(tmp_path):
     assert (tmp_path / "out" / "coffee.png").read_bytes() == b"picture"
 
 
-def test_a_recording_has_what_was_said_in_it(tmp_path):
+def test_recording_has_its_transcript(tmp_path):
     source = tmp_path / "source"
     source.mkdir()
     (source / "book_64kb-0870.wav").write_bytes(b"RIFF")

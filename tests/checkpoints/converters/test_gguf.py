@@ -10,7 +10,7 @@ from optimum_neuron.errors import ModelError
 
 
 @pytest.fixture(scope="module")
-def converted(tiny_gguf, tmp_path_factory):
+def converted_folder(tiny_gguf, tmp_path_factory):
     destination = tmp_path_factory.mktemp("converted") / "tiny"
     before = dict(os.environ)
     convert("gguf", tiny_gguf.parent, destination, progress=False)
@@ -18,12 +18,12 @@ def converted(tiny_gguf, tmp_path_factory):
     return destination
 
 
-def test_weights_are_those_of_the_file_in_bfloat16_and_tied_once(converted, tiny_gguf):
+def test_weights_match_gguf_in_bfloat16_and_are_tied(converted_folder, tiny_gguf):
     import torch
     from gguf import GGUFReader
     from safetensors.torch import load_file
 
-    weights = load_file(converted / "model.safetensors")
+    weights = load_file(converted_folder / "model.safetensors")
     assert {tensor.dtype for tensor in weights.values()} == {torch.bfloat16}
     assert "lm_head.weight" not in weights
     stored = {tensor.name: torch.from_numpy(tensor.data.copy()) for tensor in GGUFReader(tiny_gguf).tensors}
@@ -32,29 +32,29 @@ def test_weights_are_those_of_the_file_in_bfloat16_and_tied_once(converted, tiny
         assert torch.equal(weights[f"{name}.weight"], stored[f"{source}.weight"].bfloat16())
 
 
-def test_config_carries_the_model_and_nothing_of_the_run(converted):
-    config = json.loads((converted / "config.json").read_text())
+def test_config_has_model_fields_only(converted_folder):
+    config = json.loads((converted_folder / "config.json").read_text())
     assert config["architectures"] == ["LlamaForCausalLM"]
     assert config["dtype"] == "bfloat16"
     assert (config["hidden_size"], config["num_hidden_layers"], config["num_key_value_heads"]) == (32, 1, 1)
     assert config["tie_word_embeddings"] is True
     assert not {"quantization_config", "_model_name_or_path", "_name_or_path"} & set(config)
-    generation = json.loads((converted / "generation_config.json").read_text())
+    generation = json.loads((converted_folder / "generation_config.json").read_text())
     assert (generation["bos_token_id"], generation["eos_token_id"], generation["pad_token_id"]) == (1, 2, 2)
 
 
-def test_tokenizer_has_merges_limit_and_chat_template(converted):
+def test_tokenizer_has_merges_limit_and_chat_template(converted_folder):
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(converted)
+    tokenizer = AutoTokenizer.from_pretrained(converted_folder)
     assert tokenizer.convert_ids_to_tokens(tokenizer("hello<|im_end|>").input_ids) == ["he", "ll", "o", "<|im_end|>"]
     assert tokenizer.model_max_length == 64
     assert tokenizer.apply_chat_template([{"role": "user", "content": "he"}], tokenize=False) == "he"
-    saved = json.loads((converted / "tokenizer_config.json").read_text())
+    saved = json.loads((converted_folder / "tokenizer_config.json").read_text())
     assert not {"is_local", "local_files_only"} & set(saved)
 
 
-def test_a_file_that_is_no_gguf_is_refused_with_the_reason(tmp_path, capfd):
+def test_invalid_gguf_is_refused_with_reason(tmp_path, capfd):
     (tmp_path / "broken.gguf").write_bytes(b"not a gguf file at all")
     with pytest.raises(ModelError, match=r"(?s)Converting broken\.gguf.*GGUF magic"):
         convert("gguf", tmp_path, tmp_path / "out", progress=False)

@@ -43,7 +43,7 @@ def test_nodes_and_weights_are_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "found"),
+    ("content", "expected"),
     [
         (b"", "not enough values"),
         (b"<html>proxy login</html>", "ValueError|IndexError"),
@@ -52,7 +52,7 @@ def test_nodes_and_weights_are_read(tmp_path):
     ],
     ids=["empty", "page", "cut", "float16"],
 )
-def test_another_file_is_refused_with_the_reason(tmp_path, content, found):
+def test_another_file_is_refused_with_reason(tmp_path, content, expected):
     (tmp_path / "model.onnx").write_bytes(content)
-    with pytest.raises(ModelError, match=rf"(?s)model\.onnx is not.*({found})"):
+    with pytest.raises(ModelError, match=rf"(?s)model\.onnx is not.*({expected})"):
         read(tmp_path / "model.onnx")

@@ -34,45 +34,45 @@ def write_variables(path: Path, variables: dict[str, torch.Tensor], *, version: 
     path.write_bytes(b"".join(parts))
 
 
-def of_attention(found: dict[str, torch.Tensor], module: Any, name: str, *, joined: str) -> None:
-    """Projections in the order in which CTranslate2 numbers them; those of `joined` are one."""
+def of_attention(tensors: dict[str, torch.Tensor], module: Any, name: str, *, joined: str) -> None:
+    """Projections in the order in which CTranslate2 numbers them; the `joined` ones are one."""
     zero = torch.zeros(module.k_proj.weight.shape[0])
     groups = [joined, "out"] if joined == "qkv" else ["q", joined, "out"]
     for number, group in enumerate(groups):
         linears = [getattr(module, f"{part}_proj") for part in ([group] if group == "out" else group)]
-        found[f"{name}/linear_{number}/weight"] = torch.cat([linear.weight for linear in linears])
-        found[f"{name}/linear_{number}/bias"] = torch.cat(
+        tensors[f"{name}/linear_{number}/weight"] = torch.cat([linear.weight for linear in linears])
+        tensors[f"{name}/linear_{number}/bias"] = torch.cat(
             [zero if linear.bias is None else linear.bias for linear in linears]
         )
 
 
 def variables_of(model: WhisperForConditionalGeneration) -> dict[str, torch.Tensor]:
-    found: dict[str, torch.Tensor] = {}
+    results: dict[str, torch.Tensor] = {}
 
     def norm(module: Any, name: str) -> None:
-        found[f"{name}/gamma"], found[f"{name}/beta"] = module.weight, module.bias
+        results[f"{name}/gamma"], results[f"{name}/beta"] = module.weight, module.bias
 
     for side in ("encoder", "decoder"):
         part = getattr(model.model, side)
-        found[f"{side}/num_heads"] = torch.tensor(4, dtype=torch.int8)
-        found[f"{side}/position_encodings/encodings"] = part.embed_positions.weight
+        results[f"{side}/num_heads"] = torch.tensor(4, dtype=torch.int8)
+        results[f"{side}/position_encodings/encodings"] = part.embed_positions.weight
         norm(part.layer_norm, f"{side}/layer_norm")
         for index, layer in enumerate(part.layers):
             name = f"{side}/layer_{index}"
-            of_attention(found, layer.self_attn, f"{name}/self_attention", joined="qkv")
+            of_attention(results, layer.self_attn, f"{name}/self_attention", joined="qkv")
             norm(layer.self_attn_layer_norm, f"{name}/self_attention/layer_norm")
             if side == "decoder":
-                of_attention(found, layer.encoder_attn, f"{name}/attention", joined="kv")
+                of_attention(results, layer.encoder_attn, f"{name}/attention", joined="kv")
                 norm(layer.encoder_attn_layer_norm, f"{name}/attention/layer_norm")
             norm(layer.final_layer_norm, f"{name}/ffn/layer_norm")
             for number, linear in enumerate((layer.fc1, layer.fc2)):
-                found[f"{name}/ffn/linear_{number}/weight"] = linear.weight
-                found[f"{name}/ffn/linear_{number}/bias"] = linear.bias
+                results[f"{name}/ffn/linear_{number}/weight"] = linear.weight
+                results[f"{name}/ffn/linear_{number}/bias"] = linear.bias
     for number in (1, 2):
         conv = getattr(model.model.encoder, f"conv{number}")
-        found[f"encoder/conv{number}/weight"], found[f"encoder/conv{number}/bias"] = conv.weight, conv.bias
-    found["decoder/embeddings/weight"] = model.model.decoder.embed_tokens.weight
-    return {name: t.detach() if t.ndim == 0 else t.detach().half() for name, t in found.items()}
+        results[f"encoder/conv{number}/weight"], results[f"encoder/conv{number}/bias"] = conv.weight, conv.bias
+    results["decoder/embeddings/weight"] = model.model.decoder.embed_tokens.weight
+    return {name: t.detach() if t.ndim == 0 else t.detach().half() for name, t in results.items()}
 
 
 @pytest.fixture
@@ -102,27 +102,33 @@ def source(model, tmp_path):
     return folder
 
 
-def test_every_tensor_is_in_its_place(model, source, tmp_path):
+def test_every_tensor_is_mapped(model, source, tmp_path):
     whisper.convert(source, tmp_path / "made")
-    made, report = AutoModelForSpeechSeq2Seq.from_pretrained(tmp_path / "made", output_loading_info=True)
-    assert {kind: keys for kind, keys in report.items() if keys} == {}
-    wanted = model.state_dict()
-    assert all(torch.equal(tensor, wanted[name]) for name, tensor in made.state_dict().items())
+    loaded, loading_info = AutoModelForSpeechSeq2Seq.from_pretrained(tmp_path / "made", output_loading_info=True)
+    assert {kind: keys for kind, keys in loading_info.items() if keys} == {}
+    expected = model.state_dict()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in loaded.state_dict().items())
     features, ids = torch.randn(1, 8, 40), torch.tensor([[1, 6, 7]])
     with torch.no_grad():
-        assert torch.equal(made(features, decoder_input_ids=ids).logits, model(features, decoder_input_ids=ids).logits)
+        assert torch.equal(
+            loaded(features, decoder_input_ids=ids).logits, model(features, decoder_input_ids=ids).logits
+        )
 
 
-def test_the_generation_knows_the_special_tokens(source, tmp_path):
+def test_generation_config_has_special_tokens(source, tmp_path):
     whisper.convert(source, tmp_path / "made")
-    found = json.loads((tmp_path / "made" / "generation_config.json").read_text())
-    assert (found["decoder_start_token_id"], found["eos_token_id"], found["no_timestamps_token_id"]) == (1, 0, 6)
-    assert (found["suppress_tokens"], found["begin_suppress_tokens"], found["alignment_heads"]) == ([9], [10], [[0, 1]])
-    assert found["is_multilingual"] is False and "lang_to_id" not in found
+    result = json.loads((tmp_path / "made" / "generation_config.json").read_text())
+    assert (result["decoder_start_token_id"], result["eos_token_id"], result["no_timestamps_token_id"]) == (1, 0, 6)
+    assert (result["suppress_tokens"], result["begin_suppress_tokens"], result["alignment_heads"]) == (
+        [9],
+        [10],
+        [[0, 1]],
+    )
+    assert result["is_multilingual"] is False and "lang_to_id" not in result
     assert AutoTokenizer.from_pretrained(tmp_path / "made").convert_tokens_to_ids("<|notimestamps|>") == 6
 
 
-def test_keys_with_a_bias_are_refused(model, source, tmp_path):
+def test_keys_with_bias_are_refused(model, source, tmp_path):
     variables = variables_of(model)
     variables["encoder/layer_0/self_attention/linear_0/bias"][40] = 1.0
     write_variables(source / "model.bin", variables)
@@ -130,14 +136,14 @@ def test_keys_with_a_bias_are_refused(model, source, tmp_path):
         whisper.convert(source, tmp_path / "made")
 
 
-def test_an_alias_is_the_same_tensor_and_dtypes_stay(model, source):
-    found = read_variables(source / "model.bin")
-    assert found["decoder/projection/weight"] is found["decoder/embeddings/weight"]
-    assert (found["encoder/num_heads"].dtype, found["encoder/conv1/weight"].dtype) == (torch.int8, torch.float16)
+def test_alias_shares_tensor_and_dtype(model, source):
+    result = read_variables(source / "model.bin")
+    assert result["decoder/projection/weight"] is result["decoder/embeddings/weight"]
+    assert (result["encoder/num_heads"].dtype, result["encoder/conv1/weight"].dtype) == (torch.int8, torch.float16)
 
 
 @pytest.mark.parametrize("damage", ["another version", "cut", "no model"])
-def test_a_file_that_cannot_be_read_is_refused(model, source, damage):
+def test_unreadable_file_is_refused(model, source, damage):
     path = source / "model.bin"
     if damage == "another version":
         write_variables(path, variables_of(model), version=5)

@@ -1,4 +1,4 @@
-"""Host arithmetic against float64: operands as they are stored, float32 accumulation, one rounding at the end."""
+"""Host arithmetic against float64: stored operands, float32 accumulation, one rounding at the end."""
 
 import itertools
 
@@ -16,10 +16,10 @@ def arithmetic(has_bf16_dot=False):
     return HostArithmetic(features=CpuFeatures(isa="AVX512", has_bf16_dot=has_bf16_dot))
 
 
-def assert_close(found, exact, magnitude, dtype):
+def assert_close(actual, exact, magnitude, dtype):
     """Within a rounding to `dtype` and float32's error for sums of that magnitude (at most 256 terms)."""
-    assert found.dtype == dtype and found.shape == exact.shape
-    error = (found.double() - exact).abs()
+    assert actual.dtype == dtype and actual.shape == exact.shape
+    error = (actual.double() - exact).abs()
     assert (error <= EPS[dtype] * exact.abs() + 256 * 2.0**-24 * magnitude).all(), error.max()
 
 
@@ -30,10 +30,10 @@ def test_linear_of_one_and_of_many_rows(rows, dtype, has_bf16_dot):
     torch.manual_seed(0)
     for size, bias in itertools.product((7, 48, 192, 256), (None, torch.randn(5).to(dtype))):
         x, w = torch.randn(rows, size).to(dtype), torch.randn(5, size).to(dtype)
-        found = arithmetic(has_bf16_dot).linear(x, w, bias)
+        result = arithmetic(has_bf16_dot).linear(x, w, bias)
         exact, magnitude = x.double() @ w.double().T, x.double().abs() @ w.double().abs().T
         exact = exact if bias is None else exact + bias.double()
-        assert_close(found, exact, magnitude, dtype)
+        assert_close(result, exact, magnitude, dtype)
 
 
 @pytest.mark.parametrize("shape", [(8,), (1, 1, 8), (2, 3, 8)], ids=str)
@@ -68,23 +68,23 @@ def tensors(queries, dtype, heads=4, groups=2, keys=9, width=8, value_width=8, b
 
 def row_mask(batch=2, queries=1, keys=9):
     """Row r of the batch sees the first 3 + 4 r keys."""
-    seen = torch.arange(keys) < torch.tensor([3, 7])[:batch, None, None, None]
-    return seen.expand(batch, 1, queries, keys)
+    values = torch.arange(keys) < torch.tensor([3, 7])[:batch, None, None, None]
+    return values.expand(batch, 1, queries, keys)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("queries", [1, 3])
 @pytest.mark.parametrize("groups", [1, 2, 4], ids=["every head its own", "grouped", "one key head"])
-def test_attention_under_a_mask_of_each_row(groups, queries, dtype):
+def test_attention_under_mask_of_each_row(groups, queries, dtype):
     query, key, value = tensors(queries, dtype, groups=groups)
     mask = row_mask(queries=queries)
-    found = arithmetic().attention(query, key, value, mask, enable_gqa=groups > 1)
+    result = arithmetic().attention(query, key, value, mask, enable_gqa=groups > 1)
     exact, largest = exact_attention(query, key, value, mask)
     # The library rounds the probabilities to bfloat16 too where it gets bfloat16.
-    assert_close(found, exact, largest if dtype == torch.float32 else largest * 300, dtype)
+    assert_close(result, exact, largest if dtype == torch.float32 else largest * 300, dtype)
     value[0, :, 3:] = 1e30
-    again = arithmetic().attention(query, key, value, mask, enable_gqa=groups > 1)
-    assert torch.equal(again[0], found[0]), "what is masked has no influence at all"
+    second = arithmetic().attention(query, key, value, mask, enable_gqa=groups > 1)
+    assert torch.equal(second[0], result[0]), "what is masked has no influence at all"
 
 
 MASKS = {
@@ -99,39 +99,39 @@ MASKS = {
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
 def test_one_query_under_every_form_of_mask(mask):
     query, key, value = tensors(1, torch.float32)
-    found = arithmetic().attention(query, key, value, mask, enable_gqa=True)
+    result = arithmetic().attention(query, key, value, mask, enable_gqa=True)
     exact, largest = exact_attention(query, key, value, mask)
-    assert_close(found, exact, largest, torch.float32)
+    assert_close(result, exact, largest, torch.float32)
 
 
-def test_a_scale_wider_values_and_causal_queries():
+def test_scale_wider_values_and_causal_queries():
     query, key, value = tensors(1, torch.float32, value_width=6)
-    found = arithmetic().attention(query, key, value, row_mask(), scale=0.7, enable_gqa=True)
-    assert_close(found, *exact_attention(query, key, value, row_mask(), scale=0.7), torch.float32)
+    result = arithmetic().attention(query, key, value, row_mask(), scale=0.7, enable_gqa=True)
+    assert_close(result, *exact_attention(query, key, value, row_mask(), scale=0.7), torch.float32)
     query, key, value = tensors(9, torch.float32, groups=1)
     causal = torch.ones(9, 9, dtype=torch.bool).tril()
-    found = arithmetic().attention(query, key, value, is_causal=True)
-    assert_close(found, *exact_attention(query, key, value, causal), torch.float32)
+    result = arithmetic().attention(query, key, value, is_causal=True)
+    assert_close(result, *exact_attention(query, key, value, causal), torch.float32)
 
 
 def test_large_scores_do_not_overflow():
     query, key, value = tensors(1, torch.float32)
-    found = arithmetic().attention(query * 1e4, key, value, row_mask(), enable_gqa=True)
-    assert found.isfinite().all()
+    result = arithmetic().attention(query * 1e4, key, value, row_mask(), enable_gqa=True)
+    assert result.isfinite().all()
     exact, largest = exact_attention(query * 1e4, key, value, row_mask())
-    assert_close(found, exact, largest * 100, torch.float32)
+    assert_close(result, exact, largest * 100, torch.float32)
 
 
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("options", [(3, 2, 1), (2, 2, 0), (3, 1, 1), ((2, 3), (2, 1), (1, 0)), (3, 2, 0)], ids=str)
-def test_max_pool_as_shifted_copies(options, channels_last):
+def test_max_pool_equals_shifted_copies(options, channels_last):
     x = torch.randn(2, 3, 10, 11) - 5  # below zero, so that a border of zeros would win
     x = x.contiguous(memory_format=torch.channels_last) if channels_last else x
     size, stride, padding = ([value, value] if isinstance(value, int) else list(value) for value in options)
     assert torch.equal(arithmetic().max_pool2d(x, size, stride, padding), F.max_pool2d(x, size, stride, padding))
 
 
-def test_max_pool_of_another_kind_is_torch_s():
+def test_other_max_pools_use_torch():
     x = torch.randn(1, 2, 9, 9)
     assert torch.equal(arithmetic().max_pool2d(x, [2, 2], [2, 2], [0], [2, 2]), F.max_pool2d(x, 2, 2, 0, 2))
     assert torch.equal(arithmetic().max_pool2d(x, [2, 2], ceil_mode=True), F.max_pool2d(x, 2, ceil_mode=True))

@@ -29,17 +29,17 @@ def head(*shape: int, bias: bool = False) -> fx.GraphModule:
 @pytest.mark.parametrize("has_bf16_dot", [False, True])
 @pytest.mark.parametrize("shape", [(1, 1, 64), (2, 64), (4, 64), (9, 64)], ids=str)
 @pytest.mark.parametrize("bias", [False, True])
-def test_a_product_of_bf16_operands_keeps_more_than_bf16(shape, bias, has_bf16_dot, monkeypatch):
+def test_product_of_bf16_operands_keeps_more_than_bf16(shape, bias, has_bf16_dot, monkeypatch):
     monkeypatch.setattr(aten, "probe_cpu", lambda: CpuFeatures(isa="AVX512", has_bf16_dot=has_bf16_dot))
     monkeypatch.setattr(aten, "CHUNK_BYTES", 16 * 4 * 64)
     generator = torch.Generator().manual_seed(0)
     x, weight = (torch.randn(*size, generator=generator).bfloat16() for size in (shape, (40, 64)))
     biases = [torch.randn(40, generator=generator)] if bias else []
-    (found,) = aten.aten_function(head(*shape, bias=bias))([x, weight, *biases])
+    (result,) = aten.aten_function(head(*shape, bias=bias))([x, weight, *biases])
     exact = torch.nn.functional.linear(x.double(), weight.double(), *(b.double() for b in biases))
-    assert found.dtype == torch.float32 and found.shape == exact.shape
+    assert result.dtype == torch.float32 and result.shape == exact.shape
     largest = torch.nn.functional.linear(x.double().abs(), weight.double().abs()).max()
-    assert (found - exact).abs().max() < ROUNDOFF**2 * largest
+    assert (result - exact).abs().max() < ROUNDOFF**2 * largest
 
 
 def test_infinite_sums_stay_infinite():
@@ -56,12 +56,12 @@ def test_one_query_with_shared_key_heads(num_key_heads, dtype, kind):
     query = torch.randn(2, 4, 1, 16, generator=generator).to(dtype)
     key = torch.randn(2, num_key_heads, 16, 10, generator=generator).to(dtype).transpose(-1, -2)
     value = torch.randn(2, num_key_heads, 10, 16, generator=generator).to(dtype)
-    seen = torch.arange(10)[None, None, None] < torch.tensor([3, 10])[:, None, None, None]
-    mask = {"none": None, "bool": seen, "float": torch.where(seen, 0.5, float("-inf"))}[kind]
-    found = aten.attention(query, key, value, mask, scale=0.3, enable_gqa=True)
+    values = torch.arange(10)[None, None, None] < torch.tensor([3, 10])[:, None, None, None]
+    mask = {"none": None, "bool": values, "float": torch.where(values, 0.5, float("-inf"))}[kind]
+    result = aten.attention(query, key, value, mask, scale=0.3, enable_gqa=True)
     wide = mask.double() if kind == "float" else mask
     attend = torch.nn.functional.scaled_dot_product_attention
     exact = attend(query.double(), key.double(), value.double(), wide, scale=0.3, enable_gqa=True)
-    assert found.dtype == dtype and found.shape == query.shape
+    assert result.dtype == dtype and result.shape == query.shape
     tolerance = ROUNDOFF if dtype == torch.bfloat16 else 1e-6
-    torch.testing.assert_close(found.double(), exact, atol=tolerance, rtol=tolerance)
+    torch.testing.assert_close(result.double(), exact, atol=tolerance, rtol=tolerance)

@@ -57,12 +57,12 @@ def check(query, key, value, mask=None, is_causal=False, scale=None):
     wide = mask.double() if mask is not None and mask.is_floating_point() else mask
     group = query.shape[1] // key.shape[1]
     many = (tensor.double().repeat_interleave(group, 1) for tensor in (key, value))
-    wanted = F.scaled_dot_product_attention(query.double(), *many, wide, is_causal=is_causal, scale=scale)
-    assert result.shape == wanted.shape and result.dtype == torch.float32 and result.isfinite().all()
+    expected = F.scaled_dot_product_attention(query.double(), *many, wide, is_causal=is_causal, scale=scale)
+    assert result.shape == expected.shape and result.dtype == torch.float32 and result.isfinite().all()
     assert result.transpose(1, 2).is_contiguous()
-    error = result.double() - wanted
-    assert error.abs().max() <= MAX_ERROR * wanted.abs().max()
-    assert error.square().mean().sqrt() <= MAX_RMS_ERROR * wanted.square().mean().sqrt()
+    error = result.double() - expected
+    assert error.abs().max() <= MAX_ERROR * expected.abs().max()
+    assert error.square().mean().sqrt() <= MAX_RMS_ERROR * expected.square().mean().sqrt()
     return result
 
 
@@ -87,11 +87,11 @@ def test_shapes_of_models_on_two_threads(isa, two_threads, shape):
     check(query, key, value, is_causal=True)
 
 
-def test_threads_do_not_change_a_bit(isa, two_threads):
-    given = inputs(2, 6, 2, 200, 300, 64)
-    several = attend(*given)
+def test_thread_count_does_not_change_bits(isa, two_threads):
+    arguments = inputs(2, 6, 2, 200, 300, 64)
+    several = attend(*arguments)
     torch.set_num_threads(1)
-    assert torch.equal(attend(*given), several)
+    assert torch.equal(attend(*arguments), several)
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.float32])
@@ -108,7 +108,7 @@ def test_masks_of_every_shape(isa, dtype):
     check(query, key, value, mask.transpose(-1, -2).contiguous().transpose(-1, -2))
 
 
-def test_masks_that_hide_ends_of_the_keys(isa):
+def test_masks_that_hide_both_ends(isa):
     query, key, value = inputs(1, 2, 2, 140, 400, 32)
     tokens, slots = torch.arange(140)[:, None], torch.arange(400)
     for mask in (slots < 130, slots <= tokens, (slots <= tokens) & (slots > tokens - 20), slots >= 200):
@@ -118,7 +118,7 @@ def test_masks_that_hide_ends_of_the_keys(isa):
         check(query, key, value, torch.zeros(()).masked_fill(~mask, torch.finfo(torch.float32).min))
 
 
-def test_queries_that_see_no_key_are_what_torch_makes_of_them(isa):
+def test_fully_masked_queries_match_torch(isa):
     query, key, value = inputs(1, 2, 2, 20, 140, 32)
     mask = torch.ones(20, 140, dtype=torch.bool)
     mask[3] = False
@@ -130,7 +130,7 @@ def test_queries_that_see_no_key_are_what_torch_makes_of_them(isa):
     assert not attend(query, key, value, mask.new_zeros(1, 140)).any()
 
 
-def test_causal_with_a_mask_and_lengths_that_differ(isa):
+def test_causal_with_mask_and_different_lengths(isa):
     for num_queries, num_keys in [(1, 40), (100, 30), (130, 300), (300, 130)]:
         query, key, value = inputs(1, 4, 2, num_queries, num_keys, 40)
         check(query, key, value, is_causal=True)
@@ -148,12 +148,12 @@ def test_any_strides_scale_and_value_width(isa):
     check(query.expand(2, 4, 30, 20), key[:1].expand_as(key), value)
 
 
-def test_large_scores_do_not_overflow_and_nan_stays(isa):
+def test_large_scores_do_not_overflow_and_nan_propagates(isa):
     query, key, value = inputs(1, 1, 1, 10, 200, 64, scale=8.0)
     assert attend(query, key, value, scale=4.0).isfinite().all()
-    # Scores of several thousand have rounding errors of their own, so the winner is all there is to compare.
-    wanted = F.scaled_dot_product_attention(query.double(), key.double(), value.double(), scale=4.0)
-    torch.testing.assert_close(attend(query, key, value, scale=4.0).double(), wanted, rtol=1e-2, atol=1e-2)
+    # Scores of several thousand have their own rounding errors, so only the maximum can be compared.
+    expected = F.scaled_dot_product_attention(query.double(), key.double(), value.double(), scale=4.0)
+    torch.testing.assert_close(attend(query, key, value, scale=4.0).double(), expected, rtol=1e-2, atol=1e-2)
     query[0, 0, 3, 5] = float("nan")
     assert attend(query, key, value)[0, 0].isnan().any(-1).tolist() == [row == 3 for row in range(10)]
 
@@ -178,7 +178,7 @@ def test_wrong_arguments_are_refused():
             attend(*arguments)
 
 
-def test_when_it_is_the_faster_one():
+def test_kernel_is_chosen_where_faster():
     query, key, _ = inputs(1, 4, 2, 8, 5, 8)
     features = CpuFeatures(isa="AVX512", has_bf16_dot=False)
     assert is_faster(features, query, key, None) and is_faster(features, query, key, torch.ones(5, dtype=torch.bool))
@@ -188,7 +188,7 @@ def test_when_it_is_the_faster_one():
     assert not is_faster(features, query, key, torch.ones(5, dtype=torch.float64))
 
 
-def test_inductor_calls_it_directly(tmp_path):
+def test_inductor_calls_kernel_directly(tmp_path):
     """Nothing is copied, and it is not called through torch's dispatcher."""
 
     def layer(joined, keep):

@@ -31,13 +31,13 @@ def running():
 def until(condition):
     """Wait for something to become true, and return it."""
     deadline = time.monotonic() + 120
-    while not (found := condition()) and time.monotonic() < deadline:
+    while not (result := condition()) and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert found
-    return found
+    assert result
+    return result
 
 
-def test_a_killed_worker_and_a_failure_are_reported_and_other_programs_are_compiled_in_turn(tmp_path):
+def test_killed_and_failed_workers_are_reported_and_other_programs_compile(tmp_path):
     killed = background.compile_in_background([job(tmp_path, "sub_killed", 7.0)])
     os.kill(until(running).pid, signal.SIGKILL)
     assert killed.wait(60) and "-9" in killed.failures[0] and "-O1" in killed.failures[0]
@@ -45,20 +45,20 @@ def test_a_killed_worker_and_a_failure_are_reported_and_other_programs_are_compi
     broken = job(tmp_path, "sub_broken", nodes=[{"op": "aten.no_such.default", "args": [], "kwargs": {}}])
     first = background.compile_in_background([broken, job(tmp_path, "sub_a", 2.0)])
     second = background.compile_in_background([job(tmp_path, "sub_a", 2.0), job(tmp_path, "sub_b", 3.0)])
-    ended = []
-    second.on_end(lambda: ended.append(second.num_done))
+    results = []
+    second.on_end(lambda: results.append(second.num_done))
     worker = until(running)
     until(lambda: os.getpriority(os.PRIO_PROCESS, worker.pid) >= background.NICENESS)
     assert not second.wait(0) and second.wait(240) and first.wait(0)
     assert "aten.no_such.default" in first.failures[0] and first.num_done == 1
-    assert second.failures == [] and second.num_done == 2 and ended == [2] and second.seconds > 0
+    assert second.failures == [] and second.num_done == 2 and results == [2] and second.seconds > 0
     assert all(locate(one.record) for one in second.jobs) and locate(broken.record) is None
-    second.on_end(lambda: ended.append("late"))
-    assert ended == [2, "late"]
+    second.on_end(lambda: results.append("late"))
+    assert results == [2, "late"]
     until(lambda: worker.poll() is not None)  # nothing is left to do
 
 
-def test_a_process_that_ends_early_ends_its_worker_and_keeps_what_is_finished(tmp_path):
+def test_early_exit_ends_worker_and_keeps_finished_files(tmp_path):
     program = (
         "import sys, time; from pathlib import Path\n"
         "from tests.compiler.lower.test_background import job, background, locate\n"
@@ -68,8 +68,8 @@ def test_a_process_that_ends_early_ends_its_worker_and_keeps_what_is_finished(tm
         "assert first.wait(120) and not second.wait(0)\n"
         "print(background._service._worker.pid)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and "terminate" not in done.stderr, done.stderr
+    result = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert result.returncode == 0 and "terminate" not in result.stderr, result.stderr
     with pytest.raises(ProcessLookupError):
-        os.kill(int(done.stdout), 0)
+        os.kill(int(result.stdout), 0)
     assert locate(job(tmp_path, "sub_first").record) is not None

@@ -27,13 +27,13 @@ def inputs():
     return [torch.randn(384, 384, generator=generator) / 20 for _ in range(2)] + [torch.zeros(())]
 
 
-def test_python_code_of_another_thread_runs_while_the_function_does(function):
-    inside, seen = threading.Event(), []
-    given = inputs()
+def test_function_releases_the_gil(function):
+    inside, values = threading.Event(), []
+    arguments = inputs()
 
     def call():
         inside.set()
-        function(given)
+        function(arguments)
         inside.clear()
 
     interval = sys.getswitchinterval()
@@ -42,45 +42,45 @@ def test_python_code_of_another_thread_runs_while_the_function_does(function):
         thread = threading.Thread(target=call)
         thread.start()
         while thread.is_alive():
-            seen.append(inside.is_set())
+            values.append(inside.is_set())
             time.sleep(0)
     finally:
         sys.setswitchinterval(interval)
-    assert any(seen)
+    assert any(values)
 
 
-def test_many_threads_get_their_own_results(function):
+def test_concurrent_calls_get_separate_results(function):
     expected = function(inputs())[0]
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(lambda _: torch.equal(function(inputs())[0], expected), range(20)))
 
 
 def test_calls_keep_no_references(function):
-    given = inputs()
+    arguments = inputs()
 
     def num_references():
         gc.collect()
-        return [tensor._use_count() for tensor in given], sum(
+        return [tensor._use_count() for tensor in arguments], sum(
             issubclass(type(o), torch.Tensor) for o in gc.get_objects()
         )
 
-    function(given)
+    function(arguments)
     before = num_references()
     for _ in range(20):
-        function(given)
+        function(arguments)
     assert num_references() == before
 
 
-def test_gradients_are_not_recorded_and_the_mode_is_as_before(function):
-    given = inputs()
-    given[0].requires_grad_()
-    assert not function(given)[0].requires_grad and torch.is_grad_enabled()
+def test_gradients_are_not_recorded_and_grad_mode_is_restored(function):
+    arguments = inputs()
+    arguments[0].requires_grad_()
+    assert not function(arguments)[0].requires_grad and torch.is_grad_enabled()
 
 
-def test_a_file_that_is_no_library_and_a_record_of_another_function_are_refused(function, tmp_path):
+def test_invalid_library_and_record_of_another_function_are_refused(function, tmp_path):
     path = tmp_path / "unit.so"
     path.write_bytes(b"not a library")
     for library, name in ((path, "sub_0"), (Path(function.library._name), "sub_other")):
-        with pytest.raises(LoweringError) as refused:
+        with pytest.raises(LoweringError) as excinfo:
             load_function(SharedObject(library=library, function=name), 1)
-        assert refused.value.details == {"library": str(library)}
+        assert excinfo.value.details == {"library": str(library)}

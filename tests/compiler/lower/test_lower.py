@@ -25,7 +25,7 @@ SCORE, DECODE = f"score_{NUM_COLUMNS}", f"decode_{NUM_TOKENS}"
 
 
 @pytest.mark.skipif(probe_compiler() is None, reason="no C++ compiler on this machine")
-def test_o3_computes_what_o1_computes(tmp_path):
+def test_o3_matches_o1(tmp_path):
     models = pair("llama")
     captures = decoder_captures(models.family, CONFIG)
     captures = [capture for capture in captures if capture.keywords["name"] in (SCORE, DECODE)]
@@ -44,8 +44,8 @@ def test_o3_computes_what_o1_computes(tmp_path):
         prompt = executor.run(SCORE, [ids, positions], states)["logits"]
         token = executor.run(DECODE, [ids[:, :1].contiguous(), torch.full((2, 1), NUM_COLUMNS)], states)["logits"]
         results.append({"prompt": prompt, "token": token, "caches": torch.stack(states[::2])})
-    wanted, found = results
-    for name in wanted:
-        assert wanted[name].std() > 0.05, "results that hardly differ prove nothing"
-        error = compare(name, found[name], wanted[name], tolerance=1e-5)
+    expected, result = results
+    for name in expected:
+        assert expected[name].std() > 0.05, "results that hardly differ prove nothing"
+        error = compare(name, result[name], expected[name], tolerance=1e-5)
         assert error.ok and error.sqnr_db > 100 and error.top1_agreement == 1, error

@@ -1,4 +1,4 @@
-"""Weights in another form: which ones, what is computed, and that a program runs on them as on its own."""
+"""Prepared weights: the choice, the computation, and that a program gives the same results."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def block():
     return Block().eval()
 
 
-def test_linear_weights_are_packed_where_many_rows_meet_them_alone():
+def test_linear_weights_are_packed_for_many_rows_only():
     many = body_of(F.linear, spec(8, 4), spec(6, 4))
     assert find(many, PLAIN) == [Preparation(kind="linear", sources=(1,), targets=(1,))]
     few = body_of(F.linear, spec(1, 4), spec(6, 4))
@@ -64,45 +64,45 @@ def test_linear_weights_are_packed_where_many_rows_meet_them_alone():
     assert find(narrow, PLAIN) == [] and len(find(narrow, BF16)) == 1, "where the CPU multiplies bf16"
 
 
-def test_a_weight_that_another_graph_needs_raw_stays():
+def test_weight_used_raw_elsewhere_is_not_packed():
     module = nn.Sequential(nn.Linear(16, 16), nn.Tanh())
     program = compile_module(module, {"x": spec(8, 16)}).program
     assert [one.targets for one in plan_preparations(program, set(program.subprograms)).of_weights] == [("0.weight",)]
     (graph,) = program.graphs.values()
-    shown = dataclasses.replace(graph, outputs={**graph.outputs, "weight": "weight:0.weight"})
-    other = dataclasses.replace(program, graphs={graph.name: shown})
+    output = dataclasses.replace(graph, outputs={**graph.outputs, "weight": "weight:0.weight"})
+    other = dataclasses.replace(program, graphs={graph.name: output})
     assert plan_preparations(other, set(program.subprograms)).of_weights == ()
 
 
-def test_nothing_is_prepared_for_bodies_that_run_operator_by_operator():
+def test_eager_bodies_have_no_preparations():
     program = compile_module(nn.Linear(16, 16), {"x": spec(8, 16)}).program
     assert plan_preparations(program, ()) is NOTHING
 
 
-def test_preparations_survive_the_way_to_a_worker():
+def test_preparations_survive_pickling_to_worker():
     program = compile_module(block(), {"x": spec(1, 4, 8, 8)}).program
-    found = [one for subprogram in program.subprograms.values() for one in find(subprogram.body, PLAIN)]
-    assert len(found) == 3 and [Preparation.from_list(one.to_list()) for one in found] == found
+    result = [one for subprogram in program.subprograms.values() for one in find(subprogram.body, PLAIN)]
+    assert len(result) == 3 and [Preparation.from_list(one.to_list()) for one in result] == result
 
 
-def test_norms_and_sums_and_relus_go_into_the_convolutions():
+def test_norms_sums_and_relus_are_fused_into_convolutions():
     module, x = block(), torch.randn(2, 4, 9, 9)
     program = compile_module(module, {"x": spec(2, 4, 9, 9)}).program
     plan = plan_preparations(program, set(program.subprograms))
     bodies = {name: subprogram.body for name, subprogram in program.subprograms.items()}
     for name, ones in plan.of_subprogram.items():
         fuse(bodies[name], [one.targets[0] for one in ones])
-    found = [name for body in bodies.values() for name in operators(body)]
-    assert found == ["neuron_host.convolution.default"] * 3
+    result = [name for body in bodies.values() for name in operators(body)]
+    assert result == ["neuron_host.convolution.default"] * 3
     functions = {name: aten_function(body) for name, body in bodies.items()}
     executor = Executor(program, functions, plan.apply(weights_of(program, module)))
-    (found,) = executor.run(next(iter(program.graphs)), [x]).values()
+    (result,) = executor.run(next(iter(program.graphs)), [x]).values()
     with torch.no_grad():
-        error = compare("block", found, module(x), tolerance=1e-5)
+        error = compare("block", result, module(x), tolerance=1e-5)
     assert error.ok and error.sqnr_db > 110, error
 
 
-def test_what_is_written_later_is_read_where_it_was():
+def test_tensor_written_later_is_read_in_place():
     def function(x, w):
         y = F.conv2d(x, w)
         x.mul_(2)
@@ -115,13 +115,13 @@ def test_what_is_written_later_is_read_where_it_was():
 
 
 def reuses(function, *shapes):
-    """Whether each convolution writes over what it adds."""
+    """For each convolution, whether it writes over its addend."""
     body = body_of(function, *(spec(*shape) for shape in shapes))
     fuse(body, [one.targets[0] for one in find(body, PLAIN)])
     return [node.args[-1] for node in body.graph.nodes if node.target == CONVOLUTION]
 
 
-def test_a_sum_is_written_over_an_addend_that_nobody_reads_later():
+def test_sum_overwrites_addend_without_later_reader():
     shapes = (1, 4, 5, 5), (4, 4, 1, 1), (4, 4, 1, 1), (4, 4, 1, 1)
 
     def residual(x, u, v, w):
@@ -153,7 +153,7 @@ def test_training_statistics_are_not_folded():
 
 
 @pytest.mark.skipif(probe_compiler() is None, reason="no C++ compiler on this machine")
-def test_compiled_code_takes_prepared_weights(tmp_path):
+def test_compiled_code_uses_prepared_weights(tmp_path):
     module = nn.Sequential(block(), nn.MaxPool2d(3, 2, 1), nn.Flatten(2), nn.Linear(9, 7), nn.GELU(), nn.Linear(7, 5))
     x = torch.randn(2, 4, 10, 10)
     program = compile_module(module, {"x": spec(2, 4, 10, 10)}).program
@@ -162,9 +162,9 @@ def test_compiled_code_takes_prepared_weights(tmp_path):
     prepared = host.preparations.apply(weights)
     assert {name for name in weights if prepared[name].is_mkldnn} >= {"3.weight", "5.weight", "0.one.weight"}
     (graph,) = program.graphs
-    (found,) = Executor(program, host.functions, prepared).run(graph, [x]).values()
+    (result,) = Executor(program, host.functions, prepared).run(graph, [x]).values()
     with torch.no_grad():
-        error = compare("all", found, module(x), tolerance=1e-5)
+        error = compare("all", result, module(x), tolerance=1e-5)
     assert error.ok and error.sqnr_db > 100, error
 
 
@@ -183,7 +183,7 @@ class Stages(nn.Module):
 
 
 @pytest.mark.skipif(probe_compiler() is None, reason="no C++ compiler on this machine")
-def test_images_stay_in_channels_last_order_between_bodies(tmp_path):
+def test_images_stay_channels_last_between_bodies(tmp_path):
     module, x = Stages().eval(), torch.randn(2, 4, 10, 10)
     program = compile_module(module, {"x": spec(2, 4, 10, 10)}).program
     assert len(program.subprograms) > 1

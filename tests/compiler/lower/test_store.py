@@ -1,4 +1,4 @@
-"""Where host code is kept: everything that changes the code changes the path."""
+"""Paths of host code: everything that changes the code changes the path."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ def threads():
     torch.set_num_threads(before)
 
 
-def test_the_path_is_in_the_store_and_stays_the_same(tmp_path):
+def test_path_is_stable_and_in_store(tmp_path):
     path = record_path("sub_0", "inductor", AVX2, tmp_path)
     assert path == record_path("sub_0", "inductor", AVX2, tmp_path)
     assert path.is_relative_to(tmp_path) and path.suffix == ".json" and path.name.startswith("sub_0-inductor-")
@@ -24,7 +24,7 @@ def test_the_path_is_in_the_store_and_stays_the_same(tmp_path):
     assert record_path("sub_0", "inductor", AVX2).is_relative_to(env.home() / "host")
 
 
-def test_content_level_and_cpu_change_it(tmp_path):
+def test_content_level_and_cpu_change_path(tmp_path):
     paths = {
         record_path(name, level, CpuFeatures(isa=isa, has_bf16_dot=dot), tmp_path)
         for name in ("sub_0", "sub_1")
@@ -35,7 +35,7 @@ def test_content_level_and_cpu_change_it(tmp_path):
     assert len(paths) == 16
 
 
-def test_two_cpus_share_code_only_where_both_can_run_it(tmp_path):
+def test_cpus_share_code_only_if_both_can_run_it(tmp_path):
     base = {"avx", "avx2", "bmi", "bmi2", "f16c", "fma3", "lzcnt"}
     wide = base | {"avx512_f", "avx512_bw", "avx512_cd", "avx512_dq", "avx512_vl"}
     assert name_level("AVX512", "x86_64", wide) == ("x86-64-v4", "")
@@ -53,7 +53,7 @@ def test_two_cpus_share_code_only_where_both_can_run_it(tmp_path):
     assert len(paths) == 6
 
 
-def test_torch_and_its_threads_change_it(tmp_path, threads, monkeypatch):
+def test_torch_and_thread_count_change_path(tmp_path, threads, monkeypatch):
     threads(1)
     one = record_path("sub_0", "inductor", AVX2, tmp_path)
     threads(2)
@@ -62,7 +62,7 @@ def test_torch_and_its_threads_change_it(tmp_path, threads, monkeypatch):
     assert len({one, two, record_path("sub_0", "inductor", AVX2, tmp_path)}) == 3
 
 
-def test_the_code_that_writes_host_code_changes_it(tmp_path, monkeypatch):
+def test_code_generator_changes_path(tmp_path, monkeypatch):
     before = record_path("sub_0", "inductor", AVX2, tmp_path)
     for name in ("arithmetic.py", "host.h"):
         (tmp_path / name).write_text("another generator")

@@ -23,13 +23,13 @@ from tests.programs import body_of, spec
 pytestmark = pytest.mark.skipif(probe_compiler() is None, reason="no C++ compiler on this machine")
 
 
-def test_functions_share_a_library_and_leave_nothing_else(functions):
+def test_functions_share_one_library_and_no_leftovers(functions):
     assert functions["step"].library is functions["views"].library
     (folder,) = functions["root"].iterdir()
     assert sorted(path.suffix for path in folder.iterdir()) == [".json"] * 5 + [".so"]
 
 
-def test_results_that_are_views_of_each_other_or_of_arguments_are_tensors_of_their_own(functions):
+def test_aliased_results_are_separate_tensors(functions):
     x = torch.randn(3, 4)
     results = functions["views"]([x])
     for result, expected in zip(results, [x * 2, x[0] * 2, x[1], x.t()], strict=True):
@@ -37,19 +37,19 @@ def test_results_that_are_views_of_each_other_or_of_arguments_are_tensors_of_the
     assert len({result.untyped_storage().data_ptr() for result in [x, *results]}) == 5
 
 
-def test_a_compiled_function_gives_what_aten_gives_and_writes_in_place(functions):
+def test_compiled_function_matches_aten_and_writes_in_place(functions):
     x, weight = torch.randn(1, 64), torch.randn(16, 64)
     mask = (torch.arange(8) < 5).view(1, 1, 1, 8)
-    mine, theirs = torch.zeros(1, 1, 8, 16), torch.zeros(1, 1, 8, 16)
+    actual, expected_output = torch.zeros(1, 1, 8, 16), torch.zeros(1, 1, 8, 16)
     reference = aten_function(step_body())
     for position in (3, 0):
         slot = torch.tensor([position])
-        results = functions["step"]([x * (position + 1), weight, mine, slot, mask])
-        expected = reference([x * (position + 1), weight, theirs, slot, mask])
+        results = functions["step"]([x * (position + 1), weight, actual, slot, mask])
+        expected = reference([x * (position + 1), weight, expected_output, slot, mask])
         for a, b in zip(results, expected, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
-        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)
-    assert mine[0, 0].any(-1).tolist() == [True, False, False, True] + [False] * 4
+        torch.testing.assert_close(actual, expected_output, rtol=1e-5, atol=1e-5)
+    assert actual[0, 0].any(-1).tolist() == [True, False, False, True] + [False] * 4
 
 
 def test_operators_of_torch_are_called(functions):
@@ -58,40 +58,40 @@ def test_operators_of_torch_are_called(functions):
         torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_an_operator_that_fails_says_why(functions):
+def test_failing_operator_reports_reason(functions):
     with pytest.raises(LoweringError, match="sub_4 failed: .*linear"):
         functions["product"]([torch.randn(8, 64), torch.randn(16, 32)])
 
 
-def test_a_compiler_that_fails_is_reported_and_leaves_nothing(tmp_path):
+def test_failing_compiler_is_reported_and_cleaned_up(tmp_path):
     compiler = tmp_path / "bad++"
     compiler.write_text("#!/bin/sh\ncase $* in *--version*) exec g++ --version;; esac\necho out of luck >&2; exit 1\n")
     compiler.chmod(0o755)
     body = body_of(lambda x, w: F.linear(x, w).tanh() * 1.5, spec(1, 24), spec(24, 24))
     job = job_of(body, tmp_path / "store")
-    with torch._inductor.config.patch({"cpp.cxx": (str(compiler),)}), pytest.raises(LoweringError) as refused:
+    with torch._inductor.config.patch({"cpp.cxx": (str(compiler),)}), pytest.raises(LoweringError) as excinfo:
         compile_jobs([job], num_compilers=1)
-    message = str(refused.value)
+    message = str(excinfo.value)
     assert "sub_0" in message and "out of luck" in message and "-O1" in message
-    assert refused.value.details["failures"] == [message]
+    assert excinfo.value.details["failures"] == [message]
     assert not job.record.parent.exists() or list(job.record.parent.iterdir()) == []
 
 
-def test_a_job_that_fails_is_named_and_the_others_are_done_in_several_files(tmp_path, monkeypatch):
+def test_failing_job_is_named_and_others_finish(tmp_path, monkeypatch):
     monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))
     monkeypatch.setattr("optimum_neuron.compiler.lower.unit.UNIT_NODES", 5)
     broken, one, two = (job_of(views_body(), None, name) for name in ("sub_broken", "sub_1", "sub_2"))
     broken.body["nodes"][0]["op"] = "aten.no_such.default"
-    done = []
-    with pytest.raises(LoweringError) as refused:
-        compile_jobs([broken, one, two], num_compilers=2, on_done=done.append)
-    assert "aten.no_such.default" in str(refused.value) and "sub_1" not in str(refused.value)
-    assert sorted(job.name for job in done) == ["sub_1", "sub_2"] and locate(broken.record) is None
+    calls = []
+    with pytest.raises(LoweringError) as excinfo:
+        compile_jobs([broken, one, two], num_compilers=2, on_done=calls.append)
+    assert "aten.no_such.default" in str(excinfo.value) and "sub_1" not in str(excinfo.value)
+    assert sorted(job.name for job in calls) == ["sub_1", "sub_2"] and locate(broken.record) is None
     assert locate(one.record).library != locate(two.record).library
     assert not attention.library(probe_cpu().isa).record().exists(), "nothing here calls the kernel of attention"
 
 
-def test_code_is_compiled_for_a_named_level_of_cpus():
+def test_code_is_compiled_for_named_level_of_cpus():
     words = compiler_command(record_path("a", "inductor", probe_cpu()), record_path("b", "inductor", probe_cpu()))
     march = [word for word in words if word.startswith("-march=")]
     assert march == [f"-march={probe_cpu().march or 'native'}"]
@@ -99,11 +99,11 @@ def test_code_is_compiled_for_a_named_level_of_cpus():
 
 
 @pytest.mark.skipif(not attention.is_supported(probe_cpu()), reason="no attention kernel for this CPU")
-def test_the_attention_kernel_is_built_with_the_code_that_calls_it(tmp_path, monkeypatch):
+def test_attention_kernel_is_built_with_its_caller(tmp_path, monkeypatch):
     monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))
-    record, done = attention.library(probe_cpu().isa).record(), []
+    record, result = attention.library(probe_cpu().isa).record(), []
     shape = spec(1, 2, 8, 16)
     body = body_of(lambda q, k, v: F.scaled_dot_product_attention(q, k, v), shape, shape, shape)
     job = job_of(body, None, "sub_attention")
-    compile_jobs([job], num_compilers=2, on_done=done.append)
-    assert find(record) is not None and done == [job] and locate(job.record) is not None
+    compile_jobs([job], num_compilers=2, on_done=result.append)
+    assert find(record) is not None and result == [job] and locate(job.record) is not None

@@ -52,7 +52,7 @@ ROUND = {
 
 
 def rounded_by_the_pass(x, dtype):
-    """What "all" makes of a result that is exactly `x`."""
+    """Result of the "all" pass for a value that is exactly `x`."""
     body = auto_cast(body_of(torch.clone, spec(*x.shape)), kind="all", dtype=dtype)
     return body(x)[0]
 
@@ -62,14 +62,14 @@ def same(a, b):
 
 
 @pytest.mark.parametrize("dtype", NARROW)
-def test_random_values_of_every_size_are_rounded_to_the_nearest(dtype):
+def test_random_values_of_every_size_are_rounded_to_nearest(dtype):
     torch.manual_seed(0)
     x = torch.randn(20_000) * 2.0 ** torch.randint(-12, 7, (20_000,))
     x = torch.cat([x, x.to(torch.bfloat16).float(), x.to(torch.bfloat16).float() * (1 + 2.0**-11)])
     assert same(rounded_by_the_pass(x, dtype), ROUND[dtype](x))
 
 
-def test_tf32_on_every_bit_pattern_drawn_and_on_the_edges():
+def test_tf32_rounding_of_random_bits_and_edge_cases():
     generator = torch.Generator().manual_seed(0)
     patterns = torch.randint(-(2**31), 2**31, (50_000,), generator=generator).to(torch.int32).view(torch.float32)
     patterns = torch.where(patterns.isnan(), torch.full_like(patterns, math.nan), patterns)
@@ -78,8 +78,8 @@ def test_tf32_on_every_bit_pattern_drawn_and_on_the_edges():
     edges += [4.1e34, 4.2e34, 3.3e38, 1 + ulp / 2, 1 + 3 * ulp / 2, -(1 + ulp / 2)]
     edges += [2 - 2.0**-23, 1 + ulp / 2 + 2.0**-23]
     x = torch.cat([patterns, torch.tensor(edges)])
-    found = rounded_by_the_pass(x, "tf32")
-    assert same(found, to_fewer_bits(x, 13))
+    result = rounded_by_the_pass(x, "tf32")
+    assert same(result, to_fewer_bits(x, 13))
     ties = rounded_by_the_pass(torch.tensor([1 + ulp / 2, 1 + 3 * ulp / 2]), "tf32")
     assert ties.tolist() == [1, 1 + 2 * ulp], "ties go to the even neighbour"
     infinite = rounded_by_the_pass(torch.tensor([math.inf, -math.inf, 3.4028235e38]), "tf32")
@@ -88,21 +88,21 @@ def test_tf32_on_every_bit_pattern_drawn_and_on_the_edges():
 
 def test_fp8_saturates_at_240_and_keeps_its_subnormals():
     x = torch.tensor([239.0, 240.0, 241.0, 448.0, 1e30, math.inf, -math.inf, 2.0**-9, 2.0**-10, 1.5 * 2.0**-9, 0.0])
-    wanted = [240.0, 240.0, 240.0, 240.0, 240.0, 240.0, -240.0, 2.0**-9, 0.0, 2.0**-8, 0.0]
-    assert rounded_by_the_pass(x, "fp8_e4m3").tolist() == wanted
+    expected = [240.0, 240.0, 240.0, 240.0, 240.0, 240.0, -240.0, 2.0**-9, 0.0, 2.0**-8, 0.0]
+    assert rounded_by_the_pass(x, "fp8_e4m3").tolist() == expected
     assert rounded_by_the_pass(torch.tensor([math.nan]), "fp8_e4m3").isnan().all()
 
 
 @pytest.mark.parametrize("dtype", NARROW)
-def test_a_product_rounds_operands_and_accumulates_in_float32(dtype):
+def test_matmul_rounds_operands_and_accumulates_in_float32(dtype):
     torch.manual_seed(1)
     x, w = torch.randn(16, 256), torch.randn(64, 256)
     body = auto_cast(body_of(F.linear, spec(16, 256), spec(64, 256)), kind="matmul", dtype=dtype)
-    found = body(x, w)[0].double()
+    result = body(x, w)[0].double()
     a, b = ROUND[dtype](x).double(), ROUND[dtype](w).double()
     # Accumulated in float32, the result is within 256 roundings of 2**-24 of the exact product of rounded operands.
-    assert ((found - a @ b.T).abs() <= 256 * 2.0**-24 * (a.abs() @ b.abs().T)).all()
-    error = (found - x.double() @ w.double().T).pow(2).mean().sqrt() / (x.double() @ w.double().T).pow(2).mean().sqrt()
+    assert ((result - a @ b.T).abs() <= 256 * 2.0**-24 * (a.abs() @ b.abs().T)).all()
+    error = (result - x.double() @ w.double().T).pow(2).mean().sqrt() / (x.double() @ w.double().T).pow(2).mean().sqrt()
     # Two operands, each off by at most the unit roundoff: rms about 0.8 of it (a third and up for uniform errors).
     assert 0.3 * UNIT_ROUNDOFF[dtype] < error < 1.2 * UNIT_ROUNDOFF[dtype]
 
@@ -122,7 +122,7 @@ PRODUCTS = {
 
 
 @pytest.mark.parametrize(("function", "shapes", "operands"), PRODUCTS.values(), ids=PRODUCTS)
-def test_every_product_rounds_what_it_multiplies_and_nothing_else(function, shapes, operands):
+def test_every_matmul_rounds_only_its_operands(function, shapes, operands):
     tensors = [torch.randn(shape) for shape in shapes]
     body = auto_cast(body_of(function, *[spec(*shape) for shape in shapes]), kind="matmul", dtype="bf16")
     narrow = [ROUND["bf16"](t) if index in operands else t for index, t in enumerate(tensors)]
@@ -130,7 +130,7 @@ def test_every_product_rounds_what_it_multiplies_and_nothing_else(function, shap
     assert not torch.equal(body(*tensors)[0], function(*tensors))
 
 
-def test_none_is_the_body_itself_and_other_dtypes_are_untouched():
+def test_none_returns_same_body_and_other_dtypes_are_unchanged():
     body = body_of(torch.matmul, spec(2, 4), spec(4, 2))
     assert auto_cast(body, kind="none", dtype="bf16") is body
     for dtype in ("bfloat16", "float16", "float64", "int64"):
@@ -141,7 +141,7 @@ def test_none_is_the_body_itself_and_other_dtypes_are_untouched():
     assert operators(auto_cast(plain, kind="matmul", dtype="bf16")) == operators(plain)
 
 
-def test_an_operand_of_several_products_is_rounded_once_and_names_are_stable():
+def test_shared_operand_is_rounded_once_and_names_are_stable():
     def function(x, v, w):
         return F.linear(x, v) + F.linear(x, w) + F.linear(x, x)
 
@@ -151,7 +151,7 @@ def test_an_operand_of_several_products_is_rounded_once_and_names_are_stable():
     assert len({cast.name for cast in casts}) == 1, "the order of the inserted nodes is fixed"
 
 
-def test_all_rounds_every_result_and_a_view_once():
+def test_all_rounds_every_result_and_each_view_once():
     def function(x, y):
         return (x.exp() * y).t().reshape(-1) - 1, torch.arange(301, 304, 2).float()
 
@@ -159,12 +159,12 @@ def test_all_rounds_every_result_and_a_view_once():
     x, y = torch.randn(2, 3), torch.randn(2, 3)
     near = ROUND["bf16"]
     product = near(near(x.exp()) * y).t().reshape(-1)
-    found, counted = body(x, y)
-    assert torch.equal(found, near(product - 1))
+    result, counted = body(x, y)
+    assert torch.equal(result, near(product - 1))
     assert counted.tolist() == [300, 304], "what becomes float32 is rounded too; ties go to the even neighbour"
 
 
-def test_all_rounds_what_is_computed_in_place_in_place():
+def test_all_rounds_in_place_results_in_place():
     def function(cache, x):
         low, high = cache.chunk(2)
         low.add_(x)
@@ -173,12 +173,12 @@ def test_all_rounds_what_is_computed_in_place_in_place():
 
     body = auto_cast(body_of(function, spec(2, 3), spec(1, 3)), kind="all", dtype="bf16")
     x, cache = ROUND["bf16"](torch.randn(1, 3)), torch.full((2, 3), 1.0)
-    found = body(cache, x)[0]
-    wanted = torch.cat([ROUND["bf16"](x + 1), x])
-    assert torch.equal(cache, wanted) and torch.equal(found, wanted)
+    actual = body(cache, x)[0]
+    expected = torch.cat([ROUND["bf16"](x + 1), x])
+    assert torch.equal(cache, expected) and torch.equal(actual, expected)
 
 
-def test_a_tensor_that_is_written_between_two_products_is_rounded_again():
+def test_tensor_written_between_matmuls_is_rounded_again():
     def function(cache, x):
         before = cache @ x
         cache[0].copy_(x[:, 0])
@@ -188,11 +188,11 @@ def test_a_tensor_that_is_written_between_two_products_is_rounded_again():
     cache, x = torch.randn(3, 3), torch.randn(3, 3)
     near = ROUND["bf16"]
     written = torch.cat([x[:, 0][None], cache[1:]])
-    wanted = near(cache) @ near(x), near(written) @ near(x)
-    assert all(torch.equal(a, b) for a, b in zip(body(cache, x), wanted, strict=True))
+    expected = near(cache) @ near(x), near(written) @ near(x)
+    assert all(torch.equal(a, b) for a, b in zip(body(cache, x), expected, strict=True))
 
 
-def test_compile_applies_it_to_every_body():
+def test_compile_rounds_every_body():
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 8))
     plain = compile_module(model, {"x": spec(2, 8)}).program
     cast = compile_module(model, {"x": spec(2, 8)}, auto_cast="matmul", auto_cast_type="fp8_e4m3").program

@@ -20,17 +20,17 @@ def relu_for_tanh(body: fx.GraphModule) -> fx.GraphModule:
     return fx.GraphModule({}, graph)
 
 
-def test_calls_follow_the_new_names_and_untouched_bodies_keep_theirs():
+def test_calls_follow_new_names_and_untouched_bodies_keep_theirs():
     model = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
     program = compile_module(model, {"x": spec(2, 4)}).program
-    again = verify(rewrite_bodies(program, relu_for_tanh), after="rewrite")
-    assert again.subprograms.keys() != program.subprograms.keys()
+    second = verify(rewrite_bodies(program, relu_for_tanh), after="rewrite")
+    assert second.subprograms.keys() != program.subprograms.keys()
     x = torch.randn(2, 4)
-    assert torch.equal(run_program(again, model, [x])["output"], model[0](x).relu())
+    assert torch.equal(run_program(second, model, [x])["output"], model[0](x).relu())
     assert rewrite_bodies(program, lambda body: body).subprograms.keys() == program.subprograms.keys()
 
 
-def test_equal_bodies_of_two_graphs_are_kept_once():
+def test_equal_bodies_of_two_graphs_are_stored_once():
     def captured(name, function):
         return outline(capture(Calls(function), name=name, inputs={"x": spec(2)}))
 
@@ -41,7 +41,7 @@ def test_equal_bodies_of_two_graphs_are_kept_once():
     assert operators(joined.subprograms[names[2]].body) == ["aten.cos.default"]
 
 
-def test_different_constants_of_one_name_stay_apart_and_equal_ones_are_one():
+def test_constants_of_one_name_are_merged_only_if_equal():
     class Scaled(nn.Module):
         def __init__(self, factor):
             super().__init__()

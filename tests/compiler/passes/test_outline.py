@@ -47,7 +47,7 @@ def all_operators(program):
     return [op for subprogram in program.subprograms.values() for op in operators(subprogram.body)]
 
 
-def test_equal_layers_become_calls_of_one_body():
+def test_equal_layers_call_one_body():
     model = Model()
     program = outlined(model, spec(3, 4))
     calls = program.graphs["graph"].calls
@@ -80,7 +80,7 @@ def test_layers_get_contiguous_arguments_and_results_are_right():
     torch.testing.assert_close(run_program(program, model, [x])["output"], model(x), atol=1e-6, rtol=0)
 
 
-def test_a_view_that_is_written_elsewhere_is_refused():
+def test_view_written_elsewhere_is_refused():
     with pytest.raises(CaptureError, match="memory that a later layer writes in place.*test_outline.py"):
         outlined(Turned(write=True), spec(4, 3))
 
@@ -110,13 +110,13 @@ class Masks(nn.Module):
         return self.inner(x + mask)
 
 
-def test_a_view_that_was_written_before_is_handed_on():
+def test_view_written_before_is_passed_on():
     model, x = Masked(), torch.randn(3, 4, 4)
     program = outlined(model, spec(3, 4, 4))
     torch.testing.assert_close(run_program(program, model, [x])["output"], model(x), atol=1e-6, rtol=0)
 
 
-def test_a_cut_is_one_body_that_graphs_of_other_lengths_share():
+def test_one_body_is_shared_by_graphs_of_other_lengths():
     model = Model()
     lengths = {"prefill": 3, "decode": 2}
 
@@ -141,7 +141,7 @@ def test_a_cut_is_one_body_that_graphs_of_other_lengths_share():
     assert not set.intersection(*names(compiled(())))
 
 
-def test_results_that_are_inputs_or_computed_early_are_kept():
+def test_input_results_and_early_results_are_kept():
     def function(x, y):
         early = x * 2
         return early + y, x, early
@@ -154,7 +154,7 @@ def test_results_that_are_inputs_or_computed_early_are_kept():
     assert program.graphs["graph"].outputs["same"] == "input:in0"
 
 
-def test_an_input_that_nothing_uses_stays_an_input():
+def test_unused_input_stays_an_input():
     program = outlined(Calls(lambda x, y: y + 1), spec(2), spec(3))
     assert list(program.graphs["graph"].inputs.values()) == [spec(2), spec(3)]
     results = run_program(program, nn.Module(), [torch.zeros(2), torch.zeros(3)])
@@ -172,15 +172,15 @@ class Regions(nn.Module):
         return z + x, y
 
 
-def test_regions_are_inlined_and_the_checks_of_export_dropped():
+def test_regions_are_inlined_and_checks_of_export_dropped():
     program = outlined(Regions(), spec(2, 2), outputs=("sum", "narrow"))
     assert all(op.startswith("aten.") and "_assert" not in op for op in all_operators(program))
     x = torch.randn(2, 2)
-    found = run_program(program, Regions(), [x])
-    assert all(torch.equal(a, b) for a, b in zip(found.values(), Regions()(x), strict=True))
+    result = run_program(program, Regions(), [x])
+    assert all(torch.equal(a, b) for a, b in zip(result.values(), Regions()(x), strict=True))
 
 
-def test_dead_code_goes_before_it_is_refused_and_writes_to_state_stay():
+def test_dead_code_is_removed_first_and_state_writes_stay():
     def function(x, states):
         x.sort()
         states[0][1:].copy_(x[1:])
@@ -195,14 +195,14 @@ def test_dead_code_goes_before_it_is_refused_and_writes_to_state_stay():
     assert state.tolist() == [0, 2, 3]
 
 
-def test_states_that_a_graph_does_not_touch_are_still_declared():
+def test_unused_states_are_declared():
     program = outlined(Calls(lambda x, states: x + states[1]), spec(2), states={"a.0": spec(2), "b.0": spec(2)})
     assert list(program.states) == ["a.0", "b.0"]
-    found = run_program(program, nn.Module(), [torch.ones(2)], [torch.full((2,), 5.0), torch.ones(2)])
-    assert found["output"].tolist() == [2, 2]
+    result = run_program(program, nn.Module(), [torch.ones(2)], [torch.full((2,), 5.0), torch.ones(2)])
+    assert result["output"].tolist() == [2, 2]
 
 
-def test_a_tensor_made_in_forward_is_a_constant():
+def test_tensor_created_in_forward_is_constant():
     program = outlined(Calls(lambda x: x * torch.tensor([1.0, 2.0])), spec(2))
     (value,) = program.constants.values()
     assert value.tolist() == [1, 2]

@@ -61,7 +61,7 @@ def of_int4(subprogram):
     return dataclasses.replace(subprogram, inputs=(spec(2, dtype="int4"),))
 
 
-def test_a_good_program_is_returned_as_it_is(good):
+def test_valid_program_is_returned_unchanged(good):
     assert verify(good, after="outline") is good
 
 
@@ -98,11 +98,11 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(("break_it", "message", "position"), BROKEN.values(), ids=BROKEN)
-def test_what_is_broken_is_named(good, break_it, message, position):
-    with pytest.raises(AssertionError) as caught:
+def test_invalid_program_is_refused_with_reason(good, break_it, message, position):
+    with pytest.raises(AssertionError) as excinfo:
         verify(break_it(good), after="some_pass")
     where = "after some_pass: "
     if position is not None:
         path = good.graphs["graph"].calls[position].module_path
         where += f"graph graph, call {position} ({path or 'glue'}): "
-    assert str(caught.value).startswith(where) and message in str(caught.value)
+    assert str(excinfo.value).startswith(where) and message in str(excinfo.value)

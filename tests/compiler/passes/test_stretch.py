@@ -1,4 +1,4 @@
-"""Stacks that were captured short run like the whole model; what does not repeat is captured whole."""
+"""Unrolled stacks match the full model; non-repeating stacks are captured whole."""
 
 import dataclasses
 
@@ -54,42 +54,42 @@ def state_specs(num_layers):
     return {f"{kind}.{index}": spec(SLOTS, SIZE) for index in range(num_layers) for kind in ("keys", "values")}
 
 
-def assert_runs_like(module, compiled, num_layers):
+def assert_runs_like(module, compiled_model, num_layers):
     """Three calls give the module's results and leave the module's state, to the last bit."""
-    program = compiled.program
+    program = compiled_model.program
     assert set(program.states) == set(state_specs(num_layers))
     state = {name: torch.zeros(SLOTS, SIZE) for name in program.states}
     wanted_state = {name: torch.zeros(SLOTS, SIZE) for name in state_specs(num_layers)}
     for slot in (0, 3, 1):
         x, where = torch.randn(1, SIZE), torch.tensor([slot])
-        found = run_program(program, module, [x, where], list(state.values()))["output"]
+        actual = run_program(program, module, [x, where], list(state.values()))["output"]
         with torch.no_grad():
-            wanted = module(x, where, list(wanted_state.values()))
-        assert torch.equal(found, wanted)
+            expected = module(x, where, list(wanted_state.values()))
+        assert torch.equal(actual, expected)
     assert all(torch.equal(state[name], wanted_state[name]) for name in wanted_state)
     unused = {name for name in state if not state[name].any()}
     assert {name.rpartition(".")[2] for name in unused} <= {str(getattr(module, "skipped", ""))}
 
 
 @pytest.mark.parametrize("num_layers", [2, 3, 12])
-def test_a_stretched_program_gives_the_results_of_the_whole_model(num_layers):
+def test_unrolled_program_matches_full_model(num_layers):
     model = Model(num_layers)
-    compiled = compile_module(model, INPUTS, states=state_specs(num_layers))
-    assert compiled.stacks["layers"].value == 2
-    calls = [call for call in compiled.program.graphs["graph"].calls if call.module_path]
+    compiled_model = compile_module(model, INPUTS, states=state_specs(num_layers))
+    assert compiled_model.stacks["layers"].value == 2
+    calls = [call for call in compiled_model.program.graphs["graph"].calls if call.module_path]
     assert [call.module_path for call in calls] == [f"layers.{index}" for index in range(num_layers)]
     assert len({call.subprogram for call in calls}) == 1
-    assert {name for name in compiled.program.weights if name.endswith("up.weight")} == {
+    assert {name for name in compiled_model.program.weights if name.endswith("up.weight")} == {
         f"layers.{index}.up.weight" for index in range(num_layers)
     }
-    assert_runs_like(model, compiled, num_layers)
+    assert_runs_like(model, compiled_model, num_layers)
 
 
-# What a layer does because of its place. Each model has a number of layers, the number to capture, and the reason.
+# Layer behavior that depends on its position. Each model has a number of layers, the number to capture, and the reason.
 
 
 class Indexed(Layer):
-    """Changes its input, and only its index tells how."""
+    """Changes its input, depending on its index only."""
 
     def __init__(self, index, change):
         super().__init__(index)
@@ -104,7 +104,7 @@ def indexed(num_layers, change):
 
 
 class Buffered(Layer):
-    """Every layer has a constant of its own."""
+    """Every layer has a separate constant."""
 
     def __init__(self, index, value=1.0):
         super().__init__(index)
@@ -156,7 +156,7 @@ class Repeats(Model):
 
 
 class CountsLayers(Model):
-    """What is done after the layers depends on their number."""
+    """The computation after the layers depends on their number."""
 
     def run(self, x, table, slot, states):
         return super().run(x, table, slot, states) * len(self.layers)
@@ -212,7 +212,7 @@ class SeesTheInputBefore(Model):
 
 
 class SharesTheFirstDetail(Model):
-    """Every layer after the first gets what the first one computed, as a bias of relative positions."""
+    """Every layer after the first gets a result of the first one, as with a bias of relative positions."""
 
     def __init__(self, num_layers):
         super().__init__(num_layers, TwoResults)
@@ -243,13 +243,13 @@ REPEATING = {
 
 
 @pytest.mark.parametrize(("make", "num_captured", "reason"), REPEATING.values(), ids=REPEATING)
-def test_layers_that_repeat_in_another_way_are_stretched_and_right(make, num_captured, reason):
+def test_other_repeating_layers_are_unrolled_correctly(make, num_captured, reason):
     model = make()
     num_layers = len(model.layers)
-    compiled = compile_module(model, INPUTS, states=state_specs(num_layers))
-    found = compiled.stacks["layers"]
-    assert (found.value, found.reason) == (num_captured, f"{reason}, operator by operator")
-    assert_runs_like(model, compiled, num_layers)
+    compiled_model = compile_module(model, INPUTS, states=state_specs(num_layers))
+    result = compiled_model.stacks["layers"]
+    assert (result.value, result.reason) == (num_captured, f"{reason}, operator by operator")
+    assert_runs_like(model, compiled_model, num_layers)
 
 
 ORDER = "the layers are not called once each, in order"
@@ -277,21 +277,24 @@ WHOLE = {
 
 
 @pytest.mark.parametrize(("make", "reason"), WHOLE.values(), ids=WHOLE)
-def test_what_does_not_repeat_is_captured_whole_and_still_right(make, reason):
+def test_non_repeating_layers_are_captured_whole(make, reason):
     model = make()
     num_layers = len(model.layers)
-    compiled = compile_module(model, INPUTS, states=state_specs(num_layers))
-    assert compiled.stacks["layers"].value == num_layers and reason in compiled.stacks["layers"].reason
-    assert_runs_like(model, compiled, num_layers)
+    compiled_model = compile_module(model, INPUTS, states=state_specs(num_layers))
+    assert compiled_model.stacks["layers"].value == num_layers and reason in compiled_model.stacks["layers"].reason
+    assert_runs_like(model, compiled_model, num_layers)
 
 
 def test_one_module_called_as_every_layer():
     layer = Layer(0)
     model = Model(4, lambda index: layer)
-    compiled = compile_module(model, INPUTS, states=state_specs(4))
-    assert compiled.stacks["layers"].value == 4 and ORDER in compiled.stacks["layers"].reason
-    assert {name for name in compiled.program.weights if "up" in name} == {"layers.0.up.weight", "layers.0.up.bias"}
-    assert_runs_like(model, compiled, 4)
+    compiled_model = compile_module(model, INPUTS, states=state_specs(4))
+    assert compiled_model.stacks["layers"].value == 4 and ORDER in compiled_model.stacks["layers"].reason
+    assert {name for name in compiled_model.program.weights if "up" in name} == {
+        "layers.0.up.weight",
+        "layers.0.up.bias",
+    }
+    assert_runs_like(model, compiled_model, 4)
 
 
 def test_two_stacks_of_other_lengths():
@@ -307,18 +310,18 @@ def test_two_stacks_of_other_lengths():
             return self.right(self.left(x, slot, states(len(self.left.layers))), slot, states(len(self.right.layers)))
 
     model = Double()
-    compiled = compile_module(model, INPUTS)
+    compiled_model = compile_module(model, INPUTS)
     x, slot = torch.randn(1, SIZE), torch.tensor([2])
-    assert torch.equal(run_program(compiled.program, model, [x, slot])["output"], model(x, slot))
+    assert torch.equal(run_program(compiled_model.program, model, [x, slot])["output"], model(x, slot))
 
 
 def short_program(num_layers, **changes):
-    """A program whose stack is captured short, and the stack as the pass is told."""
+    """A program whose stack is captured short, and the stack for the pass."""
     captured = capture(Model(num_layers), name="graph", inputs=INPUTS, states=state_specs(num_layers))
     return outline(captured), dataclasses.replace(captured.stacks[0], **changes)
 
 
-def test_a_program_without_the_captured_layers_is_declined():
+def test_program_without_captured_layers_is_not_unrolled():
     program, stack = short_program(6, captured=Choice(value=3, reason="test"))
     with pytest.raises(NotUniformError, match="the layers are not consecutive calls"):
         stretch(program, "graph", stack)

@@ -30,7 +30,7 @@ DECODERS = {
 }
 
 
-def exported(model, **inputs):
+def export_model(model, **inputs):
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         return torch.export.export(model.eval(), (), inputs, strict=False)
@@ -40,7 +40,7 @@ def decoder(name, length=8, **options):
     config = AutoConfig.for_model(name, **DECODERS[name])
     model = AutoModelForCausalLM.from_config(config, **options)
     ids, mask = torch.zeros(1, length, dtype=torch.int64), torch.ones(1, length, dtype=torch.int64)
-    return exported(model, input_ids=ids, attention_mask=mask, use_cache=False)
+    return export_model(model, input_ids=ids, attention_mask=mask, use_cache=False)
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
@@ -59,11 +59,11 @@ def test_decoders_have_no_refusals(name, attention):
 def test_bert_has_no_refusals(head):
     model = getattr(transformers, head)(transformers.BertConfig(**COMMON))
     ids = torch.zeros(1, 8, dtype=torch.int64)
-    program = exported(model, input_ids=ids, attention_mask=torch.ones_like(ids))
+    program = export_model(model, input_ids=ids, attention_mask=torch.ones_like(ids))
     check_graph(program, TARGETS["inf2"]).raise_for_refusals()
 
 
-def test_experts_that_sort_tokens_are_refused_with_the_way_out():
+def test_expert_sorting_is_refused_with_hint():
     program = decoder("mixtral", experts_implementation="grouped_mm")
     report = check_graph(program, TARGETS["inf2"])
     assert {r.op.split(".")[1] for r in report.refused} == {"sort", "histc", "grouped_mm_fallback"}
@@ -71,7 +71,7 @@ def test_experts_that_sort_tokens_are_refused_with_the_way_out():
     assert any('experts_implementation="batched_mm"' in r.remedy for r in report.refused)
 
 
-def test_a_sequence_longer_than_the_positions_is_refused():
+def test_sequence_longer_than_positions_is_refused():
     program = decoder("gpt2", length=65)
-    (refused,) = check_graph(program, TARGETS["inf2"]).refused
-    assert refused.code == "NCC_EVRF056" and refused.module_path == "transformer.wpe"
+    (error,) = check_graph(program, TARGETS["inf2"]).refused
+    assert error.code == "NCC_EVRF056" and error.module_path == "transformer.wpe"

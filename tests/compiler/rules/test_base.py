@@ -1,4 +1,4 @@
-"""The registry: complete, without contradictions, and only about what exists and is published."""
+"""The registry is complete, consistent, and limited to existing operators and published codes."""
 
 import pytest
 import torch
@@ -12,13 +12,13 @@ def exists(op):
     return any(hasattr(packet, form) for form in (name, f"{name}_"))
 
 
-def test_every_rule_names_operators_that_torch_has():
+def test_every_rule_names_torch_operators():
     names = {op for op in known_ops() if op.startswith(("aten.", "higher_order."))}
     assert len(names) > 300
     assert [op for op in sorted(names) if not exists(op)] == []
 
 
-def test_every_operator_on_the_published_list_has_a_rule():
+def test_every_operator_on_published_list_has_rule():
     existing = {name for name in published.TORCH_NEURONX_ATEN if exists(f"aten.{name}")}
     assert len(existing) >= 40
     assert [name for name in sorted(existing) if find_rule(f"aten.{name}.default") is None] == []
@@ -29,7 +29,7 @@ def test_one_rule_covers_overloads_and_in_place_forms():
     assert find_rule("aten.no_such_operator.default") is None
 
 
-def test_registering_twice_is_an_error():
+def test_registering_twice_is_error():
     with pytest.raises(ValueError, match="registered twice.*aten.sort"):
         rule("another sort", "aten.sort")(lambda call, target: None)
     with pytest.raises(ValueError, match="registered twice.*aten.new"):
@@ -38,12 +38,12 @@ def test_registering_twice_is_an_error():
         table("sorting", {"Add": "not_an_operator"})
 
 
-def test_names_with_overloads_are_an_error():
+def test_names_with_overloads_are_error():
     with pytest.raises(ValueError, match="aten.add.Tensor without overload"):
         rule("new", "aten.add.Tensor")(lambda call, target: None)
 
 
-def test_an_unpublished_instruction_is_an_error():
+def test_unpublished_instruction_is_error():
     with pytest.raises(KeyError, match="FlyingCarpet"):
         table("new", {"Add FlyingCarpet": "not_an_operator"})
     assert find_rule("aten.not_an_operator") is None

@@ -22,7 +22,7 @@ def test_names_lose_overload_and_in_place_underscore(op, name):
     assert base_name(op) == name
 
 
-def test_targets_that_are_no_aten_operators_have_names():
+def test_non_aten_targets_have_names():
     import operator
 
     assert op_name(operator.getitem) == "python.getitem"
@@ -54,13 +54,13 @@ def test_unknown_sizes_are_minus_one_and_named(export):
     assert len(call.output_symbols) == 1 and not call.input_symbols
 
 
-def test_sizes_of_inputs_that_share_memory_are_known(export):
+def test_sizes_of_aliased_inputs_are_known(export):
     matrix = torch.zeros(4, 8)
     call = call_of(export, torch.addmv, matrix[:, 0], matrix, torch.zeros(8))
     assert [spec.shape for spec in call.tensors] == [(4,), (4, 8), (8,), (4,)]
 
 
-def test_a_graph_that_was_not_exported_is_refused():
+def test_unexported_graph_is_refused():
     graph = torch.fx.Graph()
     node = graph.call_function(torch.ops.aten.relu.default, (graph.placeholder("x"),))
     with pytest.raises(ConfigError, match="has no shapes.*torch.export.export"):

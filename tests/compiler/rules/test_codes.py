@@ -9,7 +9,7 @@ from optimum_neuron.compiler.rules import CODES, DOWNCASTS, OPERATOR_CHECK, to_m
 PAGE = Path(__file__).parents[3] / "docs" / "error-codes.md"
 
 
-def test_the_page_is_the_table():
+def test_docs_page_matches_table():
     assert PAGE.read_text() == to_markdown(), "write it again, with `to_markdown`"
 
 
@@ -20,7 +20,7 @@ def test_every_code_has_its_facts():
         assert code.remedy and not code.remedy.endswith(".")
 
 
-def test_rules_use_exactly_the_codes_marked_as_simulated():
+def test_rules_use_exactly_the_simulated_codes():
     used = set()
     for path in Path(rules.__file__).parent.glob("*.py"):
         if path.name not in ("codes.py", "published.py"):
@@ -29,6 +29,6 @@ def test_rules_use_exactly_the_codes_marked_as_simulated():
     assert used == {name for name, code in CODES.items() if code.simulated_by == OPERATOR_CHECK}
 
 
-def test_downcasts_are_those_of_the_compiler_flag():
+def test_downcasts_match_compiler_flag():
     assert DOWNCASTS == ("all_reduce", "dot", "pow", "reduce_scatter", "scatter")
     assert CODES["NCC_EVRF035"].downcast == "dot" and CODES["NCC_EVRF013"].downcast is None

@@ -29,8 +29,8 @@ REFUSED = {
 
 @pytest.mark.parametrize("function", REFUSED.values(), ids=REFUSED)
 def test_integers_beyond_32_bits_are_refused(check, function):
-    (refused,) = check(function, torch.zeros(2, dtype=torch.int64)).refused
-    assert refused.code == "NCC_ESFH002"
+    (error,) = check(function, torch.zeros(2, dtype=torch.int64)).refused
+    assert error.code == "NCC_ESFH002"
 
 
 ACCEPTED = {
@@ -43,11 +43,11 @@ ACCEPTED = {
 
 
 @pytest.mark.parametrize(("function", "dtype"), ACCEPTED.values(), ids=ACCEPTED)
-def test_what_fits_and_what_is_no_integer_is_accepted(check, function, dtype):
+def test_small_integers_and_floats_are_accepted(check, function, dtype):
     assert not check(function, torch.zeros(2, dtype=dtype)).refused
 
 
-def test_constants_are_computed_where_fake_tensors_are_on():
+def test_constants_are_computed_under_fake_tensor_mode():
     """A backend of torch.compile is called under a mode, with a graph of device tensors."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 

@@ -12,14 +12,14 @@ from tests.compiler.rules.conftest import check_traced
 from tests.programs import Calls
 
 
-def test_a_condition_at_run_time_is_refused(check):
+def test_condition_at_run_time_is_refused(check):
     def run(x):
         return torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y - 1, (x,))
 
     report = check(run, torch.randn(4))
-    (refused,) = report.refused
-    assert (refused.op, refused.code) == ("higher_order.cond", "NCC_EUOC002")
-    assert "torch.where" in refused.remedy
+    (error,) = report.refused
+    assert (error.op, error.code) == ("higher_order.cond", "NCC_EUOC002")
+    assert "torch.where" in error.remedy
     assert {"aten.sub.Tensor", "aten.add.Tensor"} <= {r.op for r in report.rulings}  # both branches are judged
 
 
@@ -32,10 +32,10 @@ class SwitchesGrad(Calls):
         return y * 2
 
 
-def test_graphs_inside_a_graph_are_judged():
+def test_graphs_inside_graph_are_judged():
     module, inputs = SwitchesGrad(lambda x: torch.sort(x).values), (torch.randn(4, requires_grad=True),)
-    exported = torch.export.export(module, inputs, strict=False)
-    report = check_graph(exported, TARGETS["inf2"])
+    exported_program = torch.export.export(module, inputs, strict=False)
+    report = check_graph(exported_program, TARGETS["inf2"])
     assert "higher_order.wrap_with_set_grad_enabled" in {r.op for r in report.rulings}
     assert [r.op for r in report.refused] == ["aten.sort.default"]
 
@@ -53,18 +53,18 @@ TRACED = {
 
 
 @pytest.mark.parametrize(("function", "reasons"), TRACED.values(), ids=TRACED)
-def test_what_torch_compile_adds_is_native_and_refused_in_float64(function, reasons):
+def test_torch_compile_operators_are_native_except_float64(function, reasons):
     rulings = check_traced(function, torch.zeros(4, dtype=torch.bfloat16)).rulings
     assert [(r.verdict, r.reason) for r in rulings if "getitem" not in r.op] == [(Verdict.NATIVE, r) for r in reasons]
     assert check_traced(function, torch.zeros(4, dtype=torch.float64)).rulings[0].code == "NCC_ESPP004"
 
 
-def test_seeds_are_bookkeeping_although_they_are_int64():
+def test_int64_seeds_are_bookkeeping():
     report = check_traced(lambda: torch.ops.prims.inductor_seeds(2, torch.device("cpu")))
     assert report.rulings[0].verdict is Verdict.NATIVE
 
 
-def test_a_list_operator_without_a_rule_is_refused():
+def test_list_operator_without_rule_is_refused():
     assert check_traced(lambda x: torch._foreach_lgamma([x]), torch.ones(4)).refused[0].code == "NCC_EUOC002"
     for op in ("_c10d_functional.all_to_all_everywhere", "prims.svd.default"):
         assert find_rule(op) is None

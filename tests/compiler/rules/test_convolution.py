@@ -12,14 +12,14 @@ BOTH = {"stride": 2, "dilation": 2}
 
 @pytest.mark.parametrize("options", [{}, {"stride": 2}, {"dilation": 2}, BOTH], ids=str)
 @pytest.mark.parametrize("convolve", [F.conv2d, F.conv_transpose2d])
-def test_only_a_transposed_convolution_cannot_have_both(check, convolve, options):
-    refused = check(lambda x, w: convolve(x, w, **options), IMAGE, KERNEL).refused
-    assert bool(refused) == (convolve is F.conv_transpose2d and options == BOTH)
+def test_only_transposed_convolution_cannot_have_both(check, convolve, options):
+    result = check(lambda x, w: convolve(x, w, **options), IMAGE, KERNEL).refused
+    assert bool(result) == (convolve is F.conv_transpose2d and options == BOTH)
 
 
 def test_transposed_convolution_with_both_is_refused(check):
-    (refused,) = check(lambda x, w: F.conv_transpose2d(x, w, stride=2, dilation=3), IMAGE, KERNEL).refused
-    assert refused.code == "NCC_EVRF010" and "stride 2" in refused.reason and "dilation 3" in refused.reason
+    (error,) = check(lambda x, w: F.conv_transpose2d(x, w, stride=2, dilation=3), IMAGE, KERNEL).refused
+    assert error.code == "NCC_EVRF010" and "stride 2" in error.reason and "dilation 3" in error.reason
 
 
 def test_general_convolution_is_judged_by_its_transposed_flag(check):
@@ -30,13 +30,13 @@ def test_general_convolution_is_judged_by_its_transposed_flag(check):
     assert [r.code for r in check(convolve(True), IMAGE, KERNEL).refused] == ["NCC_EVRF010"]
 
 
-def gradient(transposed, wanted):
-    """Gradients of a convolution with stride 2 and dilation 2; the one of the input is wanted, or not."""
-    options = None, [2, 2], [0, 0], [2, 2], transposed, [0, 0], 1, [wanted, True, False]
+def gradient(transposed, needs_input_gradient):
+    """Gradients of a convolution with stride 2 and dilation 2, with or without the input gradient."""
+    options = None, [2, 2], [0, 0], [2, 2], transposed, [0, 0], 1, [needs_input_gradient, True, False]
     return lambda grad, x, w: torch.ops.aten.convolution_backward(grad, x, w, *options)[1]
 
 
-def test_the_gradient_of_an_input_is_a_transposed_convolution(check):
+def test_gradient_of_input_is_transposed_convolution(check):
     small, large = torch.randn(1, 2, 2, 2), torch.randn(1, 2, 19, 19)
     assert [r.code for r in check(gradient(False, True), small, IMAGE, KERNEL).refused] == ["NCC_EVRF010"]
     assert not check(gradient(False, False), small, IMAGE, KERNEL).refused

@@ -10,41 +10,41 @@ from optimum_neuron.compiler.rules import OpCall, decompose
 def parts(export):
     def run(function, *inputs):
         node = next(n for n in export(function, *inputs).graph.nodes if n.op == "call_function")
-        found = decompose(OpCall.from_node(node))
-        return None if found is None else [part.op for part in found]
+        result = decompose(OpCall.from_node(node))
+        return None if result is None else [part.op for part in result]
 
     return run
 
 
-def test_a_composite_operator_is_taken_apart(parts):
+def test_composite_operator_is_decomposed(parts):
     assert parts(lambda x: torch.special.expit(x), torch.randn(4)) == ["aten.sigmoid.default"]
 
 
-def test_a_core_operator_is_taken_apart_where_torch_can(parts):
+def test_core_operator_is_decomposed_where_torch_can(parts):
     def gradient(grad, x, mean, rstd):
         return torch.ops.aten.native_layer_norm_backward.default(
             grad, x, [4], mean, rstd, None, None, [True, False, False]
         )
 
-    found = parts(gradient, torch.randn(2, 4), torch.randn(2, 4), torch.randn(2, 1), torch.randn(2, 1))
-    assert {"aten.mul.Tensor", "aten.sum.dim_IntList"} <= set(found)
+    result = parts(gradient, torch.randn(2, 4), torch.randn(2, 4), torch.randn(2, 1), torch.randn(2, 1))
+    assert {"aten.mul.Tensor", "aten.sum.dim_IntList"} <= set(result)
 
 
-def test_an_operator_of_its_own_cannot_be_decomposed(parts):
+def test_custom_operator_cannot_be_decomposed(parts):
     assert parts(torch.histc, torch.randn(4)) is None
 
 
-def test_an_operator_that_does_nothing_has_no_parts(parts):
+def test_no_op_has_no_parts(parts):
     assert parts(torch.atleast_1d, torch.randn(4)) == []
 
 
-def test_a_decomposition_that_branches_on_values_does_not_count(parts):
+def test_data_dependent_decomposition_does_not_count(parts):
     assert parts(lambda bounds: torch.bucketize(1.5, bounds), torch.arange(3.0)) is None
 
 
-def test_tracing_leaves_the_graph_as_it_was(export):
-    exported = export(lambda x: x.xlogy_(x), torch.randn(4, 4))
-    calls = [node for node in exported.graph.nodes if node.op == "call_function"]
-    before = str(exported.graph), [node.meta["val"]._version for node in calls]
+def test_tracing_does_not_change_graph(export):
+    exported_program = export(lambda x: x.xlogy_(x), torch.randn(4, 4))
+    calls = [node for node in exported_program.graph.nodes if node.op == "call_function"]
+    before = str(exported_program.graph), [node.meta["val"]._version for node in calls]
     assert any(decompose(OpCall.from_node(node)) for node in calls)
-    assert before == (str(exported.graph), [node.meta["val"]._version for node in calls])
+    assert before == (str(exported_program.graph), [node.meta["val"]._version for node in calls])

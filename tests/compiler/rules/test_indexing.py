@@ -1,4 +1,4 @@
-"""Known positions must fit what they index; plain writes take any dtype, combining ones no integers."""
+"""Known positions must be in range; plain writes take any dtype, combining ones no integers."""
 
 import pytest
 import torch
@@ -10,9 +10,9 @@ def embedding(length, offset=0):
     return lambda table: F.embedding((torch.arange(length) + offset).unsqueeze(0).expand(1, length), table)
 
 
-def test_a_refusal_names_position_and_size(ruling):
-    found = ruling("aten.embedding", embedding(7, 2), torch.randn(8, 4))
-    assert found.code == "NCC_EVRF056" and "position 8 " in found.reason and "size 8" in found.reason
+def test_error_names_position_and_size(ruling):
+    result = ruling("aten.embedding", embedding(7, 2), torch.randn(8, 4))
+    assert result.code == "NCC_EVRF056" and "position 8 " in result.reason and "size 8" in result.reason
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_a_refusal_names_position_and_size(ruling):
     ],
     ids=["gather", "index", "embedding", "one_hot"],
 )
-def test_positions_that_come_in_are_not_judged(check, function):
+def test_dynamic_positions_are_not_checked(check, function):
     assert not check(function, torch.randn(8, 4), torch.zeros(8, 2, dtype=torch.int64)).refused
 
 
@@ -56,7 +56,7 @@ READS = {
 
 
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
-def test_known_positions_that_are_not_there_are_refused(check, read):
+def test_known_positions_out_of_range_are_refused(check, read):
     assert [r.code for r in check(read, torch.randn(3, 4)).refused] == ["NCC_EVRF056"]
 
 
@@ -74,11 +74,11 @@ FITS = {
 
 
 @pytest.mark.parametrize("read", FITS.values(), ids=FITS)
-def test_known_positions_that_fit_and_unknown_ones_are_accepted(check, read):
+def test_known_positions_in_range_and_unknown_ones_are_accepted(check, read):
     assert not check(read, torch.randn(3, 4)).refused
 
 
-def test_a_constant_that_is_written_in_place_through_a_view_is_not_known(check):
+def test_constant_written_through_view_is_unknown(check):
     def written(x):
         positions = torch.full((2, 1), 9)
         positions.view(-1).fill_(1)
@@ -113,8 +113,8 @@ class TestCombiningWrites:
 
     @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
     def test_integers_are_refused(self, check, function, dtype):
-        (refused,) = check(function, *tensors(dtype)).refused
-        assert refused.code == "NCC_EVRF060" and "--implicit-integer-downcast=scatter" in refused.remedy
+        (error,) = check(function, *tensors(dtype)).refused
+        assert error.code == "NCC_EVRF060" and "--implicit-integer-downcast=scatter" in error.remedy
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ class TestCombiningWrites:
     ids=["index_copy", "index_put", "scatter", "slice_scatter"],
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
-def test_plain_writes_take_any_dtype(check, function, dtype):
+def test_plain_writes_accept_any_dtype(check, function, dtype):
     assert not check(function, *tensors(dtype)).refused
 
 
@@ -143,7 +143,7 @@ def test_scatter_reduce(check, dtype, codes):
 
 
 @pytest.mark.parametrize("write", ["index_copy_", "index_put_", "slice", "copy_"])
-def test_writes_into_a_cache_in_place_are_accepted(check, write):
+def test_writes_into_cache_in_place_are_accepted(check, write):
     def update(cache, new, positions):
         if write == "index_copy_":
             cache.index_copy_(2, positions, new)
@@ -171,7 +171,7 @@ WRITES = {
 
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
-def test_known_positions_past_the_end_are_refused(check, write):
+def test_known_positions_past_end_are_refused(check, write):
     def refused(largest):
         return check(lambda x, s: write(x, torch.arange(largest + 1), s), torch.zeros(3, 4), torch.ones(largest + 1, 4))
 

@@ -7,32 +7,32 @@ from optimum_neuron.compiler.rules import RULE
 from optimum_neuron.core import Verdict
 
 
-def test_an_operators_own_refusal_comes_before_its_dtypes(ruling):
-    found = ruling("aten.sort", lambda x: torch.sort(x).values, torch.zeros(4, dtype=torch.float64))
-    assert found.code == "NCC_EVRF001"
+def test_operator_rule_precedes_dtype_rule(ruling):
+    result = ruling("aten.sort", lambda x: torch.sort(x).values, torch.zeros(4, dtype=torch.float64))
+    assert result.code == "NCC_EVRF001"
 
 
 def test_sparse_tensors_are_refused(check):
-    (refused,) = check(lambda x: torch.sparse.sum(x.to_sparse()), torch.randn(4, 4)).refused[:1]
-    assert (refused.rule, refused.code) == ("layout", "NCC_EUOC002")
-    assert "to_dense" in refused.remedy
+    (error,) = check(lambda x: torch.sparse.sum(x.to_sparse()), torch.randn(4, 4)).refused[:1]
+    assert (error.rule, error.code) == ("layout", "NCC_EUOC002")
+    assert "to_dense" in error.remedy
 
 
-def test_an_operator_that_does_nothing_is_native(ruling):
-    found = ruling("aten.atleast_1d", torch.atleast_1d, torch.randn(4))
-    assert (found.verdict, found.reason) == (Verdict.NATIVE, "does no work")
+def test_no_op_is_native(ruling):
+    result = ruling("aten.atleast_1d", torch.atleast_1d, torch.randn(4))
+    assert (result.verdict, result.reason) == (Verdict.NATIVE, "does no work")
 
 
-def test_an_unknown_operator_is_judged_by_what_it_is_made_of(ruling):
-    found = ruling("aten.logsumexp", lambda x: torch.logsumexp(x, 0), torch.randn(4))
-    assert (found.verdict, found.rule) == (Verdict.DECOMPOSED, RULE)
-    assert "aten.exp.default" in found.reason
+def test_unknown_operator_is_judged_by_its_decomposition(ruling):
+    result = ruling("aten.logsumexp", lambda x: torch.logsumexp(x, 0), torch.randn(4))
+    assert (result.verdict, result.rule) == (Verdict.DECOMPOSED, RULE)
+    assert "aten.exp.default" in result.reason
 
 
-def test_a_refusal_inside_a_decomposition_names_the_inner_operator(ruling):
-    found = ruling("aten.quantile", lambda x: torch.quantile(x, 0.5), torch.randn(4))
-    assert (found.verdict, found.code) == (Verdict.UNSUPPORTED, "NCC_EVRF001")
-    assert found.reason.startswith("it is made of aten.sort.default")
+def test_error_inside_decomposition_names_inner_operator(ruling):
+    result = ruling("aten.quantile", lambda x: torch.quantile(x, 0.5), torch.randn(4))
+    assert (result.verdict, result.code) == (Verdict.UNSUPPORTED, "NCC_EVRF001")
+    assert result.reason.startswith("it is made of aten.sort.default")
 
 
 @pytest.fixture
@@ -44,19 +44,19 @@ def custom_operator():
         yield lambda x: torch.ops.rules_test.twice(x)
 
 
-def test_an_operator_that_nobody_knows_is_refused(ruling, custom_operator):
-    found = ruling("rules_test.twice", custom_operator, torch.randn(4))
-    assert (found.verdict, found.code) == (Verdict.UNSUPPORTED, "NCC_EUOC002")
-    assert "no rule knows this operator" in found.reason
+def test_unknown_operator_is_refused(ruling, custom_operator):
+    result = ruling("rules_test.twice", custom_operator, torch.randn(4))
+    assert (result.verdict, result.code) == (Verdict.UNSUPPORTED, "NCC_EUOC002")
+    assert "no rule knows this operator" in result.reason
 
 
-def test_every_refusal_has_code_source_and_remedy(check):
+def test_every_error_has_code_source_and_remedy(check):
     def many(x):
         i = x.to(torch.int64)
         return torch.sort(x).values, torch.topk(i, 2), i @ i, i**2, x.double(), torch.digamma(x)
 
-    refused = check(many, torch.ones(4, 4)).refused
-    assert len(refused) == 6 and all(r.code and r.source and r.remedy and r.source_line for r in refused)
+    result = check(many, torch.ones(4, 4)).refused
+    assert len(result) == 6 and all(r.code and r.source and r.remedy and r.source_line for r in result)
 
 
 def doubled(x):
@@ -85,20 +85,20 @@ def test_supported_dtypes_pass(check, dtype):
     ids=str,
 )
 def test_unsupported_dtypes_are_refused(check, dtype, code):
-    (refused,) = check(doubled, torch.zeros(4, dtype=dtype)).refused
-    assert refused.code == code and str(dtype).removeprefix("torch.") in refused.reason
-    assert refused.remedy
+    (error,) = check(doubled, torch.zeros(4, dtype=dtype)).refused
+    assert error.code == code and str(dtype).removeprefix("torch.") in error.reason
+    assert error.remedy
 
 
 @pytest.mark.parametrize(
     ("target", "codes"), [("inf2", ["NCC_EVRF051"]), ("trn1", ["NCC_EVRF051"]), ("trn2", ["NCC_EVRF051"]), ("trn3", [])]
 )
 def test_float8_e4m3fn_needs_trn3(check, target, codes):
-    refused = check(doubled, torch.zeros(4, dtype=torch.float8_e4m3fn), target=target).refused
-    assert [r.code for r in refused] == codes
+    result = check(doubled, torch.zeros(4, dtype=torch.float8_e4m3fn), target=target).refused
+    assert [r.code for r in result] == codes
 
 
-def test_a_cast_to_float64_is_refused_where_it_happens(check):
-    (refused, product, back) = check(lambda x: (x.double() * 2).float(), torch.zeros(4)).refused
-    assert refused.op == "aten.to.dtype" and ".float()" in refused.remedy
+def test_cast_to_float64_is_refused_at_the_cast(check):
+    (error, product, back) = check(lambda x: (x.double() * 2).float(), torch.zeros(4)).refused
+    assert error.op == "aten.to.dtype" and ".float()" in error.remedy
     assert (product.op, back.op) == ("aten.mul.Tensor", "aten.to.dtype")

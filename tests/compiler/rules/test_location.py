@@ -25,11 +25,11 @@ def node(path):
         ("L['critic'].head", "critic.head"),
     ],
 )
-def test_module_paths_lose_what_tracing_adds(raw, clean):
+def test_module_paths_drop_tracing_prefixes(raw, clean):
     assert module_path(node(raw)) == clean
 
 
-def test_a_node_without_origin_has_none():
+def test_node_without_origin_has_no_location():
     empty = types.SimpleNamespace(meta={})
     assert module_path(empty) is None and source_line(empty) is None
 
@@ -43,7 +43,7 @@ class Projects(torch.nn.Module):
         return self.linear(x)
 
 
-def test_the_source_line_is_the_users_not_torchs(export, monkeypatch, tmp_path):
+def test_source_line_is_in_user_code(export, monkeypatch, tmp_path):
     call = next(n for n in export(Projects(), torch.randn(4)).graph.nodes if n.op == "call_function")
     assert "torch/nn/modules/linear.py" in call.meta["stack_trace"]
     line = inspect.getsourcelines(Projects.forward)[1] + 1

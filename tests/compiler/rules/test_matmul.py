@@ -34,7 +34,7 @@ class TestEveryProduct:
 
 
 @pytest.mark.parametrize("target", ["inf2", "trn1"])
-def test_int32_is_accepted_with_a_warning_before_trn2(check, target):
+def test_int32_is_accepted_with_warning_before_trn2(check, target):
     report = check(torch.mm, *product(torch.int32), target=target)
     (warning,) = [r for r in report.rulings if r.code]
     assert (warning.verdict, warning.code) == (Verdict.NATIVE, "NCC_EVRF035") and "2^24" in warning.reason
@@ -42,8 +42,8 @@ def test_int32_is_accepted_with_a_warning_before_trn2(check, target):
 
 @pytest.mark.parametrize("target", ["trn2", "trn3"])
 def test_int32_is_refused_from_trn2_on(ruling, target):
-    found = ruling("aten.mm", torch.mm, *product(torch.int32), target=target)
-    assert found.code == "NCC_EVRF035" and "NeuronCore-v" in found.reason
+    result = ruling("aten.mm", torch.mm, *product(torch.int32), target=target)
+    assert result.code == "NCC_EVRF035" and "NeuronCore-v" in result.reason
 
 
 def test_int8_is_exact_and_accepted(check):
@@ -60,13 +60,13 @@ def heads(dtype):
 
 
 def test_attention_is_decomposed(ruling):
-    found = ruling("aten.scaled_dot_product_attention", attend, *heads(torch.bfloat16))
-    assert found.verdict is Verdict.DECOMPOSED and "AwsNeuronSoftmax" in found.reason
+    result = ruling("aten.scaled_dot_product_attention", attend, *heads(torch.bfloat16))
+    assert result.verdict is Verdict.DECOMPOSED and "AwsNeuronSoftmax" in result.reason
 
 
-def test_attention_as_torch_decomposes_it_is_accepted(export):
-    exported = export(attend, *heads(torch.float32)).run_decompositions()
-    report = check_graph(exported, TARGETS["trn2"])
+def test_decomposed_attention_is_accepted(export):
+    exported_program = export(attend, *heads(torch.float32)).run_decompositions()
+    report = check_graph(exported_program, TARGETS["trn2"])
     assert not report.refused and "aten._softmax.default" in {r.op for r in report.rulings}
 
 

@@ -51,7 +51,7 @@ INF2 = TARGETS["inf2"]
 
 
 @pytest.fixture
-def exported(export):
+def exported_program(export):
     return export(Model(), torch.randn(4, 4))
 
 
@@ -59,11 +59,11 @@ def line_of(module):
     return inspect.getsourcelines(module.forward)[1]
 
 
-def test_one_error_lists_every_refusal_with_its_place(exported, monkeypatch):
+def test_one_error_lists_every_unsupported_operator(exported_program, monkeypatch):
     monkeypatch.chdir(Path(__file__).parent)
-    with pytest.raises(UnsupportedOperatorError) as caught:
-        check_graph(exported, INF2).raise_for_refusals()
-    text = str(caught.value)
+    with pytest.raises(UnsupportedOperatorError) as excinfo:
+        check_graph(exported_program, INF2).raise_for_refusals()
+    text = str(excinfo.value)
     assert "6 calls" in text
     assert "NCC_EVRF001 aten.sort.default, 3 calls" in text
     assert f"layers.0-2.router (test_report.py:{line_of(Router) + 1})" in text
@@ -71,86 +71,88 @@ def test_one_error_lists_every_refusal_with_its_place(exported, monkeypatch):
     assert f"layers.0-2.counter (test_report.py:{line_of(Counter) + 2})" in text
     assert "do: use torch.topk" in text
     assert "allow_host_ops={'aten::matmul', 'aten::sort'}" in text
-    assert caught.value.details["num_refused"] == 6
-    json.dumps(caught.value.details)
+    assert excinfo.value.details["num_refused"] == 6
+    json.dumps(excinfo.value.details)
 
 
-def test_counts_join_equal_calls_and_put_refusals_first(exported):
-    counts = check_graph(exported, INF2).counts()
+def test_counts_merge_equal_calls_and_list_errors_first(exported_program):
+    counts = check_graph(exported_program, INF2).counts()
     assert [(c.op, c.count) for c in counts[:2]] == [("aten.sort.default", 3), ("aten.matmul.default", 3)]
     assert counts[0].module_paths == ("layers.0-2.router",)
     assert {c.verdict for c in counts[2:]} == {Verdict.NATIVE}
-    assert sum(c.count for c in counts) == len(check_graph(exported, INF2).rulings)
+    assert sum(c.count for c in counts) == len(check_graph(exported_program, INF2).rulings)
 
 
-def test_the_table_names_operators_places_and_share(exported):
-    report = check_graph(exported, INF2)
+def test_table_names_operators_places_and_share(exported_program):
+    report = check_graph(exported_program, INF2)
     table = report.table()
     assert "aten.sort.default" in table and "where: layers.0-2.router" in table
     assert table.endswith(f"{report.placed_share:.1%} of {len(report.rulings)} calls run on inf2; 6 are refused.")
     assert "aten.linear.default" in table
 
 
-def test_plain_data_is_json(exported):
-    data = json.loads(json.dumps(check_graph(exported, INF2).to_dict()))
+def test_plain_data_is_json(exported_program):
+    data = json.loads(json.dumps(check_graph(exported_program, INF2).to_dict()))
     assert data["target"] == "inf2" and data["operators"][0]["verdict"] == "unsupported"
     assert data["operators"][0]["code"] == "NCC_EVRF001"
 
 
-def test_a_clean_graph_raises_nothing(check):
+def test_clean_graph_raises_nothing(check):
     report = check(lambda x: x + 1, torch.randn(4))
     report.raise_for_refusals()
     assert report.placed_share == 1.0
 
 
-def test_a_graph_module_is_as_good_as_the_program(exported):
-    assert check_graph(exported.graph_module, INF2) == check_graph(exported, INF2)
+def test_graph_module_is_accepted_like_program(exported_program):
+    assert check_graph(exported_program.graph_module, INF2) == check_graph(exported_program, INF2)
 
 
 class TestHostOperators:
     @pytest.mark.parametrize("name", ["aten::sort", "aten.sort", "aten.sort.default"])
-    def test_a_named_operator_goes_to_the_host(self, exported, name):
-        report = check_graph(exported, INF2, allow_host_ops={name})
+    def test_named_operator_runs_on_host(self, exported_program, name):
+        report = check_graph(exported_program, INF2, allow_host_ops={name})
         (hosted,) = [c for c in report.counts() if c.verdict is Verdict.HOST]
         assert (hosted.op, hosted.count, hosted.code) == ("aten.sort.default", 3, "NCC_EVRF001")
         assert "allow_host_ops" in hosted.reason and {r.op for r in report.refused} == {"aten.matmul.default"}
         assert report.placed_share < 1.0
 
-    def test_naming_all_of_them_leaves_no_refusal(self, exported):
-        check_graph(exported, INF2, allow_host_ops=["aten::sort", "aten::matmul"]).raise_for_refusals()
+    def test_allowing_all_operators_leaves_no_error(self, exported_program):
+        check_graph(exported_program, INF2, allow_host_ops=["aten::sort", "aten::matmul"]).raise_for_refusals()
 
-    def test_an_operator_that_the_target_runs_stays_there(self, check):
+    def test_supported_operator_stays_on_device(self, check):
         report = check(lambda x: x + 1, torch.randn(4), allow_host_ops={"aten::add"})
         assert [r.verdict for r in report.rulings] == [Verdict.NATIVE]
 
-    def test_unknown_names_are_refused_together_with_the_nearest(self, exported):
-        with pytest.raises(ConfigError) as caught:
-            check_graph(exported, INF2, allow_host_ops={"aten::sorrt", "aten::nonzerro", "aten::sort"})
-        text = str(caught.value)
+    def test_unknown_names_are_refused_together_with_nearest(self, exported_program):
+        with pytest.raises(ConfigError) as excinfo:
+            check_graph(exported_program, INF2, allow_host_ops={"aten::sorrt", "aten::nonzerro", "aten::sort"})
+        text = str(excinfo.value)
         assert "'aten::sorrt', did you mean 'aten.sort'?" in text
         assert "'aten::nonzerro', did you mean 'aten.nonzero'?" in text
 
 
 class TestImplicitDowncast:
     @pytest.mark.parametrize("kinds", [["dot"], ["all"], ["dot", "pow"]])
-    def test_an_allowed_kind_is_a_warning(self, exported, kinds):
-        report = check_graph(exported, INF2, implicit_integer_downcast=kinds)
+    def test_allowed_kind_is_warning(self, exported_program, kinds):
+        report = check_graph(exported_program, INF2, implicit_integer_downcast=kinds)
         assert {r.op for r in report.refused} == {"aten.sort.default"}
         assert {r.op for r in report.rulings if r.code and r.verdict is Verdict.NATIVE} == {"aten.matmul.default"}
 
     @pytest.mark.parametrize("kinds", [[], ["none"], ["pow"]])
-    def test_another_kind_changes_nothing(self, exported, kinds):
-        assert check_graph(exported, INF2, implicit_integer_downcast=kinds) == check_graph(exported, INF2)
+    def test_other_kind_changes_nothing(self, exported_program, kinds):
+        assert check_graph(exported_program, INF2, implicit_integer_downcast=kinds) == check_graph(
+            exported_program, INF2
+        )
 
-    def test_an_unknown_kind_is_refused(self, exported):
+    def test_unknown_kind_is_refused(self, exported_program):
         with pytest.raises(ConfigError, match="'dott', did you mean 'dot'"):
-            check_graph(exported, INF2, implicit_integer_downcast=["dott"])
+            check_graph(exported_program, INF2, implicit_integer_downcast=["dott"])
 
 
-def test_a_graph_of_modules_is_refused():
-    traced = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(4, 4)))
+def test_graph_of_modules_is_refused():
+    traced_model = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(4, 4)))
     with pytest.raises(ConfigError, match=r"call_module.*torch\.export\.export"):
-        check_graph(traced, INF2)
+        check_graph(traced_model, INF2)
 
 
 def ruled(op, verdict, path, reason="because"):
@@ -159,7 +161,7 @@ def ruled(op, verdict, path, reason="because"):
     )
 
 
-def test_refusals_come_first_in_order_and_the_rest_by_frequency():
+def test_errors_come_first_and_the_rest_by_frequency():
     counts = count_rulings(
         [
             ruled("aten.mul", Verdict.NATIVE, "a"),
@@ -180,14 +182,14 @@ def test_refusals_come_first_in_order_and_the_rest_by_frequency():
     ]
 
 
-def test_calls_refused_for_different_reasons_stay_apart():
+def test_calls_with_different_reasons_are_separate_rows():
     counts = count_rulings(
         [ruled("aten.mm", Verdict.UNSUPPORTED, "a", "int32"), ruled("aten.mm", Verdict.UNSUPPORTED, "b", "int64")]
     )
     assert [c.reason for c in counts] == ["int32", "int64"]
 
 
-def test_places_are_named_once():
+def test_each_location_is_listed_once():
     (count,) = count_rulings([ruled("aten.mm", Verdict.NATIVE, f"layers.{i}.mlp") for i in range(4)])
     assert count.where() == "layers.0-3.mlp (model.py:3)"
     (top,) = count_rulings([ruled("aten.mm", Verdict.NATIVE, "")])

@@ -19,17 +19,17 @@ from tests.compiler.rules.test_control import SwitchesGrad
     ],
     ids=["nonzero", "masked_select", "boolean_index", "unique", "bincount"],
 )
-def test_sizes_that_depend_on_values_are_refused(check, function):
-    refused = [r for r in check(function, torch.randn(4, 4)).refused if r.rule == MAKES]
-    assert {r.code for r in refused} == {"NCC_EMOD025"} and "?" in refused[0].reason
+def test_data_dependent_sizes_are_refused(check, function):
+    error = [r for r in check(function, torch.randn(4, 4)).refused if r.rule == MAKES]
+    assert {r.code for r in error} == {"NCC_EMOD025"} and "?" in error[0].reason
 
 
-def test_reading_a_value_is_refused(check):
-    (refused,) = check(lambda x: x * x.sum().item(), torch.randn(4)).refused
-    assert refused.code == "NCC_EMOD025" and "torch.where" in refused.remedy
+def test_reading_value_is_refused(check):
+    (error,) = check(lambda x: x * x.sum().item(), torch.randn(4)).refused
+    assert error.code == "NCC_EMOD025" and "torch.where" in error.remedy
 
 
-def test_users_of_an_unknown_size_are_refused_even_when_its_maker_is_on_the_host(check):
+def test_unknown_sizes_from_host_operators_are_refused(check):
     def run(x):
         return torch.nonzero(x) + 1
 
@@ -39,23 +39,23 @@ def test_users_of_an_unknown_size_are_refused_even_when_its_maker_is_on_the_host
     assert [r.op for r in hosted.refused] == ["aten.add.Tensor"]
 
 
-def test_masks_of_a_static_shape_are_accepted(check):
+def test_masks_of_static_shape_are_accepted(check):
     assert not check(lambda x: torch.where(x > 0, x, 0.0), torch.randn(4, 4)).refused
 
 
-def test_an_open_graph_input_is_refused_once_by_name(export):
-    exported = export(lambda x: x * 2, torch.randn(4, 8), dynamic_shapes=(({0: torch.export.Dim("rows")},),))
-    report = check_graph(exported, TARGETS["inf2"])
+def test_dynamic_graph_input_is_refused_once_by_name(export):
+    exported_program = export(lambda x: x * 2, torch.randn(4, 8), dynamic_shapes=(({0: torch.export.Dim("rows")},),))
+    report = check_graph(exported_program, TARGETS["inf2"])
     makers = [r for r in report.refused if r.rule == MAKES]
     assert [r.code for r in makers] == ["NCC_EMOD025"] and makers[0].op.startswith("graph input")
     assert ", 8]" in makers[0].reason
     assert [r.op for r in report.refused if r.rule == USES] == ["aten.mul.Tensor"]
 
 
-def test_an_open_input_is_not_named_again_by_the_graphs_inside():
+def test_open_input_is_not_named_again_by_graphs_inside():
     inputs = (torch.randn(4, 8, requires_grad=True),)
     shapes = ({0: torch.export.Dim("rows")},)
-    exported = torch.export.export(SwitchesGrad(torch.neg), inputs, dynamic_shapes=shapes, strict=False)
-    report = check_graph(exported, TARGETS["inf2"])
+    exported_program = torch.export.export(SwitchesGrad(torch.neg), inputs, dynamic_shapes=shapes, strict=False)
+    report = check_graph(exported_program, TARGETS["inf2"])
     assert {"aten.neg.default", "aten.mul.Tensor"} <= {r.op for r in report.refused}
     assert [r.op for r in report.refused if r.rule == MAKES] == ["graph input 'x'"]

@@ -71,7 +71,7 @@ REASONS = {
 
 
 @pytest.mark.parametrize(("function", "reason"), REASONS.values(), ids=REASONS)
-def test_a_call_names_the_instructions_that_it_becomes(check, function, reason):
+def test_call_names_its_instructions(check, function, reason):
     report = check(function, FLOATS)
     (verdict,) = {ruling.verdict for ruling in report.rulings if ruling.reason == reason}
     assert verdict is (Verdict.DECOMPOSED if ", " in reason else Verdict.NATIVE) and not report.refused
@@ -151,15 +151,15 @@ REFUSED = {
 
 @pytest.mark.parametrize(("function", "inputs", "code", "part"), REFUSED.values(), ids=REFUSED)
 def test_refused(check, function, inputs, code, part):
-    refused = check(function, *inputs).refused
-    assert {ruling.code for ruling in refused} == {code} and part in refused[0].reason + refused[0].remedy
+    result = check(function, *inputs).refused
+    assert {ruling.code for ruling in result} == {code} and part in result[0].reason + result[0].remedy
 
 
 @pytest.mark.parametrize("transform", [torch.fft.fft, torch.fft.rfft, torch.fft.fft2], ids=["fft", "rfft", "fft2"])
-def test_fourier_transforms_are_refused_and_not_as_complex_tensors(check, transform):
-    refused = check(lambda x: transform(x).abs(), FLOATS).refused
-    assert refused[0].op.startswith("aten.fft_")
-    assert [ruling.code for ruling in refused] == ["NCC_EVRF001", "NCC_EVRF004"]  # abs of its complex result
+def test_fourier_transforms_are_refused_as_such(check, transform):
+    result = check(lambda x: transform(x).abs(), FLOATS).refused
+    assert result[0].op.startswith("aten.fft_")
+    assert [ruling.code for ruling in result] == ["NCC_EVRF001", "NCC_EVRF004"]  # abs of its complex result
 
 
 def test_tuple_results_are_bookkeeping(check):

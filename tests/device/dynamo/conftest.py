@@ -35,10 +35,10 @@ def compiled(function: Any, optlevel: str = "1", **options: Any) -> Any:
 
 def require_same_gradients(model: Any, optlevel: str, loss_of: Callable[[Any, str], torch.Tensor]) -> None:
     """A compiled model has the loss and the gradients of the CPU; `loss_of` runs it on a device."""
-    host, ours = copy.deepcopy(model), copy.deepcopy(model).to("neuron")
-    expected, loss = loss_of(host, "cpu"), loss_of(compiled(ours, optlevel), "neuron")
+    host, actual = copy.deepcopy(model), copy.deepcopy(model).to("neuron")
+    expected, loss = loss_of(host, "cpu"), loss_of(compiled(actual, optlevel), "neuron")
     expected.backward()
     loss.backward()
     assert loss.item() == pytest.approx(expected.item(), abs=1e-5)
-    for (name, parameter), other in zip(host.named_parameters(), ours.parameters(), strict=True):
+    for (name, parameter), other in zip(host.named_parameters(), actual.parameters(), strict=True):
         torch.testing.assert_close(other.grad.cpu(), parameter.grad, atol=1e-5, rtol=1e-4, msg=name)

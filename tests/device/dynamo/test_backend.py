@@ -1,4 +1,4 @@
-"""Compiled results are those of the CPU: forward, backward, mutation, random numbers, autocast, optimizers, breaks."""
+"""Compiled results match the CPU: forward, backward, mutation, random numbers, autocast, optimizers, breaks."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ def network() -> nn.Module:
 def losses(model: nn.Module, run, device: str, steps: int = 3) -> list[float]:
     """Losses of a few AdamW steps."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    inputs, wanted = torch.linspace(-1, 1, 32).view(4, 8).to(device), torch.ones(4, 2).to(device)
-    found = []
+    inputs, expected = torch.linspace(-1, 1, 32).view(4, 8).to(device), torch.ones(4, 2).to(device)
+    results = []
     for _ in range(steps):
-        loss = F.mse_loss(run(inputs), wanted)
+        loss = F.mse_loss(run(inputs), expected)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        found.append(loss.item())
-    return found
+        results.append(loss.item())
+    return results
 
 
 @pytest.mark.parametrize("optlevel", OPTLEVELS)
-def test_training_gives_the_losses_of_the_cpu(optlevel):
+def test_training_losses_match_cpu(optlevel):
     host = network()
     model = copy.deepcopy(host).to("neuron")
-    found = losses(model, compiled(model, optlevel=optlevel), "neuron")
-    assert found == pytest.approx(losses(host, host, "cpu"), abs=1e-6) and found[2] < found[0]
+    result = losses(model, compiled(model, optlevel=optlevel), "neuron")
+    assert result == pytest.approx(losses(host, host, "cpu"), abs=1e-6) and result[2] < result[0]
     graphs = torch.neuron.compile_report().graphs
     assert [(graph.frame, graph.kind) for graph in graphs] == [("0/0", "forward"), ("0/0", "backward")]
     assert {graph.host_code.value for graph in graphs} == {"aten" if optlevel == "1" else "inductor"}
 
 
-def test_a_model_of_transformers(one_layer):
+def test_model_of_transformers(one_layer):
     require_same_gradients(one_layer, "1", language_loss)
 
 
-def test_dropout_follows_the_generator_of_the_core_only():
+def test_dropout_follows_generator_of_core_only():
     dropped = compiled(lambda x: F.dropout(x, 0.5) * 2)
     x, before = torch.ones(64, device="neuron"), torch.get_rng_state()
     torch.neuron.manual_seed(0)
@@ -69,7 +69,7 @@ def test_autocast_and_gradients():
 
 
 @pytest.mark.parametrize("options", [{}, {"foreach": False}, {"fused": True}], ids=["foreach", "single", "fused"])
-def test_a_compiled_optimizer(options):
+def test_compiled_optimizer(options):
     steps = []
     for device in ("cpu", "neuron"):
         parameters = [torch.arange(6.0, device=device, requires_grad=True) for _ in range(2)]
@@ -81,7 +81,7 @@ def test_a_compiled_optimizer(options):
     torch.testing.assert_close(*steps, atol=1e-6, rtol=0)
 
 
-def test_code_that_reads_a_value_breaks_the_graph_and_goes_on():
+def test_value_read_breaks_graph_and_continues():
     def scale(x):
         return x / (x.sum().item() + 1)
 
@@ -90,11 +90,11 @@ def test_code_that_reads_a_value_breaks_the_graph_and_goes_on():
     assert len(report.graphs) == 2 and any("item()" in reason for reason in report.breaks)
 
 
-def test_operands_are_rounded_as_asked():
+def test_operands_are_rounded_on_request():
     a, b = torch.randn(8, 8), torch.randn(8, 8)
-    found = compiled(torch.mm, auto_cast="matmul")(a.to("neuron"), b.to("neuron")).cpu()
-    assert torch.equal(found, a.bfloat16().float() @ b.bfloat16().float())
-    assert not torch.equal(found, a @ b)
+    result = compiled(torch.mm, auto_cast="matmul")(a.to("neuron"), b.to("neuron")).cpu()
+    assert torch.equal(result, a.bfloat16().float() @ b.bfloat16().float())
+    assert not torch.equal(result, a @ b)
     assert torch.neuron.compile_report().graphs[0].auto_cast == "matmul to bf16"
 
 
@@ -118,18 +118,18 @@ def test_grouped_products_of_experts():
         compiled(scaled, target="inf2")(*arguments)
 
 
-def test_what_the_chip_refuses_is_named_with_its_line():
+def test_unsupported_operator_is_named_with_its_line():
     def sorts(x):
         return torch.sort(x).values + 1
 
-    with pytest.raises(Exception, match="NCC_EVRF001") as refused:
+    with pytest.raises(Exception, match="NCC_EVRF001") as excinfo:
         compiled(sorts)(torch.randn(4, device="neuron"))
-    assert "test_backend.py:" in str(refused.value) and "aten.sort" in str(refused.value)
+    assert "test_backend.py:" in str(excinfo.value) and "aten.sort" in str(excinfo.value)
     allowed = compiled(sorts, allow_host_ops=["aten::sort"])
     assert allowed(torch.tensor([2.0, 1.0], device="neuron")).tolist() == [2.0, 3.0]
 
 
-def test_the_module_of_a_refused_operator_is_named_also_in_a_backward():
+def test_module_of_unsupported_operator_is_named_in_backward():
     class Sorts(nn.Module):
         def forward(self, x):
             return x.sort().values
@@ -139,11 +139,11 @@ def test_the_module_of_a_refused_operator_is_named_also_in_a_backward():
         compiled(model)(torch.randn(2, 4, device="neuron"))
 
 
-def test_host_tensors_compile_too_and_stay_on_the_host():
+def test_host_tensors_compile_and_stay_on_host():
     assert compiled(lambda x: x * 2)(torch.ones(3)).device.type == "cpu"
 
 
-def test_without_a_compiler_operators_run_one_by_one(monkeypatch):
+def test_without_compiler_operators_run_eagerly(monkeypatch):
     monkeypatch.setattr("optimum_neuron.device.dynamo.backend.probe_compiler", lambda: None)
     choice = choose_host_code(CompileOptions())
     assert (choice.value, choice.reason) == ("aten", "no C++ compiler on this machine")

@@ -1,4 +1,4 @@
-"""A warm start: what torch's caches load, that results are the same, and what the compile report says."""
+"""A warm start: loads from torch's caches, equal results, and the compile report."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ print(json.dumps([found, losses(host, host, "cpu"), counts, report["graphs"]]))
 """
 
 
-def test_a_second_process_neither_traces_nor_compiles(python, empty_cache):
+def test_second_process_neither_traces_nor_compiles(python, empty_cache):
     runs = []
     for _ in range(2):
-        done = python(PROGRAM, TORCHINDUCTOR_CACHE_DIR=str(empty_cache))
-        assert done.returncode == 0, done.stderr
-        runs.append(json.loads(done.stdout))
-    (first, wanted, cold, cold_graphs), (second, _, warm, warm_graphs) = runs
-    assert first == second and first == pytest.approx(wanted, abs=1e-6)
+        result = python(PROGRAM, TORCHINDUCTOR_CACHE_DIR=str(empty_cache))
+        assert result.returncode == 0, result.stderr
+        runs.append(json.loads(result.stdout))
+    (first, expected, cold, cold_graphs), (second, _, warm, warm_graphs) = runs
+    assert first == second and first == pytest.approx(expected, abs=1e-6)
     assert cold["aot_autograd"]["autograd_cache_miss"] == 1 and cold["aot_autograd"]["autograd_cache_saved"] == 1
     assert warm["aot_autograd"]["autograd_cache_hit"] == 1 and "autograd_cache_miss" not in warm["aot_autograd"]
     assert "fxgraph_cache_miss" not in warm["inductor"]
@@ -66,19 +66,23 @@ def test_views_and_changed_inputs_keep_their_storage():
     assert times[0] == times[1] > 0, "a loaded graph has the simulated time that it had when it was compiled"
 
 
-def test_random_numbers_come_from_the_core():
-    x, before, found = torch.ones(64, device="neuron"), torch.get_rng_state(), []
+def test_random_numbers_come_from_device_generator():
+    x, before, result = torch.ones(64, device="neuron"), torch.get_rng_state(), []
     for origin in (None, AOTAUTOGRAD):
         restart()
         dropped = compiled(lambda x: F.dropout(x, 0.5) * 2)
         torch.neuron.manual_seed(0)
-        found += [dropped(x), dropped(x)]
+        result += [dropped(x), dropped(x)]
         assert loaded_from() == [origin]
-    assert torch.equal(found[0], found[2]) and torch.equal(found[1], found[3]) and not torch.equal(found[0], found[1])
+    assert (
+        torch.equal(result[0], result[2])
+        and torch.equal(result[1], result[3])
+        and not torch.equal(result[0], result[1])
+    )
     assert torch.equal(torch.get_rng_state(), before), "the host's generator is left alone"
 
 
-def test_saved_activations_are_freed_while_the_backward_runs():
+def test_saved_activations_are_freed_while_backward_runs():
     """The peak of a step is that of a process that compiled it."""
     model = nn.Sequential(*(nn.Sequential(nn.Linear(256, 256), nn.GELU()) for _ in range(4))).to("neuron")
     peaks = []
@@ -93,7 +97,7 @@ def test_saved_activations_are_freed_while_the_backward_runs():
     assert peaks[0] == peaks[1]
 
 
-def test_a_new_size_compiles_again_and_both_are_loaded():
+def test_new_size_compiles_again_and_both_are_loaded():
     for origin in (None, AOTAUTOGRAD):
         restart()
         run = compiled(scaled)
@@ -104,7 +108,7 @@ def test_a_new_size_compiles_again_and_both_are_loaded():
         assert "x was float32[8, 8], is float32[12, 12]" in str(torch.neuron.compile_report())
 
 
-def test_host_code_that_was_removed_is_compiled_again(empty_cache):
+def test_removed_host_code_is_recompiled(empty_cache):
     model, x = nn.Linear(8, 8).to("neuron"), torch.ones(2, 8, device="neuron")
     compiled(model)(x).sum().backward()
     shutil.rmtree(empty_cache / "fxgraph")
@@ -118,14 +122,14 @@ def test_host_code_that_was_removed_is_compiled_again(empty_cache):
     assert "first call; from Inductor's cache" in str(torch.neuron.compile_report())
 
 
-def test_operators_one_by_one_are_not_looked_up():
+def test_eager_operators_skip_the_cache():
     for _ in range(2):
         restart()
         compiled(scaled, optlevel="1")(torch.eye(4, device="neuron"))
         assert lookups() == {} and loaded_from() == [None]
 
 
-def test_a_backward_is_compiled_for_the_threads_of_its_forward():
+def test_backward_is_compiled_for_threads_of_its_forward():
     host = nn.Linear(64, 64)
     model, x = copy.deepcopy(host).to("neuron"), torch.ones(2, 64)
     loss = compiled(model)(x.to("neuron")).sin().sum()

@@ -30,21 +30,21 @@ OPTIONS = {
 def test_other_options_miss():
     x = torch.randn(8, 8)
     compiled(scaled)(x.to("neuron"))
-    found = {}
+    results = {}
     for name, options in OPTIONS.items():
         restart()
-        found[name] = compiled(scaled, **options)(x.to("neuron")).cpu()
+        results[name] = compiled(scaled, **options)(x.to("neuron")).cpu()
         assert (lookups(), counters["inductor"]["fxgraph_cache_hit"]) == ({"miss": 1}, 0), name
         (graph,) = torch.neuron.compile_report().graphs
         assert graph.target.value == options.get("target", "inf2") and graph.loaded_from is None
     for name, options in ({"none": {}} | OPTIONS).items():
         restart()
         result = compiled(scaled, **options)(x.to("neuron")).cpu()
-        assert lookups() == {"hit": 1} and torch.equal(result, found.get(name, result)), name
-    assert not torch.equal(found["auto_cast"], found["auto_cast_type"])
+        assert lookups() == {"hit": 1} and torch.equal(result, results.get(name, result)), name
+    assert not torch.equal(results["auto_cast"], results["auto_cast_type"])
 
 
-def test_other_settings_of_the_process_miss():
+def test_other_settings_of_process_miss():
     x = torch.randn(8, 8, device="neuron")
     settings = [
         lambda: products.use("blas"),
@@ -74,7 +74,7 @@ def test_updated_code_misses(monkeypatch):
         assert counters["inductor"]["fxgraph_cache_miss"] == (expected == "miss")
 
 
-def test_the_hash_covers_the_code_that_generates(tmp_path):
+def test_hash_covers_code_generators(tmp_path):
     hashed = {path for name in cache._GENERATORS for path in (cache._PACKAGE / name).rglob("*.py")}
     for module in (cache, onednn, autocast, judge, products):
         assert Path(module.__file__) in hashed
@@ -92,7 +92,7 @@ def test_the_hash_covers_the_code_that_generates(tmp_path):
 
 
 @pytest.mark.parametrize("backends", [("inductor", "neuron"), ("neuron", "inductor")])
-def test_inductors_own_backend_shares_nothing(backends):
+def test_inductor_backend_has_a_separate_cache(backends):
     x = torch.randn(8, 8)
     for backend in backends:
         restart()
@@ -101,7 +101,7 @@ def test_inductors_own_backend_shares_nothing(backends):
     assert loaded_from() == ([] if backends[-1] == "inductor" else [None])
 
 
-def test_what_was_allowed_once_is_refused_without_permission():
+def test_host_permission_is_part_of_the_key():
     def sorts(x):
         return torch.sort(x).values + 1
 
@@ -112,7 +112,7 @@ def test_what_was_allowed_once_is_refused_without_permission():
         compiled(sorts)(x)
 
 
-def test_a_tag_of_the_user_is_kept():
+def test_tag_of_user_is_kept():
     x = torch.randn(8, 8, device="neuron")
     for tag, expected in (("", "miss"), ("mine", "miss"), ("mine", "hit")):
         restart()

@@ -1,4 +1,4 @@
-"""Graphs of torch.compile have simulated time: in profiles, in the usage of cores, and in what tools read."""
+"""Graphs of torch.compile have simulated time: in profiles, in the usage of cores, and in tools."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def two_layers():
 
 
 def compiled_graphs(profile):
-    """Without eager operators, which are beside them."""
+    """Without eager operators, which are separate."""
     return [graph for graph in profile.graphs if graph.model == MODEL]
 
 
@@ -43,7 +43,7 @@ def test_forward_and_backward_are_timed_operator_by_operator():
     assert profile.simulated
 
 
-def test_what_a_graph_reads_and_writes_goes_through_hbm():
+def test_graph_inputs_and_outputs_use_hbm_traffic():
     add = compiled(lambda x: x + 1)
     with record("add") as recorder:
         add(torch.ones(1 << 20, device="neuron"))
@@ -54,7 +54,7 @@ def test_what_a_graph_reads_and_writes_goes_through_hbm():
     assert {one.operator for one in graph.operators} == {"aten.add", "results"}
 
 
-def test_tools_read_the_time_of_a_graph():
+def test_tools_read_time_of_graph():
     double = compiled(lambda x: x * 2)
     x = torch.ones(16, device="neuron")
     double(x)
@@ -71,14 +71,14 @@ def busy():
     return sum(core.busy_us_by_model.get(MODEL, 0.0) for core in core_usage())
 
 
-def test_a_call_that_fails_is_counted_as_an_error(monkeypatch):
+def test_failing_call_is_counted_as_error(monkeypatch):
     double = compiled(lambda x: x * 2)
     x = torch.ones(16, device="neuron")
     double(x)
     (track,) = [track for track in TIMELINE.tracks() if track.model == MODEL]
     errors, counts = track.errors, track.num_calls
-    with monkeypatch.context() as patched:
-        patched.setattr(torch.fx.GraphModule, "__call__", broken)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.fx.GraphModule, "__call__", broken)
         with pytest.raises(ZeroDivisionError):
             double(x)
     assert track.errors.get("completed_with_err", 0) == errors.get("completed_with_err", 0) + 1
@@ -89,7 +89,7 @@ def broken(*_):
     raise ZeroDivisionError
 
 
-def test_equal_numbers_of_frames_do_not_mix_their_work():
+def test_equal_frame_ids_keep_separate_work():
     works = [GraphWork(name="one", steps=(Step(name="aten.add", work=Work(flops=count)),)) for count in (1, 2)]
     (track, first), (_, second) = (calls.Calls("inference 99/0", work).on(0) for work in works)
     assert (first, second) == ("inference 99/0", "inference 99/0 #2")
@@ -98,10 +98,10 @@ def test_equal_numbers_of_frames_do_not_mix_their_work():
 
 
 def test_threads_share_one_track():
-    found = []
+    results = []
     work = GraphWork(name="one", steps=())
-    in_threads(*[lambda: found.append(calls.Calls("forward 98/0", work).on(0))] * 4)
-    assert len(set(found)) == 1
+    in_threads(*[lambda: results.append(calls.Calls("forward 98/0", work).on(0))] * 4)
+    assert len(set(results)) == 1
 
 
 def test_graphs_of_host_tensors_use_no_core():

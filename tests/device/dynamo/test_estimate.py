@@ -17,15 +17,15 @@ def graph(function, *inputs):
     return make_fx(function, tracing_mode="fake")(*inputs)
 
 
-def test_products_are_counted_by_dtype_and_the_rest_is_not():
+def test_products_are_counted_by_dtype_and_rest_is_not():
     def work(x, y):
         return (x @ y).relu(), x.bfloat16() @ y.bfloat16()
 
-    found = flops_by_dtype(graph(work, torch.zeros(2, 3), torch.zeros(3, 5)))
-    assert found == {"float32": 2 * 2 * 3 * 5, "bfloat16": 2 * 2 * 3 * 5}
+    result = flops_by_dtype(graph(work, torch.zeros(2, 3), torch.zeros(3, 5)))
+    assert result == {"float32": 2 * 2 * 3 * 5, "bfloat16": 2 * 2 * 3 * 5}
 
 
-def test_a_large_product_is_bound_by_the_engine_and_a_small_one_by_memory():
+def test_large_matmul_is_compute_bound_and_small_one_memory_bound():
     large = estimate(graph(torch.mm, *[torch.zeros(2048, 2048, dtype=torch.bfloat16)] * 2), INF2)
     assert large.least_us == large.compute_us == pytest.approx(2 * 2048**3 / (peak_tflops(INF2, "bfloat16") * 1e6))
     small = estimate(graph(torch.mm, torch.zeros(1, 4), torch.zeros(4, 8)), INF2)
@@ -33,11 +33,11 @@ def test_a_large_product_is_bound_by_the_engine_and_a_small_one_by_memory():
     assert small.least_us == small.memory_us == pytest.approx(1e6 * small.size_bytes / INF2.hbm_bytes_per_s_per_core())
 
 
-def test_a_result_that_is_an_input_moves_once():
+def test_result_that_aliases_input_moves_once():
     assert estimate(graph(lambda x: (x, x + 1), torch.zeros(8)), INF2).size_bytes == 2 * 32
 
 
-def test_it_is_labelled_simulated_with_its_assumptions():
-    told = estimate(graph(torch.mm, torch.zeros(1, 4), torch.zeros(4, 8)), INF2).to_dict()
-    assert told["simulated"] and told["target"] == "inf2" and "roofline" in told["assumptions"]
-    assert json.loads(json.dumps(told)) == told
+def test_estimate_is_labelled_simulated_with_assumptions():
+    data = estimate(graph(torch.mm, torch.zeros(1, 4), torch.zeros(4, 8)), INF2).to_dict()
+    assert data["simulated"] and data["target"] == "inf2" and "roofline" in data["assumptions"]
+    assert json.loads(json.dumps(data)) == data

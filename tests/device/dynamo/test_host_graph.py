@@ -22,7 +22,7 @@ def function_of(graph, inputs, make):
     return on_device(graph_module, fakes, border_of(graph_module, fakes), CALLS, make)
 
 
-def test_what_host_code_has_read_is_freed_while_it_runs():
+def test_host_code_frees_inputs_after_last_read():
     """Saved activations are most of a backward's inputs: held to its end they would be the peak of a training step."""
     lives = []
 
@@ -41,14 +41,14 @@ def test_what_host_code_has_read_is_freed_while_it_runs():
     address = inputs[1].data_ptr()
     (result,) = function(inputs)
     assert lives == [False, True] and inputs == []
-    # A result over an input's bytes is over them still, and they are charged once.
+    # A result that overlaps an input's bytes still overlaps them, and they are charged once.
     assert result.is_neuron and result.data_ptr() == address and result[1, 0] == SIZE // 2
     used = torch.neuron.memory_allocated()
     del result
     assert used - torch.neuron.memory_allocated() == 4 * SIZE
 
 
-def test_a_result_over_the_bytes_of_an_input_that_lives_on():
+def test_result_over_a_live_input():
     kept = torch.zeros(4, device="neuron")
     function = function_of(lambda x: [x.view(2, 2)], [kept], lambda *_: lambda inputs: [inputs.pop().view(2, 2)])
     (result,) = function([kept])

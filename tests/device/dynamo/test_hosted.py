@@ -28,7 +28,7 @@ def increase(x: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("optlevel", OPTLEVELS)
-def test_a_custom_operator_stays_in_the_graph_with_its_gradient(optlevel):
+def test_custom_operator_stays_in_graph_with_gradient(optlevel):
     x = torch.ones(2, device="neuron", requires_grad=True)
     loss = compiled(lambda x: (twice(x) + 1).sum(), optlevel)(x)
     loss.backward()
@@ -39,7 +39,7 @@ def test_a_custom_operator_stays_in_the_graph_with_its_gradient(optlevel):
 
 
 @pytest.mark.parametrize("optlevel", OPTLEVELS)
-def test_a_custom_operator_may_write_to_its_arguments(optlevel):
+def test_custom_operator_may_write_to_its_arguments(optlevel):
     def change(x):
         increase(x)
         return x * 2
@@ -49,7 +49,7 @@ def test_a_custom_operator_may_write_to_its_arguments(optlevel):
     assert torch.neuron.compile_report().graphs[0].host_ops == ("hosted_test.increase",)
 
 
-def test_a_custom_operator_with_a_kernel_of_the_device_is_an_error():
+def test_custom_operator_with_kernel_of_device_is_error():
     library = torch.library.Library("hosted_test", "FRAGMENT")
     library.define("own(Tensor x) -> Tensor")
     for key in ("CPU", "PrivateUse1"):
@@ -59,7 +59,7 @@ def test_a_custom_operator_with_a_kernel_of_the_device_is_an_error():
         compiled(torch.ops.hosted_test.own)(torch.ones(2, device="neuron"))
 
 
-def test_a_sort_without_experts_is_still_refused():
+def test_sort_without_experts_is_still_refused():
     with pytest.raises(Exception, match="NCC_EVRF001"):
         compiled(lambda x: twice(x).sort().values)(torch.ones(2, device="neuron"))
 

@@ -8,9 +8,9 @@ from optimum_neuron.errors import ConfigError
 
 def test_options_and_defaults():
     assert CompileOptions.from_torch() == CompileOptions() == CompileOptions.from_torch(mode="default", options={})
-    given = CompileOptions.from_torch(options={"optlevel": 3, "allow_host_ops": ["aten::sort"], "target": "trn2"})
-    assert (given.optlevel, given.allow_host_ops) == ("3", ("aten::sort",))
-    assert given.resolve().value.name == "trn2"
+    inputs = CompileOptions.from_torch(options={"optlevel": 3, "allow_host_ops": ["aten::sort"], "target": "trn2"})
+    assert (inputs.optlevel, inputs.allow_host_ops) == ("3", ("aten::sort",))
+    assert inputs.resolve().value.name == "trn2"
 
 
 @pytest.mark.parametrize(
@@ -31,19 +31,19 @@ def test_inductor_options_unknown_options_and_values_are_errors(option, value, m
     assert (error.value.details["option"], error.value.details["value"]) == (option, value)
 
 
-def test_all_problems_are_reported_at_once():
+def test_all_problems_are_reported_together():
     with pytest.raises(ConfigError) as error:
         CompileOptions.from_torch(mode="reduce-overhead", options={"triton.cudagraphs": True, "tarjet": "trn2"})
     options = [problem["details"]["option"] for problem in error.value.details["problems"]]
     assert options == ["mode", "triton.cudagraphs", "tarjet"] and len(str(error.value).splitlines()) == 3
 
 
-def test_a_target_that_is_not_there_is_an_error():
+def test_missing_target_is_error():
     with pytest.raises(ConfigError, match="trn9"):
         CompileOptions(target="trn9").resolve()
 
 
-def test_compiler_flags_of_the_environment_are_defaults(monkeypatch):
+def test_compiler_flags_of_environment_are_defaults(monkeypatch):
     monkeypatch.setenv("NEURON_CC_FLAGS", "--target=trn2 --auto-cast=all -O1")
     options = CompileOptions.from_torch()
     assert (options.auto_cast, options.optlevel, options.resolve().value.name) == ("all", "1", "trn2")

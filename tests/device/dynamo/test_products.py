@@ -43,47 +43,47 @@ def test_which_products_are_rewritten(name):
     targets = [node.target for node in graph_module.graph.nodes]
     assert targets.count(onednn.LINEAR) == count
     graph_module.graph.lint()
-    found, wanted = graph_module(*arguments).double(), function(*(argument.double() for argument in arguments))
-    assert (found - wanted).norm() <= (1e-6 if count else 3e-3) * wanted.norm()
+    result, expected = graph_module(*arguments).double(), function(*(argument.double() for argument in arguments))
+    assert (result - expected).norm() <= (1e-6 if count else 3e-3) * expected.norm()
 
 
 @pytest.mark.parametrize("optlevel", OPTLEVELS)
-def test_gradients_are_as_exact_as_the_cpus(optlevel):
+def test_gradients_are_as_exact_as_on_cpu(optlevel):
     torch.manual_seed(0)
     host = nn.Sequential(nn.Linear(256, 512), nn.GELU(), nn.Linear(512, 256, bias=False), nn.Linear(256, 3))
-    x, found = random(4, 64, 256), {}
+    x, result = random(4, 64, 256), {}
     for kind, move in (("exact", lambda value: value.double()), ("ours", lambda value: value.to("neuron"))):
-        model, given = move(copy.deepcopy(host)), move(x).requires_grad_()
+        model, inputs = move(copy.deepcopy(host)), move(x).requires_grad_()
         run = compiled(model, optlevel) if kind == "ours" else model
-        run(given).pow(2).sum().backward()
-        found[kind] = [value.grad.cpu().double() for value in (given, *model.parameters())]
-    for ours, wanted in zip(found["ours"], found["exact"], strict=True):
-        assert (ours - wanted).norm() / wanted.norm() < 1e-6
+        run(inputs).pow(2).sum().backward()
+        result[kind] = [value.grad.cpu().double() for value in (inputs, *model.parameters())]
+    for actual, expected in zip(result["ours"], result["exact"], strict=True):
+        assert (actual - expected).norm() / expected.norm() < 1e-6
     assert {graph.products.value for graph in torch.neuron.compile_report().graphs} == {"onednn"}
 
 
-def test_left_alone_where_torchs_blas_multiplies():
+def test_unchanged_where_blas_multiplies():
     def product(a, b):
         return a @ b
 
     # Long sums, whose last digits depend on the order of additions.
     a, b = random(64, 3001), random(3001, 64)
-    found = {}
+    results = {}
     for library in ("blas", "onednn"):
         torch._dynamo.reset()
         with products.use(library):
             run = compiled(product)
-            found[library] = run(a.to("neuron"), b.to("neuron")).cpu()
+            results[library] = run(a.to("neuron"), b.to("neuron")).cpu()
             assert torch.neuron.compile_report().graphs[-1].to_dict()["products"]["value"] == library
-    assert torch.equal(found["blas"], a @ b) and not torch.equal(found["onednn"], a @ b)
+    assert torch.equal(results["blas"], a @ b) and not torch.equal(results["onednn"], a @ b)
 
 
 def test_rounded_operands_stay_rounded():
     a, b = random(ROWS, CONTRACTED), random(CONTRACTED, COLUMNS)
     run = compiled(torch.mm, auto_cast="matmul")
-    found = run(a.to("neuron"), b.to("neuron")).cpu().double()
-    wanted = a.bfloat16().double() @ b.bfloat16().double()
-    assert (found - wanted).norm() / wanted.norm() < 3e-7
+    result = run(a.to("neuron"), b.to("neuron")).cpu().double()
+    expected = a.bfloat16().double() @ b.bfloat16().double()
+    assert (result - expected).norm() / expected.norm() < 3e-7
 
 
 @needs_compiler

@@ -1,4 +1,4 @@
-"""Helpers for tests of torch's caches: start again in this process, and see what was loaded."""
+"""Helpers for tests of torch's caches: restart in this process, and list loaded graphs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ AOTAUTOGRAD, INDUCTOR = "AOTAutograd's cache", "Inductor's cache"
 
 
 def restart() -> None:
-    """Forget what this process compiled; caches on disk stay."""
+    """Forget the graphs compiled by this process; caches on disk stay."""
     torch._dynamo.reset()
     counters.clear()
 
@@ -17,7 +17,7 @@ def restart() -> None:
 def lookups() -> dict[str, int]:
     """Hits, misses and bypasses of AOTAutograd's cache since the last restart."""
     names = ("hit", "miss", "bypass")
-    return {name: found for name in names if (found := counters["aot_autograd"][f"autograd_cache_{name}"])}
+    return {name: result for name in names if (result := counters["aot_autograd"][f"autograd_cache_{name}"])}
 
 
 def loaded_from() -> list[str | None]:

@@ -1,8 +1,8 @@
 """Every architecture of the table with every task that transformers has for it, against transformers in float32.
 
-Rows are more than were compiled and shorter, so that they are split and padded; each is compared with what the original
-says of that row alone, without padding. What came out is in `support.json`, which `optimum-cli neuron models` prints;
-`python -m tests.exporters.encoders.test_architectures` writes it anew.
+Batches are larger than compiled and sequences shorter, so that they are split and padded; each is compared with the
+reference model on that row alone, without padding. The result is in `support.json`, which `optimum-cli neuron models`
+prints; `python -m tests.exporters.encoders.test_architectures` writes it again.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def compare_rows(model: Any, original: Any) -> None:
     sizes |= {axis: ROWS[axis] if axis in ROWS else sizes[axis] * 2 // 3 for axis in sizes if axis in (*ROWS, *shorter)}
     inputs = random_inputs(signature, sizes)
     pad_last_row(signature, inputs)
-    found = flatten(model(**inputs))
+    actual = flatten(model(**inputs))
     options = call_options(original, attentions=False, hidden_states=False)
     contrastive = "text_batch_size" in sizes
     problems = []
@@ -95,10 +95,10 @@ def compare_rows(model: Any, original: Any) -> None:
             alone = {name: cut(signature, name, tensor, axis, real[axis]) for name, tensor in alone.items()}
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # WavLM's own
-            wanted = flatten(original(**alone, **options))
-        assert set(found) == set(wanted)
-        for name, tensor in wanted.items():
-            part = found[name] if contrastive else found[name][row : row + 1]
+            expected = flatten(original(**alone, **options))
+        assert set(actual) == set(expected)
+        for name, tensor in expected.items():
+            part = actual[name] if contrastive else actual[name][row : row + 1]
             for axis in signature.outputs[name]:
                 if axis.axis in shorter:
                     part = part.narrow(axis.dim, 0, axis.size(real[axis.axis]))
@@ -115,22 +115,22 @@ def cut(signature: Any, name: str, tensor: torch.Tensor, axis: str, size: int) -
 
 
 @pytest.mark.parametrize(("model_type", "task"), CASES, ids=lambda value: value)
-def test_it_answers_as_transformers_or_is_refused_as_listed(model_type, task, tmp_path):
+def test_model_matches_transformers_or_is_refused_as_listed(model_type, task, tmp_path):
     assert outcome(model_type, task, tmp_path) == read_support()[model_type][task]
 
 
-def test_every_row_of_the_list_is_tested():
+def test_every_row_of_list_is_tested():
     listed = [(model_type, task) for model_type, tasks in read_support().items() for task in tasks]
     assert sorted(listed) == sorted([*GENERATING, *CASES])
 
 
 def write_support() -> None:
     """Try every case and write the list."""
-    found: dict[str, dict[str, str]] = {model_type: {task: COMPARED} for model_type, task in GENERATING}
+    result: dict[str, dict[str, str]] = {model_type: {task: COMPARED} for model_type, task in GENERATING}
     for model_type, task in CASES:
         with tempfile.TemporaryDirectory() as folder:
-            found.setdefault(model_type, {})[task] = outcome(model_type, task, Path(folder))
-    SUPPORT_FILE.write_text(json.dumps(found, indent=2) + "\n")
+            result.setdefault(model_type, {})[task] = outcome(model_type, task, Path(folder))
+    SUPPORT_FILE.write_text(json.dumps(result, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -16,13 +16,13 @@ def resolved(**options):
     return NeuronImageTextConfig(**options).resolve(**sizes)
 
 
-def test_images_are_as_many_as_one_is_split_into_and_a_sequence_holds():
+def test_image_limit_follows_split_and_sequence_length():
     assert (resolved().max_num_images, resolved().image_size) == (17, 32)
     assert resolved(sequence_length=64).max_num_images == 6
     assert resolved(max_num_images=2).max_num_images == 2
 
 
-def test_more_images_than_a_sequence_holds_are_refused():
+def test_more_images_than_sequence_holds_are_refused():
     with pytest.raises(ConfigError) as error:
         resolved(sequence_length=64, max_num_images=7)
     assert (error.value.details["limit"], error.value.details["sequence_length"]) == (6, 71)
@@ -30,7 +30,7 @@ def test_more_images_than_a_sequence_holds_are_refused():
 
 @pytest.mark.parametrize("name", ["processor_config.json", "preprocessor_config.json"])
 @pytest.mark.parametrize(
-    ("whole", "tile", "options", "wanted"),
+    ("whole", "tile", "options", "expected"),
     [
         (2048, 512, {}, (512, 17)),
         (1456, 364, {}, (364, 17)),
@@ -40,7 +40,7 @@ def test_more_images_than_a_sequence_holds_are_refused():
         (None, None, {}, (224, 1)),
     ],
 )
-def test_defaults_are_what_the_processor_makes(tmp_path, name, whole, tile, options, wanted):
+def test_defaults_match_processor(tmp_path, name, whole, tile, options, expected):
     from transformers import Idefics3Config
 
     edges = {"size": {"longest_edge": whole}, "max_image_size": {"longest_edge": tile}} if whole else {}
@@ -48,4 +48,4 @@ def test_defaults_are_what_the_processor_makes(tmp_path, name, whole, tile, opti
     data = {"image_processor": settings} if name == "processor_config.json" else settings
     (tmp_path / name).write_text(json.dumps(data))
     config = Idefics3Config()
-    assert default_images(find_architecture(config), config, tmp_path) == wanted
+    assert default_images(find_architecture(config), config, tmp_path) == expected

@@ -21,17 +21,17 @@ def checkpoint(tmp_path_factory):
 
 
 def refused(folder: Any, **options: Any) -> str:
-    """What an export says that is refused."""
+    """Error message of a refused export."""
     with pytest.raises((ModelError, ConfigError)) as error:
         NeuronModelForImageTextToText.from_pretrained(folder, export=True, **{"optlevel": "1", **options})
     return str(error.value)
 
 
-def test_the_command_line_exports_it(cli, checkpoint, tmp_path):
+def test_command_line_export(cli, checkpoint, tmp_path):
     words = ["--batch_size", "2", "--sequence_length", "64", "--prefill_buckets", "24,64", "--max_num_images", "3"]
-    ran = cli("export", "neuron", "-m", str(checkpoint), *words, "-O1", "--json", str(tmp_path / "out"))
-    assert ran.code == 0, ran.stderr
-    report = ran.json
+    result = cli("export", "neuron", "-m", str(checkpoint), *words, "-O1", "--json", str(tmp_path / "out"))
+    assert result.code == 0, result.stderr
+    report = result.json
     assert report["task"]["value"] == "image-text-to-text"
     assert report["task"]["reason"] == "config.architectures has Idefics3ForConditionalGeneration"
     names = [graph["name"] for graph in report["graphs"]]
@@ -42,15 +42,15 @@ def test_the_command_line_exports_it(cli, checkpoint, tmp_path):
     assert model.input_static_shapes == {"batch_size": 2, "sequence_length": LENGTH, **images}
 
 
-def test_the_folder_is_a_checkpoint_for_transformers(checkpoint, tmp_path):
+def test_folder_is_checkpoint_for_transformers(checkpoint, tmp_path):
     layers = main_export(checkpoint, tmp_path / "out", **SMALL).to_dict()["layers"]
     # Few layers of both stacks are captured.
     assert {path: choice["value"] for path, choice in layers.items()} == {
         "model.layers": 2,
         "model.model.model.vision_model.encoder.layers": 2,
     }
-    plain, told = AutoModelForImageTextToText.from_pretrained(tmp_path / "out", output_loading_info=True)
-    assert not told["missing_keys"] and not told["unexpected_keys"]
+    plain, loading_info = AutoModelForImageTextToText.from_pretrained(tmp_path / "out", output_loading_info=True)
+    assert not loading_info["missing_keys"] and not loading_info["unexpected_keys"]
     original = AutoModelForImageTextToText.from_pretrained(checkpoint)
     from transformers import AutoProcessor
 
@@ -60,18 +60,18 @@ def test_the_folder_is_a_checkpoint_for_transformers(checkpoint, tmp_path):
 
 
 @pytest.mark.parametrize("family", ["llama", "generic"])
-def test_the_check_names_the_models_own_modules(cli, tmp_path, family):
+def test_check_names_model_modules(cli, tmp_path, family):
     folder = save_tiny_image_text(tmp_path / "c", "llava" if family == "llama" else "llava-siglip-qwen2")
-    ran = cli("neuron", "check", str(folder), "--sequence_length", "64", "--json")
-    assert ran.code == 0, ran.stderr
-    assert ran.json["family"]["value"] == family
-    assert [graph["name"] for graph in ran.json["graphs"]][0] == "encode_image"
-    paths = " ".join(path for row in ran.json["operators"] for path in row["module_paths"])
+    result = cli("neuron", "check", str(folder), "--sequence_length", "64", "--json")
+    assert result.code == 0, result.stderr
+    assert result.json["family"]["value"] == family
+    assert [graph["name"] for graph in result.json["graphs"]][0] == "encode_image"
+    paths = " ".join(path for row in result.json["operators"] for path in row["module_paths"])
     assert "model.vision_tower.encoder.layers.0" in paths and "model.model." not in paths
     assert ("model.language_model.layers.0" in paths) == (family == "generic")
 
 
-def test_features_at_the_wrong_place_are_noticed(checkpoint, tmp_path, monkeypatch):
+def test_misplaced_features_are_detected(checkpoint, tmp_path, monkeypatch):
     from optimum_neuron.exporters.image_text import plan
 
     def shifted(entry, **options):
@@ -86,7 +86,7 @@ def test_features_at_the_wrong_place_are_noticed(checkpoint, tmp_path, monkeypat
     assert error.value.details["scenario"] == "images"
 
 
-def test_the_head_is_tied_as_the_whole_model_says(tmp_path):
+def test_head_tying_follows_full_config(tmp_path):
     tied = main_export(save_tiny_image_text(tmp_path / "smolvlm", "smolvlm"), tmp_path / "tied", **SMALL)
     assert "model.head.weight" not in tied.prepared.weight_sources
     untied = main_export(save_tiny_image_text(tmp_path / "idefics3", "idefics3"), tmp_path / "untied", **SMALL)
@@ -95,29 +95,29 @@ def test_the_head_is_tied_as_the_whole_model_says(tmp_path):
 
 
 @pytest.mark.parametrize("model_type", ["llava_next", "qwen2_vl", "gemma3"])
-def test_architectures_that_are_not_implemented_are_refused_by_name(model_type, tmp_path):
+def test_unimplemented_architectures_are_refused_by_name(model_type, tmp_path):
     folder = write_config(tmp_path / model_type, model_type=model_type)
-    told = refused(folder)
-    assert f"architecture {model_type} is not implemented" in told and "idefics3, smolvlm, llava" in told
+    message = refused(folder)
+    assert f"architecture {model_type} is not implemented" in message and "idefics3, smolvlm, llava" in message
 
 
-def test_a_vision_tower_that_is_not_implemented_is_refused_by_name(tmp_path):
+def test_unimplemented_vision_tower_is_refused_by_name(tmp_path):
     vision = {"model_type": "pixtral", "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
     folder = write_config(tmp_path / "pixtral", model_type="llava", vision_config=vision)
-    told = refused(folder)
-    assert "vision tower 'pixtral'" in told and "clip_vision_model, siglip_vision_model" in told
+    message = refused(folder)
+    assert "vision tower 'pixtral'" in message and "clip_vision_model, siglip_vision_model" in message
 
 
-def test_sizes_that_the_model_cannot_take_are_refused(checkpoint, tmp_path):
+def test_unsupported_sizes_are_refused(checkpoint, tmp_path):
     assert "must be a multiple of 8" in refused(checkpoint, image_size=20)
     llava = save_tiny_image_text(tmp_path / "llava", "llava")
     assert "must be 16: its vision tower has positions for no other size" in refused(llava, image_size=32)
-    told = refused(checkpoint, sequence_length=12, max_num_images=3)
-    assert "holds 2 images" in told and "sequence_length=13 or more" in told
+    message = refused(checkpoint, sequence_length=12, max_num_images=3)
+    assert "holds 2 images" in message and "sequence_length=13 or more" in message
     assert "max_num_images is 1, but sequence_length=4" in refused(checkpoint, sequence_length=4)
 
 
-def test_images_of_another_size_where_the_model_allows_them(checkpoint):
+def test_other_image_sizes_where_supported(checkpoint):
     model = NeuronModelForImageTextToText.from_pretrained(checkpoint, export=True, **SMALL, image_size=8)
     assert model.prepared.metadata["image_tokens"] == 1 and all(error.ok for error in model.prepared.validation)
 

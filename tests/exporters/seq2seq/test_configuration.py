@@ -8,13 +8,13 @@ from optimum_neuron import NeuronSeq2SeqConfig
 from optimum_neuron.errors import ConfigError
 
 
-def test_defaults_are_what_the_model_allows():
+def test_defaults_follow_model_limits():
     config = NeuronSeq2SeqConfig().resolve(num_positions=40)
     assert (config.source_buckets, config.num_target_slots) == ((40,), 40)
     assert NeuronSeq2SeqConfig().resolve(num_positions=None).source_buckets == (128,)
 
 
-def test_lengths_beyond_the_positions_are_refused_together():
+def test_lengths_beyond_positions_are_refused_together():
     with pytest.raises(ConfigError) as error:
         NeuronSeq2SeqConfig(sequence_length=64, decoder_sequence_length=80).resolve(num_positions=40)
     details = [problem["details"] for problem in error.value.details["problems"]]

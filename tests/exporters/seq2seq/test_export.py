@@ -15,11 +15,11 @@ def checkpoint(tmp_path_factory):
     return save_tiny_seq2seq(tmp_path_factory.mktemp("checkpoint") / "bart", "bart")
 
 
-def test_the_command_line_exports_it(cli, checkpoint, tmp_path):
+def test_command_line_export(cli, checkpoint, tmp_path):
     words = ["--batch_size", "2", "--sequence_length", "8,16", "--decoder_sequence_length", "12", "-O1", "--json"]
-    ran = cli("export", "neuron", "-m", str(checkpoint), *words, str(tmp_path / "out"))
-    assert ran.code == 0, ran.stderr
-    report = ran.json
+    result = cli("export", "neuron", "-m", str(checkpoint), *words, str(tmp_path / "out"))
+    assert result.code == 0, result.stderr
+    report = result.json
     assert report["task"]["value"] == "text2text-generation"
     assert report["task"]["reason"] == "config.architectures has BartForConditionalGeneration"
     names = [graph["name"] for graph in report["graphs"]]
@@ -29,20 +29,20 @@ def test_the_command_line_exports_it(cli, checkpoint, tmp_path):
     assert (model.batch_size, model.source_buckets, model.decoder_sequence_length) == (2, (8, 16), 12)
 
 
-def test_the_check_counts_what_would_be_compiled(cli, checkpoint):
+def test_check_counts_compiled_graphs(cli, checkpoint):
     words = ["--sequence_length", "16", "--decoder_sequence_length", "12", "--json"]
-    ran = cli("neuron", "check", str(checkpoint), *words)
-    assert ran.code == 0, ran.stderr
-    assert [graph["name"] for graph in ran.json["graphs"]] == ["encode_16", "prefill_16", "decode"]
+    result = cli("neuron", "check", str(checkpoint), *words)
+    assert result.code == 0, result.stderr
+    assert [graph["name"] for graph in result.json["graphs"]] == ["encode_16", "prefill_16", "decode"]
 
 
-def test_an_architecture_with_attention_of_its_own_is_refused(tmp_path):
+def test_custom_attention_is_refused(tmp_path):
     folder = write_config(tmp_path / "led", model_type="led", architectures=["LEDForConditionalGeneration"])
     with pytest.raises(ModelError, match="with sdpa attention"):
         main_export(folder, tmp_path / "out", optlevel="1")
 
 
-def test_two_models_that_were_joined_are_refused(tmp_path):
+def test_joined_models_are_refused(tmp_path):
     parts = {"encoder": {"model_type": "bert"}, "decoder": {"model_type": "bert"}}
     folder = write_config(tmp_path / "two", model_type="encoder-decoder", is_encoder_decoder=True, **parts)
     with pytest.raises(ModelError, match="no encoder-decoder of this architecture"):

@@ -21,27 +21,27 @@ def checkpoints(tmp_path_factory):
 
 
 @pytest.mark.parametrize("words", [[], ["--task", TASK]], ids=["inferred", "named"])
-def test_the_command_line_exports_it(cli, checkpoints, tmp_path, words):
+def test_command_line_export(cli, checkpoints, tmp_path, words):
     lengths = ["--audio_sequence_length", "3000,6000", "--decoder_sequence_length", "12"]
     words = ["-m", str(checkpoints["moonshine"]), *words, *lengths, "-O1", "--json", str(tmp_path / "o")]
-    ran = cli("export", "neuron", *words)
-    assert ran.code == 0, ran.stderr
-    assert ran.json["task"]["value"] == TASK
-    names = [graph["name"] for graph in ran.json["graphs"]]
+    result = cli("export", "neuron", *words)
+    assert result.code == 0, result.stderr
+    assert result.json["task"]["value"] == TASK
+    names = [graph["name"] for graph in result.json["graphs"]]
     assert names == ["encode_3000", "prefill_3000", "encode_6000", "prefill_6000", "decode"]
     model = NeuronModelForSpeechSeq2Seq.from_pretrained(tmp_path / "o")
     assert (model.batch_size, model.source_buckets, model.decoder_sequence_length) == (1, (3000, 6000), 12)
 
 
-def test_the_check_counts_what_would_be_compiled(cli, checkpoints):
-    ran = cli("neuron", "check", str(checkpoints["whisper"]), "--json")
-    assert ran.code == 0, ran.stderr
-    assert [graph["name"] for graph in ran.json["graphs"]] == [f"encode_{FRAMES}", f"prefill_{FRAMES}", "decode"]
+def test_check_counts_compiled_graphs(cli, checkpoints):
+    result = cli("neuron", "check", str(checkpoints["whisper"]), "--json")
+    assert result.code == 0, result.stderr
+    assert [graph["name"] for graph in result.json["graphs"]] == [f"encode_{FRAMES}", f"prefill_{FRAMES}", "decode"]
 
 
-def test_they_are_listed(cli):
-    shown = cli("neuron", "models", "--task", TASK, "--quiet").stdout.split()
-    assert {"wav2vec2", "whisper", "moonshine"} <= set(shown)
+def test_architectures_are_listed(cli):
+    result = cli("neuron", "models", "--task", TASK, "--quiet").stdout.split()
+    assert {"wav2vec2", "whisper", "moonshine"} <= set(result)
 
 
 @pytest.mark.parametrize(
@@ -56,13 +56,13 @@ def test_they_are_listed(cli):
     ],
     ids=str,
 )
-def test_lengths_that_the_model_lacks_are_rejected(checkpoints, name, options, details):
+def test_unsupported_lengths_are_refused(checkpoints, name, options, details):
     with pytest.raises(ConfigError) as error:
         NeuronModelForSpeechSeq2Seq.from_pretrained(checkpoints[name], export=True, optlevel="1", **options)
     assert {key: error.value.details[key] for key in details} == details
 
 
-def test_an_architecture_that_reads_something_else_is_refused(tmp_path):
+def test_architecture_with_other_inputs_is_refused(tmp_path):
     architectures = ["Speech2TextForConditionalGeneration"]
     folder = write_config(tmp_path / "s", model_type="speech_to_text", architectures=architectures)
     with pytest.raises(ModelError, match="whisper, moonshine"):
@@ -70,7 +70,7 @@ def test_an_architecture_that_reads_something_else_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("length", [894, 895, 1278, 1279, 16000])
-def test_states_are_counted_as_the_original_does(length):
+def test_states_match_reference_model(length):
     from transformers import MoonshineConfig, MoonshineModel
 
     source = Source(name="input_values", axis="audio_sequence_length", window=895, stride=384)
@@ -78,7 +78,7 @@ def test_states_are_counted_as_the_original_does(length):
     assert source.num_states(length) == max(model.encoder._get_feat_extract_output_lengths(length), 0)
 
 
-def test_a_task_of_two_kinds():
+def test_task_of_two_kinds():
     assert find_task(TASK, "whisper").model_class == "NeuronModelForSpeechSeq2Seq"
     assert {find_task(TASK, one).model_class for one in ("wav2vec2", "code of a checkpoint")} == {"NeuronModelForCTC"}
     assert {"whisper", "wav2vec2"} <= architectures_of(TASK).keys()

@@ -34,7 +34,7 @@ label = model.config.id2label[torch.argmax(logits, dim=-1).item()]
 assert label == original.config.id2label[torch.argmax(expected, dim=-1).item()]
 torch.testing.assert_close(logits, expected, **exact)
 
-# What is said.
+# Transcript.
 processor = AutoProcessor.from_pretrained("acme/wav2vec2-ctc")
 model = NeuronModelForCTC.from_pretrained("acme/wav2vec2-ctc", export=True, **input_shapes)
 inputs = processor(recording, sampling_rate=rate, return_tensors="pt", padding="longest")
@@ -55,7 +55,7 @@ with torch.no_grad():
 assert torch.equal(torch.sigmoid(logits[0]) > 0.5, torch.sigmoid(expected[0]) > 0.5)
 torch.testing.assert_close(logits, expected, **exact)
 
-# Whether two recordings are of one speaker.
+# Return whether two recordings are of one speaker.
 feature_extractor = AutoFeatureExtractor.from_pretrained("acme/wavlm-speakers")
 input_shapes = {"batch_size": 2, "audio_sequence_length": 1200}
 model = NeuronModelForXVector.from_pretrained("acme/wavlm-speakers", export=True, **input_shapes)

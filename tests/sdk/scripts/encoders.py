@@ -78,7 +78,7 @@ with torch.no_grad():
     expected = AutoModelForTokenClassification.from_pretrained("acme/bert-ner")(**inputs).logits
 torch.testing.assert_close(model(**inputs).logits, expected, **exact)
 
-# The best of four endings, of a model with an axis of its own.
+# The best of four endings, of a model with an additional axis.
 num_choices = 4
 tokenizer = AutoTokenizer.from_pretrained("acme/bert-swag")
 model = NeuronModelForMultipleChoice.from_pretrained(

@@ -63,7 +63,7 @@ found, expected_found = (
 assert len(found["labels"]) and torch.equal(found["labels"], expected_found["labels"])
 torch.testing.assert_close(found["boxes"], expected_found["boxes"], atol=1e-2, rtol=1e-3)
 
-# Which text belongs to an image.
+# Text that matches an image.
 input_shapes = {"text_batch_size": 2, "sequence_length": 16, "image_batch_size": 1}
 input_shapes |= {"num_channels": 3, "width": 32, "height": 32}
 processor = AutoProcessor.from_pretrained("acme/clip")

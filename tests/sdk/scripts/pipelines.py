@@ -25,9 +25,9 @@ compiler_args = {"auto_cast": "none", "auto_cast_type": "bf16"}
 def close(found, expected):
     """Compare labels, and scores up to rounding."""
     assert len(found) == len(expected)
-    for ours, theirs in zip(found, expected, strict=True):
-        assert ours.keys() == theirs.keys() and ours.get("label") == theirs.get("label")
-        assert ours["score"] == pytest.approx(theirs["score"], abs=1e-4)
+    for actual, reference in zip(found, expected, strict=True):
+        assert actual.keys() == reference.keys() and actual.get("label") == reference.get("label")
+        assert actual["score"] == pytest.approx(reference["score"], abs=1e-4)
 
 
 # Sentiment: shapes by name, in a mapping, and compiled before.

@@ -45,14 +45,14 @@ ATTENTION = torch.ops.neuron_host.attention.default
 
 
 def is_supported(features: CpuFeatures) -> bool:
-    """Whether there is a kernel for the CPU that has been measured."""
+    """Return whether there is a kernel for the CPU that has been measured."""
     return features.isa in _TARGET_FLAGS
 
 
 def is_faster(
     features: CpuFeatures, query_BNTH: torch.Tensor, key_BKSH: torch.Tensor, attn_mask: torch.Tensor | None
 ) -> bool:
-    """Whether `attend` can take the call and is faster than torch's operator."""
+    """Return whether `attend` can take the call and is faster than torch's operator."""
     kinds = (torch.float32, torch.bool)
     return (
         is_supported(features)
@@ -64,7 +64,7 @@ def is_faster(
 
 
 def is_in(body: torch.fx.GraphModule, features: CpuFeatures) -> bool:
-    """Whether host code of a body may call the kernel."""
+    """Return whether host code of a body may call the kernel."""
     return is_supported(features) and any(
         node.target == torch.ops.aten.scaled_dot_product_attention.default
         and node.args[0].meta["val"].shape[-2] >= MIN_QUERIES
@@ -73,7 +73,7 @@ def is_in(body: torch.fx.GraphModule, features: CpuFeatures) -> bool:
 
 
 def is_called(text: str) -> bool:
-    """Whether C++ calls the kernel; Inductor declares it in every file."""
+    """Return whether C++ calls the kernel; Inductor declares it in every file."""
     return text.count(_FUNCTION) > text.count(_declaration())
 
 

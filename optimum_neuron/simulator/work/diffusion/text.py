@@ -20,7 +20,7 @@ CLIP: Mapping[str, Any] = {
     "projection_dim": 512,
     "hidden_act": "quick_gelu",
 }
-"""What a configuration of CLIP that leaves a field out means."""
+"""Defaults of missing fields in a CLIP configuration."""
 T5: Mapping[str, Any] = {
     "d_model": 512,
     "d_kv": 64,

@@ -1,11 +1,11 @@
 """Diffusion transformers, counted from their configuration: PixArt, Stable Diffusion 3 and Flux, as in diffusers.
 
-Heads and the wide part of each MLP are split over cores by columns, what follows by rows, with an all-reduce behind
-(Shoeybi et al. 2019); the offsets and scales of adaptive norms are split by columns.
+Heads and the wide part of each MLP are split over cores by columns, the following matrices by rows, with an all-reduce
+behind (Shoeybi et al. 2019); the offsets and scales of adaptive norms are split by columns.
 
     walk_flux(layers, config, batch=1, height=128, width=128, text_tokens=512)
 
-Legend: an image of `height` x `width` latents is `patches` tokens; `tokens` are those of a sequence.
+Legend: an image of `height` x `width` latents is `patches` tokens; `tokens` counts one sequence.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PIXART: Mapping[str, Any] = {
     "use_additional_conditions": None,
     "norm_type": "ada_norm_single",
 }
-"""What a configuration of PixArt that leaves a field out means."""
+"""Defaults of missing fields in a PixArt configuration."""
 SD3: Mapping[str, Any] = {
     "patch_size": 2,
     "in_channels": 16,
@@ -120,7 +120,7 @@ def walk_sd3(
 def walk_flux(
     layers: Layers, config: Mapping[str, Any], *, batch: int, height: int, width: int, text_tokens: int
 ) -> None:
-    """Count one denoising step of Flux; its input channels are those of 2 x 2 latents."""
+    """Count one denoising step of Flux; its input channels are 2 x 2 latent patches."""
     chosen = {**FLUX, **config}
     size, heads = chosen["attention_head_dim"], chosen["num_attention_heads"]
     wide = size * heads
@@ -164,7 +164,7 @@ def _joint_block(
     dual: bool = False,
     rotary: bool = False,
 ) -> None:
-    """Picture and prompt attend to each other, each with weights of its own."""
+    """Image and prompt attend to each other, each with its own weights."""
     wide = heads * size
     for tokens in (batch * patches, batch * text_tokens):
         _modulated_norm(layers, tokens, wide)

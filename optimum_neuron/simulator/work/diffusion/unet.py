@@ -1,7 +1,7 @@
 """U-Nets of latent diffusion (Rombach et al. 2022; SDXL: Podell et al. 2023), counted from their configuration.
 
-It covers what diffusers calls `UNet2DConditionModel`, as Stable Diffusion 1, 2 and XL use it. A configuration that asks
-for more is an error that names the field.
+It covers diffusers' `UNet2DConditionModel`, as Stable Diffusion 1, 2, and XL use it. A configuration that asks for more
+is an error that names the field.
 
     walk_unet(layers, config, batch=2, height=64, width=64, text_tokens=77)
 """
@@ -30,7 +30,7 @@ UNET_DEFAULTS: Mapping[str, Any] = {
     "projection_class_embeddings_input_dim": None,
     "time_cond_proj_dim": None,
 }
-"""What a configuration that leaves a field out means."""
+"""Defaults of missing configuration fields."""
 
 ONLY: Mapping[str, tuple[Any, ...]] = {
     "mid_block_type": ("UNetMidBlock2DCrossAttn", None),
@@ -53,7 +53,7 @@ BLOCKS = ("DownBlock2D", "CrossAttnDownBlock2D", "UpBlock2D", "CrossAttnUpBlock2
 
 
 def uncounted(config: Mapping[str, Any]) -> list[str]:
-    """What a configuration asks for that is not counted, as text."""
+    """Configured features that are not counted, as text."""
     problems = [
         f"{name}={config[name]!r}" for name, known in ONLY.items() if name in config and config[name] not in known
     ]
@@ -122,7 +122,7 @@ def walk_unet(
 ) -> None:
     """Count one denoising step of a configuration without `uncounted` parts.
 
-    `batch` has both halves of guidance where they run together; `height` and `width` are those of the latents.
+    `batch` has both halves of guidance where they run together; `height` and `width` are in latents.
     """
     chosen = {**UNET_DEFAULTS, **config}
     channels = tuple(chosen["block_out_channels"])

@@ -20,7 +20,7 @@ VAE_DEFAULTS: Mapping[str, Any] = {
     "use_post_quant_conv": True,
     "mid_block_add_attention": True,
 }
-"""What a configuration that leaves a field out means."""
+"""Defaults of missing configuration fields."""
 
 
 def scale_of(config: Mapping[str, Any]) -> int:
@@ -29,7 +29,7 @@ def scale_of(config: Mapping[str, Any]) -> int:
 
 
 def walk_decoder(layers: Layers, config: Mapping[str, Any], *, batch: int, height: int, width: int) -> None:
-    """Count latents to pictures; `height` and `width` are those of the latents."""
+    """Count latents to pictures; `height` and `width` are in latents."""
     chosen = {**VAE_DEFAULTS, **config}
     channels = tuple(reversed(chosen["block_out_channels"]))
     latents, positions, last = chosen["latent_channels"], batch * height * width, channels[0]
@@ -49,7 +49,7 @@ def walk_decoder(layers: Layers, config: Mapping[str, Any], *, batch: int, heigh
 
 
 def walk_encoder(layers: Layers, config: Mapping[str, Any], *, batch: int, height: int, width: int) -> None:
-    """Count pictures to latents; `height` and `width` are those of the latents."""
+    """Count pictures to latents; `height` and `width` are in latents."""
     chosen = {**VAE_DEFAULTS, **config}
     channels = tuple(chosen["block_out_channels"])
     scale, latents, last = scale_of(chosen), 2 * chosen["latent_channels"], channels[0]
