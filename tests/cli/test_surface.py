@@ -16,7 +16,8 @@ GRAPHS = [
     "--subfolder", "--task", "--torch_dtype", "--dtype", "--trust-remote-code", "--audio_sequence_length",
     "--dynamic-batch-size", "--feature_size", "--image_size", "--max_num_images",
     "--height", "--image_batch_size", "--nb_max_frames", "--num_beams", "--num_channels", "--num_choices",
-    "--output_attentions", "--output_hidden_states", "--tensor_parallel_size", "--num_cores", "--text_batch_size", "--width",
+    "--output_attentions", "--output_hidden_states", "--tensor_parallel_size", "--num_cores", "--text_batch_size",
+    "--width",
 ]  # fmt: skip
 COMPILE = [*GRAPHS, "--allow_host_ops", "--inline-weights-neff", "-O1", "-O2", "-O3"]
 PEER = [

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from optimum_neuron import NeuronModelForCausalLM
-from optimum_neuron.errors import ConfigError, ModelError
+from optimum_neuron import NeuronModelForCausalLM, check_model
+from optimum_neuron.errors import ArtifactError, ConfigError, ModelError, WeightsError
+from optimum_neuron.exporters import inspect_export
 from optimum_neuron.hardware import resolve_instance
 from optimum_neuron.runtime import ledger
 from tests.modeling.common import raises
@@ -98,6 +102,35 @@ def test_an_exported_folder_keeps_its_degree_and_unsharded_files(checkpoints, tm
     assert torch.equal(again.generate(PROMPT, max_new_tokens=4), model.generate(PROMPT, max_new_tokens=4))
     with raises(ConfigError, folder=str(tmp_path)):
         NeuronModelForCausalLM.from_pretrained(tmp_path, tensor_parallel_size=4)
+    told = inspect_export(tmp_path)["num_cores"]
+    assert told == model.describe()["num_cores"] and told["value"] == 2 and "part" in told["reason"]
+    file = tmp_path / "neuron_config.json"
+    file.write_text(file.read_text().replace('"tensor_parallel_size": 2', '"tensor_parallel_size": 8'))
+    with pytest.raises(ArtifactError) as caught:
+        NeuronModelForCausalLM.from_pretrained(tmp_path, instance_type=INSTANCE)
+    assert len(caught.value.details["problems"]) == 1
+
+
+def test_a_check_counts_the_memory_of_every_core(checkpoints):
+    folder = checkpoints("llama", **ODD)
+    shapes = {name: value for name, value in SHAPES.items() if name != "optlevel"}
+    report = check_model(folder, instance_type=INSTANCE, tensor_parallel_size=2, **shapes)
+    model = compiled(folder, 2)
+    assert report.to_dict()["num_cores"] == model.describe()["num_cores"]
+    assert report.memory.need == model.prepared.need
+    one = check_model(folder, instance_type=INSTANCE, **shapes).num_cores
+    assert (one.value, one.reason.partition(":")[0]) == (1, "default")
+
+
+@pytest.mark.parametrize("family", ["llama", "generic"])
+def test_a_tensor_that_a_core_needs_a_part_of_is_missing(checkpoints, tmp_path, family):
+    folder = shutil.copytree(checkpoints("llama", **ODD), tmp_path / "broken")
+    tensors, missing = load_file(folder / "model.safetensors"), "model.layers.1.self_attn.v_proj.weight"
+    del tensors[missing]
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(WeightsError) as caught:
+        compiled(folder, 2, family=family)
+    assert any(missing in problem for problem in caught.value.details["problems"])
 
 
 def test_num_cores_is_the_older_name(checkpoints):
