@@ -55,21 +55,27 @@ class _Splitter:
         """Return the heads of an attention module, which has the counts of one core from then on."""
         if path not in self._layouts:
             attention = self.module.get_submodule(path)
-            num_heads = _count(attention, _QUERY_COUNTS) or self._layout.num_heads
-            default = num_heads if num_heads != self._layout.num_heads else self._layout.num_kv_heads
-            layout = head_layout(num_heads, _count(attention, _KEY_COUNTS) or default, self.group_size)
+            layout = self._layout_of(attention)
             num_queries, num_keys = layout.num_local
             for name in _QUERY_COUNTS:
                 _replace(attention, name, num_queries)
             for name in _KEY_COUNTS:
                 _replace(attention, name, num_keys)
             for name in _WIDTHS:
-                _replace(attention, name, (_count(attention, (name,)) or 0) // num_heads * num_queries)
+                _replace(attention, name, (_count(attention, (name,)) or 0) // layout.num_heads * num_queries)
             _replace(attention, "num_key_value_groups", num_queries // num_keys)
             if hasattr(attention, "heads"):
                 attention.heads = (num_queries, num_keys, num_keys)
             self._layouts[path] = layout
         return self._layouts[path]
+
+    def _layout_of(self, attention: nn.Module) -> HeadLayout:
+        """Heads by the counts that the module has; by those of the configuration where it has none."""
+        num_heads = _count(attention, _QUERY_COUNTS)
+        if num_heads is None:
+            return self._layout
+        num_groups = _count(attention, ("num_key_value_groups",)) or 1
+        return head_layout(num_heads, _count(attention, _KEY_COUNTS) or num_heads // num_groups, self.group_size)
 
     def narrow(self, path: str, name: str, dim: int, *splits: Split) -> None:
         """Give a parameter the shape that it has on one core."""

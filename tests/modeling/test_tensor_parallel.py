@@ -15,7 +15,7 @@ from optimum_neuron.exporters import inspect_export
 from optimum_neuron.hardware import resolve_instance
 from optimum_neuron.runtime import ledger
 from tests.modeling.common import raises
-from tests.tiny import SHAPES, save_tiny
+from tests.tiny import SHAPES, SMALL, save_tiny
 
 INSTANCE = "trn1.32xlarge"
 PROMPT = torch.tensor([[5, 6, 7, 8, 9], [0, 0, 3, 4, 5]])
@@ -67,6 +67,47 @@ def test_tokens_are_those_of_transformers(checkpoints, model_type, overrides, fa
     actual = model.generate(PROMPT, attention_mask=MASK, **options)
     assert actual.tolist() == original.generate(PROMPT, attention_mask=MASK, **options).tolist()
     assert len(model.prepared.loaded.claim.core_ids) == degree
+
+
+WIDE = ODD | {"num_key_value_heads": 9}
+NAMED_OTHERWISE = {"n_embd": 72, "n_head": 9, "n_layer": 3, "n_positions": 64}
+FALCON = {name: size for name, size in WIDE.items() if name != "head_dim"}
+FALCON |= {"num_kv_heads": 9, "new_decoder_architecture": False, "multi_query": False, "bias": True}
+
+PLANNED = {
+    "gpt2": ("gpt2", WIDE | NAMED_OTHERWISE),
+    "opt": ("opt", WIDE | {"word_embed_proj_dim": 72}),
+    "bloom": ("bloom", WIDE | {"n_head": 9, "n_layer": 3}),
+    "falcon": ("falcon", FALCON),
+    "falcon with one key head": ("falcon", FALCON | {"multi_query": True}),
+    "falcon with grouped heads": ("falcon", FALCON | {"new_decoder_architecture": True, "num_kv_heads": 3}),
+    "falcon with ALiBi": ("falcon", FALCON | {"alibi": True}),
+    "gpt_neox": ("gpt_neox", WIDE),
+    "gptj": ("gptj", WIDE | NAMED_OTHERWISE | {"rotary_dim": 4}),
+    "phi": ("phi", WIDE),
+    "stablelm": ("stablelm", ODD | {"use_qkv_bias": True}),
+    "starcoder2": ("starcoder2", ODD),
+    "mpt": ("mpt", WIDE | {"d_model": 72, "n_heads": 9, "n_layers": 3, "max_seq_len": 64, "expansion_ratio": 2}),
+}
+
+
+@pytest.mark.parametrize(("model_type", "overrides"), PLANNED.values(), ids=PLANNED)
+@pytest.mark.parametrize("degree", [2, 8])
+def test_architectures_with_a_plan_of_ours_write_the_tokens_of_transformers(checkpoints, model_type, overrides, degree):
+    folder = checkpoints(model_type, **overrides)
+    model = compiled(folder, degree, **SMALL)
+    original = AutoModelForCausalLM.from_pretrained(folder, dtype="float32")
+    options = {"max_new_tokens": 12, "do_sample": False, "pad_token_id": 0}
+    actual = model.generate(PROMPT, attention_mask=MASK, **options)
+    assert actual.tolist() == original.generate(PROMPT, attention_mask=MASK, **options).tolist()
+    of_weights = model.prepared.artifact.shards.of_weights
+    layer = [name for name, spec in model.prepared.program.weights.items() if ".0." in name and len(spec.shape) > 1]
+    assert set(layer) <= of_weights.keys(), "every matrix of a layer is divided"
+
+
+def test_norms_of_single_heads_are_refused(checkpoints):
+    with raises(ModelError, styles=["a norm for each head"]):
+        compiled(checkpoints("stablelm", **ODD, qk_layernorm=True), 2)
 
 
 def test_beams_reorder_the_state_of_every_core(checkpoints):
@@ -150,5 +191,5 @@ def test_degrees_that_the_instance_or_the_heads_forbid_are_refused(checkpoints):
 
 
 def test_an_architecture_without_a_plan_is_refused(checkpoints):
-    with raises(ModelError, model_type="gpt2"):
-        compiled(checkpoints("gpt2"), 2)
+    with raises(ModelError, model_type="codegen"):
+        compiled(checkpoints("codegen", n_embd=32, n_head=4, n_layer=2, rotary_dim=4), 2)
