@@ -1,4 +1,5 @@
 from . import load as load
+from .core_count import core_count as core_count
 from .load import (
     Artifact as Artifact,
     BoundProgram as BoundProgram,

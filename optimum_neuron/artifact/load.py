@@ -19,6 +19,7 @@ from ..core import AutoCast, Choice
 from ..hardware import InstanceSpec, Target
 from ..runtime import CoreClaim, LoadedProgram, PrivateCore, load_program
 from ..weights import BoundWeights, Checkpoint, MappedFile, Shards, TensorSource, bind_weights
+from .core_count import core_count
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,6 +51,11 @@ class Artifact:
     def shards(self) -> Shards:
         """Weights that are divided among cores."""
         return Shards.from_dict(self.metadata["shards"]) if "shards" in self.metadata else Shards()
+
+    @functools.cached_property
+    def num_cores(self) -> Choice[int]:
+        """Cores that share the model, and what each has of it."""
+        return core_count(self.program, self.shards)
 
     @functools.cached_property
     def host_program(self) -> Program:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..artifact import core_count
 from ..compiler import (
     CapturedGraph,
     JudgedCall,
@@ -26,6 +27,7 @@ from ..exporters import ModelSource, Progress, compile_options, infer_task, kind
 from ..hardware import InstanceSpec, Target, resolve_instance
 from ..options import SOURCE_OPTIONS, check_known
 from ..runtime import require_fit
+from ..weights import Shards
 from .report import CaptureFailure, CheckReport, GraphCheck, MemoryCheck
 
 
@@ -73,6 +75,7 @@ def check_model(
         for graph in gathered.graphs
     }
     operators = group_calls(call for judged in calls.values() for call in judged)
+    num_cores, memory = _memory(gathered, operators, source.name, config, target.value, instance)
     return CheckReport(
         model=source.name,
         task=infer_task(source.config, options.get("task") or "auto"),
@@ -84,7 +87,8 @@ def check_model(
         buckets_between=between,
         operators=operators,
         capture_failures=gathered.failures,
-        memory=_memory(gathered, operators, source.name, config, target.value, instance),
+        num_cores=num_cores,
+        memory=memory,
     )
 
 
@@ -110,6 +114,7 @@ class _Gathered:
 
     family: Choice[str] | None = None
     prefixes: tuple[str, ...] = ()
+    shards: Shards = Shards()
     graphs: tuple[CapturedGraph, ...] = ()
     failures: tuple[CaptureFailure, ...] = ()
 
@@ -132,7 +137,13 @@ def _gather(source: ModelSource, config: CompileConfig, trust_remote_code: bool)
         graphs = capture_graphs(
             plan.captures, on_captured=lambda captured: progress.captured(captured.name), on_error=stop
         )
-    return _Gathered(family=plan.choice, prefixes=plan.prefixes, graphs=tuple(graphs), failures=tuple(stopped.values()))
+    return _Gathered(
+        family=plan.choice,
+        prefixes=plan.prefixes,
+        shards=Shards.from_dict(plan.facts["shards"]) if "shards" in plan.facts else Shards(),
+        graphs=tuple(graphs),
+        failures=tuple(stopped.values()),
+    )
 
 
 def _failure(error: CaptureError) -> CaptureFailure:
@@ -155,17 +166,20 @@ def _memory(
     config: CompileConfig,
     target: Target,
     instance: InstanceSpec,
-) -> MemoryCheck:
-    """Count the HBM that an export would load; consumes the captured graphs."""
+) -> tuple[Choice[int] | None, MemoryCheck]:
+    """Count the cores and the HBM of what an export would load; the captured graphs are used up."""
     available = target.hbm_bytes_per_core()
     if gathered.failures:
-        return MemoryCheck(need=None, available=available, reason="not known: the model cannot be captured")
+        return None, MemoryCheck(need=None, available=available, reason="not known: the model cannot be captured")
     if any(row.counted == "unknown" for row in operators):
-        return MemoryCheck(need=None, available=available, reason="not known: sizes depend on values")
+        return None, MemoryCheck(need=None, available=available, reason="not known: sizes depend on values")
     program, _ = link(gathered.graphs, auto_cast=config.auto_cast, auto_cast_type=config.auto_cast_type)
     need = memory_need(program, lnc=target.chip.default_lnc)
+    num_cores = core_count(program, gathered.shards)
     try:
-        require_fit(need, instance=instance, target=target, model_name=model_name)
+        require_fit(need, instance=instance, target=target, model_name=model_name, num_cores=num_cores.value)
+        cores = "one core" if num_cores.value == 1 else f"{num_cores.value} cores"
+        reason = f"fits {cores} of {instance.name}"
     except DeviceMemoryError as error:
-        return MemoryCheck(need=need, available=available, reason=f"{error.message.splitlines()[0]} {error.hint}")
-    return MemoryCheck(need=need, available=available, reason=f"fits one core of {instance.name}")
+        reason = f"{error.message.splitlines()[0]} {error.hint}"
+    return num_cores, MemoryCheck(need=need, available=available, reason=reason)

@@ -63,7 +63,7 @@ class CaptureFailure:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MemoryCheck:
-    """HBM of one core, simulated."""
+    """HBM of each core that has the model, simulated."""
 
     need: MemoryNeed | None
     """Bytes that the compiled program needs, by category; None if not known."""
@@ -105,6 +105,8 @@ class CheckReport:
     """Operators of these graphs; host and unsupported operators come first, then by FLOPs."""
     capture_failures: tuple[CaptureFailure, ...]
     """Code that is not static; with any of these the model cannot be compiled."""
+    num_cores: Choice[int] | None
+    """Cores that share the model; None where its memory is not known."""
     memory: MemoryCheck
 
     @property
@@ -162,6 +164,7 @@ class CheckReport:
             "buckets_between": {name: list(buckets) for name, buckets in self.buckets_between.items()},
             "operators": [operator.to_dict() for operator in self.operators],
             "capture_failures": [dataclasses.asdict(failure) for failure in self.capture_failures],
+            "num_cores": None if self.num_cores is None else self.num_cores.to_dict(),
             "memory": self.memory.to_dict(),
             "simulated": True,
         }

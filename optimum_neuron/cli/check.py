@@ -14,10 +14,10 @@ from optimum.commands.base import CommandInfo
 
 from ..checking import FAIL_CONDITIONS
 from .arguments import add_graph_arguments, add_model, names, options_from
-from .output import Out, choice_rows, show_memory
+from .output import Out, choice_rows, show_memory, value_of
 from .parser import Command
 
-_CHOICES = {name: name for name in ("tier", "task", "family", "target", "instance")}
+_CHOICES = {name: name for name in ("tier", "task", "family", "target", "instance", "num_cores")}
 _LEGEND = (
     "FLOPs of one run of each graph above: 2 for each multiply-add of products, attention and convolutions, "
     "1 for each element of other arithmetic, none where data is only moved."
@@ -82,7 +82,7 @@ def show_check(out: Out, data: Mapping[str, Any]) -> None:
     if data["graphs"]:
         _show_graphs(out, data)
     _show_obstacles(out, data)
-    _show_memory(out, data["memory"])
+    _show_memory(out, data["memory"], value_of(data.get("num_cores")) or 1)
 
 
 def hint_next(out: Out, data: Mapping[str, Any]) -> None:
@@ -149,9 +149,9 @@ def _show_obstacles(out: Out, data: Mapping[str, Any]) -> None:
                 out.text(f"  do: {row['remedy']}")
 
 
-def _show_memory(out: Out, memory: Mapping[str, Any]) -> None:
+def _show_memory(out: Out, memory: Mapping[str, Any], num_cores: int) -> None:
     out.text()
-    show_memory(out, memory["hbm_bytes"], percent)
+    show_memory(out, memory["hbm_bytes"], percent, num_cores=num_cores)
     out.text(memory["reason"])
 
 

@@ -15,7 +15,7 @@ from optimum.commands.base import CommandInfo
 
 from ..wording import size
 from .arguments import add_compile_arguments, add_model, nonnegative, options_from
-from .output import Out, cell, choice_rows, value_of
+from .output import Out, cell, choice_rows, memory_title, value_of
 from .parser import Command
 from .peer_arguments import add_peer_arguments
 
@@ -27,7 +27,9 @@ _EXAMPLES = """Compile a checkpoint for a simulated NeuronCore, compare it with 
   optimum-cli export neuron -m smollm2 --adapter out/checkpoint-50 tuned_neuron
   optimum-cli export neuron -m smollm2 --precompile smollm2_neuron
 """
-_CHOICES = {name: name for name in ("task", "family", "attention", "target", "placed_share", "cache", "host_code")}
+_CHOICES = {
+    name: name for name in ("task", "family", "attention", "target", "num_cores", "placed_share", "cache", "host_code")
+}
 _VALIDATION = ("output", "max_abs_error", "mean_abs_error", "sqnr_db", "top1_agreement", "tolerance", "ok")
 
 
@@ -89,9 +91,11 @@ def show_report(out: Out, report: Mapping[str, Any]) -> None:
     if memory:
         out.text()
         rows = [{"category": name, "size": size(value)} for name, value in memory.items()]
-        out.table(rows, title="HBM of one core, simulated")
+        num_cores = value_of(report.get("num_cores")) or 1
+        out.table(rows, title=memory_title(num_cores))
         if not report.get("fits_one_core", True):
-            out.warning("the model does not fit one core: it can be compiled, but not loaded")
+            cores = "one core" if num_cores == 1 else f"{num_cores} cores"
+            out.warning(f"the model does not fit {cores}: it can be compiled, but not loaded")
     out.text()
     if report.get("validation"):
         out.table(report["validation"], _VALIDATION, title="compared with the reference model")

@@ -196,13 +196,24 @@ def choice_rows(data: Mapping[str, Any], labels: Mapping[str, str], *, column: s
     return rows
 
 
-def show_memory(out: Out, hbm_bytes: Mapping[str, int], share: Callable[[float], str] = "{:.1%}".format) -> None:
-    """Render the HBM of a core by category; `available` is the total of the shares."""
+def show_memory(
+    out: Out, hbm_bytes: Mapping[str, int], share: Callable[[float], str] = "{:.1%}".format, *, num_cores: int = 1
+) -> None:
+    """Render the HBM of each of the cores that share a model by category; `available` is what the shares are of."""
     rows = [
         {"category": name, "size": size(value), "of the core": share(value / hbm_bytes["available"])}
         for name, value in hbm_bytes.items()
     ]
-    out.table(rows, title="HBM of one core, simulated")
+    out.table(rows, title=memory_title(num_cores))
+
+
+def memory_title(num_cores: int) -> str:
+    """Return the title of a table of memory.
+
+    >>> memory_title(8)
+    'HBM of each of 8 cores, simulated'
+    """
+    return f"HBM of {'one core' if num_cores == 1 else f'each of {num_cores} cores'}, simulated"
 
 
 def to_json(data: Any) -> str:

@@ -1,8 +1,8 @@
 """Parameters that tensor parallelism splits, as data: names of modules, with `*` for layer numbers, to styles.
 
 A style is one of transformers' (`transformers.distributed.tensor_parallel`), which are DTensor placements: "colwise"
-splits a linear layer's outputs, "rowwise" its inputs and sums the results; or one of `styles.py`. Families with a plan
-in transformers use it; those below have none there. It knows nothing of processes.
+splits a linear layer's outputs, "rowwise" its inputs and sums the results; or one of `styles.py`. Families that
+transformers has a plan for take it, the others that of `models/plans.py`. It knows nothing of processes.
 """
 
 from __future__ import annotations
@@ -12,18 +12,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import ConfigError, raise_together
+from ..models import PLANS
 
-_BERT_LAYERS = {
-    "encoder.layer.*.attention.self.query": "colwise",
-    "encoder.layer.*.attention.self.key": "colwise",
-    "encoder.layer.*.attention.self.value": "colwise",
-    "encoder.layer.*.attention.output.dense": "rowwise",
-    "encoder.layer.*.intermediate.dense": "colwise",
-    "encoder.layer.*.output.dense": "rowwise",
-}
+_PLACEMENTS = {"heads": "colwise", "from_heads": "rowwise", "columns": "colwise", "rows": "rowwise"}
+"""Styles of `models/plans.py` to transformers'."""
 
-FAMILY_PLANS: Mapping[str, Mapping[str, str]] = {"bert": _BERT_LAYERS, "roberta": _BERT_LAYERS}
-"""By `model_type`; names are those of the base model."""
+FAMILIES = ("bert", "roberta")
+"""Families that train with their plan in `models/plans.py`, where transformers has none, by `model_type`."""
 
 _DECODER_TOKENS = {
     "layers.*.input_layernorm": "sequence_parallel",
@@ -85,9 +80,10 @@ def tensor_plan(model: Any, *, size: int, splits_tokens: bool = False) -> Mappin
     config, family = model.config.get_text_config(), model.config.model_type
     prefix = model.base_model_prefix + "." if model.base_model is not model else ""
     theirs = getattr(model, "tp_plan", None) or {}
-    plan: Mapping[str, str] = _named(FAMILY_PLANS[family], prefix) if family in FAMILY_PLANS else theirs
+    ours = {path: _PLACEMENTS[style] for path, style in PLANS[family].items()} if family in FAMILIES else None
+    plan: Mapping[str, str] = _named(ours, prefix) if ours else theirs
     if not plan:
-        families = f"{', '.join(sorted(FAMILY_PLANS))}, or a family with a tp_plan in transformers"
+        families = f"{', '.join(FAMILIES)}, or a family with a tp_plan in transformers"
         raise _no_plan("tensor_parallel_size", model, f"Use one of {families}, or zero_1=True for any model.")
     _require_divisible_heads(config, type(model).__name__, size)
     if not splits_tokens:

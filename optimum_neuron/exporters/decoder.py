@@ -21,7 +21,7 @@ from ..core import TensorSpec
 from ..engine import Signature
 from ..errors import ModelError
 from ..models import GENERIC, Family, build_decoder, require_group_size
-from .kinds import MODEL, Kind, Plan, other_graphs
+from .kinds import MODEL, Kind, Plan, other_graphs, shard_facts
 from .signatures import decoder_signature
 from .source import ModelSource
 from .tasks import TASKS, architectures_of
@@ -131,9 +131,7 @@ class DecoderKind(Kind):
         return (*super().ignored_endings(), "token_id")
 
     def resolve(self, source: ModelSource, config: NeuronConfig, *, trust_remote_code: bool) -> ResolvedNeuronConfig:
-        text_config = source.config.get_text_config(decoder=True)
-        num_heads = getattr(text_config, "num_attention_heads", config.tensor_parallel_size)
-        require_group_size(config.tensor_parallel_size, num_heads=num_heads, model_type=source.config.model_type)
+        require_cores(source.config, config.tensor_parallel_size)
         return config.resolve(max_position_embeddings=num_positions(source.config, config.sequence_length))
 
     def plan(self, source: ModelSource, config: ResolvedNeuronConfig, *, trust_remote_code: bool) -> Plan:
@@ -150,7 +148,7 @@ class DecoderKind(Kind):
             weight_sources={f"{MODEL}.{name}": sources for name, sources in family.weight_sources.items()},
             facts={"signature": decoder_signature(source.config).to_dict()}
             | ({} if family.attention is None else {"attention": family.attention.to_dict()})
-            | ({} if family.shards.group_size == 1 else {"shards": family.shards.under(MODEL).to_dict()}),
+            | shard_facts(family.shards),
             # The generic decoder wraps transformers' model once more, under the same name.
             prefixes=(f"{MODEL}.{MODEL}",) if family.choice.value == GENERIC else (MODEL,),
         )
@@ -173,6 +171,16 @@ class DecoderKind(Kind):
         if any(config.sequence_length not in spec.shape for spec in program.states.values()):
             problems.append(f"its cache has not sequence_length={config.sequence_length} slots")
         return problems
+
+
+def require_cores(config: Any, group_size: int) -> None:
+    """Check that the decoder of a transformers configuration has heads for so many cores.
+
+    Raises:
+        ConfigError: it has fewer.
+    """
+    num_heads = getattr(config.get_text_config(decoder=True), "num_attention_heads", group_size)
+    require_group_size(group_size, num_heads=num_heads, model_type=config.model_type)
 
 
 LIMITS = ("max_position_embeddings", "max_seq_len")

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..errors import ModelError
+from ..errors import ConfigError, ModelError
 from ..models import cast_weights
+from ..weights import Shards
 from .source import ModelSource, first_line
 from .tasks import find_task
 
@@ -47,6 +48,26 @@ def empty_model(source: ModelSource, config: Any, *, attention: str | None, trus
         ) from error
     cast_weights(model, getattr(torch, config.torch_dtype))
     return model.eval()
+
+
+def split_empty(model: Any, config: Any, *, ends: bool) -> Shards:
+    """Divide such a model among the cores that a configuration asks for; `ends` divides its vocabulary too.
+
+    Raises:
+        ConfigError: there are more cores than heads, or results of single heads are requested.
+        ModelError: there is no plan for this architecture.
+    """
+    if config.tensor_parallel_size == 1:
+        return Shards()
+    if config.output_attentions:
+        raise ConfigError(
+            "output_attentions is not supported with tensor_parallel_size: each core has the weights of its own heads.",
+            hint="Remove one of the two.",
+            options=["output_attentions", "tensor_parallel_size"],
+        )
+    from ..models.generic import split_transformers
+
+    return split_transformers(model, model, model.config, config.tensor_parallel_size, ends=ends)
 
 
 def _without_weights(module: nn.Module) -> Any:

@@ -143,6 +143,7 @@ def describe(prepared: Prepared) -> dict[str, Any]:
         "family": prepared.metadata["family"],
         **({"attention": prepared.metadata["attention"]} if "attention" in prepared.metadata else {}),
         "target": prepared.target.to_dict(),
+        "num_cores": prepared.artifact.num_cores.to_dict(),
         "cache": {**prepared.cache.to_dict(), "value": outcome, "reason": why},
         "host_code": {"value": host.value, "reason": host.reason},
         "weights": None

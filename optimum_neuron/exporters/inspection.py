@@ -52,6 +52,7 @@ def inspect_export(path: str | Path) -> dict[str, Any]:
         "neff": artifact.neff.to_dict(),
         "family": metadata["family"],
         **({"attention": metadata["attention"]} if "attention" in metadata else {}),
+        "num_cores": artifact.num_cores.to_dict(),
         "config": info.config.to_dict(),
         "placed_share": metadata["placement"],
         "graphs": [describe_graph(graph) | {"outputs": _outputs(program, graph)} for graph in program.graphs.values()],

@@ -23,6 +23,7 @@ from ..configuration import CompileConfig, NeuronConfig, ResolvedNeuronConfig
 from ..core import Choice
 from ..errors import ConfigError, ModelError
 from ..options import options_of
+from ..weights import Shards
 from .encoders import NeuronEncoderConfig, ResolvedEncoderConfig
 from .image_text import NeuronImageTextConfig, ResolvedImageTextConfig
 from .seq2seq import NeuronSeq2SeqConfig, NeuronSpeechSeq2SeqConfig, ResolvedSeq2SeqConfig, ResolvedSpeechConfig
@@ -108,6 +109,11 @@ class Plan:
     """Further metadata of the NEFF that running the program needs."""
     prefixes: tuple[str, ...] = (MODEL,)
     """Paths of the user's model inside the captured modules, the longest first."""
+
+
+def shard_facts(shards: Shards) -> dict[str, Any]:
+    """Return the metadata of a model's divided weights; `shards` has their names in the model."""
+    return {} if shards.group_size == 1 else {"shards": shards.under(MODEL).to_dict()}
 
 
 class Kind(ABC):

@@ -125,6 +125,9 @@ def _check_program(artifact: Artifact, info: FolderInfo) -> None:
         problems += info.kind.problems(artifact.program, artifact.metadata, info.config)
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         problems.append(f"its metadata was not written by an export ({type(error).__name__}: {error})")
+    num_cores, degree = artifact.shards.group_size, getattr(info.config, "tensor_parallel_size", 1)
+    if num_cores != degree:
+        problems.append(f"{num_cores} cores share it instead of tensor_parallel_size={degree}")
     if problems:
         message = f"{artifact.path} does not agree with the neuron_config.json beside it: {'; '.join(problems)}."
         hint = "Export the model again; to change a shape, export with it."

@@ -194,6 +194,9 @@ def prepare(
             resolve_instance(config.instance_type).value, model=source.name, num_cores=artifact.shards.group_size
         )
         prepared.require_room(core)
+        with _timed(timings, "load"):  # before host code is made: a tensor that is missing is an error at once
+            tensors = _open_tensors(prepared, trust_remote_code)
+            weights = artifact.bind(tensors.value)
         with _timed(timings, "host_code"):
             host = lower(
                 artifact.host_program,
@@ -203,8 +206,7 @@ def prepare(
                 on_done=progress.lowered,
             )
         with _timed(timings, "load"):
-            tensors = _open_tensors(prepared, trust_remote_code)
-            prepared = prepared.on_core(tensors, artifact.bind(tensors.value), host, core)
+            prepared = prepared.on_core(tensors, weights, host, core)
         if validate:
             progress.say("validating")
             with _timed(timings, "validate"):
@@ -260,7 +262,7 @@ def _validate(prepared: Prepared, atol: float | None, trust_remote_code: bool) -
 def _timed(timings: dict[str, float], name: str) -> Iterator[None]:
     start = time.perf_counter()
     yield
-    timings[name] = time.perf_counter() - start
+    timings[name] = timings.get(name, 0.0) + time.perf_counter() - start
 
 
 def check_tolerance(atol: float | None, *, validate: bool) -> None:

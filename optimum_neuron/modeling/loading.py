@@ -176,6 +176,8 @@ class NeuronModel(CompiledModel):
         every_core = loading.get("data_parallel_mode") == "all"
         # Claim before the compile, which may take minutes: the model must get a core afterwards.
         num_cores = getattr(complete, "tensor_parallel_size", 1)
+        if every_core:
+            require_one_core_each(num_cores)
         instance = resolve_instance(complete.instance_type).value
         with claimed(instance, model=source.name, num_cores=num_cores, every_core=every_core) as claim:
             prepared = prepare(
@@ -236,6 +238,20 @@ class NeuronModel(CompiledModel):
         hint = f"Use {name}, or export the checkpoint for {cls.task}."
         message = f"{exported}, but {cls.__name__} is for {cls.task}."
         raise ModelError(message, hint=hint, task=served.name, model_class=name)
+
+
+def require_one_core_each(num_cores: int) -> None:
+    """Check that a model of which every core shall have a replica needs one core.
+
+    Raises:
+        ConfigError: several cores share it.
+    """
+    if num_cores > 1:
+        raise ConfigError(
+            f"data_parallel_mode='all' puts a replica on every core, but {num_cores} cores share this model.",
+            hint="Pass tensor_parallel_size=1, or data_parallel_mode='none'.",
+            options=["data_parallel_mode", "tensor_parallel_size"],
+        )
 
 
 def _subset(options: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:

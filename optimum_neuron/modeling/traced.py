@@ -23,7 +23,7 @@ from ..exporters import TASKS, Prepared
 from ..exporters.encoders import unflatten
 from ..runtime import Copies, load_copies, num_usable
 from .checks import refuse_layers
-from .loading import NeuronModel
+from .loading import NeuronModel, require_one_core_each
 
 
 class NeuronTracedModel(NeuronModel):
@@ -57,6 +57,7 @@ class NeuronTracedModel(NeuronModel):
         """Load a copy on every core that the process may use, in place of the one that is loaded."""
         bound = self.prepared.bound
         assert bound is not None
+        require_one_core_each(bound.artifact.shards.group_size)
         cores = range(num_usable(bound.instance, os.environ))
         self.loaded.close()
         self.copies = Copies(load_copies(cores, bound.load, model=bound.model_name))

@@ -1,4 +1,6 @@
-from .parallel import head_layout as head_layout, require_group_size as require_group_size, split_module as split_module
+from .heads import head_layout as head_layout, require_group_size as require_group_size
+from .parallel import split_module as split_module
+from .plans import PLANS as PLANS, Plan as Plan
 from .registry import (
     FAMILIES as FAMILIES,
     GENERIC as GENERIC,

@@ -1,10 +1,14 @@
-"""Tensor parallelism of a decoder: a plan says which modules are divided among cores, `split_module` divides them.
+"""Tensor parallelism of a model: a plan says which modules are divided among cores, `split_module` divides them.
 
-A plan is data: module path, with `*` for the layer, to one of `STYLES`. Families have theirs in `plan.py`; the generic
-path takes the one that transformers ships with an architecture (`base_model_tp_plan`). The module that comes out has
-the shapes of one core and calls `optimum_neuron/compiler/collectives.py` where partial results meet.
+A plan is data: module path, with `*` for the layer, to one of `STYLES`. Families have theirs in `plan.py`; other
+architectures are in `plans.py`, or transformers ships a plan with them (`base_model_tp_plan`). The module that comes
+out has the shapes of one core and calls `optimum_neuron/compiler/collectives.py` where partial results meet.
 
     heads           projection to query, key and value heads: whole heads to each core
+    packed_heads    the same in one weight: all queries, all keys, all values
+    grouped_heads   the same in one weight: the queries of a key, the key, and its value, one group after the other
+    bias_of_heads   a table with a column for each query head
+    alibi           attention that is called with a bias for every query head
     from_heads      projection of the heads' results, summed over the cores
     columns, rows   a feed-forward and back, summed over the cores
     gathered        columns, joined over the cores
@@ -17,7 +21,6 @@ Source: Shoeybi et al. 2019, Megatron-LM, section 3.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -26,84 +29,53 @@ import torch
 from torch import nn
 
 from ..compiler import collectives
-from ..errors import ConfigError, ModelError
-from ..weights import Shard, Shards, Split, even_split, first_split, packed_split, unit_split
+from ..errors import ModelError
+from ..weights import Shard, Shards, Split, even_split, first_split, packed_split
+from .heads import HeadLayout, head_layout
+from .plans import Plan
 
-Plan = Mapping[str, str]
-"""Module path to style."""
-
-
-@dataclasses.dataclass(frozen=True)
-class HeadLayout:
-    """Which heads each core computes; -1 is a head of zeros, which pads.
-
-    All cores have equally many query heads, and each key head serves equally many of them. A key head whose query heads
-    are on several cores is on each of them.
-    """
-
-    queries: tuple[tuple[int, ...], ...]
-    """Query heads of each rank."""
-    keys: tuple[tuple[int, ...], ...]
-    """Key and value heads of each rank."""
-
-    @property
-    def num_local(self) -> tuple[int, int]:
-        """Query and key heads of one core."""
-        return len(self.queries[0]), len(self.keys[0])
-
-
-def head_layout(num_heads: int, num_kv_heads: int, group_size: int) -> HeadLayout:
-    """Divide heads among cores with as few heads of zeros and copies as possible.
-
-    Example:
-        >>> head_layout(8, 2, 4).keys
-        ((0,), (0,), (1,), (1,))
-        >>> head_layout(9, 3, 2).queries
-        ((0, 1, 2, 3, 4, 5), (6, 7, 8, -1, -1, -1))
-    """
-    per_key = num_heads // num_kv_heads
-
-    def size(together: int) -> tuple[int, int]:
-        num_keys = -(-num_kv_heads * -(-per_key // together) // group_size)
-        return num_keys * (together + 2), -together
-
-    together = min(range(1, per_key + 1), key=size)
-    groups = [
-        (key, [*range(start, min(start + together, (key + 1) * per_key))])
-        for key in range(num_kv_heads)
-        for start in range(key * per_key, (key + 1) * per_key, together)
-    ]
-    num_keys = -(-len(groups) // group_size)
-    groups += [(-1, [])] * (num_keys * group_size - len(groups))
-    ranks = [groups[rank * num_keys : (rank + 1) * num_keys] for rank in range(group_size)]
-    return HeadLayout(
-        queries=tuple(
-            tuple(head for _, heads in own for head in [*heads, *[-1] * (together - len(heads))]) for own in ranks
-        ),
-        keys=tuple(tuple(key for key, _ in own) for own in ranks),
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Heads:
-    """Heads of the attention layers of a model."""
-
-    num_heads: int
-    """Query heads."""
-    num_kv_heads: int
-    """Key and value heads."""
-    layout: HeadLayout
-    """Which core has which."""
+_QUERY_COUNTS = ("num_heads", "num_attention_heads", "n_heads")
+_KEY_COUNTS = ("num_key_value_heads", "num_kv_heads")
+_WIDTHS = ("all_head_size", "inner_dim", "split_size")
+"""Attributes of transformers' attention modules: query heads, key heads, and elements of all query heads."""
 
 
 class _Splitter:
     """Divides one module; tied parameters are divided once."""
 
-    def __init__(self, module: nn.Module, heads: Heads, group_size: int) -> None:
-        self.module, self.heads, self.group_size = module, heads, group_size
+    def __init__(self, module: nn.Module, num_heads: int, num_kv_heads: int, group_size: int) -> None:
+        self.module, self.group_size = module, group_size
         self.shards: dict[str, Shard] = {}
+        self._layout = head_layout(num_heads, num_kv_heads, group_size)
+        self._layouts: dict[str, HeadLayout] = {}
         self._parameters: dict[int, nn.Parameter] = {}
         self._names = {id(parameter): name for name, parameter in module.named_parameters()}
+
+    def heads(self, path: str) -> HeadLayout:
+        """Return the heads of an attention module, which has the counts of one core from then on."""
+        if path not in self._layouts:
+            attention = self.module.get_submodule(path)
+            layout = self._layout_of(attention)
+            num_queries, num_keys = layout.num_local
+            for name in _QUERY_COUNTS:
+                _replace(attention, name, num_queries)
+            for name in _KEY_COUNTS:
+                _replace(attention, name, num_keys)
+            for name in _WIDTHS:
+                _replace(attention, name, (_count(attention, (name,)) or 0) // layout.num_heads * num_queries)
+            _replace(attention, "num_key_value_groups", num_queries // num_keys)
+            if hasattr(attention, "heads"):
+                attention.heads = (num_queries, num_keys, num_keys)
+            self._layouts[path] = layout
+        return self._layouts[path]
+
+    def _layout_of(self, attention: nn.Module) -> HeadLayout:
+        """Heads by the counts that the module has; by those of the configuration where it has none."""
+        num_heads = _count(attention, _QUERY_COUNTS)
+        if num_heads is None:
+            return self._layout
+        num_groups = _count(attention, ("num_key_value_groups",)) or 1
+        return head_layout(num_heads, _count(attention, _KEY_COUNTS) or num_heads // num_groups, self.group_size)
 
     def narrow(self, path: str, name: str, dim: int, *splits: Split) -> None:
         """Give a parameter the shape that it has on one core."""
@@ -111,6 +83,8 @@ class _Splitter:
         parameter = getattr(owner, name, None)
         if parameter is None:
             return
+        if _is_transposed(owner) and name == "weight":
+            dim = 1 - dim
         if id(parameter) not in self._parameters:
             shape = list(parameter.shape)
             shape[dim] = sum(split.local_size for split in splits) if dim == 0 else splits[0].local_size
@@ -120,10 +94,11 @@ class _Splitter:
         setattr(owner, name, self._parameters[id(parameter)])
         if isinstance(owner, nn.Linear):
             owner.out_features, owner.in_features = owner.weight.shape
+        elif _is_transposed(owner):
+            owner.nx, owner.nf = owner.weight.shape
 
-    def even(self, path: str, sizes: Sequence[int]) -> None:
-        """Divide the results of a linear layer, which consist of parts of these sizes."""
-        splits = [even_split(size, self.group_size) for size in sizes]
+    def results(self, path: str, *splits: Split) -> None:
+        """Divide the results of a linear layer, which consist of parts that are divided like this."""
         self.narrow(path, "weight", 0, *splits)
         self.narrow(path, "bias", 0, *splits)
 
@@ -131,9 +106,28 @@ class _Splitter:
         """Divide the inputs of a linear layer, and sum its results over the cores."""
         linear = self.module.get_submodule(path)
         self.narrow(path, "weight", 1, split)
-        self.narrow(path, "bias", 0, first_split(linear.weight.shape[0], self.group_size))
+        self.narrow(path, "bias", 0, first_split(_size(linear, 0), self.group_size))
         group_size = self.group_size
         linear.register_forward_hook(lambda module, inputs, x: collectives.ALL_REDUCE(x, group_size))
+
+
+def _is_transposed(module: nn.Module) -> bool:
+    """Whether the weight of a layer is [inputs, results], as in GPT-2."""
+    return type(module).__name__ == "Conv1D"
+
+
+def _size(linear: nn.Module, dim: int) -> int:
+    """Results (0) or inputs (1) of a linear layer."""
+    return int(linear.weight.shape[1 - dim if _is_transposed(linear) else dim])  # type: ignore[index, union-attr]
+
+
+def _count(module: nn.Module, names: Sequence[str]) -> int | None:
+    return next((value for name in names if isinstance(value := getattr(module, name, None), int)), None)
+
+
+def _replace(module: nn.Module, name: str, value: int) -> None:
+    if isinstance(getattr(module, name, None), int):
+        setattr(module, name, value)
 
 
 def split_module(
@@ -158,10 +152,7 @@ def split_module(
     Raises:
         ModelError: the plan names no module at all, or a style that is not implemented.
     """
-    heads = Heads(
-        num_heads=num_heads, num_kv_heads=num_kv_heads, layout=head_layout(num_heads, num_kv_heads, group_size)
-    )
-    splitter = _Splitter(module, heads, group_size)
+    splitter = _Splitter(module, num_heads, num_kv_heads, group_size)
     styles = {path: style for path, _ in module.named_modules() if (style := _style_of(path, plan))}
     if not styles:
         raise ModelError(
@@ -188,40 +179,70 @@ def _style_of(path: str, plan: Plan) -> str | None:
 
 
 def _heads(splitter: _Splitter, path: str, num_sources: int) -> None:
-    """Whole heads to each core, for one projection, or for query, key and value in one."""
-    heads, (num_queries, num_keys) = splitter.heads, splitter.heads.layout.num_local
-    parent_path, _, name = path.rpartition(".")
-    linear, attention = splitter.module.get_submodule(path), splitter.module.get_submodule(parent_path)
-    num_out = linear.weight.shape[0]
-    fused = num_sources > 1
-    is_query = not fused and name.startswith("q")
-    units = heads.num_heads + 2 * heads.num_kv_heads if fused else heads.num_heads if is_query else heads.num_kv_heads
-    if num_out % units:
-        raise ModelError(f"{path} has {num_out} results, which are no {units} heads.", path=path)
-    query = unit_split(heads.num_heads, num_out // units, heads.layout.queries)
-    key = unit_split(heads.num_kv_heads, num_out // units, heads.layout.keys)
-    splits = (query, key, key) if fused else (query,) if is_query else (key,)
-    splitter.narrow(path, "weight", 0, *splits)
-    splitter.narrow(path, "bias", 0, *splits)
-    if hasattr(attention, "heads"):
-        attention.heads = (num_queries, num_keys, num_keys)
-    if hasattr(attention, "num_key_value_groups"):
-        attention.num_key_value_groups = num_queries // num_keys
+    """Whole heads to each core, for one projection, or for query, key and value that are separate in the checkpoint."""
+    parent, _, name = path.rpartition(".")
+    layout = splitter.heads(parent)
+    if num_sources > 1:
+        width = _width(splitter, path, layout.num_heads + 2 * layout.num_kv_heads)
+        splitter.results(path, layout.of_queries(width), layout.of_keys(width), layout.of_keys(width))
+    elif name.startswith("q"):
+        splitter.results(path, layout.of_queries(_width(splitter, path, layout.num_heads)))
+    else:
+        splitter.results(path, layout.of_keys(_width(splitter, path, layout.num_kv_heads)))
+
+
+def _packed_heads(splitter: _Splitter, path: str, num_sources: int) -> None:
+    layout = splitter.heads(path.rpartition(".")[0])
+    splitter.results(path, layout.packed(_width(splitter, path, layout.num_heads + 2 * layout.num_kv_heads)))
+
+
+def _grouped_heads(splitter: _Splitter, path: str, num_sources: int) -> None:
+    layout = splitter.heads(path.rpartition(".")[0])
+    splitter.results(path, layout.grouped(_width(splitter, path, layout.num_heads + 2 * layout.num_kv_heads)))
+
+
+def _width(splitter: _Splitter, path: str, num_units: int) -> int:
+    """Results of a linear layer for each of its heads."""
+    num_out = _size(splitter.module.get_submodule(path), 0)
+    if num_out % num_units:
+        raise ModelError(f"{path} has {num_out} results, which are no {num_units} heads.", path=path)
+    return num_out // num_units
 
 
 def _from_heads(splitter: _Splitter, path: str, num_sources: int) -> None:
-    heads = splitter.heads
-    width = splitter.module.get_submodule(path).weight.shape[1] // heads.num_heads
-    splitter.summed(path, unit_split(heads.num_heads, width, heads.layout.queries))
+    layout = splitter.heads(path.rpartition(".")[0])
+    splitter.summed(path, layout.of_queries(_size(splitter.module.get_submodule(path), 1) // layout.num_heads))
+
+
+def _bias_of_heads(splitter: _Splitter, path: str, num_sources: int) -> None:
+    """A table with a column for each query head."""
+    splitter.narrow(path, "weight", 1, splitter.heads(path.rpartition(".")[0]).of_queries(1))
+
+
+def _alibi(splitter: _Splitter, path: str, num_sources: int) -> None:
+    """An attention module that gets a bias for every query head, in its first dimension, after those of a batch."""
+    layout, group_size = splitter.heads(path), splitter.group_size
+    own_heads = torch.tensor(layout.queries).clamp(min=0)
+
+    def own_bias(module: nn.Module, arguments: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        name = "alibi" if "alibi" in options else "position_bias"
+        bias = options.get(name)
+        if bias is None:
+            return arguments, options
+        heads = own_heads.index_select(0, collectives.RANK(group_size)[None]).flatten()
+        own = bias.unflatten(0, (-1, layout.num_heads)).index_select(1, heads).flatten(0, 1)
+        return arguments, {**options, name: own}
+
+    splitter.module.get_submodule(path).register_forward_pre_hook(own_bias, with_kwargs=True)
 
 
 def _columns(splitter: _Splitter, path: str, num_sources: int) -> None:
-    size = splitter.module.get_submodule(path).weight.shape[0]
-    splitter.even(path, [size // num_sources] * num_sources)
+    size = _size(splitter.module.get_submodule(path), 0) // num_sources
+    splitter.results(path, *[even_split(size, splitter.group_size)] * num_sources)
 
 
 def _rows(splitter: _Splitter, path: str, num_sources: int) -> None:
-    splitter.summed(path, even_split(splitter.module.get_submodule(path).weight.shape[1], splitter.group_size))
+    splitter.summed(path, even_split(_size(splitter.module.get_submodule(path), 1), splitter.group_size))
 
 
 def _rows_of_whole(splitter: _Splitter, path: str, num_sources: int) -> None:
@@ -302,6 +323,10 @@ def _vocabulary(splitter: _Splitter, path: str, num_sources: int) -> None:
 
 STYLES: dict[str, Callable[[_Splitter, str, int], None]] = {
     "heads": _heads,
+    "packed_heads": _packed_heads,
+    "grouped_heads": _grouped_heads,
+    "bias_of_heads": _bias_of_heads,
+    "alibi": _alibi,
     "from_heads": _from_heads,
     "columns": _columns,
     "rows": _rows,
@@ -311,20 +336,3 @@ STYLES: dict[str, Callable[[_Splitter, str, int], None]] = {
     "vocabulary": _vocabulary,
 }
 """What each style does to a module."""
-
-
-def require_group_size(group_size: int, *, num_heads: int, model_type: str) -> None:
-    """Check that a model can be divided among so many cores.
-
-    Raises:
-        ConfigError: there are more cores than query heads.
-    """
-    if group_size > num_heads:
-        raise ConfigError(
-            f"tensor_parallel_size={group_size} is more than the {num_heads} attention heads of this {model_type} "
-            "model: some cores would have none.",
-            hint=f"Pass at most {num_heads}.",
-            option="tensor_parallel_size",
-            value=group_size,
-            num_heads=num_heads,
-        )

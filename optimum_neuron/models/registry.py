@@ -137,7 +137,8 @@ def family_decoder(choice: Choice[str], config: Any, *, dtype: str, group_size: 
     sources = {name: _family_source(package.WEIGHT_MAP, name) for name, _ in module.named_parameters()}
     shards, num_kv_heads = Shards(), sizes.num_kv_heads
     if group_size > 1:
-        from .parallel import head_layout, split_module
+        from .heads import head_layout
+        from .parallel import split_module
 
         shards = split_module(
             module,

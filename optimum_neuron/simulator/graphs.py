@@ -6,6 +6,7 @@ Work comes from the graphs that an export would compile, or from a compiled prog
 from __future__ import annotations
 
 from ..core import Choice
+from ..wording import counted
 from .device_time import device_time
 from .machine import Machine, choose_copies
 from .quantity import Estimate
@@ -44,13 +45,16 @@ def graph_estimate(
     rows: int,
     memory: dict[str, int],
     task: str | None = None,
+    num_cores: int = 1,
     num_copies: int | None = None,
     assumptions: tuple[str, ...] = (),
 ) -> Estimate:
-    """Estimate one graph on one core, with replicas on the others; a run makes `rows` inferences."""
-    copies = choose_copies(machine, 1, num_copies)
+    """Estimate one graph on the cores that share it, with replicas on the others; a run makes `rows` inferences."""
+    copies = choose_copies(machine, num_cores, num_copies)
     kind, rates, total = kind_of_graph(work, task), machine.rates, work.total
-    device = device_time(total, rates, machine.fitted, decoder=False, tiled=True)
+    device = device_time(
+        total, rates, machine.fitted, decoder=False, num_chips=machine.num_chips(num_cores), tiled=True
+    )
     host_s = total.host_bytes / machine.constants.copy_bytes_per_s
     run_s = device.total_s + host_s
     parts = {**device.parts_s, "host": host_s}
@@ -69,14 +73,14 @@ def graph_estimate(
             "mbu": (total.hbm_bytes / device.total_s / rates.hbm_bytes_per_s, limited_by),
         },
         per_s=per_s,
-        num_cores=Choice(value=1, reason="a single-pass model runs on one core"),
+        num_cores=Choice(value=num_cores, reason=f"compiled for {counted(num_cores, 'core')}"),
         num_copies=copies,
         memory=memory,
         bounds_s={"run": rates.least_s(total)},
         parts_s={work.name: parts},
         assumptions=(
             *assumptions,
-            f"{rows} rows for each run, one run at a time on each of {copies.value} cores",
+            f"{rows} rows for each run, one run at a time on each of {counted(copies.value, 'replica')}",
             *machine.sources,
         ),
         notes=_notes(kind, machine, work),

@@ -100,6 +100,7 @@ def linked_estimate(
         rows=rows or max((shape[0] for shape in shapes), default=1),
         memory=memory,
         task=task,
+        num_cores=group_size_of(program),
         num_copies=request.data_parallel_size,
         assumptions=(f"graph {graph_name} {origin}", *assumptions),
     )

@@ -63,12 +63,15 @@ def bind_weights(
     tensors: dict[str, torch.Tensor] = {}
     mapped_bytes = copied_bytes = 0
     for name, spec in specs.items():
+        copied_before = copied_bytes
         for own, tensor, copied in _parts(name, spec, sources[name], checkpoint, shards):
             tensors[own] = tensor
             if copied:
                 copied_bytes += spec.size_bytes
             else:
                 mapped_bytes += spec.size_bytes
+        if copied_bytes > copied_before:
+            checkpoint.drop_pages(sources[name])
     return BoundWeights(tensors=tensors, mapped_bytes=mapped_bytes, copied_bytes=copied_bytes)
 
 

@@ -33,6 +33,9 @@ class TensorSource(Protocol):
     def join(self, names: Sequence[str]) -> tuple[torch.Tensor, bool]:
         """Tensors joined along dimension 0, and whether that took a copy."""
 
+    def drop_pages(self, names: Sequence[str]) -> None:
+        """Let memory go that tensors of a file take, because they were copied."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StateDict:
@@ -56,6 +59,9 @@ class StateDict:
         import torch
 
         return (self.tensors[names[0]] if len(names) == 1 else torch.cat([self.tensors[n] for n in names])), True
+
+    def drop_pages(self, names: Sequence[str]) -> None:
+        """They are in no file."""
 
 
 class Checkpoint:
@@ -89,6 +95,11 @@ class Checkpoint:
             if neighbors is not None:
                 return neighbors
         return torch.cat([self.join([name])[0] for name in names]), True
+
+    def drop_pages(self, names: Sequence[str]) -> None:
+        """Let memory go that tensors of the files take; a tensor that is read again is read from its file."""
+        for name in names:
+            self._file_of[name].drop_pages([name])
 
 
 def weight_files(folder: Path) -> list[Path]:

@@ -92,6 +92,23 @@ class MappedFile:
             data = data.clone()  # the format does not promise alignment, torch needs it
         return data.view(getattr(torch, first.dtype)).view(shape), unaligned
 
+    def drop_pages(self, names: Sequence[str]) -> None:
+        """Let memory go in which tensors of the file are: whoever reads them again has them read from the file."""
+        import torch
+
+        mapping = self._buffer.obj
+        if not isinstance(mapping, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED"):
+            return
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)
+            buffer, whole = (torch.frombuffer(data, dtype=torch.uint8).data_ptr() for data in (self._buffer, mapping))
+        for entry in (self.entries[name] for name in names):
+            begin, end = (buffer - whole + self._data_begin + place for place in (entry.begin, entry.end))
+            first = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE  # pages that the tensor has for itself
+            length = end // mmap.PAGESIZE * mmap.PAGESIZE - first
+            if length > 0:
+                mapping.madvise(mmap.MADV_DONTNEED, first, length)
+
 
 def _parse_header(buffer: memoryview, name: str) -> tuple[dict[str, Entry], int]:
     def broken(problem: str) -> WeightsError:

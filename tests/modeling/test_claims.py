@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 
 from optimum_neuron import NeuronModelForCausalLM, NeuronModelForSequenceClassification
 from optimum_neuron.errors import ConfigError, CoreBusyError, DeviceMemoryError, ValidationError
-from optimum_neuron.exporters import build, load as load_export, prepare
 from optimum_neuron.hardware import INSTANCES
 from optimum_neuron.runtime import claim_cores, held_cores, ledger
 from tests.encoders import save_tiny_encoder
@@ -14,6 +15,9 @@ from tests.runtime.conftest import Worker
 from tests.tiny import SMALL
 
 INSTANCE = INSTANCES["inf2.xlarge"]
+build, load_export, prepare = (
+    importlib.import_module(f"optimum_neuron.exporters.{name}") for name in ("build", "load", "prepare")
+)
 load = NeuronModelForCausalLM.from_pretrained
 
 
@@ -64,6 +68,14 @@ def test_busy_cores_are_error_before_anything_is_compiled_or_lowered(checkpoint,
         assert [row["pid"] for row in busy.value.details["holders"]] == [holder.pid] * 2
         assert busy.value.details["instance"] == INSTANCE.name
     assert work == []
+
+
+def test_busy_cores_of_some_ranks_are_an_error_before_anything_is_compiled(checkpoint, work, hold):
+    holder = hold(1, NEURON_RT_VISIBLE_CORES="1")
+    with pytest.raises(CoreBusyError) as busy:
+        load(checkpoint, export=True, tensor_parallel_size=2, **SMALL)
+    assert [row["pid"] for row in busy.value.details["holders"]] == [holder.pid]
+    assert busy.value.details["num_cores"] == 2 and work == []
 
 
 def test_copies_need_all_their_cores_before_anything_is_compiled(tmp_path, work, hold):

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from optimum_neuron import NeuronModelForCausalLM
-from optimum_neuron.errors import ConfigError, ModelError
+from optimum_neuron import NeuronModelForCausalLM, check_model
+from optimum_neuron.errors import ArtifactError, ConfigError, ModelError, WeightsError
+from optimum_neuron.exporters import inspect_export
 from optimum_neuron.hardware import resolve_instance
 from optimum_neuron.runtime import ledger
 from tests.modeling.common import raises
-from tests.tiny import SHAPES, save_tiny
+from tests.tiny import SHAPES, SMALL, save_tiny
 
 INSTANCE = "trn1.32xlarge"
 PROMPT = torch.tensor([[5, 6, 7, 8, 9], [0, 0, 3, 4, 5]])
@@ -65,6 +69,47 @@ def test_tokens_are_those_of_transformers(checkpoints, model_type, overrides, fa
     assert len(model.prepared.loaded.claim.core_ids) == degree
 
 
+WIDE = ODD | {"num_key_value_heads": 9}
+NAMED_OTHERWISE = {"n_embd": 72, "n_head": 9, "n_layer": 3, "n_positions": 64}
+FALCON = {name: size for name, size in WIDE.items() if name != "head_dim"}
+FALCON |= {"num_kv_heads": 9, "new_decoder_architecture": False, "multi_query": False, "bias": True}
+
+PLANNED = {
+    "gpt2": ("gpt2", WIDE | NAMED_OTHERWISE),
+    "opt": ("opt", WIDE | {"word_embed_proj_dim": 72}),
+    "bloom": ("bloom", WIDE | {"n_head": 9, "n_layer": 3}),
+    "falcon": ("falcon", FALCON),
+    "falcon with one key head": ("falcon", FALCON | {"multi_query": True}),
+    "falcon with grouped heads": ("falcon", FALCON | {"new_decoder_architecture": True, "num_kv_heads": 3}),
+    "falcon with ALiBi": ("falcon", FALCON | {"alibi": True}),
+    "gpt_neox": ("gpt_neox", WIDE),
+    "gptj": ("gptj", WIDE | NAMED_OTHERWISE | {"rotary_dim": 4}),
+    "phi": ("phi", WIDE),
+    "stablelm": ("stablelm", ODD | {"use_qkv_bias": True}),
+    "starcoder2": ("starcoder2", ODD),
+    "mpt": ("mpt", WIDE | {"d_model": 72, "n_heads": 9, "n_layers": 3, "max_seq_len": 64, "expansion_ratio": 2}),
+}
+
+
+@pytest.mark.parametrize(("model_type", "overrides"), PLANNED.values(), ids=PLANNED)
+@pytest.mark.parametrize("degree", [2, 8])
+def test_architectures_with_a_plan_of_ours_write_the_tokens_of_transformers(checkpoints, model_type, overrides, degree):
+    folder = checkpoints(model_type, **overrides)
+    model = compiled(folder, degree, **SMALL)
+    original = AutoModelForCausalLM.from_pretrained(folder, dtype="float32")
+    options = {"max_new_tokens": 12, "do_sample": False, "pad_token_id": 0}
+    actual = model.generate(PROMPT, attention_mask=MASK, **options)
+    assert actual.tolist() == original.generate(PROMPT, attention_mask=MASK, **options).tolist()
+    of_weights = model.prepared.artifact.shards.of_weights
+    layer = [name for name, spec in model.prepared.program.weights.items() if ".0." in name and len(spec.shape) > 1]
+    assert set(layer) <= of_weights.keys(), "every matrix of a layer is divided"
+
+
+def test_norms_of_single_heads_are_refused(checkpoints):
+    with raises(ModelError, styles=["a norm for each head"]):
+        compiled(checkpoints("stablelm", **ODD, qk_layernorm=True), 2)
+
+
 def test_beams_reorder_the_state_of_every_core(checkpoints):
     folder = checkpoints("llama", **ODD)
     options = {"num_beams": 3, "max_new_tokens": 12, "do_sample": False, "pad_token_id": 0}
@@ -98,6 +143,35 @@ def test_an_exported_folder_keeps_its_degree_and_unsharded_files(checkpoints, tm
     assert torch.equal(again.generate(PROMPT, max_new_tokens=4), model.generate(PROMPT, max_new_tokens=4))
     with raises(ConfigError, folder=str(tmp_path)):
         NeuronModelForCausalLM.from_pretrained(tmp_path, tensor_parallel_size=4)
+    told = inspect_export(tmp_path)["num_cores"]
+    assert told == model.describe()["num_cores"] and told["value"] == 2 and "part" in told["reason"]
+    file = tmp_path / "neuron_config.json"
+    file.write_text(file.read_text().replace('"tensor_parallel_size": 2', '"tensor_parallel_size": 8'))
+    with pytest.raises(ArtifactError) as caught:
+        NeuronModelForCausalLM.from_pretrained(tmp_path, instance_type=INSTANCE)
+    assert len(caught.value.details["problems"]) == 1
+
+
+def test_a_check_counts_the_memory_of_every_core(checkpoints):
+    folder = checkpoints("llama", **ODD)
+    shapes = {name: value for name, value in SHAPES.items() if name != "optlevel"}
+    report = check_model(folder, instance_type=INSTANCE, tensor_parallel_size=2, **shapes)
+    model = compiled(folder, 2)
+    assert report.to_dict()["num_cores"] == model.describe()["num_cores"]
+    assert report.memory.need == model.prepared.need
+    one = check_model(folder, instance_type=INSTANCE, **shapes).num_cores
+    assert (one.value, one.reason.partition(":")[0]) == (1, "default")
+
+
+@pytest.mark.parametrize("family", ["llama", "generic"])
+def test_a_tensor_that_a_core_needs_a_part_of_is_missing(checkpoints, tmp_path, family):
+    folder = shutil.copytree(checkpoints("llama", **ODD), tmp_path / "broken")
+    tensors, missing = load_file(folder / "model.safetensors"), "model.layers.1.self_attn.v_proj.weight"
+    del tensors[missing]
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(WeightsError) as caught:
+        compiled(folder, 2, family=family)
+    assert any(missing in problem for problem in caught.value.details["problems"])
 
 
 def test_num_cores_is_the_older_name(checkpoints):
@@ -117,5 +191,5 @@ def test_degrees_that_the_instance_or_the_heads_forbid_are_refused(checkpoints):
 
 
 def test_an_architecture_without_a_plan_is_refused(checkpoints):
-    with raises(ModelError, model_type="gpt2"):
-        compiled(checkpoints("gpt2"), 2)
+    with raises(ModelError, model_type="codegen"):
+        compiled(checkpoints("codegen", n_embd=32, n_head=4, n_layer=2, rotary_dim=4), 2)

@@ -28,6 +28,22 @@ def test_key_heads_are_copied_only_where_cores_do_not_divide_them(group_size, nu
     assert all(keys.count(key) == num_copies for key in (0, 1))
 
 
+@pytest.mark.parametrize("layout", [head_layout(4, 4, 2), head_layout(8, 2, 4), head_layout(9, 3, 2)])
+def test_heads_in_one_weight_are_those_of_each_core(layout):
+    width, num_heads, num_keys = 2, layout.num_heads, layout.num_kv_heads
+    query, key, value = (torch.arange(1, 1 + n * width) + 100 * at for at, n in enumerate((num_heads, *[num_keys] * 2)))
+    groups = zip(query.chunk(num_keys), key.chunk(num_keys), value.chunk(num_keys), strict=True)
+    grouped = torch.cat([part for group in groups for part in group])
+    num_local = layout.num_local[1]
+    for rank in range(len(layout.queries)):
+        own_query = layout.of_queries(width).part(query, 0, rank)
+        own_key, own_value = (layout.of_keys(width).part(tensor, 0, rank) for tensor in (key, value))
+        packed = layout.packed(width).part(torch.cat([query, key, value]), 0, rank)
+        assert packed.tolist() == [*own_query.tolist(), *own_key.tolist(), *own_value.tolist()]
+        parts = zip(*(tensor.chunk(num_local) for tensor in (own_query, own_key, own_value)), strict=True)
+        assert layout.grouped(width).part(grouped, 0, rank).tolist() == torch.cat([*sum(parts, ())]).tolist()
+
+
 class Toy(nn.Module):
     def __init__(self):
         super().__init__()

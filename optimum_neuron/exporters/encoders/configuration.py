@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from ...configuration import CompileConfig
 from ...errors import ConfigError, raise_together
 from ...options import option
-from ...sizes import limit_error, missing_axes, size_errors
+from ...sizes import count_errors, limit_error, missing_axes, size_errors
 
 Sizes = dict[str, int]
 """One size for each axis: what one graph is compiled for."""
@@ -75,9 +75,12 @@ class NeuronEncoderConfig(CompileConfig):
     """Return attention weights too."""
     output_hidden_states: bool = option(False, help="return every layer's hidden states too")
     """Return the hidden states of every layer too."""
+    tensor_parallel_size: int = 1
+    """Cores that share every layer: each has a part of the weights and of the work."""
 
     def _problems(self) -> Iterator[ConfigError]:
         yield from size_errors(self, AXES)
+        yield from count_errors(self, ("tensor_parallel_size",))
         yield from super()._problems()
 
     def __post_init__(self) -> None:

@@ -11,8 +11,8 @@ from ...core import TensorSpec
 from ...engine import Input, OutputAxis, RoleSignature, Signature
 from ...errors import NeuronError
 from ...models import persistent_buffers
-from ..empty import empty_model
-from ..kinds import Kind, Plan, other_graphs
+from ..empty import empty_model, split_empty
+from ..kinds import Kind, Plan, other_graphs, shard_facts
 from ..source import ModelSource
 from ..validation import Recorder, Scenario, encoder_scenarios
 from .architectures import Architecture, find_architecture
@@ -50,6 +50,7 @@ class EncoderKind(Kind):
     def plan(self, source: ModelSource, config: ResolvedEncoderConfig, *, trust_remote_code: bool) -> Plan:
         choice, row = find_architecture(source.config.model_type)
         model = build_model(source, config, trust_remote_code=trust_remote_code)
+        shards = split_empty(model, config, ends=False)
         inputs = model_inputs(model, config.task, row, config.torch_dtype)
         options = call_options(model, attentions=config.output_attentions, hidden_states=config.output_hidden_states)
         patches = [patch for patch in row.patches if patch.applies(source.config, config.task)]
@@ -66,7 +67,8 @@ class EncoderKind(Kind):
             facts={
                 "signature": Signature(roles={"forward": signature}).to_dict(),
                 "patches": [patch.reason for patch in patches],
-            },
+            }
+            | shard_facts(shards),
         )
 
     def prepare_reference(self, reference: Any, config: Any) -> Any:

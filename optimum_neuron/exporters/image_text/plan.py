@@ -15,11 +15,10 @@ from torch import nn
 from ...compiler import Captured, Program, Recapture, Role, capture
 from ...core import TensorSpec
 from ...engine import RoleSignature, Signature
-from ...errors import ConfigError
 from ...models import GENERIC, Family, cast_weights, choose_family, family_decoder, generic_decoder, persistent_buffers
 from ...models.generic import GenericDecoder, build, weight_map
-from ..decoder import DecoderKind, decoder_captures, graph_names, num_positions
-from ..kinds import MODEL, Plan, other_graphs
+from ..decoder import DecoderKind, decoder_captures, graph_names, num_positions, require_cores
+from ..kinds import MODEL, Plan, other_graphs, shard_facts
 from ..signatures import decoder_signature, image_inputs, vision_signature
 from ..source import ModelSource
 from ..tasks import TASKS, architectures_of
@@ -43,6 +42,7 @@ class ImageTextKind(DecoderKind):
         return True  # transformers renames the tensors of older checkpoints
 
     def resolve(self, source: ModelSource, config: Any, *, trust_remote_code: bool) -> ResolvedImageTextConfig:
+        require_cores(source.config, config.tensor_parallel_size)
         row = find_architecture(source.config)
         image_size, num_images = default_images(row, source.config, source.folder)
         image_size = config.image_size or image_size
@@ -56,13 +56,6 @@ class ImageTextKind(DecoderKind):
 
     def plan(self, source: ModelSource, config: Any, *, trust_remote_code: bool) -> Plan:
         row = find_architecture(source.config)
-        if config.tensor_parallel_size > 1:
-            raise ConfigError(
-                f"tensor_parallel_size={config.tensor_parallel_size} is not supported for {config.task}.",
-                hint="Pass 1.",
-                option="tensor_parallel_size",
-                value=config.tensor_parallel_size,
-            )
         vision, decoder = _build_vision(row, source.config, config), _build_decoder(row, source.config, config)
         image_tokens = row.image_tokens(source.config, config.image_size)
         width = source.config.get_text_config(decoder=True).hidden_size
@@ -84,7 +77,8 @@ class ImageTextKind(DecoderKind):
             facts={
                 "image_tokens": image_tokens,
                 "signature": _signature(row, source.config, config.torch_dtype).to_dict(),
-            },
+            }
+            | shard_facts(decoder.shards),
             # The vision modules are wrapped once more, and so is a generic decoder.
             prefixes=(f"{MODEL}.{MODEL}", MODEL),
         )
@@ -144,8 +138,8 @@ def _build_decoder(row: Architecture, model_config: Any, config: ResolvedImageTe
     if choice.value == GENERIC:
         module = build(model_config, auto_class=TASKS[config.task].auto_class)
         _remove(module.model, row.vision)
-        return generic_decoder(choice, module, dtype=config.torch_dtype)
-    family = family_decoder(choice, text, dtype=config.torch_dtype)
+        return generic_decoder(choice, module, dtype=config.torch_dtype, group_size=config.tensor_parallel_size)
+    family = family_decoder(choice, text, dtype=config.torch_dtype, group_size=config.tensor_parallel_size)
     # A causal language model's "model" is the text module of this one.
     renamed = {
         name: tuple(re.sub(r"^model\.", f"{row.text}.", source) for source in sources)

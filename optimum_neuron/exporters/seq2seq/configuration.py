@@ -41,9 +41,11 @@ class EncoderDecoderConfig(CompileConfig):
         None, help="tokens that a model such as T5 writes per sequence; --sequence_length is what it reads"
     )
     """Tokens of a target, with its first one. None: the default of the task."""
+    tensor_parallel_size: int = 1
+    """Cores that share every layer: each has a part of the weights and of the work."""
 
     def _problems(self) -> Iterator[ConfigError]:
-        yield from count_errors(self, ("batch_size", "num_beams"))
+        yield from count_errors(self, ("batch_size", "num_beams", "tensor_parallel_size"))
         yield from count_errors(self, ("decoder_sequence_length",), optional=True)
         yield from size_errors(self, self.source_axes)
         yield from super()._problems()

@@ -14,9 +14,9 @@ from ...compiler import Captured, Program, Recapture, Role, capture, capture_err
 from ...core import Choice, TensorSpec
 from ...engine import Signature
 from ...models import persistent_buffers
-from ..empty import empty_model
+from ..empty import empty_model, split_empty
 from ..encoders import on_fakes, with_attentions
-from ..kinds import ANY_BATCH, Kind, Plan, other_graphs
+from ..kinds import ANY_BATCH, Kind, Plan, other_graphs, shard_facts
 from ..signatures import encoder_decoder_signature
 from ..source import ModelSource
 from ..tasks import architectures_of
@@ -55,6 +55,7 @@ class Seq2SeqKind(Kind):
 
     def plan(self, source: ModelSource, config: ResolvedEncoderDecoderConfig, *, trust_remote_code: bool) -> Plan:
         model = build_model(source, config, trust_remote_code=trust_remote_code)
+        shards = split_empty(model, config, ends=True)
         read = find_source(model)
         states = state_specs(model, read, config)
         of_source, of_target = _layer_names(model, config, num_layers=len(states) // len(STATES))
@@ -66,7 +67,7 @@ class Seq2SeqKind(Kind):
             choice=Choice(value=source.config.model_type, reason=reason),
             captures=_captures(model, read, config, states, encoded, results),
             weight_sources={f"{MODEL}.{name}": (name,) for name in names},
-            facts={"source": dataclasses.asdict(read), "signature": signature.to_dict()},
+            facts={"source": dataclasses.asdict(read), "signature": signature.to_dict()} | shard_facts(shards),
         )
 
     def rebuilt_signature(self, program: Program, metadata: Mapping[str, Any], model_config: Any) -> Signature:

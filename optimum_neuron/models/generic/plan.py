@@ -1,13 +1,17 @@
-"""transformers' own plans of tensor parallelism, in the styles of `models/parallel.py`."""
+"""Tensor parallelism of transformers' own modules: our plan of an architecture, or the one that transformers ships."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
+from torch import nn
+
 from ...errors import ModelError
 from ...weights import Shards
+from ..heads import require_group_size
 from ..parallel import split_module
+from ..plans import PLANS
 from .model import GenericDecoder
 
 _STYLES = {
@@ -32,30 +36,57 @@ def split_generic(decoder: GenericDecoder, group_size: int) -> Shards:
     """Divide a transformers decoder among cores; it gets the shapes of one core.
 
     Raises:
-        ModelError: transformers ships no plan for this architecture, or one with styles that are not supported.
+        ModelError: there is no plan for this architecture, or one with styles that are not supported.
     """
-    model, config = decoder.model, decoder.text_config
-    plan: dict[str, str] = dict(getattr(model, "tp_plan", None) or {})
+    return split_transformers(decoder, decoder.model, decoder.text_config, group_size, ends=True)
+
+
+def split_transformers(module: nn.Module, model: Any, config: Any, group_size: int, *, ends: bool) -> Shards:
+    """Divide a transformers model among cores; it gets the shapes of one core.
+
+    Args:
+        module: the model, or what wraps it: weights are named as in this one.
+        model: the transformers model.
+        config: configuration that has its heads.
+        group_size: cores that share it.
+        ends: also divide the vocabulary of embedding and head.
+
+    Raises:
+        ConfigError: there are more cores than heads.
+        ModelError: there is no plan for this architecture, or one with styles that are not supported.
+    """
+    root = next(path for path, inner in module.named_modules() if inner is model)
+    plan = {f"{root}.{path}" if root else path: style for path, style in _plan(model, config).items()}
     if not plan:
         raise ModelError(
-            f"transformers has no plan of tensor parallelism for {config.model_type} (base_model_tp_plan).",
+            f"There is no plan of tensor parallelism for {config.model_type}, and transformers has none either "
+            "(base_model_tp_plan).",
             hint="Pass tensor_parallel_size=1.",
             model_type=config.model_type,
         )
-    modules = {re.sub(r"\.\d+(?=\.|$)", ".*", path) for path, _ in model.named_modules()}
-    translated = {
-        f"model.{path}": _style(path, style)
-        for path, style in plan.items()
-        if path in modules and style not in _ON_EVERY_CORE
-    }
-    translated |= _ends(decoder)
+    num_heads = getattr(config, "num_attention_heads", group_size)
+    require_group_size(group_size, num_heads=num_heads, model_type=config.model_type)
     return split_module(
-        decoder,
-        translated,
-        num_heads=config.num_attention_heads,
-        num_kv_heads=getattr(config, "num_key_value_heads", None) or config.num_attention_heads,
+        module,
+        plan | (_ends(module, model) if ends else {}),
+        num_heads=num_heads,
+        num_kv_heads=getattr(config, "num_key_value_heads", None) or num_heads,
         group_size=group_size,
     )
+
+
+def _plan(model: Any, config: Any) -> dict[str, str]:
+    """Styles of a model's modules by their paths."""
+    paths = {re.sub(r"(^|\.)\d+(?=\.|$)", r"\1*", path) for path, _ in model.named_modules()}
+    if config.model_type in PLANS:
+        ours = PLANS[config.model_type]
+        # A head is around the base model, under a name that depends on the task.
+        return {path: ours[name] for path in paths for name in ours if path == name or path.endswith(f".{name}")}
+    return {
+        path: _style(path, style)
+        for path, style in dict(getattr(model, "tp_plan", None) or {}).items()
+        if path in paths and style not in _ON_EVERY_CORE
+    }
 
 
 def _style(path: str, style: str) -> str:
@@ -63,8 +94,11 @@ def _style(path: str, style: str) -> str:
     return by_heads or _STYLES.get(style, style)
 
 
-def _ends(decoder: GenericDecoder) -> dict[str, str]:
-    """Embedding and head, which share a weight in many models."""
-    model: Any = decoder.model
-    styles = {id(model.get_input_embeddings()): "vocabulary", id(model.get_output_embeddings()): "gathered"}
-    return {path: styles[id(module)] for path, module in decoder.named_modules() if id(module) in styles}
+def _ends(module: nn.Module, model: Any) -> dict[str, str]:
+    """Embeddings of the vocabulary and head, which share a weight in many models."""
+    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    return {
+        path: "gathered" if inner is head else "vocabulary"
+        for path, inner in module.named_modules()
+        if inner is head or (isinstance(inner, nn.Embedding) and inner.weight is embedding.weight)
+    }
