@@ -175,8 +175,8 @@ class DecoderKind(Kind):
         return problems
 
 
-LIMITS = ("max_position_embeddings", "max_seq_len")
-"""Fields of transformers configurations that limit positions; MPT has the second."""
+LIMITS = ("max_position_embeddings", "max_seq_len", "max_target_positions")
+"""Fields of transformers configurations that limit positions; MPT has the second, Whisper's decoder the third."""
 
 
 def num_positions(config: Any, sequence_length: int | None = None) -> int:
@@ -190,7 +190,8 @@ def num_positions(config: Any, sequence_length: int | None = None) -> int:
         ModelError: the model has no limit, and `sequence_length` is None.
     """
     text = config.get_text_config(decoder=True)
-    limits = [limit for name in LIMITS if (limit := getattr(text, name, None)) is not None]
+    # XLNet has -1, as a sign that it has none.
+    limits = [limit for name in LIMITS if (limit := getattr(text, name, None) or 0) > 0]
     limit = min(limits, default=sequence_length)
     if limit is None:
         message = f"This {config.model_type} model has no limit of positions (max_position_embeddings)."

@@ -49,7 +49,13 @@ SIZES: dict[str, Any] = {
     **dict.fromkeys(("mamba_d_state", "state_size", "ssm_state_size"), 8),
     **dict.fromkeys(("mamba_chunk_size", "chunk_size", "attention_chunk_size"), 8),
     **dict.fromkeys(("vocab_size", "vocab_size_per_layer_input"), VOCABULARY),
-    **{"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0, "query_pre_attn_scalar": 16, "first_k_dense_replace": 1},
+    **{
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "pad_token_id": 0,
+        "query_pre_attn_scalar": 16,
+        "first_k_dense_replace": 1,
+    },
     **{"hidden_size_per_layer_input": 8, "embedding_size": 32, "input_embedding_size": 32, "type_vocab_size": 2},
     **{"is_decoder": True, "use_cache": True, "num_nextn_predict_layers": 0},
 }
@@ -57,9 +63,12 @@ SIZES: dict[str, Any] = {
 
 _LATENT = {"num_key_value_heads": HEADS}
 """Every head of latent attention has its own keys."""
-_GEMMA4 = {"hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 0, "num_kv_shared_layers": 4}
+_WIDTHS = {"q_lora_rank": 8, "kv_lora_rank": 8, "head_dim": 16, "qk_nope_head_dim": 8, "v_head_dim": 16}
+_GEMMA4 = {"hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 0, "num_kv_shared_layers": 0}
 _QWEN4 = {"indexer_n_heads": 4, "indexer_kv_heads": 1, "indexer_head_dim": 16, "indexer_budget": 8}
 _QWEN4 |= {"indexer_compress_ratio": 2, "ngram_vocab_size_base": 64, "split_ngram_parts": 2, "heads_per_ngram": 2}
+_DOTS3 = _LATENT | {f"swa_{name}": value for name, value in (_LATENT | _WIDTHS).items()}
+_DOTS3 |= {"swa_num_attention_heads": HEADS}
 _ROTARY = {"rope_type": "default", "rope_theta": 10000.0}
 _HYBRID = ["linear_attention", "hybrid", "linear_attention", "hybrid"]
 _BLT = {"max_position_embeddings": 128, "hidden_size_global": HIDDEN}
@@ -75,26 +84,36 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "cohere_compass_text": {
         "rope_parameters": {"full_attention": _ROTARY, "sliding_attention": _ROTARY},
         "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "num_hidden_layers": 4,
     },
-    "dbrx": {"attn_config": {"kv_n_heads": 2, "rope_theta": 10000.0}},
-    "deepseek_v32": _LATENT,
-    "dots3_note": {"text_config.num_key_value_heads": HEADS},
-    "dots3_note_text": _LATENT,
+    "dbrx": {"attn_config": {"kv_n_heads": 2, "rope_theta": 10000.0, "clip_qkv": 8.0}},
+    **dict.fromkeys(("deepseek_v2", "deepseek_v32", "glm_moe_dsa", "youtu"), _LATENT),
+    "dots3_note": {
+        **{f"text_config.{name}": value for name, value in _DOTS3.items()},
+        **{"vision_config.mlp_layer_types": ["dense", "sparse"], "vision_config.adapter_in_dim": HIDDEN},
+        **{
+            "vision_config.adapter_out_dim": HIDDEN,
+            "audio_config.adapter_out_dim": HIDDEN,
+            "audio_config.adapter_input_size": HIDDEN,
+        },
+    },
+    "dots3_note_text": _DOTS3,
     "gemma3n_text": {"num_kv_shared_layers": 2, "num_hidden_layers": 4},
     "gemma4_assistant": {f"text_config.{name}": value for name, value in _GEMMA4.items()},
     "gemma4_unified_assistant": {f"text_config.{name}": value for name, value in _GEMMA4.items()},
-    "glm_moe_dsa": _LATENT,
     "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
     "granitemoehybrid": {"layer_types": ["linear_attention", "full_attention"] * 2, "num_hidden_layers": 4},
     "jamba": {"num_hidden_layers": 4, "attn_layer_period": 2, "attn_layer_offset": 1},
+    # Its code has no window of its own, only its cache: decoding sees one, a prompt does not.
+    "moshi": {"sliding_window": 128},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 2, "num_hidden_layers": 4},
-    "longcat_flash": {"zero_expert_num": 2},
+    "longcat_flash": _LATENT | {"zero_expert_num": 2, "head_dim": 8},
     "mamba2": {"num_heads": 8},
     "qwen4_exp": {f"text_config.{name}": value for name, value in _QWEN4.items()},
     "qwen4_exp_text": _QWEN4,
     "recurrent_gemma": {"num_hidden_layers": 3},
     "reformer": {"axial_pos_embds_dim": [16, 48], "axial_pos_shape": [8, 16], "num_buckets": 4, "seed": 0},
-    "xlstm": {"embedding_dim": HIDDEN},
+    "xlstm": {"hidden_size": 128, "embedding_dim": 128},
     "xmod": {"default_language": "en_XX"},
     "zamba": {"layers_block_type": _HYBRID, "num_hidden_layers": 4},
     "zamba2": {"layers_block_type": _HYBRID, "num_hidden_layers": 4},
@@ -110,7 +129,7 @@ def tiny_decoder_config(model_type: str) -> Any:
     return _tiny(CONFIG_MAPPING[model_type], OVERRIDES.get(model_type, {}))
 
 
-def tiny_decoder(model_type: str, *, seed: int = 0) -> Any:
+def tiny_decoder(model_type: str, *, config: Any = None, seed: int = 0) -> Any:
     """A transformers model with random weights large enough that its tokens differ, in float32.
 
     Raises:
@@ -120,7 +139,7 @@ def tiny_decoder(model_type: str, *, seed: int = 0) -> Any:
     from accelerate import init_empty_weights
     from transformers import AutoModelForCausalLM
 
-    config = tiny_decoder_config(model_type)
+    config = config or tiny_decoder_config(model_type)
     with init_empty_weights(include_buffers=True):
         num_parameters = sum(parameter.numel() for parameter in AutoModelForCausalLM.from_config(config).parameters())
     if num_parameters > 2e7:
@@ -140,15 +159,26 @@ def tiny_decoder(model_type: str, *, seed: int = 0) -> Any:
 def _tiny(config_class: type, overrides: dict[str, Any]) -> Any:
     fields = {field.name for field in dataclasses.fields(config_class)}
     values = {name: value for name, value in SIZES.items() if name in fields}
-    full = config_class()
-    for name in getattr(config_class, "sub_configs", {}):
-        part = getattr(full, name, None)
-        if part is not None:
-            inner = {key.removeprefix(f"{name}."): value for key, value in overrides.items() if key.startswith(f"{name}.")}
-            values[name] = _tiny(type(part), inner)
-    if "layer_types" in fields and (kinds := list(dict.fromkeys(getattr(full, "layer_types", None) or ()))):
-        # Two layers of each kind up to two kinds, and one of each of more.
-        values["layer_types"] = kinds * 2 if len(kinds) < 3 else kinds
-        values["num_hidden_layers"] = len(values["layer_types"])
+    for name, part_class in _parts(config_class).items():
+        inner = {key.removeprefix(f"{name}."): value for key, value in overrides.items() if key.startswith(f"{name}.")}
+        values[name] = _tiny(part_class, inner)
+    if "layer_types" in fields and "layer_types" not in overrides:
+        kinds = list(dict.fromkeys(config_class().layer_types or ()))
+        if kinds:
+            # Two layers of each kind up to two kinds, and one of each of more.
+            values["layer_types"] = kinds * 2 if len(kinds) < 3 else kinds
+            values["num_hidden_layers"] = len(values["layer_types"])
     values |= {name: value for name, value in overrides.items() if "." not in name}
     return config_class(**values)
+
+
+def _parts(config_class: Any) -> dict[str, type]:
+    """Configurations that one consists of, such as that of the text, by field."""
+    from transformers import CONFIG_MAPPING
+
+    parts = {}
+    for name, spec in config_class.sub_configs_defaults.items():
+        part_class = CONFIG_MAPPING[spec.model_type] if spec.model_type else spec.config_class
+        if dataclasses.is_dataclass(part_class) and not spec.optional:
+            parts[name] = part_class
+    return parts

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -129,8 +130,12 @@ class DecoderScenarios:
         return results
 
     def _expected(self, batch: _Batch) -> Results:
+        options = {}
+        if "position_ids" in inspect.signature(self._reference.forward).parameters:
+            # As `generate` passes them: without, RoBERTa and its kin count from another number.
+            options["position_ids"] = torch.arange(batch.ids_RT.shape[1]).expand(len(batch.ids_RT), -1)
         with torch.no_grad():
-            logits = self._reference(batch.ids_RT).logits.float()
+            logits = self._reference(batch.ids_RT, **options).logits.float()
         rows = list(enumerate(batch.lengths))
         results = {"prompt": torch.cat([logits[row, :length] for row, length in rows])}
         results["last prompt token"] = torch.stack([logits[row, length - 1] for row, length in rows])

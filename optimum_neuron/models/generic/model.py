@@ -23,6 +23,7 @@ from ..common import full_precision_linear, one_token, visible_slots
 from .adapt import at_positions, open_own_masks
 from .cache import slot_cache
 from .experts import register
+from .replacements import replace_forwards
 
 
 class GenericDecoder(nn.Module):
@@ -89,7 +90,9 @@ class GenericDecoder(nn.Module):
 
     def _mask(self, positions_BT: torch.Tensor, num_keys: int, window: int | None = None) -> torch.Tensor:
         """What each query sees [B, 1, T, num_keys], of the last `window` slots: boolean, or added to the scores."""
-        seen = visible_slots(positions_BT, num_keys, window)
+        return self._as_mask(visible_slots(positions_BT, num_keys, window))
+
+    def _as_mask(self, seen: torch.Tensor) -> torch.Tensor:
         if self.attention.value == "sdpa":
             return seen
         dtype = next(self.model.parameters()).dtype
@@ -99,21 +102,36 @@ class GenericDecoder(nn.Module):
         """Masks [B, 1, T, num_keys]; a dict by layer type where the configuration mixes them."""
         full = self._mask(positions_BT, num_keys)
         window = getattr(self.text_config, "sliding_window", None)
-        if not window:
-            return full
-        sliding = self._mask(positions_BT, num_keys, window)
+        sliding = self._mask(positions_BT, num_keys, window) if window else full
         kinds = set(getattr(self.text_config, "layer_types", None) or ["sliding_attention"])
-        if kinds == {"full_attention"}:
-            return full
-        return {"full_attention": full, "sliding_attention": sliding} if "full_attention" in kinds else sliding
+        if kinds <= {"full_attention", "sliding_attention"} and (not window or len(kinds) == 1):
+            return full if kinds == {"full_attention"} else sliding
+        # An indexer chooses among what a full mask shows.
+        masks = {"full_attention": full, "indexed_attention": full, "sliding_attention": sliding}
+        if "chunked_attention" in kinds:
+            masks["chunked_attention"] = self._chunked(positions_BT, num_keys)
+        return masks
+
+    def _chunked(self, positions_BT: torch.Tensor, num_keys: int) -> torch.Tensor:
+        """A mask with which tokens see what is before them in their own chunk of the sequence (Llama 4)."""
+        size = self.text_config.attention_chunk_size
+        seen = visible_slots(positions_BT, num_keys, None)
+        return self._as_mask(seen & (torch.arange(num_keys) // size == positions_BT[:, None, :, None] // size))
+
+
+def _refuse_model_type(config: Any) -> None:
+    reason = UNSUPPORTED.get(config.model_type)
+    if config.model_type == "xmod" and config.default_language is None:
+        reason = "it chooses an adapter by the language of each row, and default_language is not set in config.json"
+    if reason:
+        message = f"{config.model_type} models cannot be compiled: {reason}."
+        raise CaptureError(message, hint="Compile another architecture.", model_type=config.model_type)
 
 
 def _refuse_layer_types(config: Any) -> None:
     types = sorted(set(getattr(config.get_text_config(decoder=True), "layer_types", None) or ()) - set(LAYER_TYPES))
     if types:
-        hint = f"Compile a model with {' and '.join(LAYER_TYPES)} only."
-        if "chunked_attention" in types:
-            hint += " For up to attention_chunk_size tokens, write full_attention for chunked_attention in config.json."
+        hint = f"Compile a model with {', '.join(LAYER_TYPES)} only."
         message = f"This {config.model_type} model has layer_types that are not supported: {', '.join(types)}."
         raise CaptureError(message, hint=hint, layer_types=types)
 
@@ -129,7 +147,16 @@ def _refuse_length_dependent(config: Any) -> None:
         raise CaptureError(message, hint=hint, rope_types=types)
 
 
-LAYER_TYPES = ("full_attention", "sliding_attention")
+UNSUPPORTED = {
+    "cpmant": "it puts prompt_length tokens of its own before a prompt, for which the cache has no slots",
+    "deepseek_v4": "its compressed attention keeps one entry for several tokens, and the cache has a slot for each",
+    "reformer": "it sorts tokens into buckets by their hash, so what a token attends to depends on the whole sequence",
+    "xlm": "it reads the whole sequence again for every new token, with a mask token behind it",
+    "xlnet": "it reads a placeholder and the last tokens again for every new one, so no token has a slot of its own",
+}
+"""Model type to what a static graph with a slot for each token cannot do."""
+
+LAYER_TYPES = ("full_attention", "sliding_attention", "chunked_attention", "indexed_attention")
 """Kinds of layer that `GenericDecoder.masks` and `SlotLayer` implement, of those that a configuration may name."""
 
 LENGTH_DEPENDENT = ("dynamic", "longrope")
@@ -148,6 +175,7 @@ def build(config: Any, *, trust_remote_code: bool = False, auto_class: str = "Au
         CaptureError: layers are of a kind that is not implemented, or rotary frequencies follow the length of the
             sequence.
     """
+    _refuse_model_type(config)
     _refuse_layer_types(config)
     _refuse_length_dependent(config)
     import transformers
@@ -171,4 +199,5 @@ def build(config: Any, *, trust_remote_code: bool = False, auto_class: str = "Au
             )
     model.tie_weights()
     open_own_masks(model)
+    replace_forwards(model)
     return GenericDecoder(model, attention).eval()

@@ -28,6 +28,13 @@ class _Recorder(UncountedLayer):
         self.shape = StateShape(key_states.shape[1], key_states.shape[3], value_states.shape[3])
         return key_states, value_states
 
+    def update_indexer(self, indexer_key_states: torch.Tensor) -> torch.Tensor:
+        if self.shape is None or self.shape.num_heads != 1:
+            raise NotImplementedError("an indexer beside several heads of keys and values is not supported")
+        width = self.shape.value_width + indexer_key_states.shape[2]
+        self.shape = self.shape._replace(value_width=width)
+        return indexer_key_states
+
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return query_length, 0
 
