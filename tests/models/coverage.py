@@ -12,6 +12,7 @@ import dataclasses
 import json
 import multiprocessing
 import os
+import re
 import tempfile
 import time
 import traceback
@@ -102,7 +103,7 @@ def _measure(architecture: str) -> Result:
             model = NeuronModelForCausalLM.from_pretrained(folder, export=True, **OPTIONS)
             found = [_generate(model, length) for length in PROMPT_LENGTHS]
     except NeuronError as error:
-        return Result(architecture=architecture, outcome="refused", path=path, reason=" ".join(error.message.split()))
+        return Result(architecture=architecture, outcome="refused", path=path, reason=_plain(error.message))
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         reason = f"{_one_line(error)} ({Path(place.filename).name}:{place.lineno})"
@@ -137,7 +138,12 @@ def _generate(model: Any, num_prompt_tokens: int) -> tuple[torch.Tensor, torch.T
 
 
 def _one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+    return f"{type(error).__name__}: {_plain(str(error))}"
+
+
+def _plain(text: str) -> str:
+    """One line, in which files of packages have no place on this machine."""
+    return re.sub(r"\S*/site-packages/", "", " ".join(text.split()))
 
 
 def measure_apart(architecture: str, seconds: float) -> Result:

@@ -22,7 +22,7 @@ _FEED_FORWARD += ("shared_experts_intermediate_size", "dense_intermediate_size",
 _HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads", "swa_num_attention_heads")
 _HEADS += ("decoder_attention_heads", "encoder_attention_heads", "num_decoder_attention_heads")
 _HEADS += ("num_encoder_attention_heads", "linear_num_heads", "linear_num_key_heads", "linear_num_value_heads")
-_HEADS += ("index_n_heads", "hc_lowrank")
+_HEADS += ("hc_lowrank",)
 _HEAD_WIDTH = ("head_dim", "attention_head_size", "dim_head", "kv_channels", "swa_head_dim", "linear_head_dim")
 _HEAD_WIDTH += ("linear_key_head_dim", "linear_value_head_dim", "index_head_dim", "v_head_dim", "router_hidden_size")
 _POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "max_target_positions", "context_length")
@@ -46,6 +46,8 @@ SIZES: dict[str, Any] = {
     **dict.fromkeys(("n_group", "topk_group", "n_shared_experts", "num_shared_experts"), 1),
     **dict.fromkeys(("sliding_window", "sliding_window_size", "attention_window_size", "window_size"), 8),
     **dict.fromkeys(("local_attention", "index_topk"), 8),
+    # A key that no head of an indexer likes has a score of 0, and which of several such is chosen is not defined.
+    "index_n_heads": 16,
     **dict.fromkeys(("mamba_d_state", "state_size", "ssm_state_size"), 8),
     **dict.fromkeys(("mamba_chunk_size", "chunk_size", "attention_chunk_size"), 8),
     **dict.fromkeys(("vocab_size", "vocab_size_per_layer_input"), VOCABULARY),
@@ -106,7 +108,8 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "jamba": {"num_hidden_layers": 4, "attn_layer_period": 2, "attn_layer_offset": 1},
     # Its code has no window of its own, only its cache: decoding sees one, a prompt does not.
     "moshi": {"sliding_window": 128},
-    "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 2, "num_hidden_layers": 4},
+    **dict.fromkeys(("lfm2", "lfm2_moe"), {"layer_types": ["conv", "full_attention"] * 2, "num_hidden_layers": 4}),
+    "mllama": {"text_config.cross_attention_layers": [1]},
     "longcat_flash": _LATENT | {"zero_expert_num": 2, "head_dim": 8},
     "mamba2": {"num_heads": 8},
     "qwen4_exp": {f"text_config.{name}": value for name, value in _QWEN4.items()},

@@ -38,11 +38,12 @@ class SlotLayer(UncountedLayer):
         super().__init__()
         self.keys, self.values = keys, values
         self.positions_BT, self.num_slots = positions_BT, num_slots
-        self.is_initialized = True
 
     def update(self, key_states, value_states, *args, **kwargs):  # type: ignore[no-untyped-def]
         """Write in place; return what the queries attend to."""
         assert self.keys is not None and self.values is not None
+        # Not before: a layer of Mllama that attends to images would take its slots for states of an image.
+        self.is_initialized = True
         self._new = key_states, value_states
         # The rest of a slot is for the indexer's key, which comes next.
         room = self.values.shape[3] - value_states.shape[3]

@@ -106,8 +106,10 @@ class GenericDecoder(nn.Module):
         kinds = set(getattr(self.text_config, "layer_types", None) or ["sliding_attention"])
         if kinds <= {"full_attention", "sliding_attention"} and (not window or len(kinds) == 1):
             return full if kinds == {"full_attention"} else sliding
-        # An indexer chooses among what a full mask shows.
-        masks = {"full_attention": full, "indexed_attention": full, "sliding_attention": sliding}
+        masks = {"full_attention": full, "sliding_attention": sliding}
+        if "indexed_attention" in kinds:
+            # An indexer chooses among what it shows.
+            masks["indexed_attention"] = full
         if "chunked_attention" in kinds:
             masks["chunked_attention"] = self._chunked(positions_BT, num_keys)
         return masks
@@ -150,6 +152,7 @@ def _refuse_length_dependent(config: Any) -> None:
 UNSUPPORTED = {
     "cpmant": "it puts prompt_length tokens of its own before a prompt, for which the cache has no slots",
     "deepseek_v4": "its compressed attention keeps one entry for several tokens, and the cache has a slot for each",
+    "prophetnet": "its streams of n-grams read one token at a step and place it by the length of the cache",
     "reformer": "it sorts tokens into buckets by their hash, so what a token attends to depends on the whole sequence",
     "xlm": "it reads the whole sequence again for every new token, with a mask token behind it",
     "xlnet": "it reads a placeholder and the last tokens again for every new one, so no token has a slot of its own",

@@ -48,7 +48,7 @@ def probe_states(decoder: GenericDecoder) -> list[StateShape]:
     Raises:
         CaptureError: the model's code depends on tensor values, cannot run like that, or keeps no keys and values.
     """
-    parameters = inspect.signature(type(decoder.model).forward).parameters
+    parameters = inspect.signature(decoder.model.forward).parameters
     # Code that comes with a checkpoint may pass keywords on; transformers' own models name the cache.
     passes_on = not type(decoder.model).__module__.startswith("transformers.") and any(
         parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()

@@ -1,8 +1,8 @@
 """Layers of transformers that cannot be a static graph as they are, and functions that compute the same.
 
-Three causes: shapes that follow the routing of tokens to experts (DBRX, LongCat-Flash, JetMoE) or the language of a row
-(X-MOD), complex numbers, which the chip does not have (rotary positions of DeepSeek-V2 and Llama 4), and positions that
-are counted in the cache (Llama 4).
+Four causes: shapes that follow the routing of tokens to experts (DBRX, LongCat-Flash, JetMoE) or the language of a row
+(X-MOD), complex numbers, which the chip does not have (rotary positions of DeepSeek-V2 and Llama 4), positions that are
+counted in the cache (Llama 4, RoFormer), and no cache (GPT).
 
 Shape legend: B batch, T tokens, N all tokens, K experts of a token, P pairs of a token and one of its experts, E
 experts, D input width, F output width, H head width.
@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from transformers.modeling_outputs import CausalLMOutput
 
 
 def replace_forwards(model: nn.Module) -> None:
@@ -25,6 +26,9 @@ def replace_forwards(model: nn.Module) -> None:
     for module in model.modules():
         if forward := _FORWARDS.get(type(module).__name__):
             module.forward = types.MethodType(forward, module)
+        elif type(module).__name__ == "RoFormerSelfAttention":
+            rotate: Any = module.apply_rotary_position_embeddings
+            module.apply_rotary_position_embeddings = _of_rows(rotate)  # type: ignore[assignment]
         elif type(module).__name__ == "XmodOutput":
             module.lang_adapter = types.MethodType(_adapter_of(model.config.default_language), module)  # type: ignore[assignment]
 
@@ -144,6 +148,11 @@ def _jetmoe_experts(experts: Any, inputs: torch.Tensor, expert_size: torch.Tenso
     return _linear_of_pairs(inputs, expert_size, experts.weight)
 
 
+def _of_rows(rotate: Callable[..., Any]) -> Callable[..., Any]:
+    """RoFormer's rotation, with positions of each row where its encoder puts those of one: [1, 1, B, T, H]."""
+    return lambda positions, *tensors: rotate(positions[0, 0, :, None], *tensors)
+
+
 def _adapter_of(language: str) -> Callable[..., torch.Tensor]:
     """X-MOD's adapter where every row has one language, as without `lang_ids`."""
 
@@ -155,6 +164,33 @@ def _adapter_of(language: str) -> Callable[..., torch.Tensor]:
     return lang_adapter
 
 
+def _gpt1(
+    model: Any,
+    input_ids: torch.Tensor | None = None,
+    position_ids: torch.Tensor | None = None,
+    attention_mask: torch.Tensor | None = None,
+    past_key_values: Any = None,
+    inputs_embeds: torch.Tensor | None = None,
+    use_cache: bool = True,
+) -> CausalLMOutput:
+    """GPT with a cache: transformers' own code reads the whole sequence for each token (Radford et al. 2018, sec. 3.1).
+
+    `attention_mask` is added to the scores.
+    """
+    gpt = model.transformer
+    x_BTD = gpt.tokens_embed(input_ids) if inputs_embeds is None else inputs_embeds
+    x_BTD = x_BTD + gpt.positions_embed(position_ids)
+    for layer, block in enumerate(gpt.h):
+        attn = block.attn
+        heads = attn.c_attn(x_BTD).unflatten(-1, (3, attn.n_head, -1)).permute(2, 0, 3, 1, 4)
+        key, value = past_key_values.update(heads[1], heads[2], layer)
+        scale = None if attn.scale else 1.0
+        mixed = nn.functional.scaled_dot_product_attention(heads[0], key, value, attn_mask=attention_mask, scale=scale)
+        x_BTD = block.ln_1(x_BTD + attn.c_proj(mixed.transpose(1, 2).flatten(2)))
+        x_BTD = block.ln_2(x_BTD + block.mlp(x_BTD))
+    return CausalLMOutput(logits=model.lm_head(x_BTD))
+
+
 _FORWARDS: dict[str, Callable[..., Any]] = {
     "DbrxExperts": _dbrx_experts,
     "LongcatFlashExperts": _longcat_experts,
@@ -162,6 +198,7 @@ _FORWARDS: dict[str, Callable[..., Any]] = {
     "JetMoeParallelExperts": _jetmoe_experts,
     "DeepseekV2RotaryEmbedding": _angles,
     "Llama4TextRotaryEmbedding": _angles,
+    "OpenAIGPTLMHeadModel": _gpt1,
 }
 """Class of a layer to its `forward`."""
 

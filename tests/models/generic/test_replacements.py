@@ -12,7 +12,7 @@ from optimum_neuron.models.generic import build
 from tests.models.steps import Pair, check_steps
 from tests.models.tiny_decoders import tiny_decoder, tiny_decoder_config
 
-REPLACED = ("dbrx", "longcat_flash", "jetmoe", "xmod", "deepseek_v2", "llama4_text")
+REPLACED = ("dbrx", "longcat_flash", "jetmoe", "xmod", "deepseek_v2", "llama4_text", "roformer", "openai-gpt")
 
 
 def pair(model_type: str, **changes) -> Pair:
@@ -56,6 +56,13 @@ def test_the_functions_of_transformers_are_back_afterwards():
     models = pair("deepseek_v2")
     models.run(torch.tensor([[3]] * 2), torch.tensor([[0]] * 2), models.new_states(), num_slots=None)
     assert modeling_deepseek_v2.apply_rotary_emb is before
+
+
+def test_mllama_without_images_skips_the_layers_for_them():
+    config = tiny_decoder_config("mllama")
+    original = tiny_decoder("mllama")
+    assert config.text_config.cross_attention_layers == [1]
+    check_steps(Pair(build_decoder(config, dtype="float32", family="generic"), original))
 
 
 def test_few_and_many_tokens_take_the_same_experts():
