@@ -22,11 +22,9 @@ def test_fixed_frequencies_are_not():
 
 
 CHUNKED = ["chunked_attention"] * 2 + ["full_attention"]
-LINEAR = ["linear_attention", "sliding_attention", "full_attention"]
 OTHERS = {
     "llama4_text": ({"layer_types": CHUNKED}, ["chunked_attention"]),
-    "qwen3_next": ({"layer_types": LINEAR, "head_dim": 8}, ["linear_attention"]),
-    "qwen2": ({"layer_types": ["conv", "chunked_attention", "sliding_attention"]}, ["chunked_attention", "conv"]),
+    "qwen2": ({"layer_types": ["conv", "indexed_attention", "sliding_attention"]}, ["indexed_attention"]),
 }
 
 
