@@ -1,3 +1,4 @@
+from .common import LayerState as LayerState, key_value_state as key_value_state
 from .parallel import head_layout as head_layout, require_group_size as require_group_size, split_module as split_module
 from .registry import (
     FAMILIES as FAMILIES,

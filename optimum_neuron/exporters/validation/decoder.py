@@ -168,13 +168,17 @@ class DecoderScenarios:
         batch = self._batch(num_tokens)
 
         def run() -> Results:
-            sequences = self._sequences()
-            self._call(batch.prompt(), batch.mask(), sequences, num_logits=1)
+            prompt = self._sequences()
+            self._call(batch.prompt(), batch.mask(), prompt, num_logits=1)
             packing = plan_packing(batch.mask(1), batch.num_columns)
-            # Every graph writes the same keys and values into the same slots.
-            inputs = [batch.next_tokens(0, 1), packing.positions_RT]
-            (group,) = sequences.groups()
-            return {f"a step of {graph}": group.run(graph, inputs)["logits"][:, 0] for graph in graphs.values()}
+            inputs = self._decoder.step_inputs(batch.next_tokens(0, 1), packing.positions_RT, packing.lengths_R)
+            results = {}
+            for graph in graphs.values():
+                # A step changes a state without slots, so every graph starts from that of the prompt.
+                sequences = prompt.copy()
+                (group,) = sequences.groups()
+                results[f"a step of {graph}"] = group.run(graph, inputs)["logits"][:, 0]
+            return results
 
         def expected() -> Results:
             logits = self._expected(batch)["step 0"]

@@ -8,7 +8,7 @@ from typing import Any
 from ...errors import ModelError
 from ...weights import Shards
 from ..parallel import split_module
-from .model import GenericDecoder
+from .model import WITH_OTHER_STATES, GenericDecoder
 
 _STYLES = {
     "colwise": "columns",
@@ -32,9 +32,17 @@ def split_generic(decoder: GenericDecoder, group_size: int) -> Shards:
     """Divide a transformers decoder among cores; it gets the shapes of one core.
 
     Raises:
-        ModelError: transformers ships no plan for this architecture, or one with styles that are not supported.
+        ModelError: transformers ships no plan for this architecture, or one with styles that are not supported; or
+            layers keep other states than keys and values, whose heads no plan names.
     """
     model, config = decoder.model, decoder.text_config
+    if kinds := sorted(WITH_OTHER_STATES & set(getattr(config, "layer_types", None) or ())):
+        raise ModelError(
+            f"Layers of {config.model_type} cannot be divided among cores: {', '.join(kinds)}.",
+            hint="Pass tensor_parallel_size=1.",
+            model_type=config.model_type,
+            layer_types=kinds,
+        )
     plan: dict[str, str] = dict(getattr(model, "tp_plan", None) or {})
     if not plan:
         raise ModelError(

@@ -21,10 +21,11 @@ def test_fixed_frequencies_are_not():
     build(tiny_config("qwen2", rope_parameters={"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}))
 
 
-LINEAR = ["linear_attention", "sliding_attention", "full_attention"]
 OTHERS = {
-    "qwen3_next": ({"layer_types": LINEAR, "head_dim": 8}, ["linear_attention"]),
-    "qwen2": ({"layer_types": ["conv", "hybrid", "sliding_attention"]}, ["conv", "hybrid"]),
+    "qwen2": (
+        {"layer_types": ["conv", "compressed_sparse_attention", "sliding_attention"]},
+        ["compressed_sparse_attention"],
+    ),
 }
 
 
