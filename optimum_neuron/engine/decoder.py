@@ -38,7 +38,8 @@ class Decoder:
         self._extend, self._decode = program.by_size("extend"), program.by_size("decode")
         self.prefill_buckets = tuple(self._prefill)
         """Compiled prompt lengths, rising."""
-        self.num_slots = signature.state_size(program, "num_slots")
+        self._counts_tokens = "num_new_tokens" in signature["decode"].names
+        self.num_slots = max(self._decode)
         """Tokens that a sequence can hold."""
 
     def __call__(
@@ -101,14 +102,14 @@ class Decoder:
         images: PromptImages | None,
     ) -> torch.Tensor:
         if input_ids_RT.shape[1] == 1 and num_past and bool(packing.valid_RT.all()):
-            return self.decode(group, input_ids_RT, packing.positions_RT)
+            return self.decode(group, input_ids_RT, packing.positions_RT, packing.lengths_R)
         longest = max(int(packing.lengths_R.max()), 1)
         index_RT = packing.index_RT[:, -num_logits:] if num_logits else packing.index_RT
         if num_past:
-            packed = self.extend(group, packing.pack(input_ids_RT, longest), packing.first_R)
+            packed = self.extend(group, packing.pack(input_ids_RT, longest), packing.first_R, packing.lengths_R)
         elif longest > self.prefill_buckets[-1] and images is None:
             first = int(index_RT.min())
-            packed, num_skipped = self._in_chunks(group, packing.pack(input_ids_RT, longest), first)
+            packed, num_skipped = self._in_chunks(group, packing.pack(input_ids_RT, longest), packing.lengths_R, first)
             index_RT = index_RT - num_skipped
         else:
             bucket = self.choose_bucket(longest).value
@@ -117,49 +118,74 @@ class Decoder:
                 room = self._program.graphs[self._score[bucket]].inputs["image_features"].shape[1]
                 more = images.inputs(packing, bucket, room)
             if num_logits == 1:
-                return self.prefill(group, ids, (packing.lengths_R - 1).clamp(min=0), more)
-            packed = self.score(group, ids, more)
+                return self.prefill(group, ids, packing.lengths_R, more)
+            packed = self.score(group, ids, packing.lengths_R, more)
         return packed.gather(1, index_RT[:, :, None].expand(-1, -1, packed.shape[-1]))
 
     def prefill(
-        self, group: Group, ids_RT: torch.Tensor, last_R: torch.Tensor, more: list[torch.Tensor]
+        self, group: Group, ids_RT: torch.Tensor, lengths_R: torch.Tensor, more: list[torch.Tensor]
     ) -> torch.Tensor:
-        """Read packed prompts of a bucket's length; return logits [R, 1, V] of the token at `last_R`."""
-        inputs = [ids_RT, _positions(ids_RT), *more, last_R]
+        """Read packed prompts of a bucket's length; return logits [R, 1, V] of the last of so many tokens."""
+        inputs = [ids_RT, _positions(ids_RT), *self._counts(lengths_R), *more, (lengths_R - 1).clamp(min=0)]
         return group.run(self._prefill[ids_RT.shape[1]], inputs)["logits"]
 
-    def score(self, group: Group, ids_RT: torch.Tensor, more: list[torch.Tensor]) -> torch.Tensor:
+    def score(
+        self, group: Group, ids_RT: torch.Tensor, lengths_R: torch.Tensor, more: list[torch.Tensor]
+    ) -> torch.Tensor:
         """Read packed prompts of a bucket's length; return logits [R, T, V] of every token."""
-        return group.run(self._score[ids_RT.shape[1]], [ids_RT, _positions(ids_RT), *more])["logits"]
+        inputs = [ids_RT, _positions(ids_RT), *self._counts(lengths_R), *more]
+        return group.run(self._score[ids_RT.shape[1]], inputs)["logits"]
 
-    def decode(self, group: Group, ids_R1: torch.Tensor, positions_R1: torch.Tensor) -> torch.Tensor:
-        """Add one token to each sequence, through the smallest graph that sees all slots in use; return [R, 1, V]."""
+    def decode(
+        self, group: Group, ids_R1: torch.Tensor, positions_R1: torch.Tensor, lengths_R: torch.Tensor
+    ) -> torch.Tensor:
+        """Add one token to each sequence, through the smallest graph that sees all slots in use; return [R, 1, V].
+
+        A sequence whose length is 0 gets padding.
+        """
         num_used = int(positions_R1.max()) + 1
         bucket = smallest_bucket(num_used, self._decode)
         assert bucket is not None, "whoever packs sequences checks that the cache holds them"
-        return group.run(self._decode[bucket], [ids_R1, positions_R1])["logits"]
+        return group.run(self._decode[bucket], self.step_inputs(ids_R1, positions_R1, lengths_R))["logits"]
 
-    def extend(self, group: Group, ids_RT: torch.Tensor, first_R: torch.Tensor) -> torch.Tensor:
-        """Add packed tokens to each sequence from position `first_R` on, in compiled chunks; return [R, T, V]."""
+    def step_inputs(
+        self, ids_RT: torch.Tensor, positions_RT: torch.Tensor, lengths_R: torch.Tensor
+    ) -> list[torch.Tensor]:
+        """Return the inputs of a decode or extend graph for packed tokens, so many of each row."""
+        return [ids_RT, positions_RT, *self._counts(lengths_R)]
+
+    def _counts(self, lengths_R: torch.Tensor) -> list[torch.Tensor]:
+        """The input that says how many tokens are real, of a program with states that padding would change."""
+        return [lengths_R] if self._counts_tokens else []
+
+    def extend(
+        self, group: Group, ids_RT: torch.Tensor, first_R: torch.Tensor, lengths_R: torch.Tensor
+    ) -> torch.Tensor:
+        """Add packed tokens, so many of each row, from position `first_R` on in compiled chunks; return [R, T, V]."""
         import torch
 
         length = next(iter(self._extend), 1)
         chunks = []
         for start in range(0, ids_RT.shape[1], length):
             chunk = ids_RT[:, start : start + length]
+            left_R = (lengths_R - start).clamp(min=0)
             positions = first_R[:, None] + start + torch.arange(length)
             if length == 1 or int(positions.max()) >= self.num_slots:
                 # A compiled chunk would reach past the cache: the last tokens go one by one.
                 for column in range(chunk.shape[1]):
                     position = (first_R[:, None] + start + column).clamp(max=self.num_slots - 1)
-                    chunks.append(self.decode(group, chunk[:, column : column + 1], position))
+                    is_real_R = (left_R > column).long()
+                    chunks.append(self.decode(group, chunk[:, column : column + 1], position, is_real_R))
             else:
                 padded = torch.nn.functional.pad(chunk, (0, length - chunk.shape[1]))
-                logits = group.run(self._extend[length], [padded, positions])["logits"]
+                inputs = self.step_inputs(padded, positions, left_R.clamp(max=length))
+                logits = group.run(self._extend[length], inputs)["logits"]
                 chunks.append(logits[:, : chunk.shape[1]])
         return torch.cat(chunks, 1)
 
-    def _in_chunks(self, group: Group, ids_RT: torch.Tensor, first: int) -> tuple[torch.Tensor, int]:
+    def _in_chunks(
+        self, group: Group, ids_RT: torch.Tensor, lengths_R: torch.Tensor, first: int
+    ) -> tuple[torch.Tensor, int]:
         """Read prompts longer than the largest bucket: that bucket, then compiled chunks.
 
         Return logits that include column `first`, and how many columns before them were left out.
@@ -167,13 +193,14 @@ class Decoder:
         import torch
 
         bucket = self.prefill_buckets[-1]
-        head = ids_RT[:, :bucket]
+        head, head_lengths_R = ids_RT[:, :bucket], lengths_R.clamp(max=bucket)
         if first < bucket:
-            logits = [self.score(group, head, [])]
+            logits = [self.score(group, head, head_lengths_R, [])]
         else:
             logits = []
-            self.prefill(group, head, torch.full((len(head),), bucket - 1), [])
-        tail = self.extend(group, ids_RT[:, bucket:], torch.full((len(head),), bucket))
+            self.prefill(group, head, head_lengths_R, [])
+        first_R, tail_lengths_R = torch.full((len(head),), bucket), (lengths_R - bucket).clamp(min=0)
+        tail = self.extend(group, ids_RT[:, bucket:], first_R, tail_lengths_R)
         return torch.cat([*logits, tail], 1), 0 if logits else bucket
 
 

@@ -22,7 +22,7 @@ from ..engine import Signature
 from ..errors import ModelError
 from ..models import GENERIC, Family, build_decoder, require_group_size
 from .kinds import MODEL, Kind, Plan, other_graphs, shard_facts
-from .signatures import decoder_signature
+from .signatures import KEYS_AND_VALUES, decoder_signature
 from .source import ModelSource
 from .tasks import TASKS, architectures_of
 from .validation import DecoderScenarios, Recorder, Scenario
@@ -31,26 +31,35 @@ from .validation import DecoderScenarios, Recorder, Scenario
 class Entry(nn.Module):
     """A decoder called the way one graph calls it."""
 
-    def __init__(self, decoder: nn.Module, *, num_slots: int | None, last_only: bool) -> None:
+    def __init__(
+        self, decoder: nn.Module, *, num_slots: int | None, last_only: bool, counts_tokens: bool = False
+    ) -> None:
         super().__init__()
         self.model = decoder
-        self.num_slots, self.last_only = num_slots, last_only
+        self.num_slots, self.last_only, self.counts_tokens = num_slots, last_only, counts_tokens
 
     def forward(self, input_ids_BT: torch.Tensor, positions_BT: torch.Tensor, *rest: Any) -> torch.Tensor:
         """Logits of the last or of all tokens; the last argument is the list of states."""
-        last_index_B = rest[0] if self.last_only else None
-        return self.model(input_ids_BT, positions_BT, rest[-1], num_slots=self.num_slots, last_index_B=last_index_B)
+        *inputs, states = rest
+        options: dict[str, Any] = {"num_new_B": inputs.pop(0)} if self.counts_tokens else {}
+        options["last_index_B"] = inputs.pop() if self.last_only else None
+        options |= self.prompt_options(input_ids_BT, inputs)
+        return self.model(input_ids_BT, positions_BT, states, num_slots=self.num_slots, **options)
+
+    def prompt_options(self, input_ids_BT: torch.Tensor, inputs: list[torch.Tensor]) -> dict[str, Any]:
+        """Keywords that further inputs of prompts become; here there are none."""
+        return {}
 
 
 def state_specs(family: Family, config: ResolvedNeuronConfig) -> dict[str, TensorSpec]:
-    """Cache of every layer: keys [batch, heads, width, slots], values [batch, heads, slots, width]."""
-    specs = {}
-    slots = config.sequence_length
-    for layer, state in enumerate(family.state_shapes):
-        for name, size in (("key_cache", (state.key_width, slots)), ("value_cache", (slots, state.value_width))):
-            shape = (config.batch_size, state.num_heads, *size)
-            specs[f"{name}.{layer}"] = TensorSpec(shape=shape, dtype=config.torch_dtype)
-    return specs
+    """What every layer keeps, by "<name>.<layer>"."""
+    return {
+        f"{tensor.name}.{layer}": TensorSpec(
+            shape=tensor.shape(config.batch_size, config.sequence_length), dtype=tensor.dtype or config.torch_dtype
+        )
+        for layer, state in enumerate(family.states)
+        for tensor in state
+    }
 
 
 def graph_names(config: ResolvedNeuronConfig) -> set[str]:
@@ -75,15 +84,19 @@ def decoder_captures(
 
     def entry(role: Role, num_tokens: int, num_slots: int | None, more: Mapping[str, TensorSpec]) -> Recapture:
         tokens = TensorSpec(shape=(config.batch_size, num_tokens), dtype="int64")
-        inputs = {"input_ids": tokens, "position_ids": tokens, **more}
+        rows = TensorSpec(shape=(config.batch_size,), dtype="int64")
+        counts = {"num_new_tokens": rows} if family.counts_tokens else {}
+        inputs = {"input_ids": tokens, "position_ids": tokens, **counts, **more}
         if role == "prefill":
-            inputs["last_index"] = TensorSpec(shape=(config.batch_size,), dtype="int64")
+            inputs["last_index"] = rows
         entry_class = Entry if num_slots else prompt_class
         axis, size = ("num_slots", num_slots) if role == "decode" else ("num_tokens", num_tokens)
         assert size is not None, "a decode graph sees a number of slots"
         return functools.partial(
             _capture,
-            entry_class(family.module, num_slots=num_slots, last_only=role == "prefill"),
+            entry_class(
+                family.module, num_slots=num_slots, last_only=role == "prefill", counts_tokens=family.counts_tokens
+            ),
             name=f"{role}_{size}",
             role=role,
             sizes={axis: size},
@@ -146,7 +159,7 @@ class DecoderKind(Kind):
             choice=family.choice,
             captures=decoder_captures(family, config),
             weight_sources={f"{MODEL}.{name}": sources for name, sources in family.weight_sources.items()},
-            facts={"signature": decoder_signature(source.config).to_dict()}
+            facts={"signature": decoder_signature(source.config, family.states).to_dict()}
             | ({} if family.attention is None else {"attention": family.attention.to_dict()})
             | shard_facts(family.shards),
             # The generic decoder wraps transformers' model once more, under the same name.
@@ -154,7 +167,7 @@ class DecoderKind(Kind):
         )
 
     def rebuilt_signature(self, program: Program, metadata: Mapping[str, Any], model_config: Any) -> Signature:
-        return decoder_signature(model_config)
+        return decoder_signature(model_config, KEYS_AND_VALUES)
 
     def scenarios(
         self, recorder: Recorder, reference: Any, metadata: Mapping[str, Any], config: Any
@@ -168,7 +181,10 @@ class DecoderKind(Kind):
         if rows != {config.batch_size}:
             sizes = ", ".join(map(str, sorted(rows)))
             problems.append(f"its graphs have {sizes} rows instead of batch_size={config.batch_size}")
-        if any(config.sequence_length not in spec.shape for spec in program.states.values()):
+        caches = [
+            spec for name, spec in program.states.items() if name.partition(".")[0] in ("key_cache", "value_cache")
+        ]
+        if any(config.sequence_length not in spec.shape for spec in caches):
             problems.append(f"its cache has not sequence_length={config.sequence_length} slots")
         return problems
 
@@ -183,8 +199,8 @@ def require_cores(config: Any, group_size: int) -> None:
     require_group_size(group_size, num_heads=num_heads, model_type=config.model_type)
 
 
-LIMITS = ("max_position_embeddings", "max_seq_len")
-"""Fields of transformers configurations that limit positions; MPT has the second."""
+LIMITS = ("max_position_embeddings", "max_seq_len", "max_target_positions")
+"""Fields of transformers configurations that limit positions; MPT has the second, Whisper's decoder the third."""
 
 
 def num_positions(config: Any, sequence_length: int | None = None) -> int:
@@ -198,7 +214,8 @@ def num_positions(config: Any, sequence_length: int | None = None) -> int:
         ModelError: the model has no limit, and `sequence_length` is None.
     """
     text = config.get_text_config(decoder=True)
-    limits = [limit for name in LIMITS if (limit := getattr(text, name, None)) is not None]
+    # XLNet has -1, as a sign that it has none.
+    limits = [limit for name in LIMITS if (limit := getattr(text, name, None) or 0) > 0]
     limit = min(limits, default=sequence_length)
     if limit is None:
         message = f"This {config.model_type} model has no limit of positions (max_position_embeddings)."

@@ -10,15 +10,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..engine import Input, OutputAxis, RoleSignature, Signature, StateSignature
+from ..models import LayerState, key_value_state
 from .seq2seq import Source
 
 _BATCH = OutputAxis(dim=0, axis="batch_size")
 _TOKENS = OutputAxis(dim=1, axis="num_tokens")
 
-_CACHE = {
-    "key_cache": StateSignature(axes=("batch_size", "num_heads", "key_width", "num_slots")),
-    "value_cache": StateSignature(axes=("batch_size", "num_heads", "num_slots", "value_width")),
-}
+KEYS_AND_VALUES = (key_value_state(1, 1, 1),)
+"""States of layers with a plain cache, in which sizes do not matter."""
 
 _TARGET_CACHE = {
     "self_key": StateSignature(axes=("batch_size", "num_heads", "head_width", "num_slots")),
@@ -28,12 +27,23 @@ _TARGET_CACHE = {
 }
 
 
-def decoder_signature(model_config: Any, prompt_inputs: Iterable[Input] = ()) -> Signature:
-    """Return the signature of a decoder; `prompt_inputs` are further inputs of prefill and score graphs."""
+def decoder_signature(
+    model_config: Any, layers: Iterable[LayerState], prompt_inputs: Iterable[Input] = ()
+) -> Signature:
+    """Return the signature of a decoder.
+
+    Args:
+        model_config: a transformers configuration.
+        layers: what each layer keeps between calls.
+        prompt_inputs: further inputs of prefill and score graphs.
+    """
+    tensors = [tensor for state in layers for tensor in state]
     vocabulary = model_config.get_text_config(decoder=True).vocab_size
+    counts = Input(name="num_new_tokens", dtype="int64", axes=("batch_size",))
     tokens = (
         Input(name="input_ids", dtype="int64", axes=("batch_size", "num_tokens"), limit=vocabulary),
         Input(name="position_ids", dtype="int64", axes=("batch_size", "num_tokens")),
+        *([] if all(tensor.has_slots for tensor in tensors) else [counts]),
     )
     prompt = (*tokens, *prompt_inputs)
     last = Input(name="last_index", dtype="int64", axes=("batch_size",))
@@ -45,7 +55,7 @@ def decoder_signature(model_config: Any, prompt_inputs: Iterable[Input] = ()) ->
             "extend": every,
             "decode": RoleSignature(inputs=tokens, outputs={"logits": (_BATCH,)}),
         },
-        states=_CACHE,
+        states={tensor.name: StateSignature(axes=("batch_size", *tensor.axes)) for tensor in tensors},
     )
 
 

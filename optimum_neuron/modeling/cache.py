@@ -42,8 +42,14 @@ class NeuronCache(Cache):
 
     @property
     def is_croppable(self) -> bool:
-        """Columns can be taken away: their slots are written again before they are seen."""
-        return True
+        """Whether columns can be taken away: slots are written again before they are seen, other states are not."""
+        return not self._without_slots
+
+    @property
+    def _without_slots(self) -> list[str]:
+        """States that every token changes, by name without the layer."""
+        states = self._signature.states.items()
+        return sorted(name for name, state in states if "num_slots" not in state.axes and not state.is_shared)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> NeuronCache:
         """A cache of the same model with the same contents, for a prefix that several prompts share.
@@ -101,7 +107,15 @@ class NeuronCache(Cache):
         """Nothing to record: no slot is overwritten before it is cropped."""
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Forget the newest columns; transformers passes their number as a negative value."""
+        """Forget the newest columns; transformers passes their number as a negative value.
+
+        Raises:
+            ConfigError: the model keeps a state without slots, which cannot go back.
+        """
+        if tokens_to_remove < 0 and not self.is_croppable:
+            names = self._without_slots
+            message = f"This model's cache cannot forget tokens: {', '.join(names)} has no slot for each."
+            raise ConfigError(message, hint="Generate without an assistant model.", states=names)
         self.columns += min(tokens_to_remove, 0)
 
     def reset(self) -> None:

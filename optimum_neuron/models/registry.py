@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core import Choice, Rejected
 from ..weights import Shards
-from .common import StateShape
+from .common import LayerState, key_value_state
 from .generic import weight_map as generic_weight_map
 
 if TYPE_CHECKING:
@@ -36,12 +36,17 @@ class Family:
     """Called as `module(input_ids, positions, states, cached=, last_index_B=)`."""
     weight_sources: dict[str, tuple[str, ...]]
     """Parameter name to the checkpoint tensors that are joined along dimension 0."""
-    state_shapes: tuple[StateShape, ...]
-    """Heads and widths of each layer's cache."""
+    states: tuple[LayerState, ...]
+    """What each layer keeps between calls."""
     shards: Shards = Shards()
     """Parameters that are divided among cores; the module has the shapes of one core."""
     attention: Choice[str] | None = None
     """How transformers' own code attends, and why; None in a family, which has its own."""
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether graphs take the number of each row's real tokens: a state without slots must see no others."""
+        return any(not tensor.has_slots for layer in self.states for tensor in layer)
 
 
 def choose_family(config: Any, *, family: str | None = None) -> Choice[str]:
@@ -111,12 +116,13 @@ def generic_decoder(choice: Choice[str], module: GenericDecoder, *, dtype: str, 
         from .generic import split_generic
 
         shards = split_generic(module, group_size)
+    module.states = tuple(probe_states(module))
     names = [name for name, _ in module.named_parameters()] + [name for name, _ in persistent_buffers(module)]
     return Family(
         choice=choice,
         module=module,
         weight_sources=generic_weight_map(names),
-        state_shapes=tuple(probe_states(module)),
+        states=module.states,
         attention=module.attention,
         shards=shards,
     )
@@ -149,12 +155,12 @@ def family_decoder(choice: Choice[str], config: Any, *, dtype: str, group_size: 
             sources=sources,
         )
         num_kv_heads = head_layout(sizes.num_heads, sizes.num_kv_heads, group_size).num_local[1]
-    state = StateShape(num_heads=num_kv_heads, key_width=sizes.head_dim, value_width=sizes.head_dim)
+    state = key_value_state(num_kv_heads, sizes.head_dim, sizes.head_dim)
     return Family(
         choice=choice,
         module=module.eval(),
         weight_sources=sources,
-        state_shapes=(state,) * sizes.num_layers,
+        states=(state,) * sizes.num_layers,
         shards=shards,
     )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 from typing import Any
 
 import torch
@@ -37,11 +38,15 @@ class Pair:
 
     def new_states(self) -> list[torch.Tensor]:
         config = NeuronConfig(batch_size=2, sequence_length=NUM_TOKENS, prefill_buckets=(NUM_COLUMNS,))
-        return [torch.zeros(spec.shape) for spec in state_specs(self.family, config).values()]
+        return [torch.ones(spec.shape) for spec in state_specs(self.family, config).values()]
 
     def run(self, ids_BT: torch.Tensor, positions_BT: torch.Tensor, states: list[torch.Tensor], **options: Any) -> Any:
         with torch.no_grad():
             return functional_call(self.family.module, self.weights, (ids_BT, positions_BT, states), options)
+
+    def counts(self, *num_tokens: int) -> dict[str, torch.Tensor]:
+        """The option that says how many tokens of each row are real, where a state has no slots."""
+        return {"num_new_B": torch.tensor(num_tokens)} if self.family.counts_tokens else {}
 
 
 def pair(model_type: str, *, family: str | None = None, **overrides: Any) -> Pair:
@@ -61,16 +66,19 @@ def pair(model_type: str, *, family: str | None = None, **overrides: Any) -> Pai
 def check_steps(models: Pair, *, atol: float = 2e-5) -> None:
     """A prompt, one token, three tokens: the logits are those of transformers for the whole sequence."""
     ids = torch.randint(3, VOCABULARY, (2, NUM_TOKENS), generator=torch.Generator().manual_seed(1))
+    # As `generate` passes them: RoBERTa's own forward would count from another number.
+    takes_positions = "position_ids" in inspect.signature(models.original.forward).parameters
+    options = {"position_ids": torch.arange(NUM_TOKENS).expand(2, -1)} if takes_positions else {}
     with torch.no_grad():
-        wanted = models.original(ids).logits
+        wanted = models.original(ids, **options).logits
     assert wanted.std() > 0.05, "logits that hardly differ prove nothing"
     states, lengths = models.new_states(), torch.tensor(LENGTHS)
     columns = torch.arange(NUM_COLUMNS).expand(2, -1)
     prompt = torch.where(columns < lengths[:, None], ids[:, :NUM_COLUMNS], 0)
 
-    last = models.run(prompt, columns, states, num_slots=None, last_index_B=lengths - 1)
-    assert last.shape == (2, 1, VOCABULARY)
-    every = models.run(prompt, columns, models.new_states(), num_slots=None)
+    last = models.run(prompt, columns, states, num_slots=None, last_index_B=lengths - 1, **models.counts(*LENGTHS))
+    assert last.shape == (2, 1, wanted.shape[-1])
+    every = models.run(prompt, columns, models.new_states(), num_slots=None, **models.counts(*LENGTHS))
     for row, length in enumerate(LENGTHS):
         torch.testing.assert_close(every[row, :length], wanted[row, :length], atol=atol, rtol=1e-4)
         torch.testing.assert_close(last[row, 0], wanted[row, length - 1], atol=atol, rtol=1e-4)
@@ -79,7 +87,8 @@ def check_steps(models: Pair, *, atol: float = 2e-5) -> None:
     for num_new in (1, 3, 1):
         positions = done[:, None] + torch.arange(num_new)
         num_slots = int(positions.max()) + 1 if num_new == 1 else NUM_TOKENS
-        logits = models.run(ids.gather(1, positions), positions, states, num_slots=num_slots)
+        counts = models.counts(num_new, num_new)
+        logits = models.run(ids.gather(1, positions), positions, states, num_slots=num_slots, **counts)
         for row in range(2):
             torch.testing.assert_close(logits[row], wanted[row, positions[row]], atol=atol, rtol=1e-4)
         done = done + num_new

@@ -7,7 +7,7 @@ import torch
 from transformers.models.bloom import modeling_bloom
 
 from optimum_neuron.errors import CaptureError
-from optimum_neuron.models import build_decoder
+from optimum_neuron.models import build_decoder, key_value_state
 from optimum_neuron.models.generic import build, probe_states
 from tests.models.steps import NUM_COLUMNS, check_steps, pair
 from tests.tiny import VOCABULARY, tiny_config
@@ -33,7 +33,7 @@ CACHES = {
 def test_the_cache_of_every_layer_is_found_without_weights(model_type, overrides, wanted):
     decoder = build(tiny_config(model_type, **overrides))
     before = dict(decoder.named_parameters())
-    assert probe_states(decoder) == [wanted] * 3
+    assert probe_states(decoder) == [key_value_state(*wanted)] * 3
     after = dict(decoder.named_parameters())
     assert after.keys() == before.keys() and all(after[name] is before[name] for name in before)
     assert {parameter.device.type for parameter in before.values()} == {"meta"}
@@ -41,16 +41,17 @@ def test_the_cache_of_every_layer_is_found_without_weights(model_type, overrides
 
 def test_layers_that_are_not_alike_are_probed_one_by_one():
     decoder = build(tiny_config("gemma3_text"))
-    assert probe_states(decoder) == [(2, 8, 8)] * 4
+    assert probe_states(decoder) == [key_value_state(2, 8, 8)] * 4
 
 
-def test_each_layer_has_its_own_widths_and_one_without_a_cache_has_the_last():
+def test_each_layer_has_its_own_widths_and_one_that_shares_another_cache_has_none():
     kinds = ["sliding_attention", "sliding_attention", "full_attention"] * 2
     gemma4 = {"num_hidden_layers": 6, "layer_types": kinds, "head_dim": 8, "global_head_dim": 16}
     decoder = build(tiny_config("gemma4_text", **gemma4, num_kv_shared_layers=0, hidden_size_per_layer_input=0))
-    assert probe_states(decoder) == [(2, 8, 8), (2, 8, 8), (2, 16, 16)] * 2
+    narrow, wide = key_value_state(2, 8, 8), key_value_state(2, 16, 16)
+    assert probe_states(decoder) == [narrow, narrow, wide] * 2
     decoder = build(tiny_config("gemma4_text", **gemma4, num_kv_shared_layers=2, hidden_size_per_layer_input=0))
-    assert probe_states(decoder) == [(2, 8, 8), (2, 8, 8), (2, 16, 16), (2, 8, 8), (2, 8, 8), (2, 8, 8)]
+    assert probe_states(decoder) == [narrow, narrow, wide, narrow, (), ()]
 
 
 def masks(model_type, positions, num_keys, **overrides):
@@ -142,7 +143,7 @@ def test_patches_do_not_stay():
 
 def test_a_model_without_a_cache_of_keys_and_values_is_refused():
     with pytest.raises(CaptureError) as refused:
-        build_decoder(tiny_config("openai-gpt", **GPT), dtype="float32")
+        build_decoder(tiny_config("rwkv"), dtype="float32")
     assert "past_key_values" in refused.value.details["problem"]
     with pytest.raises(CaptureError):
         build_decoder(tiny_config("mamba"), dtype="float32")

@@ -7,7 +7,7 @@ import collections
 import pytest
 import torch
 
-from optimum_neuron.models import build_decoder
+from optimum_neuron.models import build_decoder, key_value_state
 from optimum_neuron.models.llama import decoder_config
 from tests.models.steps import NUM_COLUMNS, NUM_TOKENS, check_steps, pair
 from tests.tiny import tiny_config
@@ -86,7 +86,7 @@ def test_logits_are_float32_and_the_cache_takes_the_weights_dtype():
     assert {parameter.dtype for parameter in family.module.parameters()} == {torch.bfloat16}
     assert {parameter.device.type for parameter in family.module.parameters()} == {"meta"}
     assert family.module.inv_freq.dtype == torch.float32 and family.module.inv_freq.device.type == "cpu"
-    assert [(s.num_heads, s.key_width, s.value_width) for s in family.state_shapes] == [(2, 8, 8)] * 3
+    assert list(family.states) == [key_value_state(2, 8, 8)] * 3
     assert family.module.head(torch.ones(1, 32, dtype=torch.bfloat16, device="meta")).dtype == torch.float32
 
 

@@ -65,4 +65,4 @@ def test_a_decoder_is_built_without_weights(family):
     parameters = dict(built.module.named_parameters())
     assert {(p.device.type, p.dtype) for p in parameters.values()} == {("meta", torch.float16)}
     assert built.weight_sources.keys() == parameters.keys(), "a tied head is no parameter of its own"
-    assert len(built.state_shapes) == 3 and len(built.module.cuts) == 1
+    assert len(built.states) == 3 and len(built.module.cuts) == 1

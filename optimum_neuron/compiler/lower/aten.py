@@ -70,7 +70,9 @@ def _rewritten(body: fx.GraphModule) -> fx.GraphModule:
             node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
     for node in graph.nodes:
-        node.target = _DIRECT.get(node.target, node.target)
+        # `torch.Tensor.to` takes a memory format as a keyword only.
+        if node.target != _ATEN.to.dtype or len(node.args) < 5:
+            node.target = _DIRECT.get(node.target, node.target)
     rewritten = fx.GraphModule(body, graph)
     forget_source_at_end(rewritten)
     return rewritten

@@ -37,15 +37,13 @@ class ImageEntry(nn.Module):
 class PromptEntry(Entry):
     """A decoder that reads features in place of image tokens."""
 
-    def forward(self, input_ids_BT: torch.Tensor, positions_BT: torch.Tensor, *rest: Any) -> torch.Tensor:
-        """Logits; `rest` begins with where features go and with the features.
+    def prompt_options(self, input_ids_BT: torch.Tensor, inputs: list[torch.Tensor]) -> dict[str, Any]:
+        """What stands for the tokens; the inputs are where features go, and the features.
 
         The former is 0 for a token of text and 1 + i for the row's feature i, the latter is [B, F, D].
         """
-        image_index_BT, features_BFD, *others = rest
+        image_index_BT, features_BFD = inputs
         embeds_BTD = self.model.embed(input_ids_BT)
         place = (image_index_BT - 1).clamp(min=0)[:, :, None].expand(-1, -1, features_BFD.shape[-1])
         placed_BTD = features_BFD.gather(1, place).to(embeds_BTD.dtype)
-        embeds_BTD = torch.where(image_index_BT[:, :, None] > 0, placed_BTD, embeds_BTD)
-        options: dict[str, Any] = {"num_slots": self.num_slots, "last_index_B": others[0] if self.last_only else None}
-        return self.model(input_ids_BT, positions_BT, others[-1], embeds_BTD=embeds_BTD, **options)
+        return {"embeds_BTD": torch.where(image_index_BT[:, :, None] > 0, placed_BTD, embeds_BTD)}

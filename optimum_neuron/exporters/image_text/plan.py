@@ -15,11 +15,20 @@ from torch import nn
 from ...compiler import Captured, Program, Recapture, Role, capture
 from ...core import TensorSpec
 from ...engine import RoleSignature, Signature
-from ...models import GENERIC, Family, cast_weights, choose_family, family_decoder, generic_decoder, persistent_buffers
+from ...models import (
+    GENERIC,
+    Family,
+    LayerState,
+    cast_weights,
+    choose_family,
+    family_decoder,
+    generic_decoder,
+    persistent_buffers,
+)
 from ...models.generic import GenericDecoder, build, weight_map
 from ..decoder import DecoderKind, decoder_captures, graph_names, num_positions, require_cores
 from ..kinds import MODEL, Plan, other_graphs, shard_facts
-from ..signatures import decoder_signature, image_inputs, vision_signature
+from ..signatures import KEYS_AND_VALUES, decoder_signature, image_inputs, vision_signature
 from ..source import ModelSource
 from ..tasks import TASKS, architectures_of
 from ..validation import ImageTextScenarios, Recorder, Scenario
@@ -76,7 +85,7 @@ class ImageTextKind(DecoderKind):
             },
             facts={
                 "image_tokens": image_tokens,
-                "signature": _signature(row, source.config, config.torch_dtype).to_dict(),
+                "signature": _signature(row, source.config, config.torch_dtype, decoder.states).to_dict(),
             }
             | shard_facts(decoder.shards),
             # The vision modules are wrapped once more, and so is a generic decoder.
@@ -85,7 +94,7 @@ class ImageTextKind(DecoderKind):
 
     def rebuilt_signature(self, program: Program, metadata: Mapping[str, Any], model_config: Any) -> Signature:
         dtype = program.graphs[ENCODE].inputs["pixel_values"].dtype
-        return _signature(find_architecture(model_config), model_config, dtype)
+        return _signature(find_architecture(model_config), model_config, dtype, KEYS_AND_VALUES)
 
     def scenarios(
         self, recorder: Recorder, reference: Any, metadata: Mapping[str, Any], config: Any
@@ -114,8 +123,8 @@ class ImageTextKind(DecoderKind):
         return problems
 
 
-def _signature(row: Architecture, model_config: Any, dtype: str) -> Signature:
-    signature = decoder_signature(model_config, image_inputs())
+def _signature(row: Architecture, model_config: Any, dtype: str, states: Iterable[LayerState]) -> Signature:
+    signature = decoder_signature(model_config, states, image_inputs())
     vision: dict[Role, RoleSignature] = {"encode_image": vision_signature(row.is_nested, dtype)}
     return dataclasses.replace(signature, roles=vision | signature.roles)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -129,8 +130,12 @@ class DecoderScenarios:
         return results
 
     def _expected(self, batch: _Batch) -> Results:
+        options = {}
+        if "position_ids" in inspect.signature(self._reference.forward).parameters:
+            # As `generate` passes them: without, RoBERTa and its kin count from another number.
+            options["position_ids"] = torch.arange(batch.ids_RT.shape[1]).expand(len(batch.ids_RT), -1)
         with torch.no_grad():
-            logits = self._reference(batch.ids_RT).logits.float()
+            logits = self._reference(batch.ids_RT, **options).logits.float()
         rows = list(enumerate(batch.lengths))
         results = {"prompt": torch.cat([logits[row, :length] for row, length in rows])}
         results["last prompt token"] = torch.stack([logits[row, length - 1] for row, length in rows])
@@ -163,13 +168,17 @@ class DecoderScenarios:
         batch = self._batch(num_tokens)
 
         def run() -> Results:
-            sequences = self._sequences()
-            self._call(batch.prompt(), batch.mask(), sequences, num_logits=1)
+            prompt = self._sequences()
+            self._call(batch.prompt(), batch.mask(), prompt, num_logits=1)
             packing = plan_packing(batch.mask(1), batch.num_columns)
-            # Every graph writes the same keys and values into the same slots.
-            inputs = [batch.next_tokens(0, 1), packing.positions_RT]
-            (group,) = sequences.groups()
-            return {f"a step of {graph}": group.run(graph, inputs)["logits"][:, 0] for graph in graphs.values()}
+            inputs = self._decoder.step_inputs(batch.next_tokens(0, 1), packing.positions_RT, packing.lengths_R)
+            results = {}
+            for graph in graphs.values():
+                # A step changes a state without slots, so every graph starts from that of the prompt.
+                sequences = prompt.copy()
+                (group,) = sequences.groups()
+                results[f"a step of {graph}"] = group.run(graph, inputs)["logits"][:, 0]
+            return results
 
         def expected() -> Results:
             logits = self._expected(batch)["step 0"]

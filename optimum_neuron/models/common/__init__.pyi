@@ -1,4 +1,4 @@
-from .config import DecoderConfig as DecoderConfig, StateShape as StateShape
+from .config import DecoderConfig as DecoderConfig
 from .decoder import (
     Decoder as Decoder,
     full_precision_linear as full_precision_linear,
@@ -6,3 +6,10 @@ from .decoder import (
     visible_slots as visible_slots,
 )
 from .layers import first_slots as first_slots, write_slots as write_slots
+from .states import (
+    LayerState as LayerState,
+    StateTensor as StateTensor,
+    convolution_state as convolution_state,
+    key_value_state as key_value_state,
+    recurrent_state as recurrent_state,
+)

@@ -6,18 +6,6 @@ It knows nothing of transformers; a family's `config.py` fills it from a checkpo
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
-
-
-class StateShape(NamedTuple):
-    """What one layer keeps for each token."""
-
-    num_heads: int
-    """Key and value heads."""
-    key_width: int
-    """Width of a key head."""
-    value_width: int
-    """Width of a value head."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -3,4 +3,5 @@ from .cache import SlotLayer as SlotLayer
 from .model import GenericDecoder as GenericDecoder, build as build
 from .plan import split_generic as split_generic, split_transformers as split_transformers
 from .probe import probe_states as probe_states
+from .recurrences import linear_recurrence as linear_recurrence
 from .weights import weight_map as weight_map

@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from .replacements import real_rotation, tuned_temperature
+
 
 @contextlib.contextmanager
 def at_positions(
@@ -33,7 +35,7 @@ def at_positions(
         mask = window_mask(window)
         handles.append(module.register_forward_pre_hook(_calling_with(attention_mask=mask), with_kwargs=True))
     try:
-        with _alibi_of_slots(model):
+        with _alibi_of_slots(model), real_rotation(model), tuned_temperature(model, positions_BT):
             yield
     finally:
         for handle in handles:

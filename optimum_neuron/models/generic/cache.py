@@ -6,10 +6,12 @@ positions are an input and nothing is counted.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from ..common import first_slots, write_slots
+from ..common import LayerState, first_slots, write_slots
 
 
 class UncountedLayer(CacheLayerMixin):
@@ -25,7 +27,12 @@ class UncountedLayer(CacheLayerMixin):
 
 
 class SlotLayer(UncountedLayer):
-    """Key cache [B, K, H, S] and value cache [B, K, S, H] of one layer; a token's slot is its position."""
+    """Key cache [B, K, H, S] and value cache [B, K, S, H] of one layer; a token's slot is its position.
+
+    Sparse attention of DeepSeek-V3.2 and its kin keeps one more key for each token, by which its indexer chooses what
+    to attend to: [B, T, W] behind the one value of a token. It is written with the whole slot, because a write to a
+    part of each slot would copy the cache.
+    """
 
     def __init__(
         self, keys: torch.Tensor, values: torch.Tensor, positions_BT: torch.Tensor, *, num_slots: int | None
@@ -33,15 +40,32 @@ class SlotLayer(UncountedLayer):
         super().__init__()
         self.keys, self.values = keys, values
         self.positions_BT, self.num_slots = positions_BT, num_slots
-        self.is_initialized = True
 
     def update(self, key_states, value_states, *args, **kwargs):  # type: ignore[no-untyped-def]
         """Write in place; return what the queries attend to."""
         assert self.keys is not None and self.values is not None
-        write_slots(self.keys, self.values, self.positions_BT, key_states, value_states)
+        # Not before: a layer of Mllama that attends to images would take its slots for states of an image.
+        self.is_initialized = True
+        self._new = key_states, value_states
+        # The rest of a slot is for the indexer's key, which comes next.
+        room = self.values.shape[3] - value_states.shape[3]
+        self._write(torch.nn.functional.pad(value_states, (0, room)) if room else value_states)
         if self.num_slots is None:
             return key_states, value_states
-        return first_slots(self.keys, self.values, self.num_slots)
+        keys, values = first_slots(self.keys, self.values, self.num_slots)
+        return keys, values[..., : value_states.shape[3]]
+
+    def update_indexer(self, indexer_key_states: torch.Tensor) -> torch.Tensor:
+        """Write keys [B, T, W] of an indexer behind the values; return those that its queries are compared with."""
+        assert self.values is not None
+        self._write(torch.cat((self._new[1], indexer_key_states[:, None].to(self._new[1].dtype)), -1))
+        if self.num_slots is None:
+            return indexer_key_states
+        return self.values[:, 0, : self.num_slots, self._new[1].shape[3] :]
+
+    def _write(self, value_states: torch.Tensor) -> None:
+        assert self.keys is not None and self.values is not None
+        write_slots(self.keys, self.values, self.positions_BT, self._new[0], value_states)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return (query_length if self.num_slots is None else self.num_slots), 0
@@ -51,7 +75,116 @@ class SlotLayer(UncountedLayer):
         return int(self.keys.shape[3])
 
 
-def slot_cache(states: list[torch.Tensor], positions_BT: torch.Tensor, *, num_slots: int | None) -> Cache:
-    """Wrap a flat list of key and value tensors as a transformers cache."""
-    pairs = zip(states[::2], states[1::2], strict=True)
-    return Cache(layers=[SlotLayer(keys, values, positions_BT, num_slots=num_slots) for keys, values in pairs])
+class StatelessLayer(UncountedLayer):
+    """A layer without keys and values."""
+
+    def update(self, key_states, value_states, *args, **kwargs):  # type: ignore[no-untyped-def]
+        raise AssertionError("the layer wrote no keys and values before")
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return query_length, 0
+
+    def get_max_length(self) -> int:
+        return -1
+
+
+class StateCache(Cache):
+    """The states of all layers in one call: slots for attention, and what convolutions and recurrences keep.
+
+    It says that there is no earlier state, so that layers take their code for many tokens at once; that code gets the
+    state from here, see `scans.py`. Tokens behind the first `num_new_B` of a row are padding, which no state may see.
+
+    Shape legend: B rows, C channels, T new tokens, W tokens that a convolution keeps.
+    """
+
+    def __init__(
+        self,
+        layers: list[CacheLayerMixin],
+        tensors: dict[tuple[str, int], torch.Tensor],
+        *,
+        num_new_B: torch.Tensor | None,
+        starts_empty: bool,
+    ) -> None:
+        super().__init__(layers=layers)
+        self.tensors, self.num_new_B, self.starts_empty = tensors, num_new_B, starts_empty
+        self._scanned: tuple[str, int] | None = None
+        self._read: tuple[str, int] | None = None
+
+    def real(self, num_tokens: int) -> torch.Tensor:
+        """Which of the new tokens are real: boolean [B, T]."""
+        assert self.num_new_B is not None, "a state without slots comes with the number of tokens"
+        return torch.arange(num_tokens) < self.num_new_B[:, None]
+
+    def initial_state(self) -> torch.Tensor | None:
+        """The state before the tokens of the layer that runs; None for zeros."""
+        self._scanned = self._read
+        return None if self.starts_empty or self._read is None else self.tensors[self._read]
+
+    def get_conv_state(self, layer_idx: int, state_idx: int = 0) -> None:
+        return None
+
+    def get_recurrent_state(self, layer_idx: int, state_idx: int = 0) -> None:
+        self._read = (_indexed("recurrent_state", state_idx), layer_idx)
+
+    def update_conv_state(
+        self, conv_states: torch.Tensor, layer_idx: int, state_idx: int = 0, **kwargs: object
+    ) -> torch.Tensor:
+        """Return the kept inputs [B, C, W] and the new ones; keep the newest that are real."""
+        kept_BCW = self.tensors[_indexed("conv_state", state_idx), layer_idx]
+        before = torch.zeros_like(kept_BCW) if self.starts_empty else kept_BCW
+        inputs = torch.cat((before, conv_states.to(kept_BCW.dtype)), -1)
+        assert self.num_new_B is not None, "a state without slots comes with the number of tokens"
+        index_BW = self.num_new_B[:, None] + torch.arange(kept_BCW.shape[2])
+        kept_BCW.copy_(inputs.gather(2, index_BW[:, None].expand(-1, kept_BCW.shape[1], -1)))
+        return inputs
+
+    def update_recurrent_state(
+        self, recurrent_states: torch.Tensor, layer_idx: int, state_idx: int = 0, **kwargs: object
+    ) -> torch.Tensor:
+        self.require_scan(layer_idx, state_idx)
+        return self.tensors[_indexed("recurrent_state", state_idx), layer_idx].copy_(recurrent_states)
+
+    def require_scan(self, layer_idx: int, state_idx: int) -> None:
+        """Make sure that a new state was computed from the one here and from real tokens only.
+
+        Raises:
+            NotImplementedError: the layer has code of its own for that, which would start from zeros.
+        """
+        if self._scanned != (_indexed("recurrent_state", state_idx), layer_idx):
+            raise NotImplementedError("its recurrence is of a kind that is not supported")
+
+    def has_previous_state(self, layer_idx: int | None = None, state_idx: int | None = None) -> bool:
+        return False
+
+    def is_recording_past(self, layer_idx: int) -> bool:
+        return False
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return 0
+
+
+def _indexed(name: str, index: int) -> str:
+    """Name of a state, of which most layers have one of a kind."""
+    return f"{name}_{index}" if index else name
+
+
+def state_cache(
+    layouts: Sequence[LayerState],
+    states: Sequence[torch.Tensor],
+    positions_BT: torch.Tensor,
+    *,
+    num_slots: int | None,
+    num_new_B: torch.Tensor | None = None,
+) -> StateCache:
+    """Wrap the flat list of states as a transformers cache; where it is short, the last layers were cut off."""
+    layers: list[CacheLayerMixin] = []
+    tensors: dict[tuple[str, int], torch.Tensor] = {}
+    rest = iter(states)
+    for index, layout in enumerate(layouts):
+        own = dict(zip([tensor.name for tensor in layout], rest, strict=False))
+        tensors |= {(name, index): tensor for name, tensor in own.items()}
+        if "key_cache" in own:
+            layers.append(SlotLayer(own["key_cache"], own["value_cache"], positions_BT, num_slots=num_slots))
+        else:
+            layers.append(StatelessLayer())
+    return StateCache(layers, tensors, num_new_B=num_new_B, starts_empty=num_slots is None)

@@ -11,18 +11,20 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
 from typing import Any
 
 import torch
 from torch import nn
-from transformers.cache_utils import Cache
 
 from ...core import Choice, Rejected
 from ...errors import CaptureError
-from ..common import full_precision_linear, one_token, visible_slots
+from ..common import LayerState, full_precision_linear, one_token, visible_slots
 from .adapt import at_positions, open_own_masks
-from .cache import slot_cache
+from .cache import StateCache, state_cache
 from .experts import register
+from .replacements import replace_forwards
+from .scans import from_cache
 
 
 class GenericDecoder(nn.Module):
@@ -34,6 +36,14 @@ class GenericDecoder(nn.Module):
         self.attention = attention
         config: Any = model.config
         self.text_config = config.get_text_config(decoder=True)
+        self.states: tuple[LayerState, ...] = ()
+        """What each layer keeps between calls, once it is known."""
+        self._parameters_of_forward = inspect.signature(type(model).forward).parameters
+
+    @property
+    def cache_name(self) -> str:
+        """Keyword of the cache: Mamba's own name, or that of all others."""
+        return "cache_params" if "cache_params" in self._parameters_of_forward else "past_key_values"
 
     @property
     def cuts(self) -> tuple[str, ...]:
@@ -54,8 +64,13 @@ class GenericDecoder(nn.Module):
         num_slots: int | None,
         last_index_B: torch.Tensor | None = None,
         embeds_BTD: torch.Tensor | None = None,
+        num_new_B: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Return logits [B, T, V], or [B, 1, V] at `last_index_B`; see `common.decoder.Decoder.forward`."""
+        """Return logits [B, T, V], or [B, 1, V] at `last_index_B`; see `common.decoder.Decoder.forward`.
+
+        States are those of `states` in this order. `num_new_B` is the number of real tokens of each row, which come
+        first; it is needed where a state has no slots.
+        """
         num_keys = input_ids_BT.shape[1] if num_slots is None else num_slots
         head = self.model.get_output_embeddings()
         # Before the hook that joins the logits of several cores.
@@ -66,54 +81,86 @@ class GenericDecoder(nn.Module):
             handles.append(head.register_forward_pre_hook(lambda _, inputs: (one_token(inputs[0], last_index_B),)))
         tokens = {"input_ids": input_ids_BT} if embeds_BTD is None else {"inputs_embeds": embeds_BTD}
         try:
-            output = self.run(positions_BT, num_keys, slot_cache(states, positions_BT, num_slots=num_slots), **tokens)
+            cache = state_cache(self.states, states, positions_BT, num_slots=num_slots, num_new_B=num_new_B)
+            output = self.run(positions_BT, num_keys, cache, **tokens)
         finally:
             for handle in handles:
                 handle.remove()
         return output.logits.float()
 
-    def run(self, positions_BT: torch.Tensor, num_keys: int, cache: Cache, **tokens: torch.Tensor) -> Any:
+    def run(self, positions_BT: torch.Tensor, num_keys: int, cache: StateCache, **tokens: torch.Tensor) -> Any:
         """Call the model with its tokens at given positions, each of which sees the first `num_keys` slots at most."""
 
         def window_mask(window: int) -> torch.Tensor:
             return self._mask(positions_BT, num_keys, window)
 
-        with at_positions(self.model, positions_BT, window_mask):
+        # A model without attention takes no positions.
+        positions = {} if self.cache_name == "cache_params" else {"position_ids": positions_BT}
+        with at_positions(self.model, positions_BT, window_mask), from_cache(self.model, cache):
             return self.model(
                 **tokens,
-                position_ids=positions_BT,
+                **positions,
                 attention_mask=self.masks(positions_BT, num_keys),
-                past_key_values=cache,
                 use_cache=True,
+                **{self.cache_name: cache},
             )
 
     def _mask(self, positions_BT: torch.Tensor, num_keys: int, window: int | None = None) -> torch.Tensor:
         """What each query sees [B, 1, T, num_keys], of the last `window` slots: boolean, or added to the scores."""
-        seen = visible_slots(positions_BT, num_keys, window)
+        return self._as_mask(visible_slots(positions_BT, num_keys, window))
+
+    def _as_mask(self, seen: torch.Tensor) -> torch.Tensor:
         if self.attention.value == "sdpa":
             return seen
         dtype = next(self.model.parameters()).dtype
         return torch.where(seen, 0.0, torch.finfo(dtype).min).to(dtype)
 
-    def masks(self, positions_BT: torch.Tensor, num_keys: int) -> torch.Tensor | dict[str, torch.Tensor]:
-        """Masks [B, 1, T, num_keys]; a dict by layer type where the configuration mixes them."""
+    def masks(self, positions_BT: torch.Tensor, num_keys: int) -> torch.Tensor | dict[str, torch.Tensor | None] | None:
+        """Masks [B, 1, T, num_keys]; a dict by layer type where the configuration mixes them.
+
+        Layers without attention get none: padding is behind all that they look at, and the cache keeps it out of
+        their states.
+        """
+        kinds = set(getattr(self.text_config, "layer_types", None) or ())
+        if kinds and kinds <= WITHOUT_ATTENTION:
+            return None
         full = self._mask(positions_BT, num_keys)
         window = getattr(self.text_config, "sliding_window", None)
-        if not window:
+        sliding = self._mask(positions_BT, num_keys, window) if window else full
+        masks: dict[str, torch.Tensor | None] = {"full_attention": full, "sliding_attention": sliding}
+        if "indexed_attention" in kinds:
+            # An indexer chooses among what it shows.
+            masks["indexed_attention"] = full
+        if "chunked_attention" in kinds:
+            masks["chunked_attention"] = self._chunked(positions_BT, num_keys)
+        if kinds & (WITH_OTHER_STATES | WITHOUT_ATTENTION):
+            return masks | dict.fromkeys(WITHOUT_ATTENTION)
+        if kinds - {"full_attention", "sliding_attention"}:
+            return masks
+        if not window or kinds == {"full_attention"}:
             return full
-        sliding = self._mask(positions_BT, num_keys, window)
-        kinds = set(getattr(self.text_config, "layer_types", None) or ["sliding_attention"])
-        if kinds == {"full_attention"}:
-            return full
-        return {"full_attention": full, "sliding_attention": sliding} if "full_attention" in kinds else sliding
+        return masks if "full_attention" in kinds else sliding
+
+    def _chunked(self, positions_BT: torch.Tensor, num_keys: int) -> torch.Tensor:
+        """A mask with which tokens see what is before them in their own chunk of the sequence (Llama 4)."""
+        size = self.text_config.attention_chunk_size
+        seen = visible_slots(positions_BT, num_keys, None)
+        return self._as_mask(seen & (torch.arange(num_keys) // size == positions_BT[:, None, :, None] // size))
+
+
+def _refuse_model_type(config: Any) -> None:
+    reason = UNSUPPORTED.get(config.model_type)
+    if config.model_type == "xmod" and config.default_language is None:
+        reason = "it chooses an adapter by the language of each row, and default_language is not set in config.json"
+    if reason:
+        message = f"{config.model_type} models cannot be compiled: {reason}."
+        raise CaptureError(message, hint="Compile another architecture.", model_type=config.model_type)
 
 
 def _refuse_layer_types(config: Any) -> None:
     types = sorted(set(getattr(config.get_text_config(decoder=True), "layer_types", None) or ()) - set(LAYER_TYPES))
     if types:
-        hint = f"Compile a model with {' and '.join(LAYER_TYPES)} only."
-        if "chunked_attention" in types:
-            hint += " For up to attention_chunk_size tokens, write full_attention for chunked_attention in config.json."
+        hint = f"Compile a model with {', '.join(LAYER_TYPES)} only."
         message = f"This {config.model_type} model has layer_types that are not supported: {', '.join(types)}."
         raise CaptureError(message, hint=hint, layer_types=types)
 
@@ -129,8 +176,27 @@ def _refuse_length_dependent(config: Any) -> None:
         raise CaptureError(message, hint=hint, rope_types=types)
 
 
-LAYER_TYPES = ("full_attention", "sliding_attention")
-"""Kinds of layer that `GenericDecoder.masks` and `SlotLayer` implement, of those that a configuration may name."""
+UNSUPPORTED = {
+    "cpmant": "it puts prompt_length tokens of its own before a prompt, for which the cache has no slots",
+    "deepseek_v4": "its compressed attention keeps one entry for several tokens, and the cache has a slot for each",
+    "prophetnet": "its streams of n-grams read one token at a step and place it by the length of the cache",
+    "reformer": "it sorts tokens into buckets by their hash, so what a token attends to depends on the whole sequence",
+    "xlm": "it reads the whole sequence again for every new token, with a mask token behind it",
+    "xlnet": "it reads a placeholder and the last tokens again for every new one, so no token has a slot of its own",
+}
+"""Model type to what a static graph with a slot for each token cannot do."""
+
+WITH_OTHER_STATES = frozenset({"conv", "hybrid", "linear_attention"})
+"""Kinds of layer that keep a state without slots; "hybrid" ones keep keys and values too."""
+
+WITHOUT_ATTENTION = frozenset({"conv", "linear_attention", "mlp", "moe"})
+"""Kinds of layer without keys and values: with a state of their own, or with none."""
+
+WITH_SLOTS = ("full_attention", "sliding_attention", "chunked_attention", "indexed_attention")
+"""Kinds of layer with keys and values only."""
+
+LAYER_TYPES = (*WITH_SLOTS, *sorted(WITH_OTHER_STATES | WITHOUT_ATTENTION))
+"""Kinds of layer that `GenericDecoder.masks` and `StateCache` implement, of those that a configuration may name."""
 
 LENGTH_DEPENDENT = ("dynamic", "longrope")
 """Rotary scalings whose frequencies transformers recomputes in `forward` (5.23, `modeling_rope_utils.py`)."""
@@ -148,6 +214,7 @@ def build(config: Any, *, trust_remote_code: bool = False, auto_class: str = "Au
         CaptureError: layers are of a kind that is not implemented, or rotary frequencies follow the length of the
             sequence.
     """
+    _refuse_model_type(config)
     _refuse_layer_types(config)
     _refuse_length_dependent(config)
     import transformers
@@ -171,4 +238,5 @@ def build(config: Any, *, trust_remote_code: bool = False, auto_class: str = "Au
             )
     model.tie_weights()
     open_own_masks(model)
+    replace_forwards(model)
     return GenericDecoder(model, attention).eval()

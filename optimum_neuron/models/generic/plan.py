@@ -12,7 +12,7 @@ from ...weights import Shards
 from ..heads import require_group_size
 from ..parallel import split_module
 from ..plans import PLANS
-from .model import GenericDecoder
+from .model import WITH_OTHER_STATES, GenericDecoder
 
 _STYLES = {
     "colwise": "columns",
@@ -36,9 +36,18 @@ def split_generic(decoder: GenericDecoder, group_size: int) -> Shards:
     """Divide a transformers decoder among cores; it gets the shapes of one core.
 
     Raises:
-        ModelError: there is no plan for this architecture, or one with styles that are not supported.
+        ModelError: there is no plan for this architecture, or one with styles that are not supported; or layers keep
+            other states than keys and values, whose heads no plan names.
     """
-    return split_transformers(decoder, decoder.model, decoder.text_config, group_size, ends=True)
+    config = decoder.text_config
+    if kinds := sorted(WITH_OTHER_STATES & set(getattr(config, "layer_types", None) or ())):
+        raise ModelError(
+            f"Layers of {config.model_type} cannot be divided among cores: {', '.join(kinds)}.",
+            hint="Pass tensor_parallel_size=1.",
+            model_type=config.model_type,
+            layer_types=kinds,
+        )
+    return split_transformers(decoder, decoder.model, config, group_size, ends=True)
 
 
 def split_transformers(module: nn.Module, model: Any, config: Any, group_size: int, *, ends: bool) -> Shards:

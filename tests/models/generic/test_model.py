@@ -21,12 +21,11 @@ def test_fixed_frequencies_are_not():
     build(tiny_config("qwen2", rope_parameters={"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}))
 
 
-CHUNKED = ["chunked_attention"] * 2 + ["full_attention"]
-LINEAR = ["linear_attention", "sliding_attention", "full_attention"]
 OTHERS = {
-    "llama4_text": ({"layer_types": CHUNKED}, ["chunked_attention"]),
-    "qwen3_next": ({"layer_types": LINEAR, "head_dim": 8}, ["linear_attention"]),
-    "qwen2": ({"layer_types": ["conv", "chunked_attention", "sliding_attention"]}, ["chunked_attention", "conv"]),
+    "qwen2": (
+        {"layer_types": ["conv", "compressed_sparse_attention", "sliding_attention"]},
+        ["compressed_sparse_attention"],
+    ),
 }
 
 
@@ -36,9 +35,11 @@ def test_layers_that_have_no_mask_or_cache_here_are_refused_by_name(model_type):
     with pytest.raises(CaptureError) as error:
         build(tiny_config(model_type, **overrides))
     assert error.value.details["layer_types"] == layer_types
-    assert ("attention_chunk_size" in error.value.hint) is ("chunked_attention" in layer_types)
 
 
-def test_chunked_attention_that_is_declared_full_is_built():
-    decoder = build(tiny_config("llama4_text", layer_types=["full_attention"] * 3, num_local_experts=2))
-    assert decoder.masks(torch.zeros(1, 1, dtype=torch.int64), 4).shape == (1, 1, 1, 4)
+def test_chunked_layers_see_their_own_chunk():
+    kinds = ["chunked_attention"] * 2 + ["full_attention"]
+    decoder = build(tiny_config("llama4_text", layer_types=kinds, num_local_experts=2, attention_chunk_size=3))
+    found = decoder.masks(torch.tensor([[1, 4]]), 6)
+    assert found["chunked_attention"][0, 0].int().tolist() == [[1, 1, 0, 0, 0, 0], [0, 0, 0, 1, 1, 0]]
+    assert found["full_attention"][0, 0].int().tolist() == [[1, 1, 0, 0, 0, 0], [1, 1, 1, 1, 1, 0]]

@@ -1,0 +1,60 @@
+"""What layers keep between calls, declared as data: keys and values of every token, or a state that tokens change.
+
+A state has a row for each sequence. One with slots is read through masks, so tokens that are not real leave no trace;
+one without has to be kept from them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+SLOTS = "num_slots"
+"""Axis with an element for each token that a sequence can hold."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StateTensor:
+    """One tensor that a layer keeps for each sequence."""
+
+    name: str
+    """What it holds, for example "key_cache"."""
+    axes: tuple[str, ...]
+    """Axis of each dimension behind that of sequences."""
+    sizes: tuple[int | None, ...]
+    """Size of each; None for the number of slots."""
+    dtype: str | None = None
+    """torch's name of its dtype; None for that of the weights."""
+
+    @property
+    def has_slots(self) -> bool:
+        """Whether tokens have a place of their own in it."""
+        return SLOTS in self.axes
+
+    def shape(self, num_rows: int, num_slots: int) -> tuple[int, ...]:
+        """Return the shape for a number of sequences and of slots."""
+        return (num_rows, *(num_slots if size is None else size for size in self.sizes))
+
+
+LayerState = tuple[StateTensor, ...]
+"""Tensors of one layer; empty for a layer that keeps nothing."""
+
+
+def key_value_state(num_heads: int, key_width: int, value_width: int) -> LayerState:
+    """Return the keys [B, K, H, S] and values [B, K, S, H] of an attention layer."""
+    return (
+        StateTensor(name="key_cache", axes=("num_heads", "key_width", SLOTS), sizes=(num_heads, key_width, None)),
+        StateTensor(name="value_cache", axes=("num_heads", SLOTS, "value_width"), sizes=(num_heads, None, value_width)),
+    )
+
+
+def convolution_state(num_channels: int, num_taps: int, index: int = 0) -> LayerState:
+    """Return the newest inputs [B, C, taps] of a causal convolution: one fewer than its kernel is long."""
+    name = "conv_state" + (f"_{index}" if index else "")
+    return (StateTensor(name=name, axes=("num_channels", "num_taps"), sizes=(num_channels, num_taps)),)
+
+
+def recurrent_state(sizes: tuple[int, ...], index: int = 0) -> LayerState:
+    """Return a state of a recurrence or of linear attention, in float32: rounding it each step would add up."""
+    name = "recurrent_state" + (f"_{index}" if index else "")
+    axes = tuple(f"state_axis_{number}" for number in range(len(sizes)))
+    return (StateTensor(name=name, axes=axes, sizes=sizes, dtype="float32"),)

@@ -1,0 +1,128 @@
+"""Layers of transformers that keep a state outside its cache: their code with the state of a `StateCache`.
+
+Griffin's layers (RecurrentGemma) keep theirs as attributes, lightning attention (MiniMax) in a cache class of its own,
+and both go on with one token at a time only.
+
+Shape legend: B rows, T tokens, D hidden, C channels, H heads, W width of a head.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from .cache import StateCache
+
+
+@contextlib.contextmanager
+def layers_from_cache(model: nn.Module, cache: StateCache) -> Iterator[None]:
+    """Run these layers with the states of a cache, each of which sees real tokens only."""
+    changed: list[tuple[Any, str, Any]] = []
+    for path, module in model.named_modules():
+        kind: Any = type(module).__name__
+        if kind == "RecurrentGemmaRecurrentBlock":
+            layer = next(int(part) for part in path.split(".") if part.isdigit())
+            changed.append((module, "forward", functools.partial(_griffin_block, cache, layer, module)))
+            changed.append((module.rg_lru, "_rnn_scan", functools.partial(_gated_scan, cache, layer)))
+        elif kind == "MiniMaxLightningAttention":
+            changed.append((module, "forward", functools.partial(_lightning_attention, cache, module)))
+    for module, name, function in changed:
+        setattr(module, name, function)
+    file: Any = sys.modules[type(model).__module__]
+    own_cache = getattr(file, "MiniMaxCache", None)
+    if own_cache is not None:
+        # The model refuses every other class of cache.
+        file.MiniMaxCache = StateCache
+    try:
+        yield
+    finally:
+        for module, name, _ in changed:
+            delattr(module, name)
+        if own_cache is not None:
+            file.MiniMaxCache = own_cache
+
+
+def linear_recurrence(decay: torch.Tensor, added: torch.Tensor, initial: torch.Tensor) -> torch.Tensor:
+    """Return all h[t] = decay[t] * h[t-1] + added[t] along the last dimension but one, from `initial` on.
+
+    Each round joins spans of twice the length (Hillis and Steele 1986, sec. 3).
+    """
+    length, span = decay.shape[-2], 1
+    added = torch.cat((added[..., :1, :] + decay[..., :1, :] * initial[..., None, :], added[..., 1:, :]), -2)
+    while span < length:
+        joined = added[..., span:, :] + decay[..., span:, :] * added[..., :-span, :]
+        added = torch.cat((added[..., :span, :], joined), -2)
+        decay = torch.cat((decay[..., :span, :], decay[..., span:, :] * decay[..., :-span, :]), -2)
+        span *= 2
+    return added
+
+
+def _griffin_block(
+    cache: StateCache,
+    layer: int,
+    block: Any,
+    input_states: torch.Tensor,
+    position_ids: torch.Tensor,
+    *_: Any,
+    **__: Any,
+) -> tuple[torch.Tensor, None]:
+    """Griffin's recurrent block (De et al. 2024, sec. 2.3); transformers pads the convolution where tokens go on."""
+    length = input_states.shape[1]
+    inputs = block.linear_x(input_states).transpose(1, 2)
+    inputs = cache.update_conv_state(inputs, layer, conv_kernel_size=block.conv1d_width)
+    mixed_BCT = block.conv_1d(inputs)[..., : inputs.shape[-1]][..., -length:]
+    mixed = block.rg_lru(mixed_BCT.transpose(1, 2), position_ids)
+    return block.linear_out(mixed * block.act_fn(block.linear_y(input_states))), None
+
+
+def _gated_scan(
+    cache: StateCache,
+    layer: int,
+    hidden_states: torch.Tensor,
+    recurrent_gate: torch.Tensor,
+    reset: torch.Tensor,
+    recurrent_states: None,
+) -> tuple[torch.Tensor, None]:
+    """The recurrence of the real-gated linear recurrent unit (De et al. 2024, eq. 4) on [B, T, C], in float32."""
+    cache.get_recurrent_state(layer)
+    initial = cache.initial_state()
+    real_BT1 = cache.real(hidden_states.shape[1])[..., None]
+    decay = torch.where(real_BT1, recurrent_gate.float() * ~reset, 1.0)
+    added = torch.where(real_BT1, hidden_states.float(), 0.0)
+    states = linear_recurrence(decay, added, torch.zeros_like(added[:, 0]) if initial is None else initial)
+    cache.update_recurrent_state(states[:, -1], layer)
+    return states.to(hidden_states.dtype), None
+
+
+def _lightning_attention(
+    cache: StateCache, block: Any, hidden_states: torch.Tensor, *_: Any, **__: Any
+) -> tuple[torch.Tensor, None]:
+    """Lightning attention (Qin et al. 2024, sec. 3): one product over the new tokens, and one with the state."""
+    shape = (*hidden_states.shape[:2], block.num_attention_heads, 3 * block.head_dim)
+    qkv = block.act_fn(block.qkv_proj(hidden_states)).view(shape).transpose(1, 2).float()
+    query, key, value = qkv.split(block.head_dim, 3)
+    slope_H11, steps = block.slope_rate.float(), torch.arange(shape[1])
+    distance_TT = steps[:, None] - steps
+    decay_HTT = torch.where(distance_TT >= 0, torch.exp(-slope_H11 * distance_TT.clamp(min=0)), 0.0)
+    mixed = (query @ key.transpose(2, 3) * decay_HTT) @ value
+
+    cache.get_recurrent_state(block.layer_idx)
+    initial = cache.initial_state()
+    num_real_B1 = cache.real(shape[1]).sum(1, keepdim=True)
+    left_B1T1 = (num_real_B1 - 1 - steps)[:, None, :, None]
+    kept = torch.where(left_B1T1 >= 0, torch.exp(-slope_H11 * left_B1T1.clamp(min=0)), 0.0)
+    state_BHWW = (key * kept).transpose(2, 3) @ value
+    if initial is not None:
+        mixed = mixed + query * torch.exp(-slope_H11 * (steps[:, None] + 1)) @ initial
+        state_BHWW = state_BHWW + initial * torch.exp(-slope_H11 * num_real_B1[:, :, None, None])
+    cache.update_recurrent_state(state_BHWW, block.layer_idx)
+
+    mixed = mixed.transpose(1, 2).reshape(*shape[:2], -1).to(hidden_states.dtype)
+    mixed = block.norm(mixed) * torch.sigmoid(block.output_gate(hidden_states))
+    return block.out_proj(mixed), None

@@ -1,0 +1,135 @@
+"""Recurrences of transformers' layers with a state that is a graph input and with padding that leaves no trace.
+
+transformers runs them by functions of the model's file, with equal names in all files. While a model is traced these
+take the state from the cache, and tokens that are padding get what changes no state: a time step of 0 (Mamba), a
+decay of 1 and a learning rate of 0 (delta rule). Padding is behind a row's tokens, so no real token sees its results.
+
+Shape legend: B rows, T tokens, D channels, N state width of a channel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from .cache import StateCache
+from .recurrences import layers_from_cache, linear_recurrence
+
+SCAN_LENGTH = 64
+"""Tokens of which all states of a selective scan are in memory at once."""
+
+DELTA_LENGTH = 32
+"""Tokens of a chunk of the delta rule: transformers inverts a matrix of that size row by row while it is exported."""
+
+
+@contextlib.contextmanager
+def from_cache(model: nn.Module, cache: StateCache) -> Iterator[None]:
+    """Run a model whose recurrences start from the states of a cache and see its real tokens only."""
+    files = {sys.modules[type(module).__module__] for module in model.modules()}
+    originals = [(file, name, getattr(file, name)) for file in files for name in _SCANS if hasattr(file, name)]
+    for file, name, original in originals:
+        setattr(file, name, functools.partial(_SCANS[name], cache, original))
+    try:
+        with layers_from_cache(model, cache):
+            yield
+    finally:
+        for file, name, original in originals:
+            setattr(file, name, original)
+
+
+def _selective_scan(
+    cache: StateCache,
+    original: Callable[..., Any],
+    hidden_states: torch.Tensor,
+    dt: torch.Tensor,
+    A: torch.Tensor,
+    B: torch.Tensor,
+    C: torch.Tensor,
+    D: torch.Tensor | None = None,
+    z: torch.Tensor | None = None,
+    delta_bias: torch.Tensor | None = None,
+    delta_softplus: bool = False,
+    return_last_state: bool = False,
+    **options: Any,
+) -> Any:
+    """Mamba's selective scan (Gu and Dao 2023, algorithm 2) in log2(T) steps; transformers has a step for each token.
+
+    transformers' version starts from zeros, also where a sequence goes on. Inputs are [B, D, T], B and C [B, N, T].
+    """
+    assert return_last_state, "a cache keeps the last state"
+    x_BDT = hidden_states.float()
+    dt_BDT = dt.float() if delta_bias is None else dt.float() + delta_bias[:, None]
+    dt_BDT = F.softplus(dt_BDT) if delta_softplus else dt_BDT
+    dt_BDT = torch.where(cache.real(dt.shape[2])[:, None], dt_BDT, 0.0)
+    initial = cache.initial_state()
+    state_BDN = x_BDT.new_zeros(*x_BDT.shape[:2], A.shape[1]) if initial is None else initial
+    outputs = []
+    for start in range(0, x_BDT.shape[2], SCAN_LENGTH):
+        x, step, b, c = (tensor[..., start : start + SCAN_LENGTH] for tensor in (x_BDT, dt_BDT, B.float(), C.float()))
+        decay_BDTN = torch.exp(A[:, None] * step[..., None])
+        added_BDTN = (step * x)[..., None] * b.transpose(1, 2)[:, None]
+        states_BDTN = linear_recurrence(decay_BDTN, added_BDTN, state_BDN)
+        state_BDN = states_BDTN[:, :, -1]
+        outputs.append((states_BDTN * c.transpose(1, 2)[:, None]).sum(-1))
+    y_BDT = torch.cat(outputs, -1)
+    if D is not None:
+        y_BDT = y_BDT + x_BDT * D[:, None]
+    if z is not None:
+        y_BDT = y_BDT * F.silu(z)
+    return y_BDT, state_BDN
+
+
+def _state_space(
+    cache: StateCache,
+    original: Callable[..., Any],
+    hidden_states: torch.Tensor,
+    dt: torch.Tensor,
+    *arguments: Any,
+    chunk_size: int,
+    dt_bias: torch.Tensor | None = None,
+    dt_softplus: bool = False,
+    dt_limit: tuple[float, float] = (0.0, float("inf")),
+    **options: Any,
+) -> Any:
+    """Mamba 2 (Dao and Gu 2024, sec. 6): the time steps are computed here, and those of padding are 0."""
+    length = hidden_states.shape[1]
+    dt = dt if dt_bias is None else dt + dt_bias.to(dt.dtype)
+    dt = (F.softplus(dt) if dt_softplus else dt).clamp(*dt_limit)
+    dt = torch.where(cache.real(length)[..., None], dt, 0.0)
+    options |= {"initial_states": cache.initial_state(), "chunk_size": min(chunk_size, length)}
+    return original(hidden_states, dt, *arguments, **options)
+
+
+def _delta_rule(
+    cache: StateCache,
+    original: Callable[..., Any],
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    g: torch.Tensor,
+    beta: torch.Tensor,
+    **options: Any,
+) -> Any:
+    """The gated delta rule (Yang et al. 2024, eq. 10), with a decay for each head or for each channel."""
+    length = query.shape[1]
+    real_BT1 = cache.real(length)[..., None]
+    g = torch.where(real_BT1 if g.ndim == 3 else real_BT1[..., None], g, 0.0)
+    beta = torch.where(real_BT1, beta, 0.0)
+    options |= {"initial_state": cache.initial_state(), "chunk_size": min(DELTA_LENGTH, length)}
+    return original(query, key, value, g=g, beta=beta, **options)
+
+
+_SCANS: dict[str, Callable[..., Any]] = {
+    "mamba_selective_scan": _selective_scan,
+    "mamba2_chunk_scan": _state_space,
+    "torch_chunk_gated_delta_rule": _delta_rule,
+    "chunk_kimi_delta_attention": _delta_rule,
+}
+"""Functions of modeling files (transformers 5.23), and what runs in their place."""
