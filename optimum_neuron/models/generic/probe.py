@@ -80,9 +80,9 @@ def probe_states(decoder: GenericDecoder) -> list[LayerState]:
         parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()
     )
     if decoder.cache_name not in parameters and not passes_on:
-        # RWKV's is a list of tensors for all layers, and its weights are rescaled in `forward`.
-        kind = "a state of its own kind, and" if "state" in parameters else ""
-        raise _not_a_decoder(decoder.model, f"its forward takes {kind} no past_key_values".replace("  ", " "))
+        # RWKV's state is a list of tensors of all layers, and its `forward` rescales its weights.
+        kept = "keeps its state in a list of its own" if "state" in parameters else "takes no past_key_values"
+        raise _not_a_decoder(decoder.model, f"its forward {kept}")
     cache = _RecorderCache(decoder.text_config.num_hidden_layers)
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with fake_parameters(decoder, mode), mode, torch.no_grad(), quiet():

@@ -7,7 +7,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from optimum_neuron import NeuronModelForCausalLM
-from optimum_neuron.errors import CaptureError, ConfigError
+from optimum_neuron.errors import CaptureError, ConfigError, ModelError
 from optimum_neuron.models import build_decoder
 from optimum_neuron.models.generic import build, linear_recurrence
 from tests.models.steps import check_steps, pair
@@ -77,7 +77,7 @@ MORE = torch.tensor([[11, 12, 13], [14, 15, 16]])
 def models(request, tmp_path_factory):
     """The compiled model and transformers' own."""
     folder = save_tiny(tmp_path_factory.mktemp(request.param), request.param, **CASES[request.param])
-    compiled = NeuronModelForCausalLM.from_pretrained(folder, **SHAPES, eos_token_id=None)
+    compiled = NeuronModelForCausalLM.from_pretrained(folder, **SHAPES)
     return compiled, AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
 
 
@@ -151,7 +151,13 @@ def test_a_recurrence_of_unknown_kind_is_refused(monkeypatch):
 def test_a_state_outside_any_cache_is_refused():
     with pytest.raises(CaptureError) as error:
         build_decoder(tiny_config("rwkv"), dtype="float32")
-    assert error.value.details["model"] == "RwkvForCausalLM"
+    assert error.value.details["model"] == "RwkvForCausalLM" and "list" in error.value.details["problem"]
+
+
+def test_layers_with_such_states_are_not_divided_among_cores():
+    with pytest.raises(ModelError) as error:
+        build_decoder(tiny_config("qwen3_next", **CASES["qwen3_next"]), dtype="float32", group_size=2)
+    assert error.value.details["layer_types"] == ["linear_attention"]
 
 
 def test_layers_without_attention_take_no_mask():
