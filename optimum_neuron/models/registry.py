@@ -86,23 +86,22 @@ def choose_family(config: Any, *, family: str | None = None) -> Choice[str]:
 
     if family is not None and family not in (*families(), GENERIC):
         raise invalid_choice("family", family, (*families(), GENERIC))
-    rejected: list[Rejected] = []
-    reason = f"no optimized decoder for model_type {config.model_type}"
-    for name, covers in families().items():
-        if config.model_type not in covers.MODEL_TYPES:
-            rejected.append(Rejected(candidate=name, reason=f"covers model_type {', '.join(covers.MODEL_TYPES)}"))
-        elif gap := covers.uncovered(config):
-            rejected.append(Rejected(candidate=name, reason=f"does not implement {gap}"))
-            reason = f"family {name} covers model_type {config.model_type}, but does not implement {gap}"
-        elif family in (None, name):
-            return Choice(
-                value=name, reason=f"model_type {config.model_type}, every option covered", rejected=tuple(rejected)
-            )
+    covering = {name: one for name, one in families().items() if config.model_type in one.MODEL_TYPES}
+    gaps = {name: one.uncovered(config) for name, one in covering.items()}
+    rejected = tuple(Rejected(candidate=name, reason=f"does not implement {gap}") for name, gap in gaps.items() if gap)
+    complete = [name for name, gap in gaps.items() if gap is None and family in (None, name)]
+    if complete:
+        reason = f"model_type {config.model_type}, every option covered"
+        return Choice(value=complete[0], reason=reason, rejected=rejected)
     if family not in (None, GENERIC):
-        problem = next(r.reason for r in rejected if r.candidate == family)
+        problem = f"covers model_type {', '.join(families()[family].MODEL_TYPES)}"
+        problem = f"does not implement {gaps[family]}" if family in gaps else problem
         message = f"family={family!r} cannot run this {config.model_type} model: it {problem}."
         raise ConfigError(message, hint=f"Use family={GENERIC!r}.", option="family", value=family, problem=problem)
-    return Choice(value=GENERIC, reason="asked for by name" if family else reason, rejected=tuple(rejected))
+    reason = f"no optimized decoder for model_type {config.model_type}"
+    for name, gap in gaps.items():
+        reason = f"family {name} covers model_type {config.model_type}, but does not implement {gap}"
+    return Choice(value=GENERIC, reason="asked for by name" if family else reason, rejected=rejected)
 
 
 def build_decoder(
