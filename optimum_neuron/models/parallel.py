@@ -1,6 +1,6 @@
 """Tensor parallelism of a model: a plan says which modules are divided among cores, `split_module` divides them.
 
-A plan is data: module path, with `*` for the layer, to one of `STYLES`. Families have theirs in `plan.py`; other
+A plan is data: module path, with `*` for the layer, to one of `STYLES`. Families have theirs in their file; other
 architectures are in `plans.py`, or transformers ships a plan with them (`base_model_tp_plan`). The module that comes
 out has the shapes of one core and calls `optimum_neuron/compiler/collectives.py` where partial results meet.
 
@@ -9,8 +9,11 @@ out has the shapes of one core and calls `optimum_neuron/compiler/collectives.py
     grouped_heads   the same in one weight: the queries of a key, the key, and its value, one group after the other
     bias_of_heads   a table with a column for each query head
     alibi           attention that is called with a bias for every query head
+    norm_of_heads   norm over all heads, of which each core has some
+    slopes          biases of heads by distance: those of its heads to each core
     from_heads      projection of the heads' results, summed over the cores
     columns, rows   a feed-forward and back, summed over the cores
+    packed_columns  as columns, of two projections in one tensor
     gathered        columns, joined over the cores
     rows_of_whole   as rows, of inputs that every core has whole
     experts         the width of every expert, summed over the cores
@@ -31,6 +34,7 @@ from torch import nn
 from ..compiler import collectives
 from ..errors import ModelError
 from ..weights import Shard, Shards, Split, even_split, first_split, packed_split
+from .common import TransposedLinear
 from .heads import HeadLayout, head_layout
 from .plans import Plan
 
@@ -46,7 +50,7 @@ class _Splitter:
     def __init__(self, module: nn.Module, num_heads: int, num_kv_heads: int, group_size: int) -> None:
         self.module, self.group_size = module, group_size
         self.shards: dict[str, Shard] = {}
-        self._layout = head_layout(num_heads, num_kv_heads, group_size)
+        self.layout = head_layout(num_heads, num_kv_heads, group_size)
         self._layouts: dict[str, HeadLayout] = {}
         self._parameters: dict[int, nn.Parameter] = {}
         self._names = {id(parameter): name for name, parameter in module.named_parameters()}
@@ -73,7 +77,7 @@ class _Splitter:
         """Heads by the counts that the module has; by those of the configuration where it has none."""
         num_heads = _count(attention, _QUERY_COUNTS)
         if num_heads is None:
-            return self._layout
+            return self.layout
         num_groups = _count(attention, ("num_key_value_groups",)) or 1
         return head_layout(num_heads, _count(attention, _KEY_COUNTS) or num_heads // num_groups, self.group_size)
 
@@ -94,7 +98,7 @@ class _Splitter:
         setattr(owner, name, self._parameters[id(parameter)])
         if isinstance(owner, nn.Linear):
             owner.out_features, owner.in_features = owner.weight.shape
-        elif _is_transposed(owner):
+        elif type(owner).__name__ == "Conv1D":
             owner.nx, owner.nf = owner.weight.shape
 
     def results(self, path: str, *splits: Split) -> None:
@@ -113,7 +117,7 @@ class _Splitter:
 
 def _is_transposed(module: nn.Module) -> bool:
     """Whether the weight of a layer is [inputs, results], as in GPT-2."""
-    return type(module).__name__ == "Conv1D"
+    return isinstance(module, TransposedLinear) or type(module).__name__ == "Conv1D"
 
 
 def _size(linear: nn.Module, dim: int) -> int:
@@ -181,8 +185,10 @@ def _style_of(path: str, plan: Plan) -> str | None:
 def _heads(splitter: _Splitter, path: str, num_sources: int) -> None:
     """Whole heads to each core, for one projection, or for query, key and value that are separate in the checkpoint."""
     parent, _, name = path.rpartition(".")
-    layout = splitter.heads(parent)
-    if num_sources > 1:
+    layout, attention = splitter.heads(parent), splitter.module.get_submodule(parent)
+    if num_sources == 1 and hasattr(attention, "heads"):  # a family's, whose checkpoint has one tensor
+        (_packed_heads if attention.config.qkv_order == "kinds" else _grouped_heads)(splitter, path, num_sources)
+    elif num_sources > 1:
         width = _width(splitter, path, layout.num_heads + 2 * layout.num_kv_heads)
         splitter.results(path, layout.of_queries(width), layout.of_keys(width), layout.of_keys(width))
     elif name.startswith("q"):
@@ -207,6 +213,36 @@ def _width(splitter: _Splitter, path: str, num_units: int) -> int:
     if num_out % num_units:
         raise ModelError(f"{path} has {num_out} results, which are no {num_units} heads.", path=path)
     return num_out // num_units
+
+
+def _norm_of_heads(splitter: _Splitter, path: str, num_sources: int) -> None:
+    """Each core has the weights of its heads, and the mean is that of all heads."""
+    parent, _, name = path.rpartition(".")
+    layout, group_size, norm = splitter.heads(parent), splitter.group_size, splitter.module.get_submodule(path)
+    num_heads, ranks = layout.num_heads, layout.queries
+    if not name.startswith("q"):
+        num_heads, ranks = layout.num_kv_heads, layout.keys
+    copies = {sum(own.count(head) for own in ranks) for head in range(num_heads)}
+    if len(copies) > 1:
+        message = f"{path} is a norm over all heads, of which some cores would have copies."
+        hint = "Pass a tensor_parallel_size that divides the key and value heads."
+        raise ModelError(message, hint=hint, path=path)
+    size = norm.weight.shape[0]
+    num_summed = size * copies.pop()
+    width = size // num_heads
+    splitter.narrow(path, "weight", 0, layout.of_queries(width) if name.startswith("q") else layout.of_keys(width))
+
+    def mean_square(x: torch.Tensor) -> torch.Tensor:
+        return collectives.ALL_REDUCE(x.pow(2).sum(-1, keepdim=True), group_size) / num_summed
+
+    norm.mean_square = mean_square
+
+
+def _slopes(splitter: _Splitter, path: str, num_sources: int) -> None:
+    """Each core has the slopes of its heads; a head of zeros has any."""
+    alibi, group_size = splitter.module.get_submodule(path), splitter.group_size
+    alibi.slopes = torch.stack([alibi.slopes[list(own)] for own in splitter.layout.queries])
+    alibi.own_slopes = lambda: alibi.slopes.index_select(0, collectives.RANK(group_size)[None]).squeeze(0)
 
 
 def _from_heads(splitter: _Splitter, path: str, num_sources: int) -> None:
@@ -239,6 +275,11 @@ def _alibi(splitter: _Splitter, path: str, num_sources: int) -> None:
 def _columns(splitter: _Splitter, path: str, num_sources: int) -> None:
     size = _size(splitter.module.get_submodule(path), 0) // num_sources
     splitter.results(path, *[even_split(size, splitter.group_size)] * num_sources)
+
+
+def _packed_columns(splitter: _Splitter, path: str, num_sources: int) -> None:
+    size = _size(splitter.module.get_submodule(path), 0)
+    splitter.results(path, packed_split(size, 2, splitter.group_size))
 
 
 def _rows(splitter: _Splitter, path: str, num_sources: int) -> None:
@@ -327,8 +368,11 @@ STYLES: dict[str, Callable[[_Splitter, str, int], None]] = {
     "grouped_heads": _grouped_heads,
     "bias_of_heads": _bias_of_heads,
     "alibi": _alibi,
+    "norm_of_heads": _norm_of_heads,
+    "slopes": _slopes,
     "from_heads": _from_heads,
     "columns": _columns,
+    "packed_columns": _packed_columns,
     "rows": _rows,
     "rows_of_whole": _rows_of_whole,
     "experts": _experts,

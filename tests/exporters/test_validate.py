@@ -174,7 +174,8 @@ def test_damage_outside_layers_is_reported(checkpoint, monkeypatch, weight, expe
 )
 def test_layers_of_other_architectures_have_transformers_names(tmp_path, monkeypatch, model_type, weight, expected):
     folder = save_tiny(tmp_path, model_type)
-    assert expected in str(damaged(folder, weight, monkeypatch, prefill_buckets=(16,), extend_length=1))
+    options = {"family": "generic", "prefill_buckets": (16,), "extend_length": 1}
+    assert expected in str(damaged(folder, weight, monkeypatch, **options))
 
 
 def test_damaged_cache_is_detected_by_decode_steps(model, original, monkeypatch):

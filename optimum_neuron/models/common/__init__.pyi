@@ -1,11 +1,33 @@
-from .config import DecoderConfig as DecoderConfig
-from .decoder import (
-    Decoder as Decoder,
-    full_precision_linear as full_precision_linear,
-    one_token as one_token,
+from .alibi import Alibi as Alibi, slopes_by_halves as slopes_by_halves, slopes_by_order as slopes_by_order
+from .attention import (
+    Attention as Attention,
+    AttentionView as AttentionView,
+    first_slots as first_slots,
     visible_slots as visible_slots,
+    write_slots as write_slots,
 )
-from .layers import first_slots as first_slots, write_slots as write_slots
+from .config import (
+    DecoderConfig as DecoderConfig,
+    LayerKind as LayerKind,
+    Norm as Norm,
+    Rotary as Rotary,
+)
+from .decoder import Decoder as Decoder, full_precision_linear as full_precision_linear, one_token as one_token
+from .feed_forward import ACTIVATIONS as ACTIVATIONS, GatedMLP as GatedMLP, PlainMLP as PlainMLP
+from .linear import TransposedLinear as TransposedLinear, capped as capped, make_linear as make_linear
+from .norms import make_norm as make_norm
+from .reading import (
+    PLAIN_PLAN as PLAIN_PLAN,
+    PLAN as PLAN,
+    WEIGHT_MAP as WEIGHT_MAP,
+    activation_gap as activation_gap,
+    plain_rotary as plain_rotary,
+    read_head_dim as read_head_dim,
+    read_rotary as read_rotary,
+    read_sizes as read_sizes,
+    read_windows as read_windows,
+    rotary_gap as rotary_gap,
+)
 from .states import (
     LayerState as LayerState,
     StateTensor as StateTensor,

@@ -61,7 +61,7 @@ def test_folder_is_checkpoint_for_transformers(checkpoint, tmp_path):
 
 @pytest.mark.parametrize("family", ["llama", "generic"])
 def test_check_names_model_modules(cli, tmp_path, family):
-    folder = save_tiny_image_text(tmp_path / "c", "llava" if family == "llama" else "llava-siglip-qwen2")
+    folder = save_tiny_image_text(tmp_path / "c", "llava" if family == "llama" else "llava-siglip-olmo")
     result = cli("neuron", "check", str(folder), "--sequence_length", "64", "--json")
     assert result.code == 0, result.stderr
     assert result.json["family"]["value"] == family

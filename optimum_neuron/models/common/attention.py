@@ -1,0 +1,149 @@
+"""Attention with a static cache that is written in place.
+
+Projections take operands in the weights' dtype and their results join the float32 residual stream, as TensorE
+accumulates. Keys and values are cached in the weights' dtype.
+
+Shape legend: B batch, T new tokens, S cache slots, D hidden, N query heads, K key heads, H head width.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from .config import DecoderConfig, LayerKind
+from .linear import capped, make_linear
+from .norms import make_norm
+from .rotary import Angles, rotate
+from .states import LayerState, key_value_state
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AttentionView:
+    """What all layers of a kind share about the tokens of one call."""
+
+    positions_BT: torch.Tensor
+    """Position of each token, which is its cache slot."""
+    angles: Angles | None
+    """Rotation of queries and keys."""
+    mask: torch.Tensor | None
+    """Which keys each query sees, boolean [B, 1, T, keys], or what is added to the scores of each head; None: plain
+    causal over the new tokens."""
+    num_slots: int | None
+    """Attend to this many slots of the cache; None: to the new tokens only."""
+
+
+def visible_slots(positions_BT: torch.Tensor, num_keys: int, window: int | None) -> torch.Tensor:
+    """Which slots each query sees, of the last `window` if that is a number: boolean [B, 1, T, num_keys]."""
+    slots, queries = torch.arange(num_keys), positions_BT[:, None, :, None]
+    mask = slots <= queries
+    return mask & (slots > queries - window) if window else mask
+
+
+def write_slots(
+    key_cache_BKHS: torch.Tensor,
+    value_cache_BKSH: torch.Tensor,
+    positions_BT: torch.Tensor,
+    key_BKTH: torch.Tensor,
+    value_BKTH: torch.Tensor,
+) -> None:
+    """Write new keys and values in place at the slots that equal their positions.
+
+    An indexed assignment, because Inductor keeps it in place; a scatter would copy the whole cache.
+    """
+    rows = torch.arange(positions_BT.shape[0])[:, None]
+    key_cache_BKHS[rows, :, :, positions_BT] = key_BKTH.transpose(1, 2).to(key_cache_BKHS.dtype)
+    value_cache_BKSH[rows, :, positions_BT] = value_BKTH.transpose(1, 2).to(value_cache_BKSH.dtype)
+
+
+def first_slots(
+    key_cache_BKHS: torch.Tensor, value_cache_BKSH: torch.Tensor, num_slots: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keys and values [B, K, num_slots, H] of the first slots, as views."""
+    return key_cache_BKHS[..., :num_slots].transpose(2, 3), value_cache_BKSH[:, :, :num_slots]
+
+
+def capped_attention(
+    query_BNTH: torch.Tensor,
+    key_BKSH: torch.Tensor,
+    value_BKSH: torch.Tensor,
+    mask_B1TS: torch.Tensor,
+    *,
+    scale: float,
+    cap: float,
+) -> torch.Tensor:
+    """Attention [B, N, T, H] whose scores are bounded, which `scaled_dot_product_attention` cannot."""
+    query = query_BNTH.unflatten(1, (key_BKSH.shape[1], -1))
+    scores = capped((query @ key_BKSH.unsqueeze(2).transpose(-1, -2)).float() * scale, cap)
+    scores = scores.masked_fill(~mask_B1TS.unsqueeze(2), float("-inf"))
+    return (scores.softmax(-1).to(value_BKSH.dtype) @ value_BKSH.unsqueeze(2)).flatten(1, 2)
+
+
+class Attention(nn.Module):
+    """Grouped-query attention with fused query, key and value projection and a cache written in place."""
+
+    def __init__(self, config: DecoderConfig, kind: LayerKind) -> None:
+        super().__init__()
+        # Of one core: tensor parallelism changes them.
+        self.heads = (config.num_heads, config.num_kv_heads, config.num_kv_heads)
+        self.config, self.head_dim, self.scale = config, config.head_dim, kind.scale
+        width = config.head_dim * config.num_heads
+        num_outputs = sum(self.heads) * config.head_dim
+        self.qkv = make_linear(config, config.hidden_size, num_outputs, bias=config.has_qkv_bias)
+        self.out = make_linear(config, width, config.hidden_size, bias=config.has_output_bias)
+        if config.head_norm is not None:
+            widths = [config.head_dim * (n if config.head_norm_width == "all heads" else 1) for n in self.heads]
+            self.query_norm = make_norm(widths[0], config.head_norm)
+            self.key_norm = make_norm(widths[1], config.head_norm)
+
+    @property
+    def state(self) -> LayerState:
+        """What the layer caches for each token, on one core."""
+        return key_value_state(self.heads[1], self.head_dim, self.head_dim)
+
+    def forward(self, x_BTD, view: AttentionView, key_cache_BKHS, value_cache_BKSH):  # type: ignore[no-untyped-def]
+        """Write the new keys and values into the cache at their positions, and attend.
+
+        Keys are cached with slots innermost: one query then streams them without a horizontal sum for each key.
+        """
+        batch, tokens, _ = x_BTD.shape
+        query, key, value = self._project(x_BTD)
+        if view.angles is not None:
+            query, key = rotate(query, view.angles), rotate(key, view.angles)
+        write_slots(key_cache_BKHS, value_cache_BKSH, view.positions_BT, key, value)
+        if view.num_slots is not None:
+            key, value = first_slots(key_cache_BKHS, value_cache_BKSH, view.num_slots)
+        mixed = self._attend(query, key, value, view.mask)
+        return self.out(mixed.transpose(1, 2).reshape(batch, tokens, -1))
+
+    def _attend(self, query, key, value, mask):  # type: ignore[no-untyped-def]
+        cap = self.config.score_cap
+        if cap is not None:
+            return capped_attention(query, key, value, mask, scale=self.scale or self.head_dim**-0.5, cap=cap)
+        return F.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, is_causal=mask is None, scale=self.scale, enable_gqa=True
+        )
+
+    def _project(self, x_BTD: torch.Tensor) -> list[torch.Tensor]:
+        """Queries [B, N, T, H], keys and values [B, K, T, H]."""
+        batch, tokens, _ = x_BTD.shape
+        qkv, limit = self.qkv(x_BTD), self.config.qkv_limit
+        if limit is not None:
+            qkv = qkv.clamp(-limit, limit)
+        if self.config.head_norm is not None and self.config.head_norm_width == "all heads":
+            query, key, value = qkv.split([n * self.head_dim for n in self.heads], -1)
+            parts = (self.query_norm(query), self.key_norm(key), value)
+            return [part.view(batch, tokens, -1, self.head_dim).transpose(1, 2) for part in parts]
+        if self.config.qkv_order == "groups":
+            groups = qkv.view(batch, tokens, self.heads[1], -1, self.head_dim)
+            split = groups.split((self.heads[0] // self.heads[1], 1, 1), 3)
+            query, key, value = (part.flatten(2, 3).transpose(1, 2) for part in split)
+        else:
+            qkv = qkv.view(batch, tokens, sum(self.heads), self.head_dim).transpose(1, 2)
+            query, key, value = qkv.split(self.heads, 1)
+        if self.config.head_norm is not None:
+            query, key = self.query_norm(query), self.key_norm(key)
+        return [query, key, value]
