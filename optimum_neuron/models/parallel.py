@@ -219,18 +219,14 @@ def _norm_of_heads(splitter: _Splitter, path: str, num_sources: int) -> None:
     """Each core has the weights of its heads, and the mean is that of all heads."""
     parent, _, name = path.rpartition(".")
     layout, group_size, norm = splitter.heads(parent), splitter.group_size, splitter.module.get_submodule(path)
-    num_heads, ranks = layout.num_heads, layout.queries
-    if not name.startswith("q"):
-        num_heads, ranks = layout.num_kv_heads, layout.keys
-    copies = {sum(own.count(head) for own in ranks) for head in range(num_heads)}
-    if len(copies) > 1:
-        message = f"{path} is a norm over all heads, of which some cores would have copies."
-        hint = "Pass a tensor_parallel_size that divides the key and value heads."
-        raise ModelError(message, hint=hint, path=path)
-    size = norm.weight.shape[0]
-    num_summed = size * copies.pop()
-    width = size // num_heads
-    splitter.narrow(path, "weight", 0, layout.of_queries(width) if name.startswith("q") else layout.of_keys(width))
+    size, is_query = norm.weight.shape[0], name.startswith("q")
+    if is_query:
+        split, ranks = layout.of_queries(size // layout.num_heads), layout.queries
+    else:
+        split, ranks = layout.of_keys(size // layout.num_kv_heads), layout.keys
+    splitter.narrow(path, "weight", 0, split)
+    # Every key head has equally many copies, which the sum counts.
+    num_summed = size * sum(own.count(0) for own in ranks)
 
     def mean_square(x: torch.Tensor) -> torch.Tensor:
         return collectives.ALL_REDUCE(x.pow(2).sum(-1, keepdim=True), group_size) / num_summed
