@@ -7,6 +7,7 @@ import re
 import sys
 
 import pytest
+
 from tests.models import coverage
 from tests.models.coverage import Result
 
