@@ -13,6 +13,7 @@ from optimum_neuron.compiler.neff import open_neff, write_neff
 from optimum_neuron.engine import Signature
 from optimum_neuron.exporters import decoder_signature, encoder_decoder_signature
 from optimum_neuron.exporters.seq2seq import TOKENS
+from optimum_neuron.models import key_value_state
 from tests.test_bad_files import seal
 from tests.tiny import NUM_BYTE_TOKENS
 
@@ -21,7 +22,7 @@ def test_plain_data_and_back(original):
     config = original.config
     results = ("logits", "cross_attentions.0")
     for signature in (
-        decoder_signature(config),
+        decoder_signature(config, [key_value_state(2, 8, 8)]),
         encoder_decoder_signature(TOKENS, config, encoded=("last_hidden_state",), results=results),
     ):
         assert Signature.from_dict(json.loads(json.dumps(signature.to_dict()))) == signature

@@ -145,8 +145,6 @@ def test_a_model_without_a_cache_of_keys_and_values_is_refused():
     with pytest.raises(CaptureError) as refused:
         build_decoder(tiny_config("rwkv"), dtype="float32")
     assert "past_key_values" in refused.value.details["problem"]
-    with pytest.raises(CaptureError):
-        build_decoder(tiny_config("mamba"), dtype="float32")
 
 
 @pytest.mark.parametrize("model_type", ARCHITECTURES)

@@ -109,6 +109,8 @@ class StateCache(Cache):
         self.tensors, self.num_new_B, self.starts_empty = tensors, num_new_B, starts_empty
         self._scanned: tuple[str, int] | None = None
         self._read: tuple[str, int] | None = None
+        self.num_scans = 0
+        """Scans of the layer that runs: one, or one for each head."""
 
     def real(self, num_tokens: int) -> torch.Tensor:
         """Which of the new tokens are real: boolean [B, T]."""
@@ -118,13 +120,14 @@ class StateCache(Cache):
     def initial_state(self) -> torch.Tensor | None:
         """The state before the tokens of the layer that runs; None for zeros."""
         self._scanned = self._read
+        self.num_scans += 1
         return None if self.starts_empty or self._read is None else self.tensors[self._read]
 
     def get_conv_state(self, layer_idx: int, state_idx: int = 0) -> None:
         return None
 
     def get_recurrent_state(self, layer_idx: int, state_idx: int = 0) -> None:
-        self._read = (_indexed("recurrent_state", state_idx), layer_idx)
+        self._read, self.num_scans = (_indexed("recurrent_state", state_idx), layer_idx), 0
 
     def update_conv_state(
         self, conv_states: torch.Tensor, layer_idx: int, state_idx: int = 0, **kwargs: object

@@ -69,6 +69,8 @@ def _selective_scan(
     dt_BDT = F.softplus(dt_BDT) if delta_softplus else dt_BDT
     dt_BDT = torch.where(cache.real(dt.shape[2])[:, None], dt_BDT, 0.0)
     initial = cache.initial_state()
+    if initial is not None and initial.ndim == 4:
+        initial = initial[:, cache.num_scans - 1]  # Zamba scans one head after the other
     state_BDN = x_BDT.new_zeros(*x_BDT.shape[:2], A.shape[1]) if initial is None else initial
     outputs = []
     for start in range(0, x_BDT.shape[2], SCAN_LENGTH):
