@@ -24,6 +24,7 @@ from typing import Any
 import torch
 import transformers
 from tqdm import tqdm
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from optimum_neuron import NeuronModelForCausalLM
@@ -75,7 +76,8 @@ class Result:
 
 def names() -> list[str]:
     """Every model type that transformers maps to a causal language model."""
-    return sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+    # Compiled models are registered there too.
+    return sorted(name for name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES if name in CONFIG_MAPPING_NAMES)
 
 
 def measure(architecture: str) -> Result:

@@ -42,8 +42,9 @@ class GenericDecoder(nn.Module):
 
     @property
     def cache_name(self) -> str:
-        """Keyword of the cache: Mamba's own name, or that of all others."""
-        return "cache_params" if "cache_params" in self._parameters_of_forward else "past_key_values"
+        """Keyword of the cache: Mamba's or RWKV's own name, or that of all others."""
+        own = [name for name in ("cache_params", "state") if name in self._parameters_of_forward]
+        return own[0] if own else "past_key_values"
 
     @property
     def cuts(self) -> tuple[str, ...]:
@@ -94,15 +95,16 @@ class GenericDecoder(nn.Module):
         def window_mask(window: int) -> torch.Tensor:
             return self._mask(positions_BT, num_keys, window)
 
-        # A model without attention takes no positions.
-        positions = {} if self.cache_name == "cache_params" else {"position_ids": positions_BT}
+        # A model without attention takes no positions; RWKV's layers get their states without its own code.
+        positions = {"position_ids": positions_BT} if self.cache_name == "past_key_values" else {}
+        is_listed = self.cache_name == "state"
         with at_positions(self.model, positions_BT, window_mask), from_cache(self.model, cache):
             return self.model(
                 **tokens,
                 **positions,
                 attention_mask=self.masks(positions_BT, num_keys),
-                use_cache=True,
-                **{self.cache_name: cache},
+                use_cache=not is_listed,
+                **{self.cache_name: None if is_listed else cache},
             )
 
     def _mask(self, positions_BT: torch.Tensor, num_keys: int, window: int | None = None) -> torch.Tensor:
@@ -222,6 +224,9 @@ def build(config: Any, *, trust_remote_code: bool = False, auto_class: str = "Au
 
     config = copy.deepcopy(config)
     config._experts_implementation = register()
+    if hasattr(config, "rescale_every"):
+        # RWKV halves hidden states and weights, which float16 needs and which a graph cannot: same results, exactly.
+        config.rescale_every = 0
     attention = Choice(value="sdpa", reason="scaled dot product attention takes the masks as they are")
     from_config = functools.partial(getattr(transformers, auto_class).from_config, trust_remote_code=trust_remote_code)
     with init_empty_weights(include_buffers=False):

@@ -60,7 +60,7 @@ class _RecorderCache(StateCache):
     def update_conv_state(self, conv_states, layer_idx, state_idx=0, **kwargs):  # type: ignore[no-untyped-def]
         taps = kwargs.get("conv_kernel_size") or conv_states.shape[-1]
         self.others[layer_idx] += convolution_state(conv_states.shape[1], taps - 1, state_idx)
-        return conv_states
+        return torch.nn.functional.pad(conv_states, (taps - 1, 0))
 
     def update_recurrent_state(self, recurrent_states, layer_idx, state_idx=0, **kwargs):  # type: ignore[no-untyped-def]
         self.require_scan(layer_idx, state_idx)
@@ -80,9 +80,7 @@ def probe_states(decoder: GenericDecoder) -> list[LayerState]:
         parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()
     )
     if decoder.cache_name not in parameters and not passes_on:
-        # RWKV's state is a list of tensors of all layers, and its `forward` rescales its weights.
-        kept = "keeps its state in a list of its own" if "state" in parameters else "takes no past_key_values"
-        raise _not_a_decoder(decoder.model, f"its forward {kept}")
+        raise _not_a_decoder(decoder.model, f"its forward takes no {decoder.cache_name}")
     cache = _RecorderCache(decoder.text_config.num_hidden_layers)
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with fake_parameters(decoder, mode), mode, torch.no_grad(), quiet():

@@ -1,7 +1,7 @@
 """Layers of transformers that keep a state outside its cache: their code with the state of a `StateCache`.
 
 Griffin's layers (RecurrentGemma) keep theirs as attributes, lightning attention (MiniMax) in a cache class of its own,
-and both go on with one token at a time only.
+RWKV's in a list of tensors, and all go on with one token at a time only.
 
 Shape legend: B rows, T tokens, D hidden, C channels, H heads, W width of a head.
 """
@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from . import rwkv
 from .cache import StateCache
 
 
@@ -32,6 +33,10 @@ def layers_from_cache(model: nn.Module, cache: StateCache) -> Iterator[None]:
             changed.append((module.rg_lru, "_rnn_scan", functools.partial(_gated_scan, cache, layer)))
         elif kind == "MiniMaxLightningAttention":
             changed.append((module, "forward", functools.partial(_lightning_attention, cache, module)))
+        elif kind == "RwkvSelfAttention":
+            changed.append((module, "forward", functools.partial(rwkv.attention, cache, module)))
+        elif kind == "RwkvFeedForward":
+            changed.append((module, "forward", functools.partial(rwkv.feed_forward, cache, module)))
     for module, name, function in changed:
         setattr(module, name, function)
     file: Any = sys.modules[type(model).__module__]
