@@ -110,7 +110,7 @@ def test_environment_selects_loading_instance(export_folder, monkeypatch):
         load(export_folder)
 
 
-@pytest.mark.parametrize("folder", ["checkpoint", "exported"])
+@pytest.mark.parametrize("folder", ["checkpoint", "export_folder"])
 def test_unknown_keyword_names_nearest(request, folder):
     with pytest.raises(ConfigError, match="'bacth_size', did you mean 'batch_size'.; 'sequence_lenght', did"):
         load(request.getfixturevalue(folder), bacth_size=2, sequence_lenght=48)

@@ -183,8 +183,8 @@ def test_tensor_parallel_cores_generate_same_completions(monkeypatch):
     kind = post_training.NeuronGRPOConfig
     monkeypatch.setattr(kind, "world_size", 2)
     sizes = {"output_dir": "out", "tensor_parallel_size": 2, "num_generations": 4}
-    result = kind(**sizes, per_device_train_batch_size=4, generation_batch_size=8)
-    assert result.generation_batch_size == 8 and result.steps_per_generation == 2
+    config = kind(**sizes, per_device_train_batch_size=4, generation_batch_size=8)
+    assert config.generation_batch_size == 8 and config.steps_per_generation == 2
     assert kind(**sizes, per_device_train_batch_size=4).generation_batch_size == 4
     with raises(ConfigError, option="num_generations", value=4, batch_size=2):
         kind(**sizes, per_device_train_batch_size=2)
