@@ -70,10 +70,10 @@ def test_trainer_matches_cpu(llama, tmp_path, options):
 
 @by_themselves
 def test_trainer_resumes(llama, tmp_path):
-    whole = trained(llama, tmp_path, save_strategy="steps", save_steps=2)
+    full_run = trained(llama, tmp_path, save_strategy="steps", save_steps=2)
     resumed_run = trained(llama, tmp_path, resume=tmp_path / "checkpoint-2")
-    assert losses(whole) == losses(resumed_run) and resumed_run.model.device.type == "neuron"
-    for actual, expected in zip(whole.model.parameters(), resumed_run.model.parameters(), strict=True):
+    assert losses(full_run) == losses(resumed_run) and resumed_run.model.device.type == "neuron"
+    for actual, expected in zip(full_run.model.parameters(), resumed_run.model.parameters(), strict=True):
         assert torch.equal(actual, expected)
 
 
