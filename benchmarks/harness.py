@@ -1,4 +1,4 @@
-"""Rows, medians and turn-taking: what all benchmarks share. It knows nothing of models."""
+"""Rows, medians and turn-taking: what all benchmarks share. It does not depend on models."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 `CompileConfig` has the fields of every model, `NeuronConfig` those of a decoder; other kinds have theirs in
 `exporters/*/configuration.py`. A configuration that a user writes may leave sizes open; `resolve` fills them in for a
-model and returns the resolved form, such as `ResolvedNeuronConfig`, in which every size has a value. This module knows
-nothing of transformers or files beyond its own JSON.
+model and returns the resolved form, such as `ResolvedNeuronConfig`, in which every size has a value. This module does
+not depend on transformers or files beyond its own JSON.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ def _show_memory(out: Out, memory: Mapping[str, Any]) -> None:
 
 
 def percent(share: float) -> str:
-    """A share that is not everything is never shown as 100 %, and one that is something never as 0 %."""
+    """A share below 100 % is never shown as 100 %, and one above 0 % never as 0 %."""
     if 0 < share < 0.0005:
         return "<0.1 %"
     return ">99.9 %" if 0.9995 <= share < 1 else f"{share:.1%}".replace("%", " %")

@@ -6,8 +6,8 @@
     130  Ctrl-C
     141  the reader of stdout went away, as in `optimum-cli ... | head -1`
 
-OPTIMUM_NEURON_DEBUG=1 adds the traceback of known errors. Any other exception is a defect and keeps its
-traceback. This module knows nothing of argparse.
+OPTIMUM_NEURON_DEBUG=1 adds the traceback of known errors. Any other exception is a defect and keeps its traceback. This
+module does not depend on argparse.
 """
 
 from __future__ import annotations

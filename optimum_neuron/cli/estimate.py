@@ -144,7 +144,7 @@ def show_estimate(out: Out, data: Mapping[str, Any]) -> None:
 
 
 def show_quantities(out: Out, data: Mapping[str, Any], titles: Mapping[str, str]) -> None:
-    """Render quantities with their intervals; one that is missing or None is left out."""
+    """Render quantities with their intervals; missing ones and None are left out."""
     rows = [
         {
             "quantity": title,

@@ -2,7 +2,7 @@
 
 A style is one of transformers' (`transformers.distributed.tensor_parallel`), which are DTensor placements: "colwise"
 splits a linear layer's outputs, "rowwise" its inputs and sums the results; or one of `styles.py`. Families with a plan
-in transformers use it; those below have none there. It knows nothing of processes.
+in transformers use it; those below have none there. It does not depend on processes.
 """
 
 from __future__ import annotations
