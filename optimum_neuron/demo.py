@@ -27,7 +27,7 @@ def run(
     wait_for_host_code: bool = False,
     on_answer: Callable[[str], None] = lambda answer: None,
 ) -> dict[str, Any]:
-    """Compile or find the default chat model, ask it something, and return the answer with the times.
+    """Compile or find the default chat model, prompt it, and return the answer with the times.
 
     The first answer does not wait for compiled host code; the same question is asked again at full speed.
 

@@ -26,9 +26,8 @@ _MAX_PATHS = 3
 
 
 class CheckCommand(Command):
-    COMMAND = CommandInfo(name="check", help="Say what compiling a model would take.")
-    DESCRIPTION = """Say what compiling a model would take: effort, operators, memory. Needs no weights and compiles
-nothing.
+    COMMAND = CommandInfo(name="check", help="Check a model before compiling it.")
+    DESCRIPTION = """Check a model before compiling it: effort, operators, memory. Needs no weights, compiles nothing.
 
   optimum-cli neuron check smollm2 --sequence_length 512
   optimum-cli neuron check ./my_model --instance_type trn2 --fail-on host,unsupported

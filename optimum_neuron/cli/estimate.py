@@ -84,7 +84,7 @@ def _add_request(parser: argparse.ArgumentParser) -> None:
         metavar="X",
         help="requests that arrive at random each second, for waiting times and the replicas that they need",
     )
-    request.add_argument("--task", help="what the model is for (default: from its config)")
+    request.add_argument("--task", help="task of the model (default: from the config)")
     diffusion = parser.add_argument_group("diffusion pipelines")
     diffusion.add_argument(
         "--num_inference_steps", type=positive_int, metavar="N", help="denoising steps (default: the pipeline's)"
