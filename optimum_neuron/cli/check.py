@@ -66,7 +66,7 @@ class CheckCommand(Command):
         out.result(data, human=show_check, brief=str(report.tier))
         hint_next(out, data)
         if met:
-            out.warning(f"found what --fail-on names: {', '.join(met)}")
+            out.warning(f"conditions of --fail-on are met: {', '.join(met)}")
         return 1 if met else 0
 
 

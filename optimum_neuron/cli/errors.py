@@ -37,7 +37,7 @@ NEXT_COMMANDS: dict[type[NeuronError], str] = {
     errors.LoweringError: "optimum-cli neuron doctor  # checks the C++ compiler",
     errors.ModelError: "optimum-cli neuron models  # lists architectures with the tasks that they serve",
     errors.ShapeError: "optimum-cli neuron inspect DIR  # lists the compiled shapes",
-    errors.TargetMismatchError: "optimum-cli neuron inspect DIR  # shows what it was compiled for",
+    errors.TargetMismatchError: "optimum-cli neuron inspect DIR  # shows its target",
     errors.UnsupportedOperatorError: "{command} --json ...  # lists the operators with their place in the model",
     errors.ValidationError: "{command} --atol X ...  # accepts larger differences",
     errors.WeightsError: "optimum-cli neuron inspect DIR  # lists what the folder holds",
