@@ -8,7 +8,7 @@ from .harness import Row, Settings, in_turn, ratio, rows_of
 
 
 def run(settings: Settings) -> list[Row]:
-    """Measure in turn what the first step of a process costs, then steps of compiled models in this one.
+    """Measure in turn the cost of a process's first step, then steps of compiled models in this one.
 
     In this order: a core belongs to one process, and this one keeps its core.
     """

@@ -59,7 +59,7 @@ def _llama_cpp(engine, ids: list[int]) -> float:  # type: ignore[no-untyped-def]
 
 
 def _bandwidth(compiled, settings: Settings) -> list[Row]:  # type: ignore[no-untyped-def]
-    """Bytes that one step has to read, over its time, against what a plain sum of the same threads reads."""
+    """Bytes read by one step, divided by its time, against a plain sum of the same threads."""
     import torch
 
     state = compiled.loaded.take_state()

@@ -110,7 +110,7 @@ def stepping(model: Any, device: str, *, backend: str | None = None, fused: bool
     """A function that takes training steps and returns the milliseconds of one.
 
     Args:
-        model: what to train.
+        model: Model to train.
         device: where.
         backend: compiles the model and the optimizer.
         fused: implementation of AdamW; None leaves the choice to torch, which differs between devices.

@@ -1,7 +1,7 @@
 """Models of one forward: MiniLM, ViT-base and ResNet-50 against transformers eager and compiled, onnxruntime, OpenVINO.
 
 All in float32 on the same weights. MiniLM's are the real ones; the time of a ViT or a ResNet does not depend on its
-weights, so these are random. onnxruntime and OpenVINO are in the extra `benchmark`; what is missing has no rows.
+weights, so these are random. onnxruntime and OpenVINO are in the extra `benchmark`; missing packages have no rows.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from .harness import seconds
 
 
 def run(command: list[str]) -> str:
-    """Run a command and return what it printed on stdout."""
+    """Run a command and return its stdout."""
     with tempfile.TemporaryDirectory() as home:
         (Path(home) / "checkpoints").symlink_to((env.home() / "checkpoints").absolute())
         variables = {"OPTIMUM_NEURON_HOME": home, "TORCHINDUCTOR_CACHE_DIR": str(Path(home) / "inductor"),

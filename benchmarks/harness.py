@@ -1,4 +1,4 @@
-"""Rows, medians and turn-taking: what all benchmarks share. It knows nothing of models."""
+"""Shared parts of all benchmarks: rows, medians, and turn-taking. It does not depend on models."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What every benchmark is given."""
+    """Arguments of every benchmark."""
 
     rounds: int = 7
     """Times that each contender is measured, in turn."""
@@ -30,7 +30,7 @@ class Row:
     """One figure."""
 
     what: str
-    """What was measured."""
+    """Measured value."""
     value: float
     """Median."""
     unit: str

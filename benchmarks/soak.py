@@ -29,7 +29,7 @@ SLACK_BYTES = 1024 * 1024
 """Growth of resident memory over a whole part that counts as flat: the heap moves by this much between samples."""
 
 After = Callable[[], None]
-"""What a part calls after each of its calls."""
+"""Callback of a part after each of its calls."""
 Part = Callable[[int, After], None]
 """Makes a number of calls."""
 

@@ -1,7 +1,7 @@
 """Fine-tuning with `NeuronTrainer` and with transformers' `Trainer` on the CPU: whole model and LoRA, eager, compiled.
 
-Every contender trains in a process of its own, so that its peak memory is its own, and waits for its turn between
-steps: one of them computes at a time. The process is this file.
+Every contender trains in a separate process, so that its peak memory is separate, and waits for its turn between steps:
+one of them computes at a time. The process is this file.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ def _compare(settings: Settings, kind: str) -> list[Row]:
 
 
 class _Worker:
-    """A process that trains when it is told to."""
+    """A process that trains on request."""
 
     def __init__(self, settings: Settings, kind: str, whose: str, mode: str) -> None:
         words = [str(folder(settings.model)), str(settings.sequence_length), kind, whose, mode]
         num_steps = str(NUM_STEPS * (settings.rounds + 1))
         command = [sys.executable, "-m", "benchmarks.training", *words, num_steps]
-        # Each of ours has a core of its own.
+        # Each of ours has a separate core.
         core = {"NEURON_RT_VISIBLE_CORES": str(MODES.index(mode))}
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **core}

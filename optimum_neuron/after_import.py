@@ -1,4 +1,4 @@
-"""Do something when a module of others has been imported, or now if it was: nothing is imported for it.
+"""Run a callback after a third-party module has been imported, or now if it was: nothing is imported for it.
 
     after_import("safetensors", wrap)
 

@@ -1,7 +1,7 @@
 """Write files that appear whole or not at all, and report full disks in bytes.
 
-It knows nothing of formats. A file is written next to its destination under a temporary name, flushed to the disk, and
-renamed; after any failure the temporary file is removed and an older file stays unchanged.
+It does not depend on formats. A file is written next to its destination under a temporary name, flushed to the disk,
+and renamed; after any failure the temporary file is removed and an older file stays unchanged.
 
     >>> import pathlib, tempfile
     >>> from optimum_neuron.atomic import write_bytes

@@ -2,8 +2,8 @@
 
 `CompileConfig` has the fields of every model, `NeuronConfig` those of a decoder; other kinds have theirs in
 `exporters/*/configuration.py`. A configuration that a user writes may leave sizes open; `resolve` fills them in for a
-model and returns the resolved form, such as `ResolvedNeuronConfig`, in which every size has a value. This module knows
-nothing of transformers or files beyond its own JSON.
+model and returns the resolved form, such as `ResolvedNeuronConfig`, in which every size has a value. This module does
+not depend on transformers or files beyond its own JSON.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class CompileConfig:
 
     task: str = option(
         group=MODEL_GROUP,
-        help="what it is for, such as text-generation, by its name here or in optimum (default: from its config)",
+        help="task, such as text-generation, by its name here or in optimum (default: from the config)",
     )
     """Task, as transformers' pipelines name it."""
     target: str = option("inf2", is_keyword=False)
@@ -71,9 +71,9 @@ class CompileConfig:
         in_program=False,
     )
     """Instance whose memory and cores are simulated."""
-    auto_cast: AutoCast = option("none", help="which fp32 operations are rounded to less")
+    auto_cast: AutoCast = option("none", help="fp32 operations to round to a narrower type")
     """Which float32 operations are rounded to `auto_cast_type`."""
-    auto_cast_type: AutoCastType = option("bf16", help="what they are rounded to")
+    auto_cast_type: AutoCastType = option("bf16", help="dtype that auto-cast rounds to")
     """Dtype that auto-cast rounds to."""
     optlevel: OptLevel = option(
         "2",

@@ -1,7 +1,7 @@
-"""The vocabulary: small frozen dataclasses that every other package speaks.
+"""The vocabulary: small frozen dataclasses that every other package uses.
 
-It knows nothing of torch, files or hardware numbers. Import from here instead of defining a second
-"bucket" or "choice" elsewhere.
+It does not depend on torch, files or hardware numbers. Import from here instead of defining a second "bucket" or
+"choice" elsewhere.
 
     >>> from optimum_neuron.core import TensorSpec
     >>> TensorSpec(shape=(1, 128), dtype="int64").size_bytes

@@ -27,7 +27,7 @@ def run(
     wait_for_host_code: bool = False,
     on_answer: Callable[[str], None] = lambda answer: None,
 ) -> dict[str, Any]:
-    """Compile or find the default chat model, ask it something, and return the answer with the times.
+    """Compile or find the default chat model, prompt it, and return the answer with the times.
 
     The first answer does not wait for compiled host code; the same question is asked again at full speed.
 
@@ -36,7 +36,7 @@ def run(
         max_new_tokens: longest answer, in tokens.
         model: a chat model with a chat template.
         wait_for_host_code: compile all host code before the first answer.
-        on_answer: called with the answer as soon as it is there.
+        on_answer: Called with the answer as soon as it is ready.
 
     Returns:
         Plain data: `answer`, `model`, `target`, `cache` (hit or miss with the reason), `host_code`, `ready_s`,

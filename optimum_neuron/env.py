@@ -72,7 +72,7 @@ def no_compile_cache(environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def compiler_flags(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """Return the words of NEURON_CC_FLAGS that are for the compiler, without those for the cache around it.
+    """Return the words of NEURON_CC_FLAGS for the compiler, without those for the cache around it.
 
     Raises:
         ConfigError: a quotation mark is not closed, or --cache_dir names no place.
@@ -189,7 +189,7 @@ def stochastic_rounding_seed(environ: Mapping[str, str] = os.environ) -> int:
 
 
 def logical_nc_config(environ: Mapping[str, str] = os.environ) -> dict[str, int]:
-    """Return the number of physical cores in a logical one that each variable, or flag of NEURON_CC_FLAGS, asks for."""
+    """Return the number of physical cores in a logical one that each variable, or flag of NEURON_CC_FLAGS, sets."""
     variables = {name: environ.get(name) for name in ("NEURON_LOGICAL_NC_CONFIG", "NEURON_RT_VIRTUAL_CORE_SIZE")}
     flags = ("--logical-nc-config", "--lnc", "-lnc")
     texts = variables | {f"NEURON_CC_FLAGS={flag}": compiler_flag(flag, environ) for flag in flags}

@@ -1,4 +1,4 @@
-"""Labels of the next token, as losses of decoders want them. It knows nothing of models.
+"""Labels of the next token, as decoder losses expect them. It does not depend on models.
 
 Rows are whole: a part of a row cannot show the labels after it.
 """

@@ -1,7 +1,7 @@
 """Options as fields of dataclasses: keywords of the Python API, and how the command line spells them.
 
 A keyword is a field of a frozen dataclass: of `SourceOptions`, or of a configuration (`configuration.py`). `option`
-describes a field to the command line; a field without a help text is a keyword only. This module knows nothing of
+describes a field to the command line; a field without a help text is a keyword only. This module does not depend on
 parsers, models or files.
 
     >>> from optimum_neuron.options import SOURCE_OPTIONS

@@ -1,4 +1,4 @@
-"""Shared objects in the user's cache: written so that a power cut leaves none that is broken, checked before loading.
+"""Shared objects in the user's cache: written so that a power cut leaves no broken file, checked before loading.
 
 A record, a small JSON file, names a library, its hash, and perhaps a function in it; one library can have several. A
 library whose bytes have another hash is removed with its record and built again. A loaded library runs as the user, so
@@ -49,7 +49,7 @@ def make_folder(folder: Path) -> None:
 
 
 def publish(built: Path, library: Path, records: Mapping[Path, str]) -> None:
-    """Put a library in its place, durably, and then the records that lead to it.
+    """Write a library durably, and then the records that point to it.
 
     Args:
         built: a finished library, which is copied.

@@ -1,6 +1,6 @@
 """Sizes of compiled shapes: checks of counts and buckets, and the errors for values that are not.
 
-It knows nothing of configurations; a field that is checked is an attribute of any object.
+It does not depend on configurations; a field that is checked is an attribute of any object.
 
     >>> from optimum_neuron.sizes import default_buckets, is_rising
     >>> is_rising(default_buckets(128, 1000))

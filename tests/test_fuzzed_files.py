@@ -88,9 +88,9 @@ def answers(folder: Path) -> None:
 
 
 FILES: dict[str, tuple[str, Callable[[Path], None]]] = {
-    "decoder/config.json": ("exported", generates),
-    "decoder/generation_config.json": ("exported", generates),
-    "decoder/neuron_config.json": ("exported", generates),
+    "decoder/config.json": ("export_folder", generates),
+    "decoder/generation_config.json": ("export_folder", generates),
+    "decoder/neuron_config.json": ("export_folder", generates),
     "encoder/config.json": ("encoder", classifies),
     "encoder/neuron_config.json": ("encoder", classifies),
     "encoder/tokenizer_config.json": ("encoder", answers),

@@ -61,7 +61,7 @@ PARTS: dict[str, Callable[[Row], str]] = {
     "source": lambda row: row.source,
     "stack and instance": lambda row: f"{row.stack} {row.instance}",
 }
-"""What is left out together to see how predictions hold."""
+"""Groups that are left out together to validate predictions."""
 
 INTRODUCTION = """# Fidelity of the simulator
 

@@ -2,9 +2,9 @@
 
     python tools/generate_docs.py
 
-replaces what stands between `<!-- generated: NAME -->` and `<!-- /generated -->` in every page of `docs/`. The parts
-come from the code: parsers, `variables.TABLE`, `errors`, `hardware_tables.py`. `tests/docs/test_docs.py` compares the
-pages with it.
+replaces the text between `<!-- generated: NAME -->` and `<!-- /generated -->` in every page of `docs/`. The parts come
+from the code: parsers, `variables.TABLE`, `errors`, `hardware_tables.py`. `tests/docs/test_docs.py` compares the pages
+with it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MARKED = re.compile(r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?(<!-- /genera
 
 
 def command_parsers() -> dict[str, argparse.ArgumentParser]:
-    """Return the parsers of our commands by what a user types after `optimum-cli`, sorted."""
+    """Return the parsers of our commands by their words after `optimum-cli`, sorted."""
     from optimum.commands.base import RootOptimumCLICommand
     from optimum.commands.export.base import ExportCommand
     from optimum.commands.optimum_cli import register_optimum_cli_subcommand
@@ -82,7 +82,7 @@ def config_fields() -> str:
 
 
 def kind_fields(name: str) -> str:
-    """The fields that a kind of models has beside those of every compile."""
+    """The fields of a kind of models in addition to those of every compile."""
     config_class = KINDS[name].config_class
     rows = [row for row in _field_rows(config_class) if row[0].strip("`") not in CompileConfig.field_names()]
     return table(("keyword", "default", "meaning"), rows)
@@ -194,7 +194,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def _spelling(action: argparse.Action) -> str:
-    """How an argument is written: names, then its value or choices."""
+    """Spelling of an argument: names, then its value or choices."""
     if not action.option_strings:
         return f"`{action.metavar or action.dest}`"
     names = ", ".join(f"`{name}`" for name in action.option_strings)

@@ -1,7 +1,7 @@
 """Read the lengths of sequences from a file: JSON lines, CSV with a header, or one value on each line.
 
 Without a tokenizer every value is a number of tokens, or below a key of JSON a list of token ids; with a tokenizer
-every value is a text. It knows nothing of buckets.
+every value is a text. It does not depend on buckets.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ at most c[j], and T[k][j] the fewest tokens that these take in k buckets,
 
     T[k][j] = min over i < j of T[k - 1][i] + c[j] * (P[j] - P[i])
 
-It knows nothing of models or files.
+It does not depend on models or files.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Real checkpoints and data sets that packages carry: one frozen row each, pinned by version and hash.
 
-It knows nothing of downloads or folders. The packages are re-uploads by third parties, so a row states the hash of the
-whole archive, and nothing of it but the named members is ever written. To add one, add a row, and where no converter
-reads its files, a module in `converters/`.
+It does not depend on downloads or folders. The packages are re-uploads by third parties, so a row states the hash of
+the whole archive, and nothing of it but the named members is ever written. To add one, add a row, and where no
+converter reads its files, a module in `converters/`.
 
     >>> from optimum_neuron.checkpoints.catalogue import get
     >>> get("smollm2").requirement

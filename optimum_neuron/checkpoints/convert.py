@@ -1,9 +1,9 @@
 """Runs a converter in a separate process: files of a package in, a finished folder out.
 
 A process, so that the caller imports neither torch nor transformers, gets the memory of the conversion back, and keeps
-its environment: the child alone is set offline. It knows nothing of packages and caches, and of no file format: each
-module in `converters/` has a function `convert(source, destination)` that reads the folder `source`, which it may use
-up, and makes the folder `destination`.
+its environment: the child alone is set offline. It does not depend on packages, caches, or file formats: each module in
+`converters/` has a function `convert(source, destination)` that reads the folder `source`, which it may use up, and
+makes the folder `destination`.
 
     from optimum_neuron.checkpoints.convert import convert
 

@@ -2,7 +2,7 @@
 gives the rows of a data set.
 
 The folder appears complete or not at all: it is built in a staging folder next to it, under a lock, and renamed.
-Leftovers of a killed run are removed by the next one. It knows nothing of file formats and archives.
+Leftovers of a killed run are removed by the next one. It does not depend on file formats and archives.
 
     from optimum_neuron.checkpoints import fetch, resolve_model
 

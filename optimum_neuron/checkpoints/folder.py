@@ -1,6 +1,6 @@
 """The fetched folder: its completion marker, and damage checks.
 
-The marker is a JSON file with the size and hash of every other file, written last. It knows nothing of packages and
+The marker is a JSON file with the size and hash of every other file, written last. It does not depend on packages and
 models.
 """
 

@@ -1,7 +1,7 @@
 """The archive of a package: its hash, and the files in it that the catalogue names.
 
 An archive is data here: nothing of it is installed, imported or run, and only the named members are ever written. It
-knows nothing of models.
+does not depend on models.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def number_type(convert: _Parser[Number], what: str, low: float, high: float = m
     """The parser of a finite number in a range, for `type` of an argument.
 
     Args:
-        convert: Raises ValueError for a text that is none.
+        convert: Raises ValueError for an invalid text.
         what: Name of the numbers, for the message.
         low: The least one.
         high: The largest one.

@@ -13,7 +13,7 @@ from .output import Out
 from .parser import Command
 
 _REQUIRED = {
-    "engineer_days": ("N", "days of work that the port takes"),
+    "engineer_days": ("N", "days of work for the port"),
     "day_rate": ("USD", "price of a day"),
     "gpu_price": ("USD", "price of an hour of the GPU machine in use today"),
 }
@@ -30,8 +30,8 @@ _SPEEDS = {
 
 
 class BreakevenCommand(Command):
-    COMMAND = CommandInfo(name="breakeven", help="Say when a port to an instance has paid (simulated).")
-    DESCRIPTION = """Say when moving a workload from a GPU to an instance has paid for the work (simulated).
+    COMMAND = CommandInfo(name="breakeven", help="Estimate when moving a workload to Neuron breaks even (simulated).")
+    DESCRIPTION = """Estimate when moving a workload from a GPU to an instance breaks even (simulated).
 
   optimum-cli neuron breakeven --engineer-days 10 --day-rate 800 --runs-per-month 200 --gpu-price 4.1 --instance trn1
 """

@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 class CacheStatusCommand(Command):
     COMMAND = CommandInfo(name="status", help="List what the compile cache holds.")
-    DESCRIPTION = "List the entries of the compile cache with state, size, age and what they were compiled for."
+    DESCRIPTION = "List the entries of the compile cache with state, size, age, and model."
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
@@ -53,8 +53,8 @@ class CacheStatusCommand(Command):
 
 
 class CacheLookupCommand(Command):
-    COMMAND = CommandInfo(name="lookup", help="Say whether an export would find its NEFF in the cache.")
-    DESCRIPTION = """Say whether an export with these options would find its NEFF in the cache; compiles nothing.
+    COMMAND = CommandInfo(name="lookup", help="Check whether the cache has the NEFF of an export.")
+    DESCRIPTION = """Check whether the cache has the NEFF of an export with these options; compiles nothing.
 
   optimum-cli neuron cache lookup smollm2 --sequence_length 2048
 """
@@ -76,7 +76,7 @@ class CacheLookupCommand(Command):
 
 class CacheExplainCommand(Command):
     COMMAND = CommandInfo(name="explain", help="Say why an export would compile again.")
-    DESCRIPTION = """Say why an export with these options hits or misses: the nearest entries, and where they differ.
+    DESCRIPTION = """Explain why an export with these options hits or misses: the nearest entries and their differences.
 
   optimum-cli neuron cache explain smollm2 --sequence_length 2048
 """
@@ -93,7 +93,7 @@ class CacheExplainCommand(Command):
 
 class CachePruneCommand(Command):
     COMMAND = CommandInfo(name="prune", help="Remove incomplete, old or surplus entries.")
-    DESCRIPTION = """Remove entries that cannot be used, and those beyond the limits. What is being compiled stays.
+    DESCRIPTION = """Remove unusable entries, and entries beyond the limits. Entries being compiled stay.
 
   optimum-cli neuron cache prune --older_than_days 30 --dry_run
 """
@@ -102,13 +102,16 @@ class CachePruneCommand(Command):
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--older_than_days", type=nonnegative, metavar="N", help="remove entries older than this")
         parser.add_argument(
-            "--max_size_bytes", type=whole_number, metavar="N", help="remove the oldest until the rest takes no more"
+            "--max_size_bytes",
+            type=whole_number,
+            metavar="N",
+            help="remove the oldest entries until the rest fits in this size",
         )
-        parser.add_argument("--keep_incomplete", action="store_true", help="keep entries that cannot be used")
+        parser.add_argument("--keep_incomplete", action="store_true", help="keep unusable entries")
         parser.add_argument("--old-versions", action="store_true", help="remove entries of other compiler versions")
         parser.add_argument("--wipe", action="store_true", help="remove all entries")
         parser.add_argument("--all", action="store_true", help="the default: remove failed and empty entries")
-        parser.add_argument("--dry_run", "--dry-run", action="store_true", help="only list what would be removed")
+        parser.add_argument("--dry_run", "--dry-run", action="store_true", help="only list the entries to remove")
         add_cache(parser, "--cache_dir")
 
     def execute(self, out: Out) -> None:

@@ -23,7 +23,7 @@ _COLUMNS = ("task", "model_type", "batch_size", "sequence_length", "torch_dtype"
 
 class CacheCreateCommand(Command):
     COMMAND = CommandInfo(name="create", help="Make a cache to share, and choose it.")
-    DESCRIPTION = """Make a compile cache to share with others, and choose it as `set` does.
+    DESCRIPTION = """Create a shared compile cache, and select it as `set` does.
 
   optimum-cli neuron cache create -n my-org/neuron-cache
   optimum-cli neuron cache create -n /mnt/team/neuron-cache
@@ -45,7 +45,7 @@ class CacheCreateCommand(Command):
 
 class CacheSetCommand(Command):
     COMMAND = CommandInfo(name="set", help="Choose the cache to share with others.")
-    DESCRIPTION = """Choose the compile cache to ask after the one of this machine. CUSTOM_CACHE_REPO has precedence.
+    DESCRIPTION = """Select the shared compile cache, queried after the local one. CUSTOM_CACHE_REPO has precedence.
 
   optimum-cli neuron cache set my-org/neuron-cache
 """
@@ -117,8 +117,8 @@ class CacheSynchronizeCommand(Command):
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--repo_id", metavar="NAME", help="where to copy (default: the cache that `set` chose)")
-        parser.add_argument("--dry_run", "--dry-run", action="store_true", help="only list what would be copied")
+        parser.add_argument("--repo_id", metavar="NAME", help="destination (default: the cache selected by `set`)")
+        parser.add_argument("--dry_run", "--dry-run", action="store_true", help="only list the entries to copy")
         parser.add_argument("--url", "--cache_dir", help="cache to copy from (default: NEURON_COMPILE_CACHE_URL)")
 
     def execute(self, out: Out) -> None:

@@ -26,9 +26,8 @@ _MAX_PATHS = 3
 
 
 class CheckCommand(Command):
-    COMMAND = CommandInfo(name="check", help="Say what compiling a model would take.")
-    DESCRIPTION = """Say what compiling a model would take: effort, operators, memory. Needs no weights and compiles
-nothing.
+    COMMAND = CommandInfo(name="check", help="Check a model before compiling it.")
+    DESCRIPTION = """Check a model before compiling it: effort, operators, memory. Needs no weights, compiles nothing.
 
   optimum-cli neuron check smollm2 --sequence_length 512
   optimum-cli neuron check ./my_model --instance_type trn2 --fail-on host,unsupported
@@ -67,7 +66,7 @@ nothing.
         out.result(data, human=show_check, brief=str(report.tier))
         hint_next(out, data)
         if met:
-            out.warning(f"found what --fail-on names: {', '.join(met)}")
+            out.warning(f"conditions of --fail-on are met: {', '.join(met)}")
         return 1 if met else 0
 
 
@@ -156,7 +155,7 @@ def _show_memory(out: Out, memory: Mapping[str, Any], num_cores: int) -> None:
 
 
 def percent(share: float) -> str:
-    """A share that is not everything is never shown as 100 %, and one that is something never as 0 %."""
+    """A share below 100 % is never shown as 100 %, and one above 0 % never as 0 %."""
     if 0 < share < 0.0005:
         return "<0.1 %"
     return ">99.9 %" if 0.9995 <= share < 1 else f"{share:.1%}".replace("%", " %")

@@ -20,9 +20,9 @@ from .parser import Command
 
 class ConsolidateCommand(Command):
     COMMAND = CommandInfo(name="consolidate", help="Join weights that a training run saved in shards.")
-    DESCRIPTION = """Join weights that a training run saved in shards into one file that from_pretrained reads.
+    DESCRIPTION = """Merge the sharded weights of a training run into one file for from_pretrained.
 
-Weights that are whole are copied.
+Unsharded weights are copied.
 
   optimum-cli neuron consolidate out/checkpoint-100 my_model --config base_model
 """
@@ -31,10 +31,10 @@ Weights that are whole are copied.
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("checkpoint", metavar="CHECKPOINT", help="folder of a checkpoint")
         parser.add_argument(
-            "output", metavar="OUTPUT", nargs="?", help="where to write (default: the checkpoint itself)"
+            "output", metavar="OUTPUT", nargs="?", help="output folder (default: the checkpoint itself)"
         )
         parser.add_argument("-f", "--format", choices=["safetensors"], help="format of the weights")
-        parser.add_argument("--config", metavar="DIR", help="folder with config.json, where the checkpoint has none")
+        parser.add_argument("--config", metavar="DIR", help="folder with config.json, if the checkpoint has none")
 
     def execute(self, out: Out) -> None:
         from ..distributed import consolidate

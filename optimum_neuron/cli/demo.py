@@ -31,15 +31,15 @@ _ROWS = {
 
 
 class DemoCommand(Command):
-    COMMAND = CommandInfo(name="demo", help="Compile a small chat model, ask it something, show the times.")
-    DESCRIPTION = """Compile a small chat model, ask it something, show what each step took.
+    COMMAND = CommandInfo(name="demo", help="Compile a small chat model, prompt it, and show the times.")
+    DESCRIPTION = """Compile a small chat model, prompt it, and show the time of each step.
 
   optimum-cli neuron demo --prompt "What is a compiler?" --max_new_tokens 64
 """
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--prompt", metavar="TEXT", help="what to ask")
+        parser.add_argument("--prompt", metavar="TEXT", help="prompt")
         parser.add_argument("--max_new_tokens", type=positive_int, metavar="N", help="longest answer, in tokens")
         parser.add_argument(
             "--wait-for-host-code",

@@ -6,8 +6,8 @@
     130  Ctrl-C
     141  the reader of stdout went away, as in `optimum-cli ... | head -1`
 
-OPTIMUM_NEURON_DEBUG=1 adds the traceback of known errors. Any other exception is a defect and keeps its
-traceback. This module knows nothing of argparse.
+OPTIMUM_NEURON_DEBUG=1 adds the traceback of known errors. Any other exception is a defect and keeps its traceback. This
+module does not depend on argparse.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NEXT_COMMANDS: dict[type[NeuronError], str] = {
     errors.LoweringError: "optimum-cli neuron doctor  # checks the C++ compiler",
     errors.ModelError: "optimum-cli neuron models  # lists architectures with the tasks that they serve",
     errors.ShapeError: "optimum-cli neuron inspect DIR  # lists the compiled shapes",
-    errors.TargetMismatchError: "optimum-cli neuron inspect DIR  # shows what it was compiled for",
+    errors.TargetMismatchError: "optimum-cli neuron inspect DIR  # shows its target",
     errors.UnsupportedOperatorError: "{command} --json ...  # lists the operators with their place in the model",
     errors.ValidationError: "{command} --atol X ...  # accepts larger differences",
     errors.WeightsError: "optimum-cli neuron inspect DIR  # lists what the folder holds",

@@ -84,7 +84,7 @@ def _add_request(parser: argparse.ArgumentParser) -> None:
         metavar="X",
         help="requests that arrive at random each second, for waiting times and the replicas that they need",
     )
-    request.add_argument("--task", help="what the model is for (default: from its config)")
+    request.add_argument("--task", help="task of the model (default: from the config)")
     diffusion = parser.add_argument_group("diffusion pipelines")
     diffusion.add_argument(
         "--num_inference_steps", type=positive_int, metavar="N", help="denoising steps (default: the pipeline's)"
@@ -144,7 +144,7 @@ def show_estimate(out: Out, data: Mapping[str, Any]) -> None:
 
 
 def show_quantities(out: Out, data: Mapping[str, Any], titles: Mapping[str, str]) -> None:
-    """Render quantities with their intervals; one that is missing or None is left out."""
+    """Render quantities with their intervals; missing ones and None are left out."""
     rows = [
         {
             "quantity": title,

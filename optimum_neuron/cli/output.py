@@ -1,4 +1,4 @@
-"""The one way a command speaks: data on stdout, talk on stderr, in three modes.
+"""The output of a command: data on stdout, messages on stderr, in three modes.
 
     human   tables and text; colours only on a terminal, never with NO_COLOR; plain lines into a pipe
     json    one JSON document, nothing else, on stdout

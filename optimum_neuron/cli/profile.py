@@ -1,4 +1,4 @@
-"""`optimum-cli neuron profile DIR|NEFF|SCRIPT`: runs a model and shows where its time would go on the chip, simulated.
+"""`optimum-cli neuron profile DIR|NEFF|SCRIPT`: runs a model and shows its simulated time on the chip.
 
 The work is `optimum_neuron.profiling`.
 """
@@ -32,8 +32,8 @@ _NEFFS = (".neff", ".neuron")
 
 
 class ProfileCommand(Command):
-    COMMAND = CommandInfo(name="profile", help="Run a model and show where its time would go, simulated.")
-    DESCRIPTION = """Run a compiled model or a Python script and show where its time would go on the chip. Simulated.
+    COMMAND = CommandInfo(name="profile", help="Run a model and show its simulated time by operator.")
+    DESCRIPTION = """Run a compiled model or a Python script and show its simulated time on the chip by operator.
 
   optimum-cli neuron profile DIR --perfetto trace.json --html report.html
   optimum-cli neuron profile model.neff

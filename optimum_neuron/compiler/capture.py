@@ -1,8 +1,8 @@
 """Capture: a module and example inputs become a static `torch.export` program, without weights.
 
-Parameters are replaced by fakes of the same shape while the model is traced, so a 70B model needs no memory.
-Buffers that are computed at construction (rotary frequencies) keep their values: they are part of the graph.
-It knows nothing of targets, passes or the models' meaning.
+Parameters are replaced by fakes of the same shape while the model is traced, so a 70B model needs no memory. Buffers
+that are computed at construction (rotary frequencies) keep their values: they are part of the graph. It does not depend
+on targets, passes or the models' meaning.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def capture(
                 tensors, state_tensors = _empty(inputs, mode), _empty(captured_states, mode)
                 arguments = (*tensors.values(), list(state_tensors.values())) if states else tuple(tensors.values())
                 exported = torch.export.export(module, arguments, strict=False)
-            # Nobody compiles what nobody reads; an operator of it is not refused either.
+            # Unused code is not compiled; an operator of it is not refused either.
             exported.graph_module.graph.eliminate_dead_code(is_impure_node=_has_effect)
         except RuntimeError as error:
             raise capture_error(module, name, error) from error
@@ -123,7 +123,7 @@ def capture(
 
 
 def _has_effect(node: fx.Node) -> bool:
-    """Return whether a node does more than return a result; what is inside a region is not looked into."""
+    """Return whether a node does more than return a result; nodes inside a region are not checked."""
     if node.op != "call_function":
         return True
     return writes(node) or not (node.target is operator.getitem or hasattr(node.target, "_schema"))

@@ -79,8 +79,8 @@ def exchange_of(subprogram: Subprogram) -> fx.Node | None:
 def host_exchange(subprogram: Subprogram) -> Subprogram:
     """Return the body that computes an exchange from the tensors of all cores, in the order of their ranks.
 
-    Its result is what every core gets; the results of `reduce_scatter` are one for each core. Sums of 16-bit numbers
-    are rounded once, at the end.
+    Every core gets its result; the results of `reduce_scatter` are one for each core. Sums of 16-bit numbers are
+    rounded once, at the end.
     """
     node = exchange_of(subprogram)
     assert node is not None, f"{subprogram.name} is no exchange"

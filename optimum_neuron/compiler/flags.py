@@ -89,12 +89,12 @@ class CompilerFlags:
     logfile: str | None = None
     """--logfile: gets the log of the compile."""
     temp_dir: str | None = None
-    """--temp-dir: folder for files that are needed during the compile; None is that of the system."""
+    """--temp-dir: folder for files that are needed during the compile; None is the system's."""
     ineffective: tuple[str, ...] = ()
     """Flags without an effect here, each with its reason."""
 
     def warn_ineffective(self, *, stacklevel: int = 2) -> None:
-        """Say in one warning which flags change nothing; `stacklevel` is that of `warnings.warn`."""
+        """Say in one warning which flags change nothing; `stacklevel` is passed to `warnings.warn`."""
         if self.ineffective:
             text = f"compiler flags without an effect here: {'; '.join(self.ineffective)}"
             warnings.warn(text, stacklevel=stacklevel)

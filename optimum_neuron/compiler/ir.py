@@ -6,7 +6,7 @@
       weights      tensors that a checkpoint provides; states: tensors that live on the device
 
 A value inside a graph is a string: "input:input_ids", "weight:model.norm.weight", "const:inv_freq",
-"state:key_cache.3", "tmp:7", or "rank:", the number of the core among those that share the model. It knows nothing of
+"state:key_cache.3", "tmp:7", or "rank:", the number of the core among those that share the model. It does not depend on
 files, targets or execution; `serial.py` turns FX bodies into JSON and back.
 """
 

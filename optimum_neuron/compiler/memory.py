@@ -2,7 +2,7 @@
 
 Weights, state and the largest moment of intermediate results are counted from the graphs; microcode is the runtime's
 fixed reservation. A moment is the peak of the running body plus the results of earlier subgraphs that it or a later one
-reads. It knows nothing of cores or processes.
+reads. It does not depend on cores or processes.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A NEFF can come from anyone, and some ATen operators do more than compute: they open files, replace the storage of a
 tensor, or trust indices and pointers that they are given. The list has the operators that a compile can produce: those
-with a rule, those that torch decomposes, and those of `_HOST`. It knows nothing of graphs or files.
+with a rule, those that torch decomposes, and those of `_HOST`. It does not depend on graphs or files.
 
     >>> from optimum_neuron.compiler.operators import is_allowed
     >>> is_allowed("aten.relu.default"), is_allowed("aten.from_file.default")

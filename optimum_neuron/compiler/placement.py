@@ -1,6 +1,6 @@
 """The operators of captured graphs with verdict, count, share of the arithmetic, and the modules they come from.
 
-A stack of which only some layers were captured counts with all of them. It knows nothing of models or files.
+A stack of which only some layers were captured counts with all of them. It does not depend on models or files.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def judged_calls(
     implicit_integer_downcast: Collection[str] = (),
     prefixes: Sequence[str] = (),
 ) -> list[JudgedCall]:
-    """Judge the calls of a captured graph as `check_graph` does, those of the layers that were left out too.
+    """Judge the calls of a captured graph as `check_graph` does, including the omitted layers.
 
     Of `prefixes`, paths of the user's model inside the captured module, the first that fits is cut off a path.
     """

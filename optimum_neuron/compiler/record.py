@@ -8,7 +8,7 @@ without their place, so that layers that do the same have the same text whatever
     aten.add.Tensor(before:17, layers.0:5)                  a result of the layer before, and one of layer 0 itself
     aten.mul.Tensor(between 0:6, 2.0)                       a result from before the stack, and a number
 
-It runs the module once on fake tensors and knows nothing of export. Records with equal text are equal computations:
+It runs the module once on fake tensors and does not depend on export. Records with equal text are equal computations:
 every operator below autograd is there, in order, with the origin of each tensor and the value of everything else.
 
     segments = record(module, {"x": fake}, {}, ("layers.0", "layers.1"))

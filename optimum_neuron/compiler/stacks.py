@@ -1,10 +1,10 @@
 """Stacks of layers: find them, see how they repeat, and shorten them while a model is captured.
 
-A decoder of 80 equal layers needs 2 of them captured, one with five sliding windows before each full attention
-needs one period more than its first layer. How a stack repeats is decided on what its layers do, not on how they
-are made: `record.py` runs the whole model once on fakes and the shortened one after it, and the whole must be the
-short one with layers added, operator by operator. A layer that does something else because of its position, an
-attribute, or the number of layers is seen there.
+A decoder of 80 equal layers needs 2 of them captured, one with five sliding windows before each full attention needs
+one period more than its first layer. Repetition is decided on the computation of the layers, not on their code:
+`record.py` runs the whole model once on fakes and the shortened one after it, and the whole must be the short one with
+layers added, operator by operator. A layer that does something else because of its position, an attribute, or the
+number of layers is seen there.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Matrix products, attention and convolutions are counted as torch counts them (`torch.utils.flop_counter`): two for each
 multiply-add, and in tiles of the tensor engine. Other arithmetic counts one FLOP per element of the call's largest
-tensor, whatever the function, and takes the passes of the vector engine in `PASSES`; data movement counts none. It
-knows nothing of targets or time.
+tensor, whatever the function, and takes the passes of the vector engine in `PASSES`; data movement counts none. It does
+not depend on targets or time.
 
     >>> sorted(PASSES.items())[0]
     ('activation', 1)
@@ -78,7 +78,7 @@ class CallWork:
     flops: int
     """Operations; 0 where the sizes are not known."""
     counted: Counted
-    """What was counted: multiply-adds of products, elements, none for moves, or unknown sizes."""
+    """Counted work: FLOPs of multiply-adds, elements, none for moves, or unknown sizes."""
     dtype: str | None = None
     """Dtype of the operands of a product."""
     tensor_cycles: float = 0.0

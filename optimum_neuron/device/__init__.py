@@ -6,7 +6,8 @@ torch loads it by itself (`autoload.py`, an entry point), so a user imports noth
     x = torch.randn(128, device="neuron", requires_grad=True)
 
 Tensors live in host memory that is charged to the HBM of a simulated core, and the CPU's kernels compute on it without
-copies (`csrc/`). `torch.neuron` is `module/`. It knows nothing of compiled programs; they share its cores and ledgers.
+copies (`csrc/`). `torch.neuron` is `module/`. It does not depend on compiled programs; they share its cores and
+ledgers.
 """
 
 import lazy_loader

@@ -1,6 +1,6 @@
 """bfloat16 as the default of `torch.autocast("neuron")`, in every thread.
 
-torch keeps the dtype for each thread, and a device of others starts with float16. TensorE's own is bfloat16.
+torch keeps the dtype for each thread, and a third-party device starts with float16. TensorE's own is bfloat16.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """torch.distributed's backend "neuron": gloo over the bytes of device tensors.
 
 Collectives of device tensors reach gloo through the dispatcher (csrc/fallback.h: `register_collectives`), so the
-backend is gloo itself, registered for both kinds of tensors. What is missing is added here: groups of collectives that
+backend is gloo itself, registered for both kinds of tensors. Missing parts are added here: groups of collectives that
 are waited for together (`_coalescing_manager`), options that can be copied, which DeviceMesh does, results in one flat
 tensor, which accelerate gathers into, sums of scaled tensors, which FSDP2 divides gradients with, and a backend for
-host tensors where a group was made for the device alone.
+host tensors if a group was made for the device alone.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ def _input(graph: fx.Graph, mode: FakeTensorMode, value: Any, *, is_read: bool) 
 
 
 def _without_out(target: Any) -> Any:
-    """The overload that returns what an `out=` overload writes; any other operator as it is."""
+    """The overload that returns the result of an `out=` overload; any other operator unchanged."""
 
     needed = [argument for argument in target._schema.arguments if not argument.is_out]
     if len(needed) == len(target._schema.arguments):

@@ -3,7 +3,7 @@
 Elsewhere a decoder works on each token by itself. So three things are exchanged: keys and values (gathered, as in "The
 Llama 3 Herd of Models", arXiv:2407.21783, section 3.3.2), padding masks, and the loss, which is a sum over tokens.
 FSDP2 averages gradients over the cores of a sequence as over replicas, so tensors shared in the forward pass are summed
-in the backward pass. A model outside of `running` computes whole sequences. It knows nothing of trainers.
+in the backward pass. A model outside of `running` computes whole sequences. It does not depend on trainers.
 
     context = ContextParallel(model, mesh)
     with context.running():

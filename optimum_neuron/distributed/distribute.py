@@ -1,7 +1,7 @@
 """Distributes a trainer's model over cores: one call changes the model in place and returns what its training needs.
 
 Data-parallel runs without ZeRO are upstream's (DDP), and so is `fsdp`, in float32. Every other layout is a model of
-DTensors or a stage of a pipeline; upstream knows the first, since it loads such models itself. It knows nothing of
+DTensors or a stage of a pipeline; upstream knows the first, since it loads such models itself. It does not depend on
 trainers.
 """
 
@@ -126,7 +126,7 @@ def shared_facts(model: Any, arguments: Any) -> dict[str, object]:
 def wrap_blocks(model: torch.nn.Module, arguments: Any) -> None:
     """Let accelerate's FSDP2 split repeated blocks.
 
-    By itself it takes all that transformers wants to keep on one device, BERT's embeddings too, which it splits once
+    By itself it moves every module that transformers wants on one device, BERT's embeddings too, which it splits once
     more as embeddings and then cannot.
     """
     plugin = arguments.fsdp_plugin_args

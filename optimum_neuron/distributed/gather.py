@@ -1,7 +1,7 @@
 """Results of an evaluation from all processes, counted once if several of them see the same batch.
 
-accelerate gathers from every process. Its data loader counts the rows that the last batches have beside those of the
-data set; here they are left out as it does.
+accelerate gathers from every process. Its data loader counts the padding rows of the last batches; here they are left
+out as it does.
 """
 
 from __future__ import annotations

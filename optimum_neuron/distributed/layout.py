@@ -1,6 +1,6 @@
 """Layout of a training run over cores: `TrainingNeuronConfig`, which scripts know as `trn_config`.
 
-It knows nothing of processes or tensors. Each layout that is not supported is an error that names its option.
+It does not depend on processes or tensors. Each layout that is not supported is an error that names its option.
 
     >>> from optimum_neuron.distributed.layout import TrainingNeuronConfig
     >>> TrainingNeuronConfig().problems()

@@ -1,7 +1,7 @@
 """A model in stages, one on each core, run by torch.distributed.pipelining's 1F1B schedule.
 
-A stage is the model with identities in place of the modules of other stages, so parameters keep their names. It knows
-nothing of trainers.
+A stage is the model with identities in place of the modules of other stages, so parameters keep their names. It does
+not depend on trainers.
 """
 
 from __future__ import annotations

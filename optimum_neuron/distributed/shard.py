@@ -1,6 +1,6 @@
 """A model's parameters as DTensors: split over the cores that share layers, split or replicated over the others.
 
-Every process starts with the whole model on the host and keeps its part on its core. It knows nothing of trainers.
+Every process starts with the whole model on the host and keeps its part on its core. It does not depend on trainers.
 """
 
 from __future__ import annotations

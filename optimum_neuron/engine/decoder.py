@@ -1,7 +1,7 @@
 """The protocol of compiled decoders: which entry points a padded batch goes through, and in which pieces.
 
-prefill and score read prompts, extend adds several tokens to sequences that are in the cache, decode one. It knows
-nothing of generation: whoever calls it says which columns are new.
+prefill and score read prompts, extend adds several tokens to sequences that are in the cache, decode one. It does not
+depend on generation: callers mark the new columns.
 
     decoder = Decoder(loaded, signature)
     sequences = Sequences(loaded, signature)

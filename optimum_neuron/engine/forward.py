@@ -1,7 +1,7 @@
 """One call of a role that keeps nothing, on inputs of any size that fits: check, pad up to a bucket, split, run, cut.
 
 Encoder-style models run like that, and so do the encoders of encoder-decoders and of vision-language models. Rows are
-split over the replicas of the program too. It knows nothing of transformers.
+split over the replicas of the program too. It does not depend on transformers.
 
     forward = Forward(replicas, "forward", signature["forward"])
     results = forward({"input_ids": ids})

@@ -75,7 +75,7 @@ def check_positions(position_ids_RT: torch.Tensor | None, packing: Packing) -> N
     """Accept positions that count the real tokens, and refuse all others.
 
     Raises:
-        ShapeError: a real token has another position than its place in the sequence.
+        ShapeError: A real token has a position other than its index in the sequence.
     """
     if position_ids_RT is None:
         return

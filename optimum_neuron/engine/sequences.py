@@ -131,7 +131,7 @@ class Sequences:
         return {name: torch.cat([part[name] for part in parts])[order] for name in parts[0]}
 
     def select(self, indices: Sequence[int]) -> None:
-        """Let sequence i continue as sequence `indices[i]` was; one that is named twice is copied.
+        """Let sequence i continue from the state of sequence `indices[i]`; a repeated index is copied.
 
         Raises:
             DeviceMemoryError: the state of more sequences does not fit in the core's HBM.

@@ -1,7 +1,7 @@
 """Inputs and results of a compiled program, axis by axis: written into its NEFF, read by its runners.
 
 A signature has one part for each role of entry points (`compiler.ir.Role`); graphs of one role differ in sizes only.
-With the program's graphs it is all that running needs: how an input is padded, and which part of a result is real.
+With the program's graphs it is sufficient for running: the padding of each input, and the real part of each result.
 
     signature = Signature.from_dict(metadata["signature"])
     signature["forward"].inputs[0].axes      # ("batch_size", "sequence_length")

@@ -85,7 +85,7 @@ def _require_matched(allowed: Sequence[str], reports: Sequence[Report]) -> None:
     """Reject permissions for operators that the model does not call: they are misspelled, or of another model.
 
     Raises:
-        ConfigError: the model has no such operator; the nearest one that it has is named.
+        ConfigError: The model has no such operator; the nearest existing one is named.
     """
     present = {base_name(ruling.op) for report in reports for ruling in report.rulings}
     unknown = [f"{name}{nearest(name, present)}" for name in allowed if name not in present]

@@ -122,7 +122,7 @@ def _source(model: str | Path, adapter: str | Path | None, where: dict[str, Any]
         source = load_source(folder, trust_remote_code=where.get("trust_remote_code", False))
         source = dataclasses.replace(source, name=f"{model} with {adapter}")
     if is_export(source.folder) and not source.has_weights:
-        message = f"{model} is an export without weights of its own."
+        message = f"{model} is an export without weights."
         hint = "Pass the checkpoint that it was exported from."
         raise ModelError(message, hint=hint, folder=str(source.folder))
     refuse_vendor_export(source.folder)

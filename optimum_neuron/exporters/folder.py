@@ -59,7 +59,7 @@ def read_folder(folder: Path) -> FolderInfo:
     """Read and check the marker of an exported folder; weights are verified by `verify_weights`.
 
     Raises:
-        ArtifactError: the folder is no export, or one for hardware, or its NEFF is not the one that was exported.
+        ArtifactError: The folder is no export, or one for hardware, or its NEFF differs from the exported one.
         FormatVersionError: it was written by a newer version.
     """
     if not is_export(folder):
@@ -91,7 +91,7 @@ def read_folder(folder: Path) -> FolderInfo:
 
 
 def _is_complete(recorded: Any) -> bool:
-    """Return whether the record of the weights is what an export writes; None stands for no weights."""
+    """Return whether the record of the weights has the form that an export writes; None stands for no weights."""
     kinds = {"file": (str, type(None)), "size_bytes": (int,), "sha256": (str,)}
     return recorded is None or all(key in recorded and isinstance(recorded[key], kinds[key]) for key in kinds)
 
@@ -114,7 +114,7 @@ def verify_weights(folder: Path, artifact: dict[str, Any]) -> None:
     """Compare the weights with their recorded hash; NEURON_RT_VALIDATE_HASH=0 skips it.
 
     Raises:
-        WeightsError: there are none, or the file is missing or differs.
+        WeightsError: The weights file is missing or differs.
     """
     recorded = artifact.get("weights")
     if recorded is None:

@@ -1,7 +1,7 @@
 """Optimum Neuron's functions for its cache on the Hub, on the compile cache of this package.
 
 Upstream reads a repository; these functions read the cache of this machine too, as every compile does. `cache_repo_id`
-names the shared cache; None takes the one that was chosen.
+names the shared cache; None uses the selected one.
 
     get_hub_cached_entries("smollm2", cache_repo_id="my-org/neuron-cache")
 """
@@ -92,7 +92,7 @@ def hub_neuronx_cache(
     Args:
         entry: Has no effect here, because every compile records its own.
         cache_repo_id: the shared cache.
-        cache_dir: not supported; the cache of this machine is that of NEURON_COMPILE_CACHE_URL.
+        cache_dir: Not supported; NEURON_COMPILE_CACHE_URL sets the cache of this machine.
 
     Raises:
         ConfigError: `cache_dir` is given.
@@ -128,5 +128,5 @@ def cleanup_local_cache(
 
 
 def _shared(name: str | None) -> contextlib.AbstractContextManager[object]:
-    """Share the named cache inside a block; without a name, the one that was chosen is shared anyway."""
+    """Share the named cache inside a block; without a name, the selected one is shared anyway."""
     return contextlib.nullcontext() if name is None else using(name)

@@ -1,4 +1,4 @@
-"""One progress bar for an export: entry points captured, blocks compiled. Silent where the Hub's switch says so."""
+"""One progress bar for an export: entry points captured, blocks compiled. Disabled by the Hub's switch."""
 
 from __future__ import annotations
 

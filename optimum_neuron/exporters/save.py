@@ -104,7 +104,7 @@ def copy_files(source: Path, target: Path, patterns: Iterable[str] = COPIED) -> 
 
 
 def _write_files(prepared: Prepared, work: Path) -> None:
-    # Code of the checkpoint, where its configuration needs it; nobody runs it without trust_remote_code.
+    # Code of the checkpoint, if its configuration needs it; it never runs without trust_remote_code.
     code = ("*.py",) if hasattr(prepared.source.config, "auto_map") else ()
     copy_files(prepared.source.folder, work, (*COPIED, *code))
     # The weights next to it are plain, whatever their format in the checkpoint.

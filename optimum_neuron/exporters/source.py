@@ -116,8 +116,8 @@ def read_config(folder: Path, *, trust_remote_code: bool = False) -> Any:
     """Read the transformers configuration of a folder.
 
     Raises:
-        ModelError: there is none, its architecture is unknown, or its weights are quantized in a way that cannot be
-            dequantized.
+        ModelError: The model is missing, its architecture is unknown, or its weights are quantized in a way that cannot
+            be dequantized.
     """
     from huggingface_hub.errors import StrictDataclassError
     from transformers import CONFIG_MAPPING, AutoConfig
@@ -159,10 +159,10 @@ def _missing_config(folder: Path) -> ModelError:
 
 
 def infer_task(config: Any, task: str = "auto") -> Choice[str]:
-    """Choose the task from `config.architectures`, or check the one that was requested.
+    """Choose the task from `config.architectures`, or check the requested one.
 
     Raises:
-        ModelError: the task is unknown, or the architecture serves none that can be exported.
+        ModelError: The task is unknown, or the architecture serves no exportable task.
     """
     if task != "auto":
         name = require_known_task(task)

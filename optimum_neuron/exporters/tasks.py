@@ -188,7 +188,7 @@ SYNONYMS = {
 
 
 def plain_task(name: str) -> str:
-    """Return a task by its name here; an unknown name stays as it is.
+    """Return a task by its name here; an unknown name is returned unchanged.
 
     Example:
         ```python
@@ -229,7 +229,7 @@ def tasks_of(model_type: str) -> list[str]:
 
 
 def task_of(architecture: str) -> str | None:
-    """The task that a class of transformers, or one that comes with a checkpoint, is for."""
+    """The task of a transformers class, or of a class in a checkpoint."""
     for name in TASKS:
         if TASKS[name].is_listed and any(architecture in names for names in architectures_of(name).values()):
             return name

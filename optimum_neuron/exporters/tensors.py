@@ -92,7 +92,7 @@ def _state_dict(model: Any, origin: str) -> StateDict:
 def fill_missing(source: ModelSource, *, task: str, dtype: str, trust_remote_code: bool = False) -> ModelSource:
     """Load a checkpoint whose weights are incomplete, and let transformers fill missing ones with random numbers.
 
-    The numbers are the same each time. A warning names the tensors. A complete checkpoint is returned as it is. The
+    The numbers are the same each time. A warning names the tensors. A complete checkpoint is returned unchanged. The
     class of the task decides which weights are needed.
 
     Raises:

@@ -37,7 +37,7 @@ class Sourced:
     """Base of the records."""
 
     sources: Mapping[str, str] = dataclasses.field(hash=False, repr=False)
-    """Field name -> public document; for a fact that is None, why there is none."""
+    """Field name -> public document; for a fact that is None, the reason."""
 
     IDENTITY: ClassVar[frozenset[str]] = frozenset({"sources", "name"})
     """Fields that name the record or hold another record, and so need no source."""

@@ -1,6 +1,7 @@
 """`NeuronModelForCausalLM`: a compiled decoder behind transformers' generation interface.
 
-`decoder.py` has the parts it shares with vision-language models. It knows nothing of compiling: `loading.py` does that.
+`decoder.py` has the parts it shares with vision-language models. It does not depend on compiling: `loading.py` does
+that.
 """
 
 from __future__ import annotations

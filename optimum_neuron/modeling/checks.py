@@ -1,6 +1,6 @@
 """Checks of a decoder's inputs before anything runs: tokens, masks, lengths, and requested outputs.
 
-It knows nothing of graphs or cores.
+It does not depend on graphs or cores.
 """
 
 from __future__ import annotations

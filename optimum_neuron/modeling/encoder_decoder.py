@@ -57,7 +57,7 @@ class NeuronEncoderDecoder(NeuronGenerativeModel):
         use_cache: bool | None,
         return_dict: bool | None,
     ) -> Seq2SeqLMOutput | tuple[torch.Tensor, ...]:
-        """Logits of what follows the new tokens of the targets, their loss with labels, and results of each layer."""
+        """Logits after the new tokens of the targets, their loss with labels, and results of each layer."""
         hidden_RSD: torch.Tensor = encoded[0]
         if labels is not None:
             check_labels(labels, self._vocabulary)

@@ -1,6 +1,6 @@
 """The base of all generating models: their part of transformers' generation interface, and their saved settings.
 
-It knows nothing of graphs: `decoder.py` and `encoder_decoder.py` run them.
+It does not depend on graphs: `decoder.py` and `encoder_decoder.py` run them.
 """
 
 from __future__ import annotations

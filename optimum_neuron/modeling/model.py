@@ -1,6 +1,6 @@
 """`CompiledModel`: save, push, describe, and estimate a compiled model, and replace its weights.
 
-It knows nothing of compiling and loading (`loading.py`), nor of the model's inputs.
+It does not depend on compiling and loading (`loading.py`), nor of the model's inputs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Pooling of hidden states into sentence embeddings, as the folder of a sentence-transformers model configures it.
 
 It reads `modules.json`, the configuration of the pooling module, `sentence_bert_config.json`, and
-`config_sentence_transformers.json`, and knows nothing of compiled models. Legend: B batch, T tokens, D width.
+`config_sentence_transformers.json`, and does not depend on compiled models. Legend: B batch, T tokens, D width.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     logits = model.model(input_ids, attention_mask, token_type_ids)["logits"]
 
-It knows nothing of padding, buckets, or generation: tensors have the shapes and dtypes that a graph was compiled for.
+It does not depend on padding, buckets, or generation: tensors have the shapes and dtypes that a graph was compiled for.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class NeuronTracedModel(NeuronModel):
         return self._parallel() if data_parallel_mode == "all" else self
 
     def _parallel(self) -> Self:
-        """Load a copy on every core that the process may use, in place of the one that is loaded."""
+        """Load a replica on every core that the process may use, in place of the loaded one."""
         bound = self.prepared.bound
         assert bound is not None
         require_one_core_each(bound.artifact.shards.group_size)

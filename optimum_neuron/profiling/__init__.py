@@ -12,7 +12,7 @@
     torch_profiler.py   lanes of the cores in the trace of torch.profiler
     report.py       a self-contained page; drawing.py has what page.js draws in it
 
-It knows nothing of the command line.
+It does not depend on the command line.
 
     from optimum_neuron.profiling import record
 

@@ -1,8 +1,8 @@
 """When things happen: calls on one clock of host and cores, and the engines inside one call.
 
 Outside of calls, the clock follows the host's own: the program's work between calls is real. While cores are at work it
-goes as they do: a call takes its simulated time, whatever the host needs to simulate it. It knows nothing of models or
-files.
+goes as they do: a call takes its simulated time, whatever the host needs to simulate it. It does not depend on models
+or files.
 
     spans = on_one_clock(calls)
     lanes = engine_lanes(operators, begin_us=launch_us)

@@ -2,7 +2,7 @@
 
 The rest of torch's trace goes by the clock of this host. A call therefore begins when the host made it, or when its
 core was done with the call before, and lasts its simulated time: as on an accelerator, the lane may end after the host.
-Operators of a call follow one another, each for its part of that time. This module knows nothing of ctypes.
+Operators of a call follow one another, each for its part of that time. This module does not depend on ctypes.
 
     recording = start()
     model(x)

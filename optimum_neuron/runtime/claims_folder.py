@@ -2,7 +2,8 @@
 
 It is `<OPTIMUM_NEURON_HOME>/cores/<instance>`. If this user cannot write there, for example in a container with a
 read-only file system, claims go to a private folder below the temporary one, and a warning says so once. Processes of
-the same user with the same home share that folder. This module knows nothing of locks and records; see `core_files.py`.
+the same user with the same home share that folder. This module does not depend on locks and records; see
+`core_files.py`.
 
     from optimum_neuron.hardware import INSTANCES
     from optimum_neuron.runtime.claims_folder import claims_folder

@@ -1,7 +1,7 @@
 """Replicas of one program on several cores, and calls that run on them at once: data parallelism.
 
-Each core has its own claim and charges; host memory has the weights once. It knows nothing of batches: who splits one
-says so in calls.
+Each core has its own claim and charges; host memory has the weights once. It does not depend on batches: the caller
+splits a batch into calls.
 
     copies = Copies(load_copies([0, 1], load, model="bert"))
     first, second = copies.run_all([("forward", [ids_of_core_0]), ("forward", [ids_of_core_1])])
@@ -183,7 +183,7 @@ def _on_each(
     core_ids: Callable[[Copy], Sequence[int]],
     model: str,
 ) -> list[Copy]:
-    """Take every core or none; the error has the holders of all cores that are busy."""
+    """Take every core or none; the error names the holders of all busy cores."""
     copies: list[Copy] = []
     busy: list[CoreBusyError] = []
     try:

@@ -2,8 +2,8 @@
 
 A core is held by whoever has the lock (`flock`) on `nc<N>.lock`, so the kernel frees it when its holder dies, however
 it dies. Records, one JSON file per claim, only tell who that is: one whose cores are free is stale and ignored. Lock
-files are never removed, because removing a locked file would let two processes lock the same name. It knows nothing of
-which core suits whom, see `cores.py`, nor where the folder is if the home is read-only, see `claims_folder.py`.
+files are never removed, because removing a locked file would let two processes lock the same name. It does not choose
+cores, see `cores.py`, nor the folder if the home is read-only, see `claims_folder.py`.
 
     <OPTIMUM_NEURON_HOME>/cores/<instance>/claims.lock       held while claims are looked at or changed
                                            nc<N>.lock        held by the process that holds the core
@@ -42,7 +42,7 @@ _MAX_RECORD_BYTES = 1 << 20
 def exclusive(folder: Path) -> Iterator[None]:
     """Keep other processes from looking at or changing the claims of an instance, for a moment.
 
-    Without it, two processes that want several cores each could both find one of them taken and both give up.
+    Without it, two processes that need several cores each could both find one of them busy and both give up.
 
     Raises:
         ConfigError: the folder cannot be used.

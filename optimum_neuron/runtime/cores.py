@@ -1,7 +1,7 @@
 """Claims on simulated NeuronCores: a core belongs to one process at a time, as on the real machine.
 
 A process claims the cores that a model needs and no others. Several models of one process may share a core; whether
-they fit is the ledger's business (`hbm.py`). It knows nothing of programs and weights. The parts: `core_choice.py`
+they fit is the ledger's business (`hbm.py`). It does not depend on programs and weights. The parts: `core_choice.py`
 decides, `core_process.py` keeps the claims of this process, `core_files.py` shares them with other processes, and
 `claims_folder.py` locates them. Work that only looks at results needs no claim: see `private_core.py`.
 

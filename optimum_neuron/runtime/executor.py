@@ -1,7 +1,7 @@
 """Run a program: bind weights and state once, check inputs, call the subprograms in order.
 
-It knows nothing of models or files. Weights and constants are bound when it is made; state tensors are
-passed with each call, because one program may serve several batches.
+It does not depend on models or files. Weights and constants are bound when it is made; state tensors are passed with
+each call, because one program may serve several batches.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ class HbmLedger:
         set_limit(self.limit_of(owner))
 
     def limit_of(self, owner: str) -> int:
-        """Return the bytes that an attached owner may have: all that others leave."""
+        """Return the bytes that an attached owner may use: all that other owners leave."""
         return self.capacity_bytes - _total([entry for entry in self._all() if entry.owner != owner])
 
     def refused(self, owner: str, category: str, size_bytes: int) -> str:

@@ -1,7 +1,7 @@
 """Keep memory that intermediate results used for the next call, instead of giving it back to the system each time.
 
 glibc returns large blocks at once, and the system hands out zeroed pages one fault at a time: a tenth of the time of a
-MiniLM with 32 sentences. It knows nothing of programs; simulated HBM is `hbm.py`'s.
+MiniLM with 32 sentences. It does not depend on programs; simulated HBM is `hbm.py`'s.
 """
 
 from __future__ import annotations

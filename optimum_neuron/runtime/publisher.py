@@ -162,7 +162,7 @@ def _graphs(track: Track, costs: dict[str, CallCost]) -> tuple[GraphStatus, ...]
 
 def _remove_dead(folder: Path) -> None:
     """Remove leftovers of killed processes; readers ignore them anyway."""
-    # The second kind is of one that was killed while it wrote, see `atomic.py`.
+    # The second kind belongs to a process that was killed while it wrote, see `atomic.py`.
     for path in (*folder.glob("*.status"), *folder.glob(".*.status.*.tmp")):
         pid = path.name.removeprefix(".").partition(".")[0]
         if pid.isdecimal() and not _lives(int(pid)):

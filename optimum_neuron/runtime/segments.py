@@ -1,7 +1,7 @@
 """Compiled functions that follow each other in a graph, run by one call into machine code.
 
 Values inside such a segment are handles in an array; only values that enter or leave it are Python objects. Weights are
-bound when the segment is made. It knows nothing of graphs: `executor.py` numbers the values.
+bound when the segment is made. It does not depend on graphs: `executor.py` numbers the values.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ def read_status(folder: Path, pid: int) -> Status | None:
 
 
 def _value(kind: Any, data: Any) -> Any:
-    """A value of the file as the type that its place has, or a ValueError."""
+    """A value of the file converted to the type of its field, or a ValueError."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is types.UnionType:
         return None if data is None else _value(arguments[0], data)

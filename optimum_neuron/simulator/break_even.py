@@ -77,7 +77,7 @@ class Breakeven:
 
     @property
     def months(self) -> float | None:
-        """Months until the port has paid: `port_usd / saving_usd_per_month`; None where it never does."""
+        """Months until the port breaks even: `port_usd / saving_usd_per_month`; None if it never does."""
         return self.port_usd / self.saving_usd_per_month if self.pays else None
 
     @property
@@ -128,7 +128,7 @@ def breakeven(
     gpu_throughput_per_s: float | None = None,
     price: float | None = None,
 ) -> Breakeven:
-    """Say when moving a workload from a GPU to the instance has paid for the work of moving it.
+    """Estimate when moving a workload from a GPU to the instance breaks even.
 
         port   = engineer_days * day_rate
         saving = gpu_hours * gpu_price - hours * price                               a month
@@ -138,7 +138,7 @@ def breakeven(
     (3600 * throughput_per_s)`; all 730 of it for inferences without a throughput.
 
     Args:
-        engineer_days: days of work that the port takes.
+        engineer_days: days of work for the port.
         day_rate: US dollars for a day.
         gpu_price: US dollars for an hour of the GPU machine in use today.
         instance: instance or family to move to; None for the environment's or the default.

@@ -5,7 +5,7 @@
 
 Data moves at the rate of the DMA engines, which is below that of HBM (272 against 410 GB/s for each NeuronCore-v2).
 Weights of one operator are fetched while others compute; in decoders, vector passes wait for products and for DMA, as
-published times say. It knows nothing of hosts, batches or prices.
+published times say. It does not depend on hosts, batches or prices.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`neuron-bench exec`: the simulated times of the graphs of a NEFF or of an exported folder, on one core.
 
 A simulated call always takes the same time, so there are no percentiles: a latency has the 80 % interval of the
-performance model instead. Nothing is measured on this host. It knows nothing of several cores and of collectives.
+performance model instead. Nothing is measured on this host. It does not depend on several cores and of collectives.
 
     neuron-bench exec model.neff
 """

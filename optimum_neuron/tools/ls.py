@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "-a",
         "--show-all-procs",
         action="store_true",
-        help="show every process on a device; a simulated device has no others than those that are always shown",
+        help="show every process on a device (no effect: all are always shown)",
     )
     parser.add_argument("-t", "--topology", action="store_true", help="draw the links between devices too")
     parser.add_argument("-j", "--json-output", action="store_true", help="print a JSON list of devices")

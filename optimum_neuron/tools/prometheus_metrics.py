@@ -2,7 +2,7 @@
 
 A line has only the groups that are due: the last values of the other groups stay. Counters add up the values of lines.
 The metrics of a process end with the first line that does not name it. They have its `pid` as a label too, because
-processes may share a tag. It knows nothing of HTTP.
+processes may share a tag. It does not depend on HTTP.
 
     metrics = Metrics()
     metrics.update(json.loads(line))

@@ -1,7 +1,7 @@
 """One entry point to trace: a function or module with example inputs, as a module of flat tensors that can be captured.
 
 Its parameters keep the names they have in the user's module, behind `ROOT`, the name that torch itself gives to the
-root of a graph; module paths in messages leave that name out. It knows nothing of targets, files or cores.
+root of a graph; module paths in messages leave that name out. It does not depend on targets, files or cores.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The log of a compile, for `--logfile`: options, findings of the operator check, and decisions.
 
-It is written when the compile ends, also with an error. It knows nothing of how a program is compiled.
+It is written when the compile ends, also with an error. It does not depend on how a program is compiled.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Outputs that `torch.jit.trace` cannot return, such as a dictionary of tensors and tuples, packed in TorchScript.
 
 A recorded module may return tensors, tuples, and lists and dictionaries of one kind. Everything else is written out as
-the source of a TorchScript function, in which the values of lists and dictionaries have type `Any`. It knows nothing of
-NEFFs.
+the source of a TorchScript function, in which the values of lists and dictionaries have type `Any`. It does not depend
+on NEFFs.
 
     >>> from optimum_neuron.tracing.packing import is_traceable
     >>> is_traceable({"logits": 0, "attentions": 1}), is_traceable({"logits": 0, "attentions": (1, 2)})

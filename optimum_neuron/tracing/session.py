@@ -1,7 +1,7 @@
 """A traced program in this process: its NEFF, its weights, and the replicas of it that are loaded on cores.
 
-One session belongs to one `NeuronModel` of a ScriptModule and lives as long as it. Replicas take calls in turn. It
-knows nothing of TorchScript.
+One session belongs to one `NeuronModel` of a ScriptModule and lives as long as it. Replicas take calls in turn. It does
+not depend on TorchScript.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """States of a traced module: parameters and buffers that stay on the device and take the value of an output.
 
-It knows nothing of graphs; `entry.py` puts the states into a call.
+It does not depend on graphs; `entry.py` puts the states into a call.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Nested tuples, lists and dictionaries of tensors as flat lists, and back.
 
 A skeleton is the same nesting with numbers in place of tensors. `torch.jit.trace` accepts exactly these structures, so
-a traced model takes and returns the same ones as the original module. It knows nothing of graphs.
+a traced model takes and returns the same ones as the original module. It does not depend on graphs.
 
     >>> from optimum_neuron.tracing.structure import rebuild
     >>> rebuild({"logits": 0, "states": (1, 2)}, ["a", "b", "c"])

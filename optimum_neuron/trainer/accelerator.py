@@ -156,7 +156,7 @@ def _layout_problems(layout: TrainingNeuronConfig) -> list[NeuronError]:
         hint = "Use NeuronTrainer with these arguments, or data parallelism."
         problems.append(ConfigError(message, hint=hint, options=list(sizes)))
     if layout.fsdp:
-        message = "trn_config with fsdp=True is not supported: accelerate has settings of its own."
+        message = "trn_config with fsdp=True is not supported: accelerate has separate FSDP settings."
         hint = "Pass fsdp_plugin=FullyShardedDataParallelPlugin(fsdp_version=2)."
         problems.append(ConfigError(message, hint=hint, option="fsdp"))
     return problems

@@ -3,7 +3,7 @@
 A checkpoint is written into `_unfinished/` next to its destination, listed with the sizes of its files in a marker,
 flushed, and renamed. Whatever kills the process, `checkpoint-<step>` is complete or not there. It stays a plain Hugging
 Face folder: the marker is one more file. Folders of upstream's `Trainer` have no marker; its last file shows whether
-they are whole. It knows nothing of how weights are trained.
+they are whole. It does not depend on how weights are trained.
 
     >>> from optimum_neuron.trainer.checkpoints import last_complete
     >>> last_complete("/nowhere").reason

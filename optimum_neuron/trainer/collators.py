@@ -1,7 +1,7 @@
 """Batches padded to a few lengths, so that compiled graphs are few.
 
-Upstream's collators have `pad_to_multiple_of`; `BucketCollator` is for all others, and for custom lengths
-(`optimum-cli neuron buckets suggest` finds good ones). It knows nothing of models.
+Upstream's collators have `pad_to_multiple_of`; `BucketCollator` is for all others, and for custom lengths (`optimum-cli
+neuron buckets suggest` finds good ones). It does not depend on models.
 
     >>> from optimum_neuron.trainer import BucketCollator
     >>> collator = BucketCollator(buckets=(4, 8))

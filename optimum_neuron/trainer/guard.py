@@ -1,6 +1,6 @@
 """Finds the module where a loss or a gradient stopped being finite, by running the batch once more.
 
-It costs nothing while numbers are finite. It knows nothing of trainers.
+It costs nothing while numbers are finite. It does not depend on trainers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Batches that a model cannot use: errors with step, column, and value instead of an index error deep in a kernel.
 
-Only facts that the model states are checked: its embeddings, its configuration, its task. It knows nothing of trainers.
+Only facts that the model states are checked: its embeddings, its configuration, its task. It does not depend on
+trainers.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A step of AdamW is often smaller than the distance between two bfloat16 numbers, so it is lost when weights are kept in
 16 bits only. `keep_master_weights` gives the optimizer a float32 copy to step on, and rounds it into the model's
 weights, by the hooks that torch offers. `accumulate_in_float32` lets torch keep gradients in float32. Parameters in
-float32 are left alone. It knows nothing of trainers.
+float32 are left alone. It does not depend on trainers.
 
     optimizer = torch.optim.AdamW(model.parameters())
     keep_master_weights(optimizer)

@@ -1,6 +1,6 @@
 """Stochastic rounding while a model trains, with a seed for each step, so that a resumed run draws the same.
 
-It knows nothing of how numbers are rounded: that is `device/numerics.py`.
+It does not depend on how numbers are rounded: that is `device/numerics.py`.
 """
 
 from __future__ import annotations

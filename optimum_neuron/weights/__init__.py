@@ -1,6 +1,6 @@
 """Checkpoint tensors: mapped from safetensors, bound to a program's weights, packed so that no copy is needed.
 
-It knows nothing of models; which tensors make a weight is given as a map.
+It does not depend on models; which tensors make a weight is given as a map.
 """
 
 import lazy_loader

@@ -1,8 +1,8 @@
 """`torch_neuronx`, the vendor's name for traced models, as thin re-exports of `optimum_neuron.tracing`.
 
 Importing it registers the operators that a saved model needs, so that `torch.jit.load` works afterwards; everything
-else is looked up on first use. It refuses to be imported where the vendor's `torch-neuronx` is installed, because both
-own this file and whichever was installed last has overwritten the other.
+else is looked up on first use. It refuses to be imported if the vendor's `torch-neuronx` is installed, because both own
+this file and the last one installed has overwritten the other.
 
     import torch_neuronx
     model = torch.jit.load("bert.pt")

@@ -123,7 +123,7 @@ def test_exit_code_follows_fail_on(check):
     assert check(report, "--fail-on", "host,memory")[0].code == 0
     result, _ = check(report, "--fail-on", "host,unsupported", "--json")
     assert (result.code, result.json["failed_on"]) == (1, ["unsupported"])
-    assert result.stderr == "warning: found what --fail-on names: unsupported\n"
+    assert result.stderr == "warning: conditions of --fail-on are met: unsupported\n"
 
 
 def test_unknown_condition_is_refused_before_anything_is_captured(check):

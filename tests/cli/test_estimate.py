@@ -37,8 +37,8 @@ def test_training(cli, checkpoint):
     result = cli("neuron", "estimate-training", str(checkpoint), "--sequence_length", "64")
     assert result.code == 0 and "simulated" in result.stdout and "layout: TP=1 PP=1 DP=32" in result.stdout
     assert "price per million tokens" in result.stdout and "usd_per_1m_tokens" not in result.stdout
-    process = cli("neuron", "estimate-training", str(checkpoint), "--sequence_length", "64", "--json").json
-    assert {"weights", "gradients", "optimizer", "activations"} <= process["hbm_bytes"].keys()
+    data = cli("neuron", "estimate-training", str(checkpoint), "--sequence_length", "64", "--json").json
+    assert {"weights", "gradients", "optimizer", "activations"} <= data["hbm_bytes"].keys()
 
 
 def test_table_has_readable_units_and_price_basis(cli, checkpoint):

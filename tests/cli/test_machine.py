@@ -20,13 +20,13 @@ def find_in(folder):
 
 
 @pytest.fixture(scope="module")
-def found():
+def facts():
     return machine.examine()
 
 
-def test_installed_versions_match_metadata(found):
-    assert found.packages["torch"] == importlib.metadata.version("torch")
-    assert found.packages["huggingface-hub"] == importlib.metadata.version("huggingface_hub")
+def test_installed_versions_match_metadata(facts):
+    assert facts.packages["torch"] == importlib.metadata.version("torch")
+    assert facts.packages["huggingface-hub"] == importlib.metadata.version("huggingface_hub")
 
 
 def test_ranges_come_from_distribution_metadata(tmp_path, monkeypatch):
@@ -46,17 +46,17 @@ def test_source_folder_has_no_metadata(tmp_path, monkeypatch):
     assert machine._own_metadata() == (None, "", ())
 
 
-def test_working_torch_reports_lowering_probes(found):
+def test_working_torch_reports_lowering_probes(facts):
     from optimum_neuron.compiler.lower import probe_compiler, probe_cpu
 
-    assert found.torch_complaint == ""
-    assert found.host_code == probe_cpu()
-    assert (found.compiler.version if found.compiler else None) == probe_compiler()
+    assert facts.torch_complaint == ""
+    assert facts.host_code == probe_cpu()
+    assert (facts.compiler.version if facts.compiler else None) == probe_compiler()
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
-def test_working_compiler_has_no_problem(found):
-    assert found.compiler.complaint == ""
+def test_working_compiler_has_no_problem(facts):
+    assert facts.compiler.complaint == ""
 
 
 def test_failing_compiler_reports_reason(tmp_path):

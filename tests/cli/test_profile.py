@@ -58,8 +58,8 @@ def test_script_and_its_arguments(run, export_folder, tmp_path):
     result = run("--top", "3", "--", str(script), "--fast", "1")
     assert result.code == 0 and "arguments ['--fast', '1']" in result.stdout and "profile of script.py" in result.stdout
     assert f"-- {script} --fast 1" in result.stderr
-    process = run(str(script), "--json")
-    assert process.json["name"] == "script.py" and "arguments []" in process.stderr
+    data = run(str(script), "--json")
+    assert data.json["name"] == "script.py" and "arguments []" in data.stderr
 
 
 def test_exit_code_of_script_is_kept(run, tmp_path):

@@ -62,12 +62,12 @@ def test_modules_keep_parameters_when_moved():
 def test_recurrent_network_matches_cpu():
     for kind in (nn.LSTM, nn.GRU):
         torch.manual_seed(0)
-        actual = copy.deepcopy(expected := kind(4, 5, 2, bidirectional=True)).to("neuron")
+        device_model = copy.deepcopy(cpu_model := kind(4, 5, 2, bidirectional=True)).to("neuron")
         x = torch.randn(3, 2, 4)
-        for module, inputs in ((expected, x), (actual, x.to("neuron"))):
+        for module, inputs in ((cpu_model, x), (device_model, x.to("neuron"))):
             module(inputs)[0].pow(2).sum().backward()
-        torch.testing.assert_close(actual(x.to("neuron"))[0].cpu(), expected(x)[0])
-        for a, b in zip(actual.parameters(), expected.parameters(), strict=True):
+        torch.testing.assert_close(device_model(x.to("neuron"))[0].cpu(), cpu_model(x)[0])
+        for a, b in zip(device_model.parameters(), cpu_model.parameters(), strict=True):
             torch.testing.assert_close(a.grad.cpu(), b.grad)
 
 

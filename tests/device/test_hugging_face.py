@@ -70,10 +70,10 @@ def test_trainer_matches_cpu(llama, tmp_path, options):
 
 @by_themselves
 def test_trainer_resumes(llama, tmp_path):
-    whole = trained(llama, tmp_path, save_strategy="steps", save_steps=2)
+    full_run = trained(llama, tmp_path, save_strategy="steps", save_steps=2)
     resumed_run = trained(llama, tmp_path, resume=tmp_path / "checkpoint-2")
-    assert losses(whole) == losses(resumed_run) and resumed_run.model.device.type == "neuron"
-    for actual, expected in zip(whole.model.parameters(), resumed_run.model.parameters(), strict=True):
+    assert losses(full_run) == losses(resumed_run) and resumed_run.model.device.type == "neuron"
+    for actual, expected in zip(full_run.model.parameters(), resumed_run.model.parameters(), strict=True):
         assert torch.equal(actual, expected)
 
 
@@ -162,12 +162,12 @@ def test_diffusers_accept_device():
     sizes = dict(sample_size=8, in_channels=1, out_channels=1, layers_per_block=1, block_out_channels=(32, 32))
     blocks = dict(down_block_types=("DownBlock2D", "AttnDownBlock2D"), up_block_types=("AttnUpBlock2D", "UpBlock2D"))
     unet = diffusers.UNet2DModel(**sizes, **blocks, norm_num_groups=8)
-    result = diffusers.DDPMPipeline(unet, diffusers.DDPMScheduler(num_train_timesteps=4))
-    result.set_progress_bar_config(disable=True)
+    pipe = diffusers.DDPMPipeline(unet, diffusers.DDPMScheduler(num_train_timesteps=4))
+    pipe.set_progress_bar_config(disable=True)
     images = []
     for device in ("cpu", "neuron"):
-        result.to(device)
-        assert result.device.type == device
+        pipe.to(device)
+        assert pipe.device.type == device
         generator = torch.Generator().manual_seed(0)
-        images.append(result(generator=generator, num_inference_steps=2, output_type="np").images)
+        images.append(pipe(generator=generator, num_inference_steps=2, output_type="np").images)
     assert (images[0] == images[1]).all()

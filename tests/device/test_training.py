@@ -53,13 +53,13 @@ def test_gradient_checkpointing_changes_nothing(llama):
 @pytest.mark.parametrize("options", [{"foreach": True}, {"foreach": False}, {"fused": True}], ids=str)
 def test_optimizers(kind, options):
     torch.manual_seed(0)
-    expected = nn.Linear(4, 4)
-    actual = copy.deepcopy(expected).to("neuron")
+    cpu_model = nn.Linear(4, 4)
+    device_model = copy.deepcopy(cpu_model).to("neuron")
     x = torch.randn(2, 4)
-    for module, inputs in ((expected, x), (actual, x.to("neuron"))):
+    for module, inputs in ((cpu_model, x), (device_model, x.to("neuron"))):
         optimizer = kind(module.parameters(), lr=0.1, **options)
         for _ in range(2):
             optimizer.zero_grad()
             module(inputs).pow(2).sum().backward()
             optimizer.step()
-    assert torch.equal(expected.weight, actual.weight.cpu())
+    assert torch.equal(cpu_model.weight, device_model.weight.cpu())

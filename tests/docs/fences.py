@@ -12,7 +12,7 @@ Tags behind the language set the handling of a block:
     ```bash apart          runs in its own process, whatever the commands are
     ```text output         is exactly the stdout of the block before it
 
-It knows nothing of pytest.
+It does not depend on pytest.
 """
 
 from __future__ import annotations

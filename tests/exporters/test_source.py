@@ -123,16 +123,16 @@ def test_task_can_be_named_for_configuration_without_architectures(error_message
     ],
 )
 def test_unsupported_head_points_to_trace(model_type, architecture, others):
-    with pytest.raises(ModelError, match="torch_neuronx.trace") as error_message:
+    with pytest.raises(ModelError, match="torch_neuronx.trace") as excinfo:
         infer_task(CONFIG_MAPPING[model_type](architectures=[architecture]))
-    assert error_message.value.details == {"task": None, "other_tasks": others}
+    assert excinfo.value.details == {"task": None, "other_tasks": others}
 
 
 @pytest.mark.parametrize("task", ["text-recognition", "table-recognition", "mask-generation"])
 def test_unsupported_transformers_task_points_to_trace(task):
-    with pytest.raises(ModelError, match="torch_neuronx.trace") as error_message:
+    with pytest.raises(ModelError, match="torch_neuronx.trace") as excinfo:
         infer_task(CONFIG_MAPPING["pp_ocrv5_mobile_rec"](), task)
-    assert error_message.value.details["task"] == task
+    assert excinfo.value.details["task"] == task
 
 
 def test_unknown_task_names_nearest_and_all(error_message):

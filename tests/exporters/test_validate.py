@@ -91,8 +91,8 @@ def test_packing_defect_is_detected(model, original, monkeypatch):
     def pack(self, ids, length):
         return torch.nn.functional.pad(ids, (0, length - ids.shape[1]))  # keeps the padding
 
-    failed = defective(model, original, monkeypatch, Packing, "pack", pack)
-    assert "prompts of 16 tokens: prompt" in failed
+    failures = defective(model, original, monkeypatch, Packing, "pack", pack)
+    assert "prompts of 16 tokens: prompt" in failures
 
 
 @pytest.mark.parametrize("shift", [-1, 1])
@@ -102,9 +102,9 @@ def test_cache_position_defect_is_detected(model, original, monkeypatch, shift):
     def shifted(self, group, ids, positions):
         return decode(self, group, ids, positions + shift)
 
-    failed = defective(model, original, monkeypatch, Decoder, "decode", shifted)
-    assert failed >= {f"prompts of 16 tokens: step {step}" for step in range(4)}
-    assert "prompts of 16 tokens: last prompt token" not in failed
+    failures = defective(model, original, monkeypatch, Decoder, "decode", shifted)
+    assert failures >= {f"prompts of 16 tokens: step {step}" for step in range(4)}
+    assert "prompts of 16 tokens: last prompt token" not in failures
 
 
 @pytest.mark.parametrize("missing", [1, 2])
@@ -114,13 +114,13 @@ def test_bucket_choice_defect_is_detected(model, original, monkeypatch, missing)
     def too_small(size, buckets):
         return min((bucket for bucket in buckets if size - missing <= bucket), default=None)
 
-    failed = defective(model, original, monkeypatch, decoder_module, "smallest_bucket", too_small)
-    assert failed and all("prompts of 19 tokens: step" in output for output in failed)
+    failures = defective(model, original, monkeypatch, decoder_module, "smallest_bucket", too_small)
+    assert failures and all("prompts of 19 tokens: step" in output for output in failures)
 
 
 def test_reordered_sequences_are_compared(model, original, monkeypatch):
-    failed = defective(model, original, monkeypatch, Sequences, "select", lambda self, indices: None)
-    assert failed == {"prompts of 16 tokens: step 3", "prompts of 19 tokens: step 3"}
+    failures = defective(model, original, monkeypatch, Sequences, "select", lambda self, indices: None)
+    assert failures == {"prompts of 16 tokens: step 3", "prompts of 19 tokens: step 3"}
 
 
 # Damage, as a wrong kernel or a wrong weight map would do it.
@@ -187,8 +187,8 @@ def test_damaged_cache_is_detected_by_decode_steps(model, original, monkeypatch)
             state[1].zero_()
         return run(self, graph, inputs, state)
 
-    failed = defective(model, original, monkeypatch, Executor, "run", forget)
-    assert failed and not any("prompt" in output.rpartition(": ")[2] for output in failed)
+    failures = defective(model, original, monkeypatch, Executor, "run", forget)
+    assert failures and not any("prompt" in output.rpartition(": ")[2] for output in failures)
 
 
 # Result of an export with it.

@@ -54,10 +54,10 @@ def test_model_in_memory_is_for_another_method(original, model):
 
 def test_export_is_loaded_without_warnings(export_folder, model, caplog):
     with caplog.at_level(logging.WARNING):
-        loaded = load(export_folder)
+        loaded_model = load(export_folder)
     assert caplog.text == ""
-    assert torch.equal(loaded(IDS).logits, model(IDS).logits)
-    facts = loaded.describe()
+    assert torch.equal(loaded_model(IDS).logits, model(IDS).logits)
+    facts = loaded_model.describe()
     assert facts["cache"] == {"value": "hit", "reason": "loaded from the exported folder", "rejected": []}
     assert facts["model"] == str(export_folder) and facts["validation"] == model.describe()["validation"]
     assert torch.equal(load(export_folder, export=False)(IDS).logits, model(IDS).logits)
@@ -110,7 +110,7 @@ def test_environment_selects_loading_instance(export_folder, monkeypatch):
         load(export_folder)
 
 
-@pytest.mark.parametrize("folder", ["checkpoint", "exported"])
+@pytest.mark.parametrize("folder", ["checkpoint", "export_folder"])
 def test_unknown_keyword_names_nearest(request, folder):
     with pytest.raises(ConfigError, match="'bacth_size', did you mean 'batch_size'.; 'sequence_lenght', did"):
         load(request.getfixturevalue(folder), bacth_size=2, sequence_lenght=48)
@@ -209,10 +209,10 @@ def test_saved_configuration_has_dtype_of_saved_weights(checkpoint, tmp_path):
 def test_weights_inside_neff(checkpoint, model, tmp_path, recwarn):
     load(checkpoint, export=True, inline_weights_to_neff=True, **SHAPES).save_pretrained(tmp_path / "a")
     assert not list((tmp_path / "a").glob("*.safetensors"))
-    loaded = load(tmp_path / "a")
-    assert torch.equal(loaded(IDS).logits, model(IDS).logits)
-    assert loaded.describe()["weights"]["reason"] == "mapped from inside the NEFF"
-    loaded.save_pretrained(tmp_path / "b")
+    loaded_model = load(tmp_path / "a")
+    assert torch.equal(loaded_model(IDS).logits, model(IDS).logits)
+    assert loaded_model.describe()["weights"]["reason"] == "mapped from inside the NEFF"
+    loaded_model.save_pretrained(tmp_path / "b")
     assert torch.equal(load(tmp_path / "b")(IDS).logits, model(IDS).logits)
     assert [str(w.message) for w in recwarn if "not writable" in str(w.message)] == []
 
@@ -240,9 +240,9 @@ def test_name_of_hub_is_found_in_its_cache(hub_cache, checkpoint, export_folder,
     hub_cache(checkpoint, "acme/llama")
     hub_cache(export_folder, "acme/llama-neuron")
     assert torch.equal(load("acme/llama", export=True, **SHAPES)(IDS).logits, model(IDS).logits)
-    loaded = load("acme/llama-neuron")
-    assert torch.equal(loaded(IDS).logits, model(IDS).logits)
-    assert loaded.describe()["model"] == loaded.loaded.claim.model == "acme/llama-neuron"
+    loaded_model = load("acme/llama-neuron")
+    assert torch.equal(loaded_model(IDS).logits, model(IDS).logits)
+    assert loaded_model.describe()["model"] == loaded_model.loaded.claim.model == "acme/llama-neuron"
     with pytest.raises(ModelError, match="not a local folder and cannot be downloaded"):
         load("acme/llama-neuron", revision="v2")
 

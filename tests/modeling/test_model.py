@@ -31,11 +31,11 @@ def reference(folder: Path) -> torch.Tensor:
 
 
 def test_loaded_export_can_be_saved_elsewhere_but_not_over_itself(export_folder, model, tmp_path):
-    loaded = load(export_folder)
-    loaded.save_pretrained(tmp_path)
+    loaded_model = load(export_folder)
+    loaded_model.save_pretrained(tmp_path)
     assert torch.equal(load(tmp_path)(IDS).logits, model(IDS).logits)
     with pytest.raises(ConfigError, match="the folder of the checkpoint itself"):
-        loaded.save_pretrained(export_folder)
+        loaded_model.save_pretrained(export_folder)
 
 
 def test_unknown_save_keyword_writes_nothing(model, tmp_path):
@@ -48,12 +48,12 @@ def test_unknown_save_keyword_writes_nothing(model, tmp_path):
 
 
 def test_replaced_weights_give_results_of_their_checkpoint(export_folder, other, model, tmp_path):
-    loaded = load(export_folder)
-    loaded.replace_weights(other)
-    same(loaded(IDS).logits, reference(other))
-    assert (loaded(IDS).logits - model(IDS).logits).abs().max() > 0.1
-    assert loaded.source_folder == other and loaded.describe()["validation"] == []
-    loaded.save_pretrained(tmp_path)
+    loaded_model = load(export_folder)
+    loaded_model.replace_weights(other)
+    same(loaded_model(IDS).logits, reference(other))
+    assert (loaded_model(IDS).logits - model(IDS).logits).abs().max() > 0.1
+    assert loaded_model.source_folder == other and loaded_model.describe()["validation"] == []
+    loaded_model.save_pretrained(tmp_path)
     same(load(tmp_path)(IDS).logits, reference(other))
     same(reference(tmp_path), reference(other))
 
@@ -67,9 +67,9 @@ def test_weights_inside_neff_can_be_replaced(checkpoint, other, tmp_path):
 
 def test_weights_without_config_match_by_name_and_shape(export_folder, other, tmp_path):
     shutil.copy(other / "model.safetensors", tmp_path)
-    loaded = load(export_folder)
-    loaded.replace_weights(tmp_path)
-    same(loaded(IDS).logits, reference(other))
+    loaded_model = load(export_folder)
+    loaded_model.replace_weights(tmp_path)
+    same(loaded_model(IDS).logits, reference(other))
 
 
 @pytest.mark.parametrize(
@@ -86,10 +86,10 @@ def test_weights_of_another_architecture_are_refused_and_model_still_works(
     export_folder, model, tmp_path, model_type, changes, message
 ):
     wrong = save_tiny(tmp_path, model_type, vocab_size=NUM_BYTE_TOKENS, **changes)
-    loaded = load(export_folder)
+    loaded_model = load(export_folder)
     with pytest.raises(WeightsError, match=message):
-        loaded.replace_weights(wrong)
-    assert torch.equal(loaded(IDS).logits, model(IDS).logits)
+        loaded_model.replace_weights(wrong)
+    assert torch.equal(loaded_model(IDS).logits, model(IDS).logits)
 
 
 # The Hub.

@@ -99,10 +99,10 @@ def test_all_misfits_are_named_and_nothing_is_replaced(kind, model):
 
 
 def test_model_in_memory_is_compiled_and_unchanged(kind, tmp_path):
-    actual, _, shapes, inputs, other = kind
+    model_class, _, shapes, inputs, other = kind
     module = type(other)(other.config).train()
     module.load_state_dict(other.state_dict())
-    compiled_model = actual.from_model(module, **shapes)
+    compiled_model = model_class.from_model(module, **shapes)
     assert module.training and all(parameter.requires_grad for parameter in module.parameters())
     assert all(torch.equal(tensor, other.state_dict()[name]) for name, tensor in module.state_dict().items())
     with torch.no_grad():
@@ -110,7 +110,7 @@ def test_model_in_memory_is_compiled_and_unchanged(kind, tmp_path):
             parameter.zero_()  # as training goes on
     check(compiled_model, other, inputs)
     compiled_model.save_pretrained(tmp_path)
-    check(actual.from_pretrained(tmp_path), other, inputs)
+    check(model_class.from_pretrained(tmp_path), other, inputs)
 
 
 def test_later_tensor_changes_are_ignored(kind, model):

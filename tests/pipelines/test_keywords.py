@@ -98,14 +98,14 @@ def test_keywords_of_pipeline(name, tmp_path):
     sizes = shapes(name) | ({"sequence_length": 24} if name in TEXT_KEYWORDS else {})
     with model_class.from_pretrained(tmp_path / "original", export=True, **sizes) as model:
         model.save_pretrained(tmp_path / "exported")
-    actual, reference = (transformers.pipeline(name, str(tmp_path / kind)) for kind in ("exported", "original"))
-    assert type(actual.model) is model_class
+    compiled_pipe, reference = (transformers.pipeline(name, str(tmp_path / kind)) for kind in ("exported", "original"))
+    assert type(compiled_pipe.model) is model_class
     for inputs, options in keywords(name):
-        result, expected = (run(copy.deepcopy(inputs), **copy.deepcopy(options)) for run in (actual, reference))
+        result, expected = (run(copy.deepcopy(inputs), **copy.deepcopy(options)) for run in (compiled_pipe, reference))
         if name.startswith("zero-shot"):  # scores of random weights tie
             result, expected = (sorted(map(str, numbers(answer))) for answer in (result, expected))
         assert plain(result) == pytest.approx(plain(expected), abs=1e-3), options
-    actual.model.close()
+    compiled_pipe.model.close()
 
 
 def numbers(answer: Any) -> list[tuple[str, float]]:

@@ -22,18 +22,18 @@ def pipelines(request, tmp_path_factory, environment):
     """Whether statistics are per frame, and the pipelines of the compiled and the reference model."""
     folder = save_tiny_encoder(tmp_path_factory.mktemp("ctc") / "wav2vec2", "wav2vec2", TASK, **NORMS[request.param])
     save_encoder_processors(folder, TASK)
-    actual = pipeline(TASK, folder, export=True, **tiny_shapes("wav2vec2", TASK))
-    return request.param == "layer", actual, transformers.pipeline(TASK, str(folder))
+    compiled_pipe = pipeline(TASK, folder, export=True, **tiny_shapes("wav2vec2", TASK))
+    return request.param == "layer", compiled_pipe, transformers.pipeline(TASK, str(folder))
 
 
 def test_short_recording_in_batch_has_unbatched_logits(pipelines):
-    is_by_frame, output, original = pipelines[0], pipelines[1], pipelines[2].model.eval()
-    extract, options = output.feature_extractor, {"sampling_rate": 16_000, "return_tensors": "pt"}
+    is_by_frame, compiled_pipe, original = pipelines[0], pipelines[1], pipelines[2].model.eval()
+    extract, options = compiled_pipe.feature_extractor, {"sampling_rate": 16_000, "return_tensors": "pt"}
     batch = extract([LONG, SHORT], padding=True, return_attention_mask=True, **options)
     with torch.no_grad():
         alone = original(**extract(SHORT, return_attention_mask=True, **options)).logits[0]
         expected = original(**batch).logits[1]
-    actual = output.model(**batch).logits[1]
+    actual = compiled_pipe.model(**batch).logits[1]
     torch.testing.assert_close(actual[: len(alone)], alone, atol=1e-4, rtol=0)
     if is_by_frame:
         torch.testing.assert_close(actual, expected, atol=1e-4, rtol=0)
@@ -43,10 +43,12 @@ def test_short_recording_in_batch_has_unbatched_logits(pipelines):
 
 def test_batched_transcripts_start_like_unbatched_ones(pipelines):
     """Behind them come the letters of padded frames, which transformers' pipeline decodes too."""
-    is_by_frame, actual, expected = pipelines
+    is_by_frame, compiled_pipe, reference_pipe = pipelines
     recordings = [LONG, SHORT]
-    batched = [answer["text"] for answer in actual([one.copy() for one in recordings], batch_size=2)]
-    alone = [expected(one.copy())["text"] for one in recordings]
+    batched = [answer["text"] for answer in compiled_pipe([one.copy() for one in recordings], batch_size=2)]
+    alone = [reference_pipe(one.copy())["text"] for one in recordings]
     assert [text[: len(words)] for text, words in zip(batched, alone, strict=True)] == alone
     if is_by_frame:
-        assert batched == [answer["text"] for answer in expected([one.copy() for one in recordings], batch_size=2)]
+        assert batched == [
+            answer["text"] for answer in reference_pipe([one.copy() for one in recordings], batch_size=2)
+        ]

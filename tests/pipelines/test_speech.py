@@ -48,10 +48,10 @@ def parts(folder):
 def test_transcript_matches_reference_without_warnings(folder, model, caplog, monkeypatch):
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
     with caplog.at_level(logging.WARNING):
-        actual = transformers.pipeline(TASK, model=model, **parts(folder))
+        compiled_pipe = transformers.pipeline(TASK, model=model, **parts(folder))
     assert not caplog.records
     original = AutoModelForSpeechSeq2Seq.from_pretrained(folder).eval()
-    expected = transformers.pipeline(TASK, model=original, **parts(folder))
+    reference_pipe = transformers.pipeline(TASK, model=original, **parts(folder))
     calls = [(recording(0.3), OPTIONS), ([recording(0.2), recording(0.3)], {**OPTIONS, "num_beams": 2})]
     if folder.name == "whisper":
         chunks = {"chunk_length_s": WINDOW_S, "stride_length_s": 0.2, "ignore_warning": True}
@@ -62,7 +62,7 @@ def test_transcript_matches_reference_without_warnings(folder, model, caplog, mo
             (recording(2.5), {**OPTIONS, "return_timestamps": True}),
         ]
     for sound, options in calls:
-        assert actual(copied(sound), **options) == expected(copied(sound), **options)
+        assert compiled_pipe(copied(sound), **options) == reference_pipe(copied(sound), **options)
 
 
 def copied(sound: Any) -> Any:
@@ -71,10 +71,10 @@ def copied(sound: Any) -> Any:
 
 
 def test_pipeline_finds_everything_in_folder(folder, model):
-    actual = pipeline(TASK, folder, export=True, **SHAPES[folder.name])
-    assert type(actual.model) is type(model)
-    expected = transformers.pipeline(TASK, model=model, **parts(folder))
-    assert actual(recording(0.3), **OPTIONS) == expected(recording(0.3), **OPTIONS)
+    compiled_pipe = pipeline(TASK, folder, export=True, **SHAPES[folder.name])
+    assert type(compiled_pipe.model) is type(model)
+    reference_pipe = transformers.pipeline(TASK, model=model, **parts(folder))
+    assert compiled_pipe(recording(0.3), **OPTIONS) == reference_pipe(recording(0.3), **OPTIONS)
 
 
 @pytest.mark.parametrize("key", ["raw", "array"])
@@ -82,24 +82,24 @@ def test_recording_of_another_rate_is_refused(folder, model, key):
     """If torchaudio is installed, transformers resamples."""
     if is_torchaudio_available():
         pytest.skip("torchaudio is installed")
-    actual = pipeline(TASK, model, **parts(folder))
+    compiled_pipe = pipeline(TASK, model, **parts(folder))
     sound = {key: recording(0.3)["raw"], "sampling_rate": 8000}
     with pytest.raises(ConfigError, match="has 8000 samples per second, the model needs 16000"):
-        actual(sound, **OPTIONS)
+        compiled_pipe(sound, **OPTIONS)
     with pytest.raises(ConfigError, match="Resample recordings to 16000"):
-        actual([recording(0.3), dict(sound)], **OPTIONS)
+        compiled_pipe([recording(0.3), dict(sound)], **OPTIONS)
 
 
 def test_times_of_words(folder, model):
     if folder.name != "whisper":
         pytest.skip("other models have no timestamps")
-    output = pipeline(TASK, model, **parts(folder))
+    compiled_pipe = pipeline(TASK, model, **parts(folder))
     with pytest.raises(ConfigError, match=r"(?i)word timestamps.*export with output_attentions=True"):
-        output(recording(0.3), return_timestamps="word", **OPTIONS)
-    output = pipeline(TASK, folder, export=True, output_attentions=True, **SHAPES["whisper"])
+        compiled_pipe(recording(0.3), return_timestamps="word", **OPTIONS)
+    compiled_pipe = pipeline(TASK, folder, export=True, output_attentions=True, **SHAPES["whisper"])
     original = AutoModelForSpeechSeq2Seq.from_pretrained(folder, attn_implementation="eager").eval()
-    expected = transformers.pipeline(TASK, model=original, **parts(folder))
+    reference_pipe = transformers.pipeline(TASK, model=original, **parts(folder))
     for seconds in (0.7, 2.5):
-        actual = output(recording(seconds), return_timestamps="word", **OPTIONS)
-        assert actual == expected(recording(seconds), return_timestamps="word", **OPTIONS)
+        actual = compiled_pipe(recording(seconds), return_timestamps="word", **OPTIONS)
+        assert actual == reference_pipe(recording(seconds), return_timestamps="word", **OPTIONS)
         assert len({chunk["timestamp"] for chunk in actual["chunks"]}) > 1

@@ -87,15 +87,17 @@ def test_answers_match_reference_without_warnings(name, checkpoint, caplog, monk
     inputs = calls(name)
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
     with caplog.at_level(logging.WARNING):
-        actual = pipeline(name, folder, export=True, **shapes(name))
+        compiled_pipe = pipeline(name, folder, export=True, **shapes(name))
     assert not [record.getMessage() for record in caplog.records if "not supported" in record.getMessage()]
-    assert type(actual.model).__name__ == task.model_class
-    parts = {kind: getattr(actual, kind) for kind in ("tokenizer", "image_processor", "feature_extractor")}
+    assert type(compiled_pipe.model).__name__ == task.model_class
+    parts = {kind: getattr(compiled_pipe, kind) for kind in ("tokenizer", "image_processor", "feature_extractor")}
     original = getattr(transformers, task.auto_class).from_pretrained(folder)
-    expected = transformers.pipeline(name, model=original, **{k: v for k, v in parts.items() if v is not None})
-    assert isinstance(actual, type(expected))
+    reference_pipe = transformers.pipeline(name, model=original, **{k: v for k, v in parts.items() if v is not None})
+    assert isinstance(compiled_pipe, type(reference_pipe))
     for arguments, options in inputs:
-        assert plain(actual(arguments, **options)) == pytest.approx(plain(expected(arguments, **options)), abs=1e-4)
+        assert plain(compiled_pipe(arguments, **options)) == pytest.approx(
+            plain(reference_pipe(arguments, **options)), abs=1e-4
+        )
 
 
 def plain(answer: Any) -> Any:

@@ -48,71 +48,71 @@ def used(loaded_model):
 
 
 def test_loaded_model_holds_core_and_charges_memory(load):
-    loaded = load()
+    loaded_program = load()
     (row,) = held_cores(INSTANCE)
-    assert row["model"] == "counter" and row["core_id"] == loaded.claim.core_ids[0]
-    assert used(loaded) == {
+    assert row["model"] == "counter" and row["core_id"] == loaded_program.claim.core_ids[0]
+    assert used(loaded_program) == {
         "weights": 256 * 256 * 4,
         "kv_cache": 8 * 256 * 4,
-        "scratch": loaded.need.scratch,
+        "scratch": loaded_program.need.scratch,
         "code": MICROCODE_BYTES,
     }
-    assert loaded.need.scratch >= 8 * 256 * 4
-    loaded.close()
-    assert held_cores(INSTANCE) == [] and sum(used(loaded).values()) == MICROCODE_BYTES
+    assert loaded_program.need.scratch >= 8 * 256 * 4
+    loaded_program.close()
+    assert held_cores(INSTANCE) == [] and sum(used(loaded_program).values()) == MICROCODE_BYTES
 
 
 def test_close_is_idempotent_and_run_after_close_is_an_error(load):
-    loaded = load()
-    state = loaded.take_state()
-    loaded.run("graph", [torch.ones(8, 256)], state)
-    loaded.close()
-    loaded.close()
+    loaded_program = load()
+    state = loaded_program.take_state()
+    loaded_program.run("graph", [torch.ones(8, 256)], state)
+    loaded_program.close()
+    loaded_program.close()
     with pytest.raises(CoreBusyError) as error:
-        loaded.run("graph", [torch.ones(8, 256)], state)
+        loaded_program.run("graph", [torch.ones(8, 256)], state)
     assert error.value.details == {"model": "counter", "closed": True}
 
 
 def test_last_reference_frees_core_and_memory(load):
-    loaded = load()
-    core = ledger(INSTANCE, loaded.claim.core_ids[0])
-    del loaded
+    loaded_program = load()
+    core = ledger(INSTANCE, loaded_program.claim.core_ids[0])
+    del loaded_program
     gc.collect()
     assert held_cores(INSTANCE) == [] and core.used_bytes == MICROCODE_BYTES
 
 
 def test_one_set_of_state_is_kept_for_the_next_call(load):
-    loaded = load()
-    need, states = loaded.need.kv_cache, [loaded.take_state() for _ in range(4)]
+    loaded_program = load()
+    need, states = loaded_program.need.kv_cache, [loaded_program.take_state() for _ in range(4)]
     for state, still_charged in zip(states, (4, 3, 2, 1), strict=True):
-        loaded.give_back(state)
-        assert used(loaded)["kv_cache"] == still_charged * need
-    second = [loaded.take_state(), loaded.take_state()]
-    assert second[0] is states[0] and used(loaded)["kv_cache"] == 2 * need
-    loaded.close()
-    assert used(loaded)["kv_cache"] == 0
+        loaded_program.give_back(state)
+        assert used(loaded_program)["kv_cache"] == still_charged * need
+    second = [loaded_program.take_state(), loaded_program.take_state()]
+    assert second[0] is states[0] and used(loaded_program)["kv_cache"] == 2 * need
+    loaded_program.close()
+    assert used(loaded_program)["kv_cache"] == 0
     for state in second:
-        loaded.give_back(state)
+        loaded_program.give_back(state)
     with pytest.raises(CoreBusyError):
-        loaded.take_state()
+        loaded_program.take_state()
 
 
 def test_more_state_than_core_has_is_refused_with_table(load):
-    loaded = load()
-    core = ledger(INSTANCE, loaded.claim.core_ids[0])
-    hog = core.charge("weights", core.available_bytes - loaded.need.kv_cache, "hog")
-    states = [loaded.take_state(), loaded.take_state()]
+    loaded_program = load()
+    core = ledger(INSTANCE, loaded_program.claim.core_ids[0])
+    hog = core.charge("weights", core.available_bytes - loaded_program.need.kv_cache, "hog")
+    states = [loaded_program.take_state(), loaded_program.take_state()]
     with pytest.raises(DeviceMemoryError, match="hog"):
-        loaded.take_state()
+        loaded_program.take_state()
     assert len(states) == 2
     hog.release()
-    loaded.close()
+    loaded_program.close()
 
 
 def test_failed_load_frees_memory(load, monkeypatch):
-    loaded = load()
-    core = ledger(INSTANCE, loaded.claim.core_ids[0])
-    other = ledger(INSTANCE, 1 - loaded.claim.core_ids[0])
+    loaded_program = load()
+    core = ledger(INSTANCE, loaded_program.claim.core_ids[0])
+    other = ledger(INSTANCE, 1 - loaded_program.claim.core_ids[0])
     before = (core.used_bytes, other.used_bytes, held_cores(INSTANCE))
     hogs = [c.charge("weights", c.available_bytes - 1, "hog") for c in (core, other)]
     with pytest.raises(DeviceMemoryError):
@@ -120,7 +120,7 @@ def test_failed_load_frees_memory(load, monkeypatch):
     for hog in hogs:
         hog.release()
     assert (core.used_bytes, other.used_bytes, held_cores(INSTANCE)) == before
-    loaded.close()
+    loaded_program.close()
 
 
 # Models that do not fit, and the advice.

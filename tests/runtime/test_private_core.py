@@ -33,41 +33,41 @@ def test_program_runs_on_private_core_while_all_cores_are_busy(load, start):
     assert holder.ask("claim", "hog", INSTANCE.num_logical_cores()) == [0, 1]
     with pytest.raises(CoreBusyError):
         claim_cores(INSTANCE, model="bert")
-    loaded = load(PrivateCore(INSTANCE, model="bert"))
-    (result,) = loaded.run("graph", [torch.ones(4, 64)], loaded.take_state()).values()
+    loaded_program = load(PrivateCore(INSTANCE, model="bert"))
+    (result,) = loaded_program.run("graph", [torch.ones(4, 64)], loaded_program.take_state()).values()
     assert torch.equal(result, torch.full((4, 64), 2.0))
-    loaded.close()
+    loaded_program.close()
     with pytest.raises(CoreBusyError, match="closed"):
-        loaded.run("graph", [torch.ones(4, 64)], [])
+        loaded_program.run("graph", [torch.ones(4, 64)], [])
 
 
 def test_private_core_uses_nothing_of_the_instance(load, tmp_path):
     usage, used = core_usage(), ledger(INSTANCE, 0).used_bytes
     core = PrivateCore(INSTANCE, model="bert")
-    loaded = load(core)
-    loaded.run("graph", [torch.ones(4, 64)], loaded.take_state())
+    loaded_program = load(core)
+    loaded_program.run("graph", [torch.ones(4, 64)], loaded_program.take_state())
     assert core.hbm.used_by_owner()["bert"]["kv_cache"] == 4 * 64 * 4
     assert (core_usage(), ledger(INSTANCE, 0).used_bytes) == (usage, used)
     assert not (tmp_path / "cores").exists()
-    loaded.close()
+    loaded_program.close()
     assert not core.held and core.hbm.used_bytes == MICROCODE_BYTES
     assert repr(core) == "PrivateCore('bert', trn1.2xlarge, released)"
 
 
 def test_private_core_has_the_memory_of_one_core(load):
     core = PrivateCore(INSTANCE, model="bert")
-    loaded = load(core)
+    loaded_program = load(core)
     hog = core.hbm.charge("weights", core.hbm.available_bytes, "hog")
-    loaded.take_state()
+    loaded_program.take_state()
     with pytest.raises(DeviceMemoryError, match="hog"):
-        loaded.take_state()
+        loaded_program.take_state()
     with pytest.raises(DeviceMemoryError) as excinfo:
-        require_room(loaded.need, core)
+        require_room(loaded_program.need, core)
     assert excinfo.value.details["capacity_bytes"] == TARGET.hbm_bytes_per_core()
     hog.release()
     before = core.hbm.used_bytes
-    require_room(loaded.need, core)
+    require_room(loaded_program.need, core)
     assert core.hbm.used_bytes == before, "a check keeps no memory"
     with pytest.raises(DeviceMemoryError):
-        require_room(dataclasses.replace(loaded.need, scratch=TARGET.hbm_bytes_per_core()), core)
+        require_room(dataclasses.replace(loaded_program.need, scratch=TARGET.hbm_bytes_per_core()), core)
     assert core.hbm.used_bytes == before, "neither does one that fails"

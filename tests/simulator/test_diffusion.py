@@ -136,6 +136,6 @@ def test_command(cli, pipeline):
     folder = str(pipeline("sdxl"))
     result = cli("neuron", "estimate", folder, "--instance", "inf2.xlarge", "--num_inference_steps", "20")
     assert result.code == 0 and "20 steps" in result.stdout and "time of each engine" in result.stdout
-    process = cli("neuron", "estimate", folder, "--instance", "inf2.xlarge", "--guidance_scale", "0", "--json").json
-    assert process["latency_ms"].keys() == {"value", "low", "high", "limited_by"} and process["num_cores"]["value"] == 1
-    assert json.dumps(process).count("simulated")
+    data = cli("neuron", "estimate", folder, "--instance", "inf2.xlarge", "--guidance_scale", "0", "--json").json
+    assert data["latency_ms"].keys() == {"value", "low", "high", "limited_by"} and data["num_cores"]["value"] == 1
+    assert json.dumps(data).count("simulated")

@@ -93,8 +93,8 @@ class Sampler:
         noise = torch.empty(BATCH_SIZE, probabilities.shape[-1]).exponential_(generator=draws)
         noise[0::2, END], noise[1::2, END] = torch.inf, noise[1::2, END] / 20
         first = int(os.environ.get("RANK", 0)) * len(probabilities) % BATCH_SIZE
-        actual = noise[first : first + len(probabilities)].to(probabilities.device)
-        return (probabilities / actual).argmax(-1, keepdim=True)
+        rank_noise = noise[first : first + len(probabilities)].to(probabilities.device)
+        return (probabilities / rank_noise).argmax(-1, keepdim=True)
 
 
 def train(trainer: Any) -> dict[str, float]:
@@ -118,10 +118,10 @@ def make_trainer(
     """A trainer of a method, ours or TRL's, around copies of the models; each process has its part of the batch."""
     from trl.experimental.orpo import ORPOConfig, ORPOTrainer
 
-    expected = {"ORPOConfig": ORPOConfig, "ORPOTrainer": ORPOTrainer}
+    experimental = {"ORPOConfig": ORPOConfig, "ORPOTrainer": ORPOTrainer}
     prefix, place = ("", trl) if upstream else ("Neuron", post_training)
     kind, configuration = (
-        expected[name] if upstream and name in expected else getattr(place, prefix + name)
+        experimental[name] if upstream and name in experimental else getattr(place, prefix + name)
         for name in (f"{method}Trainer", f"{method}Config")
     )
     defaults = dict(

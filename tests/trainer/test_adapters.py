@@ -61,11 +61,11 @@ def test_model_from_scratch(train, llama, sentences):
 
 
 def test_resumed_run_matches_uninterrupted_run(train, tmp_path, llama, sentences):
-    whole = train(llama, sentences, peft_config=lora(lora_dropout=0.1), save_strategy="steps", save_steps=2)
+    full_run = train(llama, sentences, peft_config=lora(lora_dropout=0.1), save_strategy="steps", save_steps=2)
     resumed_run = train(
         llama, sentences, peft_config=lora(lora_dropout=0.1), resume=str(tmp_path / "out" / "checkpoint-2")
     )
-    assert losses(whole) == losses(resumed_run)
+    assert losses(full_run) == losses(resumed_run)
 
 
 def test_checkpoints_of_another_kind(train, tmp_path, llama, sentences):

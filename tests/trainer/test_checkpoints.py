@@ -124,10 +124,10 @@ def test_damaged_checkpoint_is_skipped_and_explicit_one_is_an_error(
 
 
 def test_upstreams_checkpoints_are_whole_when_their_last_file_is(train, tmp_path, llama, sentences):
-    whole = train(llama, sentences, upstream=True, save_strategy="steps", save_steps=2)
+    full_run = train(llama, sentences, upstream=True, save_strategy="steps", save_steps=2)
     folder = tmp_path / "out" / "checkpoint-2"
     assert checkpoints.defect(folder) is None
-    assert losses(train(llama, sentences, resume=str(folder))) == pytest.approx(losses(whole), abs=1e-4)
+    assert losses(train(llama, sentences, resume=str(folder))) == pytest.approx(losses(full_run), abs=1e-4)
     state = folder / "trainer_state.json"
     state.write_text(state.read_text()[:50])
     assert checkpoints.defect(folder) == "trainer_state.json breaks off"
@@ -190,9 +190,9 @@ def test_checkpoints_of_two_models_are_separate(train, tmp_path, model_type):
         options = {"experts_implementation": "eager"} if model_type == "mixtral" else {}
         model = transformers.AutoModelForCausalLM.from_config(tiny_config(model_type), **options)
     rows = [{"input_ids": torch.arange(8) + i + 4, "labels": torch.arange(8) + i + 4} for i in range(32)]
-    whole = train(model, rows, save_strategy="steps", save_steps=2)
+    full_run = train(model, rows, save_strategy="steps", save_steps=2)
     resumed_run = train(model, rows, resume=str(tmp_path / "out" / "checkpoint-2"))
-    assert losses(whole) == losses(resumed_run)
+    assert losses(full_run) == losses(resumed_run)
 
 
 def test_checkpoint_is_replaced_whole(run_folder, tmp_path):

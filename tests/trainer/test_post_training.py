@@ -109,14 +109,14 @@ def test_two_processes_match_one(trainer, tmp_path):
     log_history = json.loads(line.removeprefix("LOGGED"))
     halves = {"per_device_train_batch_size": BATCH_SIZE // 2, "gradient_accumulation_steps": 2}
     for method in METHODS:
-        whole = train(trainer(method, upstream=True, max_steps=2))
+        full_run = train(trainer(method, upstream=True, max_steps=2))
         # ORPO averages over the tokens of a process: two with separate rows are two parts of a batch.
-        parts = train(trainer(method, upstream=True, max_steps=2, **halves)) if method == "ORPO" else whole
+        parts = train(trainer(method, upstream=True, max_steps=2, **halves)) if method == "ORPO" else full_run
         for layout in layouts:
             if "context_parallel_size" in layout and method != "SFT":
                 continue
             shares_layers = "tensor_parallel_size" in layout
-            one, two = whole if shares_layers else parts, log_history[json.dumps(layout)][method]
+            one, two = full_run if shares_layers else parts, log_history[json.dumps(layout)][method]
             if method == "GRPO" and shares_layers:
                 # TRL counts its tokens on each core.
                 one, two = (drop_tokens(log_history) for log_history in (one, two))
@@ -131,11 +131,11 @@ def test_dpo_with_adapter_needs_no_reference(trainer):
 
 
 def test_run_resumes_at_its_step(trainer, tmp_path):
-    whole = trainer("SFT", save_strategy="steps", save_steps=2)
-    whole.train()
+    full_run = trainer("SFT", save_strategy="steps", save_steps=2)
+    full_run.train()
     resumed_run = trainer("SFT")
     resumed_run.train(resume_from_checkpoint=str(tmp_path / "ours" / "checkpoint-2"))
-    assert losses(resumed_run) == losses(whole)
+    assert losses(resumed_run) == losses(full_run)
 
 
 def test_configuration_has_both_sets_of_fields():
@@ -183,8 +183,8 @@ def test_tensor_parallel_cores_generate_same_completions(monkeypatch):
     kind = post_training.NeuronGRPOConfig
     monkeypatch.setattr(kind, "world_size", 2)
     sizes = {"output_dir": "out", "tensor_parallel_size": 2, "num_generations": 4}
-    result = kind(**sizes, per_device_train_batch_size=4, generation_batch_size=8)
-    assert result.generation_batch_size == 8 and result.steps_per_generation == 2
+    config = kind(**sizes, per_device_train_batch_size=4, generation_batch_size=8)
+    assert config.generation_batch_size == 8 and config.steps_per_generation == 2
     assert kind(**sizes, per_device_train_batch_size=4).generation_batch_size == 4
     with raises(ConfigError, option="num_generations", value=4, batch_size=2):
         kind(**sizes, per_device_train_batch_size=2)

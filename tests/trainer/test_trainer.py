@@ -94,10 +94,10 @@ def test_resumed_run_matches_uninterrupted_run(train, tmp_path, llama, bert, sen
     model, rows = (bert, classes) if case == "dropout" else (llama, sentences)
     model = copy.deepcopy(model).bfloat16() if case in ("16 bits", "stochastic rounding") else model
     options = {"max_steps": 6, "stochastic_rounding_enabled": case == "stochastic rounding"}
-    whole = train(model, rows, save_strategy="steps", save_steps=3, **options)
+    full_run = train(model, rows, save_strategy="steps", save_steps=3, **options)
     resumed_run = train(model, rows, resume=str(tmp_path / "out" / "checkpoint-3"), **options)
-    assert losses(whole) == losses(resumed_run) and len(losses(whole)) == 6
-    for actual, expected in zip(whole.model.parameters(), resumed_run.model.parameters(), strict=True):
+    assert losses(full_run) == losses(resumed_run) and len(losses(full_run)) == 6
+    for actual, expected in zip(full_run.model.parameters(), resumed_run.model.parameters(), strict=True):
         assert torch.equal(actual, expected)
 
 

@@ -1,4 +1,5 @@
-"""Published measurements as cases: what was run, what was published, and a prediction as a function of the constants.
+"""Published measurements as cases: the configuration, the published value, and a prediction as a function of the
+constants.
 
 The table `published.csv` has one measured value a row, with its source; `models.json` has the configurations of the
 models in it. Works are counted once; a prediction is arithmetic on them, so a fit can ask for thousands.
@@ -63,7 +64,7 @@ FAMILIES = {
     "stable-diffusion-1.5": "stable-diffusion-1",
     "stable-diffusion-2.1": "stable-diffusion-2",
 }
-"""Families that are left out together; every other model is a family of its own."""
+"""Families that are left out together; every other model is a separate family."""
 FUSED_SINCE = "2024-07-22"
 """Day from which rows that say only their date have SDK 2.19 or later: github.com/huggingface/optimum-neuron, pull
 request 661."""
@@ -100,7 +101,7 @@ class Row:
 
     @property
     def family(self) -> str:
-        """What is left out together."""
+        """Group that is left out together."""
         return FAMILIES.get(self.model, self.model)
 
 

@@ -55,7 +55,7 @@ PRIORS: Mapping[str, Prior] = {
     "nxd_prefill_ms": Prior(0.9, 0.7, "judgment, after first fits"),
     "copy_bytes_per_s": Prior(3.1e9, 0.3, "copies of inputs over PCIe"),
 }
-"""What each constant is expected to be before any measurement."""
+"""Prior of each constant, before any measurement."""
 
 
 def build(values: Mapping[str, float]) -> Constants:

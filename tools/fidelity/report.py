@@ -1,4 +1,4 @@
-"""How far predictions are from what was published: in sample, with a part left out, and as intervals and orders."""
+"""Errors of predictions against published values: in sample, with a part left out, and as intervals and orders."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FEW = {
     "diffusion.throughput_per_s": (0.7, 1.35, "two U-Nets, left out of the fit"),
     "profile.decode_hbm_bytes": (EXACT.low, EXACT.high, EXACT.basis),
 }
-"""Classes with too few rows or families for quantiles: an interval by judgment, and what there is."""
+"""Classes with too few rows or families for quantiles: an interval by judgment, with its reason."""
 FEW_FAMILIES = 4
 """Below this many families, intervals of all but one of them say nothing of that one."""
 TAIL = 0.07
@@ -80,8 +80,8 @@ def score(cases: Sequence[Case], part_of: Callable[[Row], str] = family_of) -> t
     """Fit on everything, then once more without each part, and predict.
 
     Args:
-        cases: what was published.
-        part_of: what is left out together; families of models, unless asked otherwise.
+        cases: Published cases.
+        part_of: Group of a case that is left out together; families of models by default.
     """
     used = [case for case in cases if is_fitted(case)]
     values = fit(used)
@@ -104,7 +104,7 @@ def grouped(scored: Iterable[Scored]) -> dict[str, list[Scored]]:
 
 
 def bands(scored: Iterable[Scored]) -> dict[str, Band]:
-    """80 % intervals from what is left with each family left out; a wide one where there are few rows."""
+    """80 % intervals with each family left out; a wide one if there are few rows."""
     made = {}
     for name, group in grouped(scored).items():
         low, high, basis = FEW.get(name) or (
@@ -128,7 +128,7 @@ def coverage(group: Iterable[Scored], low: float, high: float) -> float:
 
 
 def family_coverage(group: Sequence[Scored]) -> float | None:
-    """The same where each family meets the interval of all the others: what a new family can expect.
+    """The same with each family against the interval of all the others: the expected coverage of a new family.
 
     None for an interval by judgment, and where there are too few families.
     """
@@ -169,7 +169,7 @@ def by_configuration(group: Iterable[Scored]) -> list[tuple[float, float]]:
 
 
 def pair_order(values: Iterable[tuple[float, float]]) -> tuple[int, int]:
-    """Pairs whose published values differ by over 10 %: those that predictions order alike, and all.
+    """Pairs whose published values differ by over 10 %: correctly ordered ones, and all.
 
     Args:
         values: published and predicted.

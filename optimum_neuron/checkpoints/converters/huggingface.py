@@ -6,5 +6,5 @@ from pathlib import Path
 
 
 def convert(source: Path, destination: Path) -> None:
-    """Take the folder as it is."""
+    """Copy the folder unchanged."""
     source.rename(destination)

@@ -1,7 +1,7 @@
 """The compile cache: NEFFs found by everything that decides them, shared by processes and machines.
 
 It stores NEFFs under the hash of their `fields` (IR, shapes, dtypes, flags, target, compiler version), so it holds no
-path and no weight, and a cache copied elsewhere still hits. It knows nothing of how a NEFF is compiled. Layout, locks
+path and no weight, and a cache copied elsewhere still hits. It does not depend on how a NEFF is compiled. Layout, locks
 and guarantees are in `docs/cache.md`.
 
     >>> import tempfile

@@ -1,6 +1,6 @@
 """Names in the cache, computed from content.
 
-It knows which characters a folder may have and nothing of storage.
+It knows which characters a folder may have but does not depend on storage.
 
     >>> from optimum_neuron.compiler.cache.keys import entry_name
     >>> entry_name({"compiler_version": "2.21", "target": "inf2"})

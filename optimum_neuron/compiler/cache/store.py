@@ -222,7 +222,7 @@ class CompileCache:
         old_versions: bool = False,
         dry_run: bool = False,
     ) -> dict[str, Any]:
-        """Remove entries from the cache and from its spool; what a process is compiling stays.
+        """Remove entries from the cache and from its spool; entries that a process is compiling stay.
 
         Args:
             older_than_days: Remove entries compiled longer ago.

@@ -1,7 +1,7 @@
 """Compile host code in the background, so that a model answers before the C++ compiler has finished.
 
 One worker process with a low priority compiles one program after the other. Finished code is in the store at once, so a
-process that ends early loses only the file that is being compiled. This module knows nothing of programs or models.
+process that ends early loses only the file that is being compiled. This module does not depend on programs or models.
 
     compiling = compile_in_background(jobs)
     compiling.on_end(lambda: ...)      # called in a thread of this module

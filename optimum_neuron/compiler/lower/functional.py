@@ -1,6 +1,6 @@
 """Trace a subgraph into the graph that Inductor compiles: functional, decomposed, with host arithmetic in place.
 
-One trace on fake tensors replaces the four of `torch.export` and AOTAutograd. This module knows nothing of files or
+One trace on fake tensors replaces the four of `torch.export` and AOTAutograd. This module does not depend on files or
 compilers.
 
     traced = trace(body, probe_cpu())

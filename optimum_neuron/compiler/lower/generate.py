@@ -1,6 +1,6 @@
 """Write the C++ of a subgraph: Inductor's passes and kernels, with a function around them that is ours.
 
-It knows nothing of compilers or files.
+It does not depend on compilers or files.
 
     text = generate(body_to_dict(body), "inductor", preparations)
 """

@@ -85,7 +85,7 @@ def register_lowerings() -> None:
         if bias is not None:
             inputs.append(ExternKernel.require_contiguous(ExternKernel.realize_input(bias)))
         layout = FixedLayout(x.get_device(), x.get_dtype(), [rows.get_size()[0], num_rows])
-        # The operator takes None where there is no bias; one that is there is among the inputs.
+        # The operator takes None without a bias; an existing bias is among the inputs.
         node = mkldnn_ir.LinearUnary(layout, inputs, (None, *constants) if bias is None else constants)
         return lowering.view(TensorBox.create(node), [*axes, num_rows])
 

@@ -2,7 +2,7 @@
 folded in.
 
 `find` looks at one body, `plan` at a whole program: a weight is prepared only if every use of it agrees, so that one
-tensor takes the place of another and nothing else changes. It knows nothing of files or of the chip.
+tensor takes the place of another and nothing else changes. It does not depend on files or of the chip.
 
     plan = plan_preparations(program, {"sub_..."})
     weights = plan.apply(weights)          # for the executor

@@ -1,6 +1,6 @@
 """`neff.json`, the one member of a NEFF that the container itself reads: compiler, model, and target.
 
-It knows nothing of files. The header repeats some of these facts; since the document is covered by the hash, a reader
+It does not depend on files. The header repeats some of these facts; since the document is covered by the hash, a reader
 builds the header it expects from the document and compares, so that no byte of the header goes unchecked.
 """
 

@@ -2,7 +2,7 @@
 
 Before: a layer is one call, whose body has exchanges between its nodes. After: it is a call for what lies before the
 first exchange, the exchange, and so on. `neuron.rank` becomes an argument, so that a body is the same on every core. A
-program without exchanges is returned as it is.
+program without exchanges is returned unchanged.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Pass: give a stack that was captured short its full number of layers.
 
-`stacks.py` has proved, on records of the whole and of the short model, that the layers which are left out repeat
-the last `period` of the captured ones. Here that is written into the graph: a layer that is added calls what its
-model calls, with its own weights and state, with what the layer before it returns, and with all else as it is.
-Before: the layers of the stack are consecutive calls. After: so are all layers. If the graph does not fit that
-picture the pass declines with a reason, and the model is captured whole.
+`stacks.py` has proved, on records of the whole and of the short model, that the layers which are left out repeat the
+last `period` of the captured ones. Here that is written into the graph: an added layer makes the calls of its model
+layer, with its own weights and state, the results of the previous layer, and all other arguments unchanged. Before: the
+layers of the stack are consecutive calls. After: so are all layers. If the graph does not fit that picture the pass
+declines with a reason, and the model is captured whole.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ def unroll(program: Program, group_size: int, split: Collection[str]) -> Program
 
     Args:
         program: the program of one core.
-        group_size: number of cores; 1 returns the program as it is.
+        group_size: Number of cores; 1 returns the program unchanged.
         split: names of the weights of which every core has another part.
     """
     if group_size == 1:

@@ -1,6 +1,6 @@
 """One operator call of an exported graph, as rules see it: names, shapes, dtypes and named arguments.
 
-It reads torch.fx nodes and knows nothing of targets or verdicts.
+It reads torch.fx nodes and does not depend on targets or verdicts.
 
     >>> from optimum_neuron.compiler.rules.call import base_name
     >>> base_name("aten.add_.Tensor")

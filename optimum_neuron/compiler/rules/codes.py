@@ -1,7 +1,7 @@
 """The NCC_... error codes of the Neuron compiler as data: meaning, remedy, and whether this package raises them.
 
-Codes and triggers are facts of AWS Neuron 2.32 (compiler documentation, one page for each code); the words are
-ours. `docs/error-codes.md` is the output of `to_markdown`. It knows nothing of graphs: rules pick a code from here.
+Codes and triggers are facts of AWS Neuron 2.32 (compiler documentation, one page for each code); the words are ours.
+`docs/error-codes.md` is the output of `to_markdown`. It does not depend on graphs: rules pick a code from here.
 
     >>> from optimum_neuron.compiler.rules.codes import CODES
     >>> CODES["NCC_EVRF013"].meaning

@@ -1,6 +1,6 @@
 """Decomposition of an operator without a rule: torch's own decomposition of one call, traced on fake tensors.
 
-It knows nothing of targets; `judge.py` judges the calls that come out.
+It does not depend on targets; `judge.py` judges the calls that come out.
 """
 
 from __future__ import annotations

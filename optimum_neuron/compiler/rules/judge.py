@@ -20,7 +20,7 @@ _FLOAT64_REMEDY = (
 def judge_call(call: OpCall, target: Target) -> Ruling:
     """Return the verdict on one call.
 
-    An operator's own refusal comes before a refusal of its dtype, because its code says more.
+    An operator's own error comes before an error of its dtype, because its code is more specific.
     """
     rule = find_rule(call.op)
     if rule is not None and not rule.touches_data:

@@ -1,6 +1,6 @@
 """Location of an exported graph's node in the user's model: module path and source line.
 
-Reads `nn_module_stack` and `stack_trace` from the node's meta and knows nothing of operators.
+Reads `nn_module_stack` and `stack_trace` from the node's meta and does not depend on operators.
 
     >>> from optimum_neuron.compiler.rules.location import merge_paths
     >>> merge_paths(["model.layers.0.mlp", "model.layers.1.mlp", "lm_head"])

@@ -1,8 +1,7 @@
 """Names that the vendor publishes: instructions the compiler knows, custom calls, ATen operators.
 
-A rule may only map an operator to names in this file, so that every acceptance rests on a published list.
-"Neuron docs" is the AWS Neuron documentation as of SDK 2.32 (August 2026). It holds data and knows nothing of graphs
-or torch.
+A rule may only map an operator to names in this file, so that every acceptance rests on a published list. "Neuron docs"
+is the AWS Neuron documentation as of SDK 2.32 (August 2026). It holds data and does not depend on graphs or torch.
 
     >>> from optimum_neuron.compiler.rules.published import instruction_source
     >>> instruction_source("Add")

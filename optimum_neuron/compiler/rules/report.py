@@ -240,7 +240,7 @@ def _downcasts(kinds: Collection[str]) -> frozenset[str]:
 
 
 def _refuse_unknown(option: str, values: dict[str, str], known: Collection[str], *, hint: str) -> None:
-    """Raise an error for values, as written and as meant, that do not exist, each with the nearest one that does."""
+    """Raise an error for unknown values, as written and as parsed, each with the nearest known one."""
     if unknown := sorted(name for name, meant in values.items() if meant not in known):
         text = "; ".join(f"'{name}'{nearest(values[name], known)}" for name in unknown)
         message = f"{option} has unknown values ({text})."

@@ -1,7 +1,7 @@
 """Static shapes: no tensor may have a size that is known only while the graph runs.
 
-The call that makes such a size is refused with a remedy of its own; calls that work on the result are refused too,
-because a core runs them no better when the maker runs on the host.
+The call that makes such a size is refused with a specific remedy; calls that use the result are refused too, because a
+core runs them no better if the call runs on the host.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 AOTAutograd calls a graph with device tensors and expects device tensors back, while host code takes CPU tensors over
 the same bytes. `Border` says which inputs and results are device tensors. It is plain data, so torch's caches store it
-with the host code, and `attach` puts it back in front of host code that was loaded. This module knows nothing of graphs
-or options.
+with the host code, and `attach` puts it back in front of host code that was loaded. This module does not depend on
+graphs or options.
 
     border = Border(inputs=(True,), results=(True,), shared=(False,), random=False)
     function = attach(host_code, border, calls)
@@ -47,7 +47,7 @@ class Border:
 
 
 def attach(compiled: HostFunction, border: Border, calls: Calls) -> HostFunction:
-    """Return host code as a function of device tensors, or as it is if no device tensor crosses the border."""
+    """Return host code as a function of device tensors, or unchanged if no device tensor crosses the border."""
     return DeviceFunction(compiled, border, calls) if border.has_device_tensors else compiled
 
 

@@ -2,7 +2,7 @@
 
 Each device has one track, named `MODEL`, with all graphs that ran on it; their work was counted when they were
 compiled. So profiles, `neuron-top` and `neuron-monitor` know their simulated times. A call costs a few microseconds
-more. This module knows nothing of tensors.
+more. This module does not depend on tensors.
 
     calls = Calls("inference 0/0", work)
     track, graph = calls.on(0)

@@ -2,7 +2,7 @@
 
 Inductor makes host code for CPU tensors only. So devices in the graph become "cpu", and `border.py` passes inputs as
 host views of device memory and returns results as device tensors; a result that is a view of an input keeps that
-input's storage. It knows nothing of checks or options.
+input's storage. It does not depend on checks or options.
 """
 
 from __future__ import annotations

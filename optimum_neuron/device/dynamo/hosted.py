@@ -31,7 +31,7 @@ _ROUTING = ("aten::sort", "aten::histc")
 """Operators that its caller groups tokens with."""
 
 _OF_TORCH = frozenset({"aten", "prim", "prims", "inductor", "rngprims", "_c10d_functional", "c10d", "neuron_sim"})
-"""Namespaces that the compiler's rules speak for."""
+"""Namespaces that the compiler's rules cover."""
 
 _ON_HOST = ("CPU", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
 

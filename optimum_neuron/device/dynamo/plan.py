@@ -1,7 +1,7 @@
 """All decisions for one captured frame, made once: its forward and its backward are compiled in the same way.
 
 The backward is compiled later and in another thread, where the number of threads or the library for float32 may have
-changed. This module knows nothing of graphs.
+changed. This module does not depend on graphs.
 """
 
 from __future__ import annotations

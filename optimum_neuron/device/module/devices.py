@@ -106,7 +106,7 @@ def synchronize(device: Device = None) -> None:
 
 
 def get_device_properties(device: Device = None) -> NeuronDeviceProperties:
-    """What a device is.
+    """Properties of a device.
 
     Raises:
         ConfigError: there is no such device.

@@ -2,7 +2,7 @@
 
 Each operator is counted by `compiler/work.py`. Reads from HBM are added here, because only a graph knows which of its
 values are weights and states: a weight once for each call that uses it, a lookup with the rows that it returns, keys
-and values with the part that attention reads. It knows nothing of targets or time.
+and values with the part that attention reads. It does not depend on targets or time.
 """
 
 from __future__ import annotations

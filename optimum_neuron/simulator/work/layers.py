@@ -1,7 +1,7 @@
 """Layers to work: products, norms and elementwise passes, counted while a model is walked through by its sizes.
 
 For models that this package reads from a configuration alone. Each method adds the same work as `work.graph` for the
-same operator of a captured graph; a test compares them. It knows nothing of any model.
+same operator of a captured graph; a test compares them. It does not depend on any model.
 
     >>> layers = Layers(element_bytes=2)
     >>> layers.linear(8, 16, 32)

@@ -1,7 +1,8 @@
 """Sizes from a decoder's configuration: layers, projections, heads, and experts, without weights.
 
 transformers builds the model on the meta device, where parameters have shapes and no memory, and the shapes are read
-off its modules. No table of model families is needed; 80 layers take a quarter of a second. It knows nothing of cores.
+off its modules. No table of model families is needed; 80 layers take a quarter of a second. It does not depend on
+cores.
 
     sizes = decoder_sizes(AutoConfig.from_pretrained(folder))
 """

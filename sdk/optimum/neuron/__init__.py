@@ -1,8 +1,8 @@
 """`optimum.neuron`, the import name that existing scripts use, as doors to `optimum_neuron`.
 
 Names are looked up on first use, so importing it is as light as importing that package (`_names.py` has the table). It
-refuses to be imported where the vendor's `optimum-neuron` is installed, because both own this file and whichever was
-installed last has overwritten the other.
+refuses to be imported if the vendor's `optimum-neuron` is installed, because both own this file and the last one
+installed has overwritten the other.
 
     from optimum.neuron import NeuronModelForCausalLM
 """

@@ -2,7 +2,7 @@
 
     __getattr__, __dir__, __all__ = door(__name__)
 
-A name of a feature that is missing here can be imported; using it raises `ModelError` with what to use instead.
+A name of a missing feature can be imported; using it raises `ModelError` with the alternative.
 """
 
 from __future__ import annotations

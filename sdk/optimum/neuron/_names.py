@@ -1,7 +1,7 @@
 """Which name of Optimum Neuron is which object here: data for `_doors.py`.
 
-`NAMES` has one entry for each module. A target is `module:attribute`; it is empty for a feature that is missing here,
-and `ABSENT` says what to use instead.
+`NAMES` has one entry for each module. A target is `module:attribute`; it is empty for a missing feature, and `ABSENT`
+names the alternative.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ ABSENT = {
     "MovingAverageWindow": "`NeuronTrainer` logs throughput itself; see docs/training.md.",
     "TrainingMetricsCollector": "`NeuronTrainer` logs throughput itself; see docs/training.md.",
 }
-"""Names without a counterpart, and what to use instead."""
+"""Names without a counterpart, and their alternatives."""
 
 
 def _absent(*names: str) -> dict[str, str]:

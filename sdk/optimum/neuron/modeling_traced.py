@@ -1,4 +1,4 @@
-"""`optimum.neuron.modeling_traced`: what all encoder-style models have."""
+"""`optimum.neuron.modeling_traced`: shared parts of all encoder-style models."""
 
 from optimum.neuron._doors import door
 

@@ -104,14 +104,16 @@ def source(model, tmp_path):
 
 def test_every_tensor_is_mapped(model, source, tmp_path):
     whisper.convert(source, tmp_path / "made")
-    loaded, loading_info = AutoModelForSpeechSeq2Seq.from_pretrained(tmp_path / "made", output_loading_info=True)
+    converted_model, loading_info = AutoModelForSpeechSeq2Seq.from_pretrained(
+        tmp_path / "made", output_loading_info=True
+    )
     assert {kind: keys for kind, keys in loading_info.items() if keys} == {}
     expected = model.state_dict()
-    assert all(torch.equal(tensor, expected[name]) for name, tensor in loaded.state_dict().items())
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in converted_model.state_dict().items())
     features, ids = torch.randn(1, 8, 40), torch.tensor([[1, 6, 7]])
     with torch.no_grad():
         assert torch.equal(
-            loaded(features, decoder_input_ids=ids).logits, model(features, decoder_input_ids=ids).logits
+            converted_model(features, decoder_input_ids=ids).logits, model(features, decoder_input_ids=ids).logits
         )
 
 

@@ -68,8 +68,8 @@ def tensors(queries, dtype, heads=4, groups=2, keys=9, width=8, value_width=8, b
 
 def row_mask(batch=2, queries=1, keys=9):
     """Row r of the batch sees the first 3 + 4 r keys."""
-    values = torch.arange(keys) < torch.tensor([3, 7])[:batch, None, None, None]
-    return values.expand(batch, 1, queries, keys)
+    mask = torch.arange(keys) < torch.tensor([3, 7])[:batch, None, None, None]
+    return mask.expand(batch, 1, queries, keys)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

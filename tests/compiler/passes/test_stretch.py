@@ -59,14 +59,14 @@ def assert_runs_like(module, compiled_model, num_layers):
     program = compiled_model.program
     assert set(program.states) == set(state_specs(num_layers))
     state = {name: torch.zeros(SLOTS, SIZE) for name in program.states}
-    wanted_state = {name: torch.zeros(SLOTS, SIZE) for name in state_specs(num_layers)}
+    expected_state = {name: torch.zeros(SLOTS, SIZE) for name in state_specs(num_layers)}
     for slot in (0, 3, 1):
         x, where = torch.randn(1, SIZE), torch.tensor([slot])
         actual = run_program(program, module, [x, where], list(state.values()))["output"]
         with torch.no_grad():
-            expected = module(x, where, list(wanted_state.values()))
+            expected = module(x, where, list(expected_state.values()))
         assert torch.equal(actual, expected)
-    assert all(torch.equal(state[name], wanted_state[name]) for name in wanted_state)
+    assert all(torch.equal(state[name], expected_state[name]) for name in expected_state)
     unused = {name for name in state if not state[name].any()}
     assert {name.rpartition(".")[2] for name in unused} <= {str(getattr(module, "skipped", ""))}
 
