@@ -5,4 +5,12 @@ from .decoder import (
     one_token as one_token,
     visible_slots as visible_slots,
 )
-from .layers import first_slots as first_slots, write_slots as write_slots
+from .experts import (
+    Experts as Experts,
+    Mixture as Mixture,
+    MixtureConfig as MixtureConfig,
+    Router as Router,
+    run_experts as run_experts,
+)
+from .latent import LatentAttention as LatentAttention, LatentConfig as LatentConfig
+from .layers import AttentionView as AttentionView, first_slots as first_slots, write_slots as write_slots
