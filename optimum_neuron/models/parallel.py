@@ -9,7 +9,9 @@ the shapes of one core and calls `optimum_neuron/compiler/collectives.py` where 
     columns, rows   a feed-forward and back, summed over the cores
     gathered        columns, joined over the cores
     rows_of_whole   as rows, of inputs that every core has whole
-    experts         the width of every expert, summed over the cores
+    experts         the width of every expert, summed over the cores; whole experts where that leaves little of each
+    experts_over_cores  whole experts to each core, summed over the cores
+    head_values     one number for each query head, `sinks`
     vocabulary      rows of an embedding, summed over the cores
 
 Source: Shoeybi et al. 2019, Megatron-LM, section 3.
@@ -239,9 +241,20 @@ def _rows_of_whole(splitter: _Splitter, path: str, num_sources: int) -> None:
     linear.register_forward_pre_hook(own_columns)
 
 
+MIN_EXPERT_WIDTH = 32
+"""Columns of an expert on each core, below which cores have whole experts: TensorE multiplies 128 rows at a time."""
+
+
 def _experts(splitter: _Splitter, path: str, num_sources: int) -> None:
-    """Part of the width of every expert: transformers' experts, which keep their weights in three dimensions."""
+    """Part of the width of every expert; weights have three dimensions, as in transformers.
+
+    A token that chooses few experts reads its part of these from the memory of every core at once.
+    """
     experts, group_size = splitter.module.get_submodule(path), splitter.group_size
+    width = experts.down_proj.shape[1 if experts.is_transposed else 2]
+    if width < group_size * MIN_EXPERT_WIDTH and experts.num_experts >= group_size:
+        _experts_over_cores(splitter, path, num_sources)
+        return
     if experts.has_post_expert_norm:
         raise ModelError(
             f"{path} has a norm after each expert, which needs the whole sum.", hint="Pass tensor_parallel_size=1."
@@ -265,6 +278,27 @@ def _experts(splitter: _Splitter, path: str, num_sources: int) -> None:
         # Along the experts: the first core has the biases, and the others zeros.
         splitter.narrow(path, "down_proj_bias", 0, first_split(experts.down_proj_bias.shape[0], group_size))
     experts.register_forward_hook(lambda module, inputs, x: collectives.ALL_REDUCE(x, group_size))
+
+
+def _experts_over_cores(splitter: _Splitter, path: str, num_sources: int) -> None:
+    """Whole experts to each core, which counts as zero what a token chose on others; parts are views of the files."""
+    experts, group_size = splitter.module.get_submodule(path), splitter.group_size
+    split = even_split(experts.num_experts, group_size)
+    for name, _ in [*experts.named_parameters(recurse=False)]:
+        splitter.narrow(path, name, 0, split)
+    num_own = experts.num_experts = split.local_size
+
+    def own_experts(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        x, index, weight = inputs
+        return x, index - collectives.RANK(group_size) * num_own, weight
+
+    experts.register_forward_pre_hook(own_experts)
+    experts.register_forward_hook(lambda module, inputs, x: collectives.ALL_REDUCE(x, group_size))
+
+
+def _head_values(splitter: _Splitter, path: str, num_sources: int) -> None:
+    heads = splitter.heads
+    splitter.narrow(path, "sinks", 0, unit_split(heads.num_heads, 1, heads.layout.queries))
 
 
 def _gathered(splitter: _Splitter, path: str, num_sources: int) -> None:
@@ -307,6 +341,8 @@ STYLES: dict[str, Callable[[_Splitter, str, int], None]] = {
     "rows": _rows,
     "rows_of_whole": _rows_of_whole,
     "experts": _experts,
+    "experts_over_cores": _experts_over_cores,
+    "head_values": _head_values,
     "gathered": _gathered,
     "vocabulary": _vocabulary,
 }
