@@ -1,8 +1,8 @@
 """Decoder families in optimized form, and the generic path for every other architecture.
 
-A family is a folder with the same files as the others: `config.py` (which checkpoints it takes, as plain
-numbers), `model.py` (modules made of `common/` blocks), `weights.py` (a map from its parameters to checkpoint
-names). Nothing here knows the compiler's passes, the runtime or files.
+A family is one file, such as `llama.py`: the model types it covers, the options it does not, the shared blocks of
+`common/` with its sizes and options, a map from parameters to checkpoint names, and a plan of tensor parallelism.
+Nothing here knows the compiler's passes, the runtime or files.
 
     from optimum_neuron.models import choose_family
     print(choose_family(hf_config))          # "llama (model_type llama, all options covered)"

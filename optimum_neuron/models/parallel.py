@@ -1,6 +1,6 @@
 """Tensor parallelism of a decoder: a plan says which modules are divided among cores, `split_module` divides them.
 
-A plan is data: module path, with `*` for the layer, to one of `STYLES`. Families have theirs in `plan.py`; the generic
+A plan is data: module path, with `*` for the layer, to one of `STYLES`. Families have theirs in their file; the generic
 path takes the one that transformers ships with an architecture (`base_model_tp_plan`). The module that comes out has
 the shapes of one core and calls `optimum_neuron/compiler/collectives.py` where partial results meet.
 

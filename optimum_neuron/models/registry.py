@@ -1,13 +1,18 @@
 """Choose a family for a configuration, with the reason, and build its decoder.
 
-Families are data: a folder name each. A family is imported only when its model type is asked for.
+A family is a module of this package that has `MODEL_TYPES`; the registry finds it by its file, so that a new one is
+listed nowhere.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
-from typing import TYPE_CHECKING, Any
+import pkgutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..core import Choice, Rejected
 from ..weights import Shards
@@ -17,10 +22,8 @@ from .generic import weight_map as generic_weight_map
 if TYPE_CHECKING:
     from torch import nn
 
+    from .common import Decoder
     from .generic import GenericDecoder
-
-FAMILIES: tuple[str, ...] = ("llama",)
-"""Folders of this package that implement a family."""
 
 GENERIC = "generic"
 """Name of the path that runs transformers' own modeling code."""
@@ -44,6 +47,31 @@ class Family:
     """How transformers' own code attends, and why; None in a family, which has its own."""
 
 
+class FamilyModule(Protocol):
+    """What the file of a family has."""
+
+    MODEL_TYPES: tuple[str, ...]
+    """`model_type` values of configurations that the family covers."""
+    WEIGHT_MAP: Mapping[str, tuple[str, ...]]
+    """Where each parameter comes from, see `common/reading.py`."""
+    PLAN: Mapping[str, str]
+    """How tensor parallelism divides the modules, see `parallel.py`."""
+
+    def uncovered(self, config: Any) -> str | None:
+        """Say which option of a configuration the family does not implement, or None."""
+
+    def build(self, config: Any) -> Decoder:
+        """Return the decoder of a configuration, with uninitialized parameters."""
+
+
+@functools.cache
+def families() -> Mapping[str, FamilyModule]:
+    """Return the modules of this package that are families, by name."""
+    names = [found.name for found in pkgutil.iter_modules([str(Path(__file__).parent)]) if not found.ispkg]
+    modules: dict[str, Any] = {name: importlib.import_module(f"{__package__}.{name}") for name in names}
+    return {name: module for name, module in modules.items() if hasattr(module, "MODEL_TYPES")}
+
+
 def choose_family(config: Any, *, family: str | None = None) -> Choice[str]:
     """Say which implementation takes a transformers configuration.
 
@@ -56,12 +84,11 @@ def choose_family(config: Any, *, family: str | None = None) -> Choice[str]:
     """
     from ..errors import ConfigError, invalid_choice
 
-    if family is not None and family not in (*FAMILIES, GENERIC):
-        raise invalid_choice("family", family, (*FAMILIES, GENERIC))
+    if family is not None and family not in (*families(), GENERIC):
+        raise invalid_choice("family", family, (*families(), GENERIC))
     rejected: list[Rejected] = []
     reason = f"no optimized decoder for model_type {config.model_type}"
-    for name in FAMILIES:
-        covers = importlib.import_module(f"{__package__}.{name}")
+    for name, covers in families().items():
         if config.model_type not in covers.MODEL_TYPES:
             rejected.append(Rejected(candidate=name, reason=f"covers model_type {', '.join(covers.MODEL_TYPES)}"))
         elif gap := covers.uncovered(config):
@@ -127,33 +154,30 @@ def family_decoder(choice: Choice[str], config: Any, *, dtype: str, group_size: 
     import torch
     from accelerate import init_empty_weights
 
-    package = importlib.import_module(f"{__package__}.{choice.value}")
+    definition = families()[choice.value]
     with init_empty_weights(include_buffers=False):
-        module = package.build(config)
+        module = definition.build(config)
     if module.config.tie_embeddings:
         module.head.weight = module.embed.weight
     cast_parameters(module, getattr(torch, dtype))
-    sizes = module.config
-    sources = {name: _family_source(package.WEIGHT_MAP, name) for name, _ in module.named_parameters()}
-    shards, num_kv_heads = Shards(), sizes.num_kv_heads
+    sources = {name: _family_source(definition.WEIGHT_MAP, name) for name, _ in module.named_parameters()}
+    shards = Shards()
     if group_size > 1:
-        from .parallel import head_layout, split_module
+        from .parallel import split_module
 
         shards = split_module(
             module,
-            package.PLAN,
-            num_heads=sizes.num_heads,
-            num_kv_heads=sizes.num_kv_heads,
+            definition.PLAN,
+            num_heads=module.config.num_heads,
+            num_kv_heads=module.config.num_kv_heads,
             group_size=group_size,
             sources=sources,
         )
-        num_kv_heads = head_layout(sizes.num_heads, sizes.num_kv_heads, group_size).num_local[1]
-    state = StateShape(num_heads=num_kv_heads, key_width=sizes.head_dim, value_width=sizes.head_dim)
     return Family(
         choice=choice,
         module=module.eval(),
         weight_sources=sources,
-        state_shapes=(state,) * sizes.num_layers,
+        state_shapes=module.state_shapes,
         shards=shards,
     )
 
@@ -184,7 +208,7 @@ def persistent_buffers(module: nn.Module) -> list[tuple[str, Any]]:
     return buffers
 
 
-def _family_source(weight_map: dict[str, tuple[str, ...]], name: str) -> tuple[str, ...]:
+def _family_source(weight_map: Mapping[str, tuple[str, ...]], name: str) -> tuple[str, ...]:
     stem, _, kind = name.rpartition(".")
     parts = stem.split(".")
     layer = next((part for part in parts if part.isdigit()), "")

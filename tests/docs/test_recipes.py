@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from optimum_neuron.models.llama import WEIGHT_MAP
+from optimum_neuron.models import families
 from tests.tree import ROOT
 
 MODELS = ROOT / "models"
@@ -88,5 +88,5 @@ def test_a_recipe_trains_exports_and_uses(tmp_path, apart, script, words):
 
 def test_the_card_lists_every_row_of_the_weight_map():
     card = (MODELS / "llama" / "README.md").read_text(encoding="utf-8")
-    for parameter in WEIGHT_MAP:
+    for parameter in families()["llama"].WEIGHT_MAP:
         assert f"| `{parameter.removesuffix('.weight').replace('{}', 'N')}` |" in card

@@ -1,10 +1,18 @@
-from .config import DecoderConfig as DecoderConfig, StateShape as StateShape
-from .decoder import (
-    Decoder as Decoder,
-    full_precision_linear as full_precision_linear,
-    one_token as one_token,
+from .attention import (
+    Attention as Attention,
+    AttentionView as AttentionView,
+    first_slots as first_slots,
     visible_slots as visible_slots,
+    write_slots as write_slots,
 )
+from .config import (
+    DecoderConfig as DecoderConfig,
+    LayerKind as LayerKind,
+    Norm as Norm,
+    Rotary as Rotary,
+    StateShape as StateShape,
+)
+from .decoder import Decoder as Decoder, full_precision_linear as full_precision_linear, one_token as one_token
 from .experts import (
     Experts as Experts,
     Mixture as Mixture,
@@ -12,5 +20,14 @@ from .experts import (
     Router as Router,
     run_experts as run_experts,
 )
+from .feed_forward import ACTIVATIONS as ACTIVATIONS, GatedMLP as GatedMLP
 from .latent import LatentAttention as LatentAttention, LatentConfig as LatentConfig
-from .layers import AttentionView as AttentionView, first_slots as first_slots, write_slots as write_slots
+from .reading import (
+    PLAN as PLAN,
+    WEIGHT_MAP as WEIGHT_MAP,
+    activation_gap as activation_gap,
+    read_head_dim as read_head_dim,
+    read_rotary as read_rotary,
+    read_sizes as read_sizes,
+    rotary_gap as rotary_gap,
+)

@@ -1,12 +1,12 @@
-"""The numbers that a decoder family's modules are built from.
+"""The numbers and options that a decoder family's modules are built from.
 
-It knows nothing of transformers; a family's `config.py` fills it from a checkpoint's configuration.
+It knows nothing of transformers; a family fills it from a checkpoint's configuration (`reading.py` helps).
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 
 class StateShape(NamedTuple):
@@ -21,13 +21,49 @@ class StateShape(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Norm:
+    """What a norm computes."""
+
+    eps: float
+    """Added to the mean square, or to the variance, before the root."""
+    kind: Literal["rms", "layer"] = "rms"
+    """Root mean square, or mean and variance."""
+    has_bias: bool = False
+    """A layer norm adds a bias."""
+    adds_one: bool = False
+    """The weight is a difference from 1, as in Gemma."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rotary:
+    """Rotary positions (Su et al. 2021)."""
+
+    inv_freq: tuple[float, ...]
+    """Frequencies, any scaling applied; two channels of a head for each, and further channels are not rotated."""
+    scale: float = 1.0
+    """Factor on cosine and sine (YaRN's attention factor)."""
+    is_interleaved: bool = False
+    """A pair is channels (2i, 2i + 1); otherwise (i, i + half of the rotated width)."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LayerKind:
+    """What may differ between the layers of a decoder."""
+
+    rotary: Rotary | None = None
+    """Rotary positions; None for none."""
+    window: int | None = None
+    """Tokens that a query sees, itself included; None for all."""
+    scale: float | None = None
+    """Factor on attention scores; None for 1 / sqrt(head_dim)."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class DecoderConfig:
-    """Sizes and options of a decoder with rotary positions, RMS norms and a gated feed-forward."""
+    """Sizes and options of a decoder; the defaults are Llama's."""
 
     hidden_size: int
     """Width of the residual stream."""
-    num_layers: int
-    """Decoder blocks."""
     num_heads: int
     """Query heads."""
     num_kv_heads: int
@@ -35,26 +71,30 @@ class DecoderConfig:
     head_dim: int
     """Width of one head."""
     intermediate_size: int
-    """Width of the gated feed-forward."""
+    """Width of the feed-forward."""
     vocab_size: int
     """Rows of the embedding."""
-    norm_eps: float
-    """Added to the mean square before the root."""
-    inv_freq: tuple[float, ...]
-    """Rotary frequencies, head_dim / 2 of them, any scaling applied."""
-    rope_scale: float = 1.0
-    """Factor on cosine and sine (YaRN's attention factor)."""
-    sliding_window: int | None = None
-    """Tokens that a query sees, itself included; None for all."""
-    attention_bias: bool = False
-    """Bias on the query, key and value projections."""
-    output_bias: bool = False
-    """Bias on the attention's output projection."""
-    mlp_bias: bool = False
-    """Bias on the feed-forward projections."""
+    layers: tuple[LayerKind, ...]
+    """Decoder blocks."""
+    norm: Norm
+    """Every norm of the residual stream."""
     tie_embeddings: bool = False
     """The head shares the embedding's weight."""
 
+    has_qkv_bias: bool = False
+    """Bias on the query, key and value projections."""
+    has_output_bias: bool = False
+    """Bias on the attention's output projection."""
+
+    activation: str = "silu"
+    """A name in `feed_forward.ACTIVATIONS`."""
+    has_mlp_bias: bool = False
+    """Bias on the feed-forward projections."""
+
     def __post_init__(self) -> None:
         assert self.num_heads % self.num_kv_heads == 0, "query heads are grouped evenly over key heads"
-        assert len(self.inv_freq) * 2 == self.head_dim, "one rotary frequency for each pair"
+
+    @property
+    def rotaries(self) -> tuple[Rotary, ...]:
+        """The different rotary positions of all layers, each once."""
+        return tuple(dict.fromkeys(kind.rotary for kind in self.layers if kind.rotary is not None))

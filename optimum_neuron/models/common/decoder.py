@@ -9,12 +9,20 @@ Shape legend: B batch, T new tokens, S cache slots, D hidden, H head width, V vo
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from .config import DecoderConfig
-from .layers import Attention, AttentionView, GatedMLP, RMSNorm
+from .attention import Attention, AttentionView, visible_slots
+from .config import DecoderConfig, LayerKind, StateShape
+from .feed_forward import GatedMLP
+from .norms import make_norm
+from .rotary import rotary_angles
+
+MakeFeedForward = Callable[[DecoderConfig, int], nn.Module]
+"""Makes the feed-forward of a layer, given its number."""
 
 
 class Head(nn.Linear):
@@ -25,7 +33,7 @@ class Head(nn.Linear):
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__(config.hidden_size, config.vocab_size, bias=False)
-        self.norm = RMSNorm(config.hidden_size, config.norm_eps)
+        self.norm = make_norm(config.hidden_size, config.norm)
 
     def forward(self, x_BTD: torch.Tensor) -> torch.Tensor:
         """Return float32 logits [B, T, V]."""
@@ -39,14 +47,14 @@ def full_precision_linear(x_BTD: torch.Tensor, linear: nn.Linear) -> torch.Tenso
 
 
 class Block(nn.Module):
-    """Pre-norm attention and feed-forward on a float32 residual stream."""
+    """Attention and feed-forward on a float32 residual stream."""
 
-    def __init__(self, config: DecoderConfig) -> None:
+    def __init__(self, config: DecoderConfig, kind: LayerKind, mlp: nn.Module) -> None:
         super().__init__()
-        self.attention_norm = RMSNorm(config.hidden_size, config.norm_eps)
-        self.attention = Attention(config)
-        self.mlp_norm = RMSNorm(config.hidden_size, config.norm_eps)
-        self.mlp = GatedMLP(config)
+        self.attention_norm = make_norm(config.hidden_size, config.norm)
+        self.attention = Attention(config, kind)
+        self.mlp_norm = make_norm(config.hidden_size, config.norm)
+        self.mlp = mlp
 
     def forward(self, x_BTD, view: AttentionView, key_cache, value_cache):  # type: ignore[no-untyped-def]
         attended = self.attention(self.attention_norm(x_BTD), view, key_cache, value_cache)
@@ -57,21 +65,32 @@ class Block(nn.Module):
 class Decoder(nn.Module):
     """Token ids and positions to logits, with a cache written in place."""
 
-    def __init__(self, config: DecoderConfig) -> None:
+    def __init__(
+        self, config: DecoderConfig, feed_forward: MakeFeedForward = lambda config, layer: GatedMLP(config)
+    ) -> None:
+        """Make a decoder; `feed_forward` is how a family with experts has them in place of the shared block."""
         super().__init__()
         self.config = config
         self.embed = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.layers = nn.ModuleList(Block(config) for _ in range(config.num_layers))
+        self.layers = nn.ModuleList(
+            Block(config, kind, feed_forward(config, layer)) for layer, kind in enumerate(config.layers)
+        )
         self.head = Head(config)
         if config.tie_embeddings:
             self.head.weight = self.embed.weight
-        # A buffer of the graph, not of the checkpoint; built on the CPU even where parameters are on meta.
-        self.register_buffer("inv_freq", torch.tensor(config.inv_freq, device="cpu"), persistent=False)
+        for number, rotary in enumerate(config.rotaries):
+            # Buffers of the graph, not of the checkpoint; built on the CPU even where parameters are on meta.
+            self.register_buffer(f"inv_freq_{number}", torch.tensor(rotary.inv_freq, device="cpu"), persistent=False)
 
     @property
     def cuts(self) -> tuple[str, ...]:
         """Modules that graphs of different lengths share."""
         return ("head",)
+
+    @property
+    def state_shapes(self) -> tuple[StateShape, ...]:
+        """What each layer caches for each token, on one core."""
+        return tuple(layer.attention.state_shape for layer in self.layers)
 
     def forward(
         self,
@@ -94,26 +113,35 @@ class Decoder(nn.Module):
             last_index_B: which token of each row to return logits for.
             embeds_BTD: what stands for the tokens, such as parts of images; None: their embeddings.
         """
-        angles = positions_BT[:, None, :, None].float() * self.inv_freq
-        half_cos, half_sin = angles.cos() * self.config.rope_scale, angles.sin() * self.config.rope_scale
-        cos, sin = torch.cat((half_cos, half_cos), -1), torch.cat((-half_sin, half_sin), -1)
-        num_keys = input_ids_BT.shape[1] if num_slots is None else num_slots
-        window = self.config.sliding_window
-        mask = visible_slots(positions_BT, num_keys, window) if num_slots is not None or window else None
-        view = AttentionView(positions_BT=positions_BT, cos=cos, sin=sin, mask=mask, num_slots=num_slots)
+        views = self._views(positions_BT, num_slots)
         x_BTD = (self.embed(input_ids_BT) if embeds_BTD is None else embeds_BTD).float()
-        for layer, key_cache, value_cache in zip(self.layers, states[::2], states[1::2], strict=True):
-            x_BTD = layer(x_BTD, view, key_cache, value_cache)
+        caches = zip(states[::2], states[1::2], strict=True)
+        for layer, kind, (key_cache, value_cache) in zip(self.layers, self.config.layers, caches, strict=True):
+            x_BTD = layer(x_BTD, views[kind], key_cache, value_cache)
         return self.head(x_BTD if last_index_B is None else one_token(x_BTD, last_index_B))
+
+    def _views(self, positions_BT: torch.Tensor, num_slots: int | None) -> dict[LayerKind, AttentionView]:
+        """What the layers of each kind share; equal rotations and masks are made once."""
+        angles = {
+            rotary: rotary_angles(positions_BT, getattr(self, f"inv_freq_{number}"), rotary)
+            for number, rotary in enumerate(self.config.rotaries)
+        }
+        num_keys = positions_BT.shape[1] if num_slots is None else num_slots
+        masks = {
+            window: visible_slots(positions_BT, num_keys, window) if num_slots is not None or window else None
+            for window in dict.fromkeys(kind.window for kind in self.config.layers)
+        }
+        return {
+            kind: AttentionView(
+                positions_BT=positions_BT,
+                angles=None if kind.rotary is None else angles[kind.rotary],
+                mask=masks[kind.window],
+                num_slots=num_slots,
+            )
+            for kind in dict.fromkeys(self.config.layers)
+        }
 
 
 def one_token(x_BTD: torch.Tensor, index_B: torch.Tensor) -> torch.Tensor:
     """Return the token [B, 1, D] of each row at `index_B`."""
     return x_BTD.gather(1, index_B[:, None, None].expand(-1, 1, x_BTD.shape[-1]))
-
-
-def visible_slots(positions_BT: torch.Tensor, num_keys: int, window: int | None) -> torch.Tensor:
-    """Which slots each query sees, of the last `window` if that is a number: boolean [B, 1, T, num_keys]."""
-    slots, queries = torch.arange(num_keys), positions_BT[:, None, :, None]
-    mask = slots <= queries
-    return mask & (slots > queries - window) if window else mask

@@ -1,0 +1,104 @@
+"""What most transformers configurations, checkpoints and plans have in common; families change what differs.
+
+A layer of a name is `{}` in a weight map and `*` in a plan.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .config import Rotary
+
+WEIGHT_MAP: dict[str, tuple[str, ...]] = {
+    "embed.weight": ("model.embed_tokens.weight",),
+    "layers.{}.attention_norm.weight": ("model.layers.{}.input_layernorm.weight",),
+    "layers.{}.attention.qkv.weight": (
+        "model.layers.{}.self_attn.q_proj.weight",
+        "model.layers.{}.self_attn.k_proj.weight",
+        "model.layers.{}.self_attn.v_proj.weight",
+    ),
+    "layers.{}.attention.out.weight": ("model.layers.{}.self_attn.o_proj.weight",),
+    "layers.{}.mlp_norm.weight": ("model.layers.{}.post_attention_layernorm.weight",),
+    "layers.{}.mlp.gate_up.weight": (
+        "model.layers.{}.mlp.gate_proj.weight",
+        "model.layers.{}.mlp.up_proj.weight",
+    ),
+    "layers.{}.mlp.down.weight": ("model.layers.{}.mlp.down_proj.weight",),
+    "head.norm.weight": ("model.norm.weight",),
+    "head.weight": ("lm_head.weight",),
+}
+"""Where each parameter comes from in checkpoints with Llama's names; several sources are joined along dimension 0.
+
+A row ending in ".weight" also holds for ".bias" where the configuration has one.
+"""
+
+PLAN: dict[str, str] = {
+    "embed": "vocabulary",
+    "layers.*.attention.qkv": "heads",
+    "layers.*.attention.out": "from_heads",
+    "layers.*.mlp.gate_up": "columns",
+    "layers.*.mlp.down": "rows",
+    "head": "gathered",
+}
+"""How tensor parallelism divides the shared blocks, see `models/parallel.py`."""
+
+
+def read_sizes(config: Any) -> dict[str, Any]:
+    """The sizes of `DecoderConfig` under the names that most transformers configurations have for them."""
+    return {
+        "hidden_size": config.hidden_size,
+        "num_heads": config.num_attention_heads,
+        "num_kv_heads": getattr(config, "num_key_value_heads", None) or config.num_attention_heads,
+        "head_dim": read_head_dim(config),
+        "intermediate_size": config.intermediate_size,
+        "vocab_size": config.vocab_size,
+        "tie_embeddings": config.tie_word_embeddings,
+    }
+
+
+def read_head_dim(config: Any) -> int:
+    """Width of a head, which a configuration may leave out."""
+    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+
+
+def read_rotary(
+    config: Any, layer_type: str | None = None, *, is_partial: bool = False, is_interleaved: bool = False
+) -> Rotary:
+    """Frequencies of rotary positions.
+
+    Args:
+        config: a transformers configuration.
+        layer_type: type of layer, where the configuration has several settings.
+        is_partial: the architecture heeds `partial_rotary_factor`; Llama and others do not.
+        is_interleaved: see `Rotary`.
+    """
+    import torch
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    rope = config.rope_parameters if layer_type is None else config.rope_parameters[layer_type]
+    rope_type = rope.get("rope_type", "default")
+    if rope_type == "default":
+        # In float32 as the checkpoint was trained: double precision would shift late positions.
+        width = int(read_head_dim(config) * (rope.get("partial_rotary_factor", 1.0) if is_partial else 1.0))
+        exponents = torch.arange(0, width, 2, dtype=torch.float32) / width
+        frequencies, scale = 1.0 / rope["rope_theta"] ** exponents, 1.0
+    else:
+        options = {} if layer_type is None else {"layer_type": layer_type}
+        frequencies, scale = ROPE_INIT_FUNCTIONS[rope_type](config, "cpu", **options)
+    return Rotary(inv_freq=tuple(frequencies.tolist()), scale=scale, is_interleaved=is_interleaved)
+
+
+def rotary_gap(config: Any) -> str | None:
+    """Say which rotary scaling of a configuration the shared blocks do not implement, or None."""
+    rope = config.rope_parameters or {}
+    for one in (rope, *(value for value in rope.values() if isinstance(value, dict))):
+        if (rope_type := one.get("rope_type")) in ("dynamic", "longrope"):
+            return f"rope_type={rope_type} (frequencies depend on the length)"
+    return None
+
+
+def activation_gap(name: str, activation: str) -> str | None:
+    """Say that the shared blocks do not implement an activation, which a configuration has in field `name`, or None."""
+    from .feed_forward import ACTIVATIONS
+
+    return None if activation in ACTIVATIONS else f"{name}={activation}"
