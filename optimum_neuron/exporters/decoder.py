@@ -123,10 +123,6 @@ class DecoderKind(Kind):
             return "transformers has no causal language model of this architecture"
         return f"the checkpoint is a {architectures[0]}, which encodes its input" if other and encodes else ""
 
-    def converts(self, family: str) -> bool:
-        # A family maps the checkpoint's own names; the generic path has transformers' names.
-        return family == GENERIC
-
     def ignored_endings(self) -> tuple[str, ...]:
         return (*super().ignored_endings(), "token_id")
 

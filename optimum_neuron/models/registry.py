@@ -86,23 +86,22 @@ def choose_family(config: Any, *, family: str | None = None) -> Choice[str]:
 
     if family is not None and family not in (*families(), GENERIC):
         raise invalid_choice("family", family, (*families(), GENERIC))
-    rejected: list[Rejected] = []
-    reason = f"no optimized decoder for model_type {config.model_type}"
-    for name, covers in families().items():
-        if config.model_type not in covers.MODEL_TYPES:
-            rejected.append(Rejected(candidate=name, reason=f"covers model_type {', '.join(covers.MODEL_TYPES)}"))
-        elif gap := covers.uncovered(config):
-            rejected.append(Rejected(candidate=name, reason=f"does not implement {gap}"))
-            reason = f"family {name} covers model_type {config.model_type}, but does not implement {gap}"
-        elif family in (None, name):
-            return Choice(
-                value=name, reason=f"model_type {config.model_type}, every option covered", rejected=tuple(rejected)
-            )
+    covering = {name: one for name, one in families().items() if config.model_type in one.MODEL_TYPES}
+    gaps = {name: one.uncovered(config) for name, one in covering.items()}
+    rejected = tuple(Rejected(candidate=name, reason=f"does not implement {gap}") for name, gap in gaps.items() if gap)
+    complete = [name for name, gap in gaps.items() if gap is None and family in (None, name)]
+    if complete:
+        reason = f"model_type {config.model_type}, every option covered"
+        return Choice(value=complete[0], reason=reason, rejected=rejected)
     if family not in (None, GENERIC):
-        problem = next(r.reason for r in rejected if r.candidate == family)
+        problem = f"covers model_type {', '.join(families()[family].MODEL_TYPES)}"
+        problem = f"does not implement {gaps[family]}" if family in gaps else problem
         message = f"family={family!r} cannot run this {config.model_type} model: it {problem}."
         raise ConfigError(message, hint=f"Use family={GENERIC!r}.", option="family", value=family, problem=problem)
-    return Choice(value=GENERIC, reason="asked for by name" if family else reason, rejected=tuple(rejected))
+    reason = f"no optimized decoder for model_type {config.model_type}"
+    for name, gap in gaps.items():
+        reason = f"family {name} covers model_type {config.model_type}, but does not implement {gap}"
+    return Choice(value=GENERIC, reason="asked for by name" if family else reason, rejected=rejected)
 
 
 def build_decoder(
@@ -160,7 +159,8 @@ def family_decoder(choice: Choice[str], config: Any, *, dtype: str, group_size: 
     if module.config.tie_embeddings:
         module.head.weight = module.embed.weight
     cast_parameters(module, getattr(torch, dtype))
-    sources = {name: _family_source(definition.WEIGHT_MAP, name) for name, _ in module.named_parameters()}
+    names = [name for name, _ in (*module.named_parameters(), *persistent_buffers(module))]
+    sources = {name: _family_source(definition.WEIGHT_MAP, name) for name in names}
     shards = Shards()
     if group_size > 1:
         from .parallel import split_module
@@ -213,5 +213,7 @@ def _family_source(weight_map: Mapping[str, tuple[str, ...]], name: str) -> tupl
     parts = stem.split(".")
     layer = next((part for part in parts if part.isdigit()), "")
     key = ".".join("{}" if part == layer and layer else part for part in parts)
+    if exact := weight_map.get(f"{key}.{kind}"):
+        return tuple(source.replace("{}", layer) for source in exact)
     sources = weight_map[f"{key}.weight"]
     return tuple(source.replace("{}", layer).removesuffix("weight") + kind for source in sources)

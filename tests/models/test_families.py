@@ -7,7 +7,8 @@ import collections
 import pytest
 import torch
 
-from optimum_neuron.models import build_decoder, families
+from optimum_neuron.models import build_decoder, families, persistent_buffers
+from tests.models.mixtures import MIXTURES
 from tests.models.steps import NUM_COLUMNS, NUM_TOKENS, check_steps, pair
 from tests.tiny import tiny_config
 
@@ -34,6 +35,7 @@ FAMILIES = {
         "window of one": ("mistral", {"sliding_window": 1}),
         "wide window": ("mistral", {"sliding_window": 64}),
     },
+    **MIXTURES,
 }
 """Family, then what a case shows, then model type and options."""
 
@@ -64,7 +66,8 @@ def test_every_tensor_is_used_once_and_every_parameter_has_a_source(family, mode
     tensors = {name for name in models.original.state_dict() if not (tied and name == "lm_head.weight")}
     used = collections.Counter(source for sources in models.family.weight_sources.values() for source in sources)
     assert used == dict.fromkeys(tensors, 1)
-    parameters = dict(models.family.module.named_parameters())
+    module = models.family.module
+    parameters = dict((*module.named_parameters(), *persistent_buffers(module)))
     assert models.family.weight_sources.keys() == parameters.keys()
     assert all(models.weights[name].shape == parameter.shape for name, parameter in parameters.items())
     assert (models.family.module.head.weight is models.family.module.embed.weight) == tied

@@ -23,6 +23,8 @@ from .experts import (
 from .feed_forward import ACTIVATIONS as ACTIVATIONS, GatedMLP as GatedMLP
 from .latent import LatentAttention as LatentAttention, LatentConfig as LatentConfig
 from .reading import (
+    MIXTURE_PLAN as MIXTURE_PLAN,
+    MIXTURE_WEIGHT_MAP as MIXTURE_WEIGHT_MAP,
     PLAN as PLAN,
     WEIGHT_MAP as WEIGHT_MAP,
     activation_gap as activation_gap,
@@ -30,4 +32,7 @@ from .reading import (
     read_rotary as read_rotary,
     read_sizes as read_sizes,
     rotary_gap as rotary_gap,
+    shared_weight_map as shared_weight_map,
 )
+from .rotary import rotary_angles as rotary_angles
+from .sinks import SinkAttention as SinkAttention

@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from .config import DecoderConfig, LayerKind, StateShape
+from .norms import make_norm
 from .rotary import Angles, rotate
 
 
@@ -32,10 +33,17 @@ class AttentionView:
     """Attend to this many slots of the cache; None: to the new tokens only."""
 
 
-def visible_slots(positions_BT: torch.Tensor, num_keys: int, window: int | None) -> torch.Tensor:
-    """Which slots each query sees, of the last `window` if that is a number: boolean [B, 1, T, num_keys]."""
+def visible_slots(
+    positions_BT: torch.Tensor, num_keys: int, window: int | None, chunk: int | None = None
+) -> torch.Tensor:
+    """Which slots each query sees: boolean [B, 1, T, num_keys].
+
+    Only the last `window` slots, or those of the query's own `chunk`, if these are numbers.
+    """
     slots, queries = torch.arange(num_keys), positions_BT[:, None, :, None]
     mask = slots <= queries
+    if chunk:
+        mask = mask & (slots // chunk == queries // chunk)
     return mask & (slots > queries - window) if window else mask
 
 
@@ -69,10 +77,13 @@ class Attention(nn.Module):
         super().__init__()
         # Of one core: tensor parallelism changes them.
         self.heads = (config.num_heads, config.num_kv_heads, config.num_kv_heads)
-        self.head_dim, self.scale = config.head_dim, kind.scale
+        self.config, self.head_dim, self.scale = config, config.head_dim, kind.scale
         width = config.head_dim * config.num_heads
         self.qkv = nn.Linear(config.hidden_size, sum(self.heads) * config.head_dim, bias=config.has_qkv_bias)
         self.out = nn.Linear(width, config.hidden_size, bias=config.has_output_bias)
+        if config.head_norm is not None:
+            self.query_norm = make_norm(config.head_dim, config.head_norm)
+            self.key_norm = make_norm(config.head_dim, config.head_norm)
 
     @property
     def state_shape(self) -> StateShape:
@@ -86,18 +97,32 @@ class Attention(nn.Module):
         """
         batch, tokens, _ = x_BTD.shape
         query, key, value = self._project(x_BTD)
-        if view.angles is not None:
-            query, key = rotate(query, view.angles), rotate(key, view.angles)
+        query, key = self._place(query, key, view)
         write_slots(key_cache_BKHS, value_cache_BKSH, view.positions_BT, key, value)
         if view.num_slots is not None:
             key, value = first_slots(key_cache_BKHS, value_cache_BKSH, view.num_slots)
-        mixed = F.scaled_dot_product_attention(
-            query, key, value, attn_mask=view.mask, is_causal=view.mask is None, scale=self.scale, enable_gqa=True
-        )
+        mixed = self._attend(query, key, value, view.mask)
         return self.out(mixed.transpose(1, 2).reshape(batch, tokens, -1))
 
     def _project(self, x_BTD: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Queries [B, N, T, H], keys and values [B, K, T, H]."""
         batch, tokens, _ = x_BTD.shape
         qkv = self.qkv(x_BTD).view(batch, tokens, sum(self.heads), self.head_dim).transpose(1, 2)
-        return qkv.split(self.heads, 1)
+        query, key, value = qkv.split(self.heads, 1)
+        if self.config.head_norm is not None:
+            query, key = self.query_norm(query), self.key_norm(key)
+        return query, key, value
+
+    def _place(self, query: torch.Tensor, key: torch.Tensor, view: AttentionView) -> tuple[torch.Tensor, torch.Tensor]:
+        """Let queries and keys know their positions."""
+        if view.angles is None:
+            return query, key
+        return rotate(query, view.angles), rotate(key, view.angles)
+
+    def _attend(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Mix values [B, N, T, H]."""
+        return F.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, is_causal=mask is None, scale=self.scale, enable_gqa=True
+        )

@@ -54,6 +54,8 @@ class LayerKind:
     """Rotary positions; None for none."""
     window: int | None = None
     """Tokens that a query sees, itself included; None for all."""
+    chunk: int | None = None
+    """A query sees only tokens of its own chunk, which begin at multiples of this number; None for all."""
     scale: float | None = None
     """Factor on attention scores; None for 1 / sqrt(head_dim)."""
 
@@ -83,6 +85,8 @@ class DecoderConfig:
 
     has_qkv_bias: bool = False
     """Bias on the query, key and value projections."""
+    head_norm: Norm | None = None
+    """Norm of each query and key head, before its rotation; None for none."""
     has_output_bias: bool = False
     """Bias on the attention's output projection."""
 

@@ -21,8 +21,8 @@ from .feed_forward import GatedMLP
 from .norms import make_norm
 from .rotary import rotary_angles
 
-MakeFeedForward = Callable[[DecoderConfig, int], nn.Module]
-"""Makes the feed-forward of a layer, given its number."""
+MakeModule = Callable[[DecoderConfig, int], nn.Module]
+"""Makes the attention or the feed-forward of a layer, given its number."""
 
 
 class Head(nn.Linear):
@@ -49,10 +49,10 @@ def full_precision_linear(x_BTD: torch.Tensor, linear: nn.Linear) -> torch.Tenso
 class Block(nn.Module):
     """Attention and feed-forward on a float32 residual stream."""
 
-    def __init__(self, config: DecoderConfig, kind: LayerKind, mlp: nn.Module) -> None:
+    def __init__(self, config: DecoderConfig, attention: nn.Module, mlp: nn.Module) -> None:
         super().__init__()
         self.attention_norm = make_norm(config.hidden_size, config.norm)
-        self.attention = Attention(config, kind)
+        self.attention = attention
         self.mlp_norm = make_norm(config.hidden_size, config.norm)
         self.mlp = mlp
 
@@ -66,14 +66,18 @@ class Decoder(nn.Module):
     """Token ids and positions to logits, with a cache written in place."""
 
     def __init__(
-        self, config: DecoderConfig, feed_forward: MakeFeedForward = lambda config, layer: GatedMLP(config)
+        self,
+        config: DecoderConfig,
+        *,
+        attention: MakeModule = lambda config, layer: Attention(config, config.layers[layer]),
+        feed_forward: MakeModule = lambda config, layer: GatedMLP(config),
     ) -> None:
-        """Make a decoder; `feed_forward` is how a family with experts has them in place of the shared block."""
+        """Make a decoder; a family with other attention, or with experts, has them in place of the shared blocks."""
         super().__init__()
         self.config = config
         self.embed = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(
-            Block(config, kind, feed_forward(config, layer)) for layer, kind in enumerate(config.layers)
+            Block(config, attention(config, layer), feed_forward(config, layer)) for layer in range(len(config.layers))
         )
         self.head = Head(config)
         if config.tie_embeddings:
@@ -128,14 +132,14 @@ class Decoder(nn.Module):
         }
         num_keys = positions_BT.shape[1] if num_slots is None else num_slots
         masks = {
-            window: visible_slots(positions_BT, num_keys, window) if num_slots is not None or window else None
-            for window in dict.fromkeys(kind.window for kind in self.config.layers)
+            seen: visible_slots(positions_BT, num_keys, *seen) if num_slots is not None or any(seen) else None
+            for seen in dict.fromkeys((kind.window, kind.chunk) for kind in self.config.layers)
         }
         return {
             kind: AttentionView(
                 positions_BT=positions_BT,
                 angles=None if kind.rotary is None else angles[kind.rotary],
-                mask=masks[kind.window],
+                mask=masks[kind.window, kind.chunk],
                 num_slots=num_slots,
             )
             for kind in dict.fromkeys(self.config.layers)

@@ -18,6 +18,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from .config import DecoderConfig
+from .feed_forward import GatedMLP
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MixtureConfig:
@@ -117,8 +120,9 @@ class Experts(nn.Module):
         wide, narrow = (2 * config.intermediate_size, hidden_size), (hidden_size, config.intermediate_size)
         if config.is_transposed:
             wide, narrow = wide[::-1], narrow[::-1]
-        self.gate_up_proj = nn.Parameter(torch.empty(config.num_experts, *wide))
-        self.down_proj = nn.Parameter(torch.empty(config.num_experts, *narrow))
+        # Without memory: a layer of DeepSeek-V3 has 45 GB in float32.
+        self.gate_up_proj = nn.Parameter(torch.empty(config.num_experts, *wide, device="meta"))
+        self.down_proj = nn.Parameter(torch.empty(config.num_experts, *narrow, device="meta"))
         if config.bias:
             self.gate_up_proj_bias = nn.Parameter(torch.zeros(config.num_experts, 2 * config.intermediate_size))
             self.down_proj_bias = nn.Parameter(torch.zeros(config.num_experts, hidden_size))
@@ -194,14 +198,13 @@ def _linear(experts: Any, name: str, x: torch.Tensor, index: torch.Tensor | None
 class Mixture(nn.Module):
     """Routed experts, and one that every token takes."""
 
-    def __init__(self, hidden_size: int, config: MixtureConfig, shared: nn.Module | None = None) -> None:
-        """`shared` is the expert of `config.shared_size`."""
+    def __init__(self, sizes: DecoderConfig, config: MixtureConfig) -> None:
         super().__init__()
-        assert (shared is None) == (config.shared_size == 0), "a shared expert has a size"
-        self.router = Router(hidden_size, config)
-        self.experts = Experts(hidden_size, config)
-        self.shared = shared
-        self.shared_gate = nn.Linear(hidden_size, 1, bias=False) if config.shared_gate else None
+        self.router = Router(sizes.hidden_size, config)
+        self.experts = Experts(sizes.hidden_size, config)
+        shared_sizes = dataclasses.replace(sizes, intermediate_size=config.shared_size)
+        self.shared = GatedMLP(shared_sizes) if config.shared_size else None
+        self.shared_gate = nn.Linear(sizes.hidden_size, 1, bias=False) if config.shared_gate else None
 
     def forward(self, x_BTD: torch.Tensor) -> torch.Tensor:
         """Return float32, as the residual stream is."""

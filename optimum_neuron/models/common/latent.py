@@ -18,7 +18,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from .layers import AttentionView, RMSNorm, rotate, write_slots
+from .attention import AttentionView, write_slots
+from .config import Norm, StateShape
+from .norms import RMSNorm
+from .rotary import rotate
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,12 +40,10 @@ class LatentConfig:
     """Width of a value head."""
     scale: float
     """Factor on the scores."""
-    is_interleaved: bool
-    """Rotary pairs are neighbours; otherwise half a head apart."""
+    norm: Norm
+    """Norms of latents."""
     bias: bool = False
     """Bias on the projections to latents and on the output."""
-    norm_eps: float = 1e-6
-    """Of the norms of latents."""
 
 
 class LatentAttention(nn.Module):
@@ -57,12 +58,17 @@ class LatentAttention(nn.Module):
             self.q = nn.Linear(hidden_size, query_size, bias=False)
         else:
             self.q_down = nn.Linear(hidden_size, config.query_rank, bias=config.bias)
-            self.q_norm = RMSNorm(config.query_rank, config.norm_eps)
+            self.q_norm = RMSNorm(config.query_rank, config.norm)
             self.q_up = nn.Linear(config.query_rank, query_size, bias=False)
         self.kv_down = nn.Linear(hidden_size, config.rank + config.rotary_dim, bias=config.bias)
-        self.kv_norm = RMSNorm(config.rank, config.norm_eps)
+        self.kv_norm = RMSNorm(config.rank, config.norm)
         self.kv_up = nn.Linear(config.rank, num_heads * (config.plain_dim + config.value_dim), bias=False)
         self.out = nn.Linear(num_heads * config.value_dim, hidden_size, bias=config.bias)
+
+    @property
+    def state_shape(self) -> StateShape:
+        """What the layer caches for each token: every core has the latent whole."""
+        return StateShape(1, self.config.rank, self.config.rotary_dim)
 
     def forward(self, x_BTD, view: AttentionView, latent_cache_B1RS, rotary_cache_B1SP):  # type: ignore[no-untyped-def]
         """Write latents and rotary keys into the cache at their positions, and attend."""
@@ -72,7 +78,8 @@ class LatentAttention(nn.Module):
         plain_BNTC, query_BNTP = query_BNTH.split((config.plain_dim, config.rotary_dim), -1)
         latent_BTR, key_BTP = self.kv_down(x_BTD).split((config.rank, config.rotary_dim), -1)
         latent_B1TR = self.kv_norm(latent_BTR)[:, None]
-        query_BNTP, key_B1TP = self._rotate(query_BNTP, view), self._rotate(key_BTP[:, None], view)
+        assert view.angles is not None, "latent attention has rotary positions"
+        query_BNTP, key_B1TP = rotate(query_BNTP, view.angles), rotate(key_BTP[:, None], view.angles)
         write_slots(latent_cache_B1RS, rotary_cache_B1SP, view.positions_BT, latent_B1TR, key_B1TP)
         if view.num_slots is None:
             mixed_BNTV = self._expanded(plain_BNTC, query_BNTP, latent_B1TR, key_B1TP, view)
@@ -81,12 +88,6 @@ class LatentAttention(nn.Module):
             rotary_B1SP = rotary_cache_B1SP[:, :, : view.num_slots]
             mixed_BNTV = self._absorbed(plain_BNTC, query_BNTP, latent_B1RS, rotary_B1SP, view)
         return self.out(mixed_BNTV.transpose(1, 2).flatten(2))
-
-    def _rotate(self, x_BNTP: torch.Tensor, view: AttentionView) -> torch.Tensor:
-        if self.config.is_interleaved:
-            # Queries and keys are permuted alike, which changes no product of them.
-            x_BNTP = x_BNTP.unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2)
-        return rotate(x_BNTP, view.cos, view.sin)
 
     def _expanded(self, plain_BNTC, query_BNTP, latent_B1TR, key_B1TP, view):  # type: ignore[no-untyped-def]
         """Attend among the new tokens, with keys and values of each head."""

@@ -13,23 +13,21 @@ from transformers.models.mixtral.modeling_mixtral import MixtralSparseMoeBlock
 from transformers.models.qwen2_moe.modeling_qwen2_moe import Qwen2MoeSparseMoeBlock
 from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeSparseMoeBlock
 
-from optimum_neuron.models.common import Mixture, MixtureConfig, run_experts
+from optimum_neuron.models.common import DecoderConfig, Mixture, MixtureConfig, Norm, run_experts
 
 HIDDEN, WIDTH, SHARED = 16, 12, 20
 SIZES = {"hidden_size": HIDDEN, "moe_intermediate_size": WIDTH, "num_experts_per_tok": 2}
+DECODER = DecoderConfig(
+    hidden_size=HIDDEN,
+    num_heads=1,
+    num_kv_heads=1,
+    head_dim=HIDDEN,
+    intermediate_size=WIDTH,
+    vocab_size=8,
+    layers=(),
+    norm=Norm(eps=1e-6),
+)
 OURS = {"num_experts": 8, "experts_per_token": 2, "intermediate_size": WIDTH}
-
-
-class Shared(nn.Module):
-    """A gated feed-forward with one weight for gate and up projection."""
-
-    def __init__(self, size):
-        super().__init__()
-        self.gate_up, self.down = nn.Linear(HIDDEN, 2 * size, bias=False), nn.Linear(size, HIDDEN, bias=False)
-
-    def forward(self, x):
-        gate, up = self.gate_up(x).chunk(2, -1)
-        return self.down(nn.functional.silu(gate) * up)
 
 
 def deepseek_sizes(**more):
@@ -131,9 +129,8 @@ def pair(request):
     with torch.no_grad():
         for tensor in (*original.parameters(), *original.buffers()):
             tensor.normal_(0, 0.5)
-    config = MixtureConfig(**options)
-    mixture = Mixture(HIDDEN, config, Shared(config.shared_size) if config.shared_size else None).eval()
-    mixture.load_state_dict(our_state(original))
+    mixture = Mixture(DECODER, MixtureConfig(**options)).eval()
+    mixture.load_state_dict(our_state(original), assign=True)
     return original, mixture
 
 

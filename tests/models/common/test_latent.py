@@ -8,7 +8,15 @@ from transformers import DeepseekV3Config
 from transformers.cache_utils import DynamicCache
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3Attention, DeepseekV3RotaryEmbedding
 
-from optimum_neuron.models.common import AttentionView, LatentAttention, LatentConfig, visible_slots
+from optimum_neuron.models.common import (
+    AttentionView,
+    LatentAttention,
+    LatentConfig,
+    Norm,
+    read_rotary,
+    rotary_angles,
+    visible_slots,
+)
 
 HIDDEN, HEADS, SLOTS = 32, 4, 24
 YARN = {
@@ -59,27 +67,26 @@ def pair(request):
         rotary_dim=4,
         value_dim=10,
         scale=original.scaling,
-        is_interleaved=config.rope_interleave,
+        norm=Norm(eps=1e-6),
         bias=config.attention_bias,
     )
     attention = LatentAttention(HIDDEN, HEADS, latent).eval()
     state = original.state_dict()
     parts = {name: name.partition(".") for name in state}
     attention.load_state_dict({f"{NAMES[first]}.{last}": state[name] for name, (first, _, last) in parts.items()})
-    return original, attention, DeepseekV3RotaryEmbedding(config)
+    rotary = read_rotary(config, is_interleaved=config.rope_interleave)
+    return original, attention, DeepseekV3RotaryEmbedding(config), rotary
 
 
 def seen_from(rotary, positions_BT, num_slots):
-    cos, sin = rotary(torch.empty(1), positions_BT)
-    half = sin.shape[-1] // 2
-    sin = torch.cat((-sin[..., :half], sin[..., half:]), -1)
     mask = None if num_slots is None else visible_slots(positions_BT, num_slots, None)
-    return AttentionView(positions_BT=positions_BT, cos=cos[:, None], sin=sin[:, None], mask=mask, num_slots=num_slots)
+    angles = rotary_angles(positions_BT, torch.tensor(rotary.inv_freq), rotary)
+    return AttentionView(positions_BT=positions_BT, angles=angles, mask=mask, num_slots=num_slots)
 
 
 @pytest.mark.parametrize("num_more", [1, 3], ids=["decode", "extend"])
 def test_rows_of_any_length_are_those_of_transformers(pair, num_more):
-    original, attention, rotary = pair
+    original, attention, embed, rotary = pair
     states = torch.full((2, 1, 8, SLOTS), 7.0), torch.full((2, 1, SLOTS, 4), 7.0)
     lengths = (9, 5)
     x_BTD = torch.randn(2, 9 + num_more, HIDDEN)
@@ -91,6 +98,6 @@ def test_rows_of_any_length_are_those_of_transformers(pair, num_more):
             x_1TD = torch.cat((x_BTD[row : row + 1, :length], x_BTD[row : row + 1, 9:]), 1)
             positions = torch.arange(length + num_more)[None]
             mask = torch.where(visible_slots(positions, length + num_more, None), 0.0, float("-inf"))
-            expected, _ = original(x_1TD, rotary(x_1TD, positions), mask, past_key_values=DynamicCache())
+            expected, _ = original(x_1TD, embed(x_1TD, positions), mask, past_key_values=DynamicCache())
             torch.testing.assert_close(prompt[row, :length], expected[0, :length], rtol=1e-4, atol=1e-5)
             torch.testing.assert_close(later[row], expected[0, length:], rtol=1e-4, atol=1e-5)
