@@ -49,6 +49,8 @@ _VISION = {
     "patch_size": PATCH,
 }
 _LLAMA, _QWEN = {"model_type": "llama", **_TEXT}, {"model_type": "qwen2", **_TEXT}
+_OLMO = {"model_type": "olmo", **_TEXT}
+"""Of no family."""
 _CLIP = {"model_type": "clip_vision_model", "projection_dim": 16, **_VISION}
 _SIGLIP = {"model_type": "siglip_vision_model", "vision_use_head": False, **_VISION}
 _IMAGE_TOKEN = {"image_token_id": IMAGE_TOKEN_ID}
@@ -65,9 +67,9 @@ TINY: dict[str, tuple[str, dict[str, Any]]] = {
         {"text_config": _QWEN, "vision_config": _VISION, "scale_factor": 2, **_IMAGE_TOKEN},
     ),
     "llava": ("llava", {"text_config": _LLAMA, "vision_config": _CLIP, "image_token_index": IMAGE_TOKEN_ID}),
-    "llava-siglip-qwen2": (
+    "llava-siglip-olmo": (
         "llava",
-        {"text_config": _QWEN, "vision_config": _SIGLIP, "image_token_index": IMAGE_TOKEN_ID}
+        {"text_config": _OLMO, "vision_config": _SIGLIP, "image_token_index": IMAGE_TOKEN_ID}
         | {"vision_feature_layer": -1, "vision_feature_select_strategy": "full"},
     ),
     "llava-layers": (

@@ -25,6 +25,7 @@ from optimum_neuron.checkpoints import Checkpoint, Dataset, entries
 from optimum_neuron.cli import next_command
 from optimum_neuron.configuration import CompileConfig, NeuronConfig
 from optimum_neuron.exporters import KINDS, TASKS, support_rows
+from optimum_neuron.models import families
 from optimum_neuron.variables import TABLE
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -175,6 +176,15 @@ def import_order() -> str:
     return "```text\n" + "\n".join("  ".join(row) for row in order) + "\n```\n"
 
 
+def family_table() -> str:
+    """Every decoder family with its model types and what its file says of it."""
+    rows = [
+        (f"[`{name}`](../optimum_neuron/models/{name}.py)", ", ".join(one.MODEL_TYPES), inspect.getdoc(one))
+        for name, one in families().items()
+    ]
+    return table(("family", "`model_type`", "what it is"), rows)
+
+
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return a Markdown table; bars inside cells are escaped."""
     lines = ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
@@ -203,6 +213,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "error-table": error_table,
     "error-tree": error_tree,
     "export-flags": export_flags,
+    "families": family_table,
     "import-order": import_order,
     "speech-fields": functools.partial(kind_fields, "speech"),
     "support": support,

@@ -1,4 +1,5 @@
-from .parallel import head_layout as head_layout, require_group_size as require_group_size, split_module as split_module
+from .heads import head_layout as head_layout
+from .parallel import require_group_size as require_group_size, split_module as split_module
 from .registry import (
     GENERIC as GENERIC,
     Family as Family,

@@ -5,8 +5,11 @@ path takes the one that transformers ships with an architecture (`base_model_tp_
 the shapes of one core and calls `optimum_neuron/compiler/collectives.py` where partial results meet.
 
     heads           projection to query, key and value heads: whole heads to each core
+    norm_of_heads   norm over all heads, of which each core has some
     from_heads      projection of the heads' results, summed over the cores
+    slopes          biases of heads by distance: those of its heads to each core
     columns, rows   a feed-forward and back, summed over the cores
+    packed_columns  as columns, of two projections in one tensor
     gathered        columns, joined over the cores
     rows_of_whole   as rows, of inputs that every core has whole
     experts         the width of every expert, summed over the cores; whole experts where that leaves little of each
@@ -19,7 +22,6 @@ Source: Shoeybi et al. 2019, Megatron-LM, section 3.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -29,73 +31,12 @@ from torch import nn
 
 from ..compiler import collectives
 from ..errors import ConfigError, ModelError
-from ..weights import Shard, Shards, Split, even_split, first_split, packed_split, unit_split
+from ..weights import Shard, Shards, Split, even_split, first_split, joined_split, packed_split, unit_split
+from .common import TransposedLinear
+from .heads import Heads, grouped_heads, head_layout
 
 Plan = Mapping[str, str]
 """Module path to style."""
-
-
-@dataclasses.dataclass(frozen=True)
-class HeadLayout:
-    """Which heads each core computes; -1 is a head of zeros, which pads.
-
-    All cores have equally many query heads, and each key head serves equally many of them. A key head whose query heads
-    are on several cores is on each of them.
-    """
-
-    queries: tuple[tuple[int, ...], ...]
-    """Query heads of each rank."""
-    keys: tuple[tuple[int, ...], ...]
-    """Key and value heads of each rank."""
-
-    @property
-    def num_local(self) -> tuple[int, int]:
-        """Query and key heads of one core."""
-        return len(self.queries[0]), len(self.keys[0])
-
-
-def head_layout(num_heads: int, num_kv_heads: int, group_size: int) -> HeadLayout:
-    """Divide heads among cores with as few heads of zeros and copies as possible.
-
-    Example:
-        >>> head_layout(8, 2, 4).keys
-        ((0,), (0,), (1,), (1,))
-        >>> head_layout(9, 3, 2).queries
-        ((0, 1, 2, 3, 4, 5), (6, 7, 8, -1, -1, -1))
-    """
-    per_key = num_heads // num_kv_heads
-
-    def size(together: int) -> tuple[int, int]:
-        num_keys = -(-num_kv_heads * -(-per_key // together) // group_size)
-        return num_keys * (together + 2), -together
-
-    together = min(range(1, per_key + 1), key=size)
-    groups = [
-        (key, [*range(start, min(start + together, (key + 1) * per_key))])
-        for key in range(num_kv_heads)
-        for start in range(key * per_key, (key + 1) * per_key, together)
-    ]
-    num_keys = -(-len(groups) // group_size)
-    groups += [(-1, [])] * (num_keys * group_size - len(groups))
-    ranks = [groups[rank * num_keys : (rank + 1) * num_keys] for rank in range(group_size)]
-    return HeadLayout(
-        queries=tuple(
-            tuple(head for _, heads in own for head in [*heads, *[-1] * (together - len(heads))]) for own in ranks
-        ),
-        keys=tuple(tuple(key for key, _ in own) for own in ranks),
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Heads:
-    """Heads of the attention layers of a model."""
-
-    num_heads: int
-    """Query heads."""
-    num_kv_heads: int
-    """Key and value heads."""
-    layout: HeadLayout
-    """Which core has which."""
 
 
 class _Splitter:
@@ -123,18 +64,26 @@ class _Splitter:
         if isinstance(owner, nn.Linear):
             owner.out_features, owner.in_features = owner.weight.shape
 
-    def even(self, path: str, sizes: Sequence[int]) -> None:
-        """Divide the results of a linear layer, which consist of parts of these sizes."""
-        splits = [even_split(size, self.group_size) for size in sizes]
-        self.narrow(path, "weight", 0, *splits)
+    def is_transposed(self, path: str) -> bool:
+        """Whether a projection's weight has its inputs in dimension 0."""
+        return isinstance(self.module.get_submodule(path), TransposedLinear)
+
+    def sizes(self, path: str) -> tuple[int, int]:
+        """Results and inputs of a projection."""
+        first, second = self.module.get_submodule(path).weight.shape
+        return (second, first) if self.is_transposed(path) else (first, second)
+
+    def results(self, path: str, *splits: Split) -> None:
+        """Divide the results of a linear layer, which consist of one or several tensors."""
+        self.narrow(path, "weight", 1 if self.is_transposed(path) else 0, *splits)
         self.narrow(path, "bias", 0, *splits)
 
     def summed(self, path: str, split: Split) -> None:
         """Divide the inputs of a linear layer, and sum its results over the cores."""
-        linear = self.module.get_submodule(path)
-        self.narrow(path, "weight", 1, split)
-        self.narrow(path, "bias", 0, first_split(linear.weight.shape[0], self.group_size))
-        group_size = self.group_size
+        linear, group_size = self.module.get_submodule(path), self.group_size
+        num_results = self.sizes(path)[0]
+        self.narrow(path, "weight", 0 if self.is_transposed(path) else 1, split)
+        self.narrow(path, "bias", 0, first_split(num_results, group_size))
         linear.register_forward_hook(lambda module, inputs, x: collectives.ALL_REDUCE(x, group_size))
 
 
@@ -193,37 +142,75 @@ def _heads(splitter: _Splitter, path: str, num_sources: int) -> None:
     """Whole heads to each core, for one projection, or for query, key and value in one."""
     heads, (num_queries, num_keys) = splitter.heads, splitter.heads.layout.num_local
     parent_path, _, name = path.rpartition(".")
-    linear, attention = splitter.module.get_submodule(path), splitter.module.get_submodule(parent_path)
-    num_out = linear.weight.shape[0]
-    fused = num_sources > 1
-    is_query = not fused and name.startswith("q")
-    units = heads.num_heads + 2 * heads.num_kv_heads if fused else heads.num_heads if is_query else heads.num_kv_heads
+    attention, (num_out, _) = splitter.module.get_submodule(parent_path), splitter.sizes(path)
+    is_fused, is_query = name == "qkv", name.startswith("q")
+    units = heads.num_heads + 2 * heads.num_kv_heads
+    units = units if is_fused else heads.num_heads if is_query else heads.num_kv_heads
     if num_out % units:
         raise ModelError(f"{path} has {num_out} results, which are no {units} heads.", path=path)
-    query = unit_split(heads.num_heads, num_out // units, heads.layout.queries)
-    key = unit_split(heads.num_kv_heads, num_out // units, heads.layout.keys)
-    splits = (query, key, key) if fused else (query,) if is_query else (key,)
-    splitter.narrow(path, "weight", 0, *splits)
-    splitter.narrow(path, "bias", 0, *splits)
+    width = num_out // units
+    query = unit_split(heads.num_heads, width, heads.layout.queries)
+    key = unit_split(heads.num_kv_heads, width, heads.layout.keys)
+    if not is_fused:
+        splitter.results(path, query if is_query else key)
+    elif num_sources > 1:
+        splitter.results(path, query, key, key)
+    elif attention.config.qkv_order == "kinds":
+        splitter.results(path, joined_split([query, key, key]))
+    else:
+        splitter.results(path, unit_split(units, width, grouped_heads(heads)))
     if hasattr(attention, "heads"):
         attention.heads = (num_queries, num_keys, num_keys)
     if hasattr(attention, "num_key_value_groups"):
         attention.num_key_value_groups = num_queries // num_keys
 
 
+def _norm_of_heads(splitter: _Splitter, path: str, num_sources: int) -> None:
+    """Each core has the weights of its heads, and the mean is that of all heads."""
+    heads, group_size, norm = splitter.heads, splitter.group_size, splitter.module.get_submodule(path)
+    is_query = path.rpartition(".")[2].startswith("q")
+    num_heads, layout = (heads.num_heads, heads.layout.queries) if is_query else (heads.num_kv_heads, heads.layout.keys)
+    copies = {sum(own.count(head) for own in layout) for head in range(num_heads)}
+    if len(copies) > 1:
+        raise ModelError(
+            f"{path} is a norm over all heads, of which some cores would have copies.",
+            hint="Pass a tensor_parallel_size that divides the key and value heads.",
+            path=path,
+        )
+    size = norm.weight.shape[0]
+    splitter.narrow(path, "weight", 0, unit_split(num_heads, size // num_heads, layout))
+    num_summed = size * copies.pop()
+
+    def mean_square(x: torch.Tensor) -> torch.Tensor:
+        return collectives.ALL_REDUCE(x.pow(2).sum(-1, keepdim=True), group_size) / num_summed
+
+    norm.mean_square = mean_square
+
+
+def _slopes(splitter: _Splitter, path: str, num_sources: int) -> None:
+    """Each core has the slopes of its heads; a head of zeros has any."""
+    alibi, group_size = splitter.module.get_submodule(path), splitter.group_size
+    alibi.slopes = torch.stack([alibi.slopes[list(own)] for own in splitter.heads.layout.queries])
+    alibi.own_slopes = lambda: alibi.slopes.index_select(0, collectives.RANK(group_size)[None]).squeeze(0)
+
+
 def _from_heads(splitter: _Splitter, path: str, num_sources: int) -> None:
     heads = splitter.heads
-    width = splitter.module.get_submodule(path).weight.shape[1] // heads.num_heads
+    width = splitter.sizes(path)[1] // heads.num_heads
     splitter.summed(path, unit_split(heads.num_heads, width, heads.layout.queries))
 
 
 def _columns(splitter: _Splitter, path: str, num_sources: int) -> None:
-    size = splitter.module.get_submodule(path).weight.shape[0]
-    splitter.even(path, [size // num_sources] * num_sources)
+    size = splitter.sizes(path)[0] // num_sources
+    splitter.results(path, *[even_split(size, splitter.group_size)] * num_sources)
+
+
+def _packed_columns(splitter: _Splitter, path: str, num_sources: int) -> None:
+    splitter.results(path, packed_split(splitter.sizes(path)[0], 2, splitter.group_size))
 
 
 def _rows(splitter: _Splitter, path: str, num_sources: int) -> None:
-    splitter.summed(path, even_split(splitter.module.get_submodule(path).weight.shape[1], splitter.group_size))
+    splitter.summed(path, even_split(splitter.sizes(path)[1], splitter.group_size))
 
 
 def _rows_of_whole(splitter: _Splitter, path: str, num_sources: int) -> None:
@@ -336,8 +323,11 @@ def _vocabulary(splitter: _Splitter, path: str, num_sources: int) -> None:
 
 STYLES: dict[str, Callable[[_Splitter, str, int], None]] = {
     "heads": _heads,
+    "norm_of_heads": _norm_of_heads,
     "from_heads": _from_heads,
+    "slopes": _slopes,
     "columns": _columns,
+    "packed_columns": _packed_columns,
     "rows": _rows,
     "rows_of_whole": _rows_of_whole,
     "experts": _experts,

@@ -14,6 +14,7 @@ from .shards import (
     Split as Split,
     even_split as even_split,
     first_split as first_split,
+    joined_split as joined_split,
     packed_split as packed_split,
     unit_split as unit_split,
 )

@@ -150,22 +150,33 @@ def unit_split(num_units: int, width: int, units: Sequence[Sequence[int]]) -> Sp
     return Split(size=num_units * width, parts=tuple(parts))
 
 
+def joined_split(splits: Sequence[Split]) -> Split:
+    """Divide tensors that lie one behind the other in a dimension of one tensor, such as query, key and value.
+
+    >>> joined_split([even_split(4, 2), even_split(2, 2)]).parts
+    (((0, 2), (4, 1)), ((2, 2), (5, 1)))
+    """
+    starts = [sum(split.size for split in splits[:number]) for number in range(len(splits))]
+    parts = tuple(
+        _joined(
+            [
+                (start if start == ZEROS else start + offset, length)
+                for offset, split in zip(starts, splits, strict=True)
+                for start, length in split.parts[rank]
+            ]
+        )
+        for rank in range(len(splits[0].parts))
+    )
+    return Split(size=sum(split.size for split in splits), parts=parts)
+
+
 def packed_split(size: int, num_packed: int, group_size: int) -> Split:
     """Divide each of several tensors that lie one behind the other in a dimension, such as gate and up projections.
 
     >>> packed_split(8, 2, 2).parts
     (((0, 2), (4, 2)), ((2, 2), (6, 2)))
     """
-    each = size // num_packed
-    parts = tuple(
-        tuple(
-            (start if start == ZEROS else start + number * each, length)
-            for number in range(num_packed)
-            for start, length in part
-        )
-        for part in even_split(each, group_size).parts
-    )
-    return Split(size=size, parts=parts)
+    return joined_split([even_split(size // num_packed, group_size)] * num_packed)
 
 
 def _joined(ranges: Sequence[Range]) -> tuple[Range, ...]:

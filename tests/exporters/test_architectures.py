@@ -16,7 +16,8 @@ from transformers import AutoModelForCausalLM
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.compiler.lower import probe_compiler
 from optimum_neuron.exporters.validation import compare
-from tests.tiny import CONFIGS, VOCABULARY, save_tiny
+from optimum_neuron.models import families
+from tests.tiny import CONFIGS, FAMILY_CONFIGS, VOCABULARY, save_tiny
 
 LENGTH, NUM_NEW = 160, 128
 SHAPES = {"batch_size": 2, "sequence_length": LENGTH, "prefill_buckets": (16,), "torch_dtype": "float32"}
@@ -39,7 +40,7 @@ def export(folder: Path, model_type: str, **options: Any) -> Pair:
     return Pair(folder, compiled, AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval())
 
 
-@pytest.fixture(scope="module", params=CONFIGS)
+@pytest.fixture(scope="module", params=CONFIGS | FAMILY_CONFIGS)
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
     return export(tmp_path_factory.mktemp(request.param) / "checkpoint", request.param)
 
@@ -79,8 +80,8 @@ def test_greedy_tokens_equal_those_of_transformers(pair):
 
 def test_the_report_says_what_was_compiled_and_from_which_tensors(pair):
     model_type, told = pair.original.config.model_type, pair.compiled.describe()
-    family = "llama" if model_type in ("llama", "mistral") else "generic"
-    assert told["family"]["value"] == family and model_type in told["family"]["reason"]
+    names = [name for name, module in families().items() if model_type in module.MODEL_TYPES]
+    assert told["family"]["value"] == (names or ["generic"])[0] and model_type in told["family"]["reason"]
     converted = model_type in ("gpt_neox", "mixtral")
     assert ("loaded by transformers" if converted else "mapped from") in told["weights"]["reason"]
     (layers,) = [choice for path, choice in told["layers"].items() if path.endswith(("layers", ".h"))]

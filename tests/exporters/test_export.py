@@ -225,6 +225,7 @@ def test_an_export_can_be_exported_again_with_other_shapes_if_it_has_its_weights
 def test_the_report_says_how_transformers_code_attends(model_type, overrides, attention, tmp_path):
     folder = save_tiny(tmp_path / model_type, model_type, **overrides)
     shapes = {"sequence_length": 16, "extend_length": 4, "torch_dtype": "float32", "optlevel": "1"}
+    shapes["family"] = "generic"
     told = main_export(folder, tmp_path / "out", **shapes).to_dict()
     assert told["attention"]["value"] == attention and told["attention"]["reason"]
     assert all(error["ok"] for error in told["validation"])

@@ -176,7 +176,7 @@ def test_layers_of_other_architectures_are_named_as_transformers_names_them(
     tmp_path, monkeypatch, model_type, weight, found
 ):
     folder = save_tiny(tmp_path, model_type)
-    assert found in str(damaged(folder, weight, monkeypatch, prefill_buckets=(16,), extend_length=1))
+    assert found in str(damaged(folder, weight, monkeypatch, family="generic", prefill_buckets=(16,), extend_length=1))
 
 
 def test_a_damaged_cache_is_found_by_the_decode_steps(model, original, monkeypatch):

@@ -139,4 +139,4 @@ def test_degrees_that_the_instance_or_the_heads_forbid_are_refused(checkpoints):
 
 def test_an_architecture_without_a_plan_is_refused(checkpoints):
     with raises(ModelError, model_type="gpt2"):
-        compiled(checkpoints("gpt2"), 2)
+        compiled(checkpoints("gpt2"), 2, family="generic")

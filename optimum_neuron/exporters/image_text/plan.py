@@ -146,9 +146,9 @@ def _build_decoder(row: Architecture, model_config: Any, config: ResolvedImageTe
         _remove(module.model, row.vision)
         return generic_decoder(choice, module, dtype=config.torch_dtype)
     family = family_decoder(choice, text, dtype=config.torch_dtype)
-    # A causal language model's "model" is the text module of this one.
+    # What a causal language model calls "model" or otherwise is the text module of this one.
     renamed = {
-        name: tuple(re.sub(r"^model\.", f"{row.text}.", source) for source in sources)
+        name: tuple(re.sub(r"^(model|transformer|gpt_neox)\.", f"{row.text}.", source) for source in sources)
         for name, sources in family.weight_sources.items()
     }
     return dataclasses.replace(family, weight_sources=renamed)

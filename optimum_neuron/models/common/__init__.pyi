@@ -1,3 +1,4 @@
+from .alibi import Alibi as Alibi, slopes_by_halves as slopes_by_halves, slopes_by_order as slopes_by_order
 from .attention import (
     Attention as Attention,
     AttentionView as AttentionView,
@@ -20,17 +21,22 @@ from .experts import (
     Router as Router,
     run_experts as run_experts,
 )
-from .feed_forward import ACTIVATIONS as ACTIVATIONS, GatedMLP as GatedMLP
+from .feed_forward import ACTIVATIONS as ACTIVATIONS, GatedMLP as GatedMLP, PlainMLP as PlainMLP
 from .latent import LatentAttention as LatentAttention, LatentConfig as LatentConfig
+from .linear import TransposedLinear as TransposedLinear, capped as capped, make_linear as make_linear
+from .norms import make_norm as make_norm
 from .reading import (
     MIXTURE_PLAN as MIXTURE_PLAN,
     MIXTURE_WEIGHT_MAP as MIXTURE_WEIGHT_MAP,
+    PLAIN_PLAN as PLAIN_PLAN,
     PLAN as PLAN,
     WEIGHT_MAP as WEIGHT_MAP,
     activation_gap as activation_gap,
+    plain_rotary as plain_rotary,
     read_head_dim as read_head_dim,
     read_rotary as read_rotary,
     read_sizes as read_sizes,
+    read_windows as read_windows,
     rotary_gap as rotary_gap,
     shared_weight_map as shared_weight_map,
 )

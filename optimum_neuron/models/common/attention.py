@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from .config import DecoderConfig, LayerKind, StateShape
+from .linear import capped, make_linear
 from .norms import make_norm
 from .rotary import Angles, rotate
 
@@ -28,7 +29,8 @@ class AttentionView:
     angles: Angles | None
     """Rotation of queries and keys."""
     mask: torch.Tensor | None
-    """Which keys each query sees, boolean [B, 1, T, keys]; None: plain causal over the new tokens."""
+    """Which keys each query sees, boolean [B, 1, T, keys], or what is added to the scores of each head; None: plain
+    causal over the new tokens."""
     num_slots: int | None
     """Attend to this many slots of the cache; None: to the new tokens only."""
 
@@ -70,6 +72,22 @@ def first_slots(
     return key_cache_BKHS[..., :num_slots].transpose(2, 3), value_cache_BKSH[:, :, :num_slots]
 
 
+def capped_attention(
+    query_BNTH: torch.Tensor,
+    key_BKSH: torch.Tensor,
+    value_BKSH: torch.Tensor,
+    mask_B1TS: torch.Tensor,
+    *,
+    scale: float,
+    cap: float,
+) -> torch.Tensor:
+    """Attention [B, N, T, H] whose scores are bounded, which `scaled_dot_product_attention` cannot."""
+    query = query_BNTH.unflatten(1, (key_BKSH.shape[1], -1))
+    scores = capped((query @ key_BKSH.unsqueeze(2).transpose(-1, -2)).float() * scale, cap)
+    scores = scores.masked_fill(~mask_B1TS.unsqueeze(2), float("-inf"))
+    return (scores.softmax(-1).to(value_BKSH.dtype) @ value_BKSH.unsqueeze(2)).flatten(1, 2)
+
+
 class Attention(nn.Module):
     """Grouped-query attention with fused query, key and value projection and a cache written in place."""
 
@@ -79,11 +97,13 @@ class Attention(nn.Module):
         self.heads = (config.num_heads, config.num_kv_heads, config.num_kv_heads)
         self.config, self.head_dim, self.scale = config, config.head_dim, kind.scale
         width = config.head_dim * config.num_heads
-        self.qkv = nn.Linear(config.hidden_size, sum(self.heads) * config.head_dim, bias=config.has_qkv_bias)
-        self.out = nn.Linear(width, config.hidden_size, bias=config.has_output_bias)
+        num_outputs = sum(self.heads) * config.head_dim
+        self.qkv = make_linear(config, config.hidden_size, num_outputs, bias=config.has_qkv_bias)
+        self.out = make_linear(config, width, config.hidden_size, bias=config.has_output_bias)
         if config.head_norm is not None:
-            self.query_norm = make_norm(config.head_dim, config.head_norm)
-            self.key_norm = make_norm(config.head_dim, config.head_norm)
+            widths = [config.head_dim * (n if config.head_norm_width == "all heads" else 1) for n in self.heads]
+            self.query_norm = make_norm(widths[0], config.head_norm)
+            self.key_norm = make_norm(widths[1], config.head_norm)
 
     @property
     def state_shape(self) -> StateShape:
@@ -104,25 +124,37 @@ class Attention(nn.Module):
         mixed = self._attend(query, key, value, view.mask)
         return self.out(mixed.transpose(1, 2).reshape(batch, tokens, -1))
 
-    def _project(self, x_BTD: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Queries [B, N, T, H], keys and values [B, K, T, H]."""
-        batch, tokens, _ = x_BTD.shape
-        qkv = self.qkv(x_BTD).view(batch, tokens, sum(self.heads), self.head_dim).transpose(1, 2)
-        query, key, value = qkv.split(self.heads, 1)
-        if self.config.head_norm is not None:
-            query, key = self.query_norm(query), self.key_norm(key)
-        return query, key, value
-
     def _place(self, query: torch.Tensor, key: torch.Tensor, view: AttentionView) -> tuple[torch.Tensor, torch.Tensor]:
         """Let queries and keys know their positions."""
         if view.angles is None:
             return query, key
         return rotate(query, view.angles), rotate(key, view.angles)
 
-    def _attend(
-        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None
-    ) -> torch.Tensor:
-        """Mix values [B, N, T, H]."""
+    def _attend(self, query, key, value, mask):  # type: ignore[no-untyped-def]
+        cap = self.config.score_cap
+        if cap is not None:
+            return capped_attention(query, key, value, mask, scale=self.scale or self.head_dim**-0.5, cap=cap)
         return F.scaled_dot_product_attention(
             query, key, value, attn_mask=mask, is_causal=mask is None, scale=self.scale, enable_gqa=True
         )
+
+    def _project(self, x_BTD: torch.Tensor) -> list[torch.Tensor]:
+        """Queries [B, N, T, H], keys and values [B, K, T, H]."""
+        batch, tokens, _ = x_BTD.shape
+        qkv, limit = self.qkv(x_BTD), self.config.qkv_limit
+        if limit is not None:
+            qkv = qkv.clamp(-limit, limit)
+        if self.config.head_norm is not None and self.config.head_norm_width == "all heads":
+            query, key, value = qkv.split([n * self.head_dim for n in self.heads], -1)
+            parts = (self.query_norm(query), self.key_norm(key), value)
+            return [part.view(batch, tokens, -1, self.head_dim).transpose(1, 2) for part in parts]
+        if self.config.qkv_order == "groups":
+            groups = qkv.view(batch, tokens, self.heads[1], -1, self.head_dim)
+            split = groups.split((self.heads[0] // self.heads[1], 1, 1), 3)
+            query, key, value = (part.flatten(2, 3).transpose(1, 2) for part in split)
+        else:
+            qkv = qkv.view(batch, tokens, sum(self.heads), self.head_dim).transpose(1, 2)
+            query, key, value = qkv.split(self.heads, 1)
+        if self.config.head_norm is not None:
+            query, key = self.query_norm(query), self.key_norm(key)
+        return [query, key, value]

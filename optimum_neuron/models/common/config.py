@@ -83,17 +83,60 @@ class DecoderConfig:
     tie_embeddings: bool = False
     """The head shares the embedding's weight."""
 
+    embed_scale: float = 1.0
+    """Factor on the embeddings of tokens."""
+    embed_norm: Norm | None = None
+    """Norm of the embeddings."""
+    input_scale: float = 1.0
+    """Factor on what the first layer gets, images included."""
+    num_positions: int = 0
+    """Rows of learned positions; 0 for none."""
+    position_offset: int = 0
+    """Row of learned positions that position 0 has."""
+
+    alibi_slopes: tuple[float, ...] = ()
+    """Slope of each query head's bias by distance; empty for none."""
     has_qkv_bias: bool = False
     """Bias on the query, key and value projections."""
     head_norm: Norm | None = None
     """Norm of each query and key head, before its rotation; None for none."""
     has_output_bias: bool = False
     """Bias on the attention's output projection."""
+    qkv_order: Literal["kinds", "groups"] = "kinds"
+    """Rows of the joined projection: all query heads, key heads, value heads; or by key head, its query heads first."""
+    qkv_limit: float | None = None
+    """Queries, keys and values are clamped to plus and minus this."""
+    head_norm: Norm | None = None
+    """Norm of queries and keys."""
+    head_norm_width: Literal["head", "all heads"] = "head"
+    """What `head_norm` is taken over."""
+    score_cap: float | None = None
+    """Bound of attention scores, by a hyperbolic tangent."""
 
     activation: str = "silu"
     """A name in `feed_forward.ACTIVATIONS`."""
+    is_gated: bool = True
+    """The feed-forward has a gate."""
     has_mlp_bias: bool = False
     """Bias on the feed-forward projections."""
+    has_transposed_weights: bool = False
+    """Weights of projections have their inputs in dimension 0, as in GPT-2."""
+
+    norms: Literal["before", "after", "around"] = "before"
+    """Where attention and feed-forward are normalized: their inputs, their results, or both."""
+    is_parallel: bool = False
+    """Attention and feed-forward have the same input."""
+    has_shared_norm: bool = False
+    """In parallel, attention and feed-forward share one norm."""
+    residual_scale: float = 1.0
+    """Factor on what joins the residual stream."""
+
+    has_head_bias: bool = False
+    """Bias on the logits."""
+    logits_scale: float = 1.0
+    """Factor on the logits."""
+    logits_cap: float | None = None
+    """Bound of the logits, by a hyperbolic tangent."""
 
     def __post_init__(self) -> None:
         assert self.num_heads % self.num_kv_heads == 0, "query heads are grouped evenly over key heads"

@@ -15,9 +15,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from .alibi import Alibi
 from .attention import Attention, AttentionView, visible_slots
 from .config import DecoderConfig, LayerKind, StateShape
-from .feed_forward import GatedMLP
+from .feed_forward import make_feed_forward
+from .linear import capped
 from .norms import make_norm
 from .rotary import rotary_angles
 
@@ -32,12 +34,14 @@ class Head(nn.Linear):
     """
 
     def __init__(self, config: DecoderConfig) -> None:
-        super().__init__(config.hidden_size, config.vocab_size, bias=False)
+        super().__init__(config.hidden_size, config.vocab_size, bias=config.has_head_bias)
+        self.scale, self.cap = config.logits_scale, config.logits_cap
         self.norm = make_norm(config.hidden_size, config.norm)
 
     def forward(self, x_BTD: torch.Tensor) -> torch.Tensor:
         """Return float32 logits [B, T, V]."""
-        return full_precision_linear(self.norm(x_BTD), self)
+        logits = full_precision_linear(self.norm(x_BTD), self)
+        return capped(logits if self.scale == 1.0 else logits * self.scale, self.cap)
 
 
 def full_precision_linear(x_BTD: torch.Tensor, linear: nn.Linear) -> torch.Tensor:
@@ -51,15 +55,50 @@ class Block(nn.Module):
 
     def __init__(self, config: DecoderConfig, attention: nn.Module, mlp: nn.Module) -> None:
         super().__init__()
-        self.attention_norm = make_norm(config.hidden_size, config.norm)
+        self.is_parallel, self.residual_scale = config.is_parallel, config.residual_scale
+        before, after = config.norms != "after", config.norms != "before"
+
+        def norm(is_there: bool) -> nn.Module | None:
+            return make_norm(config.hidden_size, config.norm) if is_there else None
+
+        self.shared_norm = norm(config.has_shared_norm)
+        self.attention_norm = norm(before and not config.has_shared_norm)
         self.attention = attention
-        self.mlp_norm = make_norm(config.hidden_size, config.norm)
+        self.attention_result_norm = norm(after)
+        self.mlp_norm = norm(before and not config.has_shared_norm)
         self.mlp = mlp
+        self.mlp_result_norm = norm(after)
 
     def forward(self, x_BTD, view: AttentionView, key_cache, value_cache):  # type: ignore[no-untyped-def]
-        attended = self.attention(self.attention_norm(x_BTD), view, key_cache, value_cache)
-        x_BTD = x_BTD + attended.float()
-        return x_BTD + self.mlp(self.mlp_norm(x_BTD)).float()
+        shared = None if self.shared_norm is None else self.shared_norm(x_BTD)
+        given = self._given(self.attention_norm, x_BTD) if shared is None else shared
+        attended = self._joining(self.attention_result_norm, self.attention(given, view, key_cache, value_cache))
+        if self.is_parallel:
+            given = self._given(self.mlp_norm, x_BTD) if shared is None else shared
+            return x_BTD + attended + self._joining(self.mlp_result_norm, self.mlp(given))
+        x_BTD = x_BTD + attended
+        return x_BTD + self._joining(self.mlp_result_norm, self.mlp(self._given(self.mlp_norm, x_BTD)))
+
+    def _given(self, norm: nn.Module | None, x_BTD: torch.Tensor) -> torch.Tensor:
+        """What attention or feed-forward gets, in the weights' dtype."""
+        return x_BTD.to(self.attention.qkv.weight.dtype) if norm is None else norm(x_BTD)
+
+    def _joining(self, norm: nn.Module | None, x_BTD: torch.Tensor) -> torch.Tensor:
+        """What joins the residual stream of a result."""
+        x_BTD = (x_BTD if norm is None else norm(x_BTD)).float()
+        return x_BTD if self.residual_scale == 1.0 else x_BTD * self.residual_scale
+
+
+class Embedding(nn.Embedding):
+    """Embeddings of tokens, with their factor."""
+
+    def __init__(self, config: DecoderConfig) -> None:
+        super().__init__(config.vocab_size, config.hidden_size)
+        self.scale = config.embed_scale
+
+    def forward(self, ids_BT: torch.Tensor) -> torch.Tensor:
+        x_BTD = super().forward(ids_BT)
+        return x_BTD if self.scale == 1.0 else x_BTD.float() * self.scale
 
 
 class Decoder(nn.Module):
@@ -70,12 +109,18 @@ class Decoder(nn.Module):
         config: DecoderConfig,
         *,
         attention: MakeModule = lambda config, layer: Attention(config, config.layers[layer]),
-        feed_forward: MakeModule = lambda config, layer: GatedMLP(config),
+        feed_forward: MakeModule = make_feed_forward,
     ) -> None:
         """Make a decoder; a family with other attention, or with experts, has them in place of the shared blocks."""
         super().__init__()
         self.config = config
-        self.embed = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.embed = Embedding(config)
+        if config.num_positions:
+            self.position_embed = nn.Embedding(config.num_positions, config.hidden_size)
+        if config.alibi_slopes:
+            self.alibi = Alibi(config.alibi_slopes)
+        if config.embed_norm is not None:
+            self.embed_norm = make_norm(config.hidden_size, config.embed_norm)
         self.layers = nn.ModuleList(
             Block(config, attention(config, layer), feed_forward(config, layer)) for layer in range(len(config.layers))
         )
@@ -118,11 +163,21 @@ class Decoder(nn.Module):
             embeds_BTD: what stands for the tokens, such as parts of images; None: their embeddings.
         """
         views = self._views(positions_BT, num_slots)
-        x_BTD = (self.embed(input_ids_BT) if embeds_BTD is None else embeds_BTD).float()
+        x_BTD = self._start((self.embed(input_ids_BT) if embeds_BTD is None else embeds_BTD).float(), positions_BT)
         caches = zip(states[::2], states[1::2], strict=True)
-        for layer, kind, (key_cache, value_cache) in zip(self.layers, self.config.layers, caches, strict=True):
+        # A capture cuts the layers and their caches to what repeats, but not the configuration.
+        kinds = self.config.layers[: len(self.layers)]
+        for layer, kind, (key_cache, value_cache) in zip(self.layers, kinds, caches, strict=True):
             x_BTD = layer(x_BTD, views[kind], key_cache, value_cache)
         return self.head(x_BTD if last_index_B is None else one_token(x_BTD, last_index_B))
+
+    def _start(self, x_BTD: torch.Tensor, positions_BT: torch.Tensor) -> torch.Tensor:
+        """What the first layer gets, of embeddings in float32."""
+        if self.config.num_positions:
+            x_BTD = x_BTD + self.position_embed(positions_BT + self.config.position_offset).float()
+        if self.config.embed_norm is not None:
+            x_BTD = self.embed_norm(x_BTD).float()
+        return x_BTD if self.config.input_scale == 1.0 else x_BTD * self.config.input_scale
 
     def _views(self, positions_BT: torch.Tensor, num_slots: int | None) -> dict[LayerKind, AttentionView]:
         """What the layers of each kind share; equal rotations and masks are made once."""
@@ -131,10 +186,14 @@ class Decoder(nn.Module):
             for number, rotary in enumerate(self.config.rotaries)
         }
         num_keys = positions_BT.shape[1] if num_slots is None else num_slots
+        has_alibi = bool(self.config.alibi_slopes)
+        is_given = num_slots is not None or self.config.score_cap is not None or has_alibi
         masks = {
-            seen: visible_slots(positions_BT, num_keys, *seen) if num_slots is not None or any(seen) else None
+            seen: visible_slots(positions_BT, num_keys, *seen) if is_given or any(seen) else None
             for seen in dict.fromkeys((kind.window, kind.chunk) for kind in self.config.layers)
         }
+        if has_alibi:
+            masks = {seen: self.alibi(mask, positions_BT) for seen, mask in masks.items()}
         return {
             kind: AttentionView(
                 positions_BT=positions_BT,

@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from .config import DecoderConfig
+from .linear import make_linear
 
 
 def _gelu_tanh(x: torch.Tensor) -> torch.Tensor:
@@ -35,9 +36,29 @@ class GatedMLP(nn.Module):
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
         self.activation = ACTIVATIONS[config.activation]
-        self.gate_up = nn.Linear(config.hidden_size, 2 * config.intermediate_size, bias=config.has_mlp_bias)
-        self.down = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.has_mlp_bias)
+        width, bias = config.intermediate_size, config.has_mlp_bias
+        self.gate_up = make_linear(config, config.hidden_size, 2 * width, bias=bias)
+        self.down = make_linear(config, width, config.hidden_size, bias=bias)
 
     def forward(self, x_BTD: torch.Tensor) -> torch.Tensor:
         gate, up = self.gate_up(x_BTD).float().chunk(2, -1)
         return self.down((self.activation(gate) * up).to(x_BTD.dtype))
+
+
+class PlainMLP(nn.Module):
+    """Feed-forward of two projections with an activation between them (Vaswani et al. 2017, eq. 2)."""
+
+    def __init__(self, config: DecoderConfig) -> None:
+        super().__init__()
+        self.activation = ACTIVATIONS[config.activation]
+        width, bias = config.intermediate_size, config.has_mlp_bias
+        self.up = make_linear(config, config.hidden_size, width, bias=bias)
+        self.down = make_linear(config, width, config.hidden_size, bias=bias)
+
+    def forward(self, x_BTD: torch.Tensor) -> torch.Tensor:
+        return self.down(self.activation(self.up(x_BTD).float()).to(x_BTD.dtype))
+
+
+def make_feed_forward(config: DecoderConfig, layer: int) -> nn.Module:
+    """Return the feed-forward of a layer, the same for all."""
+    return GatedMLP(config) if config.is_gated else PlainMLP(config)

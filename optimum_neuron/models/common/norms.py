@@ -22,9 +22,13 @@ class RMSNorm(nn.Module):
 
     def forward(self, x_BTD: torch.Tensor) -> torch.Tensor:
         x = x_BTD.float()
-        x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps)
+        x = x * torch.rsqrt(self.mean_square(x) + self.eps)
         weight = self.weight.float() + 1.0 if self.adds_one else self.weight.float()
         return (x * weight).to(self.weight.dtype)
+
+    def mean_square(self, x: torch.Tensor) -> torch.Tensor:
+        """Of the last dimension; tensor parallelism replaces it where several cores have parts of that."""
+        return x.pow(2).mean(-1, keepdim=True)
 
 
 class LayerNorm(nn.LayerNorm):

@@ -43,6 +43,16 @@ PLAN: dict[str, str] = {
 """How tensor parallelism divides the shared blocks, see `models/parallel.py`."""
 
 
+PLAIN_PLAN: dict[str, str] = {
+    "embed": "vocabulary",
+    "layers.*.attention.qkv": "heads",
+    "layers.*.attention.out": "from_heads",
+    "layers.*.mlp.up": "columns",
+    "layers.*.mlp.down": "rows",
+    "head": "gathered",
+}
+"""The same for a feed-forward without a gate."""
+
 MIXTURE_WEIGHT_MAP: dict[str, tuple[str, ...]] = {
     "layers.{}.mlp.router.weight": ("model.layers.{}.mlp.gate.weight",),
     "layers.{}.mlp.experts.gate_up_proj": ("model.layers.{}.mlp.experts.gate_up_proj",),
@@ -74,10 +84,17 @@ def read_sizes(config: Any) -> dict[str, Any]:
         "num_heads": config.num_attention_heads,
         "num_kv_heads": getattr(config, "num_key_value_heads", None) or config.num_attention_heads,
         "head_dim": read_head_dim(config),
-        "intermediate_size": config.intermediate_size,
+        "intermediate_size": getattr(config, "intermediate_size", 0),
         "vocab_size": config.vocab_size,
         "tie_embeddings": config.tie_word_embeddings,
     }
+
+
+def read_windows(config: Any) -> list[int | None]:
+    """The window of each layer, by `layer_types` where the configuration has them."""
+    types = getattr(config, "layer_types", None) or ["sliding_attention"] * config.num_hidden_layers
+    window = getattr(config, "sliding_window", None)
+    return [window if layer_type == "sliding_attention" else None for layer_type in types]
 
 
 def read_head_dim(config: Any) -> int:
@@ -96,20 +113,25 @@ def read_rotary(
         is_partial: the architecture heeds `partial_rotary_factor`; Llama and others do not.
         is_interleaved: see `Rotary`.
     """
-    import torch
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
     rope = config.rope_parameters if layer_type is None else config.rope_parameters[layer_type]
     rope_type = rope.get("rope_type", "default")
     if rope_type == "default":
-        # In float32 as the checkpoint was trained: double precision would shift late positions.
         width = int(read_head_dim(config) * (rope.get("partial_rotary_factor", 1.0) if is_partial else 1.0))
-        exponents = torch.arange(0, width, 2, dtype=torch.float32) / width
-        frequencies, scale = 1.0 / rope["rope_theta"] ** exponents, 1.0
-    else:
-        options = {} if layer_type is None else {"layer_type": layer_type}
-        frequencies, scale = ROPE_INIT_FUNCTIONS[rope_type](config, "cpu", **options)
+        return plain_rotary(width, rope["rope_theta"], is_interleaved=is_interleaved)
+    options = {} if layer_type is None else {"layer_type": layer_type}
+    frequencies, scale = ROPE_INIT_FUNCTIONS[rope_type](config, "cpu", **options)
     return Rotary(inv_freq=tuple(frequencies.tolist()), scale=scale, is_interleaved=is_interleaved)
+
+
+def plain_rotary(width: int, theta: float, *, is_interleaved: bool = False) -> Rotary:
+    """Unscaled rotary positions of so many channels of a head (Su et al. 2021, eq. 15)."""
+    import torch
+
+    # In float32 as the checkpoint was trained: double precision would shift late positions.
+    exponents = torch.arange(0, width, 2, dtype=torch.float32) / width
+    return Rotary(inv_freq=tuple((1.0 / theta**exponents).tolist()), is_interleaved=is_interleaved)
 
 
 def rotary_gap(config: Any) -> str | None:

@@ -61,7 +61,7 @@ def test_the_folder_is_a_checkpoint_for_transformers(checkpoint, tmp_path):
 
 @pytest.mark.parametrize("family", ["llama", "generic"])
 def test_the_check_names_the_models_own_modules(cli, tmp_path, family):
-    folder = save_tiny_image_text(tmp_path / "c", "llava" if family == "llama" else "llava-siglip-qwen2")
+    folder = save_tiny_image_text(tmp_path / "c", "llava" if family == "llama" else "llava-siglip-olmo")
     ran = cli("neuron", "check", str(folder), "--sequence_length", "64", "--json")
     assert ran.code == 0, ran.stderr
     assert ran.json["family"]["value"] == family

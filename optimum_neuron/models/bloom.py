@@ -1,0 +1,51 @@
+"""Bloom: biases by distance in place of positions, a norm of embeddings, and heads joined one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import common
+from .common import Decoder, DecoderConfig, LayerKind, Norm
+
+MODEL_TYPES = ("bloom",)
+WEIGHT_MAP = {
+    "embed.weight": ("transformer.word_embeddings.weight",),
+    "embed_norm.weight": ("transformer.word_embeddings_layernorm.weight",),
+    "layers.{}.attention_norm.weight": ("transformer.h.{}.input_layernorm.weight",),
+    "layers.{}.attention.qkv.weight": ("transformer.h.{}.self_attention.query_key_value.weight",),
+    "layers.{}.attention.out.weight": ("transformer.h.{}.self_attention.dense.weight",),
+    "layers.{}.mlp_norm.weight": ("transformer.h.{}.post_attention_layernorm.weight",),
+    "layers.{}.mlp.up.weight": ("transformer.h.{}.mlp.dense_h_to_4h.weight",),
+    "layers.{}.mlp.down.weight": ("transformer.h.{}.mlp.dense_4h_to_h.weight",),
+    "head.norm.weight": ("transformer.ln_f.weight",),
+    "head.weight": ("lm_head.weight",),
+}
+PLAN = common.PLAIN_PLAN | {"alibi": "slopes"}
+
+
+def uncovered(config: Any) -> str | None:
+    """Say which option of a configuration this family does not implement, or None."""
+    if config.apply_residual_connection_post_layernorm:
+        return "apply_residual_connection_post_layernorm=True"
+    return None
+
+
+def build(config: Any) -> Decoder:
+    """Return the decoder of a transformers configuration, with uninitialized parameters."""
+    norm = Norm(eps=config.layer_norm_epsilon, kind="layer", has_bias=True)
+    num_heads = config.num_attention_heads
+    return Decoder(
+        DecoderConfig(
+            **common.read_sizes(config) | {"num_kv_heads": num_heads, "intermediate_size": 4 * config.hidden_size},
+            layers=(LayerKind(),) * config.num_hidden_layers,
+            norm=norm,
+            embed_norm=norm,
+            alibi_slopes=common.slopes_by_halves(num_heads),
+            has_qkv_bias=True,
+            has_output_bias=True,
+            qkv_order="groups",
+            activation="gelu_pytorch_tanh",
+            is_gated=False,
+            has_mlp_bias=True,
+        )
+    )

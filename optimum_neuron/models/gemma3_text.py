@@ -1,0 +1,51 @@
+"""Gemma 3: Gemma 2 with norms on queries and keys in place of bounds, and rotary positions by type of layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import common
+from .common import Decoder, DecoderConfig, LayerKind, Norm
+
+MODEL_TYPES = ("gemma3_text",)
+WEIGHT_MAP = common.WEIGHT_MAP | {
+    "layers.{}.attention.query_norm.weight": ("model.layers.{}.self_attn.q_norm.weight",),
+    "layers.{}.attention.key_norm.weight": ("model.layers.{}.self_attn.k_norm.weight",),
+    "layers.{}.attention_result_norm.weight": ("model.layers.{}.post_attention_layernorm.weight",),
+    "layers.{}.mlp_norm.weight": ("model.layers.{}.pre_feedforward_layernorm.weight",),
+    "layers.{}.mlp_result_norm.weight": ("model.layers.{}.post_feedforward_layernorm.weight",),
+}
+PLAN = common.PLAN
+
+
+def uncovered(config: Any) -> str | None:
+    """Say which option of a configuration this family does not implement, or None."""
+    if config.use_bidirectional_attention:
+        return "use_bidirectional_attention=True"
+    if config.attn_logit_softcapping is not None:
+        return f"attn_logit_softcapping={config.attn_logit_softcapping}"
+    return common.activation_gap("hidden_activation", config.hidden_activation) or common.rotary_gap(config)
+
+
+def build(config: Any) -> Decoder:
+    """Return the decoder of a transformers configuration, with uninitialized parameters."""
+    norm = Norm(eps=config.rms_norm_eps, adds_one=True)
+    rotaries = {layer_type: common.read_rotary(config, layer_type) for layer_type in set(config.layer_types)}
+    kinds = [
+        LayerKind(rotary=rotaries[layer_type], window=window, scale=config.query_pre_attn_scalar**-0.5)
+        for layer_type, window in zip(config.layer_types, common.read_windows(config), strict=True)
+    ]
+    return Decoder(
+        DecoderConfig(
+            **common.read_sizes(config),
+            layers=tuple(kinds),
+            norm=norm,
+            activation=config.hidden_activation,
+            has_qkv_bias=config.attention_bias,
+            has_output_bias=config.attention_bias,
+            head_norm=norm,
+            embed_scale=config.hidden_size**0.5,
+            norms="around",
+            logits_cap=config.final_logit_softcapping,
+        )
+    )

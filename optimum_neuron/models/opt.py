@@ -1,0 +1,57 @@
+"""OPT: learned positions that begin at row 2, layer norms, and a plain feed-forward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import common
+from .common import Decoder, DecoderConfig, LayerKind, Norm
+
+MODEL_TYPES = ("opt",)
+WEIGHT_MAP = {
+    "embed.weight": ("model.decoder.embed_tokens.weight",),
+    "position_embed.weight": ("model.decoder.embed_positions.weight",),
+    "layers.{}.attention_norm.weight": ("model.decoder.layers.{}.self_attn_layer_norm.weight",),
+    "layers.{}.attention.qkv.weight": (
+        "model.decoder.layers.{}.self_attn.q_proj.weight",
+        "model.decoder.layers.{}.self_attn.k_proj.weight",
+        "model.decoder.layers.{}.self_attn.v_proj.weight",
+    ),
+    "layers.{}.attention.out.weight": ("model.decoder.layers.{}.self_attn.out_proj.weight",),
+    "layers.{}.mlp_norm.weight": ("model.decoder.layers.{}.final_layer_norm.weight",),
+    "layers.{}.mlp.up.weight": ("model.decoder.layers.{}.fc1.weight",),
+    "layers.{}.mlp.down.weight": ("model.decoder.layers.{}.fc2.weight",),
+    "head.norm.weight": ("model.decoder.final_layer_norm.weight",),
+    "head.weight": ("lm_head.weight",),
+}
+PLAN = common.PLAIN_PLAN
+
+
+def uncovered(config: Any) -> str | None:
+    """Say which option of a configuration this family does not implement, or None."""
+    if not config.do_layer_norm_before or config._remove_final_layer_norm:
+        return f"do_layer_norm_before={config.do_layer_norm_before} with norms elsewhere"
+    if config.word_embed_proj_dim != config.hidden_size:
+        return f"word_embed_proj_dim={config.word_embed_proj_dim}"
+    if not config.layer_norm_elementwise_affine:
+        return "layer_norm_elementwise_affine=False"
+    return common.activation_gap("activation_function", config.activation_function)
+
+
+def build(config: Any) -> Decoder:
+    """Return the decoder of a transformers configuration, with uninitialized parameters."""
+    return Decoder(
+        DecoderConfig(
+            **common.read_sizes(config)
+            | {"num_kv_heads": config.num_attention_heads, "intermediate_size": config.ffn_dim},
+            layers=(LayerKind(),) * config.num_hidden_layers,
+            norm=Norm(eps=1e-5, kind="layer", has_bias=True),
+            num_positions=config.max_position_embeddings + 2,
+            position_offset=2,
+            has_qkv_bias=config.enable_bias,
+            has_output_bias=config.enable_bias,
+            activation=config.activation_function,
+            is_gated=False,
+            has_mlp_bias=config.enable_bias,
+        )
+    )

@@ -1,0 +1,35 @@
+"""StableLM: Llama with layer norms and partial rotary positions, also with parallel feed-forward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import common
+from .common import Decoder, DecoderConfig, LayerKind, Norm
+
+MODEL_TYPES = ("stablelm",)
+WEIGHT_MAP = common.WEIGHT_MAP | {"layers.{}.shared_norm.weight": ("model.layers.{}.input_layernorm.weight",)}
+PLAN = common.PLAN
+
+
+def uncovered(config: Any) -> str | None:
+    """Say which option of a configuration this family does not implement, or None."""
+    if config.qk_layernorm:
+        return "qk_layernorm=True"
+    return common.activation_gap("hidden_act", config.hidden_act) or common.rotary_gap(config)
+
+
+def build(config: Any) -> Decoder:
+    """Return the decoder of a transformers configuration, with uninitialized parameters."""
+    kind = LayerKind(rotary=common.read_rotary(config, is_partial=True))
+    return Decoder(
+        DecoderConfig(
+            **common.read_sizes(config),
+            layers=(kind,) * config.num_hidden_layers,
+            norm=Norm(eps=config.layer_norm_eps, kind="layer", has_bias=True),
+            activation=config.hidden_act,
+            has_qkv_bias=config.use_qkv_bias,
+            is_parallel=config.use_parallel_residual,
+            has_shared_norm=config.use_parallel_residual,
+        )
+    )

@@ -1,0 +1,48 @@
+"""StarCoder2: layer norms, grouped-query attention with windows, and a plain feed-forward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import common
+from .common import Decoder, DecoderConfig, LayerKind, Norm
+
+MODEL_TYPES = ("starcoder2",)
+WEIGHT_MAP = {
+    "embed.weight": ("model.embed_tokens.weight",),
+    "layers.{}.attention_norm.weight": ("model.layers.{}.input_layernorm.weight",),
+    "layers.{}.attention.qkv.weight": (
+        "model.layers.{}.self_attn.q_proj.weight",
+        "model.layers.{}.self_attn.k_proj.weight",
+        "model.layers.{}.self_attn.v_proj.weight",
+    ),
+    "layers.{}.attention.out.weight": ("model.layers.{}.self_attn.o_proj.weight",),
+    "layers.{}.mlp_norm.weight": ("model.layers.{}.post_attention_layernorm.weight",),
+    "layers.{}.mlp.up.weight": ("model.layers.{}.mlp.c_fc.weight",),
+    "layers.{}.mlp.down.weight": ("model.layers.{}.mlp.c_proj.weight",),
+    "head.norm.weight": ("model.norm.weight",),
+    "head.weight": ("lm_head.weight",),
+}
+PLAN = common.PLAIN_PLAN
+
+
+def uncovered(config: Any) -> str | None:
+    """Say which option of a configuration this family does not implement, or None."""
+    return common.activation_gap("hidden_act", config.hidden_act) or common.rotary_gap(config)
+
+
+def build(config: Any) -> Decoder:
+    """Return the decoder of a transformers configuration, with uninitialized parameters."""
+    kind = LayerKind(rotary=common.read_rotary(config), window=config.sliding_window)
+    return Decoder(
+        DecoderConfig(
+            **common.read_sizes(config),
+            layers=(kind,) * config.num_hidden_layers,
+            norm=Norm(eps=config.norm_epsilon, kind="layer", has_bias=True),
+            activation=config.hidden_act,
+            has_qkv_bias=config.use_bias,
+            has_output_bias=config.use_bias,
+            is_gated=False,
+            has_mlp_bias=config.use_bias,
+        )
+    )
