@@ -16,7 +16,9 @@ out has the shapes of one core and calls `optimum_neuron/compiler/collectives.py
     packed_columns  as columns, of two projections in one tensor
     gathered        columns, joined over the cores
     rows_of_whole   as rows, of inputs that every core has whole
-    experts         the width of every expert, summed over the cores
+    experts         the width of every expert, summed over the cores; whole experts where that leaves little of each
+    experts_over_cores  whole experts to each core, summed over the cores
+    head_values     one number for each query head, `sinks`
     vocabulary      rows of an embedding, summed over the cores
 
 Source: Shoeybi et al. 2019, Megatron-LM, section 3.
@@ -33,105 +35,9 @@ from torch import nn
 
 from ..compiler import collectives
 from ..errors import ModelError
-from ..weights import Shard, Shards, Split, even_split, first_split, packed_split
-from .common import TransposedLinear
-from .heads import HeadLayout, head_layout
+from ..weights import Shards, Split, even_split, first_split, packed_split
 from .plans import Plan
-
-_QUERY_COUNTS = ("num_heads", "num_attention_heads", "n_heads")
-_KEY_COUNTS = ("num_key_value_heads", "num_kv_heads")
-_WIDTHS = ("all_head_size", "inner_dim", "split_size")
-"""Attributes of transformers' attention modules: query heads, key heads, and elements of all query heads."""
-
-
-class _Splitter:
-    """Divides one module; tied parameters are divided once."""
-
-    def __init__(self, module: nn.Module, num_heads: int, num_kv_heads: int, group_size: int) -> None:
-        self.module, self.group_size = module, group_size
-        self.shards: dict[str, Shard] = {}
-        self.layout = head_layout(num_heads, num_kv_heads, group_size)
-        self._layouts: dict[str, HeadLayout] = {}
-        self._parameters: dict[int, nn.Parameter] = {}
-        self._names = {id(parameter): name for name, parameter in module.named_parameters()}
-
-    def heads(self, path: str) -> HeadLayout:
-        """Return the heads of an attention module, which has the counts of one core from then on."""
-        if path not in self._layouts:
-            attention = self.module.get_submodule(path)
-            layout = self._layout_of(attention)
-            num_queries, num_keys = layout.num_local
-            for name in _QUERY_COUNTS:
-                _replace(attention, name, num_queries)
-            for name in _KEY_COUNTS:
-                _replace(attention, name, num_keys)
-            for name in _WIDTHS:
-                _replace(attention, name, (_count(attention, (name,)) or 0) // layout.num_heads * num_queries)
-            _replace(attention, "num_key_value_groups", num_queries // num_keys)
-            if hasattr(attention, "heads"):
-                attention.heads = (num_queries, num_keys, num_keys)
-            self._layouts[path] = layout
-        return self._layouts[path]
-
-    def _layout_of(self, attention: nn.Module) -> HeadLayout:
-        """Heads by the counts that the module has; by those of the configuration where it has none."""
-        num_heads = _count(attention, _QUERY_COUNTS)
-        if num_heads is None:
-            return self.layout
-        num_groups = _count(attention, ("num_key_value_groups",)) or 1
-        return head_layout(num_heads, _count(attention, _KEY_COUNTS) or num_heads // num_groups, self.group_size)
-
-    def narrow(self, path: str, name: str, dim: int, *splits: Split) -> None:
-        """Give a parameter the shape that it has on one core."""
-        owner = self.module.get_submodule(path)
-        parameter = getattr(owner, name, None)
-        if parameter is None:
-            return
-        if _is_transposed(owner) and name == "weight":
-            dim = 1 - dim
-        if id(parameter) not in self._parameters:
-            shape = list(parameter.shape)
-            shape[dim] = sum(split.local_size for split in splits) if dim == 0 else splits[0].local_size
-            local = nn.Parameter(torch.empty(shape, dtype=parameter.dtype, device="meta"), requires_grad=False)
-            self._parameters[id(parameter)] = local
-            self.shards[self._names[id(parameter)]] = Shard(dim, splits)
-        setattr(owner, name, self._parameters[id(parameter)])
-        if isinstance(owner, nn.Linear):
-            owner.out_features, owner.in_features = owner.weight.shape
-        elif type(owner).__name__ == "Conv1D":
-            owner.nx, owner.nf = owner.weight.shape
-
-    def results(self, path: str, *splits: Split) -> None:
-        """Divide the results of a linear layer, which consist of parts that are divided like this."""
-        self.narrow(path, "weight", 0, *splits)
-        self.narrow(path, "bias", 0, *splits)
-
-    def summed(self, path: str, split: Split) -> None:
-        """Divide the inputs of a linear layer, and sum its results over the cores."""
-        linear = self.module.get_submodule(path)
-        self.narrow(path, "weight", 1, split)
-        self.narrow(path, "bias", 0, first_split(_size(linear, 0), self.group_size))
-        group_size = self.group_size
-        linear.register_forward_hook(lambda module, inputs, x: collectives.ALL_REDUCE(x, group_size))
-
-
-def _is_transposed(module: nn.Module) -> bool:
-    """Whether the weight of a layer is [inputs, results], as in GPT-2."""
-    return isinstance(module, TransposedLinear) or type(module).__name__ == "Conv1D"
-
-
-def _size(linear: nn.Module, dim: int) -> int:
-    """Results (0) or inputs (1) of a linear layer."""
-    return int(linear.weight.shape[1 - dim if _is_transposed(linear) else dim])
-
-
-def _count(module: nn.Module, names: Sequence[str]) -> int | None:
-    return next((value for name in names if isinstance(value := getattr(module, name, None), int)), None)
-
-
-def _replace(module: nn.Module, name: str, value: int) -> None:
-    if isinstance(getattr(module, name, None), int):
-        setattr(module, name, value)
+from .splitter import Splitter, linear_size
 
 
 def split_module(
@@ -156,7 +62,7 @@ def split_module(
     Raises:
         ModelError: the plan names no module at all, or a style that is not implemented.
     """
-    splitter = _Splitter(module, num_heads, num_kv_heads, group_size)
+    splitter = Splitter(module, num_heads, num_kv_heads, group_size)
     styles = {path: style for path, _ in module.named_modules() if (style := _style_of(path, plan))}
     if not styles:
         raise ModelError(
@@ -182,11 +88,11 @@ def _style_of(path: str, plan: Plan) -> str | None:
     return plan.get(re.sub(r"(^|\.)\d+(?=\.|$)", r"\1*", path)) or plan.get(path)
 
 
-def _heads(splitter: _Splitter, path: str, num_sources: int) -> None:
+def _heads(splitter: Splitter, path: str, num_sources: int) -> None:
     """Whole heads to each core, for one projection, or for query, key and value that are separate in the checkpoint."""
     parent, _, name = path.rpartition(".")
     layout, attention = splitter.heads(parent), splitter.module.get_submodule(parent)
-    if num_sources == 1 and hasattr(attention, "heads"):  # a family's, whose checkpoint has one tensor
+    if num_sources == 1 and name == "qkv":  # a family's, whose checkpoint has one tensor
         (_packed_heads if attention.config.qkv_order == "kinds" else _grouped_heads)(splitter, path, num_sources)
     elif num_sources > 1:
         width = _width(splitter, path, layout.num_heads + 2 * layout.num_kv_heads)
@@ -197,25 +103,25 @@ def _heads(splitter: _Splitter, path: str, num_sources: int) -> None:
         splitter.results(path, layout.of_keys(_width(splitter, path, layout.num_kv_heads)))
 
 
-def _packed_heads(splitter: _Splitter, path: str, num_sources: int) -> None:
+def _packed_heads(splitter: Splitter, path: str, num_sources: int) -> None:
     layout = splitter.heads(path.rpartition(".")[0])
     splitter.results(path, layout.packed(_width(splitter, path, layout.num_heads + 2 * layout.num_kv_heads)))
 
 
-def _grouped_heads(splitter: _Splitter, path: str, num_sources: int) -> None:
+def _grouped_heads(splitter: Splitter, path: str, num_sources: int) -> None:
     layout = splitter.heads(path.rpartition(".")[0])
     splitter.results(path, layout.grouped(_width(splitter, path, layout.num_heads + 2 * layout.num_kv_heads)))
 
 
-def _width(splitter: _Splitter, path: str, num_units: int) -> int:
+def _width(splitter: Splitter, path: str, num_units: int) -> int:
     """Results of a linear layer for each of its heads."""
-    num_out = _size(splitter.module.get_submodule(path), 0)
+    num_out = linear_size(splitter.module.get_submodule(path), 0)
     if num_out % num_units:
         raise ModelError(f"{path} has {num_out} results, which are no {num_units} heads.", path=path)
     return num_out // num_units
 
 
-def _norm_of_heads(splitter: _Splitter, path: str, num_sources: int) -> None:
+def _norm_of_heads(splitter: Splitter, path: str, num_sources: int) -> None:
     """Each core has the weights of its heads, and the mean is that of all heads."""
     parent, _, name = path.rpartition(".")
     layout, group_size, norm = splitter.heads(parent), splitter.group_size, splitter.module.get_submodule(path)
@@ -234,24 +140,24 @@ def _norm_of_heads(splitter: _Splitter, path: str, num_sources: int) -> None:
     norm.mean_square = mean_square
 
 
-def _slopes(splitter: _Splitter, path: str, num_sources: int) -> None:
+def _slopes(splitter: Splitter, path: str, num_sources: int) -> None:
     """Each core has the slopes of its heads; a head of zeros has any."""
     alibi, group_size = splitter.module.get_submodule(path), splitter.group_size
     alibi.slopes = torch.stack([alibi.slopes[list(own)] for own in splitter.layout.queries])
     alibi.own_slopes = lambda: alibi.slopes.index_select(0, collectives.RANK(group_size)[None]).squeeze(0)
 
 
-def _from_heads(splitter: _Splitter, path: str, num_sources: int) -> None:
+def _from_heads(splitter: Splitter, path: str, num_sources: int) -> None:
     layout = splitter.heads(path.rpartition(".")[0])
-    splitter.summed(path, layout.of_queries(_size(splitter.module.get_submodule(path), 1) // layout.num_heads))
+    splitter.summed(path, layout.of_queries(linear_size(splitter.module.get_submodule(path), 1) // layout.num_heads))
 
 
-def _bias_of_heads(splitter: _Splitter, path: str, num_sources: int) -> None:
+def _bias_of_heads(splitter: Splitter, path: str, num_sources: int) -> None:
     """A table with a column for each query head."""
     splitter.narrow(path, "weight", 1, splitter.heads(path.rpartition(".")[0]).of_queries(1))
 
 
-def _alibi(splitter: _Splitter, path: str, num_sources: int) -> None:
+def _alibi(splitter: Splitter, path: str, num_sources: int) -> None:
     """An attention module that gets a bias for every query head, in its first dimension, after those of a batch."""
     layout, group_size = splitter.heads(path), splitter.group_size
     own_heads = torch.tensor(layout.queries).clamp(min=0)
@@ -268,21 +174,21 @@ def _alibi(splitter: _Splitter, path: str, num_sources: int) -> None:
     splitter.module.get_submodule(path).register_forward_pre_hook(own_bias, with_kwargs=True)
 
 
-def _columns(splitter: _Splitter, path: str, num_sources: int) -> None:
-    size = _size(splitter.module.get_submodule(path), 0) // num_sources
+def _columns(splitter: Splitter, path: str, num_sources: int) -> None:
+    size = linear_size(splitter.module.get_submodule(path), 0) // num_sources
     splitter.results(path, *[even_split(size, splitter.group_size)] * num_sources)
 
 
-def _packed_columns(splitter: _Splitter, path: str, num_sources: int) -> None:
-    size = _size(splitter.module.get_submodule(path), 0)
+def _packed_columns(splitter: Splitter, path: str, num_sources: int) -> None:
+    size = linear_size(splitter.module.get_submodule(path), 0)
     splitter.results(path, packed_split(size, 2, splitter.group_size))
 
 
-def _rows(splitter: _Splitter, path: str, num_sources: int) -> None:
-    splitter.summed(path, even_split(_size(splitter.module.get_submodule(path), 1), splitter.group_size))
+def _rows(splitter: Splitter, path: str, num_sources: int) -> None:
+    splitter.summed(path, even_split(linear_size(splitter.module.get_submodule(path), 1), splitter.group_size))
 
 
-def _rows_of_whole(splitter: _Splitter, path: str, num_sources: int) -> None:
+def _rows_of_whole(splitter: Splitter, path: str, num_sources: int) -> None:
     """Each core takes its columns of an input that all of them have."""
     linear, group_size = splitter.module.get_submodule(path), splitter.group_size
     _rows(splitter, path, num_sources)
@@ -297,9 +203,20 @@ def _rows_of_whole(splitter: _Splitter, path: str, num_sources: int) -> None:
     linear.register_forward_pre_hook(own_columns)
 
 
-def _experts(splitter: _Splitter, path: str, num_sources: int) -> None:
-    """Part of the width of every expert: transformers' experts, which keep their weights in three dimensions."""
+MIN_EXPERT_WIDTH = 32
+"""Columns of an expert on each core, below which cores have whole experts: TensorE multiplies 128 rows at a time."""
+
+
+def _experts(splitter: Splitter, path: str, num_sources: int) -> None:
+    """Part of the width of every expert; weights have three dimensions, as in transformers.
+
+    A token that chooses few experts reads its part of these from the memory of every core at once.
+    """
     experts, group_size = splitter.module.get_submodule(path), splitter.group_size
+    width = experts.down_proj.shape[1 if experts.is_transposed else 2]
+    if width < group_size * MIN_EXPERT_WIDTH and experts.num_experts >= group_size:
+        _experts_over_cores(splitter, path, num_sources)
+        return
     if experts.has_post_expert_norm:
         raise ModelError(
             f"{path} has a norm after each expert, which needs the whole sum.", hint="Pass tensor_parallel_size=1."
@@ -325,7 +242,27 @@ def _experts(splitter: _Splitter, path: str, num_sources: int) -> None:
     experts.register_forward_hook(lambda module, inputs, x: collectives.ALL_REDUCE(x, group_size))
 
 
-def _gathered(splitter: _Splitter, path: str, num_sources: int) -> None:
+def _experts_over_cores(splitter: Splitter, path: str, num_sources: int) -> None:
+    """Whole experts to each core, which counts as zero what a token chose on others; parts are views of the files."""
+    experts, group_size = splitter.module.get_submodule(path), splitter.group_size
+    split = even_split(experts.num_experts, group_size)
+    for name, _ in [*experts.named_parameters(recurse=False)]:
+        splitter.narrow(path, name, 0, split)
+    num_own = experts.num_experts = split.local_size
+
+    def own_experts(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        x, index, weight = inputs
+        return x, index - collectives.RANK(group_size) * num_own, weight
+
+    experts.register_forward_pre_hook(own_experts)
+    experts.register_forward_hook(lambda module, inputs, x: collectives.ALL_REDUCE(x, group_size))
+
+
+def _head_values(splitter: Splitter, path: str, num_sources: int) -> None:
+    splitter.narrow(path, "sinks", 0, splitter.heads(path).of_queries(1))
+
+
+def _gathered(splitter: Splitter, path: str, num_sources: int) -> None:
     linear, group_size = splitter.module.get_submodule(path), splitter.group_size
     size = linear.out_features
     _columns(splitter, path, num_sources)
@@ -336,7 +273,7 @@ def _gathered(splitter: _Splitter, path: str, num_sources: int) -> None:
     linear.register_forward_hook(gather)
 
 
-def _vocabulary(splitter: _Splitter, path: str, num_sources: int) -> None:
+def _vocabulary(splitter: Splitter, path: str, num_sources: int) -> None:
     """Each core looks up the tokens of its rows; the others count as zeros."""
     embedding, group_size = splitter.module.get_submodule(path), splitter.group_size
     splitter.narrow(path, "weight", 0, even_split(embedding.weight.shape[0], group_size))
@@ -358,7 +295,7 @@ def _vocabulary(splitter: _Splitter, path: str, num_sources: int) -> None:
     embedding.register_forward_hook(joined, prepend=True)
 
 
-STYLES: dict[str, Callable[[_Splitter, str, int], None]] = {
+STYLES: dict[str, Callable[[Splitter, str, int], None]] = {
     "heads": _heads,
     "packed_heads": _packed_heads,
     "grouped_heads": _grouped_heads,
@@ -372,6 +309,8 @@ STYLES: dict[str, Callable[[_Splitter, str, int], None]] = {
     "rows": _rows,
     "rows_of_whole": _rows_of_whole,
     "experts": _experts,
+    "experts_over_cores": _experts_over_cores,
+    "head_values": _head_values,
     "gathered": _gathered,
     "vocabulary": _vocabulary,
 }

@@ -165,7 +165,8 @@ def family_decoder(choice: Choice[str], config: Any, *, dtype: str, group_size: 
     if module.config.tie_embeddings:
         module.head.weight = module.embed.weight
     cast_parameters(module, getattr(torch, dtype))
-    sources = {name: _family_source(definition.WEIGHT_MAP, name) for name, _ in module.named_parameters()}
+    names = [name for name, _ in (*module.named_parameters(), *persistent_buffers(module))]
+    sources = {name: _family_source(definition.WEIGHT_MAP, name) for name in names}
     shards = Shards()
     if group_size > 1:
         from .parallel import split_module
@@ -218,5 +219,7 @@ def _family_source(weight_map: Mapping[str, tuple[str, ...]], name: str) -> tupl
     parts = stem.split(".")
     layer = next((part for part in parts if part.isdigit()), "")
     key = ".".join("{}" if part == layer and layer else part for part in parts)
+    if exact := weight_map.get(f"{key}.{kind}"):
+        return tuple(source.replace("{}", layer) for source in exact)
     sources = weight_map[f"{key}.weight"]
     return tuple(source.replace("{}", layer).removesuffix("weight") + kind for source in sources)

@@ -15,7 +15,7 @@ from torch.func import functional_call
 
 from optimum_neuron.configuration import NeuronConfig
 from optimum_neuron.exporters import state_specs
-from optimum_neuron.models import Family, build_decoder
+from optimum_neuron.models import Family, build_decoder, persistent_buffers
 from tests.tiny import VOCABULARY, tiny_config
 
 LENGTHS, NUM_COLUMNS, NUM_TOKENS = (9, 6), 10, 16
@@ -57,7 +57,7 @@ def pair(model_type: str, *, family: str | None = None, **overrides: Any) -> Pai
     config = tiny_config(model_type, **overrides)
     original = AutoModelForCausalLM.from_config(config).float().eval()
     with torch.no_grad():
-        for parameter in original.parameters():
+        for parameter in (*original.parameters(), *(buffer for _, buffer in persistent_buffers(original))):
             # Norms and biases differ from 1 and 0, so that leaving one out is noticed.
             parameter.normal_(0, 0.15) if parameter.ndim > 1 else parameter.add_(0.2 * torch.randn_like(parameter))
     return Pair(build_decoder(config, dtype="float32", family=family), original)

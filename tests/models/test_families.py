@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch.func import functional_call
 
-from optimum_neuron.models import build_decoder, choose_family, families, key_value_state
+from optimum_neuron.models import build_decoder, choose_family, families, key_value_state, persistent_buffers
 from tests.models.cores import SharedPair
+from tests.models.mixtures import MIXTURES
 from tests.models.steps import NUM_COLUMNS, NUM_TOKENS, check_steps, pair
 from tests.tiny import tiny_config
 
@@ -185,6 +186,7 @@ FAMILIES: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
         "gptj": ("gptj", GPT | {"rotary_dim": 4}),
         "whole rotary, width": ("gptj", GPT | {"rotary_dim": 8, "n_inner": 40}),
     },
+    **MIXTURES,
 }
 """Family, then what a case shows, then model type and options."""
 
@@ -233,7 +235,8 @@ def test_every_tensor_is_used_once_and_every_parameter_has_a_source(family, mode
     tensors = {name for name in models.original.state_dict() if not (tied and name == "lm_head.weight")}
     used = collections.Counter(source for sources in models.family.weight_sources.values() for source in sources)
     assert used == dict.fromkeys(tensors, 1)
-    parameters = dict(models.family.module.named_parameters())
+    module = models.family.module
+    parameters = dict((*module.named_parameters(), *persistent_buffers(module)))
     assert models.family.weight_sources.keys() == parameters.keys()
     assert all(models.weights[name].shape == parameter.shape for name, parameter in parameters.items())
     assert (models.family.module.head.weight is models.family.module.embed.weight) == tied

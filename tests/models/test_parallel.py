@@ -6,6 +6,7 @@ from torch import nn
 
 from optimum_neuron.errors import ConfigError, ModelError
 from optimum_neuron.models import head_layout, require_group_size, split_module
+from optimum_neuron.models.common import Experts, MixtureConfig
 
 
 @pytest.mark.parametrize(
@@ -57,6 +58,35 @@ def test_a_module_gets_the_shapes_of_one_core():
     assert (toy.up.weight.shape, toy.down.weight.shape, toy.down.bias.shape) == ((3, 6), (6, 3), (6,))
     assert set(shards.of_weights) == {"up.weight", "up.bias", "down.weight", "down.bias"}
     assert shards.of_weights["down.weight"].dim == 1
+
+
+class Sparse(nn.Module):
+    def __init__(self, num_experts, width):
+        super().__init__()
+        sizes = {"num_experts": num_experts, "experts_per_token": 2, "intermediate_size": width, "bias": True}
+        with torch.device("meta"):
+            self.experts = Experts(16, MixtureConfig(**sizes))
+
+
+def test_experts_are_divided_by_width_or_over_cores_where_they_are_narrow():
+    plan, options = {"experts": "experts"}, {"num_heads": 1, "num_kv_heads": 1, "group_size": 4}
+    wide, narrow, few = Sparse(8, 128), Sparse(6, 64), Sparse(2, 64)
+    for module in (wide, narrow, few):
+        split_module(module, plan, **options)
+    assert wide.experts.gate_up_proj.shape == (8, 2 * 32, 16) and wide.experts.down_proj.shape == (8, 16, 32)
+    assert narrow.experts.gate_up_proj.shape == (2, 2 * 64, 16) and narrow.experts.down_proj_bias.shape == (2, 16)
+    assert narrow.experts.num_experts == 2
+    assert few.experts.down_proj.shape == (2, 16, 16)
+
+
+def test_whole_experts_are_views_of_the_file():
+    module = Sparse(8, 64)
+    shards = split_module(
+        module, {"experts": "experts_over_cores"}, num_heads=1, num_kv_heads=1, group_size=4
+    ).of_weights
+    whole = torch.arange(8.0)[:, None, None].expand(8, 16, 64).contiguous()
+    part = shards["experts.down_proj"].part([whole], 3)
+    assert part.data_ptr() == whole[6].data_ptr() and part.shape == (2, 16, 64)
 
 
 def test_a_plan_that_names_no_module_is_refused():

@@ -57,6 +57,12 @@ def test_an_option_that_the_family_lacks_is_generic_and_named(overrides, gap):
     assert f"does not implement {gap}" in error.value.details["problem"]
 
 
+@pytest.mark.parametrize("model_type", ["mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3", "llama4_text"])
+def test_experts_with_another_activation_are_generic(model_type):
+    choice = choose_family(tiny_config(model_type, hidden_act="gelu"))
+    assert choice.value == "generic" and "does not implement hidden_act=gelu" in choice.reason
+
+
 def test_a_forced_family_is_taken_or_refused_with_the_reason():
     assert choose_family(tiny_config("llama"), family="llama").value == "llama"
     choice = choose_family(tiny_config("llama"), family="generic")

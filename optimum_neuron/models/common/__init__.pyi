@@ -13,10 +13,20 @@ from .config import (
     Rotary as Rotary,
 )
 from .decoder import Decoder as Decoder, full_precision_linear as full_precision_linear, one_token as one_token
+from .experts import (
+    Experts as Experts,
+    Mixture as Mixture,
+    MixtureConfig as MixtureConfig,
+    Router as Router,
+    run_experts as run_experts,
+)
 from .feed_forward import ACTIVATIONS as ACTIVATIONS, GatedMLP as GatedMLP, PlainMLP as PlainMLP
+from .latent import LatentAttention as LatentAttention, LatentConfig as LatentConfig
 from .linear import TransposedLinear as TransposedLinear, capped as capped, make_linear as make_linear
 from .norms import make_norm as make_norm
 from .reading import (
+    MIXTURE_PLAN as MIXTURE_PLAN,
+    MIXTURE_WEIGHT_MAP as MIXTURE_WEIGHT_MAP,
     PLAIN_PLAN as PLAIN_PLAN,
     PLAN as PLAN,
     WEIGHT_MAP as WEIGHT_MAP,
@@ -27,7 +37,10 @@ from .reading import (
     read_sizes as read_sizes,
     read_windows as read_windows,
     rotary_gap as rotary_gap,
+    shared_weight_map as shared_weight_map,
 )
+from .rotary import rotary_angles as rotary_angles
+from .sinks import SinkAttention as SinkAttention
 from .states import (
     LayerState as LayerState,
     StateTensor as StateTensor,

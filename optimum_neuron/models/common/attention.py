@@ -36,10 +36,17 @@ class AttentionView:
     """Attend to this many slots of the cache; None: to the new tokens only."""
 
 
-def visible_slots(positions_BT: torch.Tensor, num_keys: int, window: int | None) -> torch.Tensor:
-    """Which slots each query sees, of the last `window` if that is a number: boolean [B, 1, T, num_keys]."""
+def visible_slots(
+    positions_BT: torch.Tensor, num_keys: int, window: int | None, chunk: int | None = None
+) -> torch.Tensor:
+    """Which slots each query sees: boolean [B, 1, T, num_keys].
+
+    Only the last `window` slots, or those of the query's own `chunk`, if these are numbers.
+    """
     slots, queries = torch.arange(num_keys), positions_BT[:, None, :, None]
     mask = slots <= queries
+    if chunk:
+        mask = mask & (slots // chunk == queries // chunk)
     return mask & (slots > queries - window) if window else mask
 
 
@@ -111,13 +118,18 @@ class Attention(nn.Module):
         """
         batch, tokens, _ = x_BTD.shape
         query, key, value = self._project(x_BTD)
-        if view.angles is not None:
-            query, key = rotate(query, view.angles), rotate(key, view.angles)
+        query, key = self._place(query, key, view)
         write_slots(key_cache_BKHS, value_cache_BKSH, view.positions_BT, key, value)
         if view.num_slots is not None:
             key, value = first_slots(key_cache_BKHS, value_cache_BKSH, view.num_slots)
         mixed = self._attend(query, key, value, view.mask)
         return self.out(mixed.transpose(1, 2).reshape(batch, tokens, -1))
+
+    def _place(self, query: torch.Tensor, key: torch.Tensor, view: AttentionView) -> tuple[torch.Tensor, torch.Tensor]:
+        """Let queries and keys know their positions."""
+        if view.angles is None:
+            return query, key
+        return rotate(query, view.angles), rotate(key, view.angles)
 
     def _attend(self, query, key, value, mask):  # type: ignore[no-untyped-def]
         cap = self.config.score_cap

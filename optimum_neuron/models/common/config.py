@@ -43,6 +43,8 @@ class LayerKind:
     """Rotary positions; None for none."""
     window: int | None = None
     """Tokens that a query sees, itself included; None for all."""
+    chunk: int | None = None
+    """A query sees only tokens of its own chunk, which begin at multiples of this number; None for all."""
     scale: float | None = None
     """Factor on attention scores; None for 1 / sqrt(head_dim)."""
 

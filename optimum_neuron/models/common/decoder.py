@@ -24,8 +24,8 @@ from .norms import make_norm
 from .rotary import rotary_angles
 from .states import LayerState
 
-MakeFeedForward = Callable[[DecoderConfig, int], nn.Module]
-"""Makes the feed-forward of a layer, given its number."""
+MakeModule = Callable[[DecoderConfig, int], nn.Module]
+"""Makes the attention or the feed-forward of a layer, given its number."""
 
 
 class Head(nn.Linear):
@@ -54,7 +54,7 @@ def full_precision_linear(x_BTD: torch.Tensor, linear: nn.Linear) -> torch.Tenso
 class Block(nn.Module):
     """Attention and feed-forward on a float32 residual stream."""
 
-    def __init__(self, config: DecoderConfig, kind: LayerKind, mlp: nn.Module) -> None:
+    def __init__(self, config: DecoderConfig, attention: nn.Module, mlp: nn.Module) -> None:
         super().__init__()
         self.is_parallel, self.residual_scale = config.is_parallel, config.residual_scale
         before, after = config.norms != "after", config.norms != "before"
@@ -64,7 +64,7 @@ class Block(nn.Module):
 
         self.shared_norm = norm(config.has_shared_norm)
         self.attention_norm = norm(before and not config.has_shared_norm)
-        self.attention = Attention(config, kind)
+        self.attention = attention
         self.attention_result_norm = norm(after)
         self.mlp_norm = norm(before and not config.has_shared_norm)
         self.mlp = mlp
@@ -105,8 +105,14 @@ class Embedding(nn.Embedding):
 class Decoder(nn.Module):
     """Token ids and positions to logits, with a cache written in place."""
 
-    def __init__(self, config: DecoderConfig, feed_forward: MakeFeedForward = make_feed_forward) -> None:
-        """Make a decoder; `feed_forward` is how a family with experts has them in place of the shared block."""
+    def __init__(
+        self,
+        config: DecoderConfig,
+        *,
+        attention: MakeModule = lambda config, layer: Attention(config, config.layers[layer]),
+        feed_forward: MakeModule = make_feed_forward,
+    ) -> None:
+        """Make a decoder; a family with other attention, or with experts, has them in place of the shared blocks."""
         super().__init__()
         self.config = config
         self.embed = Embedding(config)
@@ -117,7 +123,7 @@ class Decoder(nn.Module):
         if config.embed_norm is not None:
             self.embed_norm = make_norm(config.hidden_size, config.embed_norm)
         self.layers = nn.ModuleList(
-            Block(config, kind, feed_forward(config, layer)) for layer, kind in enumerate(config.layers)
+            Block(config, attention(config, layer), feed_forward(config, layer)) for layer in range(len(config.layers))
         )
         self.head = Head(config)
         if config.tie_embeddings:
@@ -160,7 +166,9 @@ class Decoder(nn.Module):
         views = self._views(positions_BT, num_slots)
         x_BTD = self._start((self.embed(input_ids_BT) if embeds_BTD is None else embeds_BTD).float(), positions_BT)
         caches = zip(states[::2], states[1::2], strict=True)
-        for layer, kind, (key_cache, value_cache) in zip(self.layers, self.config.layers, caches, strict=True):
+        # A capture cuts the layers and their caches to what repeats, but not the configuration.
+        kinds = self.config.layers[: len(self.layers)]
+        for layer, kind, (key_cache, value_cache) in zip(self.layers, kinds, caches, strict=True):
             x_BTD = layer(x_BTD, views[kind], key_cache, value_cache)
         return self.head(x_BTD if last_index_B is None else one_token(x_BTD, last_index_B))
 
@@ -182,16 +190,16 @@ class Decoder(nn.Module):
         has_alibi = bool(self.config.alibi_slopes)
         is_given = num_slots is not None or self.config.score_cap is not None or has_alibi
         masks = {
-            window: visible_slots(positions_BT, num_keys, window) if is_given or window else None
-            for window in dict.fromkeys(kind.window for kind in self.config.layers)
+            seen: visible_slots(positions_BT, num_keys, *seen) if is_given or any(seen) else None
+            for seen in dict.fromkeys((kind.window, kind.chunk) for kind in self.config.layers)
         }
         if has_alibi:
-            masks = {window: self.alibi(mask, positions_BT) for window, mask in masks.items()}
+            masks = {seen: self.alibi(mask, positions_BT) for seen, mask in masks.items()}
         return {
             kind: AttentionView(
                 positions_BT=positions_BT,
                 angles=None if kind.rotary is None else angles[kind.rotary],
-                mask=masks[kind.window],
+                mask=masks[kind.window, kind.chunk],
                 num_slots=num_slots,
             )
             for kind in dict.fromkeys(self.config.layers)

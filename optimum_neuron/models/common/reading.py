@@ -53,6 +53,29 @@ PLAIN_PLAN: dict[str, str] = {
 }
 """The same for a feed-forward without a gate."""
 
+MIXTURE_WEIGHT_MAP: dict[str, tuple[str, ...]] = {
+    "layers.{}.mlp.router.weight": ("model.layers.{}.mlp.gate.weight",),
+    "layers.{}.mlp.experts.gate_up_proj": ("model.layers.{}.mlp.experts.gate_up_proj",),
+    "layers.{}.mlp.experts.down_proj": ("model.layers.{}.mlp.experts.down_proj",),
+}
+"""Where the parameters of `Mixture` come from, under the names that transformers has after loading."""
+
+MIXTURE_PLAN: dict[str, str] = {
+    "layers.*.mlp.experts": "experts",
+    "layers.*.mlp.shared.gate_up": "columns",
+    "layers.*.mlp.shared.down": "rows",
+}
+"""How tensor parallelism divides `Mixture`; every core has the router."""
+
+
+def shared_weight_map(name: str) -> dict[str, tuple[str, ...]]:
+    """Where the weights of a mixture's shared expert come from, whose module transformers calls `name`."""
+    path = f"model.layers.{{}}.mlp.{name}"
+    return {
+        "layers.{}.mlp.shared.gate_up.weight": (f"{path}.gate_proj.weight", f"{path}.up_proj.weight"),
+        "layers.{}.mlp.shared.down.weight": (f"{path}.down_proj.weight",),
+    }
+
 
 def read_sizes(config: Any) -> dict[str, Any]:
     """The sizes of `DecoderConfig` under the names that most transformers configurations have for them."""
