@@ -7,6 +7,7 @@ from typing import Any
 from . import common
 from .common import Decoder, DecoderConfig, LayerKind, Norm
 
+# `alibi_bias_max` has no effect in transformers (5.23, `MptModel.forward`), which takes 8.
 MODEL_TYPES = ("mpt",)
 WEIGHT_MAP = {
     "embed.weight": ("transformer.wte.weight",),
@@ -36,7 +37,7 @@ def build(config: Any) -> Decoder:
             **common.read_sizes(config) | {"num_kv_heads": num_heads, "intermediate_size": 4 * config.hidden_size},
             layers=(kind,) * config.num_hidden_layers,
             norm=Norm(eps=config.layer_norm_epsilon, kind="layer"),
-            alibi_slopes=common.slopes_by_order(num_heads, options.alibi_bias_max),
+            alibi_slopes=common.slopes_by_order(num_heads),
             qkv_limit=options.clip_qkv or None,
             activation="gelu",
             is_gated=False,

@@ -170,16 +170,10 @@ def _norm_of_heads(splitter: _Splitter, path: str, num_sources: int) -> None:
     heads, group_size, norm = splitter.heads, splitter.group_size, splitter.module.get_submodule(path)
     is_query = path.rpartition(".")[2].startswith("q")
     num_heads, layout = (heads.num_heads, heads.layout.queries) if is_query else (heads.num_kv_heads, heads.layout.keys)
-    copies = {sum(own.count(head) for own in layout) for head in range(num_heads)}
-    if len(copies) > 1:
-        raise ModelError(
-            f"{path} is a norm over all heads, of which some cores would have copies.",
-            hint="Pass a tensor_parallel_size that divides the key and value heads.",
-            path=path,
-        )
     size = norm.weight.shape[0]
     splitter.narrow(path, "weight", 0, unit_split(num_heads, size // num_heads, layout))
-    num_summed = size * copies.pop()
+    # Every key head has equally many copies, which the sum counts.
+    num_summed = size * sum(own.count(0) for own in layout)
 
     def mean_square(x: torch.Tensor) -> torch.Tensor:
         return collectives.ALL_REDUCE(x.pow(2).sum(-1, keepdim=True), group_size) / num_summed

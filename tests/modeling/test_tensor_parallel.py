@@ -42,6 +42,10 @@ CASES = {
     "generic": ("llama", ODD | {"attention_bias": True, "mlp_bias": True}, "generic"),
     "qwen2": ("qwen2", {}, None),
     "qwen3": ("qwen3", {}, None),
+    "transposed weights": ("gpt2", {}, None),
+    "norm over all heads": ("olmo2", {}, None),
+    "biases by distance": ("bloom", {}, None),
+    "joined by groups": ("falcon", {}, None),
     "sliding window": ("mistral", {"sliding_window": 4}, None),
 }
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.func import functional_call
 
 from optimum_neuron.configuration import NeuronConfig
 from optimum_neuron.exporters import decoder_captures
@@ -125,7 +126,7 @@ FAMILIES: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
     },
     "cohere2": {
         "windows": ("cohere2", WINDOWS | KINDS | UNTIED),
-        "tied, biases": ("cohere2", WINDOWS | TIED | BIASES | {"logit_scale": 0.5, "sliding_window_pattern": 2}),
+        "tied, biases": ("cohere2", WINDOWS | TIED | BIASES | {"layer_types": None, "sliding_window_pattern": 2}),
     },
     "glm4": {
         "partial rotary": ("glm4", {"head_dim": 8} | BIASES),
@@ -257,6 +258,31 @@ def test_heads_that_cores_do_not_divide_are_padded(model_type):
     heads = {"num_attention_heads": 3, "num_key_value_heads": 3, "hidden_size": 24}
     sizes = {"n_head": 3, "n_embd": 24} if model_type == "gpt2" else heads
     check_steps(SharedPair.of(pair(model_type, **sizes), 2))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_weights_and_caches_in_bfloat16(family):
+    model_type, overrides = next(iter(FAMILIES[family].values()))
+    models = pair(model_type, **overrides)
+    module = build_decoder(models.original.config, dtype="bfloat16").module
+    weights = {name: weight.bfloat16() for name, weight in models.weights.items()}
+    states = [state.bfloat16() for state in models.new_states()]
+    ids, positions = torch.randint(3, 90, (2, NUM_COLUMNS)), torch.arange(NUM_COLUMNS).expand(2, -1)
+    with torch.no_grad():
+        wanted = models.original(torch.cat([ids, ids[:, :1]], 1)).logits
+        prompt = functional_call(module, weights, (ids, positions, states), {"num_slots": None})
+        one = (ids[:, :1], torch.full((2, 1), NUM_COLUMNS), states)
+        token = functional_call(module, weights, one, {"num_slots": NUM_TOKENS})
+    found = torch.cat([prompt, token], 1)
+    assert found.dtype == torch.float32
+    assert (found - wanted).norm() < 0.05 * wanted.norm()
+
+
+@pytest.mark.parametrize("model_type", ["olmo2", "qwen3", "gemma2", "starcoder2", "falcon"])
+def test_key_heads_of_several_cores_are_copied(model_type):
+    models = SharedPair.of(pair(model_type), 4)
+    assert models.families[0].state_shapes[0].num_heads == 1
+    check_steps(models)
 
 
 def test_what_lies_beyond_the_window_has_no_influence_and_what_lies_in_it_has():

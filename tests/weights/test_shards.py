@@ -3,7 +3,7 @@
 import torch
 
 from optimum_neuron.core import TensorSpec
-from optimum_neuron.weights import Shard, Shards, even_split, first_split, unit_split
+from optimum_neuron.weights import Shard, Shards, even_split, first_split, joined_split, unit_split
 
 WEIGHT = torch.arange(60.0).reshape(10, 6)
 
@@ -39,6 +39,12 @@ def test_the_parts_of_several_tensors_are_joined():
     other = -torch.arange(24.0).reshape(4, 6)
     assert torch.equal(shard.part([WEIGHT, other], 1), torch.cat([WEIGHT[5:], other[2:]]))
     assert shard.whole(TensorSpec(shape=(7, 6), dtype="float32")).shape == (14, 6)
+
+
+def test_tensors_behind_each_other_are_divided_one_by_one():
+    split = joined_split([even_split(6, 2), even_split(4, 2)])
+    assert torch.equal(split.part(WEIGHT, 0, 1), torch.cat([WEIGHT[3:6], WEIGHT[8:]]))
+    assert split.size == 10
 
 
 def test_columns_are_contiguous():

@@ -35,8 +35,8 @@ def slopes_by_halves(num_heads: int) -> tuple[float, ...]:
     return tuple((slopes + further)[:num_heads])
 
 
-def slopes_by_order(num_heads: int, max_exponent: float) -> tuple[float, ...]:
+def slopes_by_order(num_heads: int) -> tuple[float, ...]:
     """Slopes of MPT: those of the next power of two; where that has more heads, every second one comes first."""
     power = 1 << (num_heads - 1).bit_length()
-    slopes = [2.0 ** (-max_exponent * head / power) for head in range(1, power + 1)]
+    slopes = [2.0 ** (-8.0 * head / power) for head in range(1, power + 1)]
     return tuple(slopes if power == num_heads else (slopes[1::2] + slopes[::2])[:num_heads])
