@@ -98,8 +98,6 @@ class DecoderConfig:
     """Slope of each query head's bias by distance; empty for none."""
     has_qkv_bias: bool = False
     """Bias on the query, key and value projections."""
-    head_norm: Norm | None = None
-    """Norm of each query and key head, before its rotation; None for none."""
     has_output_bias: bool = False
     """Bias on the attention's output projection."""
     qkv_order: Literal["kinds", "groups"] = "kinds"
