@@ -28,14 +28,14 @@ class Llama4Attention(Attention):
 
     def __init__(self, sizes: DecoderConfig, kind: LayerKind, config: Any) -> None:
         super().__init__(sizes, kind)
-        self.norm_eps = config.rms_norm_eps if config.use_qk_norm else None
+        self.is_normed, self.norm_eps = bool(config.use_qk_norm), float(config.rms_norm_eps)
         self.is_tuned = bool(config.attn_temperature_tuning)
         self.floor_scale, self.attention_scale = config.floor_scale, config.attn_scale
 
     def _place(self, query: torch.Tensor, key: torch.Tensor, view: AttentionView) -> tuple[torch.Tensor, torch.Tensor]:
         if view.angles is not None:
             query, key = super()._place(query, key, view)
-            return (query, key) if self.norm_eps is None else (self._normalized(query), self._normalized(key))
+            return (self._normalized(query), self._normalized(key)) if self.is_normed else (query, key)
         if self.is_tuned:
             steps = torch.floor((view.positions_BT.float() + 1.0) / self.floor_scale)
             factor = torch.log1p(steps) * self.attention_scale + 1.0

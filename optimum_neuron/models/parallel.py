@@ -212,7 +212,8 @@ def _experts(splitter: Splitter, path: str, num_sources: int) -> None:
 
     A token that chooses few experts reads its part of these from the memory of every core at once.
     """
-    experts, group_size = splitter.module.get_submodule(path), splitter.group_size
+    experts: Any = splitter.module.get_submodule(path)
+    group_size = splitter.group_size
     width = experts.down_proj.shape[1 if experts.is_transposed else 2]
     if width < group_size * MIN_EXPERT_WIDTH and experts.num_experts >= group_size:
         _experts_over_cores(splitter, path, num_sources)
@@ -244,7 +245,8 @@ def _experts(splitter: Splitter, path: str, num_sources: int) -> None:
 
 def _experts_over_cores(splitter: Splitter, path: str, num_sources: int) -> None:
     """Whole experts to each core, which counts as zero what a token chose on others; parts are views of the files."""
-    experts, group_size = splitter.module.get_submodule(path), splitter.group_size
+    experts: Any = splitter.module.get_submodule(path)
+    group_size = splitter.group_size
     split = even_split(experts.num_experts, group_size)
     for name, _ in [*experts.named_parameters(recurse=False)]:
         splitter.narrow(path, name, 0, split)

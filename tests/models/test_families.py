@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch.func import functional_call
 
+from optimum_neuron.configuration import NeuronConfig
+from optimum_neuron.exporters import decoder_captures
 from optimum_neuron.models import build_decoder, choose_family, families, key_value_state, persistent_buffers
 from tests.models.cores import SharedPair
 from tests.models.mixtures import MIXTURES
@@ -325,3 +327,12 @@ def test_the_configuration_in_plain_numbers():
     assert kind.rotary.inv_freq == pytest.approx([10_000 ** (-i / 4) for i in range(4)])
     yarn = build_decoder(tiny_config("llama", rope_parameters=YARN), dtype="float32").module.config
     assert yarn.rotaries[0].scale == pytest.approx(1.1386294)
+
+
+@pytest.mark.parametrize(("model_type", "num_captured"), [("llama", 2), ("deepseek_v3", 3)])
+def test_layers_of_a_kind_are_captured_once(model_type, num_captured):
+    overrides = MIXTURES["deepseek_v3"]["deepseek_v3"][1] if model_type == "deepseek_v3" else {}
+    family = build_decoder(tiny_config(model_type, **overrides, num_hidden_layers=6), dtype="float32")
+    config = NeuronConfig(batch_size=1, sequence_length=16, prefill_buckets=(16,), decode_buckets=(16,))
+    (stack,) = decoder_captures(family, config)[0](True).stacks
+    assert (stack.captured.value, stack.num_layers) == (num_captured, 6)

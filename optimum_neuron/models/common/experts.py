@@ -71,6 +71,8 @@ class MixtureConfig:
 class Router(nn.Module):
     """Chooses experts and their weights for each token, in float32."""
 
+    correction: torch.Tensor | None
+
     def __init__(self, hidden_size: int, config: MixtureConfig) -> None:
         super().__init__()
         self.config = config
