@@ -41,7 +41,7 @@ def real_rotation(model: nn.Module) -> Iterator[None]:
     if axis is None:
         yield
         return
-    original = module.apply_rotary_emb  # type: ignore[attr-defined]
+    original = module.apply_rotary_emb
 
     def apply_rotary_emb(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         *rotated, angles = tensors
