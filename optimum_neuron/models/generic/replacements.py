@@ -28,9 +28,9 @@ def replace_forwards(model: nn.Module) -> None:
             module.forward = types.MethodType(forward, module)
         elif type(module).__name__ == "RoFormerSelfAttention":
             rotate: Any = module.apply_rotary_position_embeddings
-            module.apply_rotary_position_embeddings = _of_rows(rotate)  # type: ignore[assignment]
+            module.apply_rotary_position_embeddings = _of_rows(rotate)
         elif type(module).__name__ == "XmodOutput":
-            module.lang_adapter = types.MethodType(_adapter_of(model.config.default_language), module)  # type: ignore[assignment]
+            module.lang_adapter = types.MethodType(_adapter_of(model.config.default_language), module)
 
 
 @contextlib.contextmanager
