@@ -118,7 +118,7 @@ def _is_transposed(module: nn.Module) -> bool:
 
 def _size(linear: nn.Module, dim: int) -> int:
     """Results (0) or inputs (1) of a linear layer."""
-    return int(linear.weight.shape[1 - dim if _is_transposed(linear) else dim])  # type: ignore[index, union-attr]
+    return int(linear.weight.shape[1 - dim if _is_transposed(linear) else dim])
 
 
 def _count(module: nn.Module, names: Sequence[str]) -> int | None:
