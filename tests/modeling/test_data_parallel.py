@@ -153,7 +153,7 @@ def test_cores_of_other_processes_are_refused_with_their_holders(checkpoint, mon
     other = Worker(tmp_path, INSTANCE, {"NEURON_RT_VISIBLE_CORES": "3"})
     try:
         assert other.ask("claim", "trainer") == [3]
-        with pytest.raises(CoreBusyError, match="hold the cores 3") as excinfo:
+        with pytest.raises(CoreBusyError, match="hold 3") as excinfo:
             export(checkpoint)
         message = str(excinfo.value)
         assert str(other.pid) in message and "trainer" in message
