@@ -57,7 +57,9 @@ def pair(model_type: str, *, family: str | None = None, **overrides: Any) -> Pai
     config = tiny_config(model_type, **overrides)
     original = AutoModelForCausalLM.from_config(config).float().eval()
     with torch.no_grad():
-        for parameter in (*original.parameters(), *(buffer for _, buffer in persistent_buffers(original))):
+        # A buffer of more dimensions is computed, such as the decays of MiniMax.
+        buffers = [buffer for _, buffer in persistent_buffers(original) if buffer.ndim == 1]
+        for parameter in (*original.parameters(), *buffers):
             # Norms and biases differ from 1 and 0, so that leaving one out is noticed.
             parameter.normal_(0, 0.15) if parameter.ndim > 1 else parameter.add_(0.2 * torch.randn_like(parameter))
     return Pair(build_decoder(config, dtype="float32", family=family), original)

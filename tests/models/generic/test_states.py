@@ -106,6 +106,8 @@ def test_padded_rows_go_on_for_several_turns(models):
 
 def test_beams_exchange_their_states(models):
     compiled, original = models
+    if original.config.model_type in ("minimax", "rwkv"):
+        pytest.skip("transformers does not reorder the states of its own cache of this model")
     options = {"num_beams": 3, "min_new_tokens": 8}
     found = compiled.generate(PROMPTS, attention_mask=MASK, max_new_tokens=8, do_sample=False, **options)
     for row in range(2):
@@ -118,7 +120,7 @@ def test_a_state_cannot_forget_tokens(models):
     assert not cache.is_croppable
     with pytest.raises(ConfigError) as error:
         cache.crop(-1)
-    assert "conv_state" in error.value.details["states"]
+    assert {name.partition("_")[0] for name in error.value.details["states"]} <= {"conv", "recurrent"}
 
 
 def test_states_are_as_large_as_the_layers_say():
