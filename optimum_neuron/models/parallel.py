@@ -163,13 +163,17 @@ def _alibi(splitter: Splitter, path: str, num_sources: int) -> None:
     own_heads = torch.tensor(layout.queries).clamp(min=0)
 
     def own_bias(module: nn.Module, arguments: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        name = "alibi" if "alibi" in options else "position_bias"
-        bias = options.get(name)
-        if bias is None:
-            return arguments, options
         heads = own_heads.index_select(0, collectives.RANK(group_size)[None]).flatten()
-        own = bias.unflatten(0, (-1, layout.num_heads)).index_select(1, heads).flatten(0, 1)
-        return arguments, {**options, name: own}
+        own = {}
+        for name in ("alibi", "position_bias", "attention_mask"):
+            bias = options.get(name)
+            if bias is None:
+                continue
+            if bias.dim() == 4:  # [B, N, ...], or one for all heads
+                own[name] = bias if bias.shape[1] == 1 else bias.index_select(1, heads)
+            else:
+                own[name] = bias.unflatten(0, (-1, layout.num_heads)).index_select(1, heads).flatten(0, 1)
+        return arguments, {**options, **own}
 
     splitter.module.get_submodule(path).register_forward_pre_hook(own_bias, with_kwargs=True)
 
