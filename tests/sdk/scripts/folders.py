@@ -65,10 +65,10 @@ model = NeuronModelForSequenceClassification.from_pretrained(model_id, export=Tr
 batch = tokenizer(["a joy.", "no.", "so so."], return_tensors="pt", padding=True)
 outputs = model(**batch)
 with torch.no_grad():
-    expected = original.eval()(**batch, output_hidden_states=True)
+    reference = original.eval()(**batch, output_hidden_states=True)
 assert outputs.logits.shape == (3, 3) and len(outputs.attentions) == 2
-torch.testing.assert_close(outputs.logits, expected.logits, **exact)
-torch.testing.assert_close(outputs.hidden_states[-1], expected.hidden_states[-1], **exact)
+torch.testing.assert_close(outputs.logits, reference.logits, **exact)
+torch.testing.assert_close(outputs.hidden_states[-1], reference.hidden_states[-1], **exact)
 
 # The export without a class.
 options = {"task": "text-classification", "torch_dtype": "float32", "do_validation": False}
