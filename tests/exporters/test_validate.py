@@ -99,8 +99,8 @@ def test_packing_defect_is_detected(model, original, monkeypatch):
 def test_cache_position_defect_is_detected(model, original, monkeypatch, shift):
     decode = Decoder.decode
 
-    def shifted(self, group, ids, positions):
-        return decode(self, group, ids, positions + shift)
+    def shifted(self, group, ids, positions, lengths):
+        return decode(self, group, ids, positions + shift, lengths)
 
     failures = defective(model, original, monkeypatch, Decoder, "decode", shifted)
     assert failures >= {f"prompts of 16 tokens: step {step}" for step in range(4)}

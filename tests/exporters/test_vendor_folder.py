@@ -98,7 +98,10 @@ def test_vendor_folder_errors_name_export_command(kind, tmp_path):
 def test_options_match_the_record(tmp_path):
     result = read_vendor_export(traced(tmp_path / "traced"))
     assert result is not None and result.checkpoint is None
-    same = ("auto_cast", "auto_cast_type", "instance_type", "optlevel", "output_hidden_states")
+    same = (
+        *("auto_cast", "auto_cast_type", "instance_type", "optlevel", "output_hidden_states"),
+        "tensor_parallel_size",
+    )
     assert result.options == {"batch_size": 2, "sequence_length": 16, **{name: TRACED[name] for name in same}}
     result = read_vendor_export(decoder(tmp_path / "decoder"))
     assert result is not None and (result.checkpoint, result.revision, result.num_cores) == ("org/llama", "main", 8)

@@ -19,7 +19,7 @@ from tests.speech import save_tiny_speech, sounds
 PARALLEL = {"export": True, "instance_type": "trn1.32xlarge", "tensor_parallel_size": 2}
 
 
-@pytest.mark.parametrize("name", ["idefics3", "llava-siglip-qwen2"])
+@pytest.mark.parametrize("name", ["idefics3", "llava-siglip-olmo"])
 def test_a_vision_language_model_writes_the_tokens_of_transformers(tmp_path, name):
     folder = save_tiny_image_text(tmp_path, name)
     model = optimum_neuron.NeuronModelForImageTextToText.from_pretrained(folder, **PARALLEL, **IMAGE_SHAPES)

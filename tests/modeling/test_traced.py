@@ -377,8 +377,8 @@ def test_decoder_as_encoder(tmp_path):
 def test_damaged_program_is_not_exported_and_layer_is_named(checkpoint, tmp_path, monkeypatch):
     from optimum_neuron.artifact import load as module
 
-    def damaged(specs: Any, sources: Any, tensors: Any) -> Any:
-        bound = bind(specs, sources, tensors)
+    def damaged(*arguments: Any) -> Any:
+        bound = bind(*arguments)
         name = "model.bert.encoder.layer.1.output.dense.weight"
         bound.tensors[name] = bound.tensors[name] * -1
         return bound
