@@ -35,7 +35,8 @@ SLOW = (
     *("tests/exporters/encoders/test_architectures.py", "tests/exporters/test_architectures.py"),
     *("tests/exporters/test_export.py", "tests/modeling/test_image_text.py", "tests/modeling/test_leaks.py"),
     *("tests/modeling/test_seq2seq.py", "tests/modeling/test_tiers.py", "tests/device/test_operators.py"),
-    *("tests/device/test_distributed.py", "tests/test_light_import.py"),
+    *("tests/device/test_distributed.py", "tests/test_light_import.py", "tests/modeling/test_tensor_parallel.py"),
+    *("tests/models/generic/test_states.py", "tests/models/test_coverage.py"),
 )
 """Files of a minute and more: last, they would keep one worker while the other has none left."""
 
