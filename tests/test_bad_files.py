@@ -62,7 +62,7 @@ def test_all_weight_problems_are_reported_together(checkpoint, tmp_path):
     def change(tensors):
         del tensors["model.norm.weight"], tensors["lm_head.weight"]
 
-    with pytest.raises(WeightsError, match="lm_head.weight is missing; model.norm.weight is missing"):
+    with pytest.raises(WeightsError, match="lm_head.weight, model.norm.weight"):
         load(damaged(checkpoint, tmp_path / "damaged", change), export=True, **SHAPES)
 
 
