@@ -6,7 +6,7 @@
       weights      tensors that a checkpoint provides; states: tensors that live on the device
 
 A value inside a graph is a string: "input:input_ids", "weight:model.norm.weight", "const:inv_freq",
-"state:key_cache.3", "tmp:7", or "rank:", the number of the core among those that share the model. It does not depend on
+"state:key_cache.3", "tmp:7", or "rank:", the rank of the core in the group that shares the model. It does not depend on
 files, targets or execution; `serial.py` turns FX bodies into JSON and back.
 """
 
@@ -29,7 +29,7 @@ IR_VERSION = 2
 """Raised when a stored program can no longer be read by older code. Version 1 had no roles and sizes of graphs."""
 
 RANK_VALUE = "rank:"
-"""The number of a core among those that share a model, an int64 scalar."""
+"""Rank of a core in the group that shares a model, an int64 scalar."""
 
 Role = Literal["forward", "encode", "encode_image", "prefill", "score", "extend", "decode"]
 """Role of an entry point, for its callers:

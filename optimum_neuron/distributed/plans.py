@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import ConfigError, raise_together
-from ..models import PLANS
+from ..models import PLANS, pattern_of
 
 _PLACEMENTS = {"heads": "colwise", "from_heads": "rowwise", "columns": "colwise", "rows": "rowwise"}
 """Styles of `models/plans.py` to transformers'."""
@@ -103,29 +103,25 @@ def expand(model: Any, plan: Mapping[str, str]) -> dict[str, str]:
     unsplit: dict[str, str] = {}
     for path, module in model.named_modules():
         if hasattr(module, "base_layer"):
-            style = plan.get(_generic(path))
+            style = plan.get(pattern_of(path))
             problem = _adapter_problem(module, style) if style is not None else None
             if problem is not None:
                 unsplit.setdefault(problem, path)
         elif not hasattr(module, "original_module"):
             style = _style(path, plan)
             names = [f"{path}.{name}" if path else name for name, _ in module.named_parameters(recurse=False)]
-            parameters = {name: plan.get(_generic(name), style) for name in names}
+            parameters = {name: plan.get(pattern_of(name), style) for name in names}
             styles.update({name: style for name, style in (*parameters.items(), (path, style)) if style is not None})
     raise_together([_unsplit_adapter(problem, path) for problem, path in unsplit.items()])
     return styles
-
-
-def _generic(path: str) -> str:
-    return re.sub(r"\.\d+(?=\.|$)", ".*", path)
 
 
 def _style(path: str, plan: Mapping[str, str]) -> str | None:
     """Return the style of a module, or of the module that it adapts or stands in for."""
     matrix = re.fullmatch(r"(.+)\.(lora_[AB])\.[^.]+", path)
     if matrix is not None:
-        return ADAPTER_STYLES.get(plan.get(_generic(matrix[1]), ""), {}).get(matrix[2])
-    return plan.get(_generic(re.sub(r"\.(base_layer|original_module|modules_to_save\.[^.]+)$", "", path)))
+        return ADAPTER_STYLES.get(plan.get(pattern_of(matrix[1]), ""), {}).get(matrix[2])
+    return plan.get(pattern_of(re.sub(r"\.(base_layer|original_module|modules_to_save\.[^.]+)$", "", path)))
 
 
 def _adapter_problem(module: Any, style: str) -> str | None:

@@ -19,7 +19,7 @@ WEIGHT_MAP = {
     "head.norm.weight": ("gpt_neox.final_layer_norm.weight",),
     "head.weight": ("lm_head.weight",),
 }
-PLAN = common.PLAIN_PLAN
+PLAN = common.PLAN
 
 
 def uncovered(config: Any) -> str | None:

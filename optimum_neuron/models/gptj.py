@@ -22,7 +22,7 @@ WEIGHT_MAP = {
     "head.norm.weight": ("transformer.ln_f.weight",),
     "head.weight": ("lm_head.weight",),
 }
-PLAN = common.PLAIN_PLAN
+PLAN = common.PLAN
 
 
 def uncovered(config: Any) -> str | None:

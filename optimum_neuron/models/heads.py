@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from ..errors import ConfigError
-from ..weights import Split, unit_split
+from ..weights import Split, joined_split, unit_split
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,12 +40,7 @@ class HeadLayout:
 
     def packed(self, width: int) -> Split:
         """Divide a tensor of all query heads, then all key heads, then all value heads."""
-        first_key, first_value = self.num_heads, self.num_heads + self.num_kv_heads
-        units = [
-            [*queries, *_shifted(keys, first_key), *_shifted(keys, first_value)]
-            for queries, keys in zip(self.queries, self.keys, strict=True)
-        ]
-        return unit_split(first_value + self.num_kv_heads, width, units)
+        return joined_split([self.of_queries(width), self.of_keys(width), self.of_keys(width)])
 
     def grouped(self, width: int) -> Split:
         """Divide a tensor of groups, each of which has the query heads of a key head, the key head and its value."""
@@ -117,7 +112,3 @@ def require_group_size(group_size: int, *, num_heads: int, model_type: str) -> N
             value=group_size,
             num_heads=num_heads,
         )
-
-
-def _shifted(units: tuple[int, ...], first: int) -> list[int]:
-    return [unit if unit < 0 else first + unit for unit in units]

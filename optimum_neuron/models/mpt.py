@@ -20,7 +20,7 @@ WEIGHT_MAP = {
     "head.norm.weight": ("transformer.norm_f.weight",),
     "head.weight": ("lm_head.weight",),
 }
-PLAN = common.PLAIN_PLAN | {"alibi": "slopes"}
+PLAN = common.PLAN | {"alibi": "slopes"}
 
 
 def uncovered(config: Any) -> str | None:

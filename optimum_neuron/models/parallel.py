@@ -26,7 +26,6 @@ Source: Shoeybi et al. 2019, Megatron-LM, section 3.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -35,8 +34,8 @@ from torch import nn
 
 from ..compiler import collectives
 from ..errors import ModelError
-from ..weights import Shards, Split, even_split, first_split, packed_split
-from .plans import Plan
+from ..weights import Shards, even_split, first_split, packed_split
+from .plans import Plan, pattern_of
 from .splitter import Splitter, linear_size
 
 
@@ -85,7 +84,7 @@ def split_module(
 
 def _style_of(path: str, plan: Plan) -> str | None:
     """Return the style of the pattern that names a module."""
-    return plan.get(re.sub(r"(^|\.)\d+(?=\.|$)", r"\1*", path)) or plan.get(path)
+    return plan.get(pattern_of(path)) or plan.get(path)
 
 
 def _heads(splitter: Splitter, path: str, num_sources: int) -> None:
@@ -233,10 +232,7 @@ def _experts(splitter: Splitter, path: str, num_sources: int) -> None:
     elif experts.is_concatenated:
         split = packed_split(size, 2, group_size)
     else:  # gate and up alternate, and stay together
-        pairs = even_split(size // 2, group_size)
-        split = Split(
-            size, tuple(tuple((start if start < 0 else 2 * start, 2 * n) for start, n in part) for part in pairs.parts)
-        )
+        split = even_split(size, group_size, unit=2)
     splitter.narrow(path, up, wide_dim, split)
     splitter.narrow(path, f"{up}_bias", 1, split)
     down_dim = 3 - wide_dim

@@ -24,7 +24,7 @@ WEIGHT_MAP = {
     "head.norm.weight": ("model.final_layernorm.weight",),
     "head.weight": ("lm_head.weight",),
 }
-PLAN = common.PLAIN_PLAN
+PLAN = common.PLAN
 
 
 def uncovered(config: Any) -> str | None:

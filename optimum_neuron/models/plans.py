@@ -7,6 +7,7 @@ plan that transformers ships with them (`base_model_tp_plan`), if there is one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 Plan = Mapping[str, str]
@@ -135,3 +136,12 @@ PLANS: Mapping[str, Plan] = {
     "xlm-roberta": _BERT,
 }
 """By `model_type`."""
+
+
+def pattern_of(path: str) -> str:
+    """Return the pattern of a module's path, with `*` for the numbers of layers.
+
+    >>> pattern_of("model.layers.3.mlp.down")
+    'model.layers.*.mlp.down'
+    """
+    return re.sub(r"(^|\.)\d+(?=\.|$)", r"\1*", path)

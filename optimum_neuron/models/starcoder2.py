@@ -8,22 +8,11 @@ from . import common
 from .common import Decoder, DecoderConfig, LayerKind, Norm
 
 MODEL_TYPES = ("starcoder2",)
-WEIGHT_MAP = {
-    "embed.weight": ("model.embed_tokens.weight",),
-    "layers.{}.attention_norm.weight": ("model.layers.{}.input_layernorm.weight",),
-    "layers.{}.attention.qkv.weight": (
-        "model.layers.{}.self_attn.q_proj.weight",
-        "model.layers.{}.self_attn.k_proj.weight",
-        "model.layers.{}.self_attn.v_proj.weight",
-    ),
-    "layers.{}.attention.out.weight": ("model.layers.{}.self_attn.o_proj.weight",),
-    "layers.{}.mlp_norm.weight": ("model.layers.{}.post_attention_layernorm.weight",),
+WEIGHT_MAP = common.WEIGHT_MAP | {
     "layers.{}.mlp.up.weight": ("model.layers.{}.mlp.c_fc.weight",),
     "layers.{}.mlp.down.weight": ("model.layers.{}.mlp.c_proj.weight",),
-    "head.norm.weight": ("model.norm.weight",),
-    "head.weight": ("lm_head.weight",),
 }
-PLAN = common.PLAIN_PLAN
+PLAN = common.PLAN
 
 
 def uncovered(config: Any) -> str | None:

@@ -118,9 +118,15 @@ class Shards:
         return cls(group_size=int(data["group_size"]), of_weights=weights)
 
 
-def even_split(size: int, group_size: int) -> Split:
-    """Divide a dimension into equal parts; the last ones are padded with zeros if the size is no multiple."""
-    local = -(-size // group_size)
+def even_split(size: int, group_size: int, *, unit: int = 1) -> Split:
+    """Divide a dimension into equal parts; the last ones are padded with zeros if the size is no multiple.
+
+    So many neighbors as `unit` stay together, such as gate and up projections that alternate.
+
+    >>> even_split(6, 2, unit=2).parts
+    (((0, 4),), ((4, 2), (-1, 2)))
+    """
+    local = -(-size // (unit * group_size)) * unit
     parts = []
     for rank in range(group_size):
         start = min(rank * local, size)

@@ -27,7 +27,7 @@ class _Piece:
 
 
 def cut_at_exchanges(program: Program) -> Program:
-    """Return the program with every exchange as a call of its own."""
+    """Return the program with every exchange as a separate call."""
     pieces = {
         name: _pieces(subprogram)
         for name, subprogram in program.subprograms.items()

@@ -56,7 +56,7 @@ def _rank_name(rank: int) -> str:
 
 
 class _Unrolled:
-    """One graph on its way: `shared` has values that are equal on every core."""
+    """One graph being unrolled; `_own` has the values that differ between cores."""
 
     def __init__(
         self,

@@ -27,7 +27,6 @@ from .norms import make_norm as make_norm
 from .reading import (
     MIXTURE_PLAN as MIXTURE_PLAN,
     MIXTURE_WEIGHT_MAP as MIXTURE_WEIGHT_MAP,
-    PLAIN_PLAN as PLAIN_PLAN,
     PLAN as PLAN,
     WEIGHT_MAP as WEIGHT_MAP,
     activation_gap as activation_gap,

@@ -37,21 +37,12 @@ PLAN: dict[str, str] = {
     "layers.*.attention.qkv": "heads",
     "layers.*.attention.out": "from_heads",
     "layers.*.mlp.gate_up": "columns",
-    "layers.*.mlp.down": "rows",
-    "head": "gathered",
-}
-"""How tensor parallelism divides the shared blocks, see `models/parallel.py`."""
-
-
-PLAIN_PLAN: dict[str, str] = {
-    "embed": "vocabulary",
-    "layers.*.attention.qkv": "heads",
-    "layers.*.attention.out": "from_heads",
     "layers.*.mlp.up": "columns",
     "layers.*.mlp.down": "rows",
     "head": "gathered",
 }
-"""The same for a feed-forward without a gate."""
+"""How tensor parallelism divides the shared blocks, with a gate or without, see `models/parallel.py`."""
+
 
 MIXTURE_WEIGHT_MAP: dict[str, tuple[str, ...]] = {
     "layers.{}.mlp.router.weight": ("model.layers.{}.mlp.gate.weight",),

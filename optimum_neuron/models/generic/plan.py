@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from torch import nn
@@ -11,7 +10,7 @@ from ...errors import ModelError
 from ...weights import Shards
 from ..heads import require_group_size
 from ..parallel import split_module
-from ..plans import PLANS
+from ..plans import PLANS, pattern_of
 from .model import WITH_OTHER_STATES, GenericDecoder
 
 _STYLES = {
@@ -86,7 +85,7 @@ def split_transformers(module: nn.Module, model: Any, config: Any, group_size: i
 
 def _plan(model: Any, config: Any) -> dict[str, str]:
     """Styles of a model's modules by their paths."""
-    paths = {re.sub(r"(^|\.)\d+(?=\.|$)", r"\1*", path) for path, _ in model.named_modules()}
+    paths = {pattern_of(path) for path, _ in model.named_modules()}
     if config.model_type in PLANS:
         ours = PLANS[config.model_type]
         # A head is around the base model, under a name that depends on the task.
