@@ -26,7 +26,7 @@ NAMES = (
     "speech",
 )
 
-LONG_NAMES = ("soak",)
+LONG_NAMES = ("families", "soak")
 """Benchmarks that run only where they are named."""
 
 

@@ -16,6 +16,7 @@ import functools
 import inspect
 import re
 import runpy
+import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -186,6 +187,30 @@ def family_table() -> str:
     return table(("family", "`model_type`", "what it is"), rows)
 
 
+def family_pages() -> str:
+    """What was compared, how cores share the weights, and what is left to transformers' code, family by family."""
+    from optimum_neuron.models.common import PLAN
+    from tests.models.test_families import FAMILIES
+
+    common = table(("module", "style"), [(f"`{path}`", style) for path, style in PLAN.items()])
+    parts = [f"The plan that families share (styles: `optimum_neuron/models/parallel.py`):\n\n{common}"]
+    for name, one in families().items():
+        own = [f"`{path}` {style}" for path, style in one.PLAN.items() if PLAN.get(path) != style]
+        asked = ast.walk(ast.parse(textwrap.dedent(inspect.getsource(one.uncovered))))
+        options = {
+            node.attr for node in asked if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "config"
+        }
+        lines = [
+            f"- Compared: {'; '.join(FAMILIES[name])}.",
+            f"- Cores: the shared plan{', and ' + ', '.join(own) if own else ''}.",
+            f"- Some values of these options run through transformers' code: {', '.join(f'`{o}`' for o in sorted(options))}."
+            if options
+            else "- Every option is covered.",
+        ]
+        parts.append(f"### {name}\n\n{inspect.getdoc(one)}\n\n" + "\n".join(lines) + "\n")
+    return "\n".join(parts)
+
+
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return a Markdown table; bars inside cells are escaped."""
     lines = ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
@@ -215,6 +240,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "error-tree": error_tree,
     "export-flags": export_flags,
     "families": family_table,
+    "family-pages": family_pages,
     "import-order": import_order,
     "speech-fields": functools.partial(kind_fields, "speech"),
     "support": support,
@@ -242,4 +268,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))  # the cases of families are in the tests
     main()

@@ -10,6 +10,7 @@ Reads `nn_module_stack` and `stack_trace` from the node's meta and does not depe
 from __future__ import annotations
 
 import functools
+import os
 import re
 import sysconfig
 from collections.abc import Iterable
@@ -38,14 +39,8 @@ def module_path(node: Node) -> str | None:
 
 def source_line(node: Node) -> str | None:
     """Return "file:line" of the innermost frame of the user, None where the graph does not know it."""
-    frames = [(m["file"], m["line"]) for m in _FRAME.finditer(node.meta.get("stack_trace") or "")]
-    if not frames:
-        return None
-    outside = [(file, line) for file, line in frames if not any(map(Path(file).is_relative_to, _callers_of_users()))]
-    if not outside:
-        return None
-    file, line = outside[-1]
-    return f"{_short(file)}:{line}"
+    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
+    return next((f"{_short(file)}:{line}" for file, line in reversed(frames) if _is_users(file)), None)
 
 
 def merge_paths(paths: Iterable[str]) -> tuple[str, ...]:
@@ -79,8 +74,13 @@ def _ranges(numbers: list[int]) -> str:
 
 def _short(file: str) -> str:
     """Cut the working folder or the site-packages folder off a path."""
+    return _cut(file, os.getcwd())
+
+
+@functools.cache
+def _cut(file: str, working_folder: str) -> str:
     path = Path(file)
-    for folder in (*_package_folders(), Path.cwd()):
+    for folder in (*_package_folders(), working_folder):
         if path.is_relative_to(folder):
             return str(path.relative_to(folder))
     return file
@@ -92,8 +92,9 @@ def _package_folders() -> tuple[Path, ...]:
 
 
 @functools.cache
-def _callers_of_users() -> tuple[Path, ...]:
-    """Folders whose frames are not the user's: torch, and the part of this package that calls traced functions."""
+def _is_users(file: str) -> bool:
+    """Return whether a file is neither torch's nor of the part of this package that calls traced functions."""
     import torch
 
-    return Path(torch.__file__).parent, Path(__file__).resolve().parents[2] / "tracing"
+    folders = Path(torch.__file__).parent, Path(__file__).resolve().parents[2] / "tracing"
+    return not any(map(Path(file).is_relative_to, folders))
