@@ -203,7 +203,7 @@ def family_pages() -> str:
         lines = [
             f"- Compared: {'; '.join(FAMILIES[name])}.",
             f"- Cores: the shared plan{', and ' + ', '.join(own) if own else ''}.",
-            f"- Some values of these options run through transformers' code: {', '.join(f'`{o}`' for o in sorted(options))}."
+            f"- Some values of these options run through transformers' code: {options}."
             if options
             else "- Every option is covered.",
         ]
