@@ -10,7 +10,6 @@ Reads `nn_module_stack` and `stack_trace` from the node's meta and does not depe
 from __future__ import annotations
 
 import functools
-import os
 import re
 import sysconfig
 from collections.abc import Iterable
@@ -74,11 +73,11 @@ def _ranges(numbers: list[int]) -> str:
 
 def _short(file: str) -> str:
     """Cut the working folder or the site-packages folder off a path."""
-    return _cut(file, os.getcwd())
+    return _cut(file, Path.cwd())
 
 
 @functools.cache
-def _cut(file: str, working_folder: str) -> str:
+def _cut(file: str, working_folder: Path) -> str:
     path = Path(file)
     for folder in (*_package_folders(), working_folder):
         if path.is_relative_to(folder):
