@@ -1,6 +1,8 @@
 """Compare an operator of torch's own database (`op_db`) on the device with the CPU: values, strides and gradients.
 
 python -m tests.device.opinfo [--samples N] [NAME ...]       # the whole sweep, as docs/device.md reports it
+
+With `--adaptive`, operators also run from the queue of adaptive eager mode.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ import torch
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_flatten, tree_map
 
+MODES = {"plain": False, "adaptive": True}
+"""Name to whether operators are queued."""
 DTYPES = (torch.float32, torch.bfloat16)
 SEED = 7
 UNINITIALIZED = ("empty", "new_empty", "to_empty")
@@ -115,26 +119,35 @@ def samples_of(op: Any, dtype: torch.dtype, count: int) -> Iterator[Any]:
     yield from itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=grad), count)
 
 
-def check(op: Any, dtype: torch.dtype, count: int) -> str | None:
-    """Why an entry fails, or None."""
+def check(op: Any, dtype: torch.dtype, count: int, modes: list[str]) -> dict[str, str]:
+    """Why an entry fails, by mode."""
+    problems: dict[str, str] = {}
     for number, sample in enumerate(samples_of(op, dtype, count)):
         arguments = ([sample.input, *sample.args], sample.kwargs)
         try:
-            moved = tree_map(Device(), arguments)
+            moved = [tree_map(Device(), arguments) for _ in modes]
             expected = run(op, arguments, "cpu")
         # The database has samples that raise on the CPU too.
         except Exception:
             continue
-        try:
-            actual = run(op, moved, "neuron")
-            problem = difference(actual, expected, values=True)
-            if problem and is_random(op, arguments):
-                problem = difference(actual, expected, values=False)
-        except Exception as error:
-            problem = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
-        if problem:
-            return f"sample {number}: {problem}"
-    return None
+        for mode, copy in zip(modes, moved, strict=True):
+            with torch.neuron.adaptive_eager(MODES[mode]):
+                problem = problem_of(op, arguments, copy, expected)
+            if problem:
+                problems.setdefault(mode, f"sample {number}: {problem}")
+    return problems
+
+
+def problem_of(op: Any, arguments: Arguments, moved: Arguments, expected: Any) -> str | None:
+    """Difference between one call on the device and the CPU's results, or None."""
+    try:
+        actual = run(op, moved, "neuron")
+        problem = difference(actual, expected, values=True)
+        if problem and is_random(op, arguments):
+            problem = difference(actual, expected, values=False)
+        return problem
+    except Exception as error:
+        return f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
 
 
 def is_random(op: Any, arguments: Arguments) -> bool:
@@ -150,18 +163,18 @@ def is_random(op: Any, arguments: Arguments) -> bool:
     return op.name.startswith(UNINITIALIZED) or any(not torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
-def failures(names: list[str], count: int) -> dict[tuple[str, str], str]:
-    """Reasons by entry and dtype."""
-    results = {}
+def failures(names: list[str], count: int, modes: list[str]) -> dict[str, dict[str, str]]:
+    """Reasons by mode, then by entry and dtype."""
+    results: dict[str, dict[str, str]] = {mode: {} for mode in modes}
     for name, op in entries():
         if names and name not in names:
             continue
         for preferred in DTYPES:
             dtype = dtype_of(op, preferred)
-            if dtype is not None:
-                reason = check(op, dtype, count)
-                if reason:
-                    results[name, str(dtype).removeprefix("torch.")] = reason
+            if dtype is None:
+                continue
+            for mode, reason in check(op, dtype, count, modes).items():
+                results[mode][f"{name} {str(dtype).removeprefix('torch.')}"] = reason
     return results
 
 
@@ -179,17 +192,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--samples", type=int, default=6)
+    parser.add_argument("--adaptive", action="store_true")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
-    result = {f"{name} {dtype}": reason for (name, dtype), reason in failures(args.names, args.samples).items()}
+    modes = ["plain", "adaptive"] if args.adaptive else ["plain"]
+    results = failures(args.names, args.samples, modes)
     names = [name for name, _ in entries()]
     if args.json:
-        print(json.dumps({"entries": names, "failures": result, "controls": controls()}))
+        checks = {}
+        for mode in modes:
+            with torch.neuron.adaptive_eager(MODES[mode]):
+                checks[mode] = controls()
+        print(json.dumps({"entries": names, "failures": results, "controls": checks}))
         return
-    for name, reason in result.items():
-        print(f"{name}: {reason}")
-    print(f"{len(names) - len({name.split()[0] for name in result})} of {len(names)} entries pass")
+    for mode, result in results.items():
+        for name, reason in result.items():
+            print(f"{mode}: {name}: {reason}")
+        print(f"{mode}: {len(names) - len({name.split()[0] for name in result})} of {len(names)} entries pass")
 
 
 if __name__ == "__main__":

@@ -10,19 +10,19 @@ import os
 import re
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
 from tests.device.conftest import ROOT
 
 
-@pytest.fixture(scope="module", params=["0", "1"], ids=["plain", "adaptive"])
-def sweep(built, request) -> dict[str, dict]:
+@pytest.fixture(scope="module")
+def sweep(built) -> dict[str, Any]:
     """Result of the sweep, in a separate process: torch's test utilities change settings permanently."""
     pytest.importorskip("expecttest", reason="torch's database of operators needs it")
     environment = {**os.environ, "OPTIMUM_NEURON_INSTANCE": "inf2.24xlarge", "OMP_NUM_THREADS": "1"}
-    environment["OPTIMUM_NEURON_ADAPTIVE_EAGER"] = request.param
-    command = [sys.executable, "-m", "tests.device.opinfo", "--samples", "1", "--json"]
+    command = [sys.executable, "-m", "tests.device.opinfo", "--samples", "1", "--adaptive", "--json"]
     result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment)
     assert result.returncode == 0, result.stderr[-4000:]
     return json.loads(result.stdout)
@@ -41,10 +41,13 @@ def test_table_names_entries_and_leaves_enough(sweep):
     assert len(sweep["entries"]) - len(exceptions()) >= 690
 
 
-def test_every_other_entry_matches_cpu(sweep):
-    assert {name: reason for name, reason in sweep["failures"].items() if name.split()[0] not in exceptions()} == {}
+@pytest.mark.parametrize("mode", ["plain", "adaptive"])
+def test_every_other_entry_matches_cpu(sweep, mode):
+    failures = sweep["failures"][mode]
+    assert {name: reason for name, reason in failures.items() if name.split()[0] not in exceptions()} == {}
 
 
-def test_sweep_detects_differences(sweep):
-    assert {"sparse.mm.reduce", "tensor_split"} <= {name.split()[0] for name in sweep["failures"]}
-    assert sweep["controls"] == {"value": "values differ by 1", "stride": True, "host": "result on cpu"}
+@pytest.mark.parametrize("mode", ["plain", "adaptive"])
+def test_sweep_detects_differences(sweep, mode):
+    assert {"sparse.mm.reduce", "tensor_split"} <= {name.split()[0] for name in sweep["failures"][mode]}
+    assert sweep["controls"][mode] == {"value": "values differ by 1", "stride": True, "host": "result on cpu"}

@@ -17,7 +17,7 @@ from optimum_neuron.distributed import CONTEXT_FAMILIES
 from tests.distributed.layouts import model_and_rows, model_of
 from tests.trainer.conftest import losses, spawn
 
-NUM_STEPS = 3
+NUM_STEPS = 2
 TOLERANCE = 1e-4
 
 NARROW_TOLERANCE = 2e-3
