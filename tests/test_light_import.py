@@ -1,16 +1,20 @@
 """Imports: the package is light, and every module can be the first one that is imported.
 
-A fresh interpreter imports the third-party modules once; then each module of ours is imported in a fork of it, so that
-every one is tried alone without paying for torch each time.
+A module can be the first if nothing that it imports imports it in turn, so imports at the top of modules must have no
+cycle. Light modules are each imported in a fork of a fresh interpreter.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 HEAVY = ["accelerate", "huggingface_hub", "numpy", "optimum", "rich", "safetensors", "torch", "transformers"]
@@ -25,19 +29,9 @@ LIGHT = [
 ]  # fmt: skip
 """Modules that must import fast; the command line's are tested by `tests/cli/test_surface.py`."""
 
-OF_OTHERS = [
-    *("torch", "torch._inductor.compile_fx", "torch.distributed.pipelining", "torch.distributed.checkpoint"),
-    *("torch.distributed.tensor.parallel", "torch.distributed.fsdp", "transformers", "transformers.trainer"),
-    *("transformers.pipelines", "accelerate", "optimum.commands.base", "peft", "trl", "trl.experimental.orpo"),
-]
-"""Third-party imports of modules, in a possible order."""
-
 FORKS = """
-import gc, importlib, json, os, sys, traceback
-preloaded, modules, heavy, bytecode = json.loads(sys.argv[1])
-for name in preloaded:
-    importlib.import_module(name)
-gc.disable()  # it would touch, and so copy, every page in every fork
+import importlib, json, os, sys, traceback
+modules, heavy, bytecode = json.loads(sys.argv[1])
 sys.pycache_prefix, sys.dont_write_bytecode = bytecode, False
 assert not any(name.partition(".")[0] == "optimum_neuron" for name in sys.modules)
 for module in modules:
@@ -46,7 +40,7 @@ for module in modules:
         os.close(reader)
         try:
             importlib.import_module(module)
-            said = {"heavy": [name for name in heavy if name in sys.modules and name not in preloaded]}
+            said = {"heavy": [name for name in heavy if name in sys.modules]}
         except BaseException:
             said = {"error": traceback.format_exc()}
         os.write(writer, json.dumps(said).encode()[:60_000])
@@ -58,9 +52,9 @@ for module in modules:
 """
 
 
-def import_each(modules: list[str], folder: Path, *, preloaded: list[str]) -> dict[str, dict]:
+def import_each(modules: list[str], folder: Path) -> dict[str, dict]:
     """Import each module in a fork of one fresh interpreter; report its imports, or the traceback."""
-    words = json.dumps([preloaded, modules, HEAVY, str(folder)])
+    words = json.dumps([modules, HEAVY, str(folder)])
     # torch itself would import the device.
     environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     command = [sys.executable, "-c", FORKS, words]
@@ -69,25 +63,84 @@ def import_each(modules: list[str], folder: Path, *, preloaded: list[str]) -> di
     return dict(json.loads(line) for line in result.stdout.splitlines())
 
 
-def all_modules() -> list[str]:
-    paths = sorted((ROOT / "optimum_neuron").rglob("*.py"))
-    names = [".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in paths]
-    return [name for name in names if not name.endswith("__main__")]
+def all_modules(root: Path, package: str) -> dict[str, Path]:
+    """Names and files of the modules of a package."""
+    paths = sorted((root / package).rglob("*.py"))
+    names = {".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
+    return {name: path for name, path in names.items() if not name.endswith("__main__")}
 
 
-def test_every_module_can_be_imported_first(tmp_path):
-    modules = all_modules()
-    assert len(modules) > 80
-    result = import_each(modules, tmp_path, preloaded=OF_OTHERS)
-    assert {name: messages["error"] for name, messages in result.items() if "error" in messages} == {}
-    assert list(result) == modules
+def import_graph(root: Path, package: str) -> dict[str, set[str]]:
+    """Modules of a package, each with the modules that it imports before it is complete."""
+    modules = all_modules(root, package)
+    exports = {name: _relative_imports(path.with_suffix(".pyi"), name, True) for name, path in modules.items()}
+
+    def target(module: str, name: str) -> str:
+        if f"{module}.{name}" in modules:
+            return f"{module}.{name}"
+        source = dict((exported, origin) for origin, exported in exports[module]).get(name)
+        return module if source is None else target(source, name)
+
+    return {
+        module: {
+            target(origin, name)
+            for origin, name in _relative_imports(path, module, path.name == "__init__.py")
+            if origin in modules
+        }
+        - {module}
+        for module, path in modules.items()
+    }
+
+
+def _relative_imports(path: Path, module: str, is_package: bool) -> list[tuple[str, str]]:
+    """Imports from the same package at the top of a file: origin and name of each."""
+    if not path.exists():
+        return []
+    parts = module.split(".") if is_package else module.split(".")[:-1]
+    pending: list[ast.stmt] = list(ast.parse(path.read_text(encoding="utf-8")).body)
+    result = []
+    for statement in pending:
+        if isinstance(statement, ast.ImportFrom) and statement.level:
+            base = parts[: len(parts) + 1 - statement.level]
+            origin = ".".join([*base, *([statement.module] if statement.module else [])])
+            result += [(origin, alias.name) for alias in statement.names]
+        elif isinstance(statement, ast.If | ast.Try) and "TYPE_CHECKING" not in ast.unparse(statement).split(":")[0]:
+            pending += statement.body
+    return result
+
+
+def test_every_module_can_be_imported_first():
+    graph = import_graph(ROOT, "optimum_neuron")
+    assert len(graph) > 80 and sum(map(len, graph.values())) > 1000
+    order = list(TopologicalSorter(graph).static_order())
+    code = (
+        f"import importlib\nfor name in {[name for name in order if name in graph]}:\n    importlib.import_module(name)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+def test_check_detects_cycle(tmp_path):
+    folder = tmp_path / "toy"
+    (folder / "inner").mkdir(parents=True)
+    (folder / "__init__.py").write_text("from .first import f")
+    (folder / "first.py").write_text("from .inner import g")
+    (folder / "inner" / "__init__.py").write_text("")
+    (folder / "inner" / "__init__.pyi").write_text("from .second import g as g")
+    second = folder / "inner" / "second.py"
+    second.write_text("def g():\n    from .. import first")
+    assert import_graph(tmp_path, "toy")["toy.first"] == {"toy.inner.second"}
+    TopologicalSorter(import_graph(tmp_path, "toy")).prepare()
+    second.write_text("from ..first import f")
+    with pytest.raises(CycleError):
+        TopologicalSorter(import_graph(tmp_path, "toy")).prepare()
 
 
 def test_light_modules_import_nothing_heavy(tmp_path):
-    result = import_each(LIGHT, tmp_path, preloaded=[])
+    result = import_each(LIGHT, tmp_path)
     assert result == {name: {"heavy": []} for name in LIGHT}
 
 
 def test_check_detects_heavy_imports(tmp_path):
     module = "optimum_neuron.modeling.causal_lm"
-    assert {"torch", "transformers"} <= set(import_each([module], tmp_path, preloaded=[])[module]["heavy"])
+    assert {"torch", "transformers"} <= set(import_each([module], tmp_path)[module]["heavy"])
