@@ -154,17 +154,17 @@ def test_recordings_of_whisper():
 
     folder = fetch("whisper-tiny.en", progress=False)
     model = NeuronModelForSpeechSeq2Seq.from_pretrained(
-        "whisper-tiny.en", export=True, batch_size=5, output_attentions=True, optlevel="1"
+        "whisper-tiny.en", export=True, batch_size=2, output_attentions=True, optlevel="1"
     )
     original = WhisperForConditionalGeneration.from_pretrained(folder, attn_implementation="eager").eval()
     samples = []
-    for row in read_rows("librivox", progress=False):
+    for row in read_rows("librivox", progress=False)[:2]:
         with wave.open(row["audio"]) as file:
             samples.append(np.frombuffer(file.readframes(file.getnframes()), np.int16) / np.float32(1 << 15))
     inputs = AutoFeatureExtractor.from_pretrained(folder)(samples, sampling_rate=16_000, return_tensors="pt")
     for options in ({}, {"return_timestamps": True}):
         result, expected = (runner.generate(**inputs, **options) for runner in (model, original))
-        assert torch.equal(result, expected) and result.shape[0] == 5
+        assert torch.equal(result, expected) and result.shape[0] == 2
     options = {"return_timestamps": True, "return_token_timestamps": True}
     result, expected = (runner.generate(**inputs, **options)["token_timestamps"] for runner in (model, original))
     assert torch.equal(result, expected) and result[0].unique().numel() > 10

@@ -11,9 +11,9 @@ import optimum_neuron
 from optimum_neuron.errors import ConfigError, ModelError
 from optimum_neuron.exporters import TASKS, save_folder
 from tests.encoders import save_tiny_encoder, tiny_shapes
-from tests.image_text import SHAPES as IMAGE_SHAPES, save_tiny_image_text, tiny_prompts
+from tests.image_text import SMALL as IMAGE_SHAPES, save_tiny_image_text, tiny_prompts
 from tests.modeling.common import raises, same
-from tests.seq2seq import SHAPES, VOCABULARY, save_tiny_seq2seq
+from tests.seq2seq import SHAPES, SOURCE, VOCABULARY, save_tiny_seq2seq
 from tests.speech import save_tiny_speech, sounds
 
 PARALLEL = {"export": True, "instance_type": "trn1.32xlarge", "tensor_parallel_size": 2}
@@ -35,7 +35,9 @@ def test_a_vision_language_model_writes_the_tokens_of_transformers(tmp_path, nam
 @pytest.mark.parametrize("model_type", ["t5", "mt5", "bart", "m2m_100"])
 def test_an_encoder_decoder_writes_the_tokens_of_transformers(tmp_path, model_type):
     folder = save_tiny_seq2seq(tmp_path, model_type)
-    model = optimum_neuron.NeuronModelForSeq2SeqLM.from_pretrained(folder, **PARALLEL, **SHAPES)
+    model = optimum_neuron.NeuronModelForSeq2SeqLM.from_pretrained(
+        folder, **PARALLEL, **SHAPES | {"sequence_length": SOURCE}
+    )
     original = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32)
     ids = torch.randint(3, VOCABULARY, (3, 7), generator=torch.Generator().manual_seed(0))
     for options in ({}, {"num_beams": 2}):

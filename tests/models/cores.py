@@ -54,10 +54,8 @@ class SharedPair:
     @classmethod
     def of(cls, models: Pair, group_size: int) -> SharedPair:
         """Divide the decoder of a pair."""
-        config = models.original.config
-        return cls(
-            [build_decoder(config, dtype="float32", group_size=group_size) for _ in range(group_size)], models.original
-        )
+        options = {"dtype": "float32", "family": models.family.choice.value, "group_size": group_size}
+        return cls([build_decoder(models.original.config, **options) for _ in range(group_size)], models.original)
 
     def weights(self, rank: int) -> dict[str, torch.Tensor]:
         """Parameters of one core."""

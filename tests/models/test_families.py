@@ -261,6 +261,11 @@ def test_heads_that_cores_do_not_divide_are_padded(model_type):
     check_steps(SharedPair.of(pair(model_type, **sizes), 2))
 
 
+def test_eight_cores_with_every_bias_and_three_key_heads():
+    heads = {"hidden_size": 72, "num_attention_heads": 9, "num_key_value_heads": 3, "intermediate_size": 100}
+    check_steps(SharedPair.of(pair("llama", **heads, head_dim=8, mlp_bias=True, **BIASES), 8))
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_weights_and_caches_in_bfloat16(family):
     model_type, overrides = next(iter(FAMILIES[family].values()))

@@ -79,7 +79,8 @@ MORE = torch.tensor([[11, 12, 13], [14, 15, 16]])
 def models(request, tmp_path_factory):
     """The compiled model and transformers' own."""
     folder = save_tiny(tmp_path_factory.mktemp(request.param), request.param, **CASES[request.param])
-    compiled = NeuronModelForCausalLM.from_pretrained(folder, **SHAPES)
+    buckets = {"prefill_buckets": (16,), "decode_buckets": (48,)}
+    compiled = NeuronModelForCausalLM.from_pretrained(folder, **SHAPES | buckets)
     return compiled, AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
 
 
