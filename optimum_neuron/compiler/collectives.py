@@ -5,8 +5,8 @@ the host one process has the tensors of every core, so an exchange is a function
 
     torch.ops.neuron.all_reduce(partial, 8)
 
-`send` is between pipeline stages: from each core of a stage to the core of its rank in another one. They know nothing of
-links and time; the simulator does.
+`send` is between pipeline stages: from each core of a stage to the core of its rank in another one. The operators know
+nothing of links and time; the simulator does.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Any, Self
 import transformers
 
 from ..compiler.lower import Mode
-from ..configuration import num_cores_of
+from ..configuration import DEGREES, num_cores_of
 from ..errors import ConfigError, ModelError, invalid_choice
 from ..exporters import (
     TASKS,
@@ -249,9 +249,9 @@ def require_one_core_each(num_cores: int) -> None:
     """
     if num_cores > 1:
         raise ConfigError(
-            f"data_parallel_mode='all' puts a replica on every core, but {num_cores} cores share this model.",
-            hint="Pass tensor_parallel_size=1, or data_parallel_mode='none'.",
-            options=["data_parallel_mode", "tensor_parallel_size"],
+            f"data_parallel_mode='all' puts a replica on every core, but this model takes {num_cores} cores.",
+            hint=f"Pass 1 for {' and '.join(DEGREES)}, or data_parallel_mode='none'.",
+            options=["data_parallel_mode", *DEGREES],
         )
 
 

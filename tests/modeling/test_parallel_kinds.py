@@ -8,6 +8,7 @@ import transformers
 from transformers import AutoModelForImageTextToText, AutoModelForSeq2SeqLM, AutoModelForSpeechSeq2Seq, AutoProcessor
 
 import optimum_neuron
+from optimum_neuron.configuration import DEGREES
 from optimum_neuron.errors import ConfigError, ModelError
 from optimum_neuron.exporters import TASKS, save_folder
 from tests.encoders import save_tiny_encoder, tiny_shapes
@@ -83,7 +84,7 @@ def test_an_encoder_computes_what_transformers_does(tmp_path, model_type, task, 
     save_folder(model.prepared, tmp_path / "out")
     again = type(model).from_pretrained(tmp_path / "out", instance_type=PARALLEL["instance_type"])
     assert torch.equal(again(**inputs)[0], model(**inputs)[0])
-    with raises(ConfigError, options=["data_parallel_mode", "tensor_parallel_size"]):
+    with raises(ConfigError, options=["data_parallel_mode", *DEGREES]):
         type(model).from_pretrained(tmp_path / "out", data_parallel_mode="all")
 
 
@@ -91,7 +92,7 @@ def test_requests_that_several_cores_cannot_serve_are_refused(tmp_path):
     folder = save_tiny_encoder(tmp_path / "bert", "bert", "text-classification")
     for options, error, details in (
         ({"output_attentions": True}, ConfigError, {"options": ["output_attentions", "tensor_parallel_size"]}),
-        ({"data_parallel_mode": "all"}, ConfigError, {"options": ["data_parallel_mode", "tensor_parallel_size"]}),
+        ({"data_parallel_mode": "all"}, ConfigError, {"options": ["data_parallel_mode", *DEGREES]}),
         ({"tensor_parallel_size": 8}, ConfigError, {"num_heads": 4}),
         ({"tensor_parallel_size": 0}, ConfigError, {"option": "tensor_parallel_size"}),
     ):

@@ -14,7 +14,6 @@ are those of `stage_programs`.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Iterable
 
 from ...errors import ModelError
@@ -33,13 +32,26 @@ def divide_into_stages(program: Program, num_stages: int) -> Program:
     sends: dict[str, Subprogram] = {}
     graphs = {name: _divided(program, graph, num_stages, sends) for name, graph in program.graphs.items()}
     program = dataclasses.replace(program, graphs=graphs, subprograms=program.subprograms | sends)
-    parts = stage_programs(program)
-    for one, other in itertools.combinations(range(num_stages), 2):
-        if shared := sorted(parts[one].states.keys() & parts[other].states.keys()):
-            message = f"Layers of the stages {one} and {other} share a state ({shared[0]}), which is on one core only."
-            hint = "Pass pipeline_parallel_size=1, or another number of stages."
-            raise ModelError(message, hint=hint, stages=[one, other], states=shared)
+    _require_own_states(program)
     return program
+
+
+def _require_own_states(program: Program) -> None:
+    """Reject a state that several stages read, or that one changes after it was sent there."""
+    owners: dict[str, int] = {}
+    for call in (call for graph in program.graphs.values() for call in graph.calls):
+        written = [call.inputs[position] for position in program.subprograms[call.subprogram].mutated]
+        shared = [value for value in written if _is_sent(value)]
+        shared += [
+            value
+            for value in call.inputs
+            if value.startswith("state:") and owners.setdefault(value, call.stage) != call.stage
+        ]
+        if shared:
+            place = call.module_path or "code outside of the layers"
+            message = f"pipeline_parallel_size: {place} shares a state with layers of another stage."
+            hint = "Pass pipeline_parallel_size=1; tensor_parallel_size divides every layer."
+            raise ModelError(message, hint=hint, option="pipeline_parallel_size", module_path=call.module_path)
 
 
 def _divided(program: Program, graph: Graph, num_stages: int, sends: dict[str, Subprogram]) -> Graph:
@@ -76,6 +88,10 @@ def _reads_state(call: Call) -> bool:
 def _sent(value: str, stage: int) -> str:
     """Name of a value in the memory of another stage."""
     return f"{value}>{stage}"
+
+
+def _is_sent(value: str) -> bool:
+    return value.startswith("tmp:") and ">" in value
 
 
 def without_sends(program: Program) -> Program:
