@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from optimum_neuron.compiler import memory_need, stage_needs
-from optimum_neuron.compiler.collectives import SEND, is_send
+from optimum_neuron.compiler import collectives, memory_need, stage_needs
 from optimum_neuron.compiler.lower import aten_function
 from optimum_neuron.compiler.passes import divide_into_stages, stage_programs, verify, without_sends
 from optimum_neuron.errors import ModelError
@@ -85,7 +84,7 @@ def test_stages_one_after_the_other_compute_the_whole(module, whole, divided):
     values = {"x": x}
     for part in parts:
         functions = {
-            key: (lambda tensors: tensors) if is_send(one) else aten_function(one.body)
+            key: (lambda tensors: tensors) if collectives.is_send(one) else aten_function(one.body)
             for key, one in part.subprograms.items()
         }
         executor = Executor(part, functions, weights_of(part, module))
@@ -107,7 +106,7 @@ def test_memory_and_work_are_those_of_each_stage(whole, divided):
     assert [step.stage for step in sends] == [1, 1, 2, 2]
     totals = [work_of_program(part, name).total.weight_bytes for part in stage_programs(divided)]
     assert [stage.weight_bytes for stage in work.by_stage] == totals
-    assert any(node.target is SEND for one in divided.subprograms.values() for node in one.body.graph.nodes)
+    assert any(node.target is collectives.SEND for one in divided.subprograms.values() for node in one.body.graph.nodes)
 
 
 def test_more_stages_than_layers_and_shared_states_are_refused(whole):
