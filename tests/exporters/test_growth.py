@@ -2,7 +2,8 @@
 
 import pytest
 
-from optimum_neuron.exporters import main_export
+from optimum_neuron.compiler import compile_graphs
+from optimum_neuron.exporters import kind_of, without_weights
 from tests.models.mixtures import DEEPSEEK, GPT_OSS
 from tests.tiny import SMALL, tiny_config
 
@@ -16,12 +17,13 @@ GROWN = {
 
 
 def operators(folder, model_type, overrides):
-    """Distinct subgraphs of a compile without weights, with their operators."""
+    """Numbers of operators in the distinct subgraphs of a decode step, compiled without weights."""
     tiny_config(model_type, **overrides).save_pretrained(folder)
-    options = {"instance_type": "trn1.32xlarge", "tensor_parallel_size": 2, "batch_size": 1, "task": "text-generation"}
-    report = main_export(folder, folder / "out", **SMALL | options)
-    bodies = report.prepared.program.subprograms.values()
-    return sorted(len(body.body.graph.nodes) for body in bodies)
+    options = {"instance_type": "trn1.32xlarge", "tensor_parallel_size": 2, "task": "text-generation"}
+    source, config, _, _ = without_weights(folder, SMALL | options)
+    plan = kind_of(config.task, model_type).plan(source, config, trust_remote_code=False)
+    program = compile_graphs(plan.captures[-1:], target=None).program
+    return sorted(len(subprogram.body.graph.nodes) for subprogram in program.subprograms.values())
 
 
 @pytest.mark.parametrize("model_type", GROWN)
