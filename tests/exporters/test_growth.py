@@ -20,7 +20,7 @@ def operators(folder, model_type, overrides):
     """Numbers of operators in the distinct subgraphs of a decode step, compiled without weights."""
     tiny_config(model_type, **overrides).save_pretrained(folder)
     options = {"instance_type": "trn1.32xlarge", "tensor_parallel_size": 2, "task": "text-generation"}
-    source, config, _, _ = without_weights(folder, SMALL | options)
+    source, config, _, _ = without_weights(folder, SMALL | options | {"batch_size": 1})
     plan = kind_of(config.task, model_type).plan(source, config, trust_remote_code=False)
     program = compile_graphs(plan.captures[-1:], target=None).program
     return sorted(len(subprogram.body.graph.nodes) for subprogram in program.subprograms.values())
