@@ -12,7 +12,7 @@ import dataclasses
 import logging
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from .. import env
 from ..compiler import MemoryNeed, Program, stage_needs
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     import torch
 
 logger = logging.getLogger(__name__)
+
+Core = TypeVar("Core")
 
 
 @dataclasses.dataclass
@@ -207,19 +209,26 @@ def load_program(
     """
     stages, needs = stage_programs(program), stage_needs(program, lnc=target.chip.default_lnc)
     fullest = max(needs, key=lambda need: need.total)
-    size = {"num_cores": num_cores, "num_stages": len(stages)}
-    require_fit(fullest, instance=instance, target=target, model_name=model_name, **size)
+    require_fit(
+        fullest,
+        instance=instance,
+        target=target,
+        model_name=model_name,
+        num_cores=num_cores,
+        num_stages=len(stages),
+    )
     claim = claim or claim_cores(instance, model=model_name, num_cores=num_cores, start=core)
     keep_freed_memory()
-    width, about = len(claim.core_ids) // len(stages), {"instance": instance, "auto_cast": auto_cast, "task": task}
     tracks = tuple(
         Track(
             stage,
             model=model_name if len(stages) == 1 else f"{model_name}, stage {number}",
-            core_ids=claim.core_ids[number * width : (number + 1) * width],
-            **about,
+            instance=instance,
+            core_ids=core_ids,
+            auto_cast=auto_cast,
+            task=task,
         )
-        for number, stage in enumerate(stages)
+        for number, (stage, core_ids) in enumerate(zip(stages, _split(claim.core_ids, len(stages)), strict=True))
     )
     charges: list[Charge] = []
     try:
@@ -273,11 +282,16 @@ def _free(charges: Sequence[Charge]) -> None:
         charge.release()
 
 
+def _split(cores: Sequence[Core], num_stages: int) -> list[tuple[Core, ...]]:
+    """Divide the cores of a model among its stages, in order."""
+    width = len(cores) // num_stages
+    return [tuple(cores[stage * width : (stage + 1) * width]) for stage in range(num_stages)]
+
+
 def _by_core(claim: CoreClaim | PrivateCore, needs: Sequence[MemoryNeed]) -> Iterator[tuple[HbmLedger, MemoryNeed]]:
-    """The ledger of each core with what its stage needs; the stages have equally many cores."""
-    width = len(claim.ledgers) // len(needs)
-    for number, ledger in enumerate(claim.ledgers):
-        yield ledger, needs[number // width]
+    """The ledger of each core with what its stage needs."""
+    for ledgers, need in zip(_split(claim.ledgers, len(needs)), needs, strict=True):
+        yield from ((ledger, need) for ledger in ledgers)
 
 
 def _charge(needs: Sequence[MemoryNeed], claim: CoreClaim | PrivateCore, charges: list[Charge]) -> None:
