@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar, get_args
@@ -33,6 +34,9 @@ FIRST_DECODE_BUCKET = 1024
 """Smallest default decode bucket: with fewer slots, attention is a small part of a step."""
 
 Complete = TypeVar("Complete", bound="CompileConfig")
+
+DEGREES = ("tensor_parallel_size", "pipeline_parallel_size")
+"""Fields whose product is the number of cores of a model."""
 
 _CHOICES = {"auto_cast": AutoCast, "auto_cast_type": AutoCastType, "optlevel": OptLevel, "torch_dtype": TorchDtype}
 _NAMES = {"task": "text-generation", "target": "inf2", "instance_type": "inf2.xlarge"}
@@ -241,6 +245,8 @@ class NeuronConfig(CompileConfig):
         1, help="cores that share every layer", flags=("--tensor_parallel_size", "--num_cores")
     )
     """Cores that share every layer: each has a part of the weights, of the cache, and of the work."""
+    pipeline_parallel_size: int = option(1, help="stages that the layers are divided into, each on cores of its own")
+    """Stages that the layers are divided into, one after the other; each has `tensor_parallel_size` cores."""
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -248,7 +254,7 @@ class NeuronConfig(CompileConfig):
         return ("batch_size", "sequence_length")
 
     def _problems(self) -> Iterator[ConfigError]:
-        yield from count_errors(self, ("batch_size", "extend_length", "tensor_parallel_size"))
+        yield from count_errors(self, ("batch_size", "extend_length", *DEGREES))
         yield from count_errors(self, ("sequence_length",), optional=True)
         yield from super()._problems()
         for name in ("prefill_buckets", "decode_buckets"):
@@ -302,6 +308,11 @@ class ResolvedNeuronConfig(NeuronConfig):
     """Prompt lengths that are compiled."""
     decode_buckets: tuple[int, ...] = dataclasses.field()
     """Cache slots of the decode graphs."""
+
+
+def num_cores_of(config: CompileConfig) -> int:
+    """Return the number of cores that a compiled model runs on; kinds of models without a degree have one."""
+    return math.prod(getattr(config, name, 1) for name in DEGREES)
 
 
 def plain_op_names(names: Iterable[str]) -> tuple[str, ...]:

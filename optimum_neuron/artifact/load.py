@@ -14,7 +14,7 @@ from typing import Any
 from ..compiler import WEIGHTS_MEMBER, Program, read_program
 from ..compiler.lower import HostCode
 from ..compiler.neff import Neff, check_target, open_neff
-from ..compiler.passes import unroll
+from ..compiler.passes import unroll, without_sends
 from ..core import AutoCast, Choice
 from ..hardware import InstanceSpec, Target
 from ..runtime import CoreClaim, LoadedProgram, PrivateCore, load_program
@@ -54,13 +54,13 @@ class Artifact:
 
     @functools.cached_property
     def num_cores(self) -> Choice[int]:
-        """Cores that share the model, and what each has of it."""
+        """Cores of the model, and what each has of it."""
         return core_count(self.program, self.shards)
 
     @functools.cached_property
     def host_program(self) -> Program:
-        """Program that the host runs; if several cores share the model, the program of all of them."""
-        return unroll(self.program, self.shards.group_size, self.shards.of_weights)
+        """Program that the host runs; if the model has several cores, the program of all of them."""
+        return unroll(without_sends(self.program), self.shards.group_size, self.shards.of_weights)
 
     def require_target(self, target: Target) -> None:
         """Check that a target runs the program.
@@ -121,7 +121,7 @@ class BoundProgram:
             self.weights.tensors,
             self.host,
             host_program=self.artifact.host_program,
-            num_cores=self.artifact.shards.group_size,
+            num_cores=self.artifact.num_cores.value,
             instance=self.instance,
             target=self.target,
             model_name=self.model_name,

@@ -115,6 +115,7 @@ class _Gathered:
     family: Choice[str] | None = None
     prefixes: tuple[str, ...] = ()
     shards: Shards = Shards()
+    num_stages: int = 1
     graphs: tuple[CapturedGraph, ...] = ()
     failures: tuple[CaptureFailure, ...] = ()
 
@@ -141,6 +142,7 @@ def _gather(source: ModelSource, config: CompileConfig, trust_remote_code: bool)
         family=plan.choice,
         prefixes=plan.prefixes,
         shards=Shards.from_dict(plan.facts["shards"]) if "shards" in plan.facts else Shards(),
+        num_stages=plan.num_stages,
         graphs=tuple(graphs),
         failures=tuple(stopped.values()),
     )
@@ -173,11 +175,23 @@ def _memory(
         return None, MemoryCheck(need=None, available=available, reason="not known: the model cannot be captured")
     if any(row.counted == "unknown" for row in operators):
         return None, MemoryCheck(need=None, available=available, reason="not known: sizes depend on values")
-    program, _ = link(gathered.graphs, auto_cast=config.auto_cast, auto_cast_type=config.auto_cast_type)
+    program, _ = link(
+        gathered.graphs,
+        auto_cast=config.auto_cast,
+        auto_cast_type=config.auto_cast_type,
+        num_stages=gathered.num_stages,
+    )
     need = memory_need(program, lnc=target.chip.default_lnc)
     num_cores = core_count(program, gathered.shards)
     try:
-        require_fit(need, instance=instance, target=target, model_name=model_name, num_cores=num_cores.value)
+        require_fit(
+            need,
+            instance=instance,
+            target=target,
+            model_name=model_name,
+            num_cores=num_cores.value,
+            num_stages=program.num_stages,
+        )
         cores = "one core" if num_cores.value == 1 else f"{num_cores.value} cores"
         reason = f"fits {cores} of {instance.name}"
     except DeviceMemoryError as error:

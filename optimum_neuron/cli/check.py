@@ -14,7 +14,7 @@ from optimum.commands.base import CommandInfo
 
 from ..checking import FAIL_CONDITIONS
 from .arguments import add_graph_arguments, add_model, names, options_from
-from .output import Out, choice_rows, show_memory, value_of
+from .output import Out, choice_rows, memory_title, show_memory
 from .parser import Command
 
 _CHOICES = {name: name for name in ("tier", "task", "family", "target", "instance", "num_cores")}
@@ -81,7 +81,9 @@ def show_check(out: Out, data: Mapping[str, Any]) -> None:
     if data["graphs"]:
         _show_graphs(out, data)
     _show_obstacles(out, data)
-    _show_memory(out, data["memory"], value_of(data.get("num_cores")) or 1)
+    out.text()
+    show_memory(out, data["memory"]["hbm_bytes"], percent, title=memory_title(data))
+    out.text(data["memory"]["reason"])
 
 
 def hint_next(out: Out, data: Mapping[str, Any]) -> None:
@@ -146,12 +148,6 @@ def _show_obstacles(out: Out, data: Mapping[str, Any]) -> None:
             out.text(f"  why: {row['reason']}")
             if row["remedy"]:
                 out.text(f"  do: {row['remedy']}")
-
-
-def _show_memory(out: Out, memory: Mapping[str, Any], num_cores: int) -> None:
-    out.text()
-    show_memory(out, memory["hbm_bytes"], percent, num_cores=num_cores)
-    out.text(memory["reason"])
 
 
 def percent(share: float) -> str:

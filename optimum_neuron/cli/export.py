@@ -91,9 +91,12 @@ def show_report(out: Out, report: Mapping[str, Any]) -> None:
     if memory:
         out.text()
         rows = [{"category": name, "size": size(value)} for name, value in memory.items()]
-        num_cores = value_of(report.get("num_cores")) or 1
-        out.table(rows, title=memory_title(num_cores))
+        out.table(rows, title=memory_title(report))
+        if stages := report.get("stages"):
+            out.text()
+            out.table([{**stage, "hbm_bytes": size(stage["hbm_bytes"])} for stage in stages], title="stages")
         if not report.get("fits_one_core", True):
+            num_cores = value_of(report.get("num_cores")) or 1
             cores = "one core" if num_cores == 1 else f"{num_cores} cores"
             out.warning(f"the model does not fit {cores}: it can be compiled, but not loaded")
     out.text()

@@ -197,23 +197,30 @@ def choice_rows(data: Mapping[str, Any], labels: Mapping[str, str], *, column: s
 
 
 def show_memory(
-    out: Out, hbm_bytes: Mapping[str, int], share: Callable[[float], str] = "{:.1%}".format, *, num_cores: int = 1
+    out: Out,
+    hbm_bytes: Mapping[str, int],
+    share: Callable[[float], str] = "{:.1%}".format,
+    *,
+    title: str = "HBM of one core, simulated",
 ) -> None:
-    """Render the HBM of each of the cores that share a model by category; `available` is what the shares are of."""
+    """Render the HBM of a core by category; `available` is what the shares are of."""
     rows = [
         {"category": name, "size": size(value), "of the core": share(value / hbm_bytes["available"])}
         for name, value in hbm_bytes.items()
     ]
-    out.table(rows, title=memory_title(num_cores))
+    out.table(rows, title=title)
 
 
-def memory_title(num_cores: int) -> str:
-    """Return the title of a table of memory.
+def memory_title(report: Mapping[str, Any]) -> str:
+    """Return the title of a table of memory, for a report with `num_cores` and `config`.
 
-    >>> memory_title(8)
-    'HBM of each of 8 cores, simulated'
+    >>> memory_title({"num_cores": {"value": 8}, "config": {"pipeline_parallel_size": 2}})
+    'HBM of each of 4 cores of the fullest stage, simulated'
     """
-    return f"HBM of {'one core' if num_cores == 1 else f'each of {num_cores} cores'}, simulated"
+    num_cores = value_of(report.get("num_cores")) or 1
+    num_stages = (report.get("config") or {}).get("pipeline_parallel_size", 1)
+    cores = "one core" if num_cores == num_stages else f"each of {num_cores // num_stages} cores"
+    return f"HBM of {cores}{' of the fullest stage' if num_stages > 1 else ''}, simulated"
 
 
 def to_json(data: Any) -> str:

@@ -1,11 +1,12 @@
-"""Operators by which the cores of a tensor-parallel group exchange tensors, and the host code that stands for them.
+"""Operators by which cores exchange tensors, and the host code that stands for them.
 
 A model that is split calls them where its partial results meet. All cores run one program: `rank` tells them apart. On
 the host one process has the tensors of every core, so an exchange is a function of all of them.
 
     torch.ops.neuron.all_reduce(partial, 8)
 
-They know nothing of links and time; the simulator does.
+`send` is between pipeline stages: from each core of a stage to the core of its rank in another one. The operators know
+nothing of links and time; the simulator does.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ..core import TensorSpec
 from .serial import make_subprogram
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ _LIBRARY.define("rank(int group_size) -> Tensor")
 _LIBRARY.define("all_reduce(Tensor x, int group_size) -> Tensor")
 _LIBRARY.define("all_gather(Tensor x, int dim, int group_size) -> Tensor")
 _LIBRARY.define("reduce_scatter(Tensor x, int dim, int group_size) -> Tensor")
+_LIBRARY.define("send(Tensor x) -> Tensor")
 
 RANK = torch.ops.neuron.rank.default
 """Number of the core within its group, an int64 scalar."""
@@ -36,8 +39,10 @@ ALL_GATHER = torch.ops.neuron.all_gather.default
 """Parts of all cores joined along a dimension; every core has the whole."""
 REDUCE_SCATTER = torch.ops.neuron.reduce_scatter.default
 """Sum over the cores, divided among them along a dimension."""
+SEND = torch.ops.neuron.send.default
+"""The tensor in the memory of another stage; the passes that divide a program call it, models do not."""
 EXCHANGES = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER)
-"""Operators at which every core waits for the others."""
+"""Operators at which every core of a group waits for the others."""
 
 
 @torch.library.register_fake("neuron::rank", lib=_LIBRARY)
@@ -64,8 +69,13 @@ def _reduce_scatter(x: torch.Tensor, dim: int, group_size: int) -> torch.Tensor:
     return x.new_empty(shape)
 
 
+@torch.library.register_fake("neuron::send", lib=_LIBRARY)
+def _send(x: torch.Tensor) -> torch.Tensor:
+    return x.new_empty(x.shape)
+
+
 def group_size_of(program: Program) -> int:
-    """Return how many cores share a program: 1 where it exchanges nothing."""
+    """Return how many cores share every layer of a program: 1 where they exchange nothing."""
     exchanges = [node for one in program.subprograms.values() if (node := exchange_of(one)) is not None]
     return exchanges[0].args[-1] if exchanges else 1
 
@@ -74,6 +84,16 @@ def exchange_of(subprogram: Subprogram) -> fx.Node | None:
     """Return the exchange that a body consists of; None if it computes on one core."""
     calls = [node for node in subprogram.body.graph.nodes if node.op == "call_function"]
     return calls[0] if len(calls) == 1 and calls[0].target in EXCHANGES else None
+
+
+def is_send(subprogram: Subprogram) -> bool:
+    """Return whether a body sends a tensor to another stage, and does nothing else."""
+    return any(node.target is SEND for node in subprogram.body.graph.nodes)
+
+
+def send_of(spec: TensorSpec) -> Subprogram:
+    """Return the body that sends a tensor of such a shape."""
+    return _body(lambda x: (SEND(x),), [torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device="meta")])
 
 
 def host_exchange(subprogram: Subprogram) -> Subprogram:

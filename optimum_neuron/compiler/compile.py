@@ -1,4 +1,4 @@
-"""From modules to one verified program: capture, check, outline, stretch, cut at exchanges, merge, auto-cast.
+"""From modules to one verified program: capture, check, outline, stretch, cut at exchanges, merge, auto-cast, stages.
 
 compiled = compile_graphs(captures, target=target, auto_cast="none", auto_cast_type="bf16")
 
@@ -20,6 +20,7 @@ from .passes import (
     NotUniformError,
     auto_cast as auto_cast_body,
     cut_at_exchanges,
+    divide_into_stages,
     merge,
     outline,
     rewrite_bodies,
@@ -65,6 +66,7 @@ def compile_graphs(
     auto_cast_type: AutoCastType = "bf16",
     allow_host_ops: Collection[str] = (),
     implicit_integer_downcast: Collection[str] = (),
+    num_stages: int = 1,
     on_done: Callable[[str], None] = lambda name: None,
 ) -> Compiled:
     """Compile entry points of one model into one program.
@@ -76,11 +78,13 @@ def compile_graphs(
         auto_cast_type: dtype that they are rounded to.
         allow_host_ops: unsupported operators that may run on the host.
         implicit_integer_downcast: kinds of integer operators that may lose digits, see `check_graph`.
+        num_stages: Pipeline stages that the layers are divided into.
         on_done: called with the name of each entry point, for progress.
 
     Raises:
         CaptureError: the model's code is not static.
         UnsupportedOperatorError: the target does not support some operators; all are listed.
+        ModelError: the layers cannot be divided into so many stages.
     """
     allowed: Any = {"allow_host_ops": allow_host_ops, "implicit_integer_downcast": implicit_integer_downcast}
     reports: list[Report] = []
@@ -96,7 +100,7 @@ def compile_graphs(
     share = 1.0
     if target is not None and any(report.hosted for report in reports):
         share = placed_share([call for graph in graphs for call in judged_calls(graph.captured, target, **allowed)])
-    program, stacks = link(graphs, auto_cast=auto_cast, auto_cast_type=auto_cast_type)
+    program, stacks = link(graphs, auto_cast=auto_cast, auto_cast_type=auto_cast_type, num_stages=num_stages)
     return Compiled(program=program, reports=tuple(reports), stacks=stacks, placed_share=share)
 
 
@@ -125,7 +129,7 @@ def capture_graphs(
 
 
 def link(
-    graphs: Sequence[CapturedGraph], *, auto_cast: AutoCast, auto_cast_type: AutoCastType
+    graphs: Sequence[CapturedGraph], *, auto_cast: AutoCast, auto_cast_type: AutoCastType, num_stages: int = 1
 ) -> tuple[Program, dict[str, Choice[int]]]:
     """Make one program of captured entry points, which are used up; also return the captured layers of each stack."""
     programs, stacks = [], {}
@@ -137,7 +141,7 @@ def link(
     if auto_cast != "none":
         linked = rewrite_bodies(linked, lambda body: auto_cast_body(body, kind=auto_cast, dtype=auto_cast_type))
         verify(linked, after="auto_cast")
-    return linked, stacks
+    return verify(divide_into_stages(linked, num_stages), after="divide_into_stages"), stacks
 
 
 def _captured(recapture: Recapture) -> Captured:

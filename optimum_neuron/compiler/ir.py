@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     import torch
     from torch.fx import GraphModule
 
-IR_VERSION = 2
-"""Raised when a stored program can no longer be read by older code. Version 1 had no roles and sizes of graphs."""
+IR_VERSION = 3
+"""Raised when a stored program can no longer be read by older code. Version 1 had no roles and sizes of graphs, 2 no
+stages."""
 
 RANK_VALUE = "rank:"
 """Rank of a core in the group that shares a model, an int64 scalar."""
@@ -72,6 +73,8 @@ class Call:
     """Fresh "tmp:" values, one for each result."""
     module_path: str = ""
     """Module path of the call in the user's model, for example "model.layers.3"."""
+    stage: int = 0
+    """Pipeline stage whose cores run the call, counted from 0."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -108,6 +111,11 @@ class Program:
     """Device-resident state, kept between calls."""
     constants: dict[str, torch.Tensor]
     """Small tensors computed at capture, such as rotary frequencies."""
+
+    @property
+    def num_stages(self) -> int:
+        """Pipeline stages that the calls are divided into."""
+        return 1 + max((call.stage for graph in self.graphs.values() for call in graph.calls), default=0)
 
     def by_size(self, role: Role) -> dict[int, str]:
         """Return the entry points of a role by the size of their only axis, rising; 0 stands for no axis."""

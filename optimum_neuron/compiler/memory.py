@@ -12,6 +12,7 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from .ir import Graph, Program, Subprogram
+from .passes import stage_programs
 from .serial import base_of, shares_memory
 
 if TYPE_CHECKING:
@@ -54,7 +55,16 @@ class MemoryNeed:
 
 
 def memory_need(program: Program, *, lnc: int = 1) -> MemoryNeed:
-    """Count what a program needs on a logical core that is made of `lnc` physical ones."""
+    """Count what a program needs on a logical core that is made of `lnc` physical ones, of the fullest stage."""
+    return max(stage_needs(program, lnc=lnc), key=lambda need: need.total)
+
+
+def stage_needs(program: Program, *, lnc: int = 1) -> tuple[MemoryNeed, ...]:
+    """Count what a program needs on a logical core of each pipeline stage."""
+    return tuple(_need(part, lnc) for part in stage_programs(program))
+
+
+def _need(program: Program, lnc: int) -> MemoryNeed:
     constants = sum(t.numel() * t.element_size() for t in program.constants.values())
     peaks = {name: _peak_bytes(subprogram) for name, subprogram in program.subprograms.items()}
     return MemoryNeed(

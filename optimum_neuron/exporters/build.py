@@ -75,6 +75,7 @@ def compile_source(
         auto_cast_type=config.auto_cast_type,
         allow_host_ops=config.allow_host_ops,
         implicit_integer_downcast=parse_flags((), defaults=env.compiler_flags()).implicit_integer_downcast,
+        num_stages=plan.num_stages,
         on_done=on_done,
     )
     _require_matched(config.allow_host_ops, compiled.reports)

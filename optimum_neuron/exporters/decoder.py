@@ -19,7 +19,7 @@ from ..compiler import Captured, Program, Recapture, Role, capture
 from ..configuration import NeuronConfig, ResolvedNeuronConfig
 from ..core import TensorSpec
 from ..engine import Signature
-from ..errors import ModelError
+from ..errors import ConfigError, ModelError
 from ..models import GENERIC, Family, build_decoder, require_group_size
 from .kinds import MODEL, Kind, Plan, other_graphs, shard_facts
 from .signatures import KEYS_AND_VALUES, decoder_signature
@@ -140,7 +140,7 @@ class DecoderKind(Kind):
         return (*super().ignored_endings(), "token_id")
 
     def resolve(self, source: ModelSource, config: NeuronConfig, *, trust_remote_code: bool) -> ResolvedNeuronConfig:
-        require_cores(source.config, config.tensor_parallel_size)
+        require_cores(source.config, config)
         return config.resolve(max_position_embeddings=num_positions(source.config, config.sequence_length))
 
     def plan(self, source: ModelSource, config: ResolvedNeuronConfig, *, trust_remote_code: bool) -> Plan:
@@ -158,6 +158,7 @@ class DecoderKind(Kind):
             facts={"signature": decoder_signature(source.config, family.states).to_dict()}
             | ({} if family.attention is None else {"attention": family.attention.to_dict()})
             | shard_facts(family.shards),
+            num_stages=config.pipeline_parallel_size,
             # The generic decoder wraps transformers' model once more, under the same name.
             prefixes=(f"{MODEL}.{MODEL}",) if family.choice.value == GENERIC else (MODEL,),
         )
@@ -185,14 +186,26 @@ class DecoderKind(Kind):
         return problems
 
 
-def require_cores(config: Any, group_size: int) -> None:
-    """Check that the decoder of a transformers configuration has heads for so many cores.
+def require_cores(model_config: Any, config: NeuronConfig) -> None:
+    """Check that the decoder of a transformers configuration has heads for the cores, and layers for the stages.
 
     Raises:
         ConfigError: it has fewer.
     """
-    num_heads = getattr(config.get_text_config(decoder=True), "num_attention_heads", group_size)
-    require_group_size(group_size, num_heads=num_heads, model_type=config.model_type)
+    text, group_size = model_config.get_text_config(decoder=True), config.tensor_parallel_size
+    num_heads = getattr(text, "num_attention_heads", group_size)
+    require_group_size(group_size, num_heads=num_heads, model_type=model_config.model_type)
+    num_stages = config.pipeline_parallel_size
+    num_layers = getattr(text, "num_hidden_layers", num_stages)
+    if num_stages > num_layers:
+        raise ConfigError(
+            f"pipeline_parallel_size={num_stages} is more than the {num_layers} layers of this "
+            f"{model_config.model_type} model.",
+            hint=f"Pass at most {num_layers}; tensor_parallel_size divides every layer.",
+            option="pipeline_parallel_size",
+            value=num_stages,
+            num_layers=num_layers,
+        )
 
 
 LIMITS = ("max_position_embeddings", "max_seq_len", "max_target_positions")

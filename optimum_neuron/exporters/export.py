@@ -10,7 +10,7 @@ from ..core import Choice
 from ..errors import ModelError
 from .adapters import merge_adapter
 from .folder import is_export
-from .inspection import describe_graph
+from .inspection import describe_graph, describe_stages
 from .peer_options import translate
 from .prepare import Prepared, WorkFolder, open_cache, prepare
 from .request import neuron_config, split_options
@@ -144,6 +144,7 @@ def describe(prepared: Prepared) -> dict[str, Any]:
         **({"attention": prepared.metadata["attention"]} if "attention" in prepared.metadata else {}),
         "target": prepared.target.to_dict(),
         "num_cores": prepared.artifact.num_cores.to_dict(),
+        **({"stages": describe_stages(prepared.program, prepared.needs)} if prepared.program.num_stages > 1 else {}),
         "cache": {**prepared.cache.to_dict(), "value": outcome, "reason": why},
         "host_code": {"value": host.value, "reason": host.reason},
         "weights": None

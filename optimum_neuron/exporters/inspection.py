@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..artifact import open_artifact
-from ..compiler import memory_need
+from ..compiler import MemoryNeed, stage_needs
 from ..configuration import NEFF_FILE
 from ..hardware import resolve_target
 from .folder import read_folder, verify_weights
@@ -24,6 +25,16 @@ def describe_graph(graph: Graph) -> dict[str, Any]:
         "distinct": len({call.subprogram for call in graph.calls}),
         "inputs": ", ".join(f"{name} {spec}" for name, spec in graph.inputs.items()),
     }
+
+
+def describe_stages(program: Program, needs: Sequence[MemoryNeed]) -> list[dict[str, Any]]:
+    """Return plain data about the pipeline stages: modules, and the HBM that each of its cores needs."""
+    stages = []
+    for stage, need in enumerate(needs):
+        calls = [call for graph in program.graphs.values() for call in graph.calls if call.stage == stage]
+        modules = [path for path in dict.fromkeys(call.module_path for call in calls) if path]
+        stages.append({"stage": stage, "first": modules[0], "last": modules[-1], "hbm_bytes": need.total})
+    return stages
 
 
 def _outputs(program: Program, graph: Graph) -> str:
@@ -44,7 +55,8 @@ def inspect_export(path: str | Path) -> dict[str, Any]:
     artifact = open_artifact(folder / NEFF_FILE)
     program, metadata = artifact.program, artifact.metadata
     target = resolve_target(info.config.target).value
-    need = memory_need(program, lnc=target.chip.default_lnc)
+    needs = stage_needs(program, lnc=target.chip.default_lnc)
+    need = max(needs, key=lambda need: need.total)
     weights = info.artifact.get("weights") or {"file": None, "size_bytes": 0, "sha256": None}
     return {
         "folder": str(folder),
@@ -53,6 +65,7 @@ def inspect_export(path: str | Path) -> dict[str, Any]:
         "family": metadata["family"],
         **({"attention": metadata["attention"]} if "attention" in metadata else {}),
         "num_cores": artifact.num_cores.to_dict(),
+        **({"stages": describe_stages(program, needs)} if len(needs) > 1 else {}),
         "config": info.config.to_dict(),
         "placed_share": metadata["placement"],
         "graphs": [describe_graph(graph) | {"outputs": _outputs(program, graph)} for graph in program.graphs.values()],

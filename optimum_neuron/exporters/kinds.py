@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..configuration import CompileConfig, NeuronConfig, ResolvedNeuronConfig
+from ..configuration import DEGREES, CompileConfig, NeuronConfig, ResolvedNeuronConfig
 from ..core import Choice
 from ..errors import ConfigError, ModelError
 from ..options import options_of
@@ -107,6 +107,8 @@ class Plan:
     """Weight of the program to the checkpoint tensors that are joined along dimension 0."""
     facts: Mapping[str, Any]
     """Further metadata of the NEFF that running the program needs."""
+    num_stages: int = 1
+    """Pipeline stages that the layers are divided into."""
     prefixes: tuple[str, ...] = (MODEL,)
     """Paths of the user's model inside the captured modules, the longest first."""
 
@@ -156,14 +158,13 @@ class Kind(ABC):
             ConfigError: an option is given under both of its names.
         """
         options = dict(options)
-        if "tensor_parallel_size" not in self.config_class.option_names():
-            cores = options.pop("tensor_parallel_size", 1)
-            if cores != 1:
+        for name in DEGREES:
+            if name not in self.config_class.option_names() and (degree := options.pop(name, 1)) != 1:
                 raise ConfigError(
-                    f"tensor_parallel_size={cores} is not supported for this kind of model ({self.name}).",
+                    f"{name}={degree} is not supported for this kind of model ({self.name}).",
                     hint="Pass 1; data_parallel_mode puts replicas on several cores.",
-                    option="tensor_parallel_size",
-                    value=cores,
+                    option=name,
+                    value=degree,
                 )
         plain = {name: value for name, value in options.items() if name not in (*self.synonyms, *self.without_effect)}
         for name in options.keys() & self.without_effect.keys():

@@ -12,7 +12,7 @@ from typing import Any
 from .. import env
 from ..artifact import Artifact, open_artifact
 from ..compiler.lower import Mode, lower
-from ..configuration import NEFF_FILE
+from ..configuration import DEGREES, NEFF_FILE
 from ..core import Choice
 from ..errors import ArtifactError, ConfigError
 from ..hardware import resolve_instance, resolve_target
@@ -80,7 +80,7 @@ def load_exported(
         value=Checkpoint.open(folder), reason="mapped from the exported folder"
     )
     weights = artifact.bind(tensors.value)
-    with claimed(instance, model=name, num_cores=artifact.shards.group_size) as claim:
+    with claimed(instance, model=name, num_cores=artifact.num_cores.value) as claim:
         prepared.require_room(claim)
         host = lower(artifact.host_program, optlevel=host_level, mode=host_code)
         return prepared.on_core(tensors, weights, host, claim)
@@ -125,9 +125,12 @@ def _check_program(artifact: Artifact, info: FolderInfo) -> None:
         problems += info.kind.problems(artifact.program, artifact.metadata, info.config)
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         problems.append(f"its metadata was not written by an export ({type(error).__name__}: {error})")
-    num_cores, degree = artifact.shards.group_size, getattr(info.config, "tensor_parallel_size", 1)
-    if num_cores != degree:
-        problems.append(f"{num_cores} cores share it instead of tensor_parallel_size={degree}")
+    degrees = zip(DEGREES, (artifact.shards.group_size, artifact.program.num_stages), strict=True)
+    problems += [
+        f"it was compiled for {name}={actual} instead of {expected}"
+        for name, actual in degrees
+        if actual != (expected := getattr(info.config, name, 1))
+    ]
     if problems:
         message = f"{artifact.path} does not agree with the neuron_config.json beside it: {'; '.join(problems)}."
         hint = "Export the model again; to change a shape, export with it."

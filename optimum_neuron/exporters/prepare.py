@@ -20,7 +20,7 @@ from typing import Any
 from .. import env
 from ..artifact import Artifact, BoundProgram, open_artifact
 from ..atomic import replacing
-from ..compiler import MemoryNeed, Program, memory_need
+from ..compiler import MemoryNeed, Program, stage_needs
 from ..compiler.cache import CompileCache
 from ..compiler.lower import HostCode, Mode, lower
 from ..core import Choice
@@ -95,9 +95,14 @@ class Prepared:
         return self.bound.tensors if self.bound else None
 
     @functools.cached_property
+    def needs(self) -> tuple[MemoryNeed, ...]:
+        """HBM that the program takes on each core of a pipeline stage, by stage."""
+        return stage_needs(self.program, lnc=self.target.value.chip.default_lnc)
+
+    @property
     def need(self) -> MemoryNeed:
-        """HBM that the program takes on one core."""
-        return memory_need(self.program, lnc=self.target.value.chip.default_lnc)
+        """HBM that it takes on a core of the fullest stage."""
+        return max(self.needs, key=lambda need: need.total)
 
     @property
     def placement(self) -> dict[str, Any]:
@@ -120,9 +125,10 @@ class Prepared:
             instance=claim.instance,
             target=self.target.value,
             model_name=self.source.name,
-            num_cores=self.artifact.shards.group_size,
+            num_cores=self.artifact.num_cores.value,
+            num_stages=self.program.num_stages,
         )
-        require_room(self.need, claim)
+        require_room(self.needs, claim)
 
     def on_core(
         self, tensors: Choice[TensorSource], weights: BoundWeights, host: HostCode, claim: CoreClaim | PrivateCore
@@ -191,7 +197,7 @@ def prepare(
         if not source.has_weights:
             return prepared
         core = claim or PrivateCore(
-            resolve_instance(config.instance_type).value, model=source.name, num_cores=artifact.shards.group_size
+            resolve_instance(config.instance_type).value, model=source.name, num_cores=artifact.num_cores.value
         )
         prepared.require_room(core)
         with _timed(timings, "load"):  # before host code is made: a tensor that is missing is an error at once
@@ -242,7 +248,7 @@ def _validate(prepared: Prepared, atol: float | None, trust_remote_code: bool) -
     try:
         kind, recorder = kind_of(task, prepared.source.config.model_type), Recorder(prepared.loaded)
         reference = kind.prepare_reference(reference, prepared.config)
-        with prepared.loaded.track.paused():
+        with prepared.loaded.paused():
             return validate(
                 kind.scenarios(recorder, reference, prepared.metadata, prepared.config),
                 recorder,

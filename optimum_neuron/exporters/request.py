@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 from .. import env
 from ..compiler import COMPILER_VERSION, Program, arithmetic_options, canonical_json, source_hash
-from ..configuration import CompileConfig, plain_op_names
+from ..configuration import CompileConfig, num_cores_of, plain_op_names
 from ..core import Choice, TorchDtype
 from ..hardware import (
     Target,
@@ -66,7 +66,8 @@ def neuron_config(
     fields.setdefault("torch_dtype", _default_dtype(source, fields.get("auto_cast", "none")))
     fields = _environment_options(fields["torch_dtype"]) | fields
     config = kind.config_class(task=task, target=target.value.name, instance_type=instance.name, **fields)
-    require_core_count(instance, getattr(config, "tensor_parallel_size", 1))
+    for num_cores in (getattr(config, "tensor_parallel_size", 1), num_cores_of(config)):
+        require_core_count(instance, num_cores)
     require_dtype(target.value, config.torch_dtype)
     if config.auto_cast != "none":
         require_dtype(target.value, config.auto_cast_type)

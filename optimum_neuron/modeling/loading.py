@@ -13,6 +13,7 @@ from typing import Any, Self
 import transformers
 
 from ..compiler.lower import Mode
+from ..configuration import DEGREES, num_cores_of
 from ..errors import ConfigError, ModelError, invalid_choice
 from ..exporters import (
     TASKS,
@@ -175,7 +176,7 @@ class NeuronModel(CompiledModel):
         check_tolerance(atol, validate=not disable_validation)
         every_core = loading.get("data_parallel_mode") == "all"
         # Claim before the compile, which may take minutes: the model must get a core afterwards.
-        num_cores = getattr(complete, "tensor_parallel_size", 1)
+        num_cores = num_cores_of(complete)
         if every_core:
             require_one_core_each(num_cores)
         instance = resolve_instance(complete.instance_type).value
@@ -248,9 +249,9 @@ def require_one_core_each(num_cores: int) -> None:
     """
     if num_cores > 1:
         raise ConfigError(
-            f"data_parallel_mode='all' puts a replica on every core, but {num_cores} cores share this model.",
-            hint="Pass tensor_parallel_size=1, or data_parallel_mode='none'.",
-            options=["data_parallel_mode", "tensor_parallel_size"],
+            f"data_parallel_mode='all' puts a replica on every core, but this model takes {num_cores} cores.",
+            hint=f"Pass 1 for {' and '.join(DEGREES)}, or data_parallel_mode='none'.",
+            options=["data_parallel_mode", *DEGREES],
         )
 
 

@@ -57,7 +57,7 @@ class NeuronTracedModel(NeuronModel):
         """Load a replica on every core that the process may use, in place of the loaded one."""
         bound = self.prepared.bound
         assert bound is not None
-        require_one_core_each(bound.artifact.shards.group_size)
+        require_one_core_each(bound.artifact.num_cores.value)
         cores = range(num_usable(bound.instance, os.environ))
         self.loaded.close()
         self.copies = Copies(load_copies(cores, bound.load, model=bound.model_name))

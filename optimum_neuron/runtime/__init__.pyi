@@ -6,6 +6,7 @@ from .core_files import Row as Row
 from .core_process import PROCESS as PROCESS
 from .cores import CoreClaim as CoreClaim, claim_cores as claim_cores, held_cores as held_cores
 from .executor import Executor as Executor, check_inputs as check_inputs
+from .fit import require_fit as require_fit
 from .hbm import (
     CATEGORIES as CATEGORIES,
     MICROCODE_OWNER as MICROCODE_OWNER,
@@ -20,7 +21,6 @@ from .loaded import (
     announce as announce,
     closed_error as closed_error,
     load_program as load_program,
-    require_fit as require_fit,
     require_room as require_room,
 )
 from .observers import OBSERVERS as OBSERVERS, Observers as Observers

@@ -7,35 +7,37 @@ logits = model.run("decode", [input_ids, position_ids], state)["logits"]
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
-import math
 import weakref
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from .. import env
-from ..compiler import MICROCODE_BYTES, MemoryNeed, Program, memory_need
+from ..compiler import MemoryNeed, Program, stage_needs
 from ..compiler.lower import HostCode
+from ..compiler.passes import stage_programs
 from ..core import AutoCast
 from ..errors import CoreBusyError, DeviceMemoryError, ShapeError
-from ..hardware import TARGETS, InstanceSpec, Target, legal_core_counts
+from ..hardware import InstanceSpec, Target
 from .cores import CoreClaim, claim_cores
 from .executor import Executor
-from .hbm import Charge
+from .fit import require_fit
+from .hbm import Charge, HbmLedger
 from .hooks import HOOKS
 from .host_memory import keep_freed_memory
 from .private_core import PrivateCore
 from .publisher import PUBLISHER
 from .segments import State
-from .timeline import TIMELINE, Track
+from .timeline import TIMELINE, Track, end_call
 
 if TYPE_CHECKING:
     import torch
 
 logger = logging.getLogger(__name__)
 
-GIB = 1024**3
+Core = TypeVar("Core")
 
 
 @dataclasses.dataclass
@@ -43,18 +45,25 @@ class LoadedProgram:
     """A program that can run; close it to free its core."""
 
     executor: Executor
-    need: MemoryNeed
+    needs: tuple[MemoryNeed, ...]
+    """HBM of each core of a pipeline stage, by stage."""
     claim: CoreClaim | PrivateCore
     target: Target
     charges: list[Charge]
-    track: Track
+    tracks: tuple[Track, ...]
+    """The calls of each stage, on its cores."""
     closed: bool = False
     _bound: tuple[HostCode | None, Mapping[str, torch.Tensor]] = (None, {})
     _idle_states: list[State] = dataclasses.field(default_factory=list)
 
     @property
+    def need(self) -> MemoryNeed:
+        """HBM of a core of the fullest stage."""
+        return max(self.needs, key=lambda need: need.total)
+
+    @property
     def program(self) -> Program:
-        """Program that the host runs; if several cores share the model, the program of all of them."""
+        """Program that the host runs; if the model has several cores, the program of all of them."""
         return self.executor.program
 
     def run(
@@ -69,14 +78,22 @@ class LoadedProgram:
         self.require_open()
         # A sequence ends with the host code that it began with, though other code is ready meanwhile.
         executor = getattr(state, "executor", None) or self.executor
-        started_ns = self.track.start()
+        started_ns = self.tracks[0].start()
         try:
             results = executor.run(graph, inputs, state)
         except BaseException as error:
-            self.track.fail("incorrect_input" if isinstance(error, ShapeError) else "completed_with_err")
+            self.tracks[0].fail("incorrect_input" if isinstance(error, ShapeError) else "completed_with_err")
             raise
-        self.track.end(graph, started_ns)
+        end_call(self.tracks, graph, started_ns)
         return results
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Count no calls inside: validation of a program is no use of its cores."""
+        with contextlib.ExitStack() as stack:
+            for track in self.tracks:
+                stack.enter_context(track.paused())
+            yield
 
     def bind(self, host: HostCode, weights: Mapping[str, torch.Tensor]) -> None:
         """Run on other weights or host code from the next sequence on."""
@@ -108,8 +125,8 @@ class LoadedProgram:
         except IndexError:
             charges: list[Charge] = []
             try:
-                for ledger in self.claim.ledgers:
-                    charges.append(ledger.charge("kv_cache", self.need.kv_cache, self.claim.model))
+                for ledger, need in _by_core(self.claim, self.needs):
+                    charges.append(ledger.charge("kv_cache", need.kv_cache, self.claim.model))
             except DeviceMemoryError:
                 _free(charges)
                 raise
@@ -135,7 +152,7 @@ class LoadedProgram:
         """Free HBM and core; the object cannot run afterwards. Calling it again does nothing."""
         self.closed = True
         self._idle_states.clear()
-        _release(self.charges, self.claim, self.track)
+        _release(self.charges, self.claim, self.tracks)
         PUBLISHER.wake()
 
     def require_open(self) -> None:
@@ -173,14 +190,14 @@ def load_program(
     """Claim a core, charge its HBM and bind the weights.
 
     Args:
-        program: Program that runs on each core.
+        program: Program that runs on each core, or on one core of each stage.
         weights: tensors by the program's names.
         host: its host code.
         instance: the simulated instance.
         target: Target that the program was compiled for.
         model_name: for messages.
-        host_program: Program that computes all cores in turn, if several share the model; None for `program` itself.
-        num_cores: cores that share the model.
+        host_program: Program that computes all cores in turn, if the model has several; None for `program` itself.
+        num_cores: cores of the model.
         core: counted from 0 among the cores that the process may use; None takes the least loaded.
         claim: the core, claimed before, in place of `core`; it is released with the program.
         auto_cast: Rounded operations of its compile, for its simulated time.
@@ -190,28 +207,47 @@ def load_program(
         CoreBusyError: every allowed core is held by another process.
         DeviceMemoryError: the program does not fit; the message has the table and the changes that make it fit.
     """
-    need = memory_need(program, lnc=target.chip.default_lnc)
-    require_fit(need, instance=instance, target=target, model_name=model_name, num_cores=num_cores)
+    stages, needs = stage_programs(program), stage_needs(program, lnc=target.chip.default_lnc)
+    fullest = max(needs, key=lambda need: need.total)
+    require_fit(
+        fullest,
+        instance=instance,
+        target=target,
+        model_name=model_name,
+        num_cores=num_cores,
+        num_stages=len(stages),
+    )
     claim = claim or claim_cores(instance, model=model_name, num_cores=num_cores, start=core)
     keep_freed_memory()
-    track = Track(program, model=model_name, instance=instance, core_ids=claim.core_ids, auto_cast=auto_cast, task=task)
+    tracks = tuple(
+        Track(
+            stage,
+            model=model_name if len(stages) == 1 else f"{model_name}, stage {number}",
+            instance=instance,
+            core_ids=core_ids,
+            auto_cast=auto_cast,
+            task=task,
+        )
+        for number, (stage, core_ids) in enumerate(zip(stages, _split(claim.core_ids, len(stages)), strict=True))
+    )
     charges: list[Charge] = []
     try:
         if claim.core_ids:  # calls on a private core are no use of the instance
-            TIMELINE.open(track)
-            announce(track)
-        _charge(need, claim, charges)
+            for track in tracks:
+                TIMELINE.open(track)
+                announce(track)
+        _charge(needs, claim, charges)
         code = host.current()
         executor = Executor(host_program or program, code.functions, code.preparations.apply(weights))
     except BaseException:
-        _release(charges, claim, track)
+        _release(charges, claim, tracks)
         raise
-    loaded = LoadedProgram(executor=executor, need=need, claim=claim, target=target, charges=charges, track=track)
+    loaded = LoadedProgram(executor=executor, needs=needs, claim=claim, target=target, charges=charges, tracks=tracks)
     loaded.watch(code, weights)
     first = executor.new_state()
     first.charges = [charge for charge in charges if charge.category == "kv_cache"]
     loaded.give_back(first)
-    weakref.finalize(loaded, _release, charges, claim, track)
+    weakref.finalize(loaded, _release, charges, claim, tracks)
     PUBLISHER.wake()
     return loaded
 
@@ -224,15 +260,19 @@ def announce(track: Track) -> None:
         HOOKS.inspect_process(folder)
 
 
-def require_room(need: MemoryNeed, claim: CoreClaim | PrivateCore) -> None:
-    """Check that a program fits in the memory left on its core, before its host code is made.
+def require_room(needs: Sequence[MemoryNeed], claim: CoreClaim | PrivateCore) -> None:
+    """Check that a program fits in the memory left on its cores, before its host code is made.
+
+    Args:
+        needs: HBM of each core of a pipeline stage, by stage.
+        claim: the cores.
 
     Raises:
         DeviceMemoryError: it does not fit; the message has the table of the core.
     """
     charges: list[Charge] = []
     try:
-        _charge(need, claim, charges)
+        _charge(needs, claim, charges)
     finally:
         _free(charges)
 
@@ -242,80 +282,27 @@ def _free(charges: Sequence[Charge]) -> None:
         charge.release()
 
 
-def _charge(need: MemoryNeed, claim: CoreClaim | PrivateCore, charges: list[Charge]) -> None:
-    for ledger in claim.ledgers:
+def _split(cores: Sequence[Core], num_stages: int) -> list[tuple[Core, ...]]:
+    """Divide the cores of a model among its stages, in order."""
+    width = len(cores) // num_stages
+    return [tuple(cores[stage * width : (stage + 1) * width]) for stage in range(num_stages)]
+
+
+def _by_core(claim: CoreClaim | PrivateCore, needs: Sequence[MemoryNeed]) -> Iterator[tuple[HbmLedger, MemoryNeed]]:
+    """The ledger of each core with what its stage needs."""
+    for ledgers, need in zip(_split(claim.ledgers, len(needs)), needs, strict=True):
+        yield from ((ledger, need) for ledger in ledgers)
+
+
+def _charge(needs: Sequence[MemoryNeed], claim: CoreClaim | PrivateCore, charges: list[Charge]) -> None:
+    for ledger, need in _by_core(claim, needs):
         for category in ("weights", "kv_cache", "scratch"):
             charges.append(ledger.charge(category, getattr(need, category), claim.model))
 
 
-def _release(charges: list[Charge], claim: CoreClaim | PrivateCore, track: Track) -> None:
-    TIMELINE.close(track)
+def _release(charges: list[Charge], claim: CoreClaim | PrivateCore, tracks: Sequence[Track]) -> None:
+    for track in tracks:
+        TIMELINE.close(track)
     for charge in list(charges):  # another thread may give a state back meanwhile
         charge.release()
     claim.release()
-
-
-def require_fit(
-    need: MemoryNeed, *, instance: InstanceSpec, target: Target, model_name: str, num_cores: int = 1
-) -> None:
-    """Check that a program fits the HBM of one core.
-
-    Raises:
-        DeviceMemoryError: it does not fit; the message has the table and the changes that make it fit.
-    """
-    available = target.hbm_bytes_per_core()
-    if need.total <= available:
-        return
-    message = (
-        f"{model_name} needs {need.total / GIB:.2f} GiB, but a core of {instance.name} has {available / GIB:.2f} GiB.\n"
-        f"{need.table(available)}\n  (simulated)"
-    )
-    hint = _changes_that_fit(need, target, instance, num_cores)
-    raise DeviceMemoryError(
-        message, hint=hint, **dataclasses.asdict(need), total=need.total, available=available, simulated=True
-    )
-
-
-def _changes_that_fit(need: MemoryNeed, target: Target, instance: InstanceSpec, num_cores: int) -> str:
-    """Return each single change that makes the program fit, shapes first; if there is none, how much is missing."""
-    available = target.hbm_bytes_per_core()
-    room = available - need.weights - need.code
-    changes = []
-    if need.kv_cache and room > need.scratch:
-        # The cache follows rows and slots; scratch does so for the most part, but not where it has copies of weights.
-        surely = math.ceil(need.kv_cache / (room - need.scratch))
-        at_least = math.ceil((need.kv_cache + need.scratch) / room)
-        either = f"{at_least}, or {surely} if scratch does not shrink with it" if at_least < surely else str(surely)
-        cache = need.kv_cache / at_least / GIB
-        changes.append(f"divide batch_size or sequence_length by {either}: the cache then takes {cache:.2f} GiB")
-    if need.total - (need.weights + need.kv_cache) / 2 <= available:
-        changes.append("pass torch_dtype=bfloat16 where the model is float32: weights and cache then take half")
-    larger = [other for other in TARGETS.values() if other.compilable and _fits(need, other)]
-    if larger:
-        best = min(larger, key=lambda other: other.hbm_bytes_per_core())
-        changes.append(f"pass instance_type={best.name}: its cores have {best.hbm_bytes_per_core() / GIB:.0f} GiB")
-    if (count := _degree_that_fits(need, available, instance, num_cores)) is not None:
-        changes.append(f"pass tensor_parallel_size={count}: that many cores of {instance.name} share the model")
-    if not changes and room > 0:
-        changes.append(
-            "lower batch_size, sequence_length or prefill_buckets: cache and scratch take "
-            f"{(need.kv_cache + need.scratch) / GIB:.2f} GiB, and {room / GIB:.2f} GiB are left for them"
-        )
-    if not changes:
-        cores = math.ceil((need.total - need.code) / (available - need.code))
-        changes.append(f"compile a smaller model: no single core of {target.name} holds this one, it takes {cores}")
-    text = "; or ".join(changes)
-    return f"{text[0].upper()}{text[1:]}."
-
-
-def _degree_that_fits(need: MemoryNeed, available: int, instance: InstanceSpec, num_cores: int) -> int | None:
-    """Return the smallest number of cores that hold a model which takes `need` on each of `num_cores`."""
-    divided = (need.weights + need.kv_cache) * num_cores
-    degrees = [count for count in legal_core_counts(instance).counts if count > num_cores]
-    return next((n for n in degrees if math.ceil(divided / n) + need.scratch + need.code <= available), None)
-
-
-def _fits(need: MemoryNeed, target: Target) -> bool:
-    """Return whether another target's core holds it, which may reserve more for its own code."""
-    code = MICROCODE_BYTES * target.chip.default_lnc
-    return need.total - need.code + code <= target.hbm_bytes_per_core()

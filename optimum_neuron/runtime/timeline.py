@@ -19,7 +19,7 @@ import os
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core import AutoCast
@@ -80,12 +80,12 @@ class Track:
         started_ns = self._running[threading.get_ident()] = time.perf_counter_ns()
         return started_ns
 
-    def end(self, graph: str, started_ns: int) -> None:
-        """Count an execution."""
+    def end(self, graph: str, started_ns: int, ended_ns: int | None = None) -> None:
+        """Count an execution; None: it ends now."""
         thread = threading.get_ident()
         self._running.pop(thread, None)
         if not self._paused:
-            self.add(graph, thread, started_ns, time.perf_counter_ns())
+            self.add(graph, thread, started_ns, time.perf_counter_ns() if ended_ns is None else ended_ns)
 
     def add(self, graph: str, thread: int, started_ns: int, ended_ns: int) -> None:
         """Count an execution of a thread, which ended."""
@@ -250,6 +250,17 @@ def _time_of(track: Track, graph: str, device_us: DeviceTimes) -> float:
     if graph not in track.device_us:
         track.device_us[graph] = device_us(track, graph)
     return track.device_us[graph]
+
+
+def end_call(stages: Sequence[Track], graph: str, started_ns: int) -> None:
+    """Count a call of a program, whose stages ran one after the other.
+
+    The host computes all stages in one call, so that each has an equal share of the measured time.
+    """
+    stages = [track for track in stages if track.program is None or graph in track.program.graphs]
+    share_ns = (time.perf_counter_ns() - started_ns) // len(stages)
+    for number, track in enumerate(stages):
+        track.end(graph, started_ns + number * share_ns, started_ns + (number + 1) * share_ns)
 
 
 TIMELINE = Timeline()

@@ -37,6 +37,10 @@ def config_estimate(
         kind.require_task(source, task)
     if not kind.is_estimated_by_size:
         return _forward_estimate(source, request, machine, options, task, trust_remote_code=trust_remote_code)
+    if options.get("pipeline_parallel_size", 1) != 1:
+        message = "An estimate of a configuration has no pipeline stages."
+        hint = "Export the model with pipeline_parallel_size, which needs no weights, and estimate the exported folder."
+        raise ConfigError(message, hint=hint, option="pipeline_parallel_size", value=options["pipeline_parallel_size"])
     require_no_options({key: value for key, value in options.items() if key != "task"}, "a decoder")
     sizes = decoder_sizes(source.config, trust_remote_code=trust_remote_code)
     result = decoder_estimate(sizes, request, machine, name=source.name)

@@ -69,6 +69,16 @@ class DeviceTime:
         """Time without any overlap, including the launch."""
         return self.total_s - max(self.compute_s, self.transfer_s)
 
+    def __add__(self, other: DeviceTime) -> DeviceTime:
+        """The time of two runs, one after the other."""
+        return DeviceTime(
+            total_s=self.total_s + other.total_s,
+            parts_s={name: seconds + other.parts_s[name] for name, seconds in self.parts_s.items()},
+            compute_s=self.compute_s + other.compute_s,
+            transfer_s=self.transfer_s + other.transfer_s,
+            reads_s=self.reads_s + other.reads_s,
+        )
+
     def slower(self, factor: float) -> DeviceTime:
         """The same run, every part of it `factor` times as long."""
         return DeviceTime(

@@ -79,7 +79,7 @@ def linked_estimate(
 
     plan = serving_plan_of(program, request, auto_cast=auto_cast)
     if plan is not None:
-        encodes, num_cores = plan.value.encode is not None, group_size_of(program)
+        encodes, num_cores = plan.value.encode is not None, group_size_of(program) * program.num_stages
         return serving_estimate(
             plan.value,
             machine,

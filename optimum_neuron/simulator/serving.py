@@ -9,6 +9,8 @@ A plan is work only, so that the same plan can be timed with other constants.
 from __future__ import annotations
 
 import dataclasses
+import functools
+import operator
 
 from ..core import Choice
 from .constants import CoreConstants, HostConstants
@@ -104,13 +106,15 @@ def serving_times(
     family: str,
     num_chips: int = 1,
 ) -> ServingTimes:
-    """Time a plan on cores of `num_chips` chips; the host processor of the instance `family` prepares prompts."""
+    """Time a plan on cores of `num_chips` chips, for each stage; the host processor of `family` prepares prompts."""
     stack = plan.stack
 
     def run(graph: GraphWork) -> DeviceTime:
-        return device_time(
-            graph.total, rates, fitted, decoder=True, num_chips=num_chips, tiled=stack.tiled, flash=stack.flash
-        )
+        times = [
+            device_time(work, rates, fitted, decoder=True, num_chips=num_chips, tiled=stack.tiled, flash=stack.flash)
+            for work in graph.by_stage
+        ]
+        return functools.reduce(operator.add, times)
 
     encode = None if plan.encode is None else run(plan.encode)
     prefill, decode = run(plan.prefill), run(plan.decode)
@@ -150,7 +154,8 @@ def serving_estimate(
 ) -> Estimate:
     """Time a plan and put every quantity and its interval together."""
     rates, host = machine.rates, machine.constants.hosts[plan.stack.host]
-    family, num_chips = machine.instance.value.family, machine.num_chips(num_cores.value)
+    num_stages = len(plan.decode.by_stage)
+    family, num_chips = machine.instance.value.family, machine.num_chips(num_cores.value // num_stages)
     times = serving_times(plan, rates, machine.fitted, host, family=family, num_chips=num_chips)
     tokens = num_copies.value * times.tokens_per_s(plan)
     decode = plan.decode.total
@@ -176,8 +181,9 @@ def serving_estimate(
             "tokens_per_s": (tokens, decode_limit),
             "hbm_bytes_per_core": (sum(memory.values()), largest(memory)),
             "hbm_bytes_per_step": (decode.hbm_bytes, read),
-            "mfu": (begin_flops / begin_s / rates.peak_flops_per_s, prefill_limit),
-            "mbu": (decode.hbm_bytes / times.decode.total_s / rates.hbm_bytes_per_s, decode_limit),
+            # While one stage runs, the cores of the others wait.
+            "mfu": (begin_flops / begin_s / rates.peak_flops_per_s / num_stages, prefill_limit),
+            "mbu": (decode.hbm_bytes / times.decode.total_s / rates.hbm_bytes_per_s / num_stages, decode_limit),
         },
         per_s=tokens,
         rate="tokens_per_s",

@@ -8,6 +8,7 @@ import transformers
 from transformers import AutoModelForImageTextToText, AutoModelForSeq2SeqLM, AutoModelForSpeechSeq2Seq, AutoProcessor
 
 import optimum_neuron
+from optimum_neuron.configuration import DEGREES
 from optimum_neuron.errors import ConfigError, ModelError
 from optimum_neuron.exporters import TASKS, save_folder
 from tests.encoders import save_tiny_encoder, tiny_shapes
@@ -19,15 +20,17 @@ from tests.speech import save_tiny_speech, sounds
 PARALLEL = {"export": True, "instance_type": "trn1.32xlarge", "tensor_parallel_size": 2}
 
 
-@pytest.mark.parametrize("name", ["idefics3", "llava-siglip-olmo"])
-def test_a_vision_language_model_writes_the_tokens_of_transformers(tmp_path, name):
+@pytest.mark.parametrize(("name", "num_stages"), [("idefics3", 2), ("llava-siglip-olmo", 1)])
+def test_a_vision_language_model_writes_the_tokens_of_transformers(tmp_path, name, num_stages):
     folder = save_tiny_image_text(tmp_path, name)
-    model = optimum_neuron.NeuronModelForImageTextToText.from_pretrained(folder, **PARALLEL, **IMAGE_SHAPES)
+    options = PARALLEL | {"instance_type": "trn2.48xlarge", "pipeline_parallel_size": num_stages}
+    model = optimum_neuron.NeuronModelForImageTextToText.from_pretrained(folder, **options, **IMAGE_SHAPES)
     original = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32).eval()
     inputs = tiny_prompts(AutoProcessor.from_pretrained(folder), 3)
     options = {"max_new_tokens": 8, "do_sample": False}
     assert model.generate(**inputs, **options).tolist() == original.generate(**inputs, **options).tolist()
-    assert model.describe()["num_cores"]["value"] == 2
+    assert model.describe()["num_cores"]["value"] == 2 * num_stages
+    assert [set(track.num_calls) >= {"encode_image"} for track in model.loaded.tracks] == [True, False][:num_stages]
     whole = [name for name in model.prepared.program.weights if "vision" in name]
     assert whole and not set(whole) & model.prepared.artifact.shards.of_weights.keys()
 
@@ -85,7 +88,7 @@ def test_an_encoder_computes_what_transformers_does(tmp_path, model_type, task, 
     save_folder(model.prepared, tmp_path / "out")
     again = type(model).from_pretrained(tmp_path / "out", instance_type=PARALLEL["instance_type"])
     assert torch.equal(again(**inputs)[0], model(**inputs)[0])
-    with raises(ConfigError, options=["data_parallel_mode", "tensor_parallel_size"]):
+    with raises(ConfigError, options=["data_parallel_mode", *DEGREES]):
         type(model).from_pretrained(tmp_path / "out", data_parallel_mode="all")
 
 
@@ -93,7 +96,7 @@ def test_requests_that_several_cores_cannot_serve_are_refused(tmp_path):
     folder = save_tiny_encoder(tmp_path / "bert", "bert", "text-classification")
     for options, error, details in (
         ({"output_attentions": True}, ConfigError, {"options": ["output_attentions", "tensor_parallel_size"]}),
-        ({"data_parallel_mode": "all"}, ConfigError, {"options": ["data_parallel_mode", "tensor_parallel_size"]}),
+        ({"data_parallel_mode": "all"}, ConfigError, {"options": ["data_parallel_mode", *DEGREES]}),
         ({"tensor_parallel_size": 8}, ConfigError, {"num_heads": 4}),
         ({"tensor_parallel_size": 0}, ConfigError, {"option": "tensor_parallel_size"}),
     ):

@@ -62,12 +62,12 @@ def test_private_core_has_the_memory_of_one_core(load):
     with pytest.raises(DeviceMemoryError, match="hog"):
         loaded_program.take_state()
     with pytest.raises(DeviceMemoryError) as excinfo:
-        require_room(loaded_program.need, core)
+        require_room(loaded_program.needs, core)
     assert excinfo.value.details["capacity_bytes"] == TARGET.hbm_bytes_per_core()
     hog.release()
     before = core.hbm.used_bytes
-    require_room(loaded_program.need, core)
+    require_room(loaded_program.needs, core)
     assert core.hbm.used_bytes == before, "a check keeps no memory"
     with pytest.raises(DeviceMemoryError):
-        require_room(dataclasses.replace(loaded_program.need, scratch=TARGET.hbm_bytes_per_core()), core)
+        require_room([dataclasses.replace(loaded_program.need, scratch=TARGET.hbm_bytes_per_core())], core)
     assert core.hbm.used_bytes == before, "neither does one that fails"

@@ -33,7 +33,7 @@ def test_decoder_profile_matches_estimate(export_folder):
     )
     assert tokens.shape == (2, 30)
     after = busy(model)
-    assert model.loaded.track.num_calls == {"prefill_48": 1, "decode_48": 9}
+    assert model.loaded.tracks[0].num_calls == {"prefill_48": 1, "decode_48": 9}
     prefill_ms = report.ttft_ms.value - prepare_ms
     decode_ms = report.tpot_ms.value - host.token_ms - 2 * host.row_ms
     assert after[1] - before[1] == 10
@@ -48,7 +48,7 @@ def test_encoder_profile_matches_estimate(tmp_path, auto_cast):
     report = model.estimate()
     (graph,) = report.parts_ms
     host_ms = report.parts_ms[graph]["host"]
-    assert model.loaded.track.num_calls == {}  # the validation of the export is no use of the core
+    assert model.loaded.tracks[0].num_calls == {}  # the validation of the export is no use of the core
     before = busy(model)
     for _ in range(3):
         model(input_ids=torch.ones(2, 16, dtype=torch.long))

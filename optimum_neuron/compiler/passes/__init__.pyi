@@ -4,5 +4,10 @@ from .bodies import merge as merge, rewrite_bodies as rewrite_bodies
 from .exchanges import cut_at_exchanges as cut_at_exchanges
 from .outline import outline as outline
 from .specification import verify as verify
+from .stages import (
+    divide_into_stages as divide_into_stages,
+    stage_programs as stage_programs,
+    without_sends as without_sends,
+)
 from .stretch import NotUniformError as NotUniformError, stretch as stretch
 from .unroll import unroll as unroll

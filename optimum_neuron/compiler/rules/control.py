@@ -71,6 +71,7 @@ table(
         "Allgather Slice": "_c10d_functional.all_to_all_single _c10d_functional.broadcast",
         "Allreduce Slice": "_c10d_functional.reduce_scatter_tensor _c10d_functional.reduce_scatter_tensor_coalesced "
         "neuron.reduce_scatter",
+        "": "neuron.send",
     },
 )
 

@@ -51,7 +51,7 @@ class ImageTextKind(DecoderKind):
         return True  # transformers renames the tensors of older checkpoints
 
     def resolve(self, source: ModelSource, config: Any, *, trust_remote_code: bool) -> ResolvedImageTextConfig:
-        require_cores(source.config, config.tensor_parallel_size)
+        require_cores(source.config, config)
         row = find_architecture(source.config)
         image_size, num_images = default_images(row, source.config, source.folder)
         image_size = config.image_size or image_size
@@ -88,6 +88,7 @@ class ImageTextKind(DecoderKind):
                 "signature": _signature(row, source.config, config.torch_dtype, decoder.states).to_dict(),
             }
             | shard_facts(decoder.shards),
+            num_stages=config.pipeline_parallel_size,
             # The vision modules are wrapped once more, and so is a generic decoder.
             prefixes=(f"{MODEL}.{MODEL}", MODEL),
         )

@@ -31,7 +31,7 @@ Role = Literal["weight", "state", "value"]
 
 
 def work_of_program(program: Program, graph_name: str, *, auto_cast: AutoCast = "none") -> GraphWork:
-    """Work of one run of one entry point of a compiled program, on one core.
+    """Work of one run of one entry point of a compiled program, on one core, or on one of each stage.
 
     With `auto_cast` "matmul" and "all", float32 products run at the 16-bit rate.
     """
@@ -44,7 +44,8 @@ def work_of_program(program: Program, graph_name: str, *, auto_cast: AutoCast = 
         if key not in counted:
             counted[key] = _count_body(program.subprograms[call.subprogram].body, roles, auto_cast)
         for entry in counted[key]:
-            steps.append(dataclasses.replace(entry.step, module_path=_joined(call.module_path, entry.inner_path)))
+            path = _joined(call.module_path, entry.inner_path)
+            steps.append(dataclasses.replace(entry.step, module_path=path, stage=call.stage))
     moved = [*graph.inputs.values(), *(program.value_spec(graph, value) for value in graph.outputs.values())]
     steps.append(Step(name="host", work=Work(host_bytes=sum(spec.size_bytes for spec in moved))))
     return _graph_work(graph_name, steps)

@@ -78,6 +78,8 @@ class Step:
 
     name: str
     """Operator or role, for example "aten.linear" or "gate_up"."""
+    stage: int = 0
+    """Pipeline stage that runs it."""
     work: Work
     """Work of one of them."""
     count: int = 1
@@ -91,7 +93,7 @@ class Step:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GraphWork:
-    """One run of one graph on one of the cores that share it."""
+    """One run of one graph on one of the cores that share it, or on one of each pipeline stage."""
 
     name: str
     """For example "prefill_128"."""
@@ -103,6 +105,14 @@ class GraphWork:
     def total(self) -> Work:
         """The sum of all steps."""
         return functools.reduce(operator.add, (step.work.scaled(step.count) for step in self.steps), Work())
+
+    @functools.cached_property
+    def by_stage(self) -> tuple[Work, ...]:
+        """The sum of the steps of each pipeline stage, which run one after the other."""
+        totals = [Work()] * (1 + max((step.stage for step in self.steps), default=0))
+        for step in self.steps:
+            totals[step.stage] += step.work.scaled(step.count)
+        return tuple(totals)
 
     @property
     def num_calls(self) -> int:

@@ -1,0 +1,100 @@
+"""Whether a program fits the HBM of one core, and the changes that make it fit.
+
+It counts nothing: `compiler/memory.py` says what a program needs, and `hbm.py` what a core has left.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from ..compiler import MICROCODE_BYTES, MemoryNeed
+from ..errors import DeviceMemoryError
+from ..hardware import TARGETS, InstanceSpec, Target, legal_core_counts
+
+GIB = 1024**3
+
+
+def require_fit(
+    need: MemoryNeed,
+    *,
+    instance: InstanceSpec,
+    target: Target,
+    model_name: str,
+    num_cores: int = 1,
+    num_stages: int = 1,
+) -> None:
+    """Check that a program fits the HBM of one core.
+
+    Args:
+        need: of a core of the fullest stage.
+        instance: the simulated instance.
+        target: Target that the program was compiled for.
+        model_name: for messages.
+        num_cores: cores of the model.
+        num_stages: pipeline stages that share the cores.
+
+    Raises:
+        DeviceMemoryError: it does not fit; the message has the table and the changes that make it fit.
+    """
+    available = target.hbm_bytes_per_core()
+    if need.total <= available:
+        return
+    message = (
+        f"{model_name} needs {need.total / GIB:.2f} GiB, but a core of {instance.name} has {available / GIB:.2f} GiB.\n"
+        f"{need.table(available)}\n  (simulated)"
+    )
+    hint = _changes_that_fit(need, target, instance, num_cores // num_stages, num_stages)
+    raise DeviceMemoryError(
+        message, hint=hint, **dataclasses.asdict(need), total=need.total, available=available, simulated=True
+    )
+
+
+def _changes_that_fit(
+    need: MemoryNeed, target: Target, instance: InstanceSpec, group_size: int, num_stages: int
+) -> str:
+    """Return each single change that makes the program fit, shapes first; if there is none, how much is missing."""
+    available = target.hbm_bytes_per_core()
+    room = available - need.weights - need.code
+    changes = []
+    if need.kv_cache and room > need.scratch:
+        # The cache follows rows and slots; scratch does so for the most part, but not where it has copies of weights.
+        surely = math.ceil(need.kv_cache / (room - need.scratch))
+        at_least = math.ceil((need.kv_cache + need.scratch) / room)
+        either = f"{at_least}, or {surely} if scratch does not shrink with it" if at_least < surely else str(surely)
+        cache = need.kv_cache / at_least / GIB
+        changes.append(f"divide batch_size or sequence_length by {either}: the cache then takes {cache:.2f} GiB")
+    if need.total - (need.weights + need.kv_cache) / 2 <= available:
+        changes.append("pass torch_dtype=bfloat16 where the model is float32: weights and cache then take half")
+    larger = [other for other in TARGETS.values() if other.compilable and _fits(need, other)]
+    if larger:
+        best = min(larger, key=lambda other: other.hbm_bytes_per_core())
+        changes.append(f"pass instance_type={best.name}: its cores have {best.hbm_bytes_per_core() / GIB:.0f} GiB")
+    if (count := _degree_that_fits(need, available, instance, group_size, num_stages)) is not None:
+        shared = "the model" if num_stages == 1 else "each stage"
+        changes.append(f"pass tensor_parallel_size={count}: that many cores of {instance.name} share {shared}")
+    if not changes and room > 0:
+        changes.append(
+            "lower batch_size, sequence_length or prefill_buckets: cache and scratch take "
+            f"{(need.kv_cache + need.scratch) / GIB:.2f} GiB, and {room / GIB:.2f} GiB are left for them"
+        )
+    if not changes:
+        cores = math.ceil((need.total - need.code) / (available - need.code))
+        changes.append(f"compile a smaller model: no single core of {target.name} holds this one, it takes {cores}")
+    text = "; or ".join(changes)
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _degree_that_fits(
+    need: MemoryNeed, available: int, instance: InstanceSpec, group_size: int, num_stages: int
+) -> int | None:
+    """Return the smallest number of cores that hold a stage which takes `need` on each of `group_size`."""
+    divided, counts = (need.weights + need.kv_cache) * group_size, legal_core_counts(instance).counts
+    degrees = [count for count in counts if count > group_size and count * num_stages in counts]
+    return next((n for n in degrees if math.ceil(divided / n) + need.scratch + need.code <= available), None)
+
+
+def _fits(need: MemoryNeed, target: Target) -> bool:
+    """Return whether another target's core holds it, which may reserve more for its own code."""
+    code = MICROCODE_BYTES * target.chip.default_lnc
+    return need.total - need.code + code <= target.hbm_bytes_per_core()
