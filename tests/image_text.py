@@ -80,13 +80,37 @@ TINY: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """Name to model type and the options of its configuration."""
 
+_TWO_LAYERS = {"num_hidden_layers": 2}
+_GEMMA = _TEXT | _TWO_LAYERS | {"head_dim": 8}
+_SIGLIP_TOWER = _SIGLIP | _TWO_LAYERS
+_IMAGE_INDEX = {"image_token_index": IMAGE_TOKEN_ID, "tie_word_embeddings": True}
+_WINDOW = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 6}
+
+MORE_TINY: dict[str, tuple[str, dict[str, Any]]] = {
+    "gemma3": (
+        "gemma3",
+        {"text_config": {**_GEMMA, **_WINDOW}, "vision_config": _SIGLIP_TOWER, "mm_tokens_per_image": 4, **_IMAGE_INDEX},
+    ),
+    "paligemma": (
+        "paligemma",
+        {"text_config": {"model_type": "gemma", **_GEMMA}, "vision_config": _SIGLIP_TOWER, "projection_dim": 32}
+        | _IMAGE_INDEX,
+    ),
+    "paligemma2": (
+        "paligemma",
+        {"text_config": {"model_type": "gemma2", **_GEMMA, **_WINDOW}, "vision_config": _SIGLIP_TOWER}
+        | {"projection_dim": 32, **_IMAGE_INDEX},
+    ),
+}
+"""The same for architectures that are compared without their processors."""
+
 
 def save_tiny_image_text(folder: Path, name: str, *, seed: int = 0, **overrides: Any) -> Path:
     """Write a random checkpoint whose logits are spread, with its processor."""
     import torch
     from transformers import CONFIG_MAPPING, AutoModelForImageTextToText
 
-    model_type, options = TINY[name]
+    model_type, options = (TINY | MORE_TINY)[name]
     model = AutoModelForImageTextToText.from_config(CONFIG_MAPPING[model_type](**{**options, **overrides}))
     randomize(model, seed=seed)
     with torch.no_grad():
@@ -94,8 +118,39 @@ def save_tiny_image_text(folder: Path, name: str, *, seed: int = 0, **overrides:
             # Images must change the generated text.
             parameter.mul_(3.0 if "connector" in path or "projector" in path else 1.0)
     model.save_pretrained(folder)
-    save_processor(folder, model.config)
+    if name in TINY:
+        save_processor(folder, model.config)
     return folder
+
+
+def processed(model_type: str, num_images: list[int], *, seed: int = 0) -> dict[str, Any]:
+    """What a processor makes of prompts with so many images each, padded on the left."""
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    size, tokens = PROCESSED[model_type]
+    rows = [_prompt_tokens(count, tokens, generator) for count in num_images]
+    width = max(map(len, rows))
+    ids = torch.tensor([[0] * (width - len(row)) + row for row in rows])
+    mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
+    inputs = {"input_ids": ids, "attention_mask": mask}
+    if model_type in ("gemma3", "paligemma"):
+        inputs["token_type_ids"] = (ids == IMAGE_TOKEN_ID).long() * (model_type == "gemma3")
+    if sum(num_images):
+        inputs["pixel_values"] = torch.randn(sum(num_images), 3, size, size, generator=generator)
+    return inputs
+
+
+PROCESSED = {"gemma3": (IMAGE, 4), "paligemma": (IMAGE, 16)}
+"""Model type to pixels of an image and its tokens."""
+
+
+def _prompt_tokens(num_images: int, image_tokens: int, generator: Any) -> list[int]:
+    """A token or two of text, then images with a token behind each."""
+    import torch
+
+    text = torch.randint(50, VOCABULARY, (num_images + 2,), generator=generator).tolist()
+    return text[:2] + [token for word in text[2:] for token in [IMAGE_TOKEN_ID] * image_tokens + [word]]
 
 
 def save_processor(folder: Path, config: Any) -> None:

@@ -115,8 +115,7 @@ class Decoder:
             bucket = self.choose_bucket(longest).value
             ids, more = packing.pack(input_ids_RT, bucket), []
             if images is not None:
-                room = self._program.graphs[self._score[bucket]].inputs["image_features"].shape[1]
-                more = images.inputs(packing, bucket, room)
+                more = images.inputs(packing, bucket, self._program.graphs[self._score[bucket]])
             if num_logits == 1:
                 return self.prefill(group, ids, packing.lengths_R, more)
             packed = self.score(group, ids, packing.lengths_R, more)

@@ -71,11 +71,17 @@ def vision_signature(has_mask: bool, dtype: str) -> RoleSignature:
     )
 
 
-def image_inputs() -> tuple[Input, Input]:
-    """Return the inputs of prefill and score graphs that read features of images."""
+def image_inputs(*, has_blocks: bool) -> tuple[Input, ...]:
+    """Return the inputs of prefill and score graphs that read features of images.
+
+    Args:
+        has_blocks: some tokens of a prompt see each other in both directions.
+    """
+    blocks = Input(name="block_ids", dtype="int64", axes=("batch_size", "num_tokens"))
     return (
         Input(name="image_index", dtype="int64", axes=("batch_size", "num_tokens")),
         Input(name="image_features", dtype="float32", axes=("batch_size", "num_features", "hidden_size")),
+        *([blocks] if has_blocks else []),
     )
 
 

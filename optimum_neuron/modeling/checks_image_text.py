@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -11,6 +12,30 @@ from ..errors import ConfigError, ShapeError
 from ..exporters.image_text import ENCODE
 
 _USE_PROCESSOR = "Pass the output of the model's processor with return_tensors='pt'."
+
+
+def check_known(model_type: str, known: Collection[str], **inputs: torch.Tensor | None) -> None:
+    """Check that the architecture takes the inputs that are not None.
+
+    Raises:
+        ConfigError: it does not take one of them.
+    """
+    unknown = [name for name, value in inputs.items() if value is not None and name not in known]
+    if unknown:
+        message = f"A {model_type} model takes no {', '.join(unknown)}."
+        raise ConfigError(message, hint="Remove the argument.", arguments=unknown)
+
+
+def check_types(token_type_ids: torch.Tensor, input_ids: torch.Tensor) -> None:
+    """Check that each token has a type.
+
+    Raises:
+        ShapeError: the types have another shape than the tokens.
+    """
+    shape, expected = list(token_type_ids.shape), list(input_ids.shape)
+    if shape != expected:
+        message = f"token_type_ids has shape {shape}, but input_ids has {expected}."
+        raise ShapeError(message, hint=_USE_PROCESSOR, input="token_type_ids", shape=shape, expected=expected)
 
 
 def check_pixels(pixel_values: torch.Tensor, program: Program, *, is_nested: bool) -> None:

@@ -19,7 +19,14 @@ from ..exporters import Prepared, architectures_of
 from ..exporters.image_text import find_architecture
 from .cache import NeuronCache
 from .checks import refuse_outputs
-from .checks_image_text import check_features, check_pixel_mask, check_pixels, encoded_features
+from .checks_image_text import (
+    check_features,
+    check_known,
+    check_pixel_mask,
+    check_pixels,
+    check_types,
+    encoded_features,
+)
 from .decoder import NeuronDecoderModel
 from .registration import register
 
@@ -59,6 +66,7 @@ class NeuronModelForImageTextToText(NeuronDecoderModel):
         attention_mask: torch.Tensor | None = None,
         pixel_values: torch.Tensor | None = None,
         pixel_attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
         mm_encoder_outputs: dict[str, Any] | None = None,
         position_ids: torch.Tensor | None = None,
         past_key_values: NeuronCache | None = None,
@@ -76,6 +84,8 @@ class NeuronModelForImageTextToText(NeuronDecoderModel):
             attention_mask: 1 for real tokens, [rows, all columns]; padding may be on either side.
             pixel_values: images as the model's processor makes them, of the compiled size.
             pixel_attention_mask: 1 for real pixels, where the architecture has it.
+            token_type_ids: types of tokens, of all columns or the new ones, where the architecture has them: Gemma 3's
+                images and PaliGemma's prompts see each other in both directions by them.
             mm_encoder_outputs: Result of `get_image_features`, under "image", in place of `pixel_values`.
             position_ids: only the running count of `attention_mask` is possible, which is the default.
             past_key_values: the cache that an earlier call returned; images come with the first call.
@@ -93,11 +103,12 @@ class NeuronModelForImageTextToText(NeuronDecoderModel):
             ConfigError: an output is requested that the graph does not return.
         """
         refuse_outputs(output_attentions, output_hidden_states)
+        check_known(self.config.model_type, self._architecture.inputs, token_type_ids=token_type_ids)
         mask, cache = self._checked_mask(input_ids, attention_mask, past_key_values)
         features = encoded_features(mm_encoder_outputs, pixel_values, pixel_attention_mask, num_past=cache.columns)
         if pixel_values is not None:
             features = self.get_image_features(pixel_values, pixel_attention_mask).pooler_output
-        images = None if cache.columns else self._images(input_ids, mask, features)
+        images = None if cache.columns else self._images(input_ids, mask, features, token_type_ids)
         logits, loss = self._logits_and_loss(input_ids, mask, position_ids, cache, labels, logits_to_keep, images)
         output = self._output_type(
             loss=loss,
@@ -127,10 +138,10 @@ class NeuronModelForImageTextToText(NeuronDecoderModel):
         Raises:
             ShapeError: `pixel_values` are of another rank, kind or size than compiled.
         """
-        row = self._architecture
-        check_pixels(pixel_values, self.loaded.program, is_nested=row.is_nested)
-        check_pixel_mask(pixel_attention_mask, pixel_values, self.config.model_type, is_nested=row.is_nested)
-        if not row.is_nested:
+        is_nested = self._architecture.layout == "rows"
+        check_pixels(pixel_values, self.loaded.program, is_nested=is_nested)
+        check_pixel_mask(pixel_attention_mask, pixel_values, self.config.model_type, is_nested=is_nested)
+        if not is_nested:
             return BaseModelOutputWithPooling(pooler_output=list(self._features(pixel_values)))
         is_real_RN = (pixel_values != 0).flatten(2).any(-1)
         if pixel_attention_mask is None:
@@ -147,8 +158,14 @@ class NeuronModelForImageTextToText(NeuronDecoderModel):
         masks = {} if mask is None else {"pixel_attention_mask": mask}
         return self._encode({"pixel_values": pixel_values, **masks})["image_features"]
 
-    def _images(self, input_ids: torch.Tensor, mask: torch.Tensor, features: list[torch.Tensor]) -> PromptImages:
-        """Features by row, and where a prompt reads them."""
+    def _images(
+        self,
+        input_ids: torch.Tensor,
+        mask: torch.Tensor,
+        features: list[torch.Tensor],
+        types: torch.Tensor | None,
+    ) -> PromptImages:
+        """Features by row, where a prompt reads them, and blocks of tokens."""
         # Padding is never a part of an image, whatever it is filled with.
         index_RT = image_index(input_ids.masked_fill(mask == 0, -1), self.config.image_token_id)
         counts = index_RT.amax(1).tolist()
@@ -158,13 +175,29 @@ class NeuronModelForImageTextToText(NeuronDecoderModel):
             lengths,
             image_tokens=self._image_tokens,
             max_num_images=self.max_num_images,
-            by_row=self._architecture.is_nested,
+            by_row=self._architecture.layout == "rows",
         )
         features_RFD = torch.zeros(len(counts), max(counts), self._text_config.hidden_size)
         if features:
             for row, part in enumerate(torch.cat(features).split(counts)):
                 features_RFD[row, : len(part)] = part
-        return PromptImages(index_RT=index_RT, features_RFD=features_RFD)
+        return PromptImages(index_RT=index_RT, features_RFD=features_RFD, blocks_RT=self._blocks(input_ids, types))
+
+    def _blocks(self, input_ids: torch.Tensor, types: torch.Tensor | None) -> torch.Tensor | None:
+        """Blocks of tokens that see each other; without types, all tokens are of type 0."""
+        if self._architecture.blocks is None:
+            return None
+        types = torch.zeros_like(input_ids) if types is None else types
+        check_types(types, input_ids)
+        return self._architecture.blocks(types)
+
+    def _update_model_kwargs_for_generation(self, outputs: Any, model_kwargs: dict[str, Any], **options: Any) -> Any:
+        """Update the inputs as transformers does; the type of generated tokens is the architecture's."""
+        types = model_kwargs.get("token_type_ids")
+        model_kwargs = super()._update_model_kwargs_for_generation(outputs, model_kwargs, **options)
+        if types is not None and self._architecture.answer_type is not None:
+            model_kwargs["token_type_ids"][:, types.shape[1] :] = self._architecture.answer_type
+        return model_kwargs
 
     @property
     def base_model(self) -> NeuronModelForImageTextToText:

@@ -76,8 +76,8 @@ class ImageTextKind(DecoderKind):
                 *decoder_captures(
                     decoder,
                     config,
-                    prompt_class=PromptEntry,
-                    prompt_inputs=functools.partial(_prompt_inputs, config, image_tokens, width),
+                    prompt_class=functools.partial(PromptEntry, architecture=row),
+                    prompt_inputs=functools.partial(_prompt_inputs, row, config, image_tokens, width),
                 ),
             ],
             weight_sources={
@@ -103,7 +103,7 @@ class ImageTextKind(DecoderKind):
             recorder,
             self.signature(recorder.program, metadata, reference.config),
             reference,
-            is_nested=find_architecture(reference.config).is_nested,
+            architecture=find_architecture(reference.config),
             image_tokens=metadata["image_tokens"],
             max_num_images=config.max_num_images,
         )
@@ -124,15 +124,15 @@ class ImageTextKind(DecoderKind):
 
 
 def _signature(row: Architecture, model_config: Any, dtype: str, states: Iterable[LayerState]) -> Signature:
-    signature = decoder_signature(model_config, states, image_inputs())
-    vision: dict[Role, RoleSignature] = {"encode_image": vision_signature(row.is_nested, dtype)}
+    signature = decoder_signature(model_config, states, image_inputs(has_blocks=row.blocks is not None))
+    vision: dict[Role, RoleSignature] = {"encode_image": vision_signature("pixel_attention_mask" in row.inputs, dtype)}
     return dataclasses.replace(signature, roles=vision | signature.roles)
 
 
 def _build_vision(row: Architecture, model_config: Any, config: ResolvedImageTextConfig) -> GenericDecoder:
     """The model without weights, with its vision modules only; wrapped as where it is the decoder too."""
     wrapper = build(model_config, auto_class=TASKS[config.task].auto_class)
-    _remove(wrapper.model, (row.text, "lm_head"))
+    _remove(wrapper.model, (row.text, row.head))
     row.prepare(wrapper.model)
     cast_weights(wrapper, getattr(torch, config.torch_dtype))
     return wrapper
@@ -143,18 +143,25 @@ def _build_decoder(row: Architecture, model_config: Any, config: ResolvedImageTe
     text = copy.deepcopy(model_config.get_text_config(decoder=True))
     # Whether the head is the embedding is said of the whole model: its head is beside the decoder.
     text.tie_word_embeddings = model_config.tie_word_embeddings
+    if row.blocks is not None:
+        # The text models alone would see every token in both directions; here prompts name their blocks.
+        text.use_bidirectional_attention = False
     choice = choose_family(text, family=config.family)
     if choice.value == GENERIC:
         module = build(model_config, auto_class=TASKS[config.task].auto_class)
         _remove(module.model, row.vision)
         return generic_decoder(choice, module, dtype=config.torch_dtype, group_size=config.tensor_parallel_size)
     family = family_decoder(choice, text, dtype=config.torch_dtype, group_size=config.tensor_parallel_size)
-    # The "model" of a causal language model, under any name, is the text module of this one.
     renamed = {
-        name: tuple(re.sub(r"^(model|transformer|gpt_neox)\.", f"{row.text}.", source) for source in sources)
+        name: tuple(_checkpoint_name(row, source) for source in sources)
         for name, sources in family.weight_sources.items()
     }
     return dataclasses.replace(family, weight_sources=renamed)
+
+
+def _checkpoint_name(row: Architecture, source: str) -> str:
+    """The name of a causal language model's tensor in this model: its base model, under any name, is the text module."""
+    return re.sub(r"^lm_head\.", f"{row.head}.", re.sub(r"^(model|transformer|gpt_neox)\.", f"{row.text}.", source))
 
 
 def _remove(model: nn.Module, paths: tuple[str, ...]) -> None:
@@ -164,21 +171,21 @@ def _remove(model: nn.Module, paths: tuple[str, ...]) -> None:
 
 
 def _prompt_inputs(
-    config: ResolvedImageTextConfig, image_tokens: int, width: int, num_tokens: int
+    row: Architecture, config: ResolvedImageTextConfig, image_tokens: int, width: int, num_tokens: int
 ) -> dict[str, TensorSpec]:
     """What a prompt of so many tokens takes for its images; it cannot have more of their tokens than tokens."""
     num_features = min(num_tokens, config.max_num_images * image_tokens)
-    return {
-        "image_index": TensorSpec(shape=(config.batch_size, num_tokens), dtype="int64"),
-        "image_features": TensorSpec(shape=(config.batch_size, num_features, width), dtype="float32"),
-    }
+    tokens = TensorSpec(shape=(config.batch_size, num_tokens), dtype="int64")
+    features = TensorSpec(shape=(config.batch_size, num_features, width), dtype="float32")
+    blocks = {} if row.blocks is None else {"block_ids": tokens}
+    return {"image_index": tokens, "image_features": features, **blocks}
 
 
 def _encode(row: Architecture, vision: GenericDecoder, model_config: Any, config: ResolvedImageTextConfig) -> Recapture:
     size, num_images = config.image_size, config.image_batch_size
     shape = (num_images, model_config.vision_config.num_channels, size, size)
     inputs = {"pixel_values": TensorSpec(shape=shape, dtype=config.torch_dtype)}
-    if row.is_nested:
+    if "pixel_attention_mask" in row.inputs:
         inputs["pixel_attention_mask"] = TensorSpec(shape=(num_images, size, size), dtype="int64")
     return functools.partial(_capture, ImageEntry(vision, row.features), inputs, row.is_uniform(model_config))
 

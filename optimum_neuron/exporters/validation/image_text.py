@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ...engine import Forward, PromptImages, Signature, image_index, plan_packing
 from ...runtime import Copies
-from .decoder import DecoderScenarios
+from .decoder import Batch, DecoderScenarios
 from .scenarios import SEED, Recorder, Results, Scenario
+
+if TYPE_CHECKING:
+    from ..image_text import Architecture
 
 NUM_IMAGES = 2
 """Images of a prompt that is compared, where the prompt and the model hold them."""
 
 
 class ImageTextScenarios(DecoderScenarios):
-    """Scenarios of one program; images of Idefics are nested: they come in rows."""
+    """Scenarios of one program."""
 
     def __init__(
         self,
@@ -26,12 +29,12 @@ class ImageTextScenarios(DecoderScenarios):
         signature: Signature,
         reference: Any,
         *,
-        is_nested: bool,
+        architecture: Architecture,
         image_tokens: int,
         max_num_images: int,
     ) -> None:
         super().__init__(recorder, signature, reference)
-        self._is_nested, self._image_tokens = is_nested, image_tokens
+        self._architecture, self._image_tokens = architecture, image_tokens
         self._encode = Forward(Copies([recorder]), "encode_image", signature["encode_image"])  # type: ignore[list-item]
         (encode,) = recorder.program.by_size("encode_image").values()
         pixels = recorder.program.graphs[encode].inputs["pixel_values"].shape[1:]
@@ -57,12 +60,35 @@ class ImageTextScenarios(DecoderScenarios):
     def _expected_features(self) -> Results:
         with torch.no_grad():
             outputs = self._reference.get_image_features(**self._images(self._pixels.shape[1]))
-        return {"features": torch.cat(list(outputs.pooler_output)).float()}
+        features = self._architecture.expected(self._reference, outputs)
+        return {"features": torch.cat(list(features)).float()}
 
     def _images(self, num_images: int) -> dict[str, torch.Tensor]:
         """Reference output for the first images of each row."""
         pixels = self._pixels[:, :num_images]
-        return {"pixel_values": pixels if self._is_nested else pixels.flatten(0, 1)}
+        return {"pixel_values": pixels if self._architecture.layout == "rows" else pixels.flatten(0, 1)}
+
+    def _no_images(self, mask: torch.Tensor) -> PromptImages:
+        name = next(iter(self._program.by_size("score").values()))
+        width = self._program.graphs[name].inputs["image_features"].shape[-1]
+        features, blocks = torch.zeros(len(mask), 0, width), self._architecture.blocks
+        types = torch.zeros_like(mask)
+        return PromptImages(
+            index_RT=types, features_RFD=features, blocks_RT=None if blocks is None else blocks(types)
+        )
+
+    def _reference_options(self, batch: Batch) -> dict[str, torch.Tensor]:
+        options = super()._reference_options(batch)
+        if self._architecture.blocks is None:
+            return options
+        types = torch.zeros_like(batch.ids_RT)
+        for row, length in enumerate(batch.lengths):
+            types[row, length:] = self._architecture.answer_type or 0
+        return options | {"token_type_ids": types}
+
+    def _types(self, ids: torch.Tensor) -> torch.Tensor:
+        """Token types: 1 for images."""
+        return (ids == self._reference.config.image_token_id).long()
 
     def _prompt(self, num_images: int) -> torch.Tensor:
         """A token, images, a token, for each row."""
@@ -78,8 +104,11 @@ class ImageTextScenarios(DecoderScenarios):
         ids = self._prompt(num_images)
         pixels = self._pixels[:, :num_images].flatten(0, 1)
         features = self._encode({"pixel_values": pixels})["image_features"].unflatten(0, (self._num_rows, num_images))
+        blocks = self._architecture.blocks
         images = PromptImages(
-            index_RT=image_index(ids, self._reference.config.image_token_id), features_RFD=features.flatten(1, 2)
+            index_RT=image_index(ids, self._reference.config.image_token_id),
+            features_RFD=features.flatten(1, 2),
+            blocks_RT=None if blocks is None else blocks(self._types(ids)),
         )
         packing = plan_packing(torch.ones_like(ids), 0)
         return {
@@ -88,6 +117,8 @@ class ImageTextScenarios(DecoderScenarios):
         }
 
     def _expected_with_images(self, num_images: int) -> Results:
+        ids = self._prompt(num_images)
+        types = {} if self._architecture.blocks is None else {"token_type_ids": self._types(ids)}
         with torch.no_grad():
-            logits = self._reference(self._prompt(num_images), **self._images(num_images)).logits.float()
+            logits = self._reference(ids, **self._images(num_images), **types).logits.float()
         return {"prompt": logits, "last prompt token": logits[:, -1:]}

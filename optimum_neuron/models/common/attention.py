@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from .config import DecoderConfig, LayerKind
 from .linear import capped, make_linear
 from .norms import make_norm
+from .prompt import Prompt
 from .rotary import Angles, rotate
 from .states import LayerState, key_value_state
 
@@ -37,17 +38,27 @@ class AttentionView:
 
 
 def visible_slots(
-    positions_BT: torch.Tensor, num_keys: int, window: int | None, chunk: int | None = None
+    positions_BT: torch.Tensor,
+    num_keys: int,
+    window: int | None,
+    chunk: int | None = None,
+    prompt: Prompt | None = None,
 ) -> torch.Tensor:
     """Which slots each query sees: boolean [B, 1, T, num_keys].
 
-    Only the last `window` slots, or those of the query's own `chunk`, if these are numbers.
+    Only the last `window` slots, or those of the query's own `chunk`, if these are numbers; and those of the query's
+    own block of a `prompt` that has some.
     """
     slots, queries = torch.arange(num_keys), positions_BT[:, None, :, None]
     mask = slots <= queries
     if chunk:
         mask = mask & (slots // chunk == queries // chunk)
-    return mask & (slots > queries - window) if window else mask
+    together = None if prompt is None else prompt.together
+    if together is not None and not prompt.blocks_pass_windows:
+        mask = mask | together
+    if window:
+        mask = mask & (slots > queries - window)
+    return mask | together if together is not None and prompt.blocks_pass_windows else mask
 
 
 def write_slots(

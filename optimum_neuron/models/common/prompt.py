@@ -1,0 +1,30 @@
+"""What a prompt has beside its tokens, for decoders that read images: features, and what these see.
+
+Shape legend: B batch, T tokens, D hidden.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Prompt:
+    """A prompt whose tokens start at position 0."""
+
+    embeds_BTD: torch.Tensor
+    """What stands for the tokens: their embeddings, or features of images."""
+    blocks_BT: torch.Tensor | None = None
+    """Number of each token's block; tokens of a block see each other in both directions. 0: no block."""
+    blocks_pass_windows: bool = False
+    """Whether tokens of a block see each other beyond the window of a layer too."""
+
+    @property
+    def together(self) -> torch.Tensor | None:
+        """Which tokens are of one block: boolean [B, 1, T, T]; None without blocks."""
+        if self.blocks_BT is None:
+            return None
+        queries, keys = self.blocks_BT[:, None, :, None], self.blocks_BT[:, None, None, :]
+        return (queries == keys) & (queries > 0)
