@@ -84,7 +84,7 @@ _TWO_LAYERS = {"num_hidden_layers": 2}
 _GEMMA = _TEXT | _TWO_LAYERS | {"head_dim": 8}
 _SIGLIP_TOWER = _SIGLIP | _TWO_LAYERS
 _IMAGE_INDEX = {"image_token_index": IMAGE_TOKEN_ID, "tie_word_embeddings": True}
-_WINDOW = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 6}
+_WINDOW = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 3}
 
 MORE_TINY: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma3": (
@@ -101,6 +101,22 @@ MORE_TINY: dict[str, tuple[str, dict[str, Any]]] = {
         {"text_config": {"model_type": "gemma2", **_GEMMA, **_WINDOW}, "vision_config": _SIGLIP_TOWER}
         | {"projection_dim": 32, **_IMAGE_INDEX},
     ),
+    "internvl": (
+        "internvl",
+        {"text_config": _QWEN | _TWO_LAYERS, "vision_config": _VISION | _TWO_LAYERS, **_IMAGE_TOKEN},
+    ),
+    "llama4": (
+        "llama4",
+        {
+            "text_config": _TEXT
+            | {"head_dim": 8, "num_local_experts": 2, "interleave_moe_layer_step": 2, "no_rope_layers": [1, 1, 0]}
+            | {"intermediate_size_mlp": 48, "attention_chunk_size": 6, "floor_scale": LENGTH, "num_experts_per_tok": 1},
+            "vision_config": _VISION
+            | {"num_hidden_layers": 2, "vision_output_dim": 16, "projector_input_dim": 16, "projector_output_dim": 16}
+            | {"intermediate_size": 96},
+            "image_token_index": IMAGE_TOKEN_ID,
+        },
+    ),
 }
 """The same for architectures that are compared without their processors."""
 
@@ -116,7 +132,7 @@ def save_tiny_image_text(folder: Path, name: str, *, seed: int = 0, **overrides:
     with torch.no_grad():
         for path, parameter in model.named_parameters():
             # Images must change the generated text.
-            parameter.mul_(3.0 if "connector" in path or "projector" in path else 1.0)
+            parameter.mul_(3.0 if "connector" in path or "projector" in path or "vision_adapter" in path else 1.0)
     model.save_pretrained(folder)
     if name in TINY:
         save_processor(folder, model.config)
@@ -141,7 +157,7 @@ def processed(model_type: str, num_images: list[int], *, seed: int = 0) -> dict[
     return inputs
 
 
-PROCESSED = {"gemma3": (IMAGE, 4), "paligemma": (IMAGE, 16)}
+PROCESSED = {"gemma3": (IMAGE, 4), "paligemma": (IMAGE, 16), "internvl": (IMAGE, 4), "llama4": (IMAGE, 4)}
 """Model type to pixels of an image and its tokens."""
 
 

@@ -1,18 +1,44 @@
-"""Llama 4: a vision transformer with rotary positions whose patches are joined in squares; an image is cut into tiles."""
+"""Llama 4: a vision transformer with rotary positions whose patches are joined in squares; an image is cut into tiles.
+
+Shape legend: N images, P patches, K heads, H head width.
+"""
 
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
+
+import torch
 
 from .architecture import Architecture, trained_size_only
 
 
-def _features(model: Any, pixels_NCHW: Any) -> Any:
-    hidden = model.vision_model(pixels_NCHW, return_dict=True).last_hidden_state
+def _features(model: Any, pixels_NCHW: torch.Tensor) -> torch.Tensor:
+    from transformers.models.llama4 import modeling_llama4
+
+    with mock.patch.object(modeling_llama4, "vision_apply_rotary_emb", _rotated):
+        hidden = model.vision_model(pixels_NCHW, return_dict=True).last_hidden_state
     return model.multi_modal_projector(hidden)
 
 
-def _expected(model: Any, outputs: Any) -> Any:
+def _with_real_angles(model: Any) -> None:
+    """Keep cosines and sines of positions [P, 1, H / 2, 2] in place of complex numbers, which the chip does not have."""
+    rotary = model.vision_model.rotary_embedding
+    rotary.freqs_ci = torch.view_as_real(rotary.freqs_ci)
+
+
+def _rotated(query: torch.Tensor, key: torch.Tensor, freqs_ci: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rotate pairs of channels of queries and keys [N, P, K, H] by real angles, in float32."""
+    cos, sin = freqs_ci.unbind(-1)
+
+    def rotate(x: torch.Tensor) -> torch.Tensor:
+        first, second = x.float().unflatten(-1, (-1, 2)).unbind(-1)
+        return torch.stack((first * cos - second * sin, first * sin + second * cos), -1).flatten(-2).type_as(x)
+
+    return rotate(query), rotate(key)
+
+
+def _expected(model: Any, outputs: Any) -> torch.Tensor:
     """transformers projects features where it inserts them."""
     return model.multi_modal_projector(outputs.last_hidden_state)
 
@@ -38,4 +64,5 @@ ARCHITECTURE = Architecture(
     image_tokens=_image_tokens,
     problem=trained_size_only,
     tiles=_tiles,
+    prepare=_with_real_angles,
 )
