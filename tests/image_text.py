@@ -86,6 +86,10 @@ _SIGLIP_TOWER = _SIGLIP | _TWO_LAYERS
 _IMAGE_INDEX = {"image_token_index": IMAGE_TOKEN_ID, "tie_word_embeddings": True}
 _WINDOW = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 3}
 
+_MROPE = _TEXT | {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]}}
+_QWEN_VISION = {"depth": 3, "num_heads": 2, "patch_size": PATCH, "spatial_merge_size": 2, "temporal_patch_size": 2}
+_QWEN_IDS = _IMAGE_TOKEN | {"video_token_id": 4, "vision_start_token_id": 5, "vision_end_token_id": 6}
+
 MORE_TINY: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma3": (
         "gemma3",
@@ -117,6 +121,27 @@ MORE_TINY: dict[str, tuple[str, dict[str, Any]]] = {
             "image_token_index": IMAGE_TOKEN_ID,
         },
     ),
+    "qwen2_vl": ("qwen2_vl", {"text_config": _MROPE, "vision_config": _QWEN_VISION | {"embed_dim": 32, "hidden_size": 32}, **_QWEN_IDS}),
+    "qwen2_5_vl": (
+        "qwen2_5_vl",
+        {
+            "text_config": _MROPE,
+            "vision_config": _QWEN_VISION
+            | {"hidden_size": 32, "out_hidden_size": 32, "window_size": 16, "fullatt_block_indexes": [1]}
+            | {"intermediate_size": 40},
+            **_QWEN_IDS,
+        },
+    ),
+    "qwen3_vl": (
+        "qwen3_vl",
+        {
+            "text_config": _MROPE | {"head_dim": 8},
+            "vision_config": _QWEN_VISION
+            | {"hidden_size": 32, "out_hidden_size": 32, "num_position_embeddings": 9, "intermediate_size": 40}
+            | {"deepstack_visual_indexes": [0, 2]},
+            **_QWEN_IDS,
+        },
+    ),
 }
 """The same for architectures that are compared without their processors."""
 
@@ -144,29 +169,42 @@ def processed(model_type: str, num_images: list[int], *, seed: int = 0) -> dict[
     import torch
 
     generator = torch.Generator().manual_seed(seed)
-    size, tokens = PROCESSED[model_type]
-    rows = [_prompt_tokens(count, tokens, generator) for count in num_images]
+    is_qwen = model_type.startswith("qwen")
+    size, tokens = (IMAGE, 4) if is_qwen else PROCESSED[model_type]
+    grids = [GRIDS[index % len(GRIDS)] for index in range(sum(num_images))]
+    lengths = iter([grid[1] * grid[2] // 4 if is_qwen else tokens for grid in grids])
+    rows = [_prompt_tokens([next(lengths) for _ in range(count)], generator) for count in num_images]
     width = max(map(len, rows))
     ids = torch.tensor([[0] * (width - len(row)) + row for row in rows])
     mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
     inputs = {"input_ids": ids, "attention_mask": mask}
     if model_type in ("gemma3", "paligemma"):
         inputs["token_type_ids"] = (ids == IMAGE_TOKEN_ID).long() * (model_type == "gemma3")
-    if sum(num_images):
+    if is_qwen:
+        inputs["mm_token_type_ids"] = (ids == IMAGE_TOKEN_ID).long()
+    if sum(num_images) and is_qwen:
+        inputs["image_grid_thw"] = torch.tensor(grids)
+        inputs["pixel_values"] = torch.randn(
+            int(inputs["image_grid_thw"].prod(1).sum()), 3 * 2 * PATCH**2, generator=generator
+        )
+    elif sum(num_images):
         inputs["pixel_values"] = torch.randn(sum(num_images), 3, size, size, generator=generator)
     return inputs
 
 
 PROCESSED = {"gemma3": (IMAGE, 4), "paligemma": (IMAGE, 16), "internvl": (IMAGE, 4), "llama4": (IMAGE, 4)}
 """Model type to pixels of an image and its tokens."""
+GRIDS = [[1, 4, 4], [1, 2, 6], [1, 4, 2]]
+"""Grids of images of 16 patches at most; with windows of two squares of patches, some windows are not whole."""
 
 
-def _prompt_tokens(num_images: int, image_tokens: int, generator: Any) -> list[int]:
-    """A token or two of text, then images with a token behind each."""
+def _prompt_tokens(lengths: list[int], generator: Any) -> list[int]:
+    """Two tokens of text, then images of so many tokens with a token behind each."""
     import torch
 
-    text = torch.randint(50, VOCABULARY, (num_images + 2,), generator=generator).tolist()
-    return text[:2] + [token for word in text[2:] for token in [IMAGE_TOKEN_ID] * image_tokens + [word]]
+    text = torch.randint(50, VOCABULARY, (len(lengths) + 2,), generator=generator).tolist()
+    parts = zip(lengths, text[2:], strict=True)
+    return text[:2] + [token for length, word in parts for token in [IMAGE_TOKEN_ID] * length + [word]]
 
 
 def save_processor(folder: Path, config: Any) -> None:

@@ -38,6 +38,8 @@ class Decoder:
         self._extend, self._decode = program.by_size("extend"), program.by_size("decode")
         self.prefill_buckets = tuple(self._prefill)
         """Compiled prompt lengths, rising."""
+        self.score_graph = next(iter(self._score.values()))
+        """Label of the score graph of the shortest prompts, whose inputs are those of all."""
         self._counts_tokens = "num_new_tokens" in signature["decode"].names
         self.num_slots = max(self._decode)
         """Tokens that a sequence can hold."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection
 from typing import Any
 
@@ -36,6 +37,70 @@ def check_types(token_type_ids: torch.Tensor, input_ids: torch.Tensor) -> None:
     if shape != expected:
         message = f"token_type_ids has shape {shape}, but input_ids has {expected}."
         raise ShapeError(message, hint=_USE_PROCESSOR, input="token_type_ids", shape=shape, expected=expected)
+
+
+def check_grids(
+    grids: torch.Tensor | None, types: torch.Tensor | None, shape: torch.Size
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return what positions on three axes are computed from.
+
+    Raises:
+        ConfigError: there are images without it.
+        ShapeError: the runs of image tokens are not those of the images.
+    """
+    names = {"image_grid_thw": grids, "mm_token_type_ids": types}
+    if missing := [name for name, value in names.items() if value is None]:
+        message = f"Images have positions in height and width, which need {' and '.join(missing)}."
+        raise ConfigError(message, hint=_USE_PROCESSOR, arguments=missing)
+    assert grids is not None and types is not None
+    if types.shape != shape:
+        message = f"mm_token_type_ids has shape {list(types.shape)}, but input_ids has {list(shape)}."
+        raise ShapeError(message, hint=_USE_PROCESSOR, input="mm_token_type_ids", shape=list(types.shape))
+    if int(types.max()) > 1:
+        message = "mm_token_type_ids has tokens of videos, but the model was compiled for images only."
+        raise ShapeError(message, hint="Pass the frames as images.", input="mm_token_type_ids")
+    return grids, types
+
+
+def check_patches(
+    patches: torch.Tensor, grids: torch.Tensor | None, *, num_patches: int, width: int, merge: int
+) -> list[int]:
+    """Return the number of patches of each image.
+
+    Raises:
+        ConfigError: there are no grids.
+        ShapeError: patches and grids do not fit each other, or an image has more patches than compiled.
+    """
+    if grids is None:
+        message = "pixel_values are patches, which need image_grid_thw."
+        raise ConfigError(message, hint=_USE_PROCESSOR, arguments=["image_grid_thw"])
+    shape = list(patches.shape)
+    lengths = grids.prod(-1).tolist()
+    if len(shape) != 2 or grids.ndim != 2 or shape != [sum(lengths), width]:
+        message = (
+            f"pixel_values has shape {shape}, but image_grid_thw {grids.tolist()} and the model need "
+            f"{[int(grids.prod(-1).sum()), width]}."
+        )
+        raise ShapeError(message, hint=_USE_PROCESSOR, input="pixel_values", shape=shape)
+    wrong = [grid for grid in grids.tolist() if grid[0] != 1 or any(side % merge for side in grid[1:])]
+    if wrong:
+        message = f"image_grid_thw has {wrong}, but an image has 1 frame and rows and columns in multiples of {merge}."
+        raise ShapeError(message, hint=_USE_PROCESSOR, input="image_grid_thw", grids=wrong)
+    large = {index: length for index, length in enumerate(lengths) if length > num_patches}
+    if large:
+        images = "; ".join(f"Image {index} has {length} patches" for index, length in large.items())
+        message = f"{images}, but the vision encoder was compiled for {num_patches}."
+        hint = "Let the processor resize images (a smaller size['longest_edge']), or export with a larger image_size."
+        raise ShapeError(message, hint=hint, num_patches=large, limit=num_patches)
+    return lengths
+
+
+def split_positions(position_ids: torch.Tensor | None) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """Return counted positions [R, T] and those on three axes [R, T, A], from [R, T], [3, R, T], or [4, R, T]."""
+    if position_ids is None or position_ids.ndim < 3:
+        return position_ids, None
+    counted = position_ids[0] if len(position_ids) == 4 else None
+    return counted, position_ids[-3:].permute(1, 2, 0)
 
 
 def check_pixels(pixel_values: torch.Tensor, program: Program, *, is_nested: bool) -> None:
@@ -132,8 +197,12 @@ def check_features(
     elif sum(counts) != sum(lengths):
         problems = [f"The prompts have {sum(counts)} image tokens and {sum(lengths)} features"]
     else:
-        problems = [f"Row {row} has {count} image tokens" for row, count in enumerate(counts) if count % image_tokens]
+        ends = {0, *itertools.accumulate(lengths)}
+        torn = {row for row, end in enumerate(itertools.accumulate(counts)) if end not in ends}
+        # A row with a part of an image takes it from a neighbor, or leaves it to one.
+        torn |= {row + 1 for row in torn}
+        problems = [f"Row {row} has {counts[row]} image tokens" for row in sorted(torn)]
     if problems:
-        message = f"{'; '.join(problems)}. Each image takes {image_tokens} image tokens of its row."
+        message = f"{'; '.join(problems)}. An image takes {image_tokens} image tokens of its row."
         hint = "Let the model's processor make input_ids and pixel_values together."
         raise ShapeError(message, hint=hint, problems=problems, image_tokens=image_tokens)

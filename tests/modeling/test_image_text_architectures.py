@@ -12,7 +12,7 @@ from transformers import AutoModelForImageTextToText
 from optimum_neuron import NeuronModelForImageTextToText
 from optimum_neuron.errors import ShapeError
 from optimum_neuron.exporters.validation import FLOAT32_TOLERANCE, compare
-from tests.image_text import MORE_TINY, SMALL, processed, save_tiny_image_text
+from tests.image_text import IMAGE, MORE_TINY, SMALL, processed, save_tiny_image_text
 from tests.modeling.common import both, raises
 
 GREEDY: dict[str, Any] = {"do_sample": False, "max_new_tokens": 8, "eos_token_id": None, "no_repeat_ngram_size": 1}
@@ -26,7 +26,8 @@ def pairs(tmp_path_factory):
     def make(name: str) -> tuple[Any, Any]:
         folder = save_tiny_image_text(root / name, name)
         original = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32).eval()
-        return NeuronModelForImageTextToText.from_pretrained(folder, export=True, **SMALL), original
+        options = SMALL | ({"image_size": IMAGE} if name.startswith("qwen") else {})
+        return NeuronModelForImageTextToText.from_pretrained(folder, export=True, **options), original
 
     return functools.cache(make)
 

@@ -28,7 +28,13 @@ from ...models import (
 from ...models.generic import GenericDecoder, build, weight_map
 from ..decoder import DecoderKind, decoder_captures, graph_names, num_positions, require_cores
 from ..kinds import MODEL, Plan, other_graphs, shard_facts
-from ..signatures import KEYS_AND_VALUES, decoder_signature, image_inputs, vision_signature
+from ..signatures import (
+    KEYS_AND_VALUES,
+    decoder_signature,
+    image_inputs,
+    patches_signature,
+    vision_signature,
+)
 from ..source import ModelSource
 from ..tasks import TASKS, architectures_of
 from ..validation import ImageTextScenarios, Recorder, Scenario
@@ -67,7 +73,7 @@ class ImageTextKind(DecoderKind):
         row = find_architecture(source.config)
         vision, decoder = _build_vision(row, source.config, config), _build_decoder(row, source.config, config)
         image_tokens = row.image_tokens(source.config, config.image_size)
-        width = source.config.get_text_config(decoder=True).hidden_size
+        width = source.config.get_text_config(decoder=True).hidden_size * (1 + row.num_added(source.config))
         names = [name for name, _ in vision.named_parameters()] + [name for name, _ in persistent_buffers(vision)]
         return Plan(
             choice=decoder.choice,
@@ -117,15 +123,21 @@ class ImageTextKind(DecoderKind):
         pixels = program.graphs[ENCODE].inputs["pixel_values"].shape
         problems = super().problems(dataclasses.replace(program, graphs=decoder), metadata, config)
         size = config.image_size
-        if (pixels[0], *pixels[2:]) != (config.image_batch_size, size, size):
+        has_patches = "image_grid_thw" in program.graphs[ENCODE].inputs
+        sides = () if has_patches else pixels[2:]
+        if pixels[0] != config.image_batch_size or any(side != size for side in sides):
             wanted_pixels = f"{config.image_batch_size} images of {size} x {size}"
             problems.append(f"its vision encoder takes pixel_values of {list(pixels)}, not {wanted_pixels}")
         return problems
 
 
 def _signature(row: Architecture, model_config: Any, dtype: str, states: Iterable[LayerState]) -> Signature:
-    signature = decoder_signature(model_config, states, image_inputs(has_blocks=row.blocks is not None))
-    vision: dict[Role, RoleSignature] = {"encode_image": vision_signature("pixel_attention_mask" in row.inputs, dtype)}
+    inputs = image_inputs(has_blocks=row.blocks is not None, has_axes=row.positions is not None)
+    signature = decoder_signature(model_config, states, inputs)
+    encode = vision_signature("pixel_attention_mask" in row.inputs, dtype)
+    if row.layout == "patches":
+        encode = patches_signature(dtype, model_config.vision_config.spatial_merge_size**2)
+    vision: dict[Role, RoleSignature] = {"encode_image": encode}
     return dataclasses.replace(signature, roles=vision | signature.roles)
 
 
@@ -150,6 +162,7 @@ def _build_decoder(row: Architecture, model_config: Any, config: ResolvedImageTe
     if choice.value == GENERIC:
         module = build(model_config, auto_class=TASKS[config.task].auto_class)
         _remove(module.model, row.vision)
+        module.has_axes = row.positions is not None
         return generic_decoder(choice, module, dtype=config.torch_dtype, group_size=config.tensor_parallel_size)
     family = family_decoder(choice, text, dtype=config.torch_dtype, group_size=config.tensor_parallel_size)
     renamed = {
@@ -177,16 +190,27 @@ def _prompt_inputs(
     num_features = min(num_tokens, config.max_num_images * image_tokens)
     tokens = TensorSpec(shape=(config.batch_size, num_tokens), dtype="int64")
     features = TensorSpec(shape=(config.batch_size, num_features, width), dtype="float32")
-    blocks = {} if row.blocks is None else {"block_ids": tokens}
-    return {"image_index": tokens, "image_features": features, **blocks}
+    inputs = {"image_index": tokens, "image_features": features}
+    if row.blocks is not None:
+        inputs["block_ids"] = tokens
+    if row.positions is not None:
+        inputs["axis_positions"] = TensorSpec(shape=(config.batch_size, num_tokens, 3), dtype="int64")
+        inputs["position_offset"] = TensorSpec(shape=(config.batch_size, 1), dtype="int64")
+    return inputs
 
 
 def _encode(row: Architecture, vision: GenericDecoder, model_config: Any, config: ResolvedImageTextConfig) -> Recapture:
-    size, num_images = config.image_size, config.image_batch_size
-    shape = (num_images, model_config.vision_config.num_channels, size, size)
-    inputs = {"pixel_values": TensorSpec(shape=shape, dtype=config.torch_dtype)}
+    size, num_images, settings = config.image_size, config.image_batch_size, model_config.vision_config
+    inputs: dict[str, TensorSpec] = {}
+    if row.layout == "patches":
+        width = settings.in_channels * settings.temporal_patch_size * settings.patch_size**2
+        shape: tuple[int, ...] = (num_images, (size // settings.patch_size) ** 2, width)
+        inputs["image_grid_thw"] = TensorSpec(shape=(num_images, 3), dtype="int64")
+    else:
+        shape = (num_images, settings.num_channels, size, size)
     if "pixel_attention_mask" in row.inputs:
         inputs["pixel_attention_mask"] = TensorSpec(shape=(num_images, size, size), dtype="int64")
+    inputs = {"pixel_values": TensorSpec(shape=shape, dtype=config.torch_dtype), **inputs}
     return functools.partial(_capture, ImageEntry(vision, row.features), inputs, row.is_uniform(model_config))
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...engine import Forward, PromptImages, Signature, image_index, plan_packing
+from ...engine import Forward, PromptImages, Signature, image_index, plan_packing, position_offset
 from ...runtime import Copies
 from .decoder import Batch, DecoderScenarios
 from .scenarios import SEED, Recorder, Results, Scenario
@@ -38,6 +39,8 @@ class ImageTextScenarios(DecoderScenarios):
         self._encode = Forward(Copies([recorder]), "encode_image", signature["encode_image"])  # type: ignore[list-item]
         (encode,) = recorder.program.by_size("encode_image").values()
         pixels = recorder.program.graphs[encode].inputs["pixel_values"].shape[1:]
+        side = math.isqrt(pixels[0])
+        self._grid = torch.tensor([1, side, side]) if architecture.layout == "patches" else None
         shape = (self._num_rows, min(NUM_IMAGES, max_num_images), *pixels)
         self._pixels = torch.randn(shape, generator=torch.Generator().manual_seed(SEED))
 
@@ -45,27 +48,37 @@ class ImageTextScenarios(DecoderScenarios):
         yield Scenario(name="images", run=self._features, reference=self._expected_features)
         for bucket in self._decoder.prefill_buckets:
             # Shorter buckets hold no image: they are compared without.
-            if num_images := min(self._pixels.shape[1], (bucket - 2) // self._image_tokens):
+            if num_images := min(self._pixels.shape[1], (bucket - 1) // (self._image_tokens + 1)):
                 yield Scenario(
                     name=f"prompts with {num_images} image{'s' * (num_images > 1)}, bucket {bucket}",
                     run=functools.partial(self._with_images, num_images),
                     reference=functools.partial(self._expected_with_images, num_images),
-                    num_equal=num_images * self._image_tokens + 2,
+                    num_equal=num_images * (self._image_tokens + 1) + 1,
                 )
         yield from super().__iter__()
 
     def _features(self) -> Results:
-        return {"features": self._encode({"pixel_values": self._pixels.flatten(0, 1)})["image_features"].flatten(0, 1)}
+        return {"features": self._encoded(self._pixels.shape[1]).flatten(0, 2)}
+
+    def _encoded(self, num_images: int) -> torch.Tensor:
+        """Features [rows, images, L, D] of the first images of each row."""
+        pixels = self._pixels[:, :num_images].flatten(0, 1)
+        grids = {} if self._grid is None else {"image_grid_thw": self._grid.expand(len(pixels), -1)}
+        features = self._encode({"pixel_values": pixels} | grids)["image_features"]
+        return features.unflatten(0, (self._num_rows, num_images))
 
     def _expected_features(self) -> Results:
         with torch.no_grad():
             outputs = self._reference.get_image_features(**self._images(self._pixels.shape[1]))
         features = self._architecture.expected(self._reference, outputs)
-        return {"features": torch.cat(list(features)).float()}
+        return {"features": torch.cat([part.reshape(-1, part.shape[-1]) for part in features]).float()}
 
     def _images(self, num_images: int) -> dict[str, torch.Tensor]:
         """Reference output for the first images of each row."""
         pixels = self._pixels[:, :num_images]
+        if self._grid is not None:
+            grids = self._grid.expand(pixels.shape[0] * num_images, -1)
+            return {"pixel_values": pixels.flatten(0, 2), "image_grid_thw": grids}
         return {"pixel_values": pixels if self._architecture.layout == "rows" else pixels.flatten(0, 1)}
 
     def _no_images(self, mask: torch.Tensor) -> PromptImages:
@@ -91,24 +104,27 @@ class ImageTextScenarios(DecoderScenarios):
         return (ids == self._reference.config.image_token_id).long()
 
     def _prompt(self, num_images: int) -> torch.Tensor:
-        """A token, images, a token, for each row."""
+        """A token, and images with a token behind each, for each row."""
         image_token = self._reference.config.image_token_id
-        ids = torch.full((self._num_rows, num_images * self._image_tokens + 2), image_token)
+        ids = torch.full((self._num_rows, num_images * (self._image_tokens + 1) + 1), image_token)
         vocabulary = self._reference.config.get_text_config(decoder=True).vocab_size
         generator = torch.Generator().manual_seed(SEED)
-        text = torch.randint(vocabulary - 1, (self._num_rows, 2), generator=generator)
-        ids[:, [0, -1]] = text + (text >= image_token)  # any token but that of images
+        text = torch.randint(vocabulary - 1, (self._num_rows, num_images + 1), generator=generator)
+        ids[:, :: self._image_tokens + 1] = text + (text >= image_token)  # any token but that of images
         return ids
 
     def _with_images(self, num_images: int) -> Results:
         ids = self._prompt(num_images)
-        pixels = self._pixels[:, :num_images].flatten(0, 1)
-        features = self._encode({"pixel_values": pixels})["image_features"].unflatten(0, (self._num_rows, num_images))
-        blocks = self._architecture.blocks
+        config, blocks, positions = self._reference.config, self._architecture.blocks, None
+        if self._grid is not None:
+            grids = self._grid.expand(self._num_rows * num_images, -1)
+            positions = self._architecture.positions(self._types(ids), torch.ones_like(ids), grids, config)
         images = PromptImages(
-            index_RT=image_index(ids, self._reference.config.image_token_id),
-            features_RFD=features.flatten(1, 2),
+            index_RT=image_index(ids, config.image_token_id),
+            features_RFD=self._encoded(num_images).flatten(1, 2),
             blocks_RT=None if blocks is None else blocks(self._types(ids)),
+            positions_RTA=positions,
+            offset_R1=None if positions is None else position_offset(positions, torch.ones_like(ids)),
         )
         packing = plan_packing(torch.ones_like(ids), 0)
         return {
@@ -118,7 +134,8 @@ class ImageTextScenarios(DecoderScenarios):
 
     def _expected_with_images(self, num_images: int) -> Results:
         ids = self._prompt(num_images)
-        types = {} if self._architecture.blocks is None else {"token_type_ids": self._types(ids)}
+        names = {"token_type_ids", "mm_token_type_ids"}.intersection(self._architecture.inputs)
+        types = dict.fromkeys(names, self._types(ids))
         with torch.no_grad():
             logits = self._reference(ids, **self._images(num_images), **types).logits.float()
         return {"prompt": logits, "last prompt token": logits[:, -1:]}

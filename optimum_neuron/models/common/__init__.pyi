@@ -42,6 +42,7 @@ from .reading import (
 from .rotary import rotary_angles as rotary_angles
 from .sinks import SinkAttention as SinkAttention
 from .states import (
+    POSITION_OFFSET as POSITION_OFFSET,
     LayerState as LayerState,
     StateTensor as StateTensor,
     convolution_state as convolution_state,

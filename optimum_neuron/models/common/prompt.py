@@ -1,6 +1,6 @@
-"""What a prompt has beside its tokens, for decoders that read images: features, and what these see.
+"""What a prompt has beside its tokens, for decoders that read images: features, what these see, and where they are.
 
-Shape legend: B batch, T tokens, D hidden.
+Shape legend: B batch, T tokens, A axes of positions, D hidden.
 """
 
 from __future__ import annotations
@@ -20,6 +20,13 @@ class Prompt:
     """Number of each token's block; tokens of a block see each other in both directions. 0: no block."""
     blocks_pass_windows: bool = False
     """Whether tokens of a block see each other beyond the window of a layer too."""
+
+    positions_BTA: torch.Tensor | None = None
+    """Rotary positions of each token in time, height, and width; None: its index."""
+    offset_B1: torch.Tensor | None = None
+    """Added to the slots of later tokens for their rotary positions, where tokens have several."""
+    added: tuple[torch.Tensor, ...] = ()
+    """Added [B, T, D] to the results of the first layers, one for each."""
 
     @property
     def together(self) -> torch.Tensor | None:

@@ -12,10 +12,12 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 from ...core import Choice, Rejected
 from ...errors import CaptureError
@@ -38,6 +40,8 @@ class GenericDecoder(nn.Module):
         self.text_config = config.get_text_config(decoder=True)
         self.states: tuple[LayerState, ...] = ()
         """What each layer keeps between calls, once it is known."""
+        self.has_axes = False
+        """Whether tokens of images have rotary positions in time, height, and width, so that slots are no positions."""
         self._parameters_of_forward = inspect.signature(type(model).forward).parameters
 
     @property
@@ -81,8 +85,11 @@ class GenericDecoder(nn.Module):
         if last_index_B is not None:
             handles.append(head.register_forward_pre_hook(lambda _, inputs: (one_token(inputs[0], last_index_B),)))
         tokens = {"input_ids": input_ids_BT} if prompt is None else {"inputs_embeds": prompt.embeds_BTD}
+        handles += [] if prompt is None else self._adding(prompt.added)
         try:
             cache = state_cache(self.states, states, positions_BT, num_slots=num_slots, num_new_B=num_new_B)
+            if self.has_axes:
+                tokens["position_ids"] = _axis_positions(positions_BT, cache, prompt)
             output = self.run(positions_BT, num_keys, cache, prompt, **tokens)
         finally:
             for handle in handles:
@@ -107,12 +114,18 @@ class GenericDecoder(nn.Module):
         is_listed = self.cache_name == "state"
         with at_positions(self.model, positions_BT, window_mask), from_cache(self.model, cache):
             return self.model(
-                **tokens,
-                **positions,
+                **(positions | tokens),
                 attention_mask=self.masks(positions_BT, num_keys, prompt),
                 use_cache=not is_listed,
                 **{self.cache_name: None if is_listed else cache},
             )
+
+    def _adding(self, added: tuple[torch.Tensor, ...]) -> list[RemovableHandle]:
+        """Hooks that add to the results of the first layers."""
+        if not added:
+            return []
+        layers = self.model.get_decoder().layers
+        return [layer.register_forward_hook(_plus(x_BTD)) for layer, x_BTD in zip(layers, added, strict=False)]
 
     def _mask(
         self, positions_BT: torch.Tensor, num_keys: int, window: int | None = None, prompt: Prompt | None = None
@@ -159,6 +172,20 @@ class GenericDecoder(nn.Module):
         size = self.text_config.attention_chunk_size
         seen = visible_slots(positions_BT, num_keys, None)
         return self._as_mask(seen & (torch.arange(num_keys) // size == positions_BT[:, None, :, None] // size))
+
+
+def _plus(x_BTD: torch.Tensor) -> Callable[..., torch.Tensor]:
+    return lambda _module, _inputs, output: output + x_BTD.to(output.dtype)
+
+
+def _axis_positions(positions_BT: torch.Tensor, cache: StateCache, prompt: Prompt | None) -> torch.Tensor:
+    """Rotary positions of tokens: [A, B, T] of a prompt, or [B, T] of later tokens, which are equal on all axes."""
+    offset_B1 = cache.tensors["position_offset", 0]
+    if prompt is None:
+        return positions_BT + offset_B1
+    assert prompt.positions_BTA is not None and prompt.offset_B1 is not None, "prompts of such models have both"
+    offset_B1.copy_(prompt.offset_B1)
+    return prompt.positions_BTA.permute(2, 0, 1)
 
 
 def _refuse_model_type(config: Any) -> None:

@@ -6,9 +6,10 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, Literal
 
-Layout = Literal["rows", "images"]
+Layout = Literal["rows", "images", "patches"]
 """Axes of `pixel_values`: rows [batch, images, channels, height, width] with a mask of pixels, where images of zeros
-fill up rows; or images [images, channels, height, width] of all rows, one after the other."""
+fill up rows; images [images, channels, height, width] of all rows, one after the other; or their patches [patches,
+width], with the grid of each image in `image_grid_thw`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,6 +48,11 @@ class Architecture:
     """Numbers of the blocks of tokens that see each other in both directions, from `token_type_ids`; 0 for no block."""
     blocks_pass_windows: bool = False
     """Whether tokens of a block see each other beyond the window of a layer too."""
+    positions: Callable[..., Any] | None = None
+    """Positions [R, T, A] in time, height, and width from token types, a mask of real tokens, grids of the images in
+    their order, and a configuration; None where a token's position is its index."""
+    num_added: Callable[[Any], int] = lambda config: 0
+    """Features of the same width behind those of an image, which are added to the results of the first layers."""
     answer_type: int | None = None
     """`token_type_ids` of generated tokens; None for that of the last token of the prompt."""
     towers: tuple[str, ...] = ()
