@@ -93,7 +93,12 @@ _QWEN_IDS = _IMAGE_TOKEN | {"video_token_id": 4, "vision_start_token_id": 5, "vi
 MORE_TINY: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma3": (
         "gemma3",
-        {"text_config": {**_GEMMA, **_WINDOW}, "vision_config": _SIGLIP_TOWER, "mm_tokens_per_image": 4, **_IMAGE_INDEX},
+        {
+            "text_config": {**_GEMMA, **_WINDOW},
+            "vision_config": _SIGLIP_TOWER,
+            "mm_tokens_per_image": 4,
+            **_IMAGE_INDEX,
+        },
     ),
     "paligemma": (
         "paligemma",
@@ -121,7 +126,10 @@ MORE_TINY: dict[str, tuple[str, dict[str, Any]]] = {
             "image_token_index": IMAGE_TOKEN_ID,
         },
     ),
-    "qwen2_vl": ("qwen2_vl", {"text_config": _MROPE, "vision_config": _QWEN_VISION | {"embed_dim": 32, "hidden_size": 32}, **_QWEN_IDS}),
+    "qwen2_vl": (
+        "qwen2_vl",
+        {"text_config": _MROPE, "vision_config": _QWEN_VISION | {"embed_dim": 32, "hidden_size": 32}, **_QWEN_IDS},
+    ),
     "qwen2_5_vl": (
         "qwen2_5_vl",
         {

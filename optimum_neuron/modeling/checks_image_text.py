@@ -40,7 +40,7 @@ def check_types(token_type_ids: torch.Tensor, input_ids: torch.Tensor) -> None:
 
 
 def check_grids(
-    grids: torch.Tensor | None, types: torch.Tensor | None, shape: torch.Size
+    grids: torch.Tensor | None, types: torch.Tensor | None, mask: torch.Tensor, *, merge: int, shape: torch.Size
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return what positions on three axes are computed from.
 
@@ -59,7 +59,23 @@ def check_grids(
     if int(types.max()) > 1:
         message = "mm_token_type_ids has tokens of videos, but the model was compiled for images only."
         raise ShapeError(message, hint="Pass the frames as images.", input="mm_token_type_ids")
+    _check_grid_sizes(grids, merge)
+    groups = (itertools.groupby(row[real].tolist()) for row, real in zip(types, mask.bool(), strict=True))
+    runs = [len(list(run)) for row in groups for value, run in row if value == 1]
+    expected = (grids.prod(-1) // merge**2).tolist()
+    if runs != expected:
+        message = f"The prompts have runs of {runs} image tokens, but the images take {expected}."
+        hint = "Let the model's processor make input_ids and pixel_values together."
+        raise ShapeError(message, hint=hint, runs=runs, expected=expected)
     return grids, types
+
+
+def _check_grid_sizes(grids: torch.Tensor, merge: int) -> None:
+    """Raise `ShapeError` if a grid has several frames, or patches that cannot be joined in squares."""
+    wrong = [grid for grid in grids.tolist() if grid[0] != 1 or any(side % merge for side in grid[1:])]
+    if wrong:
+        message = f"image_grid_thw has {wrong}, but an image has 1 frame and rows and columns in multiples of {merge}."
+        raise ShapeError(message, hint=_USE_PROCESSOR, input="image_grid_thw", grids=wrong)
 
 
 def check_patches(
@@ -74,18 +90,15 @@ def check_patches(
     if grids is None:
         message = "pixel_values are patches, which need image_grid_thw."
         raise ConfigError(message, hint=_USE_PROCESSOR, arguments=["image_grid_thw"])
-    shape = list(patches.shape)
-    lengths = grids.prod(-1).tolist()
-    if len(shape) != 2 or grids.ndim != 2 or shape != [sum(lengths), width]:
-        message = (
-            f"pixel_values has shape {shape}, but image_grid_thw {grids.tolist()} and the model need "
-            f"{[int(grids.prod(-1).sum()), width]}."
-        )
+    if grids.ndim != 2 or grids.shape[1] != 3:
+        message = f"image_grid_thw has shape {list(grids.shape)}, but the model takes [images, 3]."
+        raise ShapeError(message, hint=_USE_PROCESSOR, input="image_grid_thw", shape=list(grids.shape))
+    shape, lengths = list(patches.shape), grids.prod(-1).tolist()
+    expected = [sum(lengths), width]
+    if shape != expected:
+        message = f"pixel_values has shape {shape}, but image_grid_thw={grids.tolist()} needs {expected}."
         raise ShapeError(message, hint=_USE_PROCESSOR, input="pixel_values", shape=shape)
-    wrong = [grid for grid in grids.tolist() if grid[0] != 1 or any(side % merge for side in grid[1:])]
-    if wrong:
-        message = f"image_grid_thw has {wrong}, but an image has 1 frame and rows and columns in multiples of {merge}."
-        raise ShapeError(message, hint=_USE_PROCESSOR, input="image_grid_thw", grids=wrong)
+    _check_grid_sizes(grids, merge)
     large = {index: length for index, length in enumerate(lengths) if length > num_patches}
     if large:
         images = "; ".join(f"Image {index} has {length} patches" for index, length in large.items())

@@ -221,7 +221,8 @@ class NeuronModelForImageTextToText(NeuronDecoderModel):
     ) -> torch.Tensor:
         """Positions [R, T, A] of tokens in time, height, and width."""
         assert self._architecture.positions is not None
-        grids, types = check_grids(grids, types, input_ids.shape)
+        merge = self.config.vision_config.spatial_merge_size
+        grids, types = check_grids(grids, types, mask, merge=merge, shape=input_ids.shape)
         return self._architecture.positions(types, mask, grids, self.config)
 
     def _prepare_position_ids_for_generation(

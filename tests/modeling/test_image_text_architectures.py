@@ -1,4 +1,4 @@
-"""Each vision-language architecture generates the tokens of transformers, with images, without, and in padded batches."""
+"""Each vision-language architecture generates the tokens of transformers, in padded batches with images and without."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForImageTextToText
 
 from optimum_neuron import NeuronModelForImageTextToText
-from optimum_neuron.errors import ShapeError
+from optimum_neuron.errors import ConfigError, ShapeError
 from optimum_neuron.exporters.validation import FLOAT32_TOLERANCE, compare
 from tests.image_text import IMAGE, MORE_TINY, SMALL, processed, save_tiny_image_text
 from tests.modeling.common import both, raises
@@ -44,6 +44,21 @@ def test_greedy_matches_transformers(name, num_images, pairs):
     assert result == expected
 
 
+@pytest.mark.parametrize("options", [{"num_beams": 2}, {"use_cache": False}], ids=lambda options: "+".join(options))
+@pytest.mark.parametrize("name", ["gemma3", "paligemma", "qwen2_5_vl", "qwen3_vl"])
+def test_ways_to_generate(name, options, pairs):
+    result, expected = both(pairs(name), inputs_of(name, [1, 0, 2]), **GREEDY | options)
+    assert result == expected
+
+
+def test_positions_are_saved_with_model(pairs, tmp_path):
+    compiled, _ = pairs("qwen3_vl")
+    inputs = inputs_of("qwen3_vl", [1, 2])
+    compiled.save_pretrained(tmp_path)
+    loaded = NeuronModelForImageTextToText.from_pretrained(tmp_path)
+    assert torch.equal(loaded.generate(**inputs, **GREEDY), compiled.generate(**inputs, **GREEDY))
+
+
 @pytest.mark.parametrize("name", MORE_TINY)
 def test_logits_match_and_depend_on_images(name, pairs):
     compiled, original = pairs(name)
@@ -63,3 +78,40 @@ def test_images_and_tokens_must_agree(name, pairs):
     inputs = inputs_of(name, [1])
     with raises(ShapeError, image_tokens=compiled.prepared.metadata["image_tokens"]):
         compiled(**inputs | {"input_ids": inputs["input_ids"].fill_(60)})
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "details"),
+    [
+        ({"image_grid_thw": None}, ConfigError, {"arguments": ["image_grid_thw"]}),
+        ({"mm_token_type_ids": None}, ConfigError, {"arguments": ["mm_token_type_ids"]}),
+        ({"token_type_ids": torch.zeros(1, 7)}, ConfigError, {"arguments": ["token_type_ids"]}),
+        ({"pixel_values": torch.zeros(15, 96)}, ShapeError, {"shape": [15, 96]}),
+        ({"image_grid_thw": torch.tensor([[2, 2, 4]])}, ShapeError, {"grids": [[2, 2, 4]]}),
+        ({"image_grid_thw": torch.tensor([[1, 1, 16]])}, ShapeError, {"grids": [[1, 1, 16]]}),
+        (
+            {"image_grid_thw": torch.tensor([[1, 6, 4]]), "pixel_values": torch.zeros(24, 96)},
+            ShapeError,
+            {"num_patches": {0: 24}, "limit": 16},
+        ),
+        ({"mm_token_type_ids": torch.full((1, 7), 2)}, ShapeError, {"input": "mm_token_type_ids"}),
+    ],
+    ids=lambda value: "+".join(value) if isinstance(value, dict) else "",
+)
+def test_misfit_patches(changes, error, details, pairs):
+    compiled, _ = pairs("qwen2_5_vl")
+    inputs = inputs_of("qwen2_5_vl", [1]) | changes
+    with raises(error, **details):
+        compiled(**inputs)
+    if "pixel_values" not in changes and "token_type_ids" not in changes:
+        with raises(error, **details):
+            compiled.generate(**inputs, **GREEDY)
+
+
+def test_images_torn_between_rows_are_refused(pairs):
+    compiled, _ = pairs("qwen2_5_vl")
+    inputs = inputs_of("qwen2_5_vl", [1, 1])
+    inputs["input_ids"][0, -2], inputs["mm_token_type_ids"][0, -2] = 60, 0
+    inputs["input_ids"][1, 0], inputs["attention_mask"][1, 0], inputs["mm_token_type_ids"][1, 0] = 3, 1, 1
+    with raises(ShapeError, problems=["Row 0 has 3 image tokens", "Row 1 has 4 image tokens"]):
+        compiled(**inputs)

@@ -173,7 +173,7 @@ def _build_decoder(row: Architecture, model_config: Any, config: ResolvedImageTe
 
 
 def _checkpoint_name(row: Architecture, source: str) -> str:
-    """The name of a causal language model's tensor in this model: its base model, under any name, is the text module."""
+    """The name of a text model's tensor in this model: its base model, under any name, is the text module."""
     return re.sub(r"^lm_head\.", f"{row.head}.", re.sub(r"^(model|transformer|gpt_neox)\.", f"{row.text}.", source))
 
 

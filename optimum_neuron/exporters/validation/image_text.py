@@ -86,9 +86,7 @@ class ImageTextScenarios(DecoderScenarios):
         width = self._program.graphs[name].inputs["image_features"].shape[-1]
         features, blocks = torch.zeros(len(mask), 0, width), self._architecture.blocks
         types = torch.zeros_like(mask)
-        return PromptImages(
-            index_RT=types, features_RFD=features, blocks_RT=None if blocks is None else blocks(types)
-        )
+        return PromptImages(index_RT=types, features_RFD=features, blocks_RT=None if blocks is None else blocks(types))
 
     def _reference_options(self, batch: Batch) -> dict[str, torch.Tensor]:
         options = super()._reference_options(batch)
@@ -116,7 +114,7 @@ class ImageTextScenarios(DecoderScenarios):
     def _with_images(self, num_images: int) -> Results:
         ids = self._prompt(num_images)
         config, blocks, positions = self._reference.config, self._architecture.blocks, None
-        if self._grid is not None:
+        if self._grid is not None and self._architecture.positions is not None:
             grids = self._grid.expand(self._num_rows * num_images, -1)
             positions = self._architecture.positions(self._types(ids), torch.ones_like(ids), grids, config)
         images = PromptImages(

@@ -53,12 +53,13 @@ def visible_slots(
     mask = slots <= queries
     if chunk:
         mask = mask & (slots // chunk == queries // chunk)
+    recent = (slots > queries - window) if window else None
     together = None if prompt is None else prompt.together
-    if together is not None and not prompt.blocks_pass_windows:
-        mask = mask | together
-    if window:
-        mask = mask & (slots > queries - window)
-    return mask | together if together is not None and prompt.blocks_pass_windows else mask
+    if prompt is None or together is None:
+        return mask if recent is None else mask & recent
+    if recent is None:
+        return mask | together
+    return (mask & recent) | together if prompt.blocks_pass_windows else (mask | together) & recent
 
 
 def write_slots(

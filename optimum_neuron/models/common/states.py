@@ -50,7 +50,7 @@ def key_value_state(num_heads: int, key_width: int, value_width: int) -> LayerSt
 
 
 POSITION_OFFSET = StateTensor(name="position_offset", axes=("one",), sizes=(1,), dtype="int64", is_fixed=True)
-"""Added to the slot of a later token for its rotary position, of a model whose images have fewer positions than tokens."""
+"""Added to the slot of a later token for its rotary position: images have fewer positions than tokens."""
 
 
 def convolution_state(num_channels: int, num_taps: int, index: int = 0) -> LayerState:

@@ -53,8 +53,8 @@ def attended(
     qkv = attention.qkv(block.norm1(x_NPD)).unflatten(-1, (3, attention.num_heads, -1))
     query, key, value = qkv.unbind(2)
     query, key = _rotated(query, *angles), _rotated(key, *angles)
-    heads = (part.transpose(1, 2) for part in (query, key, value))
-    mixed = F.scaled_dot_product_attention(*heads, attn_mask=mask_N1PP)
+    query, key, value = (part.transpose(1, 2) for part in (query, key, value))
+    mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask_N1PP)
     x_NPD = x_NPD + attention.proj(mixed.transpose(1, 2).flatten(2))
     return x_NPD + block.mlp(block.norm2(x_NPD))
 
@@ -70,9 +70,7 @@ def _rotated(x_NPKH: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torc
     return (x * cos + torch.cat((-second, first), -1) * sin).to(x_NPKH.dtype)
 
 
-def image_positions(
-    types_RT: torch.Tensor, mask_RT: torch.Tensor, grids_N3: torch.Tensor, config: Any
-) -> torch.Tensor:
+def image_positions(types_RT: torch.Tensor, mask_RT: torch.Tensor, grids_N3: torch.Tensor, config: Any) -> torch.Tensor:
     """Positions [R, T, A] of tokens: text counts on, images have rows and columns, and text goes on behind the longer.
 
     The types are 1 for images. Each run of image tokens is one image, and takes the next grid.

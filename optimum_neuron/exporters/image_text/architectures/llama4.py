@@ -22,7 +22,7 @@ def _features(model: Any, pixels_NCHW: torch.Tensor) -> torch.Tensor:
 
 
 def _with_real_angles(model: Any) -> None:
-    """Keep cosines and sines of positions [P, 1, H / 2, 2] in place of complex numbers, which the chip does not have."""
+    """Keep cosines and sines [P, 1, H / 2, 2] of positions: the chip has no complex numbers."""
     rotary = model.vision_model.rotary_embedding
     rotary.freqs_ci = torch.view_as_real(rotary.freqs_ci)
 

@@ -1,4 +1,4 @@
-"""PaliGemma: a SigLIP tower before Gemma; all tokens of a prompt see each other, those of an answer what is before them."""
+"""PaliGemma: a SigLIP tower; all tokens of a prompt see each other, those of an answer see what is before them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Qwen3-VL: as Qwen2-VL, with learned positions of patches, and features of more layers for the decoder's first layers."""
+"""Qwen3-VL: as Qwen2-VL, with learned positions of patches, and more features for the decoder's first layers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _features(model: Any, patches_NPW: torch.Tensor, grid_N3: torch.Tensor) -> t
     angles, mask = grids.patch_angles(tower, places_NP2), grids.equal(real_NP)
     x_NPD = grids.embedded(tower, patches_NPW)
     x_NPD = x_NPD + _learned_positions(tower, places_NP2, grid_N3).to(x_NPD.dtype)
-    deeper = []
+    deeper: list[torch.Tensor] = []
     for layer, block in enumerate(tower.blocks):
         x_NPD = grids.attended(block, x_NPD, angles, mask)
         if layer in tower.deepstack_visual_indexes:
