@@ -172,14 +172,16 @@ def save_tiny_image_text(folder: Path, name: str, *, seed: int = 0, **overrides:
     return folder
 
 
-def processed(model_type: str, num_images: list[int], *, seed: int = 0) -> dict[str, Any]:
-    """What a processor makes of prompts with so many images each, padded on the left."""
+def processed(
+    model_type: str, num_images: list[int], *, grids: list[list[int]] | None = None, seed: int = 0
+) -> dict[str, Any]:
+    """What a processor makes of prompts with so many images each, padded on the left; Qwen's images have `grids`."""
     import torch
 
     generator = torch.Generator().manual_seed(seed)
     is_qwen = model_type.startswith("qwen")
     size, tokens = (IMAGE, 4) if is_qwen else PROCESSED[model_type]
-    grids = [GRIDS[index % len(GRIDS)] for index in range(sum(num_images))]
+    grids = grids or [GRIDS[index % len(GRIDS)] for index in range(sum(num_images))]
     lengths = iter([grid[1] * grid[2] // 4 if is_qwen else tokens for grid in grids])
     rows = [_prompt_tokens([next(lengths) for _ in range(count)], generator) for count in num_images]
     width = max(map(len, rows))

@@ -29,7 +29,6 @@ class PromptImages:
     """Features of each sequence's images, one after the other; sequences with fewer end with zeros."""
     blocks_RT: torch.Tensor | None = None
     """Number of each column's block, whose tokens see each other in both directions; 0, as None: no block."""
-
     positions_RTA: torch.Tensor | None = None
     """Rotary positions of each column in time, height, and width; None: those of text."""
     offset_R1: torch.Tensor | None = None

@@ -108,10 +108,21 @@ def check_patches(
     return lengths
 
 
-def split_positions(position_ids: torch.Tensor | None) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """Return counted positions [R, T] and those on three axes [R, T, A], from [R, T], [3, R, T], or [4, R, T]."""
+def split_positions(
+    position_ids: torch.Tensor | None, *, has_axes: bool
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """Return counted positions [R, T] and those on three axes [R, T, A], from [R, T], [3, R, T], or [4, R, T].
+
+    Raises:
+        ShapeError: there are three axes for a model without, or for tokens behind a prompt.
+    """
     if position_ids is None or position_ids.ndim < 3:
         return position_ids, None
+    shape = list(position_ids.shape)
+    if not has_axes or shape[0] not in (3, 4):
+        message = f"position_ids has shape {shape}, but here the model takes [batch, columns]."
+        hint = "Leave position_ids out; only prompts of Qwen's vision-language models have three axes."
+        raise ShapeError(message, hint=hint, input="position_ids", shape=shape)
     counted = position_ids[0] if len(position_ids) == 4 else None
     return counted, position_ids[-3:].permute(1, 2, 0)
 
@@ -159,12 +170,12 @@ def check_pixel_mask(
 
 
 def encoded_features(
-    outputs: dict[str, Any] | None, pixel_values: Any, pixel_attention_mask: Any, *, num_past: int
+    outputs: dict[str, Any] | None, pixel_values: Any, details: dict[str, Any], *, num_past: int
 ) -> list[torch.Tensor]:
-    """Return the image features in `outputs`, an empty list if there are none.
+    """Return the image features in `outputs`, an empty list if there are none; `details` come with `pixel_values`.
 
     Raises:
-        ConfigError: the features are of another modality, or the images come twice, too late, or as a mask only.
+        ConfigError: the features are of another modality, or the images come twice, too late, or as details only.
     """
     outputs = outputs or {}
     if other := sorted(outputs.keys() - {"image"}):
@@ -172,9 +183,10 @@ def encoded_features(
         hint = "Pass the result of get_image_features() under 'image'."
         raise ConfigError(message, hint=hint, arguments=["mm_encoder_outputs"], keys=other)
     features = outputs.get("image")
-    if pixel_attention_mask is not None and pixel_values is None:
-        message, hint = "pixel_attention_mask needs pixel_values.", "Pass both, as the processor returns them."
-        raise ConfigError(message, hint=hint, arguments=["pixel_attention_mask"])
+    alone = [name for name, value in details.items() if value is not None and pixel_values is None]
+    if alone and (features is None or "pixel_attention_mask" in alone):
+        message, hint = f"{', '.join(alone)} needs pixel_values.", "Pass both, as the processor returns them."
+        raise ConfigError(message, hint=hint, arguments=alone)
     if features is not None and pixel_values is not None:
         message = "pixel_values and mm_encoder_outputs are two sources of the same images."
         raise ConfigError(message, hint="Pass one of them.", arguments=["pixel_values", "mm_encoder_outputs"])

@@ -15,9 +15,11 @@ from typing import Any
 import torch
 from transformers.modeling_outputs import BaseModelOutputWithPooling, CausalLMOutputWithPast
 
-from ..engine import Forward, PromptImages, image_index, position_offset
+from ..core import Choice
+from ..engine import Forward, PromptImages, image_index, position_offset, smallest_bucket
+from ..errors import ConfigError
 from ..exporters import Prepared, architectures_of
-from ..exporters.image_text import ENCODE, find_architecture
+from ..exporters.image_text import find_architecture
 from .cache import NeuronCache
 from .checks import refuse_outputs
 from .checks_image_text import (
@@ -121,15 +123,17 @@ class NeuronModelForImageTextToText(NeuronDecoderModel):
             mm_token_type_ids=mm_token_type_ids,
         )
         mask, cache = self._checked_mask(input_ids, attention_mask, past_key_values)
-        features = encoded_features(mm_encoder_outputs, pixel_values, pixel_attention_mask, num_past=cache.columns)
+        details = {"pixel_attention_mask": pixel_attention_mask, "image_grid_thw": image_grid_thw}
+        features = encoded_features(mm_encoder_outputs, pixel_values, details, num_past=cache.columns)
         if pixel_values is not None:
             features = self.get_image_features(pixel_values, pixel_attention_mask, image_grid_thw).pooler_output
-        position_ids, axes = split_positions(position_ids)
+        has_axes = self._architecture.positions is not None and not cache.columns
+        position_ids, axes = split_positions(position_ids, has_axes=has_axes)
         images = None
         if not cache.columns:
             images = self._images(input_ids, mask, features)
             blocks = self._blocks(input_ids, token_type_ids)
-            if axes is None and features and self._architecture.positions is not None:
+            if axes is None and features and has_axes:
                 axes = self._axes(input_ids, mask, mm_token_type_ids, image_grid_thw)
             offset = None if axes is None else position_offset(axes, mask)
             images = dataclasses.replace(images, blocks_RT=blocks, positions_RTA=axes, offset_R1=offset)
@@ -187,11 +191,29 @@ class NeuronModelForImageTextToText(NeuronDecoderModel):
     def _patch_features(self, pixel_values: torch.Tensor, grids: torch.Tensor | None) -> list[torch.Tensor]:
         """Features [L, D] of images of any shapes."""
         merge = self.config.vision_config.spatial_merge_size
-        compiled = self.loaded.program.graphs[ENCODE].inputs["pixel_values"].shape
-        lengths = check_patches(pixel_values, grids, num_patches=compiled[1], width=compiled[2], merge=merge)
-        patches = torch.nn.utils.rnn.pad_sequence(list(pixel_values.split(lengths)), batch_first=True)
-        features = self._encode({"pixel_values": patches, "image_grid_thw": grids})["image_features"]
-        return [part[: length // merge**2] for part, length in zip(features, lengths, strict=True)]
+        buckets, width = self._encode.buckets["num_patches"], self._encode.buckets["patch_width"][0]
+        lengths = check_patches(pixel_values, grids, num_patches=buckets[-1], width=width, merge=merge)
+        assert grids is not None, "they were checked"
+        images, features = pixel_values.split(lengths), {}
+        for bucket in buckets:
+            chosen = [i for i, length in enumerate(lengths) if smallest_bucket(length, buckets) == bucket]
+            if chosen:
+                patches = torch.nn.utils.rnn.pad_sequence([images[i] for i in chosen], batch_first=True)
+                parts = self._encode({"pixel_values": patches, "image_grid_thw": grids[chosen]})["image_features"]
+                features |= {i: part[: lengths[i] // merge**2] for i, part in zip(chosen, parts, strict=True)}
+        return [features[i] for i in range(len(lengths))]
+
+    def choose_image_size(self, num_patches: int) -> Choice[int]:
+        """Return the number of patches that an image is padded to, and the reason, where images are patches.
+
+        Raises:
+            ShapeError: the image has more patches than compiled.
+            ConfigError: images have one size.
+        """
+        if self._architecture.layout != "patches":
+            message = f"Images of a {self.config.model_type} model have one size, image_size={self.image_size}."
+            raise ConfigError(message, hint="Let the processor resize them.", model_type=self.config.model_type)
+        return self._encode.choose_bucket("num_patches", num_patches)
 
     def _images(self, input_ids: torch.Tensor, mask: torch.Tensor, features: list[torch.Tensor]) -> PromptImages:
         """Features by row, and where a prompt reads them."""
@@ -268,6 +290,11 @@ class NeuronModelForImageTextToText(NeuronDecoderModel):
     def base_model(self) -> NeuronModelForImageTextToText:
         """`generate` looks for `get_image_features` here."""
         return self
+
+    @property
+    def image_size(self) -> int | tuple[int, ...]:
+        """Pixels of an image, or of a tile, in height and in width."""
+        return self.neuron_config.image_size
 
     @property
     def max_num_images(self) -> int:

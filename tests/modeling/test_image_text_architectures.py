@@ -95,6 +95,8 @@ def test_images_and_tokens_must_agree(name, pairs):
             {"num_patches": {0: 24}, "limit": 16},
         ),
         ({"mm_token_type_ids": torch.full((1, 7), 2)}, ShapeError, {"input": "mm_token_type_ids"}),
+        ({"position_ids": torch.zeros(2, 1, 7, dtype=torch.int64)}, ShapeError, {"input": "position_ids"}),
+        ({"pixel_values": None}, ConfigError, {"arguments": ["image_grid_thw"]}),
     ],
     ids=lambda value: "+".join(value) if isinstance(value, dict) else "",
 )
@@ -103,9 +105,23 @@ def test_misfit_patches(changes, error, details, pairs):
     inputs = inputs_of("qwen2_5_vl", [1]) | changes
     with raises(error, **details):
         compiled(**inputs)
-    if "pixel_values" not in changes and "token_type_ids" not in changes:
+    if changes.keys() <= {"image_grid_thw", "mm_token_type_ids"}:
         with raises(error, **details):
             compiled.generate(**inputs, **GREEDY)
+
+
+def test_images_run_in_smallest_encoder_with_enough_patches(pairs, tmp_path, monkeypatch):
+    _, original = pairs("qwen2_5_vl")
+    folder = save_tiny_image_text(tmp_path / "qwen", "qwen2_5_vl")
+    sizes = {"image_size": (8, 16), "image_batch_size": 2}
+    compiled = NeuronModelForImageTextToText.from_pretrained(folder, export=True, **SMALL, **sizes)
+    assert "bucket" in compiled.choose_image_size(3).reason and compiled.choose_image_size(5).value == 16
+    loaded_class, graphs = type(compiled.loaded), []
+    run = loaded_class.run
+    monkeypatch.setattr(loaded_class, "run", lambda self, graph, *rest: graphs.append(graph) or run(self, graph, *rest))
+    inputs = processed("qwen2_5_vl", [1, 2], grids=[[1, 2, 2], [1, 4, 4], [1, 2, 2]])
+    result, expected = both((compiled, original), inputs, **GREEDY)
+    assert result == expected and graphs[:2] == ["encode_image_4", "encode_image_16"]
 
 
 def test_images_torn_between_rows_are_refused(pairs):

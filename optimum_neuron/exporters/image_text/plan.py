@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...compiler import Captured, Program, Recapture, Role, capture
+from ...compiler import Captured, Graph, Program, Recapture, Role, capture
 from ...core import TensorSpec
 from ...engine import RoleSignature, Signature
 from ...models import (
@@ -38,7 +38,7 @@ from ..signatures import (
 from ..source import ModelSource
 from ..tasks import TASKS, architectures_of
 from ..validation import ImageTextScenarios, Recorder, Scenario
-from .architectures import Architecture, check_image_size, default_images, find_architecture
+from .architectures import Architecture, all_sizes, check_image_size, default_images, find_architecture
 from .configuration import ResolvedImageTextConfig
 from .entry import ENCODE, ImageEntry, PromptEntry
 
@@ -66,19 +66,19 @@ class ImageTextKind(DecoderKind):
             max_position_embeddings=num_positions(source.config, config.sequence_length),
             max_num_images=num_images,
             image_size=image_size,
-            image_tokens=row.image_tokens(source.config, image_size),
+            image_tokens=row.image_tokens(source.config, all_sizes(image_size)[-1]),
         )
 
     def plan(self, source: ModelSource, config: Any, *, trust_remote_code: bool) -> Plan:
         row = find_architecture(source.config)
         vision, decoder = _build_vision(row, source.config, config), _build_decoder(row, source.config, config)
-        image_tokens = row.image_tokens(source.config, config.image_size)
+        image_tokens = row.image_tokens(source.config, all_sizes(config.image_size)[-1])
         width = source.config.get_text_config(decoder=True).hidden_size * (1 + row.num_added(source.config))
         names = [name for name, _ in vision.named_parameters()] + [name for name, _ in persistent_buffers(vision)]
         return Plan(
             choice=decoder.choice,
             captures=[
-                _encode(row, vision, source.config, config),
+                *[_encode(row, vision, source.config, config, size) for size in all_sizes(config.image_size)],
                 *decoder_captures(
                     decoder,
                     config,
@@ -99,7 +99,7 @@ class ImageTextKind(DecoderKind):
         )
 
     def rebuilt_signature(self, program: Program, metadata: Mapping[str, Any], model_config: Any) -> Signature:
-        dtype = program.graphs[ENCODE].inputs["pixel_values"].dtype
+        dtype = _encoders(program)[0].inputs["pixel_values"].dtype
         return _signature(find_architecture(model_config), model_config, dtype, KEYS_AND_VALUES)
 
     def scenarios(
@@ -117,18 +117,26 @@ class ImageTextKind(DecoderKind):
     def problems(self, program: Program, metadata: Mapping[str, Any], config: Any) -> list[str]:
         if "image_tokens" not in metadata:
             return ["its metadata has no image_tokens"]
-        if problems := other_graphs(program, {ENCODE, *graph_names(config)}):
+        encoders, sizes = _encoders(program), all_sizes(config.image_size)
+        names = {graph.name for graph in encoders}
+        if len(encoders) != len(sizes):
+            return [f"it has {len(encoders)} vision encoders for {len(sizes)} image sizes"]
+        if problems := other_graphs(program, {*names, *graph_names(config)}):
             return problems
-        decoder = {name: graph for name, graph in program.graphs.items() if name != ENCODE}
-        pixels = program.graphs[ENCODE].inputs["pixel_values"].shape
+        decoder = {name: graph for name, graph in program.graphs.items() if name not in names}
         problems = super().problems(dataclasses.replace(program, graphs=decoder), metadata, config)
-        size = config.image_size
-        has_patches = "image_grid_thw" in program.graphs[ENCODE].inputs
-        sides = () if has_patches else pixels[2:]
-        if pixels[0] != config.image_batch_size or any(side != size for side in sides):
-            wanted_pixels = f"{config.image_batch_size} images of {size} x {size}"
-            problems.append(f"its vision encoder takes pixel_values of {list(pixels)}, not {wanted_pixels}")
+        for graph, size in zip(encoders, sizes, strict=True):
+            pixels = graph.inputs["pixel_values"].shape
+            sides = () if "image_grid_thw" in graph.inputs else pixels[2:]
+            if pixels[0] != config.image_batch_size or any(side != size for side in sides):
+                expected = f"{config.image_batch_size} images of {size} x {size}"
+                problems.append(f"its vision encoder takes pixel_values of {list(pixels)}, not {expected}")
         return problems
+
+
+def _encoders(program: Program) -> list[Graph]:
+    """The graphs of images, by their size."""
+    return [program.graphs[name] for name in program.by_size("encode_image").values()]
 
 
 def _signature(row: Architecture, model_config: Any, dtype: str, states: Iterable[LayerState]) -> Signature:
@@ -199,24 +207,35 @@ def _prompt_inputs(
     return inputs
 
 
-def _encode(row: Architecture, vision: GenericDecoder, model_config: Any, config: ResolvedImageTextConfig) -> Recapture:
-    size, num_images, settings = config.image_size, config.image_batch_size, model_config.vision_config
+def _encode(
+    row: Architecture, vision: GenericDecoder, model_config: Any, config: ResolvedImageTextConfig, size: int
+) -> Recapture:
+    num_images, settings = config.image_batch_size, model_config.vision_config
     inputs: dict[str, TensorSpec] = {}
+    num_patches = None
     if row.layout == "patches":
         width = settings.in_channels * settings.temporal_patch_size * settings.patch_size**2
-        shape: tuple[int, ...] = (num_images, (size // settings.patch_size) ** 2, width)
+        num_patches = (size // settings.patch_size) ** 2
+        shape: tuple[int, ...] = (num_images, num_patches, width)
         inputs["image_grid_thw"] = TensorSpec(shape=(num_images, 3), dtype="int64")
     else:
         shape = (num_images, settings.num_channels, size, size)
     if "pixel_attention_mask" in row.inputs:
         inputs["pixel_attention_mask"] = TensorSpec(shape=(num_images, size, size), dtype="int64")
     inputs = {"pixel_values": TensorSpec(shape=shape, dtype=config.torch_dtype), **inputs}
-    return functools.partial(_capture, ImageEntry(vision, row.features), inputs, row.is_uniform(model_config))
+    has_buckets = num_patches is not None and all_sizes(config.image_size) != (size,)
+    options = {
+        "name": f"{ENCODE}_{num_patches}" if has_buckets else ENCODE,
+        "role": "encode_image",
+        "sizes": {"num_patches": num_patches} if has_buckets else {},
+        "inputs": inputs,
+        "outputs": ("image_features",),
+    }
+    return functools.partial(_capture, ImageEntry(vision, row.features), options, row.is_uniform(model_config))
 
 
-def _capture(entry: nn.Module, inputs: Mapping[str, TensorSpec], is_uniform: bool, shorten: bool) -> Captured:
-    outputs, shorten = ("image_features",), shorten and is_uniform
-    return capture(entry, name=ENCODE, role="encode_image", inputs=inputs, outputs=outputs, shorten=shorten)
+def _capture(entry: nn.Module, options: Mapping[str, Any], is_uniform: bool, shorten: bool) -> Captured:
+    return capture(entry, shorten=shorten and is_uniform, **options)
 
 
 KIND = ImageTextKind()

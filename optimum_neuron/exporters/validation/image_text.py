@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -37,28 +37,43 @@ class ImageTextScenarios(DecoderScenarios):
         super().__init__(recorder, signature, reference)
         self._architecture, self._image_tokens = architecture, image_tokens
         self._encode = Forward(Copies([recorder]), "encode_image", signature["encode_image"])  # type: ignore[list-item]
-        (encode,) = recorder.program.by_size("encode_image").values()
-        pixels = recorder.program.graphs[encode].inputs["pixel_values"].shape[1:]
-        side = math.isqrt(pixels[0])
-        self._grid = torch.tensor([1, side, side]) if architecture.layout == "patches" else None
-        shape = (self._num_rows, min(NUM_IMAGES, max_num_images), *pixels)
-        self._pixels = torch.randn(shape, generator=torch.Generator().manual_seed(SEED))
+        encoders = [recorder.program.graphs[name] for name in recorder.program.by_size("encode_image").values()]
+        self._shapes = [graph.inputs["pixel_values"].shape[1:] for graph in encoders]
+        self._num_images = min(NUM_IMAGES, max_num_images)
+
+    def _of_shape(self, shape: Sequence[int], results: Callable[..., Results], *arguments: int) -> Results:
+        """Results with images of a shape."""
+        self._use_images(shape)
+        return results(*arguments)
+
+    def _use_images(self, shape: Sequence[int]) -> None:
+        generator = torch.Generator().manual_seed(SEED)
+        self._pixels = torch.randn((self._num_rows, self._num_images, *shape), generator=generator)
+        side = math.isqrt(shape[0])
+        self._grid = torch.tensor([1, side, side]) if self._architecture.layout == "patches" else None
 
     def __iter__(self) -> Iterator[Scenario]:
-        yield Scenario(name="images", run=self._features, reference=self._expected_features)
+        for shape in self._shapes:
+            yield Scenario(
+                name="images" if len(self._shapes) == 1 else f"images of {shape[0]} patches",
+                run=functools.partial(self._of_shape, shape, self._features),
+                reference=functools.partial(self._of_shape, shape, self._expected_features),
+            )
         for bucket in self._decoder.prefill_buckets:
             # Shorter buckets hold no image: they are compared without.
-            if num_images := min(self._pixels.shape[1], (bucket - 1) // (self._image_tokens + 1)):
+            if num_images := min(self._num_images, (bucket - 1) // (self._image_tokens + 1)):
                 yield Scenario(
                     name=f"prompts with {num_images} image{'s' * (num_images > 1)}, bucket {bucket}",
-                    run=functools.partial(self._with_images, num_images),
-                    reference=functools.partial(self._expected_with_images, num_images),
+                    run=functools.partial(self._of_shape, self._shapes[-1], self._with_images, num_images),
+                    reference=functools.partial(
+                        self._of_shape, self._shapes[-1], self._expected_with_images, num_images
+                    ),
                     num_equal=num_images * (self._image_tokens + 1) + 1,
                 )
         yield from super().__iter__()
 
     def _features(self) -> Results:
-        return {"features": self._encoded(self._pixels.shape[1]).flatten(0, 2)}
+        return {"features": self._encoded(self._num_images).flatten(0, 2)}
 
     def _encoded(self, num_images: int) -> torch.Tensor:
         """Features [rows, images, L, D] of the first images of each row."""
@@ -69,7 +84,7 @@ class ImageTextScenarios(DecoderScenarios):
 
     def _expected_features(self) -> Results:
         with torch.no_grad():
-            outputs = self._reference.get_image_features(**self._images(self._pixels.shape[1]))
+            outputs = self._reference.get_image_features(**self._images(self._num_images))
         features = self._architecture.expected(self._reference, outputs)
         return {"features": torch.cat([part.reshape(-1, part.shape[-1]) for part in features]).float()}
 

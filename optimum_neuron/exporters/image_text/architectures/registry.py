@@ -5,13 +5,21 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ....errors import ConfigError, ModelError
 from ....plain_json import read_object
 from .architecture import Architecture
+
+REASONS = {
+    "llava_next": "it joins tiles by the shape of each image, with features of newlines between their rows",
+    "llava_onevision": "it joins tiles by the shape of each image, with features of newlines between their rows",
+    "mllama": "layers of its decoder attend to images, and the cache has slots for tokens only",
+    "gemma3n": "its decoder reads embeddings of tokens in every layer",
+}
+"""Model type to what the graphs of images and prompts lack for it."""
 
 
 @functools.cache
@@ -20,7 +28,7 @@ def implemented() -> Mapping[str, Architecture]:
     names = [found.name for found in pkgutil.iter_modules([str(Path(__file__).parent)])]
     modules = [importlib.import_module(f"{__package__}.{name}") for name in names]
     rows: list[Architecture] = [module.ARCHITECTURE for module in modules if hasattr(module, "ARCHITECTURE")]
-    return {model_type: row for row in rows for model_type in row.model_types}
+    return dict(sorted((model_type, row) for row in rows for model_type in row.model_types))
 
 
 def find_architecture(config: Any) -> Architecture:
@@ -32,7 +40,8 @@ def find_architecture(config: Any) -> Architecture:
     choices = implemented()
     row = choices.get(config.model_type)
     if row is None:
-        message = f"The vision-language architecture {config.model_type} is not implemented."
+        reason = f": {REASONS[config.model_type]}" if config.model_type in REASONS else ""
+        message = f"The vision-language architecture {config.model_type} is not implemented{reason}."
         hint = f"Pass a checkpoint of {', '.join(choices)}."
         raise ModelError(message, hint=hint, model_type=config.model_type, choices=list(choices))
     tower = config.vision_config.model_type
@@ -49,16 +58,24 @@ def default_images(row: Architecture, config: Any, folder: Path) -> tuple[int, i
     return image_size or row.trained_size(config), num_tiles
 
 
-def check_image_size(row: Architecture, config: Any, image_size: int) -> None:
-    """Reject an image size that the architecture cannot take.
+def check_image_size(row: Architecture, config: Any, image_size: int | tuple[int, ...]) -> None:
+    """Reject image sizes that the architecture cannot take.
 
     Raises:
         ConfigError: the message has the possible sizes.
     """
-    problem = row.problem(config, image_size)
+    sizes = all_sizes(image_size)
+    problem = next((problem for size in sizes if (problem := row.problem(config, size))), None)
+    if problem is None and len(sizes) > 1 and row.layout != "patches":
+        problem = f"one size: a {config.model_type} model takes images of one size"
     if problem is not None:
         message, hint = f"image_size is {image_size}, but must be {problem}.", "Remove image_size, or pass such a size."
         raise ConfigError(message, hint=hint, option="image_size", value=image_size)
+
+
+def all_sizes(image_size: int | Sequence[int]) -> tuple[int, ...]:
+    """Return one or several image sizes, rising."""
+    return (image_size,) if isinstance(image_size, int) else tuple(image_size)
 
 
 def _processor_settings(folder: Path) -> dict[str, Any]:
