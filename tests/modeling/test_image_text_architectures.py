@@ -23,11 +23,11 @@ def pairs(tmp_path_factory):
     """Return a function that makes the compiled model and the original of an architecture, once each."""
     root = tmp_path_factory.mktemp("architectures")
 
-    def make(name: str) -> tuple[Any, Any]:
-        folder = save_tiny_image_text(root / name, name)
+    def make(name: str, family: str | None = None) -> tuple[Any, Any]:
+        folder = save_tiny_image_text(root / f"{name}-{family}", name)
         original = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32).eval()
         options = SMALL | ({"image_size": IMAGE} if name.startswith("qwen") else {})
-        return NeuronModelForImageTextToText.from_pretrained(folder, export=True, **options), original
+        return NeuronModelForImageTextToText.from_pretrained(folder, export=True, family=family, **options), original
 
     return functools.cache(make)
 
@@ -42,6 +42,14 @@ def test_greedy_matches_transformers(name, num_images, pairs):
     inputs = inputs_of(name, num_images)
     result, expected = both(pairs(name), inputs, **GREEDY)
     assert result == expected
+
+
+@pytest.mark.parametrize("name", ["gemma3", "qwen2_5_vl", "qwen3_vl"])
+def test_generic_decoders_match_too(name, pairs):
+    compiled, original = pairs(name, "generic")
+    result, expected = both((compiled, original), inputs_of(name, [1, 0, 2]), **GREEDY)
+    assert result == expected and compiled.prepared.family == "generic"
+    assert pairs(name)[0].prepared.family != "generic"
 
 
 @pytest.mark.parametrize("options", [{"num_beams": 2}, {"use_cache": False}], ids=lambda options: "+".join(options))

@@ -166,13 +166,19 @@ def _build_decoder(row: Architecture, model_config: Any, config: ResolvedImageTe
     if row.blocks is not None:
         # The text models alone would see every token in both directions; here prompts name their blocks.
         text.use_bidirectional_attention = False
+    axes = () if row.axes is None else row.axes(text)
+    # The text model of some is that of another type, but for the axes of its positions.
+    text.model_type = row.text_type or text.model_type
     choice = choose_family(text, family=config.family)
     if choice.value == GENERIC:
         module = build(model_config, auto_class=TASKS[config.task].auto_class)
         _remove(module.model, row.vision)
-        module.has_axes = row.positions is not None
+        module.axes = axes
         return generic_decoder(choice, module, dtype=config.torch_dtype, group_size=config.tensor_parallel_size)
     family = family_decoder(choice, text, dtype=config.torch_dtype, group_size=config.tensor_parallel_size)
+    if axes:
+        family.module.axes = axes
+        family = dataclasses.replace(family, states=family.module.states)
     renamed = {
         name: tuple(_checkpoint_name(row, source) for source in sources)
         for name, sources in family.weight_sources.items()

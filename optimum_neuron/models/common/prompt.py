@@ -35,3 +35,15 @@ class Prompt:
             return None
         queries, keys = self.blocks_BT[:, None, :, None], self.blocks_BT[:, None, None, :]
         return (queries == keys) & (queries > 0)
+
+
+def axis_positions(positions_BT: torch.Tensor, offset_B1: torch.Tensor, prompt: Prompt | None) -> torch.Tensor:
+    """Rotary positions where tokens of images have several, and the state that later tokens read is set by a prompt.
+
+    Those of a prompt are [B, T, A]. Those of later tokens, [B, T], are equal on all axes.
+    """
+    if prompt is None:
+        return positions_BT + offset_B1
+    assert prompt.positions_BTA is not None and prompt.offset_B1 is not None, "prompts of such models have both"
+    offset_B1.copy_(prompt.offset_B1)
+    return prompt.positions_BTA

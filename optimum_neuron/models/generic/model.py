@@ -21,7 +21,7 @@ from torch.utils.hooks import RemovableHandle
 
 from ...core import Choice, Rejected
 from ...errors import CaptureError
-from ..common import LayerState, Prompt, full_precision_linear, one_token, visible_slots
+from ..common import LayerState, Prompt, axis_positions, full_precision_linear, one_token, visible_slots
 from .adapt import at_positions, open_own_masks
 from .cache import StateCache, state_cache
 from .experts import register
@@ -40,8 +40,8 @@ class GenericDecoder(nn.Module):
         self.text_config = config.get_text_config(decoder=True)
         self.states: tuple[LayerState, ...] = ()
         """What each layer keeps between calls, once it is known."""
-        self.has_axes = False
-        """Whether tokens of images have rotary positions in time, height, and width, so that slots are no positions."""
+        self.axes: tuple[int, ...] = ()
+        """Axis of positions of each rotary frequency, where images have several; else a position is a slot."""
         self._parameters_of_forward = inspect.signature(type(model).forward).parameters
 
     @property
@@ -88,8 +88,9 @@ class GenericDecoder(nn.Module):
         handles += [] if prompt is None else self._adding(prompt.added)
         try:
             cache = state_cache(self.states, states, positions_BT, num_slots=num_slots, num_new_B=num_new_B)
-            if self.has_axes:
-                tokens["position_ids"] = _axis_positions(positions_BT, cache, prompt)
+            if self.axes:
+                places = axis_positions(positions_BT, cache.tensors["position_offset", 0], prompt)
+                tokens["position_ids"] = places if prompt is None else places.permute(2, 0, 1)
             output = self.run(positions_BT, num_keys, cache, prompt, **tokens)
         finally:
             for handle in handles:
@@ -176,16 +177,6 @@ class GenericDecoder(nn.Module):
 
 def _plus(x_BTD: torch.Tensor) -> Callable[..., torch.Tensor]:
     return lambda _module, _inputs, output: output + x_BTD.to(output.dtype)
-
-
-def _axis_positions(positions_BT: torch.Tensor, cache: StateCache, prompt: Prompt | None) -> torch.Tensor:
-    """Rotary positions of tokens: [A, B, T] of a prompt, or [B, T] of later tokens, which are equal on all axes."""
-    offset_B1 = cache.tensors["position_offset", 0]
-    if prompt is None:
-        return positions_BT + offset_B1
-    assert prompt.positions_BTA is not None and prompt.offset_B1 is not None, "prompts of such models have both"
-    offset_B1.copy_(prompt.offset_B1)
-    return prompt.positions_BTA.permute(2, 0, 1)
 
 
 def _refuse_model_type(config: Any) -> None:

@@ -97,7 +97,7 @@ def probe_states(decoder: GenericDecoder) -> list[LayerState]:
     if not any(cache.states):
         raise _not_a_decoder(model, "it keeps no state between calls")
     states = cache.states
-    if decoder.has_axes:
+    if decoder.axes:
         states[0] += (POSITION_OFFSET,)
     return states
 

@@ -51,6 +51,10 @@ class Architecture:
     positions: Callable[..., Any] | None = None
     """Positions [R, T, A] in time, height, and width from token types, a mask of real tokens, grids of the images in
     their order, and a configuration; None where a token's position is its index."""
+    axes: Callable[[Any], tuple[int, ...]] | None = None
+    """Axis of these positions for each rotary frequency, from the configuration of the text model."""
+    text_type: str | None = None
+    """Model type whose decoder the text model is, but for its positions; None for its own."""
     num_added: Callable[[Any], int] = lambda config: 0
     """Features of the same width behind those of an image, which are added to the results of the first layers."""
     answer_type: int | None = None

@@ -94,6 +94,19 @@ def image_positions(types_RT: torch.Tensor, mask_RT: torch.Tensor, grids_N3: tor
     return positions_RTA
 
 
+def spans_of_axes(text: Any) -> tuple[int, ...]:
+    """Axis of each rotary frequency in Qwen2-VL: those of time first, then of height, then of width."""
+    sections = text.rope_parameters.get("mrope_section", [16, 24, 24])
+    return tuple(index % 3 for index, length in enumerate(sections) for _ in range(length))
+
+
+def alternating_axes(text: Any) -> tuple[int, ...]:
+    """Axis of each rotary frequency in Qwen3-VL: the axes take turns while they have frequencies left, then time."""
+    sections = text.rope_parameters.get("mrope_section", [24, 20, 20])
+    num_frequencies = text.head_dim // 2
+    return tuple(index % 3 if index < sections[index % 3] * 3 else 0 for index in range(num_frequencies))
+
+
 def image_tokens(config: Any, image_size: int) -> int:
     """Tokens of an image of so many patches."""
     return (image_size // (config.vision_config.patch_size * config.vision_config.spatial_merge_size)) ** 2

@@ -35,5 +35,7 @@ ARCHITECTURE = Architecture(
     layout="patches",
     inputs=("image_grid_thw", "mm_token_type_ids"),
     positions=grids.image_positions,
+    axes=grids.spans_of_axes,
+    text_type="qwen2",
     is_uniform=lambda config: False,  # the layers differ in their masks
 )

@@ -60,6 +60,8 @@ ARCHITECTURE = Architecture(
     layout="patches",
     inputs=("image_grid_thw", "mm_token_type_ids"),
     positions=grids.image_positions,
+    axes=grids.alternating_axes,
+    text_type="qwen3",
     num_added=lambda config: len(config.vision_config.deepstack_visual_indexes),
     is_uniform=lambda config: False,  # some layers have a merger behind them
 )
