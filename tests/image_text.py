@@ -80,22 +80,141 @@ TINY: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """Name to model type and the options of its configuration."""
 
+_TWO_LAYERS = {"num_hidden_layers": 2}
+_GEMMA = _TEXT | _TWO_LAYERS | {"head_dim": 8}
+_SIGLIP_TOWER = _SIGLIP | _TWO_LAYERS
+_IMAGE_INDEX = {"image_token_index": IMAGE_TOKEN_ID, "tie_word_embeddings": True}
+_WINDOW = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 3}
+
+_MROPE = _TEXT | {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]}}
+_QWEN_VISION = {"depth": 3, "num_heads": 2, "patch_size": PATCH, "spatial_merge_size": 2, "temporal_patch_size": 2}
+_QWEN_IDS = _IMAGE_TOKEN | {"video_token_id": 4, "vision_start_token_id": 5, "vision_end_token_id": 6}
+
+MORE_TINY: dict[str, tuple[str, dict[str, Any]]] = {
+    "gemma3": (
+        "gemma3",
+        {
+            "text_config": {**_GEMMA, **_WINDOW},
+            "vision_config": _SIGLIP_TOWER,
+            "mm_tokens_per_image": 4,
+            **_IMAGE_INDEX,
+        },
+    ),
+    "paligemma": (
+        "paligemma",
+        {"text_config": {"model_type": "gemma", **_GEMMA}, "vision_config": _SIGLIP_TOWER, "projection_dim": 32}
+        | _IMAGE_INDEX,
+    ),
+    "paligemma2": (
+        "paligemma",
+        {"text_config": {"model_type": "gemma2", **_GEMMA, **_WINDOW}, "vision_config": _SIGLIP_TOWER}
+        | {"projection_dim": 32, **_IMAGE_INDEX},
+    ),
+    "internvl": (
+        "internvl",
+        {"text_config": _QWEN | _TWO_LAYERS, "vision_config": _VISION | _TWO_LAYERS, **_IMAGE_TOKEN},
+    ),
+    "llama4": (
+        "llama4",
+        {
+            "text_config": _TEXT
+            | {"head_dim": 8, "num_local_experts": 2, "interleave_moe_layer_step": 2, "no_rope_layers": [1, 1, 0]}
+            | {"intermediate_size_mlp": 48, "attention_chunk_size": 6, "floor_scale": LENGTH, "num_experts_per_tok": 1},
+            "vision_config": _VISION
+            | {"num_hidden_layers": 2, "vision_output_dim": 16, "projector_input_dim": 16, "projector_output_dim": 16}
+            | {"intermediate_size": 96},
+            "image_token_index": IMAGE_TOKEN_ID,
+        },
+    ),
+    "qwen2_vl": (
+        "qwen2_vl",
+        {"text_config": _MROPE, "vision_config": _QWEN_VISION | {"embed_dim": 32, "hidden_size": 32}, **_QWEN_IDS},
+    ),
+    "qwen2_5_vl": (
+        "qwen2_5_vl",
+        {
+            "text_config": _MROPE,
+            "vision_config": _QWEN_VISION
+            | {"hidden_size": 32, "out_hidden_size": 32, "window_size": 16, "fullatt_block_indexes": [1]}
+            | {"intermediate_size": 40},
+            **_QWEN_IDS,
+        },
+    ),
+    "qwen3_vl": (
+        "qwen3_vl",
+        {
+            "text_config": _MROPE | {"head_dim": 8},
+            "vision_config": _QWEN_VISION
+            | {"hidden_size": 32, "out_hidden_size": 32, "num_position_embeddings": 9, "intermediate_size": 40}
+            | {"deepstack_visual_indexes": [0, 2]},
+            **_QWEN_IDS,
+        },
+    ),
+}
+"""The same for architectures that are compared without their processors."""
+
 
 def save_tiny_image_text(folder: Path, name: str, *, seed: int = 0, **overrides: Any) -> Path:
     """Write a random checkpoint whose logits are spread, with its processor."""
     import torch
     from transformers import CONFIG_MAPPING, AutoModelForImageTextToText
 
-    model_type, options = TINY[name]
+    model_type, options = (TINY | MORE_TINY)[name]
     model = AutoModelForImageTextToText.from_config(CONFIG_MAPPING[model_type](**{**options, **overrides}))
     randomize(model, seed=seed)
     with torch.no_grad():
         for path, parameter in model.named_parameters():
             # Images must change the generated text.
-            parameter.mul_(3.0 if "connector" in path or "projector" in path else 1.0)
+            parameter.mul_(3.0 if "connector" in path or "projector" in path or "vision_adapter" in path else 1.0)
     model.save_pretrained(folder)
-    save_processor(folder, model.config)
+    if name in TINY:
+        save_processor(folder, model.config)
     return folder
+
+
+def processed(
+    model_type: str, num_images: list[int], *, grids: list[list[int]] | None = None, seed: int = 0
+) -> dict[str, Any]:
+    """What a processor makes of prompts with so many images each, padded on the left; Qwen's images have `grids`."""
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    is_qwen = model_type.startswith("qwen")
+    size, tokens = (IMAGE, 4) if is_qwen else PROCESSED[model_type]
+    grids = grids or [GRIDS[index % len(GRIDS)] for index in range(sum(num_images))]
+    lengths = iter([grid[1] * grid[2] // 4 if is_qwen else tokens for grid in grids])
+    rows = [_prompt_tokens([next(lengths) for _ in range(count)], generator) for count in num_images]
+    width = max(map(len, rows))
+    ids = torch.tensor([[0] * (width - len(row)) + row for row in rows])
+    mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
+    inputs = {"input_ids": ids, "attention_mask": mask}
+    if model_type in ("gemma3", "paligemma"):
+        inputs["token_type_ids"] = (ids == IMAGE_TOKEN_ID).long() * (model_type == "gemma3")
+    if is_qwen:
+        inputs["mm_token_type_ids"] = (ids == IMAGE_TOKEN_ID).long()
+    if sum(num_images) and is_qwen:
+        inputs["image_grid_thw"] = torch.tensor(grids)
+        inputs["pixel_values"] = torch.randn(
+            int(inputs["image_grid_thw"].prod(1).sum()), 3 * 2 * PATCH**2, generator=generator
+        )
+    elif sum(num_images):
+        inputs["pixel_values"] = torch.randn(sum(num_images), 3, size, size, generator=generator)
+    return inputs
+
+
+PROCESSED = {"gemma3": (IMAGE, 4), "paligemma": (IMAGE, 16), "internvl": (IMAGE, 4), "llama4": (IMAGE, 4)}
+"""Model type to pixels of an image and its tokens."""
+GRIDS = [[1, 4, 4], [1, 2, 6], [1, 4, 2]]
+"""Grids of images of 16 patches at most; with windows of two squares of patches, some windows are not whole."""
+
+
+def _prompt_tokens(lengths: list[int], generator: Any) -> list[int]:
+    """Two tokens of text, then images of so many tokens with a token behind each."""
+    import torch
+
+    text = torch.randint(50, VOCABULARY, (len(lengths) + 2,), generator=generator).tolist()
+    parts = zip(lengths, text[2:], strict=True)
+    return text[:2] + [token for length, word in parts for token in [IMAGE_TOKEN_ID] * length + [word]]
 
 
 def save_processor(folder: Path, config: Any) -> None:

@@ -3,7 +3,11 @@ from .buckets import choose_bucket as choose_bucket, smallest_bucket as smallest
 from .decoder import Decoder as Decoder
 from .encoder_decoder import EncoderDecoder as EncoderDecoder
 from .forward import Forward as Forward
-from .images import PromptImages as PromptImages, image_index as image_index
+from .images import (
+    PromptImages as PromptImages,
+    image_index as image_index,
+    position_offset as position_offset,
+)
 from .packing import Packing as Packing, check_positions as check_positions, plan_packing as plan_packing
 from .rows import batches as batches, pad_rows as pad_rows, run_rows as run_rows
 from .sequences import Group as Group, Sequences as Sequences

@@ -38,6 +38,8 @@ class Decoder:
         self._extend, self._decode = program.by_size("extend"), program.by_size("decode")
         self.prefill_buckets = tuple(self._prefill)
         """Compiled prompt lengths, rising."""
+        self.score_graph = next(iter(self._score.values()))
+        """Label of the score graph of the shortest prompts, whose inputs are those of all."""
         self._counts_tokens = "num_new_tokens" in signature["decode"].names
         self.num_slots = max(self._decode)
         """Tokens that a sequence can hold."""
@@ -115,8 +117,7 @@ class Decoder:
             bucket = self.choose_bucket(longest).value
             ids, more = packing.pack(input_ids_RT, bucket), []
             if images is not None:
-                room = self._program.graphs[self._score[bucket]].inputs["image_features"].shape[1]
-                more = images.inputs(packing, bucket, room)
+                more = images.inputs(packing, bucket, self._program.graphs[self._score[bucket]])
             if num_logits == 1:
                 return self.prefill(group, ids, packing.lengths_R, more)
             packed = self.score(group, ids, packing.lengths_R, more)

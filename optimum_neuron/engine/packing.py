@@ -48,15 +48,14 @@ class Packing:
         """Column of the packed rows that each column of the padded batch reads its logits from."""
         return (self.positions_RT - self.first_R[:, None]).clamp_(min=0)
 
-    def pack(self, input_ids_RT: torch.Tensor, length: int) -> torch.Tensor:
-        """Move real tokens to the left and pad with zeros to `length`."""
-        import torch
-
+    def pack(self, columns_RT: torch.Tensor, length: int) -> torch.Tensor:
+        """Move what real tokens have [R, T, ...] to the left, and pad with zeros to `length`."""
+        packed = columns_RT.new_zeros(columns_RT.shape[0], length, *columns_RT.shape[2:])
         if self.valid_RT.all():
-            return torch.nn.functional.pad(input_ids_RT, (0, length - input_ids_RT.shape[1]))
-        packed = input_ids_RT.new_zeros(input_ids_RT.shape[0], length)
+            packed[:, : columns_RT.shape[1]] = columns_RT
+            return packed
         rows, columns = self.valid_RT.nonzero(as_tuple=True)
-        packed[rows, self.index_RT[rows, columns]] = input_ids_RT[rows, columns]
+        packed[rows, self.index_RT[rows, columns]] = columns_RT[rows, columns]
         return packed
 
 

@@ -113,6 +113,8 @@ class StateSignature:
     """Axis of each dimension; the first one is that of sequences."""
     is_shared: bool = False
     """Whether the sequences of one source have equal contents, as keys and values of cross-attention."""
+    is_fixed: bool = False
+    """Whether a prompt sets it, and later tokens only read it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

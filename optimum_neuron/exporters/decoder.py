@@ -73,7 +73,7 @@ def decoder_captures(
     family: Family,
     config: ResolvedNeuronConfig,
     *,
-    prompt_class: type[Entry] = Entry,
+    prompt_class: Callable[..., Entry] = Entry,
     prompt_inputs: Callable[[int], Mapping[str, TensorSpec]] = lambda num_tokens: {},
 ) -> list[Recapture]:
     """Functions that capture each entry point of a decoder.
@@ -89,7 +89,7 @@ def decoder_captures(
         inputs = {"input_ids": tokens, "position_ids": tokens, **counts, **more}
         if role == "prefill":
             inputs["last_index"] = rows
-        entry_class = Entry if num_slots else prompt_class
+        entry_class: Callable[..., Entry] = Entry if num_slots else prompt_class
         axis, size = ("num_slots", num_slots) if role == "decode" else ("num_tokens", num_tokens)
         assert size is not None, "a decode graph sees a number of slots"
         return functools.partial(

@@ -43,7 +43,7 @@ def decoder_signature(
     tokens = (
         Input(name="input_ids", dtype="int64", axes=("batch_size", "num_tokens"), limit=vocabulary),
         Input(name="position_ids", dtype="int64", axes=("batch_size", "num_tokens")),
-        *([] if all(tensor.has_slots for tensor in tensors) else [counts]),
+        *([counts] if any(tensor.changes for tensor in tensors) else []),
     )
     prompt = (*tokens, *prompt_inputs)
     last = Input(name="last_index", dtype="int64", axes=("batch_size",))
@@ -55,7 +55,23 @@ def decoder_signature(
             "extend": every,
             "decode": RoleSignature(inputs=tokens, outputs={"logits": (_BATCH,)}),
         },
-        states={tensor.name: StateSignature(axes=("batch_size", *tensor.axes)) for tensor in tensors},
+        states={
+            tensor.name: StateSignature(axes=("batch_size", *tensor.axes), is_fixed=tensor.is_fixed)
+            for tensor in tensors
+        },
+    )
+
+
+def patches_signature(dtype: str, patches_per_token: int) -> RoleSignature:
+    """Return the signature of a vision encoder that takes the patches of images of any shape."""
+    patches = Input(name="pixel_values", dtype=dtype, axes=("num_images", "num_patches", "patch_width"))
+    grids = Input(name="image_grid_thw", dtype="int64", axes=("num_images", "grid_axes"))
+    tokens = OutputAxis(dim=1, axis="num_patches", window=patches_per_token, stride=patches_per_token)
+    return RoleSignature(
+        inputs=(patches, grids),
+        outputs={"image_features": (OutputAxis(dim=0, axis="num_images"), tokens)},
+        padded={"num_patches": "image_grid_thw says which patches are real"},
+        exact=dict.fromkeys(("patch_width", "grid_axes"), "it is a property of the model"),
     )
 
 
@@ -71,11 +87,21 @@ def vision_signature(has_mask: bool, dtype: str) -> RoleSignature:
     )
 
 
-def image_inputs() -> tuple[Input, Input]:
-    """Return the inputs of prefill and score graphs that read features of images."""
+def image_inputs(*, has_blocks: bool, has_axes: bool) -> tuple[Input, ...]:
+    """Return the inputs of prefill and score graphs that read features of images.
+
+    Args:
+        has_blocks: some tokens of a prompt see each other in both directions.
+        has_axes: tokens of images have positions in time, height, and width.
+    """
+    blocks = Input(name="block_ids", dtype="int64", axes=("batch_size", "num_tokens"))
+    positions = Input(name="axis_positions", dtype="int64", axes=("batch_size", "num_tokens", "position_axes"))
+    offset = Input(name="position_offset", dtype="int64", axes=("batch_size", "one"))
     return (
         Input(name="image_index", dtype="int64", axes=("batch_size", "num_tokens")),
         Input(name="image_features", dtype="float32", axes=("batch_size", "num_features", "hidden_size")),
+        *([blocks] if has_blocks else []),
+        *([positions, offset] if has_axes else []),
     )
 
 

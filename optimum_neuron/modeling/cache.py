@@ -49,7 +49,8 @@ class NeuronCache(Cache):
     def _without_slots(self) -> list[str]:
         """States that every token changes, by name without the layer."""
         states = self._signature.states.items()
-        return sorted(name for name, state in states if "num_slots" not in state.axes and not state.is_shared)
+        kept = {name for name, state in states if "num_slots" in state.axes or state.is_shared or state.is_fixed}
+        return sorted(self._signature.states.keys() - kept)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> NeuronCache:
         """A cache of the same model with the same contents, for a prefix that several prompts share.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -11,6 +13,118 @@ from ..errors import ConfigError, ShapeError
 from ..exporters.image_text import ENCODE
 
 _USE_PROCESSOR = "Pass the output of the model's processor with return_tensors='pt'."
+
+
+def check_known(model_type: str, known: Collection[str], **inputs: torch.Tensor | None) -> None:
+    """Check that the architecture takes the inputs that are not None.
+
+    Raises:
+        ConfigError: it does not take one of them.
+    """
+    unknown = [name for name, value in inputs.items() if value is not None and name not in known]
+    if unknown:
+        message = f"A {model_type} model takes no {', '.join(unknown)}."
+        raise ConfigError(message, hint="Remove the argument.", arguments=unknown)
+
+
+def check_types(token_type_ids: torch.Tensor, input_ids: torch.Tensor) -> None:
+    """Check that each token has a type.
+
+    Raises:
+        ShapeError: the types have another shape than the tokens.
+    """
+    shape, expected = list(token_type_ids.shape), list(input_ids.shape)
+    if shape != expected:
+        message = f"token_type_ids has shape {shape}, but input_ids has {expected}."
+        raise ShapeError(message, hint=_USE_PROCESSOR, input="token_type_ids", shape=shape, expected=expected)
+
+
+def check_grids(
+    grids: torch.Tensor | None, types: torch.Tensor | None, mask: torch.Tensor, *, merge: int, shape: torch.Size
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return what positions on three axes are computed from.
+
+    Raises:
+        ConfigError: there are images without it.
+        ShapeError: the runs of image tokens are not those of the images.
+    """
+    names = {"image_grid_thw": grids, "mm_token_type_ids": types}
+    if missing := [name for name, value in names.items() if value is None]:
+        message = f"Images have positions in height and width, which need {' and '.join(missing)}."
+        raise ConfigError(message, hint=_USE_PROCESSOR, arguments=missing)
+    assert grids is not None and types is not None
+    if types.shape != shape:
+        message = f"mm_token_type_ids has shape {list(types.shape)}, but input_ids has {list(shape)}."
+        raise ShapeError(message, hint=_USE_PROCESSOR, input="mm_token_type_ids", shape=list(types.shape))
+    if int(types.max()) > 1:
+        message = "mm_token_type_ids has tokens of videos, but the model was compiled for images only."
+        raise ShapeError(message, hint="Pass the frames as images.", input="mm_token_type_ids")
+    _check_grid_sizes(grids, merge)
+    groups = (itertools.groupby(row[real].tolist()) for row, real in zip(types, mask.bool(), strict=True))
+    runs = [len(list(run)) for row in groups for value, run in row if value == 1]
+    expected = (grids.prod(-1) // merge**2).tolist()
+    if runs != expected:
+        message = f"The prompts have runs of {runs} image tokens, but the images take {expected}."
+        hint = "Let the model's processor make input_ids and pixel_values together."
+        raise ShapeError(message, hint=hint, runs=runs, expected=expected)
+    return grids, types
+
+
+def _check_grid_sizes(grids: torch.Tensor, merge: int) -> None:
+    """Raise `ShapeError` if a grid has several frames, or patches that cannot be joined in squares."""
+    wrong = [grid for grid in grids.tolist() if grid[0] != 1 or any(side % merge for side in grid[1:])]
+    if wrong:
+        message = f"image_grid_thw has {wrong}, but an image has 1 frame and rows and columns in multiples of {merge}."
+        raise ShapeError(message, hint=_USE_PROCESSOR, input="image_grid_thw", grids=wrong)
+
+
+def check_patches(
+    patches: torch.Tensor, grids: torch.Tensor | None, *, num_patches: int, width: int, merge: int
+) -> list[int]:
+    """Return the number of patches of each image.
+
+    Raises:
+        ConfigError: there are no grids.
+        ShapeError: patches and grids do not fit each other, or an image has more patches than compiled.
+    """
+    if grids is None:
+        message = "pixel_values are patches, which need image_grid_thw."
+        raise ConfigError(message, hint=_USE_PROCESSOR, arguments=["image_grid_thw"])
+    if grids.ndim != 2 or grids.shape[1] != 3:
+        message = f"image_grid_thw has shape {list(grids.shape)}, but the model takes [images, 3]."
+        raise ShapeError(message, hint=_USE_PROCESSOR, input="image_grid_thw", shape=list(grids.shape))
+    shape, lengths = list(patches.shape), grids.prod(-1).tolist()
+    expected = [sum(lengths), width]
+    if shape != expected:
+        message = f"pixel_values has shape {shape}, but image_grid_thw={grids.tolist()} needs {expected}."
+        raise ShapeError(message, hint=_USE_PROCESSOR, input="pixel_values", shape=shape)
+    _check_grid_sizes(grids, merge)
+    large = {index: length for index, length in enumerate(lengths) if length > num_patches}
+    if large:
+        images = "; ".join(f"Image {index} has {length} patches" for index, length in large.items())
+        message = f"{images}, but the vision encoder was compiled for {num_patches}."
+        hint = "Let the processor resize images (a smaller size['longest_edge']), or export with a larger image_size."
+        raise ShapeError(message, hint=hint, num_patches=large, limit=num_patches)
+    return lengths
+
+
+def split_positions(
+    position_ids: torch.Tensor | None, *, has_axes: bool
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """Return counted positions [R, T] and those on three axes [R, T, A], from [R, T], [3, R, T], or [4, R, T].
+
+    Raises:
+        ShapeError: there are three axes for a model without, or for tokens behind a prompt.
+    """
+    if position_ids is None or position_ids.ndim < 3:
+        return position_ids, None
+    shape = list(position_ids.shape)
+    if not has_axes or shape[0] not in (3, 4):
+        message = f"position_ids has shape {shape}, but here the model takes [batch, columns]."
+        hint = "Leave position_ids out; only prompts of Qwen's vision-language models have three axes."
+        raise ShapeError(message, hint=hint, input="position_ids", shape=shape)
+    counted = position_ids[0] if len(position_ids) == 4 else None
+    return counted, position_ids[-3:].permute(1, 2, 0)
 
 
 def check_pixels(pixel_values: torch.Tensor, program: Program, *, is_nested: bool) -> None:
@@ -56,12 +170,12 @@ def check_pixel_mask(
 
 
 def encoded_features(
-    outputs: dict[str, Any] | None, pixel_values: Any, pixel_attention_mask: Any, *, num_past: int
+    outputs: dict[str, Any] | None, pixel_values: Any, details: dict[str, Any], *, num_past: int
 ) -> list[torch.Tensor]:
-    """Return the image features in `outputs`, an empty list if there are none.
+    """Return the image features in `outputs`, an empty list if there are none; `details` come with `pixel_values`.
 
     Raises:
-        ConfigError: the features are of another modality, or the images come twice, too late, or as a mask only.
+        ConfigError: the features are of another modality, or the images come twice, too late, or as details only.
     """
     outputs = outputs or {}
     if other := sorted(outputs.keys() - {"image"}):
@@ -69,9 +183,10 @@ def encoded_features(
         hint = "Pass the result of get_image_features() under 'image'."
         raise ConfigError(message, hint=hint, arguments=["mm_encoder_outputs"], keys=other)
     features = outputs.get("image")
-    if pixel_attention_mask is not None and pixel_values is None:
-        message, hint = "pixel_attention_mask needs pixel_values.", "Pass both, as the processor returns them."
-        raise ConfigError(message, hint=hint, arguments=["pixel_attention_mask"])
+    alone = [name for name, value in details.items() if value is not None and pixel_values is None]
+    if alone and (features is None or "pixel_attention_mask" in alone):
+        message, hint = f"{', '.join(alone)} needs pixel_values.", "Pass both, as the processor returns them."
+        raise ConfigError(message, hint=hint, arguments=alone)
     if features is not None and pixel_values is not None:
         message = "pixel_values and mm_encoder_outputs are two sources of the same images."
         raise ConfigError(message, hint="Pass one of them.", arguments=["pixel_values", "mm_encoder_outputs"])
@@ -107,8 +222,12 @@ def check_features(
     elif sum(counts) != sum(lengths):
         problems = [f"The prompts have {sum(counts)} image tokens and {sum(lengths)} features"]
     else:
-        problems = [f"Row {row} has {count} image tokens" for row, count in enumerate(counts) if count % image_tokens]
+        ends = {0, *itertools.accumulate(lengths)}
+        torn = {row for row, end in enumerate(itertools.accumulate(counts)) if end not in ends}
+        # A row with a part of an image takes it from a neighbor, or leaves it to one.
+        torn |= {row + 1 for row in torn}
+        problems = [f"Row {row} has {counts[row]} image tokens" for row in sorted(torn)]
     if problems:
-        message = f"{'; '.join(problems)}. Each image takes {image_tokens} image tokens of its row."
+        message = f"{'; '.join(problems)}. An image takes {image_tokens} image tokens of its row."
         hint = "Let the model's processor make input_ids and pixel_values together."
         raise ShapeError(message, hint=hint, problems=problems, image_tokens=image_tokens)

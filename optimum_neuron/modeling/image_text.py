@@ -8,18 +8,31 @@ Shape legend: R rows, T columns, N images, F features of a row, D hidden.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 from typing import Any
 
 import torch
-from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.modeling_outputs import BaseModelOutputWithPooling, CausalLMOutputWithPast
 
-from ..engine import Forward, PromptImages, image_index
+from ..core import Choice
+from ..engine import Forward, PromptImages, image_index, position_offset, smallest_bucket
+from ..errors import ConfigError
 from ..exporters import Prepared, architectures_of
 from ..exporters.image_text import find_architecture
 from .cache import NeuronCache
 from .checks import refuse_outputs
-from .checks_image_text import check_features, check_pixel_mask, check_pixels, encoded_features
+from .checks_image_text import (
+    check_features,
+    check_grids,
+    check_known,
+    check_patches,
+    check_pixel_mask,
+    check_pixels,
+    check_types,
+    encoded_features,
+    split_positions,
+)
 from .decoder import NeuronDecoderModel
 from .registration import register
 
@@ -51,6 +64,7 @@ class NeuronModelForImageTextToText(NeuronDecoderModel):
         self._architecture = find_architecture(self.config)
         self._image_tokens: int = prepared.metadata["image_tokens"]
         self._encode = Forward(self.copies, "encode_image", self._signature["encode_image"])
+        self._width = self.loaded.program.graphs[self._decoder.score_graph].inputs["image_features"].shape[-1]
         self._output_type = _output_type(self.config.model_type, self.task)
 
     def forward(
@@ -59,6 +73,9 @@ class NeuronModelForImageTextToText(NeuronDecoderModel):
         attention_mask: torch.Tensor | None = None,
         pixel_values: torch.Tensor | None = None,
         pixel_attention_mask: torch.Tensor | None = None,
+        image_grid_thw: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        mm_token_type_ids: torch.Tensor | None = None,
         mm_encoder_outputs: dict[str, Any] | None = None,
         position_ids: torch.Tensor | None = None,
         past_key_values: NeuronCache | None = None,
@@ -76,8 +93,13 @@ class NeuronModelForImageTextToText(NeuronDecoderModel):
             attention_mask: 1 for real tokens, [rows, all columns]; padding may be on either side.
             pixel_values: images as the model's processor makes them, of the compiled size.
             pixel_attention_mask: 1 for real pixels, where the architecture has it.
+            image_grid_thw: rows and columns of each image's patches, where `pixel_values` are patches (Qwen).
+            token_type_ids: types of tokens, where the architecture has them: images of Gemma 3 and prompts of PaliGemma
+                see each other in both directions by them.
+            mm_token_type_ids: 1 for image tokens, where they have positions on three axes (Qwen).
             mm_encoder_outputs: Result of `get_image_features`, under "image", in place of `pixel_values`.
-            position_ids: only the running count of `attention_mask` is possible, which is the default.
+            position_ids: only the running count of `attention_mask` is possible, which is the default; before positions
+                on three axes, or alone [rows, columns].
             past_key_values: the cache that an earlier call returned; images come with the first call.
             labels: token ids to compute the loss of, -100 to skip.
             use_cache: return the cache; the default is the configuration's.
@@ -93,44 +115,63 @@ class NeuronModelForImageTextToText(NeuronDecoderModel):
             ConfigError: an output is requested that the graph does not return.
         """
         refuse_outputs(output_attentions, output_hidden_states)
-        mask, cache = self._checked_mask(input_ids, attention_mask, past_key_values)
-        features = encoded_features(mm_encoder_outputs, pixel_values, pixel_attention_mask, num_past=cache.columns)
-        if pixel_values is not None:
-            features = self.get_image_features(pixel_values, pixel_attention_mask).pooler_output
-        images = None if cache.columns else self._images(input_ids, mask, features)
-        logits, loss = self._logits_and_loss(input_ids, mask, position_ids, cache, labels, logits_to_keep, images)
-        output = self._output_type(
-            loss=loss,
-            logits=logits,
-            past_key_values=self._output_cache(cache, use_cache),
-            image_hidden_states=torch.cat(features) if features else None,
+        check_known(
+            self.config.model_type,
+            self._architecture.inputs,
+            image_grid_thw=image_grid_thw,
+            token_type_ids=token_type_ids,
+            mm_token_type_ids=mm_token_type_ids,
         )
+        mask, cache = self._checked_mask(input_ids, attention_mask, past_key_values)
+        details = {"pixel_attention_mask": pixel_attention_mask, "image_grid_thw": image_grid_thw}
+        features = encoded_features(mm_encoder_outputs, pixel_values, details, num_past=cache.columns)
+        if pixel_values is not None:
+            features = self.get_image_features(pixel_values, pixel_attention_mask, image_grid_thw).pooler_output
+        has_axes = self._architecture.positions is not None and not cache.columns
+        position_ids, axes = split_positions(position_ids, has_axes=has_axes)
+        images = None
+        if not cache.columns:
+            images = self._images(input_ids, mask, features)
+            blocks = self._blocks(input_ids, token_type_ids)
+            if axes is None and features and has_axes:
+                axes = self._axes(input_ids, mask, mm_token_type_ids, image_grid_thw)
+            offset = None if axes is None else position_offset(axes, mask)
+            images = dataclasses.replace(images, blocks_RT=blocks, positions_RTA=axes, offset_R1=offset)
+        logits, loss = self._logits_and_loss(input_ids, mask, position_ids, cache, labels, logits_to_keep, images)
+        output = self._output_type(loss=loss, logits=logits, past_key_values=self._output_cache(cache, use_cache))
+        if features and hasattr(output, "image_hidden_states"):
+            output["image_hidden_states"] = torch.cat(features)
         return output.to_tuple() if return_dict is False else output
 
     def get_image_features(
         self,
         pixel_values: torch.Tensor,
         pixel_attention_mask: torch.Tensor | None = None,
+        image_grid_thw: torch.Tensor | None = None,
         return_dict: bool | None = None,
     ) -> BaseModelOutputWithPooling:
         """Encode images.
 
         Args:
-            pixel_values: [rows, images, channels, height, width], where images of zeros only fill up rows, or
-                [images, channels, height, width], as the architecture has them.
+            pixel_values: [rows, images, channels, height, width], where images of zeros only fill up rows,
+                [images, channels, height, width], or [patches, width], as the architecture has them.
             pixel_attention_mask: 1 for real pixels, where the architecture has it.
+            image_grid_thw: rows and columns of each image's patches, where the architecture has them.
             return_dict: accepted as transformers passes it; the result is always of a class.
 
         Returns:
-            `pooler_output`: features of each row, or of each image, in the order of `pixel_values`.
+            `pooler_output`: features of each row, or of each image, in the order of `pixel_values`. Features for the
+            decoder's first layers (Qwen3-VL) are behind the others.
 
         Raises:
             ShapeError: `pixel_values` are of another rank, kind or size than compiled.
         """
-        row = self._architecture
-        check_pixels(pixel_values, self.loaded.program, is_nested=row.is_nested)
-        check_pixel_mask(pixel_attention_mask, pixel_values, self.config.model_type, is_nested=row.is_nested)
-        if not row.is_nested:
+        if self._architecture.layout == "patches":
+            return BaseModelOutputWithPooling(pooler_output=self._patch_features(pixel_values, image_grid_thw))
+        is_nested = self._architecture.layout == "rows"
+        check_pixels(pixel_values, self.loaded.program, is_nested=is_nested)
+        check_pixel_mask(pixel_attention_mask, pixel_values, self.config.model_type, is_nested=is_nested)
+        if not is_nested:
             return BaseModelOutputWithPooling(pooler_output=list(self._features(pixel_values)))
         is_real_RN = (pixel_values != 0).flatten(2).any(-1)
         if pixel_attention_mask is None:
@@ -147,6 +188,33 @@ class NeuronModelForImageTextToText(NeuronDecoderModel):
         masks = {} if mask is None else {"pixel_attention_mask": mask}
         return self._encode({"pixel_values": pixel_values, **masks})["image_features"]
 
+    def _patch_features(self, pixel_values: torch.Tensor, grids: torch.Tensor | None) -> list[torch.Tensor]:
+        """Features [L, D] of images of any shapes."""
+        merge = self.config.vision_config.spatial_merge_size
+        buckets, width = self._encode.buckets["num_patches"], self._encode.buckets["patch_width"][0]
+        lengths = check_patches(pixel_values, grids, num_patches=buckets[-1], width=width, merge=merge)
+        assert grids is not None, "they were checked"
+        images, features = pixel_values.split(lengths), {}
+        for bucket in buckets:
+            chosen = [i for i, length in enumerate(lengths) if smallest_bucket(length, buckets) == bucket]
+            if chosen:
+                patches = torch.nn.utils.rnn.pad_sequence([images[i] for i in chosen], batch_first=True)
+                parts = self._encode({"pixel_values": patches, "image_grid_thw": grids[chosen]})["image_features"]
+                features |= {i: part[: lengths[i] // merge**2] for i, part in zip(chosen, parts, strict=True)}
+        return [features[i] for i in range(len(lengths))]
+
+    def choose_image_size(self, num_patches: int) -> Choice[int]:
+        """Return the number of patches that an image is padded to, and the reason, where images are patches.
+
+        Raises:
+            ShapeError: the image has more patches than compiled.
+            ConfigError: images have one size.
+        """
+        if self._architecture.layout != "patches":
+            message = f"Images of a {self.config.model_type} model have one size, image_size={self.image_size}."
+            raise ConfigError(message, hint="Let the processor resize them.", model_type=self.config.model_type)
+        return self._encode.choose_bucket("num_patches", num_patches)
+
     def _images(self, input_ids: torch.Tensor, mask: torch.Tensor, features: list[torch.Tensor]) -> PromptImages:
         """Features by row, and where a prompt reads them."""
         # Padding is never a part of an image, whatever it is filled with.
@@ -158,18 +226,75 @@ class NeuronModelForImageTextToText(NeuronDecoderModel):
             lengths,
             image_tokens=self._image_tokens,
             max_num_images=self.max_num_images,
-            by_row=self._architecture.is_nested,
+            by_row=self._architecture.layout == "rows",
         )
-        features_RFD = torch.zeros(len(counts), max(counts), self._text_config.hidden_size)
+        features_RFD = torch.zeros(len(counts), max(counts), features[0].shape[-1] if features else self._width)
         if features:
             for row, part in enumerate(torch.cat(features).split(counts)):
                 features_RFD[row, : len(part)] = part
         return PromptImages(index_RT=index_RT, features_RFD=features_RFD)
 
+    def _axes(
+        self,
+        input_ids: torch.Tensor,
+        mask: torch.Tensor,
+        types: torch.Tensor | None,
+        grids: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """Positions [R, T, A] of tokens in time, height, and width."""
+        assert self._architecture.positions is not None
+        merge = self.config.vision_config.spatial_merge_size
+        grids, types = check_grids(grids, types, mask, merge=merge, shape=input_ids.shape)
+        return self._architecture.positions(types, mask, grids, self.config)
+
+    def _prepare_position_ids_for_generation(
+        self, inputs_tensor: torch.Tensor, model_kwargs: dict[str, Any]
+    ) -> torch.Tensor:
+        """Positions of a prompt: the running count, and with images on three axes those behind it, [4, R, T]."""
+        counted = super()._prepare_position_ids_for_generation(inputs_tensor, model_kwargs)
+        has_images = any(model_kwargs.get(name) is not None for name in ("pixel_values", "mm_encoder_outputs"))
+        cache = model_kwargs.get("past_key_values")
+        if self._architecture.positions is None or not has_images or (cache is not None and cache.get_seq_length()):
+            return counted
+        ids = model_kwargs.get("input_ids", inputs_tensor)
+        mask = model_kwargs.get("attention_mask")
+        mask = torch.ones_like(ids) if mask is None else mask
+        axes = self._axes(ids, mask, model_kwargs.get("mm_token_type_ids"), model_kwargs.get("image_grid_thw"))
+        return torch.cat((counted.expand(len(ids), -1)[None], axes.permute(2, 0, 1)))
+
+    def prepare_inputs_for_generation(self, input_ids: torch.Tensor, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Prepare inputs as for text; without a cache, a prompt with images needs its positions on three axes again."""
+        inputs = super().prepare_inputs_for_generation(input_ids, *args, **kwargs)
+        positions = kwargs.get("position_ids")
+        if positions is not None and positions.ndim == 3 and inputs["input_ids"].shape[1] == positions.shape[-1]:
+            inputs["position_ids"] = positions
+        return inputs
+
+    def _blocks(self, input_ids: torch.Tensor, types: torch.Tensor | None) -> torch.Tensor | None:
+        """Blocks of tokens that see each other; without types, all tokens are of type 0."""
+        if self._architecture.blocks is None:
+            return None
+        types = torch.zeros_like(input_ids) if types is None else types
+        check_types(types, input_ids)
+        return self._architecture.blocks(types)
+
+    def _update_model_kwargs_for_generation(self, outputs: Any, model_kwargs: dict[str, Any], **options: Any) -> Any:
+        """Update the inputs as transformers does; the type of generated tokens is the architecture's."""
+        types = model_kwargs.get("token_type_ids")
+        model_kwargs = super()._update_model_kwargs_for_generation(outputs, model_kwargs, **options)
+        if types is not None and self._architecture.answer_type is not None:
+            model_kwargs["token_type_ids"][:, types.shape[1] :] = self._architecture.answer_type
+        return model_kwargs
+
     @property
     def base_model(self) -> NeuronModelForImageTextToText:
         """`generate` looks for `get_image_features` here."""
         return self
+
+    @property
+    def image_size(self) -> int | tuple[int, ...]:
+        """Pixels of an image, or of a tile, in height and in width."""
+        return self.neuron_config.image_size
 
     @property
     def max_num_images(self) -> int:
@@ -180,4 +305,5 @@ class NeuronModelForImageTextToText(NeuronDecoderModel):
 def _output_type(model_type: str, task: str) -> Any:
     """transformers' class of results of an architecture."""
     name = architectures_of(task)[model_type][0].replace("ForConditionalGeneration", "CausalLMOutputWithPast")
-    return getattr(importlib.import_module(f"transformers.models.{model_type}.modeling_{model_type}"), name)
+    module = importlib.import_module(f"transformers.models.{model_type}.modeling_{model_type}")
+    return getattr(module, name, CausalLMOutputWithPast)

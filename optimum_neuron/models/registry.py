@@ -49,7 +49,7 @@ class Family:
     @property
     def counts_tokens(self) -> bool:
         """Whether graphs take the number of each row's real tokens: a state without slots must see no others."""
-        return any(not tensor.has_slots for layer in self.states for tensor in layer)
+        return any(tensor.changes for layer in self.states for tensor in layer)
 
 
 class FamilyModule(Protocol):

@@ -1,8 +1,7 @@
 """Models that read images and text and write text, such as SmolVLM and LLaVA.
 
-`architectures.py` has what is known of each, `vision.py` turns pixels into features, `entry.py` puts these where a
-prompt has image tokens, `configuration.py` has the shapes, `plan.py` makes graphs of all that. The decoder is that of
-text generation.
+`architectures/` has what is known of each, `entry.py` puts the features of images where a prompt has image tokens,
+`configuration.py` has the shapes, `plan.py` makes graphs of all that. The decoder is that of text generation.
 """
 
 import lazy_loader

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from ...configuration import NeuronConfig, ResolvedNeuronConfig
 from ...errors import ConfigError
 from ...options import option
-from ...sizes import count_errors
+from ...sizes import count_errors, size_errors
 
 IMAGE_SIZES = ("max_num_images", "image_size", "image_batch_size")
 """Fields that a configuration has beyond those of a decoder."""
@@ -37,10 +37,11 @@ class NeuronImageTextConfig(NeuronConfig):
         None, help="images of a prompt (image-text-to-text); one that is split counts as its tiles"
     )
     """Images of a prompt; one that is split counts as its tiles. None: the tiles of one image."""
-    image_size: int | None = option(
+    image_size: int | tuple[int, ...] | None = option(
         None, help="pixels of such an image, or tile, in height and in width", is_input_size=True
     )
-    """Pixels of an image, or of a tile, in height and in width. None: the processor's, or the model's."""
+    """Pixels of an image, or of a tile, in height and in width; several where images have any shape (Qwen): the
+    smallest with enough patches runs. None: the processor's, or the model's."""
     image_batch_size: int = 1
     """Images that the vision encoder takes at once; fewer are padded, more are split."""
 
@@ -49,12 +50,18 @@ class NeuronImageTextConfig(NeuronConfig):
         return (*super().axes, *IMAGE_SIZES)
 
     def _problems(self) -> Iterator[ConfigError]:
-        yield from count_errors(self, ("max_num_images", "image_size"), optional=True)
+        yield from count_errors(self, ("max_num_images",), optional=True)
+        yield from size_errors(self, ("image_size",))
         yield from count_errors(self, ("image_batch_size",))
         yield from super()._problems()
 
     def resolve(  # type: ignore[override]  # images have sizes of their own
-        self, *, max_position_embeddings: int, max_num_images: int, image_size: int, image_tokens: int
+        self,
+        *,
+        max_position_embeddings: int,
+        max_num_images: int,
+        image_size: int | tuple[int, ...],
+        image_tokens: int,
     ) -> ResolvedImageTextConfig:
         """Return the resolved form, with lengths and sizes of images for a model.
 
@@ -62,7 +69,7 @@ class NeuronImageTextConfig(NeuronConfig):
             max_position_embeddings: positions of the decoder.
             max_num_images: default images of a prompt, cut to what a sequence holds.
             image_size: default pixels of an image in height and in width.
-            image_tokens: tokens of a prompt that stand for one image.
+            image_tokens: tokens of a prompt that stand for one image of the largest size.
 
         Raises:
             ConfigError: a sequence is too long for the model, or does not hold so many images.
@@ -91,4 +98,4 @@ class ResolvedImageTextConfig(NeuronImageTextConfig, ResolvedNeuronConfig):
     prefill_buckets: tuple[int, ...] = dataclasses.field()
     decode_buckets: tuple[int, ...] = dataclasses.field()
     max_num_images: int = dataclasses.field()
-    image_size: int = dataclasses.field()
+    image_size: int | tuple[int, ...] = dataclasses.field()

@@ -14,8 +14,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from ...models import Prompt
 from ...models.generic import GenericDecoder
 from ..decoder import Entry
+from .architectures import Architecture
 
 ENCODE = "encode_image"
 """Name of the graph that turns pixels into features."""
@@ -37,13 +39,28 @@ class ImageEntry(nn.Module):
 class PromptEntry(Entry):
     """A decoder that reads features in place of image tokens."""
 
-    def prompt_options(self, input_ids_BT: torch.Tensor, inputs: list[torch.Tensor]) -> dict[str, Any]:
-        """What stands for the tokens; the inputs are where features go, and the features.
+    def __init__(self, *arguments: Any, architecture: Architecture, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._architecture = architecture
 
-        The former is 0 for a token of text and 1 + i for the row's feature i, the latter is [B, F, D].
+    def prompt_options(self, input_ids_BT: torch.Tensor, inputs: list[torch.Tensor]) -> dict[str, Any]:
+        """What stands for the tokens; the inputs are where features go, the features, and what the architecture has.
+
+        The first is 0 for a token of text and 1 + i for the row's feature i, the features are [B, F, D].
         """
-        image_index_BT, features_BFD = inputs
+        image_index_BT, features_BFD, *more = inputs
         embeds_BTD = self.model.embed(input_ids_BT)
         place = (image_index_BT - 1).clamp(min=0)[:, :, None].expand(-1, -1, features_BFD.shape[-1])
-        placed_BTD = features_BFD.gather(1, place).to(embeds_BTD.dtype)
-        return {"embeds_BTD": torch.where(image_index_BT[:, :, None] > 0, placed_BTD, embeds_BTD)}
+        is_image_BT1 = image_index_BT[:, :, None] > 0
+        # Behind the features of each image token are those for the first layers.
+        placed_BTD, *added = features_BFD.gather(1, place).split(embeds_BTD.shape[-1], -1)
+        row = self._architecture
+        prompt = Prompt(
+            embeds_BTD=torch.where(is_image_BT1, placed_BTD.to(embeds_BTD.dtype), embeds_BTD),
+            blocks_BT=None if row.blocks is None else more.pop(0),
+            blocks_pass_windows=row.blocks_pass_windows,
+            positions_BTA=None if row.positions is None else more.pop(0),
+            offset_B1=None if row.positions is None else more.pop(0),
+            added=tuple(torch.where(is_image_BT1, part_BTD, 0.0) for part_BTD in added),
+        )
+        return {"prompt": prompt}

@@ -27,7 +27,7 @@ NUM_PROMPT_TOKENS, NUM_DECODE_STEPS, NUM_PADDING = 24, 4, 2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Batch:
+class Batch:
     """Token sequences that start with a prompt."""
 
     ids_RT: torch.Tensor
@@ -100,20 +100,20 @@ class DecoderScenarios:
         limits = [size - 1 for size in list(self._program.by_size("decode"))[:-1] if smaller < size - 1 <= most]
         return limits[0] if limits else min(max(smaller + 1, NUM_PROMPT_TOKENS), most)
 
-    def _batch(self, num_tokens: int, num_more: int = NUM_DECODE_STEPS) -> _Batch:
+    def _batch(self, num_tokens: int, num_more: int = NUM_DECODE_STEPS) -> Batch:
         generator = torch.Generator().manual_seed(SEED)
         vocabulary = self._reference.config.get_text_config(decoder=True).vocab_size
         shape = (self._num_rows, min(num_tokens + num_more, self._decoder.num_slots))
         ids = torch.randint(vocabulary, shape, generator=generator)
         # The first sequence is the longest; the second shows the results of a shorter one in the same batch.
-        return _Batch(ids_RT=ids, lengths=[max(num_tokens - row % 3, 1) for row in range(self._num_rows)])
+        return Batch(ids_RT=ids, lengths=[max(num_tokens - row % 3, 1) for row in range(self._num_rows)])
 
     def _scenario(self, name: str, num_tokens: int) -> Scenario:
         batch = self._batch(num_tokens)
         run, reference = functools.partial(self._run, batch), functools.partial(self._expected, batch)
         return Scenario(name=name, run=run, reference=reference, num_equal=num_tokens)
 
-    def _run(self, batch: _Batch) -> Results:
+    def _run(self, batch: Batch) -> Results:
         """Logits of all prompt tokens, of the last ones, and of each step; sequences change places before the last."""
         mask, sequences = batch.mask(), self._sequences()
         scored = self._call(batch.prompt(), mask, self._sequences())
@@ -129,19 +129,22 @@ class DecoderScenarios:
             results[f"step {step}"] = logits[order, 0]
         return results
 
-    def _expected(self, batch: _Batch) -> Results:
-        options = {}
-        if "position_ids" in inspect.signature(self._reference.forward).parameters:
-            # As `generate` passes them: without, RoBERTa and its kin count from another number.
-            options["position_ids"] = torch.arange(batch.ids_RT.shape[1]).expand(len(batch.ids_RT), -1)
+    def _expected(self, batch: Batch) -> Results:
         with torch.no_grad():
-            logits = self._reference(batch.ids_RT, **options).logits.float()
+            logits = self._reference(batch.ids_RT, **self._reference_options(batch)).logits.float()
         rows = list(enumerate(batch.lengths))
         results = {"prompt": torch.cat([logits[row, :length] for row, length in rows])}
         results["last prompt token"] = torch.stack([logits[row, length - 1] for row, length in rows])
         for step in range(batch.num_more):
             results[f"step {step}"] = torch.stack([logits[row, length + step] for row, length in rows])
         return results
+
+    def _reference_options(self, batch: Batch) -> dict[str, torch.Tensor]:
+        """What the reference takes beside token ids."""
+        if "position_ids" not in inspect.signature(self._reference.forward).parameters:
+            return {}
+        # As `generate` passes them: without, RoBERTa and its kin count from another number.
+        return {"position_ids": torch.arange(batch.ids_RT.shape[1]).expand(len(batch.ids_RT), -1)}
 
     def _chunk(self) -> Scenario:
         """A prompt, and several more tokens at once: a compiled chunk, and one token more where there is room."""
@@ -201,9 +204,5 @@ class DecoderScenarios:
         return sequences
 
     def _no_images(self, mask: torch.Tensor) -> PromptImages | None:
-        """Images of a prompt that has none, for a program whose prompts can have some."""
-        if not self._reads_images:
-            return None
-        name = next(iter(self._program.by_size("score").values()))
-        width = self._program.graphs[name].inputs["image_features"].shape[-1]
-        return PromptImages(index_RT=torch.zeros_like(mask), features_RFD=torch.zeros(len(mask), 0, width))
+        """Images of a prompt that has none, for a program whose prompts can have some; here prompts cannot."""
+        return None

@@ -24,6 +24,7 @@ from .feed_forward import ACTIVATIONS as ACTIVATIONS, GatedMLP as GatedMLP, Plai
 from .latent import LatentAttention as LatentAttention, LatentConfig as LatentConfig
 from .linear import TransposedLinear as TransposedLinear, capped as capped, make_linear as make_linear
 from .norms import make_norm as make_norm
+from .prompt import Prompt as Prompt, axis_positions as axis_positions
 from .reading import (
     MIXTURE_PLAN as MIXTURE_PLAN,
     MIXTURE_WEIGHT_MAP as MIXTURE_WEIGHT_MAP,
@@ -41,6 +42,7 @@ from .reading import (
 from .rotary import rotary_angles as rotary_angles
 from .sinks import SinkAttention as SinkAttention
 from .states import (
+    POSITION_OFFSET as POSITION_OFFSET,
     LayerState as LayerState,
     StateTensor as StateTensor,
     convolution_state as convolution_state,

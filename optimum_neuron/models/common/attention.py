@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from .config import DecoderConfig, LayerKind
 from .linear import capped, make_linear
 from .norms import make_norm
+from .prompt import Prompt
 from .rotary import Angles, rotate
 from .states import LayerState, key_value_state
 
@@ -37,17 +38,28 @@ class AttentionView:
 
 
 def visible_slots(
-    positions_BT: torch.Tensor, num_keys: int, window: int | None, chunk: int | None = None
+    positions_BT: torch.Tensor,
+    num_keys: int,
+    window: int | None,
+    chunk: int | None = None,
+    prompt: Prompt | None = None,
 ) -> torch.Tensor:
     """Which slots each query sees: boolean [B, 1, T, num_keys].
 
-    Only the last `window` slots, or those of the query's own `chunk`, if these are numbers.
+    Only the last `window` slots, or those of the query's own `chunk`, if these are numbers; and those of the query's
+    own block of a `prompt` that has some.
     """
     slots, queries = torch.arange(num_keys), positions_BT[:, None, :, None]
     mask = slots <= queries
     if chunk:
         mask = mask & (slots // chunk == queries // chunk)
-    return mask & (slots > queries - window) if window else mask
+    recent = (slots > queries - window) if window else None
+    together = None if prompt is None else prompt.together
+    if prompt is None or together is None:
+        return mask if recent is None else mask & recent
+    if recent is None:
+        return mask | together
+    return (mask & recent) | together if prompt.blocks_pass_windows else (mask | together) & recent
 
 
 def write_slots(

@@ -21,8 +21,9 @@ from .config import DecoderConfig, LayerKind
 from .feed_forward import make_feed_forward
 from .linear import capped
 from .norms import make_norm
+from .prompt import Prompt, axis_positions
 from .rotary import rotary_angles
-from .states import LayerState
+from .states import POSITION_OFFSET, LayerState
 
 MakeModule = Callable[[DecoderConfig, int], nn.Module]
 """Makes the attention or the feed-forward of a layer, given its number."""
@@ -115,6 +116,8 @@ class Decoder(nn.Module):
         """Make a decoder; a family with other attention, or with experts, has them in place of the shared blocks."""
         super().__init__()
         self.config = config
+        self.axes: tuple[int, ...] = ()
+        """Axis of positions of each rotary frequency, where images have several; else a position is a slot."""
         self.embed = Embedding(config)
         if config.num_positions:
             self.position_embed = nn.Embedding(config.num_positions, config.hidden_size)
@@ -139,8 +142,9 @@ class Decoder(nn.Module):
 
     @property
     def states(self) -> tuple[LayerState, ...]:
-        """What each layer caches for each token, on one core."""
-        return tuple(layer.attention.state for layer in self.layers)
+        """What each layer caches for each token, on one core; the first also where the next token is."""
+        first, *others = (layer.attention.state for layer in self.layers)
+        return (first + (POSITION_OFFSET,) * bool(self.axes), *others)
 
     def forward(
         self,
@@ -150,7 +154,7 @@ class Decoder(nn.Module):
         *,
         num_slots: int | None,
         last_index_B: torch.Tensor | None = None,
-        embeds_BTD: torch.Tensor | None = None,
+        prompt: Prompt | None = None,
     ) -> torch.Tensor:
         """Return logits [B, T, V], or [B, 1, V] at `last_index_B`.
 
@@ -161,15 +165,24 @@ class Decoder(nn.Module):
             num_slots: how many slots of the cache to attend to; None for a prompt that starts at 0, whose tokens
                 attend to each other.
             last_index_B: which token of each row to return logits for.
-            embeds_BTD: what stands for the tokens, such as parts of images; None: their embeddings.
+            prompt: what a prompt has beside its tokens, such as features of images.
         """
-        views = self._views(positions_BT, num_slots)
-        x_BTD = self._start((self.embed(input_ids_BT) if embeds_BTD is None else embeds_BTD).float(), positions_BT)
+        places = positions_BT
+        if self.axes:
+            offset_B1, states = states[2], [*states[:2], *states[3:]]
+            places = axis_positions(positions_BT, offset_B1, prompt)
+            places = places if prompt is None else places[..., list(self.axes)]
+        views = self._views(positions_BT, places, num_slots, prompt)
+        embeds_BTD = self.embed(input_ids_BT) if prompt is None else prompt.embeds_BTD
+        x_BTD = self._start(embeds_BTD.float(), positions_BT)
         caches = zip(states[::2], states[1::2], strict=True)
         # A capture cuts the layers and their caches to what repeats, but not the configuration.
         kinds = self.config.layers[: len(self.layers)]
+        added = iter(() if prompt is None else prompt.added)
         for layer, kind, (key_cache, value_cache) in zip(self.layers, kinds, caches, strict=True):
             x_BTD = layer(x_BTD, views[kind], key_cache, value_cache)
+            if (features_BTD := next(added, None)) is not None:
+                x_BTD = x_BTD + features_BTD
         return self.head(x_BTD if last_index_B is None else one_token(x_BTD, last_index_B))
 
     def _start(self, x_BTD: torch.Tensor, positions_BT: torch.Tensor) -> torch.Tensor:
@@ -180,17 +193,20 @@ class Decoder(nn.Module):
             x_BTD = self.embed_norm(x_BTD).float()
         return x_BTD if self.config.input_scale == 1.0 else x_BTD * self.config.input_scale
 
-    def _views(self, positions_BT: torch.Tensor, num_slots: int | None) -> dict[LayerKind, AttentionView]:
+    def _views(
+        self, positions_BT: torch.Tensor, places: torch.Tensor, num_slots: int | None, prompt: Prompt | None
+    ) -> dict[LayerKind, AttentionView]:
         """What the layers of each kind share; equal rotations and masks are made once."""
         angles = {
-            rotary: rotary_angles(positions_BT, getattr(self, f"inv_freq_{number}"), rotary)
+            rotary: rotary_angles(places, getattr(self, f"inv_freq_{number}"), rotary)
             for number, rotary in enumerate(self.config.rotaries)
         }
         num_keys = positions_BT.shape[1] if num_slots is None else num_slots
         has_alibi = bool(self.config.alibi_slopes)
-        is_given = num_slots is not None or self.config.score_cap is not None or has_alibi
+        has_blocks = prompt is not None and prompt.blocks_BT is not None
+        is_given = num_slots is not None or self.config.score_cap is not None or has_alibi or has_blocks
         masks = {
-            seen: visible_slots(positions_BT, num_keys, *seen) if is_given or any(seen) else None
+            seen: visible_slots(positions_BT, num_keys, *seen, prompt) if is_given or any(seen) else None
             for seen in dict.fromkeys((kind.window, kind.chunk) for kind in self.config.layers)
         }
         if has_alibi:

@@ -24,9 +24,10 @@ class Angles:
     """See `Rotary`."""
 
 
-def rotary_angles(positions_BT: torch.Tensor, inv_freq: torch.Tensor, rotary: Rotary) -> Angles:
-    """Return what rotates heads at these positions."""
-    angles = positions_BT[:, None, :, None].float() * inv_freq
+def rotary_angles(positions: torch.Tensor, inv_freq: torch.Tensor, rotary: Rotary) -> Angles:
+    """Return what rotates heads at these positions: [B, T], or one for each frequency [B, T, R / 2]."""
+    positions = positions[..., None] if positions.ndim == 2 else positions
+    angles = positions[:, None].float() * inv_freq
     half_cos, half_sin = angles.cos() * rotary.scale, angles.sin() * rotary.scale
     if rotary.is_interleaved:
         cos = torch.stack((half_cos, half_cos), -1).flatten(-2)

@@ -24,11 +24,13 @@ class StateTensor:
     """Size of each; None for the number of slots."""
     dtype: str | None = None
     """torch's name of its dtype; None for that of the weights."""
+    is_fixed: bool = False
+    """Whether a prompt sets it, and later tokens only read it."""
 
     @property
-    def has_slots(self) -> bool:
-        """Whether tokens have a place of their own in it."""
-        return SLOTS in self.axes
+    def changes(self) -> bool:
+        """Whether every token changes it, as none has a place of its own in it."""
+        return SLOTS not in self.axes and not self.is_fixed
 
     def shape(self, num_rows: int, num_slots: int) -> tuple[int, ...]:
         """Return the shape for a number of sequences and of slots."""
@@ -45,6 +47,10 @@ def key_value_state(num_heads: int, key_width: int, value_width: int) -> LayerSt
         StateTensor(name="key_cache", axes=("num_heads", "key_width", SLOTS), sizes=(num_heads, key_width, None)),
         StateTensor(name="value_cache", axes=("num_heads", SLOTS, "value_width"), sizes=(num_heads, None, value_width)),
     )
+
+
+POSITION_OFFSET = StateTensor(name="position_offset", axes=("one",), sizes=(1,), dtype="int64", is_fixed=True)
+"""Added to the slot of a later token for its rotary position: images have fewer positions than tokens."""
 
 
 def convolution_state(num_channels: int, num_taps: int, index: int = 0) -> LayerState:

@@ -12,14 +12,16 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 from ...core import Choice, Rejected
 from ...errors import CaptureError
-from ..common import LayerState, full_precision_linear, one_token, visible_slots
+from ..common import LayerState, Prompt, axis_positions, full_precision_linear, one_token, visible_slots
 from .adapt import at_positions, open_own_masks
 from .cache import StateCache, state_cache
 from .experts import register
@@ -38,6 +40,8 @@ class GenericDecoder(nn.Module):
         self.text_config = config.get_text_config(decoder=True)
         self.states: tuple[LayerState, ...] = ()
         """What each layer keeps between calls, once it is known."""
+        self.axes: tuple[int, ...] = ()
+        """Axis of positions of each rotary frequency, where images have several; else a position is a slot."""
         self._parameters_of_forward = inspect.signature(type(model).forward).parameters
 
     @property
@@ -64,7 +68,7 @@ class GenericDecoder(nn.Module):
         *,
         num_slots: int | None,
         last_index_B: torch.Tensor | None = None,
-        embeds_BTD: torch.Tensor | None = None,
+        prompt: Prompt | None = None,
         num_new_B: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Return logits [B, T, V], or [B, 1, V] at `last_index_B`; see `common.decoder.Decoder.forward`.
@@ -80,36 +84,55 @@ class GenericDecoder(nn.Module):
         ]
         if last_index_B is not None:
             handles.append(head.register_forward_pre_hook(lambda _, inputs: (one_token(inputs[0], last_index_B),)))
-        tokens = {"input_ids": input_ids_BT} if embeds_BTD is None else {"inputs_embeds": embeds_BTD}
+        tokens = {"input_ids": input_ids_BT} if prompt is None else {"inputs_embeds": prompt.embeds_BTD}
+        handles += [] if prompt is None else self._adding(prompt.added)
         try:
             cache = state_cache(self.states, states, positions_BT, num_slots=num_slots, num_new_B=num_new_B)
-            output = self.run(positions_BT, num_keys, cache, **tokens)
+            if self.axes:
+                places = axis_positions(positions_BT, cache.tensors["position_offset", 0], prompt)
+                tokens["position_ids"] = places if prompt is None else places.permute(2, 0, 1)
+            output = self.run(positions_BT, num_keys, cache, prompt, **tokens)
         finally:
             for handle in handles:
                 handle.remove()
         return output.logits.float()
 
-    def run(self, positions_BT: torch.Tensor, num_keys: int, cache: StateCache, **tokens: torch.Tensor) -> Any:
+    def run(
+        self,
+        positions_BT: torch.Tensor,
+        num_keys: int,
+        cache: StateCache,
+        prompt: Prompt | None = None,
+        **tokens: torch.Tensor,
+    ) -> Any:
         """Call the model with its tokens at given positions, each of which sees the first `num_keys` slots at most."""
 
         def window_mask(window: int) -> torch.Tensor:
-            return self._mask(positions_BT, num_keys, window)
+            return self._mask(positions_BT, num_keys, window, prompt)
 
         # A model without attention takes no positions; RWKV's layers get their states without its own code.
         positions = {"position_ids": positions_BT} if self.cache_name == "past_key_values" else {}
         is_listed = self.cache_name == "state"
         with at_positions(self.model, positions_BT, window_mask), from_cache(self.model, cache):
             return self.model(
-                **tokens,
-                **positions,
-                attention_mask=self.masks(positions_BT, num_keys),
+                **(positions | tokens),
+                attention_mask=self.masks(positions_BT, num_keys, prompt),
                 use_cache=not is_listed,
                 **{self.cache_name: None if is_listed else cache},
             )
 
-    def _mask(self, positions_BT: torch.Tensor, num_keys: int, window: int | None = None) -> torch.Tensor:
+    def _adding(self, added: tuple[torch.Tensor, ...]) -> list[RemovableHandle]:
+        """Hooks that add to the results of the first layers."""
+        if not added:
+            return []
+        layers = self.model.get_decoder().layers
+        return [layer.register_forward_hook(_plus(x_BTD)) for layer, x_BTD in zip(layers, added, strict=False)]
+
+    def _mask(
+        self, positions_BT: torch.Tensor, num_keys: int, window: int | None = None, prompt: Prompt | None = None
+    ) -> torch.Tensor:
         """What each query sees [B, 1, T, num_keys], of the last `window` slots: boolean, or added to the scores."""
-        return self._as_mask(visible_slots(positions_BT, num_keys, window))
+        return self._as_mask(visible_slots(positions_BT, num_keys, window, prompt=prompt))
 
     def _as_mask(self, seen: torch.Tensor) -> torch.Tensor:
         if self.attention.value == "sdpa":
@@ -117,7 +140,9 @@ class GenericDecoder(nn.Module):
         dtype = next(self.model.parameters()).dtype
         return torch.where(seen, 0.0, torch.finfo(dtype).min).to(dtype)
 
-    def masks(self, positions_BT: torch.Tensor, num_keys: int) -> torch.Tensor | dict[str, torch.Tensor | None] | None:
+    def masks(
+        self, positions_BT: torch.Tensor, num_keys: int, prompt: Prompt | None = None
+    ) -> torch.Tensor | dict[str, torch.Tensor | None] | None:
         """Masks [B, 1, T, num_keys]; a dict by layer type where the configuration mixes them.
 
         Layers without attention get none: padding is behind all that they look at, and the cache keeps it out of
@@ -126,9 +151,9 @@ class GenericDecoder(nn.Module):
         kinds = set(getattr(self.text_config, "layer_types", None) or ())
         if kinds and kinds <= WITHOUT_ATTENTION:
             return None
-        full = self._mask(positions_BT, num_keys)
+        full = self._mask(positions_BT, num_keys, prompt=prompt)
         window = getattr(self.text_config, "sliding_window", None)
-        sliding = self._mask(positions_BT, num_keys, window) if window else full
+        sliding = self._mask(positions_BT, num_keys, window, prompt) if window else full
         masks: dict[str, torch.Tensor | None] = {"full_attention": full, "sliding_attention": sliding}
         if "indexed_attention" in kinds:
             # An indexer chooses among what it shows.
@@ -148,6 +173,10 @@ class GenericDecoder(nn.Module):
         size = self.text_config.attention_chunk_size
         seen = visible_slots(positions_BT, num_keys, None)
         return self._as_mask(seen & (torch.arange(num_keys) // size == positions_BT[:, None, :, None] // size))
+
+
+def _plus(x_BTD: torch.Tensor) -> Callable[..., torch.Tensor]:
+    return lambda _module, _inputs, output: output + x_BTD.to(output.dtype)
 
 
 def _refuse_model_type(config: Any) -> None:

@@ -14,7 +14,7 @@ from transformers.cache_utils import CacheLayerMixin
 
 from ...compiler import capture_error, fake_parameters, quiet
 from ...errors import CaptureError
-from ..common import LayerState, convolution_state, key_value_state, recurrent_state
+from ..common import POSITION_OFFSET, LayerState, convolution_state, key_value_state, recurrent_state
 from .cache import StateCache, UncountedLayer
 from .model import GenericDecoder
 
@@ -96,7 +96,10 @@ def probe_states(decoder: GenericDecoder) -> list[LayerState]:
             raise _not_a_decoder(model, f"{type(error).__name__}: {' '.join(str(error).split())}") from error
     if not any(cache.states):
         raise _not_a_decoder(model, "it keeps no state between calls")
-    return cache.states
+    states = cache.states
+    if decoder.axes:
+        states[0] += (POSITION_OFFSET,)
+    return states
 
 
 def _not_a_decoder(model: Any, problem: str) -> CaptureError:

@@ -94,11 +94,14 @@ def test_head_tying_follows_full_config(tmp_path):
     assert untied.prepared.weight_sources["model.embed.weight"] == ("model.text_model.embed_tokens.weight",)
 
 
-@pytest.mark.parametrize("model_type", ["llava_next", "qwen2_vl", "gemma3"])
-def test_unimplemented_architectures_are_refused_by_name(model_type, tmp_path):
+@pytest.mark.parametrize(
+    ("model_type", "reason"), [("llava_next", "joins tiles"), ("mllama", "attend to images"), ("blip-2", "")]
+)
+def test_unimplemented_architectures_are_refused_by_name(model_type, reason, tmp_path):
     folder = write_config(tmp_path / model_type, model_type=model_type)
     message = refused(folder)
-    assert f"architecture {model_type} is not implemented" in message and "idefics3, smolvlm, llava" in message
+    assert f"architecture {model_type} is not implemented" in message and "gemma3, idefics3, internvl" in message
+    assert reason in message
 
 
 def test_unimplemented_vision_tower_is_refused_by_name(tmp_path):
@@ -112,6 +115,7 @@ def test_unsupported_sizes_are_refused(checkpoint, tmp_path):
     assert "must be a multiple of 8" in refused(checkpoint, image_size=20)
     llava = save_tiny_image_text(tmp_path / "llava", "llava")
     assert "must be 16: its vision tower has positions for no other size" in refused(llava, image_size=32)
+    assert "must be one size" in refused(checkpoint, image_size=(8, 16))
     message = refused(checkpoint, sequence_length=12, max_num_images=3)
     assert "holds 2 images" in message and "sequence_length=13 or more" in message
     assert "max_num_images is 1, but sequence_length=4" in refused(checkpoint, sequence_length=4)

@@ -1,0 +1,39 @@
+"""InternVL: a vision transformer whose patches are joined in squares; an image is cut into tiles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .architecture import Architecture, pooled_features
+
+
+def _image_tokens(config: Any, image_size: int) -> int:
+    return int(image_size // config.vision_config.patch_size[0] * config.downsample_ratio) ** 2
+
+
+def _trained_size(config: Any) -> int:
+    return config.vision_config.image_size[0]
+
+
+def _problem(config: Any, image_size: int) -> str | None:
+    trained = _trained_size(config)
+    return None if image_size == trained else f"{trained}: its vision tower has positions for no other size"
+
+
+def _tiles(settings: dict[str, Any]) -> tuple[int | None, int]:
+    """One image is cut into `max_patches` tiles at most, and a small one of the whole comes with them."""
+    most = settings.get("max_patches", 12) if settings.get("crop_to_patches") else 1
+    return settings.get("size", {}).get("height"), most + 1 if most > 1 else 1
+
+
+ARCHITECTURE = Architecture(
+    model_types=("internvl",),
+    vision=("model.vision_tower", "model.multi_modal_projector"),
+    features=pooled_features,
+    image_tokens=_image_tokens,
+    trained_size=_trained_size,
+    problem=_problem,
+    tiles=_tiles,
+    towers=("internvl_vision",),
+    is_uniform=lambda config: config.vision_feature_layer == -1,
+)

@@ -1,0 +1,41 @@
+"""Qwen2.5-VL: images of any shape as patches, most layers of the vision tower with windows, positions on three axes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from . import grids
+from .architecture import Architecture
+
+
+def _features(model: Any, patches_NPW: torch.Tensor, grid_N3: torch.Tensor) -> torch.Tensor:
+    tower = model.model.visual
+    num_patches, merge = patches_NPW.shape[1], tower.spatial_merge_size
+    places_NP2, real_NP = grids.patch_places(grid_N3, num_patches, merge)
+    angles = grids.patch_angles(tower, places_NP2)
+    side = tower.window_size // merge // tower.patch_size * merge
+    # Windows are numbered by their rows and columns; all padding is in window 0.
+    window_NP = (places_NP2[..., 0] // side * num_patches + places_NP2[..., 1] // side + 1) * real_NP
+    masks = grids.equal(window_NP), grids.equal(real_NP)
+    x_NPD = grids.embedded(tower, patches_NPW)
+    for layer, block in enumerate(tower.blocks):
+        x_NPD = grids.attended(block, x_NPD, angles, masks[layer in tower.fullatt_block_indexes])
+    return grids.merged(tower.merger, x_NPD)
+
+
+ARCHITECTURE = Architecture(
+    model_types=("qwen2_5_vl",),
+    vision=("model.visual",),
+    features=_features,
+    image_tokens=grids.image_tokens,
+    trained_size=grids.usual_size,
+    problem=grids.size_problem,
+    layout="patches",
+    inputs=("image_grid_thw", "mm_token_type_ids"),
+    positions=grids.image_positions,
+    axes=grids.spans_of_axes,
+    text_type="qwen2",
+    is_uniform=lambda config: False,  # the layers differ in their masks
+)
