@@ -9,6 +9,7 @@ Shape legend: B batch, T new tokens, S cache slots, D hidden, H head width, V vo
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import torch
@@ -25,7 +26,7 @@ from .rotary import rotary_angles
 from .states import LayerState
 
 MakeModule = Callable[[DecoderConfig, int], nn.Module]
-"""Makes the attention or the feed-forward of a layer, given its number."""
+"""Makes the attention of a layer, or what stands in its place, or the feed-forward, given the layer's number."""
 
 
 class Head(nn.Linear):
@@ -70,10 +71,10 @@ class Block(nn.Module):
         self.mlp = mlp
         self.mlp_result_norm = norm(after)
 
-    def forward(self, x_BTD, view: AttentionView, key_cache, value_cache):  # type: ignore[no-untyped-def]
+    def forward(self, x_BTD, view: AttentionView, *states):  # type: ignore[no-untyped-def]
         shared = None if self.shared_norm is None else self.shared_norm(x_BTD)
         given = self._given(self.attention_norm, x_BTD) if shared is None else shared
-        attended = self._joining(self.attention_result_norm, self.attention(given, view, key_cache, value_cache))
+        attended = self._joining(self.attention_result_norm, self.attention(given, view, *states))
         if self.is_parallel:
             given = self._given(self.mlp_norm, x_BTD) if shared is None else shared
             return x_BTD + attended + self._joining(self.mlp_result_norm, self.mlp(given))
@@ -139,7 +140,7 @@ class Decoder(nn.Module):
 
     @property
     def states(self) -> tuple[LayerState, ...]:
-        """What each layer caches for each token, on one core."""
+        """What each layer keeps between calls, on one core."""
         return tuple(layer.attention.state for layer in self.layers)
 
     def forward(
@@ -151,25 +152,27 @@ class Decoder(nn.Module):
         num_slots: int | None,
         last_index_B: torch.Tensor | None = None,
         embeds_BTD: torch.Tensor | None = None,
+        num_new_B: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Return logits [B, T, V], or [B, 1, V] at `last_index_B`.
 
         Args:
             input_ids_BT: token ids.
             positions_BT: position of each token, which is also its cache slot.
-            states: key cache [B, K, H, S] and value cache [B, K, S, H] of each layer, alternating.
+            states: those of `states`, layer by layer.
             num_slots: how many slots of the cache to attend to; None for a prompt that starts at 0, whose tokens
                 attend to each other.
             last_index_B: which token of each row to return logits for.
             embeds_BTD: what stands for the tokens, such as parts of images; None: their embeddings.
+            num_new_B: how many tokens of each row are real, its first ones; needed where a state has no slots.
         """
-        views = self._views(positions_BT, num_slots)
+        views = self._views(positions_BT, num_slots, num_new_B)
         x_BTD = self._start((self.embed(input_ids_BT) if embeds_BTD is None else embeds_BTD).float(), positions_BT)
-        caches = zip(states[::2], states[1::2], strict=True)
-        # A capture cuts the layers and their caches to what repeats, but not the configuration.
+        rest = iter(states)
+        # A capture cuts the layers and their states to what repeats, but not the configuration.
         kinds = self.config.layers[: len(self.layers)]
-        for layer, kind, (key_cache, value_cache) in zip(self.layers, kinds, caches, strict=True):
-            x_BTD = layer(x_BTD, views[kind], key_cache, value_cache)
+        for layer, kind, own in zip(self.layers, kinds, self.states, strict=True):
+            x_BTD = layer(x_BTD, views[kind], *itertools.islice(rest, len(own)))
         return self.head(x_BTD if last_index_B is None else one_token(x_BTD, last_index_B))
 
     def _start(self, x_BTD: torch.Tensor, positions_BT: torch.Tensor) -> torch.Tensor:
@@ -180,7 +183,9 @@ class Decoder(nn.Module):
             x_BTD = self.embed_norm(x_BTD).float()
         return x_BTD if self.config.input_scale == 1.0 else x_BTD * self.config.input_scale
 
-    def _views(self, positions_BT: torch.Tensor, num_slots: int | None) -> dict[LayerKind, AttentionView]:
+    def _views(
+        self, positions_BT: torch.Tensor, num_slots: int | None, num_new_B: torch.Tensor | None
+    ) -> dict[LayerKind, AttentionView]:
         """What the layers of each kind share; equal rotations and masks are made once."""
         angles = {
             rotary: rotary_angles(positions_BT, getattr(self, f"inv_freq_{number}"), rotary)
@@ -201,6 +206,7 @@ class Decoder(nn.Module):
                 angles=None if kind.rotary is None else angles[kind.rotary],
                 mask=masks[kind.window, kind.chunk],
                 num_slots=num_slots,
+                num_new_B=num_new_B,
             )
             for kind in dict.fromkeys(self.config.layers)
         }

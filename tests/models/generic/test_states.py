@@ -61,7 +61,7 @@ CASES = {
 
 @pytest.mark.parametrize("model_type", CASES)
 def test_prompts_steps_and_chunks_are_those_of_transformers(model_type):
-    models = pair(model_type, **CASES[model_type])
+    models = pair(model_type, family="generic", **CASES[model_type])
     assert models.family.choice.value == "generic" and models.family.counts_tokens
     assert models.weights  # copied before RWKV's own code rescales them
     check_steps(models, atol=1e-4)
@@ -154,7 +154,7 @@ def test_a_recurrence_of_unknown_kind_is_refused(monkeypatch):
 
 def test_layers_with_such_states_are_not_divided_among_cores():
     with pytest.raises(ModelError) as error:
-        build_decoder(tiny_config("qwen3_next", **CASES["qwen3_next"]), dtype="float32", group_size=2)
+        build_decoder(tiny_config("qwen3_5_text", **CASES["qwen3_5_text"]), dtype="float32", group_size=2)
     assert error.value.details["layer_types"] == ["linear_attention"]
 
 
