@@ -272,9 +272,7 @@ def test_weights_and_caches_in_bfloat16(family):
     module = build_decoder(models.original.config, dtype="bfloat16").module
     weights = {name: weight.bfloat16() for name, weight in models.weights.items()}
     dtypes = [tensor.dtype for layer in models.family.states for tensor in layer]
-    states = [
-        state if dtype else state.bfloat16() for state, dtype in zip(models.new_states(), dtypes, strict=True)
-    ]
+    states = [state if dtype else state.bfloat16() for state, dtype in zip(models.new_states(), dtypes, strict=True)]
     ids, positions = torch.randint(3, 90, (2, NUM_COLUMNS)), torch.arange(NUM_COLUMNS).expand(2, -1)
     with torch.no_grad():
         wanted = models.original(torch.cat([ids, ids[:, :1]], 1)).logits
@@ -292,6 +290,13 @@ def test_key_heads_of_several_cores_are_copied(model_type):
     models = SharedPair.of(pair(model_type), 4)
     keys, _ = models.families[0].states[0]
     assert keys.sizes[0] == 1
+    check_steps(models)
+
+
+def test_key_heads_of_linear_attention_are_copied():
+    models = SharedPair.of(pair("qwen3_next"), 4)
+    _, state = models.families[0].states[0]
+    assert state.sizes == (1, 8, 12)
     check_steps(models)
 
 

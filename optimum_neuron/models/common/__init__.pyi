@@ -13,7 +13,6 @@ from .config import (
     Rotary as Rotary,
 )
 from .convolution import (
-    CausalConvolution as CausalConvolution,
     ShortConvolution as ShortConvolution,
     real_tokens as real_tokens,
     take_window as take_window,
