@@ -49,6 +49,7 @@ def split_module(
     num_heads: int,
     num_kv_heads: int,
     group_size: int,
+    sequence_parallel: bool = False,
     sources: Mapping[str, Sequence[Any]] | None = None,
 ) -> Shards:
     """Give a module without weights the shapes of one core, and exchanges where its partial results meet.
@@ -59,6 +60,7 @@ def split_module(
         num_heads: query heads of a layer.
         num_kv_heads: key and value heads of a layer.
         group_size: cores that share the model.
+        sequence_parallel: the module is a family's decoder, and the residual stream of a prompt is divided too.
         sources: the tensors that make each parameter; None: one each.
 
     Raises:
@@ -82,6 +84,8 @@ def split_module(
     for path, style in styles.items():
         num_sources = len((sources or {}).get(f"{path}.weight", ("",)))
         STYLES[style](splitter, path, num_sources)
+    if sequence_parallel:
+        splitter.tokens.attach(module)
     return Shards(group_size, splitter.shards)
 
 
@@ -244,7 +248,7 @@ def _experts(splitter: Splitter, path: str, num_sources: int) -> None:
     if experts.has_bias:
         # Along the experts: the first core has the biases, and the others zeros.
         splitter.narrow(path, "down_proj_bias", 0, first_split(experts.down_proj_bias.shape[0], group_size))
-    experts.register_forward_hook(lambda module, inputs, x: collectives.ALL_REDUCE(x, group_size))
+    experts.register_forward_hook(lambda module, inputs, x: splitter.tokens.sum(x))
 
 
 def _experts_over_cores(splitter: Splitter, path: str, num_sources: int) -> None:
@@ -261,7 +265,7 @@ def _experts_over_cores(splitter: Splitter, path: str, num_sources: int) -> None
         return x, index - collectives.RANK(group_size) * num_own, weight
 
     experts.register_forward_pre_hook(own_experts)
-    experts.register_forward_hook(lambda module, inputs, x: collectives.ALL_REDUCE(x, group_size))
+    experts.register_forward_hook(lambda module, inputs, x: splitter.tokens.sum(x))
 
 
 def _head_values(splitter: Splitter, path: str, num_sources: int) -> None:

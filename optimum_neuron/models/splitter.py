@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from ..compiler import collectives
 from ..weights import Shard, Split, first_split
 from .common import TransposedLinear
 from .heads import HeadLayout, head_layout
+from .sequence import TokenSplit
 
 _QUERY_COUNTS = ("num_heads", "num_attention_heads", "n_heads")
 _KEY_COUNTS = ("num_key_value_heads", "num_kv_heads")
@@ -23,6 +23,7 @@ class Splitter:
 
     def __init__(self, module: nn.Module, num_heads: int, num_kv_heads: int, group_size: int) -> None:
         self.module, self.group_size = module, group_size
+        self.tokens = TokenSplit(group_size)
         self.shards: dict[str, Shard] = {}
         self.layout = head_layout(num_heads, num_kv_heads, group_size)
         self._layouts: dict[str, HeadLayout] = {}
@@ -85,8 +86,7 @@ class Splitter:
         linear = self.module.get_submodule(path)
         self.narrow(path, "weight", 1, split)
         self.narrow(path, "bias", 0, first_split(linear_size(linear, 0), self.group_size))
-        group_size = self.group_size
-        linear.register_forward_hook(lambda module, inputs, x: collectives.ALL_REDUCE(x, group_size))
+        linear.register_forward_hook(lambda module, inputs, x: self.tokens.sum(x))
 
 
 def is_transposed(module: nn.Module) -> bool:

@@ -24,6 +24,7 @@ from ...models import (
     family_decoder,
     generic_decoder,
     persistent_buffers,
+    require_family,
 )
 from ...models.generic import GenericDecoder, build, weight_map
 from ..decoder import DecoderKind, decoder_captures, graph_names, num_positions, require_cores
@@ -144,11 +145,18 @@ def _build_decoder(row: Architecture, model_config: Any, config: ResolvedImageTe
     # Whether the head is the embedding is said of the whole model: its head is beside the decoder.
     text.tie_word_embeddings = model_config.tie_word_embeddings
     choice = choose_family(text, family=config.family)
+    require_family(choice, sequence_parallel=config.sequence_parallel)
     if choice.value == GENERIC:
         module = build(model_config, auto_class=TASKS[config.task].auto_class)
         _remove(module.model, row.vision)
         return generic_decoder(choice, module, dtype=config.torch_dtype, group_size=config.tensor_parallel_size)
-    family = family_decoder(choice, text, dtype=config.torch_dtype, group_size=config.tensor_parallel_size)
+    family = family_decoder(
+        choice,
+        text,
+        dtype=config.torch_dtype,
+        group_size=config.tensor_parallel_size,
+        sequence_parallel=config.sequence_parallel,
+    )
     # The "model" of a causal language model, under any name, is the text module of this one.
     renamed = {
         name: tuple(re.sub(r"^(model|transformer|gpt_neox)\.", f"{row.text}.", source) for source in sources)

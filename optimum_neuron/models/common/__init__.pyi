@@ -54,3 +54,4 @@ from .states import (
     key_value_state as key_value_state,
     recurrent_state as recurrent_state,
 )
+from .tokens import TokenModule as TokenModule

@@ -24,6 +24,7 @@ from .linear import capped
 from .norms import make_norm
 from .rotary import rotary_angles
 from .states import LayerState
+from .tokens import TokenModule
 
 MakeModule = Callable[[DecoderConfig, int], nn.Module]
 """Makes the attention of a layer, or what stands in its place, or the feed-forward, given the layer's number."""
@@ -52,7 +53,7 @@ def full_precision_linear(x_BTD: torch.Tensor, linear: nn.Linear) -> torch.Tenso
     return F.linear(x_BTD.float(), linear.weight.float(), bias)
 
 
-class Block(nn.Module):
+class Block(TokenModule):
     """Attention and feed-forward on a float32 residual stream."""
 
     def __init__(self, config: DecoderConfig, attention: nn.Module, mlp: nn.Module) -> None:
@@ -72,7 +73,7 @@ class Block(nn.Module):
         self.mlp_result_norm = norm(after)
 
     def forward(self, x_BTD, view: AttentionView, *states):  # type: ignore[no-untyped-def]
-        shared = None if self.shared_norm is None else self.shared_norm(x_BTD)
+        shared = None if self.shared_norm is None else self.all_tokens(self.shared_norm(x_BTD))
         given = self._given(self.attention_norm, x_BTD) if shared is None else shared
         attended = self._joining(self.attention_result_norm, self.attention(given, view, *states))
         if self.is_parallel:
@@ -83,7 +84,8 @@ class Block(nn.Module):
 
     def _given(self, norm: nn.Module | None, x_BTD: torch.Tensor) -> torch.Tensor:
         """What attention or feed-forward gets, in the weights' dtype."""
-        return x_BTD.to(self.attention.qkv.weight.dtype) if norm is None else norm(x_BTD)
+        x_BTD = x_BTD.to(self.attention.qkv.weight.dtype) if norm is None else norm(x_BTD)
+        return self.all_tokens(x_BTD)
 
     def _joining(self, norm: nn.Module | None, x_BTD: torch.Tensor) -> torch.Tensor:
         """What joins the residual stream of a result."""
@@ -103,7 +105,7 @@ class Embedding(nn.Embedding):
         return x_BTD if self.scale == 1.0 else x_BTD.float() * self.scale
 
 
-class Decoder(nn.Module):
+class Decoder(TokenModule):
     """Token ids and positions to logits, with a cache written in place."""
 
     def __init__(
@@ -167,12 +169,14 @@ class Decoder(nn.Module):
             num_new_B: how many tokens of each row are real, its first ones; needed where a state has no slots.
         """
         views = self._views(positions_BT, num_slots, num_new_B)
-        x_BTD = self._start((self.embed(input_ids_BT) if embeds_BTD is None else embeds_BTD).float(), positions_BT)
+        embeds_BTD = self.embed(input_ids_BT) if embeds_BTD is None else embeds_BTD
+        x_BTD = self.own_tokens(self._start(embeds_BTD.float(), positions_BT))
         rest = iter(states)
         # A capture cuts the layers and their states to what repeats, but not the configuration.
         kinds = self.config.layers[: len(self.layers)]
         for layer, kind, own in zip(self.layers, kinds, self.states, strict=True):
             x_BTD = layer(x_BTD, views[kind], *itertools.islice(rest, len(own)))
+        x_BTD = self.all_tokens(x_BTD)
         return self.head(x_BTD if last_index_B is None else one_token(x_BTD, last_index_B))
 
     def _start(self, x_BTD: torch.Tensor, positions_BT: torch.Tensor) -> torch.Tensor:
