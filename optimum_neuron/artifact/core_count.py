@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..compiler import Program
+from ..compiler import Program, divided_prompts
 from ..core import Choice
 from ..weights import Shards
 from ..wording import size
@@ -24,4 +24,5 @@ def core_count(program: Program, shards: Shards) -> Choice[int]:
     whole = sum(spec.size_bytes for name, spec in program.weights.items() if name not in shards.of_weights)
     state = ", and its part of the cache" if program.states else ""
     reason = f"tensor_parallel_size: each core has its part of the divided weights ({size(part)}), all of the others "
-    return Choice(value=shards.group_size, reason=f"{reason}({size(whole)}){state}")
+    divided = f"; sequence_parallel: {', '.join(graphs)}" if (graphs := divided_prompts(program)) else ""
+    return Choice(value=shards.group_size, reason=f"{reason}({size(whole)}){state}{divided}")

@@ -11,6 +11,9 @@ from typing import Literal
 from ..errors import ConfigError
 from ..weights import Split, joined_split, unit_split
 
+Part = tuple[Literal["queries", "key"], int]
+"""What a tensor has of a key head: a number of elements for it, or for each of its query heads."""
+
 
 @dataclasses.dataclass(frozen=True)
 class HeadLayout:
@@ -50,10 +53,10 @@ class HeadLayout:
         """Divide a tensor of groups, each of which has the query heads of a key head, the key head and its value."""
         return self.groups(("queries", width), ("key", width), ("key", width))
 
-    def groups(self, *parts: tuple[Literal["queries", "key"], int]) -> Split:
+    def groups(self, *parts: Part) -> Split:
         """Divide a tensor that has the same parts for each key head, one group behind the other.
 
-        A part has so many elements for the key head, or for each of the query heads that it serves.
+        A part has so many elements for the key head, or for each query head that this serves.
         """
         per_key, local = self.num_heads // self.num_kv_heads, len(self.queries[0]) // len(self.keys[0])
         sizes = [width * (per_key if of == "queries" else 1) for of, width in parts]

@@ -38,6 +38,7 @@ from torch import nn
 from ..compiler import collectives
 from ..errors import ModelError
 from ..weights import Shards, even_split, first_split, joined_split, packed_split
+from .heads import Part
 from .plans import Plan, pattern_of
 from .splitter import Splitter, linear_size
 
@@ -277,7 +278,8 @@ def _delta_heads(splitter: Splitter, path: str, num_sources: int) -> None:
     """Two tensors: queries, keys, values, and gates; rates and time steps. Both by key head."""
     parent = path.rpartition(".")[0]
     layout, config = splitter.heads(parent), splitter.module.get_submodule(parent).config
-    key, values = ("key", config.key_dim), ("queries", config.value_dim)
+    key: Part = ("key", config.key_dim)
+    values: Part = ("queries", config.value_dim)
     scalars = layout.groups(("queries", 1), ("queries", 1))
     splitter.results(path, layout.groups(key, key, values, values), scalars)
 

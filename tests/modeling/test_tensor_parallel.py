@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from optimum_neuron import NeuronModelForCausalLM, check_model
+from optimum_neuron.compiler import divided_prompts
 from optimum_neuron.errors import ArtifactError, ConfigError, ModelError, WeightsError
 from optimum_neuron.exporters import inspect_export
 from optimum_neuron.hardware import resolve_instance
@@ -51,6 +52,8 @@ CASES = {
     "biases by distance": ("bloom", {}, None),
     "joined by groups": ("falcon", {}, None),
     "sliding window": ("mistral", {"sliding_window": 4}, None),
+    "linear attention": ("qwen3_next", {}, None),
+    "short convolutions": ("lfm2", {}, None),
 }
 
 
@@ -136,6 +139,24 @@ def test_two_cores_share_experts(checkpoints, model_type, overrides):
     options = {"max_new_tokens": 24, "do_sample": False, "pad_token_id": 0}
     actual = compiled(folder, 2).generate(PROMPT, attention_mask=MASK, **options)
     assert actual.tolist() == original.generate(PROMPT, attention_mask=MASK, **options).tolist()
+
+
+def test_prompts_are_divided_along_the_sequence(checkpoints):
+    folder = checkpoints("llama", **ODD)
+    options = {"max_new_tokens": 24, "do_sample": False, "pad_token_id": 0}
+    model = compiled(folder, 2, sequence_parallel=True, prefill_buckets=(16, 33))
+    original = AutoModelForCausalLM.from_pretrained(folder, dtype="float32")
+    actual = model.generate(PROMPT, attention_mask=MASK, **options)
+    assert actual.tolist() == original.generate(PROMPT, attention_mask=MASK, **options).tolist()
+    assert divided_prompts(model.prepared.program) == ("prefill_16", "score_16")
+    assert model.describe()["num_cores"]["reason"].endswith("sequence_parallel: prefill_16, score_16")
+
+
+@pytest.mark.parametrize("options", [{"tensor_parallel_size": 1}, {"prefill_buckets": (15, 33)}, {"family": "generic"}])
+def test_nothing_to_divide_along_the_sequence(checkpoints, options):
+    options = {"tensor_parallel_size": 2, "sequence_parallel": True, "instance_type": INSTANCE} | SHAPES | options
+    with raises(ConfigError, option="sequence_parallel"):
+        NeuronModelForCausalLM.from_pretrained(checkpoints("llama", **ODD), export=True, **options)
 
 
 def test_beams_reorder_the_state_of_every_core(checkpoints):
