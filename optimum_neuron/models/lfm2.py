@@ -10,6 +10,7 @@ from . import common
 from .common import Attention, Decoder, DecoderConfig, LayerKind, Norm, ShortConvolution
 
 MODEL_TYPES = ("lfm2",)
+LAYER_TYPES = ("conv", "full_attention")
 _LAYER = "model.layers.{}"
 WEIGHT_MAP = {
     **common.WEIGHT_MAP,

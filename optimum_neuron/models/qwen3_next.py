@@ -21,6 +21,7 @@ from .common import (
 )
 
 MODEL_TYPES = ("qwen3_next",)
+LAYER_TYPES = ("linear_attention", "full_attention")
 _LINEAR = "model.layers.{}.linear_attn"
 WEIGHT_MAP = {
     **common.WEIGHT_MAP,

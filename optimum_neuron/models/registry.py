@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 GENERIC = "generic"
 """Name of the path that runs transformers' own modeling code."""
 
+LAYER_TYPES = ("full_attention", "sliding_attention")
+"""Types of layers that a family has if its file does not say otherwise."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Family:
@@ -63,6 +66,8 @@ class FamilyModule(Protocol):
     PLAN: Mapping[str, str]
     """How tensor parallelism divides the modules, see `parallel.py`."""
 
+    # `LAYER_TYPES` too, where a configuration's `layer_types` may name others than full and sliding attention.
+
     def uncovered(self, config: Any) -> str | None:
         """Say which option of a configuration the family does not implement, or None."""
 
@@ -91,7 +96,7 @@ def choose_family(config: Any, *, family: str | None = None) -> Choice[str]:
     if family is not None and family not in (*families(), GENERIC):
         raise invalid_choice("family", family, (*families(), GENERIC))
     covering = {name: one for name, one in families().items() if config.model_type in one.MODEL_TYPES}
-    gaps = {name: one.uncovered(config) for name, one in covering.items()}
+    gaps = {name: _gap(one, config) for name, one in covering.items()}
     rejected = tuple(Rejected(candidate=name, reason=f"does not implement {gap}") for name, gap in gaps.items() if gap)
     complete = [name for name, gap in gaps.items() if gap is None and family in (None, name)]
     if complete:
@@ -106,6 +111,13 @@ def choose_family(config: Any, *, family: str | None = None) -> Choice[str]:
     for name, gap in gaps.items():
         reason = f"family {name} covers model_type {config.model_type}, but does not implement {gap}"
     return Choice(value=GENERIC, reason="asked for by name" if family else reason, rejected=rejected)
+
+
+def _gap(module: FamilyModule, config: Any) -> str | None:
+    """What a configuration of a family's model type needs and the family does not have."""
+    known = getattr(module, "LAYER_TYPES", LAYER_TYPES)
+    others = sorted(set(getattr(config, "layer_types", None) or ()) - set(known))
+    return f"layer_types={', '.join(others)}" if others else module.uncovered(config)
 
 
 def build_decoder(

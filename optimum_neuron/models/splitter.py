@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
+from ..errors import ModelError
 from ..weights import Shard, Split, first_split
 from .common import TransposedLinear
 from .heads import HeadLayout, head_layout
@@ -95,7 +96,18 @@ def is_transposed(module: nn.Module) -> bool:
 
 
 def linear_size(linear: nn.Module, dim: int) -> int:
-    """Results (0) or inputs (1) of a linear layer."""
+    """Results (0) or inputs (1) of a linear layer.
+
+    Raises:
+        ModelError: the plan names a module that has no weight.
+    """
+    if getattr(linear, "weight", None) is None:
+        kind = type(linear).__name__
+        raise ModelError(
+            f"The plan of tensor parallelism divides the weight of a {kind}, which has none.",
+            hint="Pass tensor_parallel_size=1.",
+            module=kind,
+        )
     return int(linear.weight.shape[1 - dim if is_transposed(linear) else dim])
 
 

@@ -204,6 +204,7 @@ UNCOVERED: dict[str, tuple[dict[str, Any], str]] = {
     "falcon": ({"alibi": True}, "alibi=True"),
     "lfm2": ({"rope_parameters": ROPE | {"rope_type": "dynamic"}}, "rope_type=dynamic"),
     "qwen3_next": ({"hidden_act": "gelu"}, "hidden_act=gelu"),
+    "qwen3": ({"layer_types": ["full_attention", "conv", "full_attention"]}, "layer_types=conv"),
     "bloom": ({"apply_residual_connection_post_layernorm": True}, "apply_residual_connection_post_layernorm=True"),
 }
 """Model type to an option that its family leaves to transformers' own code."""
