@@ -52,8 +52,6 @@ CASES = {
     "biases by distance": ("bloom", {}, None),
     "joined by groups": ("falcon", {}, None),
     "sliding window": ("mistral", {"sliding_window": 4}, None),
-    "linear attention": ("qwen3_next", {}, None),
-    "short convolutions": ("lfm2", {}, None),
 }
 
 
@@ -141,6 +139,15 @@ def test_two_cores_share_experts(checkpoints, model_type, overrides):
     assert actual.tolist() == original.generate(PROMPT, attention_mask=MASK, **options).tolist()
 
 
+@pytest.mark.parametrize("model_type", ["lfm2", "qwen3_next"])
+def test_two_cores_share_states_without_slots(checkpoints, model_type):
+    folder = checkpoints(model_type)
+    options = {"max_new_tokens": 24, "do_sample": False, "pad_token_id": 0}
+    original = AutoModelForCausalLM.from_pretrained(folder, dtype="float32")
+    actual = compiled(folder, 2, **SMALL).generate(PROMPT, attention_mask=MASK, **options)
+    assert actual.tolist() == original.generate(PROMPT, attention_mask=MASK, **options).tolist()
+
+
 def test_prompts_are_divided_along_the_sequence(checkpoints):
     folder = checkpoints("llama", **ODD)
     options = {"max_new_tokens": 24, "do_sample": False, "pad_token_id": 0}
@@ -221,6 +228,16 @@ def test_a_tensor_that_a_core_needs_a_part_of_is_missing(checkpoints, tmp_path, 
     with pytest.raises(WeightsError) as caught:
         compiled(folder, 2, family=family)
     assert any(missing in problem for problem in caught.value.details["problems"])
+
+
+def test_a_file_of_the_checkpoint_is_missing(checkpoints, tmp_path, monkeypatch):
+    original = AutoModelForCausalLM.from_pretrained(checkpoints("llama", **ODD))
+    original.save_pretrained(tmp_path, max_shard_size="40KB")
+    monkeypatch.setattr("optimum_neuron.exporters.prepare.cached_neff", None)  # nothing is compiled
+    lost = sorted(tmp_path.glob("*.safetensors"))[1]
+    lost.unlink()
+    with raises(WeightsError, missing=[lost.name]):
+        compiled(tmp_path, 2)
 
 
 def test_num_cores_is_the_older_name(checkpoints):
