@@ -247,6 +247,10 @@ class NeuronConfig(CompileConfig):
     """Cores that share every layer: each has a part of the weights, of the cache, and of the work."""
     pipeline_parallel_size: int = option(1, help="stages that the layers are divided into, each on cores of its own")
     """Stages that the layers are divided into, one after the other; each has `tensor_parallel_size` cores."""
+    sequence_parallel: bool = option(
+        False, help="with tensor parallelism, divide norms and residual stream of prompts along the sequence"
+    )
+    """Divide norms and residual stream of prompts along the sequence, where the cores divide a bucket's length."""
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -259,6 +263,10 @@ class NeuronConfig(CompileConfig):
         yield from super()._problems()
         for name in ("prefill_buckets", "decode_buckets"):
             yield from self._bucket_problems(name)
+        if self.sequence_parallel is True and self.tensor_parallel_size == 1:
+            message = "sequence_parallel=True needs tensor parallelism, but tensor_parallel_size is 1."
+            hint = "Pass tensor_parallel_size=2 or more, or remove sequence_parallel."
+            yield ConfigError(message, hint=hint, option="sequence_parallel", value=True)
 
     def _bucket_problems(self, name: str) -> Iterator[ConfigError]:
         buckets, length = getattr(self, name), self.sequence_length
@@ -281,9 +289,18 @@ class NeuronConfig(CompileConfig):
         length = self.sequence_length or min(max_position_embeddings, MAX_DEFAULT_SEQUENCE_LENGTH)
         if length > max_position_embeddings:
             raise limit_error("sequence_length", length, max_position_embeddings)
+        prefill_buckets = self.prefill_buckets or default_buckets(FIRST_BUCKET, length)
+        if self.sequence_parallel and all(bucket % self.tensor_parallel_size for bucket in prefill_buckets):
+            raise ConfigError(
+                f"sequence_parallel=True divides no prompt: none of prefill_buckets={prefill_buckets} is a multiple of "
+                f"tensor_parallel_size={self.tensor_parallel_size}.",
+                hint=f"Pass multiples of {self.tensor_parallel_size} as prefill_buckets, or remove sequence_parallel.",
+                option="sequence_parallel",
+                prefill_buckets=list(prefill_buckets),
+            )
         return {
             "sequence_length": length,
-            "prefill_buckets": self.prefill_buckets or default_buckets(FIRST_BUCKET, length),
+            "prefill_buckets": prefill_buckets,
             "decode_buckets": self.decode_buckets or default_buckets(FIRST_DECODE_BUCKET, length),
             "extend_length": min(self.extend_length, length),
         }

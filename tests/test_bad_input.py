@@ -150,6 +150,10 @@ def test_busy_core(export_folder, checkpoint, tmp_path, monkeypatch, cli):
         assert holder.stdout.readline() == "held\n"
         with pytest.raises(CoreBusyError, match=f"(?s){holder.pid}.*another-model|another-model.*{holder.pid}"):
             load(export_folder)
+        with monkeypatch.context() as both, pytest.raises(CoreBusyError) as caught:
+            both.delenv("NEURON_RT_VISIBLE_CORES")
+            load(checkpoint, export=True, tensor_parallel_size=2, **SMALL)
+        assert caught.value.details["num_cores"] == 2, "one of the two is free"
         words = words_of({**SMALL, "extend_length": None})
         result = cli("export", "neuron", "-m", str(checkpoint), str(tmp_path / "out"), *words)
         assert result.code == 0, "an export needs no core"

@@ -85,6 +85,23 @@ FAMILY_CONFIGS: dict[str, dict[str, Any]] = {
     "bloom": {"n_layer": 3, "n_head": 4, "tie_word_embeddings": False},
     "mpt": {"d_model": 32, "n_layers": 3, "n_heads": 4, "tie_word_embeddings": False},
     "gptj": {"n_embd": 32, "n_layer": 3, "n_head": 4, "rotary_dim": 4},
+    "lfm2": {
+        "layer_types": ["conv", "full_attention", "conv"],
+        "block_auto_adjust_ff_dim": False,
+        "tie_word_embeddings": False,
+    },
+    "qwen3_next": {
+        "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4,
+        "linear_key_head_dim": 8,
+        "linear_value_head_dim": 12,
+        "head_dim": 16,
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 24,
+        "shared_expert_intermediate_size": 40,
+    },
 }
 """The same for families of decoders that only their own tests export. A random tied head may repeat its token."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..compiler import Program
+from ..compiler import Program, divided_prompts
 from ..compiler.passes import stage_programs
 from ..core import Choice
 from ..weights import Shards
@@ -33,4 +33,6 @@ def core_count(program: Program, shards: Shards) -> Choice[int]:
             f"tensor_parallel_size: {where} its part of the divided weights ({size(part)}), all of the others "
             f"({size(max(totals) - part)}){state}"
         )
+    if graphs := divided_prompts(program):
+        reasons.append(f"sequence_parallel: {', '.join(graphs)}")
     return Choice(value=len(stages) * shards.group_size, reason="; ".join(reasons) or ONE_CORE)

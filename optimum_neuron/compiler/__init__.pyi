@@ -7,7 +7,7 @@ from .capture import (
     fake_parameters as fake_parameters,
     quiet as quiet,
 )
-from .collectives import group_size_of as group_size_of
+from .collectives import divided_prompts as divided_prompts, group_size_of as group_size_of
 from .compile import (
     CapturedGraph as CapturedGraph,
     Compiled as Compiled,

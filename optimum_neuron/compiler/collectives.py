@@ -80,6 +80,17 @@ def group_size_of(program: Program) -> int:
     return exchanges[0].args[-1] if exchanges else 1
 
 
+def divided_prompts(program: Program) -> tuple[str, ...]:
+    """Return the graphs in which each core has the residual stream of a part of the tokens."""
+    scattered = {
+        name
+        for name, one in program.subprograms.items()
+        if (node := exchange_of(one)) is not None and node.target is REDUCE_SCATTER
+    }
+    graphs = program.graphs.items()
+    return tuple(name for name, graph in graphs if any(call.subprogram in scattered for call in graph.calls))
+
+
 def exchange_of(subprogram: Subprogram) -> fx.Node | None:
     """Return the exchange that a body consists of; None if it computes on one core."""
     calls = [node for node in subprogram.body.graph.nodes if node.op == "call_function"]

@@ -150,6 +150,7 @@ class DecoderKind(Kind):
             family=config.family,
             trust_remote_code=trust_remote_code,
             group_size=config.tensor_parallel_size,
+            sequence_parallel=config.sequence_parallel,
         )
         return Plan(
             choice=family.choice,

@@ -32,7 +32,7 @@ from .build import cached_neff
 from .kinds import kind_of
 from .progress import Progress
 from .source import ModelSource
-from .tensors import load_original, open_tensors
+from .tensors import check_files, load_original, open_tensors
 from .validation import OutputError, Recorder, default_tolerance, validate
 
 WORKDIR_FILE = "graph.neff"
@@ -175,6 +175,7 @@ def prepare(
         NeuronError: an error of one of the steps; see `errors.py`.
     """
     check_tolerance(atol, validate=validate)
+    check_files(source)  # before minutes are spent
     timings: dict[str, float] = {}
     work = WorkFolder()
     with Progress(f"Compiling {source.name} for {config.target}") as progress:

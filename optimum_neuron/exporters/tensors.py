@@ -63,6 +63,16 @@ def open_tensors(
     return Choice(value=tensors, reason=f"loaded by transformers, which {what}")
 
 
+def check_files(source: ModelSource) -> None:
+    """Read the headers of a checkpoint's files.
+
+    Raises:
+        WeightsError: a file is missing or damaged.
+    """
+    if source.has_weights and source.module is None:
+        Checkpoint.open(source.folder)
+
+
 def tensors_in_memory(
     tensors: Mapping[str, torch.Tensor] | torch.nn.Module, names: Collection[str], origin: str
 ) -> StateDict:

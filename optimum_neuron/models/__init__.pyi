@@ -13,4 +13,5 @@ from .registry import (
     family_decoder as family_decoder,
     generic_decoder as generic_decoder,
     persistent_buffers as persistent_buffers,
+    require_family as require_family,
 )

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Literal
 
 from ..errors import ConfigError
 from ..weights import Split, joined_split, unit_split
+
+Part = tuple[Literal["queries", "key"], int]
+"""What a tensor has of a key head: a number of elements for it, or for each of its query heads."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,23 +51,34 @@ class HeadLayout:
 
     def grouped(self, width: int) -> Split:
         """Divide a tensor of groups, each of which has the query heads of a key head, the key head and its value."""
+        return self.groups(("queries", width), ("key", width), ("key", width))
+
+    def groups(self, *parts: Part) -> Split:
+        """Divide a tensor that has the same parts for each key head, one group behind the other.
+
+        A part has so many elements for the key head, or for each query head that this serves.
+        """
         per_key, local = self.num_heads // self.num_kv_heads, len(self.queries[0]) // len(self.keys[0])
+        sizes = [width * (per_key if of == "queries" else 1) for of, width in parts]
+        unit, group = math.gcd(*(width for _, width in parts)), sum(sizes)
 
-        def place(query: int) -> int:
-            return query if query < 0 else query // per_key * (per_key + 2) + query % per_key
+        def units(start: int, width: int) -> list[int]:
+            return [*range(start // unit, (start + width) // unit)] if start >= 0 else [-1] * (width // unit)
 
-        units = [
-            [
-                unit
-                for number, key in enumerate(keys)
-                for unit in (
-                    *map(place, queries[number * local : (number + 1) * local]),
-                    *((-1, -1) if key < 0 else (key * (per_key + 2) + per_key, key * (per_key + 2) + per_key + 1)),
-                )
-            ]
+        def own(queries: Sequence[int], key: int) -> Iterator[int]:
+            """Units of a key head of one core with its query heads."""
+            for (of, width), start in zip(parts, itertools.accumulate(sizes, initial=key * group), strict=False):
+                if of == "key":
+                    yield from units(start if key >= 0 else -1, width)
+                    continue
+                for query in queries:
+                    yield from units(start + query % per_key * width if query >= 0 else -1, width)
+
+        ranks = [
+            [unit for at, key in enumerate(keys) for unit in own(queries[at * local : (at + 1) * local], key)]
             for queries, keys in zip(self.queries, self.keys, strict=True)
         ]
-        return unit_split(self.num_kv_heads * (per_key + 2), width, units)
+        return unit_split(self.num_kv_heads * group // unit, unit, ranks)
 
 
 def head_layout(num_heads: int, num_kv_heads: int, group_size: int) -> HeadLayout:

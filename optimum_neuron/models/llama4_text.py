@@ -11,6 +11,7 @@ from . import common
 from .common import Attention, AttentionView, Decoder, DecoderConfig, GatedMLP, LayerKind, Mixture, MixtureConfig, Norm
 
 MODEL_TYPES = ("llama4_text",)
+LAYER_TYPES = ("chunked_attention", "full_attention")
 WEIGHT_MAP = {
     name: tuple(source.replace(".mlp.", ".feed_forward.") for source in sources)
     for name, sources in {

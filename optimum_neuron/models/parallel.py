@@ -13,12 +13,14 @@ out has the shapes of one core and calls `optimum_neuron/compiler/collectives.py
     slopes          biases of heads by distance: those of its heads to each core
     from_heads      projection of the heads' results, summed over the cores
     columns, rows   a feed-forward and back, summed over the cores
-    packed_columns  as columns, of two projections in one tensor
+    packed_columns  as columns, of two projections in one tensor; triple_columns: of three
     gathered        columns, joined over the cores
     rows_of_whole   as rows, of inputs that every core has whole
     experts         the width of every expert, summed over the cores; whole experts where that leaves little of each
     experts_over_cores  whole experts to each core, summed over the cores
-    head_values     one number for each query head, `sinks`
+    head_values     what an attention module has by itself: one number for each query head, such as `sinks`
+    delta_heads     projections of linear attention: value heads with the key heads that they use
+    delta_channels  its convolution: channels of queries, keys, and values
     vocabulary      rows of an embedding, summed over the cores
 
 Source: Shoeybi et al. 2019, Megatron-LM, section 3.
@@ -26,6 +28,7 @@ Source: Shoeybi et al. 2019, Megatron-LM, section 3.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -34,7 +37,8 @@ from torch import nn
 
 from ..compiler import collectives
 from ..errors import ModelError
-from ..weights import Shards, even_split, first_split, packed_split
+from ..weights import Shards, even_split, first_split, joined_split, packed_split
+from .heads import Part
 from .plans import Plan, pattern_of
 from .splitter import Splitter, linear_size
 
@@ -46,6 +50,7 @@ def split_module(
     num_heads: int,
     num_kv_heads: int,
     group_size: int,
+    sequence_parallel: bool = False,
     sources: Mapping[str, Sequence[Any]] | None = None,
 ) -> Shards:
     """Give a module without weights the shapes of one core, and exchanges where its partial results meet.
@@ -56,6 +61,7 @@ def split_module(
         num_heads: query heads of a layer.
         num_kv_heads: key and value heads of a layer.
         group_size: cores that share the model.
+        sequence_parallel: the module is a family's decoder, and the residual stream of a prompt is divided too.
         sources: the tensors that make each parameter; None: one each.
 
     Raises:
@@ -79,6 +85,8 @@ def split_module(
     for path, style in styles.items():
         num_sources = len((sources or {}).get(f"{path}.weight", ("",)))
         STYLES[style](splitter, path, num_sources)
+    if sequence_parallel:
+        splitter.tokens.attach(module)
     return Shards(group_size, splitter.shards)
 
 
@@ -94,8 +102,9 @@ def _heads(splitter: Splitter, path: str, num_sources: int) -> None:
     if num_sources == 1 and name == "qkv":  # a family's, whose checkpoint has one tensor
         (_packed_heads if attention.config.qkv_order == "kinds" else _grouped_heads)(splitter, path, num_sources)
     elif num_sources > 1:
-        width = _width(splitter, path, layout.num_heads + 2 * layout.num_kv_heads)
-        splitter.results(path, layout.of_queries(width), layout.of_keys(width), layout.of_keys(width))
+        num_parts = 2 if attention.config.has_attention_gate else 1  # of a query head
+        width = _width(splitter, path, num_parts * layout.num_heads + 2 * layout.num_kv_heads)
+        splitter.results(path, layout.of_queries(num_parts * width), layout.of_keys(width), layout.of_keys(width))
     elif name.startswith("q"):
         splitter.results(path, layout.of_queries(_width(splitter, path, layout.num_heads)))
     else:
@@ -182,9 +191,9 @@ def _columns(splitter: Splitter, path: str, num_sources: int) -> None:
     splitter.results(path, *[even_split(size, splitter.group_size)] * num_sources)
 
 
-def _packed_columns(splitter: Splitter, path: str, num_sources: int) -> None:
+def _packed_columns(splitter: Splitter, path: str, num_sources: int, *, num_packed: int = 2) -> None:
     size = linear_size(splitter.module.get_submodule(path), 0)
-    splitter.results(path, packed_split(size, 2, splitter.group_size))
+    splitter.results(path, packed_split(size, num_packed, splitter.group_size))
 
 
 def _rows(splitter: Splitter, path: str, num_sources: int) -> None:
@@ -240,7 +249,7 @@ def _experts(splitter: Splitter, path: str, num_sources: int) -> None:
     if experts.has_bias:
         # Along the experts: the first core has the biases, and the others zeros.
         splitter.narrow(path, "down_proj_bias", 0, first_split(experts.down_proj_bias.shape[0], group_size))
-    experts.register_forward_hook(lambda module, inputs, x: collectives.ALL_REDUCE(x, group_size))
+    experts.register_forward_hook(lambda module, inputs, x: splitter.tokens.sum(x))
 
 
 def _experts_over_cores(splitter: Splitter, path: str, num_sources: int) -> None:
@@ -257,11 +266,29 @@ def _experts_over_cores(splitter: Splitter, path: str, num_sources: int) -> None
         return x, index - collectives.RANK(group_size) * num_own, weight
 
     experts.register_forward_pre_hook(own_experts)
-    experts.register_forward_hook(lambda module, inputs, x: collectives.ALL_REDUCE(x, group_size))
+    experts.register_forward_hook(lambda module, inputs, x: splitter.tokens.sum(x))
 
 
 def _head_values(splitter: Splitter, path: str, num_sources: int) -> None:
-    splitter.narrow(path, "sinks", 0, splitter.heads(path).of_queries(1))
+    for name, _ in [*splitter.module.get_submodule(path).named_parameters(recurse=False)]:
+        splitter.narrow(path, name, 0, splitter.heads(path).of_queries(1))
+
+
+def _delta_heads(splitter: Splitter, path: str, num_sources: int) -> None:
+    """Two tensors: queries, keys, values, and gates; rates and time steps. Both by key head."""
+    parent = path.rpartition(".")[0]
+    layout, config = splitter.heads(parent), splitter.module.get_submodule(parent).config
+    key: Part = ("key", config.key_dim)
+    values: Part = ("queries", config.value_dim)
+    scalars = layout.groups(("queries", 1), ("queries", 1))
+    splitter.results(path, layout.groups(key, key, values, values), scalars)
+
+
+def _delta_channels(splitter: Splitter, path: str, num_sources: int) -> None:
+    parent = path.rpartition(".")[0]
+    layout, config = splitter.heads(parent), splitter.module.get_submodule(parent).config
+    keys = layout.of_keys(config.key_dim)
+    splitter.results(path, joined_split([keys, keys, layout.of_queries(config.value_dim)]))
 
 
 def _gathered(splitter: Splitter, path: str, num_sources: int) -> None:
@@ -308,11 +335,14 @@ STYLES: dict[str, Callable[[Splitter, str, int], None]] = {
     "from_heads": _from_heads,
     "columns": _columns,
     "packed_columns": _packed_columns,
+    "triple_columns": functools.partial(_packed_columns, num_packed=3),
     "rows": _rows,
     "rows_of_whole": _rows_of_whole,
     "experts": _experts,
     "experts_over_cores": _experts_over_cores,
     "head_values": _head_values,
+    "delta_heads": _delta_heads,
+    "delta_channels": _delta_channels,
     "gathered": _gathered,
     "vocabulary": _vocabulary,
 }

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..core import Choice, Rejected
+from ..errors import ConfigError, invalid_choice
 from ..weights import Shards
 from .common import LayerState
 from .generic import weight_map as generic_weight_map
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 GENERIC = "generic"
 """Name of the path that runs transformers' own modeling code."""
+
+LAYER_TYPES = ("full_attention", "sliding_attention")
+"""Types of layers that a family has if its file does not say otherwise."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,6 +66,8 @@ class FamilyModule(Protocol):
     PLAN: Mapping[str, str]
     """How tensor parallelism divides the modules, see `parallel.py`."""
 
+    # `LAYER_TYPES` too, where a configuration's `layer_types` may name others than full and sliding attention.
+
     def uncovered(self, config: Any) -> str | None:
         """Say which option of a configuration the family does not implement, or None."""
 
@@ -87,12 +93,10 @@ def choose_family(config: Any, *, family: str | None = None) -> Choice[str]:
     Raises:
         ConfigError: the forced family does not cover this configuration.
     """
-    from ..errors import ConfigError, invalid_choice
-
     if family is not None and family not in (*families(), GENERIC):
         raise invalid_choice("family", family, (*families(), GENERIC))
     covering = {name: one for name, one in families().items() if config.model_type in one.MODEL_TYPES}
-    gaps = {name: one.uncovered(config) for name, one in covering.items()}
+    gaps = {name: _gap(one, config) for name, one in covering.items()}
     rejected = tuple(Rejected(candidate=name, reason=f"does not implement {gap}") for name, gap in gaps.items() if gap)
     complete = [name for name, gap in gaps.items() if gap is None and family in (None, name)]
     if complete:
@@ -109,20 +113,40 @@ def choose_family(config: Any, *, family: str | None = None) -> Choice[str]:
     return Choice(value=GENERIC, reason="asked for by name" if family else reason, rejected=rejected)
 
 
+def _gap(module: FamilyModule, config: Any) -> str | None:
+    """What a configuration of a family's model type needs and the family does not have."""
+    known = getattr(module, "LAYER_TYPES", LAYER_TYPES)
+    others = sorted(set(getattr(config, "layer_types", None) or ()) - set(known))
+    return f"layer_types={', '.join(others)}" if others else module.uncovered(config)
+
+
 def build_decoder(
-    config: Any, *, dtype: str, family: str | None = None, trust_remote_code: bool = False, group_size: int = 1
+    config: Any,
+    *,
+    dtype: str,
+    family: str | None = None,
+    trust_remote_code: bool = False,
+    group_size: int = 1,
+    sequence_parallel: bool = False,
 ) -> Family:
     """Build the decoder of a transformers configuration of a causal language model, without weights.
 
-    `family` forces an implementation; `trust_remote_code` lets the generic path run code that comes with a checkpoint;
-    `group_size` cores share every layer.
+    Args:
+        config: the transformers configuration.
+        dtype: of the weights.
+        family: force an implementation; None chooses.
+        trust_remote_code: let the generic path run code that comes with a checkpoint.
+        group_size: cores that share every layer.
+        sequence_parallel: they also divide the residual stream of prompts, see `sequence.py`.
 
     Raises:
+        ConfigError: no family covers a model that is to divide the residual stream.
         ModelError: the model cannot be divided among cores.
     """
     choice = choose_family(config, family=family)
     if choice.value != GENERIC:
-        return family_decoder(choice, config, dtype=dtype, group_size=group_size)
+        return family_decoder(choice, config, dtype=dtype, group_size=group_size, sequence_parallel=sequence_parallel)
+    require_family(choice, sequence_parallel=sequence_parallel)
     from .generic import build
 
     return generic_decoder(
@@ -154,7 +178,25 @@ def generic_decoder(choice: Choice[str], module: GenericDecoder, *, dtype: str, 
     )
 
 
-def family_decoder(choice: Choice[str], config: Any, *, dtype: str, group_size: int = 1) -> Family:
+def require_family(choice: Choice[str], *, sequence_parallel: bool) -> None:
+    """Check that the residual stream of a decoder can be divided, if that is asked for.
+
+    Raises:
+        ConfigError: it runs through transformers' code, whose norms no plan names.
+    """
+    if sequence_parallel and choice.value == GENERIC:
+        raise ConfigError(
+            f"sequence_parallel=True needs a decoder family, but this model uses the generic path ({choice.reason}).",
+            hint="Remove sequence_parallel: tensor_parallel_size alone divides the model.",
+            option="sequence_parallel",
+            value=True,
+            reason=choice.reason,
+        )
+
+
+def family_decoder(
+    choice: Choice[str], config: Any, *, dtype: str, group_size: int = 1, sequence_parallel: bool = False
+) -> Family:
     """The decoder of a family that covers a transformers configuration."""
     import torch
     from accelerate import init_empty_weights
@@ -177,6 +219,7 @@ def family_decoder(choice: Choice[str], config: Any, *, dtype: str, group_size: 
             num_heads=module.config.num_heads,
             num_kv_heads=module.config.num_kv_heads,
             group_size=group_size,
+            sequence_parallel=sequence_parallel,
             sources=sources,
         )
     return Family(

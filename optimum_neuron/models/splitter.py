@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from ..compiler import collectives
+from ..errors import ModelError
 from ..weights import Shard, Split, first_split
 from .common import TransposedLinear
 from .heads import HeadLayout, head_layout
+from .sequence import TokenSplit
 
 _QUERY_COUNTS = ("num_heads", "num_attention_heads", "n_heads")
 _KEY_COUNTS = ("num_key_value_heads", "num_kv_heads")
@@ -23,6 +24,7 @@ class Splitter:
 
     def __init__(self, module: nn.Module, num_heads: int, num_kv_heads: int, group_size: int) -> None:
         self.module, self.group_size = module, group_size
+        self.tokens = TokenSplit(group_size)
         self.shards: dict[str, Shard] = {}
         self.layout = head_layout(num_heads, num_kv_heads, group_size)
         self._layouts: dict[str, HeadLayout] = {}
@@ -85,8 +87,7 @@ class Splitter:
         linear = self.module.get_submodule(path)
         self.narrow(path, "weight", 1, split)
         self.narrow(path, "bias", 0, first_split(linear_size(linear, 0), self.group_size))
-        group_size = self.group_size
-        linear.register_forward_hook(lambda module, inputs, x: collectives.ALL_REDUCE(x, group_size))
+        linear.register_forward_hook(lambda module, inputs, x: self.tokens.sum(x))
 
 
 def is_transposed(module: nn.Module) -> bool:
@@ -95,7 +96,18 @@ def is_transposed(module: nn.Module) -> bool:
 
 
 def linear_size(linear: nn.Module, dim: int) -> int:
-    """Results (0) or inputs (1) of a linear layer."""
+    """Results (0) or inputs (1) of a linear layer.
+
+    Raises:
+        ModelError: the plan names a module that has no weight.
+    """
+    if getattr(linear, "weight", None) is None:
+        kind = type(linear).__name__
+        raise ModelError(
+            f"The plan of tensor parallelism divides the weight of a {kind}, which has none.",
+            hint="Pass tensor_parallel_size=1.",
+            module=kind,
+        )
     return int(linear.weight.shape[1 - dim if is_transposed(linear) else dim])
 
 

@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from optimum_neuron import NeuronModelForCausalLM, check_model
+from optimum_neuron.compiler import divided_prompts
 from optimum_neuron.errors import ArtifactError, ConfigError, ModelError, WeightsError
 from optimum_neuron.exporters import inspect_export
 from optimum_neuron.hardware import resolve_instance
@@ -101,6 +102,33 @@ def test_two_cores_share_experts(checkpoints, model_type, overrides):
     assert actual.tolist() == original.generate(PROMPT, attention_mask=MASK, **options).tolist()
 
 
+@pytest.mark.parametrize("model_type", ["lfm2", "qwen3_next"])
+def test_two_cores_share_states_without_slots(checkpoints, model_type):
+    folder = checkpoints(model_type)
+    options = {"max_new_tokens": 24, "do_sample": False, "pad_token_id": 0}
+    original = AutoModelForCausalLM.from_pretrained(folder, dtype="float32")
+    actual = compiled(folder, 2, **SMALL).generate(PROMPT, attention_mask=MASK, **options)
+    assert actual.tolist() == original.generate(PROMPT, attention_mask=MASK, **options).tolist()
+
+
+def test_prompts_are_divided_along_the_sequence(checkpoints):
+    folder = checkpoints("llama", **ODD)
+    options = {"max_new_tokens": 24, "do_sample": False, "pad_token_id": 0}
+    model = compiled(folder, 2, sequence_parallel=True, prefill_buckets=(16, 33))
+    original = AutoModelForCausalLM.from_pretrained(folder, dtype="float32")
+    actual = model.generate(PROMPT, attention_mask=MASK, **options)
+    assert actual.tolist() == original.generate(PROMPT, attention_mask=MASK, **options).tolist()
+    assert divided_prompts(model.prepared.program) == ("prefill_16", "score_16")
+    assert model.describe()["num_cores"]["reason"].endswith("sequence_parallel: prefill_16, score_16")
+
+
+@pytest.mark.parametrize("options", [{"tensor_parallel_size": 1}, {"prefill_buckets": (15, 33)}, {"family": "generic"}])
+def test_nothing_to_divide_along_the_sequence(checkpoints, options):
+    options = {"tensor_parallel_size": 2, "sequence_parallel": True, "instance_type": INSTANCE} | SHAPES | options
+    with raises(ConfigError, option="sequence_parallel"):
+        NeuronModelForCausalLM.from_pretrained(checkpoints("llama", **ODD), export=True, **options)
+
+
 def test_beams_reorder_the_state_of_every_core(checkpoints):
     folder = checkpoints("llama", **ODD)
     options = {"num_beams": 3, "max_new_tokens": 12, "do_sample": False, "pad_token_id": 0}
@@ -154,6 +182,9 @@ def test_a_check_counts_the_memory_of_every_core(checkpoints):
     assert (one.value, one.reason.partition(":")[0]) == (1, "default")
 
 
+CODEGEN = {"n_embd": 32, "n_head": 4, "n_layer": 2, "rotary_dim": 4}
+
+
 @pytest.mark.parametrize("family", ["llama", "generic"])
 def test_a_tensor_that_a_core_needs_a_part_of_is_missing(checkpoints, tmp_path, family):
     folder = shutil.copytree(checkpoints("llama", **ODD), tmp_path / "broken")
@@ -163,6 +194,16 @@ def test_a_tensor_that_a_core_needs_a_part_of_is_missing(checkpoints, tmp_path, 
     with pytest.raises(WeightsError) as caught:
         compiled(folder, 2, family=family)
     assert any(missing in problem for problem in caught.value.details["problems"])
+
+
+def test_a_file_of_the_checkpoint_is_missing(checkpoints, tmp_path):
+    # An architecture that cannot be divided: its own error would come first if anything was built before.
+    original = AutoModelForCausalLM.from_pretrained(checkpoints("codegen", **CODEGEN))
+    original.save_pretrained(tmp_path, max_shard_size="10KB")
+    lost = sorted(tmp_path.glob("*.safetensors"))[1]
+    lost.unlink()
+    with raises(WeightsError, missing=[lost.name]):
+        compiled(tmp_path, 2)
 
 
 def test_num_cores_is_the_older_name(checkpoints):
@@ -183,4 +224,4 @@ def test_degrees_that_the_instance_or_the_heads_forbid_are_refused(checkpoints):
 
 def test_an_architecture_without_a_plan_is_refused(checkpoints):
     with raises(ModelError, model_type="codegen"):
-        compiled(checkpoints("codegen", n_embd=32, n_head=4, n_layer=2, rotary_dim=4), 2)
+        compiled(checkpoints("codegen", **CODEGEN), 2)

@@ -33,6 +33,10 @@ class Group:
         self.barrier.wait()
         return parts
 
+    def scattered_sum(self, x: torch.Tensor, dim: int, group_size: int) -> torch.Tensor:
+        """This core's part of the sum."""
+        return torch.stack(self.exchange(x)).sum(0).chunk(group_size, dim)[self.local.rank].contiguous()
+
     @contextlib.contextmanager
     def operators(self) -> Iterator[None]:
         """Give the exchanges this meaning, and no other test."""
@@ -41,6 +45,7 @@ class Group:
             library.impl("rank", lambda group_size: torch.tensor(self.local.rank), key)
             library.impl("all_reduce", lambda x, group_size: torch.stack(self.exchange(x)).sum(0), key)
             library.impl("all_gather", lambda x, dim, group_size: torch.cat(self.exchange(x), dim), key)
+            library.impl("reduce_scatter", self.scattered_sum, key)
             yield
 
 
@@ -52,9 +57,9 @@ class SharedPair:
     original: Any
 
     @classmethod
-    def of(cls, models: Pair, group_size: int) -> SharedPair:
+    def of(cls, models: Pair, group_size: int, **options: Any) -> SharedPair:
         """Divide the decoder of a pair."""
-        options = {"dtype": "float32", "family": models.family.choice.value, "group_size": group_size}
+        options |= {"dtype": "float32", "family": models.family.choice.value, "group_size": group_size}
         return cls([build_decoder(models.original.config, **options) for _ in range(group_size)], models.original)
 
     def weights(self, rank: int) -> dict[str, torch.Tensor]:

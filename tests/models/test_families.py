@@ -14,6 +14,7 @@ from optimum_neuron.exporters import decoder_captures
 from optimum_neuron.models import build_decoder, choose_family, families, key_value_state, persistent_buffers
 from tests.models.cores import SharedPair
 from tests.models.mixtures import MIXTURES
+from tests.models.recurrent import RECURRENT
 from tests.models.steps import NUM_COLUMNS, NUM_TOKENS, check_steps, pair
 from tests.tiny import tiny_config
 
@@ -189,6 +190,7 @@ FAMILIES: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
         "whole rotary, width": ("gptj", GPT | {"rotary_dim": 8, "n_inner": 40}),
     },
     **MIXTURES,
+    **RECURRENT,
 }
 """Family, then what a case shows, then model type and options."""
 
@@ -200,6 +202,9 @@ UNCOVERED: dict[str, tuple[dict[str, Any], str]] = {
     "opt": ({"do_layer_norm_before": False, "word_embed_proj_dim": 32}, "do_layer_norm_before=False"),
     "stablelm": ({"qk_layernorm": True}, "qk_layernorm=True"),
     "falcon": ({"alibi": True}, "alibi=True"),
+    "lfm2": ({"rope_parameters": ROPE | {"rope_type": "dynamic"}}, "rope_type=dynamic"),
+    "qwen3_next": ({"hidden_act": "gelu"}, "hidden_act=gelu"),
+    "qwen3": ({"layer_types": ["full_attention", "conv", "full_attention"]}, "layer_types=conv"),
     "bloom": ({"apply_residual_connection_post_layernorm": True}, "apply_residual_connection_post_layernorm=True"),
 }
 """Model type to an option that its family leaves to transformers' own code."""
@@ -272,13 +277,15 @@ def test_weights_and_caches_in_bfloat16(family):
     models = pair(model_type, **overrides)
     module = build_decoder(models.original.config, dtype="bfloat16").module
     weights = {name: weight.bfloat16() for name, weight in models.weights.items()}
-    states = [state.bfloat16() for state in models.new_states()]
+    dtypes = [tensor.dtype for layer in models.family.states for tensor in layer]
+    states = [state if dtype else state.bfloat16() for state, dtype in zip(models.new_states(), dtypes, strict=True)]
     ids, positions = torch.randint(3, 90, (2, NUM_COLUMNS)), torch.arange(NUM_COLUMNS).expand(2, -1)
     with torch.no_grad():
         wanted = models.original(torch.cat([ids, ids[:, :1]], 1)).logits
-        prompt = functional_call(module, weights, (ids, positions, states), {"num_slots": None})
+        counts = models.counts(NUM_COLUMNS, NUM_COLUMNS)
+        prompt = functional_call(module, weights, (ids, positions, states), {"num_slots": None} | counts)
         one = (ids[:, :1], torch.full((2, 1), NUM_COLUMNS), states)
-        token = functional_call(module, weights, one, {"num_slots": NUM_TOKENS})
+        token = functional_call(module, weights, one, {"num_slots": NUM_TOKENS} | models.counts(1, 1))
     found = torch.cat([prompt, token], 1)
     assert found.dtype == torch.float32
     assert (found - wanted).norm() < 0.05 * wanted.norm()
@@ -289,6 +296,13 @@ def test_key_heads_of_several_cores_are_copied(model_type):
     models = SharedPair.of(pair(model_type), 4)
     keys, _ = models.families[0].states[0]
     assert keys.sizes[0] == 1
+    check_steps(models)
+
+
+def test_key_heads_of_linear_attention_are_copied():
+    models = SharedPair.of(pair("qwen3_next"), 4)
+    _, state = models.families[0].states[0]
+    assert state.sizes == (1, 8, 12)
     check_steps(models)
 
 

@@ -95,6 +95,12 @@ def test_a_plan_that_names_no_module_is_refused():
     assert caught.value.details["plan"] == {"layers.*.up": "columns"}
 
 
+def test_a_plan_that_divides_a_module_without_weight_is_refused():
+    with pytest.raises(ModelError) as caught:
+        split_module(nn.Sequential(Toy()), {"*": "columns"}, num_heads=1, num_kv_heads=1, group_size=2)
+    assert caught.value.details["module"] == "Toy"
+
+
 def test_an_unknown_style_is_refused():
     with pytest.raises(ModelError) as caught:
         split_module(Toy(), {"up": "diagonal"}, num_heads=1, num_kv_heads=1, group_size=2)

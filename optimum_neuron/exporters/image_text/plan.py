@@ -24,6 +24,7 @@ from ...models import (
     family_decoder,
     generic_decoder,
     persistent_buffers,
+    require_family,
 )
 from ...models.generic import GenericDecoder, build, weight_map
 from ..decoder import DecoderKind, decoder_captures, graph_names, num_positions, require_cores
@@ -171,12 +172,19 @@ def _build_decoder(row: Architecture, model_config: Any, config: ResolvedImageTe
     # The text model of some is that of another type, but for the axes of its positions.
     text.model_type = row.text_type or text.model_type
     choice = choose_family(text, family=config.family)
+    require_family(choice, sequence_parallel=config.sequence_parallel)
     if choice.value == GENERIC:
         module = build(model_config, auto_class=TASKS[config.task].auto_class)
         _remove(module.model, row.vision)
         module.axes = axes
         return generic_decoder(choice, module, dtype=config.torch_dtype, group_size=config.tensor_parallel_size)
-    family = family_decoder(choice, text, dtype=config.torch_dtype, group_size=config.tensor_parallel_size)
+    family = family_decoder(
+        choice,
+        text,
+        dtype=config.torch_dtype,
+        group_size=config.tensor_parallel_size,
+        sequence_parallel=config.sequence_parallel,
+    )
     if axes:
         family.module.axes = axes
         family = dataclasses.replace(family, states=family.module.states)

@@ -12,7 +12,14 @@ from .config import (
     Norm as Norm,
     Rotary as Rotary,
 )
+from .convolution import (
+    ShortConvolution as ShortConvolution,
+    real_tokens as real_tokens,
+    take_window as take_window,
+)
 from .decoder import Decoder as Decoder, full_precision_linear as full_precision_linear, one_token as one_token
+from .delta_net import DeltaConfig as DeltaConfig, GatedDeltaNet as GatedDeltaNet
+from .delta_rule import gated_delta_rule as gated_delta_rule, inverse_of_unit_lower as inverse_of_unit_lower
 from .experts import (
     Experts as Experts,
     Mixture as Mixture,
@@ -49,3 +56,4 @@ from .states import (
     key_value_state as key_value_state,
     recurrent_state as recurrent_state,
 )
+from .tokens import TokenModule as TokenModule

@@ -34,7 +34,9 @@ class AttentionView:
     """Which keys each query sees, boolean [B, 1, T, keys], or what is added to the scores of each head; None: plain
     causal over the new tokens."""
     num_slots: int | None
-    """Attend to this many slots of the cache; None: to the new tokens only."""
+    """Attend to this many slots of the cache; None: to the new tokens only, which begin a sequence."""
+    num_new_B: torch.Tensor | None = None
+    """Tokens of each row that are real, its first ones; None where every state has slots."""
 
 
 def visible_slots(
@@ -110,7 +112,8 @@ class Attention(nn.Module):
         self.heads = (config.num_heads, config.num_kv_heads, config.num_kv_heads)
         self.config, self.head_dim, self.scale = config, config.head_dim, kind.scale
         width = config.head_dim * config.num_heads
-        num_outputs = sum(self.heads) * config.head_dim
+        num_gates = config.num_heads if config.has_attention_gate else 0
+        num_outputs = (sum(self.heads) + num_gates) * config.head_dim
         self.qkv = make_linear(config, config.hidden_size, num_outputs, bias=config.has_qkv_bias)
         self.out = make_linear(config, width, config.hidden_size, bias=config.has_output_bias)
         if config.head_norm is not None:
@@ -129,12 +132,14 @@ class Attention(nn.Module):
         Keys are cached with slots innermost: one query then streams them without a horizontal sum for each key.
         """
         batch, tokens, _ = x_BTD.shape
-        query, key, value = self._project(x_BTD)
+        query, key, value, *gates = self._project(x_BTD)
         query, key = self._place(query, key, view)
         write_slots(key_cache_BKHS, value_cache_BKSH, view.positions_BT, key, value)
         if view.num_slots is not None:
             key, value = first_slots(key_cache_BKHS, value_cache_BKSH, view.num_slots)
         mixed = self._attend(query, key, value, view.mask)
+        for gate in gates:
+            mixed = (mixed * gate.float().sigmoid()).to(mixed.dtype)
         return self.out(mixed.transpose(1, 2).reshape(batch, tokens, -1))
 
     def _place(self, query: torch.Tensor, key: torch.Tensor, view: AttentionView) -> tuple[torch.Tensor, torch.Tensor]:
@@ -152,7 +157,7 @@ class Attention(nn.Module):
         )
 
     def _project(self, x_BTD: torch.Tensor) -> list[torch.Tensor]:
-        """Queries [B, N, T, H], keys and values [B, K, T, H]."""
+        """Queries [B, N, T, H], keys and values [B, K, T, H], and gates [B, N, T, H] if there are any."""
         batch, tokens, _ = x_BTD.shape
         qkv, limit = self.qkv(x_BTD), self.config.qkv_limit
         if limit is not None:
@@ -166,8 +171,11 @@ class Attention(nn.Module):
             split = groups.split((self.heads[0] // self.heads[1], 1, 1), 3)
             query, key, value = (part.flatten(2, 3).transpose(1, 2) for part in split)
         else:
-            qkv = qkv.view(batch, tokens, sum(self.heads), self.head_dim).transpose(1, 2)
-            query, key, value = qkv.split(self.heads, 1)
+            qkv = qkv.view(batch, tokens, -1, self.head_dim).transpose(1, 2)
+            query, key, value = qkv.split((qkv.shape[1] - 2 * self.heads[1], *self.heads[1:]), 1)
+        gates = []
+        if self.config.has_attention_gate:
+            query, *gates = query.unflatten(1, (-1, 2)).unbind(2)
         if self.config.head_norm is not None:
             query, key = self.query_norm(query), self.key_norm(key)
-        return [query, key, value]
+        return [query, key, value, *gates]

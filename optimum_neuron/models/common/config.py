@@ -97,6 +97,8 @@ class DecoderConfig:
     """Norm of queries and keys."""
     head_norm_width: Literal["head", "all heads"] = "head"
     """What `head_norm` is taken over."""
+    has_attention_gate: bool = False
+    """Each head's result is weighed by a sigmoid of its input; a gate's weights are behind those of its query head."""
     score_cap: float | None = None
     """Bound of attention scores, by a hyperbolic tangent."""
 

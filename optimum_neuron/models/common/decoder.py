@@ -9,6 +9,7 @@ Shape legend: B batch, T new tokens, S cache slots, D hidden, H head width, V vo
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import torch
@@ -24,9 +25,10 @@ from .norms import make_norm
 from .prompt import Prompt, axis_positions
 from .rotary import rotary_angles
 from .states import POSITION_OFFSET, LayerState
+from .tokens import TokenModule
 
 MakeModule = Callable[[DecoderConfig, int], nn.Module]
-"""Makes the attention or the feed-forward of a layer, given its number."""
+"""Makes the attention of a layer, or what stands in its place, or the feed-forward, given the layer's number."""
 
 
 class Head(nn.Linear):
@@ -52,7 +54,7 @@ def full_precision_linear(x_BTD: torch.Tensor, linear: nn.Linear) -> torch.Tenso
     return F.linear(x_BTD.float(), linear.weight.float(), bias)
 
 
-class Block(nn.Module):
+class Block(TokenModule):
     """Attention and feed-forward on a float32 residual stream."""
 
     def __init__(self, config: DecoderConfig, attention: nn.Module, mlp: nn.Module) -> None:
@@ -71,10 +73,10 @@ class Block(nn.Module):
         self.mlp = mlp
         self.mlp_result_norm = norm(after)
 
-    def forward(self, x_BTD, view: AttentionView, key_cache, value_cache):  # type: ignore[no-untyped-def]
-        shared = None if self.shared_norm is None else self.shared_norm(x_BTD)
+    def forward(self, x_BTD, view: AttentionView, *states):  # type: ignore[no-untyped-def]
+        shared = None if self.shared_norm is None else self.all_tokens(self.shared_norm(x_BTD))
         given = self._given(self.attention_norm, x_BTD) if shared is None else shared
-        attended = self._joining(self.attention_result_norm, self.attention(given, view, key_cache, value_cache))
+        attended = self._joining(self.attention_result_norm, self.attention(given, view, *states))
         if self.is_parallel:
             given = self._given(self.mlp_norm, x_BTD) if shared is None else shared
             return x_BTD + attended + self._joining(self.mlp_result_norm, self.mlp(given))
@@ -83,7 +85,8 @@ class Block(nn.Module):
 
     def _given(self, norm: nn.Module | None, x_BTD: torch.Tensor) -> torch.Tensor:
         """What attention or feed-forward gets, in the weights' dtype."""
-        return x_BTD.to(self.attention.qkv.weight.dtype) if norm is None else norm(x_BTD)
+        x_BTD = x_BTD.to(self.attention.qkv.weight.dtype) if norm is None else norm(x_BTD)
+        return self.all_tokens(x_BTD)
 
     def _joining(self, norm: nn.Module | None, x_BTD: torch.Tensor) -> torch.Tensor:
         """What joins the residual stream of a result."""
@@ -103,7 +106,7 @@ class Embedding(nn.Embedding):
         return x_BTD if self.scale == 1.0 else x_BTD.float() * self.scale
 
 
-class Decoder(nn.Module):
+class Decoder(TokenModule):
     """Token ids and positions to logits, with a cache written in place."""
 
     def __init__(
@@ -142,7 +145,7 @@ class Decoder(nn.Module):
 
     @property
     def states(self) -> tuple[LayerState, ...]:
-        """What each layer caches for each token, on one core; the first also where the next token is."""
+        """What each layer keeps between calls, on one core; the first also where the next token is."""
         first, *others = (layer.attention.state for layer in self.layers)
         return (first + (POSITION_OFFSET,) * bool(self.axes), *others)
 
@@ -155,34 +158,36 @@ class Decoder(nn.Module):
         num_slots: int | None,
         last_index_B: torch.Tensor | None = None,
         prompt: Prompt | None = None,
+        num_new_B: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Return logits [B, T, V], or [B, 1, V] at `last_index_B`.
 
         Args:
             input_ids_BT: token ids.
             positions_BT: position of each token, which is also its cache slot.
-            states: key cache [B, K, H, S] and value cache [B, K, S, H] of each layer, alternating.
+            states: those of `states`, layer by layer.
             num_slots: how many slots of the cache to attend to; None for a prompt that starts at 0, whose tokens
                 attend to each other.
             last_index_B: which token of each row to return logits for.
             prompt: what a prompt has beside its tokens, such as features of images.
+            num_new_B: how many tokens of each row are real, its first ones; needed where a state has no slots.
         """
         places = positions_BT
         if self.axes:
             offset_B1, states = states[2], [*states[:2], *states[3:]]
             places = axis_positions(positions_BT, offset_B1, prompt)
             places = places if prompt is None else places[..., list(self.axes)]
-        views = self._views(positions_BT, places, num_slots, prompt)
+        views = self._views(positions_BT, places, num_slots, prompt, num_new_B)
         embeds_BTD = self.embed(input_ids_BT) if prompt is None else prompt.embeds_BTD
-        x_BTD = self._start(embeds_BTD.float(), positions_BT)
-        caches = zip(states[::2], states[1::2], strict=True)
-        # A capture cuts the layers and their caches to what repeats, but not the configuration.
-        kinds = self.config.layers[: len(self.layers)]
+        x_BTD = self.own_tokens(self._start(embeds_BTD.float(), positions_BT))
+        # A capture cuts the layers and their states to what repeats, but not the configuration.
+        kinds, rest = self.config.layers[: len(self.layers)], iter(states)
         added = iter(() if prompt is None else prompt.added)
-        for layer, kind, (key_cache, value_cache) in zip(self.layers, kinds, caches, strict=True):
-            x_BTD = layer(x_BTD, views[kind], key_cache, value_cache)
+        for layer, kind in zip(self.layers, kinds, strict=True):
+            x_BTD = layer(x_BTD, views[kind], *itertools.islice(rest, len(layer.attention.state)))
             if (features_BTD := next(added, None)) is not None:
-                x_BTD = x_BTD + features_BTD
+                x_BTD = x_BTD + self.own_tokens(features_BTD)
+        x_BTD = self.all_tokens(x_BTD)
         return self.head(x_BTD if last_index_B is None else one_token(x_BTD, last_index_B))
 
     def _start(self, x_BTD: torch.Tensor, positions_BT: torch.Tensor) -> torch.Tensor:
@@ -194,7 +199,12 @@ class Decoder(nn.Module):
         return x_BTD if self.config.input_scale == 1.0 else x_BTD * self.config.input_scale
 
     def _views(
-        self, positions_BT: torch.Tensor, places: torch.Tensor, num_slots: int | None, prompt: Prompt | None
+        self,
+        positions_BT: torch.Tensor,
+        places: torch.Tensor,
+        num_slots: int | None,
+        prompt: Prompt | None,
+        num_new_B: torch.Tensor | None,
     ) -> dict[LayerKind, AttentionView]:
         """What the layers of each kind share; equal rotations and masks are made once."""
         angles = {
@@ -217,6 +227,7 @@ class Decoder(nn.Module):
                 angles=None if kind.rotary is None else angles[kind.rotary],
                 mask=masks[kind.window, kind.chunk],
                 num_slots=num_slots,
+                num_new_B=num_new_B,
             )
             for kind in dict.fromkeys(self.config.layers)
         }

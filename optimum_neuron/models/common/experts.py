@@ -20,6 +20,7 @@ from torch.nn import functional as F
 
 from .config import DecoderConfig
 from .feed_forward import GatedMLP
+from .tokens import TokenModule
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -197,7 +198,7 @@ def _linear(experts: Any, name: str, x: torch.Tensor, index: torch.Tensor | None
     return out if bias is None else out + bias[:, None]
 
 
-class Mixture(nn.Module):
+class Mixture(TokenModule):
     """Routed experts, and one that every token takes."""
 
     def __init__(self, sizes: DecoderConfig, config: MixtureConfig) -> None:
@@ -210,10 +211,12 @@ class Mixture(nn.Module):
 
     def forward(self, x_BTD: torch.Tensor) -> torch.Tensor:
         """Return float32, as the residual stream is."""
-        out_BTD = self.experts(x_BTD.flatten(0, 1), *self.router(x_BTD.flatten(0, 1))).view_as(x_BTD).float()
+        out_ND = self.experts(x_BTD.flatten(0, 1), *self.router(x_BTD.flatten(0, 1)))
+        out_BTD = out_ND.view(x_BTD.shape[0], -1, x_BTD.shape[2]).float()
         if self.shared is None:
             return out_BTD
         shared_BTD = self.shared(x_BTD).float()
         if self.shared_gate is not None:
-            shared_BTD = shared_BTD * F.linear(x_BTD.float(), self.shared_gate.weight.float()).sigmoid()
+            gate_BT1 = F.linear(x_BTD.float(), self.shared_gate.weight.float()).sigmoid()
+            shared_BTD = shared_BTD * self.own_tokens(gate_BT1)
         return out_BTD + shared_BTD

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from ..common import LayerState, first_slots, write_slots
+from ..common import LayerState, first_slots, real_tokens, take_window, write_slots
 
 
 class UncountedLayer(CacheLayerMixin):
@@ -115,7 +115,7 @@ class StateCache(Cache):
     def real(self, num_tokens: int) -> torch.Tensor:
         """Which of the new tokens are real: boolean [B, T]."""
         assert self.num_new_B is not None, "a state without slots comes with the number of tokens"
-        return torch.arange(num_tokens) < self.num_new_B[:, None]
+        return real_tokens(self.num_new_B, num_tokens)
 
     def initial_state(self) -> torch.Tensor | None:
         """The state before the tokens of the layer that runs; None for zeros."""
@@ -133,13 +133,9 @@ class StateCache(Cache):
         self, conv_states: torch.Tensor, layer_idx: int, state_idx: int = 0, **kwargs: object
     ) -> torch.Tensor:
         """Return the kept inputs [B, C, W] and the new ones; keep the newest that are real."""
-        kept_BCW = self.tensors[_indexed("conv_state", state_idx), layer_idx]
-        before = torch.zeros_like(kept_BCW) if self.starts_empty else kept_BCW
-        inputs = torch.cat((before, conv_states.to(kept_BCW.dtype)), -1)
         assert self.num_new_B is not None, "a state without slots comes with the number of tokens"
-        index_BW = self.num_new_B[:, None] + torch.arange(kept_BCW.shape[2])
-        kept_BCW.copy_(inputs.gather(2, index_BW[:, None].expand(-1, kept_BCW.shape[1], -1)))
-        return inputs
+        kept = self.tensors[_indexed("conv_state", state_idx), layer_idx]
+        return take_window(kept, conv_states, self.num_new_B, starts_empty=self.starts_empty)
 
     def update_recurrent_state(
         self, recurrent_states: torch.Tensor, layer_idx: int, state_idx: int = 0, **kwargs: object

@@ -19,14 +19,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from ..common import gated_delta_rule
 from .cache import StateCache
 from .recurrences import layers_from_cache, linear_recurrence
 
 SCAN_LENGTH = 64
 """Tokens of which all states of a selective scan are in memory at once."""
-
-DELTA_LENGTH = 32
-"""Tokens of a chunk of the delta rule: transformers inverts a matrix of that size row by row while it is exported."""
 
 
 @contextlib.contextmanager
@@ -119,13 +117,13 @@ def _delta_rule(
     beta: torch.Tensor,
     **options: Any,
 ) -> Any:
-    """The gated delta rule (Yang et al. 2024, eq. 10), with a decay for each head or for each channel."""
-    length = query.shape[1]
-    real_BT1 = cache.real(length)[..., None]
-    g = torch.where(real_BT1 if g.ndim == 3 else real_BT1[..., None], g, 0.0)
-    beta = torch.where(real_BT1, beta, 0.0)
-    options |= {"initial_state": cache.initial_state(), "chunk_size": min(DELTA_LENGTH, length)}
-    return original(query, key, value, g=g, beta=beta, **options)
+    """The gated delta rule, with a decay for each head or for each channel."""
+    assert options["use_qk_l2norm_in_kernel"], "queries and keys are normalized"
+    real_BT1 = cache.real(query.shape[1])[..., None]
+    decay_BTNW = torch.where(real_BT1[..., None], g if g.ndim == 4 else g[..., None], 0.0)
+    rate_BTN = torch.where(real_BT1, beta, 0.0)
+    mixed, state = gated_delta_rule(query, key, value, decay_BTNW, rate_BTN, cache.initial_state())
+    return mixed.to(query.dtype), state
 
 
 _SCANS: dict[str, Callable[..., Any]] = {
