@@ -26,7 +26,7 @@ from ...models import (
     persistent_buffers,
 )
 from ...models.generic import GenericDecoder, build, weight_map
-from ..decoder import DecoderKind, decoder_captures, graph_names, num_positions, require_cores
+from ..decoder import DecoderKind, choice_facts, decoder_captures, graph_names, num_positions, require_cores
 from ..kinds import MODEL, Plan, other_graphs, shard_facts
 from ..signatures import KEYS_AND_VALUES, decoder_signature, image_inputs, vision_signature
 from ..source import ModelSource
@@ -87,6 +87,7 @@ class ImageTextKind(DecoderKind):
                 "image_tokens": image_tokens,
                 "signature": _signature(row, source.config, config.torch_dtype, decoder.states).to_dict(),
             }
+            | choice_facts(decoder)
             | shard_facts(decoder.shards),
             # The vision modules are wrapped once more, and so is a generic decoder.
             prefixes=(f"{MODEL}.{MODEL}", MODEL),
@@ -144,11 +145,16 @@ def _build_decoder(row: Architecture, model_config: Any, config: ResolvedImageTe
     # Whether the head is the embedding is said of the whole model: its head is beside the decoder.
     text.tie_word_embeddings = model_config.tie_word_embeddings
     choice = choose_family(text, family=config.family)
+    sizes: dict[str, Any] = {
+        "dtype": config.torch_dtype,
+        "group_size": config.tensor_parallel_size,
+        "num_tokens": config.sequence_length,
+    }
     if choice.value == GENERIC:
         module = build(model_config, auto_class=TASKS[config.task].auto_class)
         _remove(module.model, row.vision)
-        return generic_decoder(choice, module, dtype=config.torch_dtype, group_size=config.tensor_parallel_size)
-    family = family_decoder(choice, text, dtype=config.torch_dtype, group_size=config.tensor_parallel_size)
+        return generic_decoder(choice, module, **sizes)
+    family = family_decoder(choice, text, **sizes)
     # The "model" of a causal language model, under any name, is the text module of this one.
     renamed = {
         name: tuple(re.sub(r"^(model|transformer|gpt_neox)\.", f"{row.text}.", source) for source in sources)

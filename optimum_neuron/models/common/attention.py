@@ -9,6 +9,7 @@ Shape legend: B batch, T new tokens, S cache slots, D hidden, N query heads, K k
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -20,13 +21,16 @@ from .norms import make_norm
 from .rotary import Angles, rotate
 from .states import LayerState, key_value_state
 
+if TYPE_CHECKING:
+    from .rings import Ring
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AttentionView:
     """What all layers of a kind share about the tokens of one call."""
 
     positions_BT: torch.Tensor
-    """Position of each token, which is its cache slot."""
+    """Position of each token, which is its cache slot where `ring` is None."""
     angles: Angles | None
     """Rotation of queries and keys."""
     mask: torch.Tensor | None
@@ -34,20 +38,26 @@ class AttentionView:
     causal over the new tokens."""
     num_slots: int | None
     """Attend to this many slots of the cache; None: to the new tokens only."""
+    ring: Ring | None = None
+    """Where the tokens go in a layer that sees only the newest ones."""
+
+
+def seen_keys(queries: torch.Tensor, keys: torch.Tensor, window: int | None, chunk: int | None) -> torch.Tensor:
+    """Whether queries at some positions see keys at others, by broadcasting: only keys before them, and themselves.
+
+    Only the last `window` positions, or those of the query's own `chunk`, if these are numbers.
+    """
+    mask = keys <= queries
+    if chunk:
+        mask = mask & (keys // chunk == queries // chunk)
+    return mask & (keys > queries - window) if window else mask
 
 
 def visible_slots(
     positions_BT: torch.Tensor, num_keys: int, window: int | None, chunk: int | None = None
 ) -> torch.Tensor:
-    """Which slots each query sees: boolean [B, 1, T, num_keys].
-
-    Only the last `window` slots, or those of the query's own `chunk`, if these are numbers.
-    """
-    slots, queries = torch.arange(num_keys), positions_BT[:, None, :, None]
-    mask = slots <= queries
-    if chunk:
-        mask = mask & (slots // chunk == queries // chunk)
-    return mask & (slots > queries - window) if window else mask
+    """Which slots each query sees where a token's slot is its position: boolean [B, 1, T, num_keys]."""
+    return seen_keys(positions_BT[:, None, :, None], torch.arange(num_keys), window, chunk)
 
 
 def write_slots(
@@ -112,14 +122,17 @@ class Attention(nn.Module):
         return key_value_state(self.heads[1], self.head_dim, self.head_dim)
 
     def forward(self, x_BTD, view: AttentionView, key_cache_BKHS, value_cache_BKSH):  # type: ignore[no-untyped-def]
-        """Write the new keys and values into the cache at their positions, and attend.
+        """Write the new keys and values into the cache at their slots, and attend.
 
         Keys are cached with slots innermost: one query then streams them without a horizontal sum for each key.
         """
         batch, tokens, _ = x_BTD.shape
         query, key, value = self._project(x_BTD)
         query, key = self._place(query, key, view)
-        write_slots(key_cache_BKHS, value_cache_BKSH, view.positions_BT, key, value)
+        if view.ring is None:
+            write_slots(key_cache_BKHS, value_cache_BKSH, view.positions_BT, key, value)
+        else:
+            view.ring.write(key_cache_BKHS, value_cache_BKSH, key, value)
         if view.num_slots is not None:
             key, value = first_slots(key_cache_BKHS, value_cache_BKSH, view.num_slots)
         mixed = self._attend(query, key, value, view.mask)

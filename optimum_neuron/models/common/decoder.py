@@ -2,13 +2,14 @@
 
 It takes token ids and positions, and a flat list of cache tensors that it writes in place. A row's tokens
 occupy the cache slots that equal their positions, so a query sees exactly the slots up to its own position
-and no padding mask is needed.
+and no padding mask is needed. Layers with a window or with chunks keep their newest tokens only (`rings.py`).
 
 Shape legend: B batch, T new tokens, S cache slots, D hidden, H head width, V vocabulary.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import torch
@@ -21,8 +22,9 @@ from .config import DecoderConfig, LayerKind
 from .feed_forward import make_feed_forward
 from .linear import capped
 from .norms import make_norm
+from .rings import Ring
 from .rotary import rotary_angles
-from .states import LayerState
+from .states import LayerState, seen_within
 
 MakeModule = Callable[[DecoderConfig, int], nn.Module]
 """Makes the attention or the feed-forward of a layer, given its number."""
@@ -140,7 +142,15 @@ class Decoder(nn.Module):
     @property
     def states(self) -> tuple[LayerState, ...]:
         """What each layer caches for each token, on one core."""
-        return tuple(layer.attention.state for layer in self.layers)
+        kinds = self.config.layers[: len(self.layers)]
+        return tuple(
+            seen_within(layer.attention.state, kind.reach) for layer, kind in zip(self.layers, kinds, strict=True)
+        )
+
+    def limit(self, num_tokens: int) -> None:
+        """Leave out windows and chunks that sequences of so many tokens do not fill."""
+        kinds = tuple(kind.within(num_tokens) for kind in self.config.layers)
+        self.config = dataclasses.replace(self.config, layers=kinds)
 
     def forward(
         self,
@@ -151,23 +161,27 @@ class Decoder(nn.Module):
         num_slots: int | None,
         last_index_B: torch.Tensor | None = None,
         embeds_BTD: torch.Tensor | None = None,
+        num_new_B: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Return logits [B, T, V], or [B, 1, V] at `last_index_B`.
 
         Args:
             input_ids_BT: token ids.
-            positions_BT: position of each token, which is also its cache slot.
+            positions_BT: position of each token.
             states: key cache [B, K, H, S] and value cache [B, K, S, H] of each layer, alternating.
             num_slots: how many slots of the cache to attend to; None for a prompt that starts at 0, whose tokens
                 attend to each other.
             last_index_B: which token of each row to return logits for.
             embeds_BTD: what stands for the tokens, such as parts of images; None: their embeddings.
+            num_new_B: number of real tokens in each row, which come first; needed where layers have a window.
         """
-        views = self._views(positions_BT, num_slots)
-        x_BTD = self._start((self.embed(input_ids_BT) if embeds_BTD is None else embeds_BTD).float(), positions_BT)
-        caches = zip(states[::2], states[1::2], strict=True)
         # A capture cuts the layers and their caches to what repeats, but not the configuration.
         kinds = self.config.layers[: len(self.layers)]
+        ring = None if num_new_B is None else Ring(positions_BT=positions_BT, num_new_B=num_new_B)
+        num_kept = {kind: key_cache.shape[3] for kind, key_cache in zip(kinds, states[::2], strict=True)}
+        views = self._views(positions_BT, num_slots, ring, num_kept)
+        x_BTD = self._start((self.embed(input_ids_BT) if embeds_BTD is None else embeds_BTD).float(), positions_BT)
+        caches = zip(states[::2], states[1::2], strict=True)
         for layer, kind, (key_cache, value_cache) in zip(self.layers, kinds, caches, strict=True):
             x_BTD = layer(x_BTD, views[kind], key_cache, value_cache)
         return self.head(x_BTD if last_index_B is None else one_token(x_BTD, last_index_B))
@@ -180,30 +194,45 @@ class Decoder(nn.Module):
             x_BTD = self.embed_norm(x_BTD).float()
         return x_BTD if self.config.input_scale == 1.0 else x_BTD * self.config.input_scale
 
-    def _views(self, positions_BT: torch.Tensor, num_slots: int | None) -> dict[LayerKind, AttentionView]:
-        """What the layers of each kind share; equal rotations and masks are made once."""
+    def _views(
+        self, positions_BT: torch.Tensor, num_slots: int | None, ring: Ring | None, num_kept: dict[LayerKind, int]
+    ) -> dict[LayerKind, AttentionView]:
+        """What the layers of each kind share, which keep so many slots; equal rotations and masks are made once."""
         angles = {
             rotary: rotary_angles(positions_BT, getattr(self, f"inv_freq_{number}"), rotary)
             for number, rotary in enumerate(self.config.rotaries)
         }
-        num_keys = positions_BT.shape[1] if num_slots is None else num_slots
-        has_alibi = bool(self.config.alibi_slopes)
-        is_given = num_slots is not None or self.config.score_cap is not None or has_alibi
-        masks = {
-            seen: visible_slots(positions_BT, num_keys, *seen) if is_given or any(seen) else None
-            for seen in dict.fromkeys((kind.window, kind.chunk) for kind in self.config.layers)
-        }
-        if has_alibi:
-            masks = {seen: self.alibi(mask, positions_BT) for seen, mask in masks.items()}
+        num_kept_of = {(kind.window, kind.chunk): num for kind, num in num_kept.items()}
+        masks = {seen: self._mask(positions_BT, num_slots, ring, num, *seen) for seen, num in num_kept_of.items()}
         return {
             kind: AttentionView(
                 positions_BT=positions_BT,
                 angles=None if kind.rotary is None else angles[kind.rotary],
                 mask=masks[kind.window, kind.chunk],
                 num_slots=num_slots,
+                ring=None if kind.reach is None else ring,
             )
-            for kind in dict.fromkeys(self.config.layers)
+            for kind in num_kept
         }
+
+    def _mask(
+        self,
+        positions_BT: torch.Tensor,
+        num_slots: int | None,
+        ring: Ring | None,
+        num_kept: int,
+        window: int | None,
+        chunk: int | None,
+    ) -> torch.Tensor | None:
+        """What layers see that keep so many slots, or what is added to their scores; see `AttentionView.mask`."""
+        has_alibi, is_limited = bool(self.config.alibi_slopes), bool(window or chunk)
+        if num_slots is not None and is_limited:
+            assert ring is not None and not has_alibi, "a layer with a window counts tokens, and slots have no order"
+            return ring.visible(num_kept, num_slots, window, chunk)
+        if num_slots is None and not (is_limited or has_alibi or self.config.score_cap is not None):
+            return None
+        mask = visible_slots(positions_BT, positions_BT.shape[1] if num_slots is None else num_slots, window, chunk)
+        return self.alibi(mask, positions_BT) if has_alibi else mask
 
 
 def one_token(x_BTD: torch.Tensor, index_B: torch.Tensor) -> torch.Tensor:

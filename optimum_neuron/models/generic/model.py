@@ -19,7 +19,7 @@ from torch import nn
 
 from ...core import Choice, Rejected
 from ...errors import CaptureError
-from ..common import LayerState, full_precision_linear, one_token, visible_slots
+from ..common import LayerState, full_precision_linear, one_token
 from .adapt import at_positions, open_own_masks
 from .cache import StateCache, state_cache
 from .experts import register
@@ -93,7 +93,7 @@ class GenericDecoder(nn.Module):
         """Call the model with its tokens at given positions, each of which sees the first `num_keys` slots at most."""
 
         def window_mask(window: int) -> torch.Tensor:
-            return self._mask(positions_BT, num_keys, window)
+            return self._as_mask(cache.seen(positions_BT, num_keys, window))
 
         # A model without attention takes no positions; RWKV's layers get their states without its own code.
         positions = {"position_ids": positions_BT} if self.cache_name == "past_key_values" else {}
@@ -102,23 +102,22 @@ class GenericDecoder(nn.Module):
             return self.model(
                 **tokens,
                 **positions,
-                attention_mask=self.masks(positions_BT, num_keys),
+                attention_mask=self.masks(positions_BT, num_keys, cache),
                 use_cache=not is_listed,
                 **{self.cache_name: None if is_listed else cache},
             )
 
-    def _mask(self, positions_BT: torch.Tensor, num_keys: int, window: int | None = None) -> torch.Tensor:
-        """What each query sees [B, 1, T, num_keys], of the last `window` slots: boolean, or added to the scores."""
-        return self._as_mask(visible_slots(positions_BT, num_keys, window))
-
     def _as_mask(self, seen: torch.Tensor) -> torch.Tensor:
+        """What each query sees, as the model takes it: boolean, or added to the scores."""
         if self.attention.value == "sdpa":
             return seen
         dtype = next(self.model.parameters()).dtype
         return torch.where(seen, 0.0, torch.finfo(dtype).min).to(dtype)
 
-    def masks(self, positions_BT: torch.Tensor, num_keys: int) -> torch.Tensor | dict[str, torch.Tensor | None] | None:
-        """Masks [B, 1, T, num_keys]; a dict by layer type where the configuration mixes them.
+    def masks(
+        self, positions_BT: torch.Tensor, num_keys: int, cache: StateCache
+    ) -> torch.Tensor | dict[str, torch.Tensor | None] | None:
+        """Masks [B, 1, T, keys]; a dict by layer type where the configuration mixes them.
 
         Layers without attention get none: padding is behind all that they look at, and the cache keeps it out of
         their states.
@@ -126,15 +125,17 @@ class GenericDecoder(nn.Module):
         kinds = set(getattr(self.text_config, "layer_types", None) or ())
         if kinds and kinds <= WITHOUT_ATTENTION:
             return None
-        full = self._mask(positions_BT, num_keys)
+        full = self._as_mask(cache.seen(positions_BT, num_keys))
         window = getattr(self.text_config, "sliding_window", None)
-        sliding = self._mask(positions_BT, num_keys, window) if window else full
+        sliding = self._as_mask(cache.seen(positions_BT, num_keys, window)) if window else full
         masks: dict[str, torch.Tensor | None] = {"full_attention": full, "sliding_attention": sliding}
         if "indexed_attention" in kinds:
             # An indexer chooses among what it shows.
             masks["indexed_attention"] = full
         if "chunked_attention" in kinds:
-            masks["chunked_attention"] = self._chunked(positions_BT, num_keys)
+            # Tokens see what is before them in their own chunk of the sequence (Llama 4).
+            size = self.text_config.attention_chunk_size
+            masks["chunked_attention"] = self._as_mask(cache.seen(positions_BT, num_keys, chunk=size))
         if kinds & (WITH_OTHER_STATES | WITHOUT_ATTENTION):
             return masks | dict.fromkeys(WITHOUT_ATTENTION)
         if kinds - {"full_attention", "sliding_attention"}:
@@ -142,12 +143,6 @@ class GenericDecoder(nn.Module):
         if not window or kinds == {"full_attention"}:
             return full
         return masks if "full_attention" in kinds else sliding
-
-    def _chunked(self, positions_BT: torch.Tensor, num_keys: int) -> torch.Tensor:
-        """A mask with which tokens see what is before them in their own chunk of the sequence (Llama 4)."""
-        size = self.text_config.attention_chunk_size
-        seen = visible_slots(positions_BT, num_keys, None)
-        return self._as_mask(seen & (torch.arange(num_keys) // size == positions_BT[:, None, :, None] // size))
 
 
 def _refuse_model_type(config: Any) -> None:
