@@ -128,6 +128,8 @@ class GenericDecoder(nn.Module):
         full = self._as_mask(cache.seen(positions_BT, num_keys))
         window = getattr(self.text_config, "sliding_window", None)
         sliding = self._as_mask(cache.seen(positions_BT, num_keys, window)) if window else full
+        if self.text_config.model_type in FULL_WITHIN_WINDOW:
+            full = sliding
         masks: dict[str, torch.Tensor | None] = {"full_attention": full, "sliding_attention": sliding}
         if "indexed_attention" in kinds:
             # An indexer chooses among what it shows.
@@ -182,6 +184,9 @@ UNSUPPORTED = {
     "xlnet": "it reads a placeholder and the last tokens again for every new one, so no token has a slot of its own",
 }
 """Model type to what a static graph with a slot for each token cannot do."""
+
+FULL_WITHIN_WINDOW = frozenset({"minimax"})
+"""Model types whose layers of "full_attention" have the window of the configuration."""
 
 WITH_OTHER_STATES = frozenset({"conv", "hybrid", "linear_attention"})
 """Kinds of layer that keep a state without slots; "hybrid" ones keep keys and values too."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ...core import Choice
 from ..common import LayerState, ring_choice, seen_within
 from .adapt import local_layers
-from .model import GenericDecoder
+from .model import FULL_WITHIN_WINDOW, GenericDecoder
 
 WHOLE: dict[str, str] = {}
 """Model type to the reason why all of its layers keep every token."""
@@ -41,9 +41,11 @@ def ring_states(
 def layer_windows(decoder: GenericDecoder, num_layers: int) -> list[int | None]:
     """Return how many tokens each layer sees; None for all."""
     config = decoder.text_config
+    window = getattr(config, "sliding_window", None)
     windows = {
-        "sliding_attention": getattr(config, "sliding_window", None),
+        "sliding_attention": window,
         "chunked_attention": getattr(config, "attention_chunk_size", None),
+        "full_attention": window if config.model_type in FULL_WITHIN_WINDOW else None,
     }
     kinds = getattr(config, "layer_types", None) or ["sliding_attention"] * num_layers
     local = {module.attention.layer_id: window for module, window in local_layers(decoder.model)}
