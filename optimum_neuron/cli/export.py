@@ -28,7 +28,8 @@ _EXAMPLES = """Compile a checkpoint for a simulated NeuronCore, compare it with 
   optimum-cli export neuron -m smollm2 --precompile smollm2_neuron
 """
 _CHOICES = {
-    name: name for name in ("task", "family", "attention", "target", "num_cores", "placed_share", "cache", "host_code")
+    name: name
+    for name in ("task", "family", "attention", "windows", "target", "num_cores", "placed_share", "cache", "host_code")
 }
 _VALIDATION = ("output", "max_abs_error", "mean_abs_error", "sqnr_db", "top1_agreement", "tolerance", "ok")
 

@@ -137,6 +137,13 @@ class Signature:
                 return spec.shape[axes.index(axis)]
         raise AssertionError(f"no state has the axis {axis}")
 
+    def smallest_ring(self, program: Program) -> int | None:
+        """Return the fewest slots of a layer that keeps the newest tokens only; None if every token has a slot."""
+        longest = max((graph.sizes.get("num_slots", 0) for graph in program.graphs.values()), default=0)
+        axes = [(spec, self.states[name.rpartition(".")[0]].axes) for name, spec in program.states.items()]
+        sizes = [spec.shape[names.index("num_slots")] for spec, names in axes if "num_slots" in names]
+        return min((size for size in sizes if size < longest), default=None)
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain data."""
         return dataclasses.asdict(self)

@@ -21,7 +21,7 @@ from ..core import TensorSpec
 from ..engine import Signature
 from ..errors import ConfigError, ModelError
 from ..models import GENERIC, Family, build_decoder, require_group_size
-from .kinds import MODEL, Kind, Plan, other_graphs, shard_facts
+from .kinds import DECODER_CHOICES, MODEL, Kind, Plan, other_graphs, shard_facts
 from .signatures import KEYS_AND_VALUES, decoder_signature
 from .source import ModelSource
 from .tasks import TASKS, architectures_of
@@ -55,11 +55,18 @@ def state_specs(family: Family, config: ResolvedNeuronConfig) -> dict[str, Tenso
     """What every layer keeps, by "<name>.<layer>"."""
     return {
         f"{tensor.name}.{layer}": TensorSpec(
-            shape=tensor.shape(config.batch_size, config.sequence_length), dtype=tensor.dtype or config.torch_dtype
+            shape=tensor.shape(config.batch_size, config.sequence_length, config.extend_length),
+            dtype=tensor.dtype or config.torch_dtype,
         )
         for layer, state in enumerate(family.states)
         for tensor in state
     }
+
+
+def choice_facts(family: Family) -> dict[str, Any]:
+    """Automatic choices of a decoder beside its family, as facts of the program."""
+    choices = {name: getattr(family, name) for name in DECODER_CHOICES}
+    return {name: choice.to_dict() for name, choice in choices.items() if choice is not None}
 
 
 def graph_names(config: ResolvedNeuronConfig) -> set[str]:
@@ -151,13 +158,14 @@ class DecoderKind(Kind):
             trust_remote_code=trust_remote_code,
             group_size=config.tensor_parallel_size,
             sequence_parallel=config.sequence_parallel,
+            num_tokens=config.sequence_length,
         )
         return Plan(
             choice=family.choice,
             captures=decoder_captures(family, config),
             weight_sources={f"{MODEL}.{name}": sources for name, sources in family.weight_sources.items()},
             facts={"signature": decoder_signature(source.config, family.states).to_dict()}
-            | ({} if family.attention is None else {"attention": family.attention.to_dict()})
+            | choice_facts(family)
             | shard_facts(family.shards),
             num_stages=config.pipeline_parallel_size,
             # The generic decoder wraps transformers' model once more, under the same name.
@@ -179,10 +187,10 @@ class DecoderKind(Kind):
         if rows != {config.batch_size}:
             sizes = ", ".join(map(str, sorted(rows)))
             problems.append(f"its graphs have {sizes} rows instead of batch_size={config.batch_size}")
-        caches = [
-            spec for name, spec in program.states.items() if name.partition(".")[0] in ("key_cache", "value_cache")
-        ]
-        if any(config.sequence_length not in spec.shape for spec in caches):
+        is_ring = metadata.get("windows", {}).get("value") == "ring"
+        caches = {name: spec for name, spec in program.states.items() if name.partition(".")[0] in _SLOTS_DIM}
+        sizes = [spec.shape[_SLOTS_DIM[name.partition(".")[0]]] for name, spec in caches.items()]
+        if any(size > config.sequence_length or (size < config.sequence_length and not is_ring) for size in sizes):
             problems.append(f"its cache has not sequence_length={config.sequence_length} slots")
         return problems
 
@@ -208,6 +216,9 @@ def require_cores(model_config: Any, config: NeuronConfig) -> None:
             num_layers=num_layers,
         )
 
+
+_SLOTS_DIM = {"key_cache": 3, "value_cache": 2}
+"""Name of a state to its dimension of slots."""
 
 LIMITS = ("max_position_embeddings", "max_seq_len", "max_target_positions")
 """Fields of transformers configurations that limit positions; MPT has the second, Whisper's decoder the third."""

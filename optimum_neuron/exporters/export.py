@@ -11,6 +11,7 @@ from ..errors import ModelError
 from .adapters import merge_adapter
 from .folder import is_export
 from .inspection import describe_graph, describe_stages
+from .kinds import DECODER_CHOICES
 from .peer_options import translate
 from .prepare import Prepared, WorkFolder, open_cache, prepare
 from .request import neuron_config, split_options
@@ -141,7 +142,7 @@ def describe(prepared: Prepared) -> dict[str, Any]:
         "model": prepared.source.name,
         "task": task.to_dict(),
         "family": prepared.metadata["family"],
-        **({"attention": prepared.metadata["attention"]} if "attention" in prepared.metadata else {}),
+        **{name: prepared.metadata[name] for name in DECODER_CHOICES if name in prepared.metadata},
         "target": prepared.target.to_dict(),
         "num_cores": prepared.artifact.num_cores.to_dict(),
         **({"stages": describe_stages(prepared.program, prepared.needs)} if prepared.program.num_stages > 1 else {}),

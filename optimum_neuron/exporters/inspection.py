@@ -12,6 +12,7 @@ from ..compiler import MemoryNeed, stage_needs
 from ..configuration import NEFF_FILE
 from ..hardware import resolve_target
 from .folder import read_folder, verify_weights
+from .kinds import DECODER_CHOICES
 
 if TYPE_CHECKING:
     from ..compiler import Graph, Program
@@ -63,7 +64,7 @@ def inspect_export(path: str | Path) -> dict[str, Any]:
         "simulated": True,
         "neff": artifact.neff.to_dict(),
         "family": metadata["family"],
-        **({"attention": metadata["attention"]} if "attention" in metadata else {}),
+        **{name: metadata[name] for name in DECODER_CHOICES if name in metadata},
         "num_cores": artifact.num_cores.to_dict(),
         **({"stages": describe_stages(program, needs)} if len(needs) > 1 else {}),
         "config": info.config.to_dict(),

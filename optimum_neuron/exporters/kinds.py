@@ -113,6 +113,10 @@ class Plan:
     """Paths of the user's model inside the captured modules, the longest first."""
 
 
+DECODER_CHOICES = ("attention", "windows")
+"""Automatic choices of decoders in a program's metadata, where there were any; see `models.Family`."""
+
+
 def shard_facts(shards: Shards) -> dict[str, Any]:
     """Return the metadata of a model's divided weights; `shards` has their names in the model."""
     return {} if shards.group_size == 1 else {"shards": shards.under(MODEL).to_dict()}

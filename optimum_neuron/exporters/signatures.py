@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..engine import Input, OutputAxis, RoleSignature, Signature, StateSignature
-from ..models import LayerState, key_value_state
+from ..models import LayerState, counts_tokens, key_value_state
 from .seq2seq import Source
 
 _BATCH = OutputAxis(dim=0, axis="batch_size")
@@ -37,13 +37,13 @@ def decoder_signature(
         layers: what each layer keeps between calls.
         prompt_inputs: further inputs of prefill and score graphs.
     """
-    tensors = [tensor for state in layers for tensor in state]
+    layers = list(layers)
     vocabulary = model_config.get_text_config(decoder=True).vocab_size
     counts = Input(name="num_new_tokens", dtype="int64", axes=("batch_size",))
     tokens = (
         Input(name="input_ids", dtype="int64", axes=("batch_size", "num_tokens"), limit=vocabulary),
         Input(name="position_ids", dtype="int64", axes=("batch_size", "num_tokens")),
-        *([counts] if any(tensor.changes for tensor in tensors) else []),
+        *([counts] if counts_tokens(layers) else []),
     )
     prompt = (*tokens, *prompt_inputs)
     last = Input(name="last_index", dtype="int64", axes=("batch_size",))

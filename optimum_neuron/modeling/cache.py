@@ -31,6 +31,7 @@ class NeuronCache(Cache):
         self._signature = signature
         self.sequences = Sequences(loaded, signature)
         self.columns = 0
+        self._newest = 0
 
     def __len__(self) -> int:
         return len({name.rpartition(".")[2] for name in self.sequences.loaded.program.states})
@@ -60,7 +61,7 @@ class NeuronCache(Cache):
             CoreBusyError: the model was closed.
         """
         copied = NeuronCache(self.sequences.loaded, self._signature)
-        copied.sequences, copied.columns = self.sequences.copy(), self.columns
+        copied.sequences, copied.columns, copied._newest = self.sequences.copy(), self.columns, self._newest
         memo[id(self)] = copied
         return copied
 
@@ -97,6 +98,7 @@ class NeuronCache(Cache):
     def add(self, num_columns: int, logits: torch.Tensor) -> None:
         """Count the columns of a call that gave these logits [rows, columns, V]."""
         self.columns += num_columns
+        self._newest = max(self._newest, self.columns)
         if not logits[:, -1].isfinite().all():
             self.sequences.note_not_finite()
 
@@ -105,23 +107,37 @@ class NeuronCache(Cache):
         return self.columns
 
     def activate_past_recording(self) -> None:
-        """Nothing to record: no slot is overwritten before it is cropped."""
+        """Nothing to record: what the newest tokens replaced is not needed without them, see `models/common/rings.py`."""
 
     def crop(self, tokens_to_remove: int) -> None:
         """Forget the newest columns; transformers passes their number as a negative value.
 
         Raises:
-            ConfigError: the model keeps a state without slots, which cannot go back.
+            ConfigError: the model keeps a state without slots, which cannot go back, or layers with a window no longer
+                have what tokens so far back see.
         """
         if tokens_to_remove < 0 and not self.is_croppable:
             names = self._without_slots
             message = f"This model's cache cannot forget tokens: {', '.join(names)} has no slot for each."
             raise ConfigError(message, hint="Generate without an assistant model.", states=names)
-        self.columns += min(tokens_to_remove, 0)
+        num_left = self.columns + min(tokens_to_remove, 0)
+        self._require_kept(num_left)
+        self.columns = num_left
+        self._newest = self._newest if num_left else 0
+
+    def _require_kept(self, num_columns: int) -> None:
+        """Check that what the token after so many columns sees was not replaced by newer ones."""
+        program, num_forgotten = self.sequences.loaded.program, self._newest - num_columns
+        num_slots, most = self._signature.smallest_ring(program), next(iter(program.by_size("extend")), 1)
+        if num_slots is not None and self._newest > num_slots and num_columns and num_forgotten > most:
+            message = f"This model's cache can forget {most} tokens, not {num_forgotten}: layers with a window "
+            message += "have replaced what earlier tokens see."
+            hint = f"Export with extend_length={num_forgotten}, or check fewer tokens of an assistant at once."
+            raise ConfigError(message, hint=hint, num_tokens=num_forgotten, num_forgettable=most)
 
     def reset(self) -> None:
         """Forget everything."""
-        self.columns = 0
+        self.columns = self._newest = 0
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
         """Let row i continue from the former row `beam_idx[i]`."""

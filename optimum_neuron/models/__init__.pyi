@@ -1,4 +1,9 @@
-from .common import LayerState as LayerState, Prompt as Prompt, key_value_state as key_value_state
+from .common import (
+    LayerState as LayerState,
+    Prompt as Prompt,
+    counts_tokens as counts_tokens,
+    key_value_state as key_value_state,
+)
 from .heads import head_layout as head_layout, require_group_size as require_group_size
 from .parallel import split_module as split_module
 from .plans import PLANS as PLANS, Plan as Plan, pattern_of as pattern_of

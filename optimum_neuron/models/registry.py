@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..core import Choice, Rejected
 from ..errors import ConfigError, invalid_choice
 from ..weights import Shards
-from .common import LayerState
+from .common import LayerState, counts_tokens, ring_choice
 from .generic import weight_map as generic_weight_map
 
 if TYPE_CHECKING:
@@ -49,11 +49,13 @@ class Family:
     """Parameters that are divided among cores; the module has the shapes of one core."""
     attention: Choice[str] | None = None
     """How transformers' own code attends, and why; None in a family, which has its own."""
+    windows: Choice[str] | None = None
+    """What layers keep that see only the newest tokens, "ring" or "whole", and why; None if there are no such layers."""
 
     @property
     def counts_tokens(self) -> bool:
-        """Whether graphs take the number of each row's real tokens: a state without slots must see no others."""
-        return any(tensor.changes for layer in self.states for tensor in layer)
+        """Whether graphs take the number of each row's real tokens."""
+        return counts_tokens(self.states)
 
 
 class FamilyModule(Protocol):
@@ -128,37 +130,40 @@ def build_decoder(
     trust_remote_code: bool = False,
     group_size: int = 1,
     sequence_parallel: bool = False,
+    num_tokens: int | None = None,
 ) -> Family:
     """Build the decoder of a transformers configuration of a causal language model, without weights.
 
     Args:
         config: the transformers configuration.
-        dtype: of the weights.
+        dtype: torch's name of the weights' dtype.
         family: force an implementation; None chooses.
         trust_remote_code: let the generic path run code that comes with a checkpoint.
         group_size: cores that share every layer.
         sequence_parallel: they also divide the residual stream of prompts, see `sequence.py`.
+        num_tokens: length of the longest sequence; windows that it does not fill are left out.
 
     Raises:
         ConfigError: no family covers a model that is to divide the residual stream.
         ModelError: the model cannot be divided among cores.
     """
     choice = choose_family(config, family=family)
+    sizes: dict[str, Any] = {"dtype": dtype, "group_size": group_size, "num_tokens": num_tokens}
     if choice.value != GENERIC:
-        return family_decoder(choice, config, dtype=dtype, group_size=group_size, sequence_parallel=sequence_parallel)
+        return family_decoder(choice, config, sequence_parallel=sequence_parallel, **sizes)
     require_family(choice, sequence_parallel=sequence_parallel)
     from .generic import build
 
-    return generic_decoder(
-        choice, build(config, trust_remote_code=trust_remote_code), dtype=dtype, group_size=group_size
-    )
+    return generic_decoder(choice, build(config, trust_remote_code=trust_remote_code), **sizes)
 
 
-def generic_decoder(choice: Choice[str], module: GenericDecoder, *, dtype: str, group_size: int = 1) -> Family:
+def generic_decoder(
+    choice: Choice[str], module: GenericDecoder, *, dtype: str, group_size: int = 1, num_tokens: int | None = None
+) -> Family:
     """The decoder of transformers' own code: a module that was built without weights, and is cast in place."""
     import torch
 
-    from .generic import probe_states
+    from .generic import probe_states, ring_states
 
     cast_parameters(module, getattr(torch, dtype))
     shards = Shards()
@@ -166,7 +171,7 @@ def generic_decoder(choice: Choice[str], module: GenericDecoder, *, dtype: str, 
         from .generic import split_generic
 
         shards = split_generic(module, group_size)
-    module.states = tuple(probe_states(module))
+    module.states, windows = ring_states(module, probe_states(module), num_tokens)
     names = [name for name, _ in module.named_parameters()] + [name for name, _ in persistent_buffers(module)]
     return Family(
         choice=choice,
@@ -174,6 +179,7 @@ def generic_decoder(choice: Choice[str], module: GenericDecoder, *, dtype: str, 
         weight_sources=generic_weight_map(names),
         states=module.states,
         attention=module.attention,
+        windows=windows,
         shards=shards,
     )
 
@@ -195,7 +201,13 @@ def require_family(choice: Choice[str], *, sequence_parallel: bool) -> None:
 
 
 def family_decoder(
-    choice: Choice[str], config: Any, *, dtype: str, group_size: int = 1, sequence_parallel: bool = False
+    choice: Choice[str],
+    config: Any,
+    *,
+    dtype: str,
+    group_size: int = 1,
+    sequence_parallel: bool = False,
+    num_tokens: int | None = None,
 ) -> Family:
     """The decoder of a family that covers a transformers configuration."""
     import torch
@@ -204,6 +216,8 @@ def family_decoder(
     definition = families()[choice.value]
     with init_empty_weights(include_buffers=False):
         module = definition.build(config)
+    if num_tokens is not None:
+        module.limit(num_tokens)
     if module.config.tie_embeddings:
         module.head.weight = module.embed.weight
     cast_parameters(module, getattr(torch, dtype))
@@ -227,6 +241,7 @@ def family_decoder(
         module=module.eval(),
         weight_sources=sources,
         states=module.states,
+        windows=ring_choice(module.states),
         shards=shards,
     )
 

@@ -16,6 +16,7 @@ from torch.func import functional_call
 from optimum_neuron.configuration import NeuronConfig
 from optimum_neuron.exporters import state_specs
 from optimum_neuron.models import Family, build_decoder, persistent_buffers
+from optimum_neuron.models.generic import GenericDecoder, state_cache
 from tests.tiny import VOCABULARY, tiny_config
 
 LENGTHS, NUM_COLUMNS, NUM_TOKENS = (9, 6), 10, 16
@@ -36,8 +37,9 @@ class Pair:
         sources = self.family.weight_sources
         return {name: torch.cat([tensors[s] for s in names]) for name, names in sources.items()}
 
-    def new_states(self) -> list[torch.Tensor]:
-        config = NeuronConfig(batch_size=2, sequence_length=NUM_TOKENS, prefill_buckets=(NUM_COLUMNS,))
+    def new_states(self, extend_length: int = 8) -> list[torch.Tensor]:
+        shapes: dict[str, Any] = {"sequence_length": NUM_TOKENS, "prefill_buckets": (NUM_COLUMNS,)}
+        config = NeuronConfig(batch_size=2, extend_length=extend_length, **shapes)
         return [torch.ones(spec.shape) for spec in state_specs(self.family, config).values()]
 
     def run(self, ids_BT: torch.Tensor, positions_BT: torch.Tensor, states: list[torch.Tensor], **options: Any) -> Any:
@@ -63,6 +65,12 @@ def pair(model_type: str, *, family: str | None = None, **overrides: Any) -> Pai
             # Norms and biases differ from 1 and 0, so that leaving one out is noticed.
             parameter.normal_(0, 0.15) if parameter.ndim > 1 else parameter.add_(0.2 * torch.randn_like(parameter))
     return Pair(build_decoder(config, dtype="float32", family=family), original)
+
+
+def masks_of(decoder: GenericDecoder, positions: list[list[int]], num_keys: int) -> Any:
+    """Masks of a generic decoder whose layers have a slot for every token."""
+    positions_BT = torch.tensor(positions)
+    return decoder.masks(positions_BT, num_keys, state_cache((), (), positions_BT, num_slots=num_keys))
 
 
 def check_steps(models: Pair, *, atol: float = 2e-5) -> None:

@@ -282,10 +282,10 @@ def test_weights_and_caches_in_bfloat16(family):
     ids, positions = torch.randint(3, 90, (2, NUM_COLUMNS)), torch.arange(NUM_COLUMNS).expand(2, -1)
     with torch.no_grad():
         wanted = models.original(torch.cat([ids, ids[:, :1]], 1)).logits
-        counts = models.counts(NUM_COLUMNS, NUM_COLUMNS)
-        prompt = functional_call(module, weights, (ids, positions, states), {"num_slots": None} | counts)
+        options = {"num_slots": None, **models.counts(NUM_COLUMNS, NUM_COLUMNS)}
+        prompt = functional_call(module, weights, (ids, positions, states), options)
         one = (ids[:, :1], torch.full((2, 1), NUM_COLUMNS), states)
-        token = functional_call(module, weights, one, {"num_slots": NUM_TOKENS} | models.counts(1, 1))
+        token = functional_call(module, weights, one, {"num_slots": NUM_TOKENS, **models.counts(1, 1)})
     found = torch.cat([prompt, token], 1)
     assert found.dtype == torch.float32
     assert (found - wanted).norm() < 0.05 * wanted.norm()

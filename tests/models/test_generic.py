@@ -9,7 +9,7 @@ from transformers.models.bloom import modeling_bloom
 from optimum_neuron.errors import CaptureError
 from optimum_neuron.models import build_decoder, key_value_state
 from optimum_neuron.models.generic import build, probe_states
-from tests.models.steps import NUM_COLUMNS, check_steps, pair
+from tests.models.steps import NUM_COLUMNS, check_steps, masks_of, pair
 from tests.tiny import VOCABULARY, tiny_config
 
 GPT = {"n_embd": 32, "n_layer": 3, "n_head": 4}
@@ -55,7 +55,7 @@ def test_each_layer_has_its_own_widths_and_one_that_shares_another_cache_has_non
 
 
 def masks(model_type, positions, num_keys, **overrides):
-    return build(tiny_config(model_type, **overrides)).masks(torch.tensor(positions), num_keys)
+    return masks_of(build(tiny_config(model_type, **overrides)), positions, num_keys)
 
 
 def test_a_query_sees_the_slots_up_to_its_own_position():
@@ -129,7 +129,7 @@ def test_masks_of_eager_attention_are_added():
     decoder = build(tiny_config("gptj", **GPT, rotary_dim=4))
     assert [choice.candidate for choice in decoder.attention.rejected] == ["sdpa"]
     low = torch.finfo(torch.float32).min
-    assert decoder.masks(torch.tensor([[1]]), 3).flatten().tolist() == [0.0, 0.0, low]
+    assert masks_of(decoder, [[1]], 3).flatten().tolist() == [0.0, 0.0, low]
 
 
 def test_patches_do_not_stay():

@@ -27,7 +27,7 @@ from ...models import (
     require_family,
 )
 from ...models.generic import GenericDecoder, build, weight_map
-from ..decoder import DecoderKind, decoder_captures, graph_names, num_positions, require_cores
+from ..decoder import DecoderKind, choice_facts, decoder_captures, graph_names, num_positions, require_cores
 from ..kinds import MODEL, Plan, other_graphs, shard_facts
 from ..signatures import (
     KEYS_AND_VALUES,
@@ -94,6 +94,7 @@ class ImageTextKind(DecoderKind):
                 "image_tokens": image_tokens,
                 "signature": _signature(row, source.config, config.torch_dtype, decoder.states).to_dict(),
             }
+            | choice_facts(decoder)
             | shard_facts(decoder.shards),
             num_stages=config.pipeline_parallel_size,
             # The vision modules are wrapped once more, and so is a generic decoder.
@@ -173,18 +174,17 @@ def _build_decoder(row: Architecture, model_config: Any, config: ResolvedImageTe
     text.model_type = row.text_type or text.model_type
     choice = choose_family(text, family=config.family)
     require_family(choice, sequence_parallel=config.sequence_parallel)
+    sizes: dict[str, Any] = {
+        "dtype": config.torch_dtype,
+        "group_size": config.tensor_parallel_size,
+        "num_tokens": config.sequence_length,
+    }
     if choice.value == GENERIC:
         module = build(model_config, auto_class=TASKS[config.task].auto_class)
         _remove(module.model, row.vision)
         module.axes = axes
-        return generic_decoder(choice, module, dtype=config.torch_dtype, group_size=config.tensor_parallel_size)
-    family = family_decoder(
-        choice,
-        text,
-        dtype=config.torch_dtype,
-        group_size=config.tensor_parallel_size,
-        sequence_parallel=config.sequence_parallel,
-    )
+        return generic_decoder(choice, module, **sizes)
+    family = family_decoder(choice, text, **sizes, sequence_parallel=config.sequence_parallel)
     if axes:
         family.module.axes = axes
         family = dataclasses.replace(family, states=family.module.states)

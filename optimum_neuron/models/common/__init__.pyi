@@ -3,6 +3,7 @@ from .attention import (
     Attention as Attention,
     AttentionView as AttentionView,
     first_slots as first_slots,
+    seen_keys as seen_keys,
     visible_slots as visible_slots,
     write_slots as write_slots,
 )
@@ -46,6 +47,7 @@ from .reading import (
     rotary_gap as rotary_gap,
     shared_weight_map as shared_weight_map,
 )
+from .rings import Ring as Ring
 from .rotary import rotary_angles as rotary_angles
 from .sinks import SinkAttention as SinkAttention
 from .states import (
@@ -53,7 +55,10 @@ from .states import (
     LayerState as LayerState,
     StateTensor as StateTensor,
     convolution_state as convolution_state,
+    counts_tokens as counts_tokens,
     key_value_state as key_value_state,
     recurrent_state as recurrent_state,
+    ring_choice as ring_choice,
+    seen_within as seen_within,
 )
 from .tokens import TokenModule as TokenModule

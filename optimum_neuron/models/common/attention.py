@@ -9,6 +9,7 @@ Shape legend: B batch, T new tokens, S cache slots, D hidden, N query heads, K k
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -21,13 +22,16 @@ from .prompt import Prompt
 from .rotary import Angles, rotate
 from .states import LayerState, key_value_state
 
+if TYPE_CHECKING:
+    from .rings import Ring
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AttentionView:
     """What all layers of a kind share about the tokens of one call."""
 
     positions_BT: torch.Tensor
-    """Position of each token, which is its cache slot."""
+    """Position of each token, which is its cache slot where `ring` is None."""
     angles: Angles | None
     """Rotation of queries and keys."""
     mask: torch.Tensor | None
@@ -36,7 +40,20 @@ class AttentionView:
     num_slots: int | None
     """Attend to this many slots of the cache; None: to the new tokens only, which begin a sequence."""
     num_new_B: torch.Tensor | None = None
-    """Tokens of each row that are real, its first ones; None where every state has slots."""
+    """Tokens of each row that are real, its first ones; None where every token has a slot of its own."""
+    ring: Ring | None = None
+    """Where the tokens go in a layer that sees only the newest ones."""
+
+
+def seen_keys(queries: torch.Tensor, keys: torch.Tensor, window: int | None, chunk: int | None) -> torch.Tensor:
+    """Whether queries at some positions see keys at others, by broadcasting: only keys before them, and themselves.
+
+    Only the last `window` positions, or those of the query's own `chunk`, if these are numbers.
+    """
+    mask = keys <= queries
+    if chunk:
+        mask = mask & (keys // chunk == queries // chunk)
+    return mask & (keys > queries - window) if window else mask
 
 
 def visible_slots(
@@ -46,22 +63,16 @@ def visible_slots(
     chunk: int | None = None,
     prompt: Prompt | None = None,
 ) -> torch.Tensor:
-    """Which slots each query sees: boolean [B, 1, T, num_keys].
+    """Which slots each query sees where a token's slot is its position: boolean [B, 1, T, num_keys].
 
-    Only the last `window` slots, or those of the query's own `chunk`, if these are numbers; and those of the query's
-    own block of a `prompt` that has some.
+    Also those of the query's own block of a `prompt` that has some.
     """
-    slots, queries = torch.arange(num_keys), positions_BT[:, None, :, None]
-    mask = slots <= queries
-    if chunk:
-        mask = mask & (slots // chunk == queries // chunk)
-    recent = (slots > queries - window) if window else None
+    queries, slots = positions_BT[:, None, :, None], torch.arange(num_keys)
+    mask = seen_keys(queries, slots, window, chunk)
     together = None if prompt is None else prompt.together
     if prompt is None or together is None:
-        return mask if recent is None else mask & recent
-    if recent is None:
-        return mask | together
-    return (mask & recent) | together if prompt.blocks_pass_windows else (mask | together) & recent
+        return mask
+    return mask | (together & (slots > queries - window) if window and not prompt.blocks_pass_windows else together)
 
 
 def write_slots(
@@ -127,14 +138,17 @@ class Attention(nn.Module):
         return key_value_state(self.heads[1], self.head_dim, self.head_dim)
 
     def forward(self, x_BTD, view: AttentionView, key_cache_BKHS, value_cache_BKSH):  # type: ignore[no-untyped-def]
-        """Write the new keys and values into the cache at their positions, and attend.
+        """Write the new keys and values into the cache at their slots, and attend.
 
         Keys are cached with slots innermost: one query then streams them without a horizontal sum for each key.
         """
         batch, tokens, _ = x_BTD.shape
         query, key, value, *gates = self._project(x_BTD)
         query, key = self._place(query, key, view)
-        write_slots(key_cache_BKHS, value_cache_BKSH, view.positions_BT, key, value)
+        if view.ring is None:
+            write_slots(key_cache_BKHS, value_cache_BKSH, view.positions_BT, key, value)
+        else:
+            view.ring.write(key_cache_BKHS, value_cache_BKSH, key, value)
         if view.num_slots is not None:
             key, value = first_slots(key_cache_BKHS, value_cache_BKSH, view.num_slots)
         mixed = self._attend(query, key, value, view.mask)

@@ -48,6 +48,19 @@ class LayerKind:
     scale: float | None = None
     """Factor on attention scores; None for 1 / sqrt(head_dim)."""
 
+    @property
+    def reach(self) -> int | None:
+        """Most tokens that a query sees; None for all."""
+        return self.window or self.chunk
+
+    def within(self, num_tokens: int) -> LayerKind:
+        """The same kind without a window or chunk that a sequence of so many tokens does not fill."""
+        return (
+            self
+            if self.reach is None or self.reach < num_tokens
+            else dataclasses.replace(self, window=None, chunk=None)
+        )
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DecoderConfig:

@@ -2,13 +2,14 @@
 
 It takes token ids and positions, and a flat list of cache tensors that it writes in place. A row's tokens
 occupy the cache slots that equal their positions, so a query sees exactly the slots up to its own position
-and no padding mask is needed.
+and no padding mask is needed. Layers with a window or with chunks keep their newest tokens only (`rings.py`).
 
 Shape legend: B batch, T new tokens, S cache slots, D hidden, H head width, V vocabulary.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable
 
@@ -23,8 +24,9 @@ from .feed_forward import make_feed_forward
 from .linear import capped
 from .norms import make_norm
 from .prompt import Prompt, axis_positions
+from .rings import Ring
 from .rotary import rotary_angles
-from .states import POSITION_OFFSET, LayerState
+from .states import POSITION_OFFSET, LayerState, seen_within
 from .tokens import TokenModule
 
 MakeModule = Callable[[DecoderConfig, int], nn.Module]
@@ -146,8 +148,16 @@ class Decoder(TokenModule):
     @property
     def states(self) -> tuple[LayerState, ...]:
         """What each layer keeps between calls, on one core; the first also where the next token is."""
-        first, *others = (layer.attention.state for layer in self.layers)
+        kinds = self.config.layers[: len(self.layers)]
+        first, *others = (
+            seen_within(layer.attention.state, kind.reach) for layer, kind in zip(self.layers, kinds, strict=True)
+        )
         return (first + (POSITION_OFFSET,) * bool(self.axes), *others)
+
+    def limit(self, num_tokens: int) -> None:
+        """Leave out windows and chunks that sequences of so many tokens do not fill."""
+        kinds = tuple(kind.within(num_tokens) for kind in self.config.layers)
+        self.config = dataclasses.replace(self.config, layers=kinds)
 
     def forward(
         self,
@@ -164,31 +174,43 @@ class Decoder(TokenModule):
 
         Args:
             input_ids_BT: token ids.
-            positions_BT: position of each token, which is also its cache slot.
+            positions_BT: position of each token.
             states: those of `states`, layer by layer.
             num_slots: how many slots of the cache to attend to; None for a prompt that starts at 0, whose tokens
                 attend to each other.
             last_index_B: which token of each row to return logits for.
             prompt: what a prompt has beside its tokens, such as features of images.
-            num_new_B: how many tokens of each row are real, its first ones; needed where a state has no slots.
+            num_new_B: number of real tokens in each row, which come first; needed where a token has no slot of its
+                own: in layers with a window, and in states that tokens change.
         """
         places = positions_BT
         if self.axes:
             offset_B1, states = states[2], [*states[:2], *states[3:]]
             places = axis_positions(positions_BT, offset_B1, prompt)
             places = places if prompt is None else places[..., list(self.axes)]
-        views = self._views(positions_BT, places, num_slots, prompt, num_new_B)
-        embeds_BTD = self.embed(input_ids_BT) if prompt is None else prompt.embeds_BTD
-        x_BTD = self.own_tokens(self._start(embeds_BTD.float(), positions_BT))
         # A capture cuts the layers and their states to what repeats, but not the configuration.
         kinds, rest = self.config.layers[: len(self.layers)], iter(states)
+        own = [tuple(itertools.islice(rest, len(layer.attention.state))) for layer in self.layers]
+        views = self._views(positions_BT, places, num_slots, prompt, num_new_B, self._num_kept(own))
+        embeds_BTD = self.embed(input_ids_BT) if prompt is None else prompt.embeds_BTD
+        x_BTD = self.own_tokens(self._start(embeds_BTD.float(), positions_BT))
         added = iter(() if prompt is None else prompt.added)
-        for layer, kind in zip(self.layers, kinds, strict=True):
-            x_BTD = layer(x_BTD, views[kind], *itertools.islice(rest, len(layer.attention.state)))
+        for layer, kind, tensors in zip(self.layers, kinds, own, strict=True):
+            x_BTD = layer(x_BTD, views[kind], *tensors)
             if (features_BTD := next(added, None)) is not None:
                 x_BTD = x_BTD + self.own_tokens(features_BTD)
         x_BTD = self.all_tokens(x_BTD)
         return self.head(x_BTD if last_index_B is None else one_token(x_BTD, last_index_B))
+
+    def _num_kept(self, states: list[tuple[torch.Tensor, ...]]) -> dict[LayerKind, int]:
+        """Slots of the layers of each kind; 0 for a kind of layers without slots."""
+        kinds = self.config.layers[: len(self.layers)]
+        slots = {
+            kind: tensors[0].shape[3]
+            for layer, kind, tensors in zip(self.layers, kinds, states, strict=True)
+            if layer.attention.state[0].has_slots
+        }
+        return dict.fromkeys(kinds, 0) | slots
 
     def _start(self, x_BTD: torch.Tensor, positions_BT: torch.Tensor) -> torch.Tensor:
         """What the first layer gets, of embeddings in float32."""
@@ -205,22 +227,18 @@ class Decoder(TokenModule):
         num_slots: int | None,
         prompt: Prompt | None,
         num_new_B: torch.Tensor | None,
+        num_kept: dict[LayerKind, int],
     ) -> dict[LayerKind, AttentionView]:
-        """What the layers of each kind share; equal rotations and masks are made once."""
+        """What the layers of each kind share, which keep so many slots; equal rotations and masks are made once."""
+        ring = None if num_new_B is None else Ring(positions_BT=positions_BT, num_new_B=num_new_B)
         angles = {
             rotary: rotary_angles(places, getattr(self, f"inv_freq_{number}"), rotary)
             for number, rotary in enumerate(self.config.rotaries)
         }
-        num_keys = positions_BT.shape[1] if num_slots is None else num_slots
-        has_alibi = bool(self.config.alibi_slopes)
-        has_blocks = prompt is not None and prompt.blocks_BT is not None
-        is_given = num_slots is not None or self.config.score_cap is not None or has_alibi or has_blocks
+        num_kept_of = {(kind.window, kind.chunk): num for kind, num in num_kept.items()}
         masks = {
-            seen: visible_slots(positions_BT, num_keys, *seen, prompt) if is_given or any(seen) else None
-            for seen in dict.fromkeys((kind.window, kind.chunk) for kind in self.config.layers)
+            seen: self._mask(positions_BT, num_slots, ring, num, *seen, prompt) for seen, num in num_kept_of.items()
         }
-        if has_alibi:
-            masks = {seen: self.alibi(mask, positions_BT) for seen, mask in masks.items()}
         return {
             kind: AttentionView(
                 positions_BT=positions_BT,
@@ -228,9 +246,32 @@ class Decoder(TokenModule):
                 mask=masks[kind.window, kind.chunk],
                 num_slots=num_slots,
                 num_new_B=num_new_B,
+                ring=None if kind.reach is None else ring,
             )
-            for kind in dict.fromkeys(self.config.layers)
+            for kind in num_kept
         }
+
+    def _mask(
+        self,
+        positions_BT: torch.Tensor,
+        num_slots: int | None,
+        ring: Ring | None,
+        num_kept: int,
+        window: int | None,
+        chunk: int | None,
+        prompt: Prompt | None,
+    ) -> torch.Tensor | None:
+        """What layers see that keep so many slots, or what is added to their scores; see `AttentionView.mask`."""
+        has_alibi, is_limited = bool(self.config.alibi_slopes), bool(window or chunk)
+        if num_slots is not None and is_limited:
+            assert ring is not None and not has_alibi, "a layer with a window counts tokens, and slots have no order"
+            return ring.visible(num_kept, num_slots, window, chunk)
+        has_blocks = prompt is not None and prompt.blocks_BT is not None
+        if num_slots is None and not (is_limited or has_alibi or has_blocks or self.config.score_cap is not None):
+            return None
+        num_keys = positions_BT.shape[1] if num_slots is None else num_slots
+        mask = visible_slots(positions_BT, num_keys, window, chunk, prompt)
+        return self.alibi(mask, positions_BT) if has_alibi else mask
 
 
 def one_token(x_BTD: torch.Tensor, index_B: torch.Tensor) -> torch.Tensor:

@@ -1,12 +1,16 @@
 """What layers keep between calls, declared as data: keys and values of every token, or a state that tokens change.
 
-A state has a row for each sequence. One with slots is read through masks, so tokens that are not real leave no trace;
-one without has to be kept from them.
+A state has a row for each sequence. One with a slot for every token is read through masks, so tokens that are not real
+leave no trace; others have to be kept from them.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from ...core import Choice
 
 SLOTS = "num_slots"
 """Axis with an element for each token that a sequence can hold."""
@@ -26,14 +30,22 @@ class StateTensor:
     """torch's name of its dtype; None for that of the weights."""
     is_fixed: bool = False
     """Whether a prompt sets it, and later tokens only read it."""
+    window: int | None = None
+    """Most tokens that a query sees: the slots are a ring, see `rings.py`. None: every token has a slot."""
+
+    @property
+    def has_slots(self) -> bool:
+        """Whether tokens have a place of their own in it."""
+        return SLOTS in self.axes
 
     @property
     def changes(self) -> bool:
         """Whether every token changes it, as none has a place of its own in it."""
-        return SLOTS not in self.axes and not self.is_fixed
+        return not self.has_slots and not self.is_fixed
 
-    def shape(self, num_rows: int, num_slots: int) -> tuple[int, ...]:
-        """Return the shape for a number of sequences and of slots."""
+    def shape(self, num_rows: int, num_tokens: int, num_added: int = 1) -> tuple[int, ...]:
+        """Return the shape for sequences of so many tokens, to which one call adds at most `num_added`."""
+        num_slots = num_tokens if self.window is None else min(num_tokens, self.window + num_added - 1)
         return (num_rows, *(num_slots if size is None else size for size in self.sizes))
 
 
@@ -51,6 +63,25 @@ def key_value_state(num_heads: int, key_width: int, value_width: int) -> LayerSt
 
 POSITION_OFFSET = StateTensor(name="position_offset", axes=("one",), sizes=(1,), dtype="int64", is_fixed=True)
 """Added to the slot of a later token for its rotary position: images have fewer positions than tokens."""
+
+
+def seen_within(state: LayerState, window: int | None) -> LayerState:
+    """Return the state of a layer whose queries see at most `window` tokens; None for all."""
+    return tuple(dataclasses.replace(tensor, window=window) if tensor.has_slots else tensor for tensor in state)
+
+
+def counts_tokens(layers: Iterable[LayerState]) -> bool:
+    """Return whether graphs need the number of real tokens in each row: padding would replace what layers keep."""
+    return any(tensor.window is not None or tensor.changes for state in layers for tensor in state)
+
+
+def ring_choice(layers: Sequence[LayerState]) -> Choice[str] | None:
+    """Say which layers keep their newest tokens only, if any."""
+    windows = Counter(state[0].window for state in layers if state and state[0].window is not None)
+    if not windows:
+        return None
+    layers_of = [f"{number} of {len(layers)} with a window of {window}" for window, number in windows.items()]
+    return Choice(value="ring", reason=f"layers keep the tokens that later ones see: {', '.join(layers_of)}")
 
 
 def convolution_state(num_channels: int, num_taps: int, index: int = 0) -> LayerState:

@@ -6,12 +6,13 @@ positions are an input and nothing is counted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from ..common import LayerState, first_slots, real_tokens, take_window, write_slots
+from ..common import LayerState, Prompt, Ring, first_slots, real_tokens, take_window, visible_slots, write_slots
 
 
 class UncountedLayer(CacheLayerMixin):
@@ -27,7 +28,7 @@ class UncountedLayer(CacheLayerMixin):
 
 
 class SlotLayer(UncountedLayer):
-    """Key cache [B, K, H, S] and value cache [B, K, S, H] of one layer; a token's slot is its position.
+    """Key cache [B, K, H, S] and value cache [B, K, S, H] of one layer; a token's slot is its position, or in a ring.
 
     Sparse attention of DeepSeek-V3.2 and its kin keeps one more key for each token, by which its indexer chooses what
     to attend to: [B, T, W] behind the one value of a token. It is written with the whole slot, because a write to a
@@ -35,11 +36,17 @@ class SlotLayer(UncountedLayer):
     """
 
     def __init__(
-        self, keys: torch.Tensor, values: torch.Tensor, positions_BT: torch.Tensor, *, num_slots: int | None
+        self,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        positions_BT: torch.Tensor,
+        *,
+        num_slots: int | None,
+        ring: Ring | None = None,
     ) -> None:
         super().__init__()
         self.keys, self.values = keys, values
-        self.positions_BT, self.num_slots = positions_BT, num_slots
+        self.positions_BT, self.num_slots, self.ring = positions_BT, num_slots, ring
 
     def update(self, key_states, value_states, *args, **kwargs):  # type: ignore[no-untyped-def]
         """Write in place; return what the queries attend to."""
@@ -65,7 +72,10 @@ class SlotLayer(UncountedLayer):
 
     def _write(self, value_states: torch.Tensor) -> None:
         assert self.keys is not None and self.values is not None
-        write_slots(self.keys, self.values, self.positions_BT, self._new[0], value_states)
+        if self.ring is None:
+            write_slots(self.keys, self.values, self.positions_BT, self._new[0], value_states)
+        else:
+            self.ring.write(self.keys, self.values, self._new[0], value_states)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return (query_length if self.num_slots is None else self.num_slots), 0
@@ -104,13 +114,28 @@ class StateCache(Cache):
         *,
         num_new_B: torch.Tensor | None,
         starts_empty: bool,
+        num_kept: Mapping[int, int] = MappingProxyType({}),
+        prompt: Prompt | None = None,
     ) -> None:
         super().__init__(layers=layers)
+        self.prompt = prompt
         self.tensors, self.num_new_B, self.starts_empty = tensors, num_new_B, starts_empty
+        self.num_kept = num_kept
+        """Slots of the rings of each window."""
         self._scanned: tuple[str, int] | None = None
         self._read: tuple[str, int] | None = None
         self.num_scans = 0
         """Scans of the layer that runs: one, or one for each head."""
+
+    def seen(
+        self, positions_BT: torch.Tensor, num_keys: int, window: int | None = None, chunk: int | None = None
+    ) -> torch.Tensor:
+        """Return which keys each query sees [B, 1, T, keys]: new tokens of a prompt, or the first `num_keys` slots."""
+        num_kept = self.num_kept.get(window or chunk or 0)
+        if num_kept is None or self.starts_empty:
+            return visible_slots(positions_BT, num_keys, window, chunk, self.prompt)
+        assert self.num_new_B is not None, "rings come with the number of tokens"
+        return Ring(positions_BT=positions_BT, num_new_B=self.num_new_B).visible(num_kept, num_keys, window, chunk)
 
     def real(self, num_tokens: int) -> torch.Tensor:
         """Which of the new tokens are real: boolean [B, T]."""
@@ -174,16 +199,24 @@ def state_cache(
     *,
     num_slots: int | None,
     num_new_B: torch.Tensor | None = None,
+    prompt: Prompt | None = None,
 ) -> StateCache:
     """Wrap the flat list of states as a transformers cache; where it is short, the last layers were cut off."""
     layers: list[CacheLayerMixin] = []
     tensors: dict[tuple[str, int], torch.Tensor] = {}
+    num_kept: dict[int, int] = {}
+    ring = None if num_new_B is None else Ring(positions_BT=positions_BT, num_new_B=num_new_B)
     rest = iter(states)
     for index, layout in enumerate(layouts):
         own = dict(zip([tensor.name for tensor in layout], rest, strict=False))
         tensors |= {(name, index): tensor for name, tensor in own.items()}
         if "key_cache" in own:
-            layers.append(SlotLayer(own["key_cache"], own["value_cache"], positions_BT, num_slots=num_slots))
+            keys, values, window = own["key_cache"], own["value_cache"], layout[0].window
+            if window is not None:
+                num_kept[window] = keys.shape[3]
+            own_ring = None if window is None else ring
+            layers.append(SlotLayer(keys, values, positions_BT, num_slots=num_slots, ring=own_ring))
         else:
             layers.append(StatelessLayer())
-    return StateCache(layers, tensors, num_new_B=num_new_B, starts_empty=num_slots is None)
+    starts_empty = num_slots is None
+    return StateCache(layers, tensors, num_new_B=num_new_B, starts_empty=starts_empty, num_kept=num_kept, prompt=prompt)

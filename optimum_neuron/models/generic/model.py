@@ -21,7 +21,7 @@ from torch.utils.hooks import RemovableHandle
 
 from ...core import Choice, Rejected
 from ...errors import CaptureError
-from ..common import LayerState, Prompt, axis_positions, full_precision_linear, one_token, visible_slots
+from ..common import LayerState, Prompt, axis_positions, full_precision_linear, one_token
 from .adapt import at_positions, open_own_masks
 from .cache import StateCache, state_cache
 from .experts import register
@@ -87,28 +87,23 @@ class GenericDecoder(nn.Module):
         tokens = {"input_ids": input_ids_BT} if prompt is None else {"inputs_embeds": prompt.embeds_BTD}
         handles += [] if prompt is None else self._adding(prompt.added)
         try:
-            cache = state_cache(self.states, states, positions_BT, num_slots=num_slots, num_new_B=num_new_B)
+            cache = state_cache(
+                self.states, states, positions_BT, num_slots=num_slots, num_new_B=num_new_B, prompt=prompt
+            )
             if self.axes:
                 places = axis_positions(positions_BT, cache.tensors["position_offset", 0], prompt)
                 tokens["position_ids"] = places if prompt is None else places.permute(2, 0, 1)
-            output = self.run(positions_BT, num_keys, cache, prompt, **tokens)
+            output = self.run(positions_BT, num_keys, cache, **tokens)
         finally:
             for handle in handles:
                 handle.remove()
         return output.logits.float()
 
-    def run(
-        self,
-        positions_BT: torch.Tensor,
-        num_keys: int,
-        cache: StateCache,
-        prompt: Prompt | None = None,
-        **tokens: torch.Tensor,
-    ) -> Any:
+    def run(self, positions_BT: torch.Tensor, num_keys: int, cache: StateCache, **tokens: torch.Tensor) -> Any:
         """Call the model with its tokens at given positions, each of which sees the first `num_keys` slots at most."""
 
         def window_mask(window: int) -> torch.Tensor:
-            return self._mask(positions_BT, num_keys, window, prompt)
+            return self._as_mask(cache.seen(positions_BT, num_keys, window))
 
         # A model without attention takes no positions; RWKV's layers get their states without its own code.
         positions = {"position_ids": positions_BT} if self.cache_name == "past_key_values" else {}
@@ -116,7 +111,7 @@ class GenericDecoder(nn.Module):
         with at_positions(self.model, positions_BT, window_mask), from_cache(self.model, cache):
             return self.model(
                 **(positions | tokens),
-                attention_mask=self.masks(positions_BT, num_keys, prompt),
+                attention_mask=self.masks(positions_BT, num_keys, cache),
                 use_cache=not is_listed,
                 **{self.cache_name: None if is_listed else cache},
             )
@@ -128,22 +123,17 @@ class GenericDecoder(nn.Module):
         layers = self.model.get_decoder().layers
         return [layer.register_forward_hook(_plus(x_BTD)) for layer, x_BTD in zip(layers, added, strict=False)]
 
-    def _mask(
-        self, positions_BT: torch.Tensor, num_keys: int, window: int | None = None, prompt: Prompt | None = None
-    ) -> torch.Tensor:
-        """What each query sees [B, 1, T, num_keys], of the last `window` slots: boolean, or added to the scores."""
-        return self._as_mask(visible_slots(positions_BT, num_keys, window, prompt=prompt))
-
     def _as_mask(self, seen: torch.Tensor) -> torch.Tensor:
+        """What each query sees, as the model takes it: boolean, or added to the scores."""
         if self.attention.value == "sdpa":
             return seen
         dtype = next(self.model.parameters()).dtype
         return torch.where(seen, 0.0, torch.finfo(dtype).min).to(dtype)
 
     def masks(
-        self, positions_BT: torch.Tensor, num_keys: int, prompt: Prompt | None = None
+        self, positions_BT: torch.Tensor, num_keys: int, cache: StateCache
     ) -> torch.Tensor | dict[str, torch.Tensor | None] | None:
-        """Masks [B, 1, T, num_keys]; a dict by layer type where the configuration mixes them.
+        """Masks [B, 1, T, keys]; a dict by layer type where the configuration mixes them.
 
         Layers without attention get none: padding is behind all that they look at, and the cache keeps it out of
         their states.
@@ -151,15 +141,19 @@ class GenericDecoder(nn.Module):
         kinds = set(getattr(self.text_config, "layer_types", None) or ())
         if kinds and kinds <= WITHOUT_ATTENTION:
             return None
-        full = self._mask(positions_BT, num_keys, prompt=prompt)
+        full = self._as_mask(cache.seen(positions_BT, num_keys))
         window = getattr(self.text_config, "sliding_window", None)
-        sliding = self._mask(positions_BT, num_keys, window, prompt) if window else full
+        sliding = self._as_mask(cache.seen(positions_BT, num_keys, window)) if window else full
+        if self.text_config.model_type in FULL_WITHIN_WINDOW:
+            full = sliding
         masks: dict[str, torch.Tensor | None] = {"full_attention": full, "sliding_attention": sliding}
         if "indexed_attention" in kinds:
             # An indexer chooses among what it shows.
             masks["indexed_attention"] = full
         if "chunked_attention" in kinds:
-            masks["chunked_attention"] = self._chunked(positions_BT, num_keys)
+            # Tokens see what is before them in their own chunk of the sequence (Llama 4).
+            size = self.text_config.attention_chunk_size
+            masks["chunked_attention"] = self._as_mask(cache.seen(positions_BT, num_keys, chunk=size))
         if kinds & (WITH_OTHER_STATES | WITHOUT_ATTENTION):
             return masks | dict.fromkeys(WITHOUT_ATTENTION)
         if kinds - {"full_attention", "sliding_attention"}:
@@ -167,12 +161,6 @@ class GenericDecoder(nn.Module):
         if not window or kinds == {"full_attention"}:
             return full
         return masks if "full_attention" in kinds else sliding
-
-    def _chunked(self, positions_BT: torch.Tensor, num_keys: int) -> torch.Tensor:
-        """A mask with which tokens see what is before them in their own chunk of the sequence (Llama 4)."""
-        size = self.text_config.attention_chunk_size
-        seen = visible_slots(positions_BT, num_keys, None)
-        return self._as_mask(seen & (torch.arange(num_keys) // size == positions_BT[:, None, :, None] // size))
 
 
 def _plus(x_BTD: torch.Tensor) -> Callable[..., torch.Tensor]:
@@ -216,6 +204,9 @@ UNSUPPORTED = {
     "xlnet": "it reads a placeholder and the last tokens again for every new one, so no token has a slot of its own",
 }
 """Model type to what a static graph with a slot for each token cannot do."""
+
+FULL_WITHIN_WINDOW = frozenset({"minimax"})
+"""Model types whose layers of "full_attention" have the window of the configuration."""
 
 WITH_OTHER_STATES = frozenset({"conv", "hybrid", "linear_attention"})
 """Kinds of layer that keep a state without slots; "hybrid" ones keep keys and values too."""

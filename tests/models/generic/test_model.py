@@ -3,6 +3,7 @@ import torch
 
 from optimum_neuron.errors import CaptureError
 from optimum_neuron.models.generic import build
+from tests.models.steps import masks_of
 from tests.tiny import tiny_config
 
 FACTORS = {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4, "original_max_position_embeddings": 32}
@@ -40,6 +41,6 @@ def test_layers_that_have_no_mask_or_cache_here_are_refused_by_name(model_type):
 def test_chunked_layers_see_their_own_chunk():
     kinds = ["chunked_attention"] * 2 + ["full_attention"]
     decoder = build(tiny_config("llama4_text", layer_types=kinds, num_local_experts=2, attention_chunk_size=3))
-    found = decoder.masks(torch.tensor([[1, 4]]), 6)
+    found = masks_of(decoder, [[1, 4]], 6)
     assert found["chunked_attention"][0, 0].int().tolist() == [[1, 1, 0, 0, 0, 0], [0, 0, 0, 1, 1, 0]]
     assert found["full_attention"][0, 0].int().tolist() == [[1, 1, 0, 0, 0, 0], [1, 1, 1, 1, 1, 0]]

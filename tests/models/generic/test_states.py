@@ -10,7 +10,7 @@ from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.errors import CaptureError, ConfigError, ModelError
 from optimum_neuron.models import build_decoder
 from optimum_neuron.models.generic import build, linear_recurrence
-from tests.models.steps import check_steps, pair
+from tests.models.steps import check_steps, masks_of, pair
 from tests.tiny import SHAPES, save_tiny, tiny_config
 
 MIXED = {"layer_types": ["linear_attention", "full_attention", "linear_attention"]}
@@ -158,4 +158,4 @@ def test_layers_with_such_states_are_not_divided_among_cores():
 
 
 def test_layers_without_attention_take_no_mask():
-    assert build(tiny_config("mamba2", **CASES["mamba2"])).masks(torch.zeros(1, 1, dtype=torch.int64), 4) is None
+    assert masks_of(build(tiny_config("mamba2", **CASES["mamba2"])), [[0]], 4) is None

@@ -42,14 +42,15 @@ def test_few_layers_are_captured_and_all_of_them_computed(model_type):
     functions = {name: aten_function(subprogram.body) for name, subprogram in program.subprograms.items()}
     weights = {name: models.weights[name.removeprefix(f"{MODEL}.")] for name in program.weights}
     executor, ids = Executor(program, functions, weights), torch.randint(3, VOCABULARY, (2, NUM_COLUMNS))
-    states, wanted_states = models.new_states(), models.new_states()
+    states, wanted_states = models.new_states(extend_length=1), models.new_states(extend_length=1)
     columns, done = torch.arange(NUM_COLUMNS).expand(2, -1), torch.tensor(LENGTHS)[:, None]
     for name, tokens, positions, num_slots in (
         (f"score_{NUM_COLUMNS}", ids, columns, None),
         (f"decode_{NUM_TOKENS}", ids[:, :1], done, NUM_TOKENS),
     ):
-        logits = executor.run(name, [tokens, positions], states)["logits"]
-        wanted = models.run(tokens, positions, wanted_states, num_slots=num_slots)
+        counts = models.counts(*(LENGTHS if num_slots is None else (1, 1)))
+        logits = executor.run(name, [tokens, positions, *counts.values()], states)["logits"]
+        wanted = models.run(tokens, positions, wanted_states, num_slots=num_slots, **counts)
         torch.testing.assert_close(logits, wanted, atol=1e-5, rtol=1e-4)
         for tensor, wanted_tensor in zip(states, wanted_states, strict=True):
             torch.testing.assert_close(tensor, wanted_tensor, atol=1e-5, rtol=1e-4)

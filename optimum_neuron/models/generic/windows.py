@@ -1,0 +1,52 @@
+"""Which layers of a transformers model see only the newest tokens, so that they need to keep no others.
+
+The configuration names a window and the layers that have it; a mask for each kind of layer is all that the model's code
+has to take. `WHOLE` lists models whose code does more with the cache than that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...core import Choice
+from ..common import LayerState, ring_choice, seen_within
+from .adapt import local_layers
+from .model import FULL_WITHIN_WINDOW, GenericDecoder
+
+WHOLE: dict[str, str] = {}
+"""Model type to the reason why all of its layers keep every token."""
+
+
+def ring_states(
+    decoder: GenericDecoder, states: Sequence[LayerState], num_tokens: int | None
+) -> tuple[tuple[LayerState, ...], Choice[str] | None]:
+    """Return the states of layers, with rings where a sequence of so many tokens is longer than what they see.
+
+    The choice says why; None if no layer has a window that is shorter.
+    """
+    windows = layer_windows(decoder, len(states))
+    rings = tuple(
+        seen_within(state, None if window is None or (num_tokens is not None and window >= num_tokens) else window)
+        for state, window in zip(states, windows, strict=True)
+    )
+    choice = ring_choice(rings)
+    if choice is None:
+        return tuple(states), None
+    reason = WHOLE.get(decoder.text_config.model_type)
+    if not type(decoder.model).__module__.startswith("transformers."):
+        reason = "code that comes with a checkpoint may count on a slot for every token"
+    return (rings, choice) if reason is None else (tuple(states), Choice(value="whole", reason=reason))
+
+
+def layer_windows(decoder: GenericDecoder, num_layers: int) -> list[int | None]:
+    """Return how many tokens each layer sees; None for all."""
+    config = decoder.text_config
+    window = getattr(config, "sliding_window", None)
+    windows = {
+        "sliding_attention": window,
+        "chunked_attention": getattr(config, "attention_chunk_size", None),
+        "full_attention": window if config.model_type in FULL_WITHIN_WINDOW else None,
+    }
+    kinds = getattr(config, "layer_types", None) or ["sliding_attention"] * num_layers
+    local = {module.attention.layer_id: window for module, window in local_layers(decoder.model)}
+    return [local.get(layer, windows.get(kinds[layer])) for layer in range(num_layers)]
