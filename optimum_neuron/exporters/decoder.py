@@ -185,8 +185,8 @@ class DecoderKind(Kind):
             return problems
         rows = {graph.inputs["input_ids"].shape[0] for graph in program.graphs.values()}
         if rows != {config.batch_size}:
-            sizes = ", ".join(map(str, sorted(rows)))
-            problems.append(f"its graphs have {sizes} rows instead of batch_size={config.batch_size}")
+            numbers = ", ".join(map(str, sorted(rows)))
+            problems.append(f"its graphs have {numbers} rows instead of batch_size={config.batch_size}")
         is_ring = metadata.get("windows", {}).get("value") == "ring"
         caches = {name: spec for name, spec in program.states.items() if name.partition(".")[0] in _SLOTS_DIM}
         sizes = [spec.shape[_SLOTS_DIM[name.partition(".")[0]]] for name, spec in caches.items()]

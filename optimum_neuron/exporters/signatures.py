@@ -57,7 +57,8 @@ def decoder_signature(
         },
         states={
             tensor.name: StateSignature(axes=("batch_size", *tensor.axes), is_fixed=tensor.is_fixed)
-            for tensor in tensors
+            for state in layers
+            for tensor in state
         },
     )
 
