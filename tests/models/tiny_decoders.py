@@ -90,7 +90,7 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     },
     "dbrx": {"attn_config": {"kv_n_heads": 2, "rope_theta": 10000.0, "clip_qkv": 8.0}},
     **dict.fromkeys(("axk1", "deepseek_v2", "deepseek_v3", "deepseek_v32", "glm4_moe_lite", "glm_moe_dsa"), _LATENT),
-    **dict.fromkeys(("kimi_linear", "minicpm3", "youtu"), _LATENT),
+    **dict.fromkeys(("bailing_hybrid", "kimi_linear", "minicpm3", "youtu"), _LATENT),
     "dots3_note": {
         **{f"text_config.{name}": value for name, value in _DOTS3.items()},
         **{"vision_config.mlp_layer_types": ["dense", "sparse"], "vision_config.adapter_in_dim": HIDDEN},
