@@ -28,9 +28,14 @@ class StateTensor:
     """Whether a prompt sets it, and later tokens only read it."""
 
     @property
+    def has_slots(self) -> bool:
+        """Whether tokens have a place of their own in it."""
+        return SLOTS in self.axes
+
+    @property
     def changes(self) -> bool:
-        """Whether every token changes it, as none has a place of its own in it."""
-        return SLOTS not in self.axes and not self.is_fixed
+        """Whether every token changes it."""
+        return not self.has_slots and not self.is_fixed
 
     def shape(self, num_rows: int, num_slots: int) -> tuple[int, ...]:
         """Return the shape for a number of sequences and of slots."""
