@@ -194,7 +194,7 @@ class NeuronModelForImageTextToText(NeuronDecoderModel):
         buckets, width = self._encode.buckets["num_patches"], self._encode.buckets["patch_width"][0]
         lengths = check_patches(pixel_values, grids, num_patches=buckets[-1], width=width, merge=merge)
         assert grids is not None, "they were checked"
-        images, features = pixel_values.split(lengths), {}
+        images, features = pixel_values.split(lengths), dict[int, torch.Tensor]()
         for bucket in buckets:
             chosen = [i for i, length in enumerate(lengths) if smallest_bucket(length, buckets) == bucket]
             if chosen:
