@@ -88,6 +88,13 @@ _WINDOW = {"layer_types": ["sliding_attention", "full_attention"], "sliding_wind
 
 _MROPE = _TEXT | {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]}}
 _QWEN_VISION = {"depth": 3, "num_heads": 2, "patch_size": PATCH, "spatial_merge_size": 2, "temporal_patch_size": 2}
+_QWEN3_VISION = _QWEN_VISION | {
+    "hidden_size": 32,
+    "out_hidden_size": 32,
+    "num_position_embeddings": 9,
+    "intermediate_size": 40,
+    "deepstack_visual_indexes": [0, 2],
+}
 _QWEN_IDS = _IMAGE_TOKEN | {"video_token_id": 4, "vision_start_token_id": 5, "vision_end_token_id": 6}
 
 MORE_TINY: dict[str, tuple[str, dict[str, Any]]] = {
@@ -140,13 +147,13 @@ MORE_TINY: dict[str, tuple[str, dict[str, Any]]] = {
             **_QWEN_IDS,
         },
     ),
-    "qwen3_vl": (
-        "qwen3_vl",
+    "qwen3_vl": ("qwen3_vl", {"text_config": _MROPE | {"head_dim": 8}, "vision_config": _QWEN3_VISION, **_QWEN_IDS}),
+    "qwen3_vl_moe": (
+        "qwen3_vl_moe",
         {
-            "text_config": _MROPE | {"head_dim": 8},
-            "vision_config": _QWEN_VISION
-            | {"hidden_size": 32, "out_hidden_size": 32, "num_position_embeddings": 9, "intermediate_size": 40}
-            | {"deepstack_visual_indexes": [0, 2]},
+            "text_config": _MROPE
+            | {"head_dim": 8, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16},
+            "vision_config": _QWEN3_VISION,
             **_QWEN_IDS,
         },
     ),

@@ -40,7 +40,7 @@ class StateTensor:
 
     @property
     def changes(self) -> bool:
-        """Whether every token changes it, as none has a place of its own in it."""
+        """Whether every token changes it."""
         return not self.has_slots and not self.is_fixed
 
     def shape(self, num_rows: int, num_tokens: int, num_added: int = 1) -> tuple[int, ...]:

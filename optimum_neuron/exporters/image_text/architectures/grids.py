@@ -103,7 +103,7 @@ def spans_of_axes(text: Any) -> tuple[int, ...]:
 def alternating_axes(text: Any) -> tuple[int, ...]:
     """Axis of each rotary frequency in Qwen3-VL: the axes take turns while they have frequencies left, then time."""
     sections = text.rope_parameters.get("mrope_section", [24, 20, 20])
-    num_frequencies = text.head_dim // 2
+    num_frequencies = (getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads) // 2
     return tuple(index % 3 if index < sections[index % 3] * 3 else 0 for index in range(num_frequencies))
 
 
