@@ -60,7 +60,7 @@ class Artifact:
     @functools.cached_property
     def host_program(self) -> Program:
         """Program that the host runs; if several cores share the model, the program of all of them."""
-        return unroll(self.program, self.shards.group_size, self.shards.of_weights)
+        return unroll(self.program, self.shards)
 
     def require_target(self, target: Target) -> None:
         """Check that a target runs the program.
