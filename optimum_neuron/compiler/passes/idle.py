@@ -36,8 +36,8 @@ def zero_results(subprogram: Subprogram, zeros: Collection[int]) -> frozenset[in
 
 def _is_zero(node: fx.Node, zero: Collection[fx.Node]) -> bool:
     if node.target is _LINEAR:
-        x, weight, *bias = (*node.args, *node.kwargs.values())
-        return (x in zero or weight in zero) and all(one is None or one in zero for one in bias)
+        operands, bias = node.args[:2], (*node.args[2:], *node.kwargs.values())
+        return any(one in zero for one in operands) and all(one is None or one in zero for one in bias)
     if node.target in _PRODUCTS:
         return any(operand in zero for operand in node.args)
     return (shares_memory(node) or node.target in _SAME_VALUES) and node.args[0] in zero
