@@ -77,20 +77,24 @@ class _Bodies:
         self._joined: dict[tuple[object, ...], Subprogram] = {}
         self._zero_results: dict[tuple[str, tuple[int, ...]], frozenset[int]] = {}
 
+    def _added(self, body: Subprogram) -> Subprogram:
+        # An equal body stays: pieces refer to its nodes.
+        return self.subprograms.setdefault(body.name, body)
+
     def exchanged(self, name: str, num_parts: int) -> Subprogram:
         """Return the body that computes an exchange from so many tensors."""
         from ..collectives import host_exchange
 
         if (name, num_parts) not in self._exchanged:
-            body = self._exchanged[name, num_parts] = host_exchange(self.subprograms[name], num_parts)
-            self.subprograms[body.name] = body
+            self._exchanged[name, num_parts] = self._added(host_exchange(self.subprograms[name], num_parts))
         return self._exchanged[name, num_parts]
 
     def divided(self, name: str, own: tuple[int, ...]) -> list[Piece]:
         """Return the pieces of a body of which cores have their own arguments at these positions."""
         if (name, own) not in self._divided:
             pieces = divide(self.subprograms[name], own)
-            self.subprograms |= {piece.subprogram.name: piece.subprogram for piece in pieces}
+            for piece in pieces:
+                self._added(piece.subprogram)
             self._divided[name, own] = pieces
         return self._divided[name, own]
 
@@ -98,8 +102,7 @@ class _Bodies:
         """Return one call in place of several that follow each other."""
         key = wiring(calls, read)
         if key not in self._joined:
-            body = self._joined[key] = joined_body(calls, self.subprograms, read)
-            self.subprograms[body.name] = body
+            self._joined[key] = self._added(joined_body(calls, self.subprograms, read))
         return join(calls, self._joined[key].name, read)
 
     def zero_results(self, name: str, zeros: tuple[int, ...]) -> frozenset[int]:
