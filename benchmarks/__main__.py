@@ -24,6 +24,7 @@ NAMES = (
     "compile",
     "training",
     "speech",
+    "tensor_parallel",
 )
 
 LONG_NAMES = ("families", "soak")

@@ -21,9 +21,13 @@ def folder(model: str) -> Path:
 
 
 @functools.cache
-def ours(model: str, sequence_length: int, dtype: str = "bfloat16", optlevel: str = "2") -> Any:
-    """A compiled model."""
+def ours(
+    model: str, sequence_length: int, dtype: str = "bfloat16", optlevel: str = "2", num_cores: int | None = None
+) -> Any:
+    """A compiled model; a number of cores is that of an instance that has 32."""
     from optimum_neuron import NeuronModelForCausalLM
+
+    cores = {} if num_cores is None else {"instance_type": "trn1.32xlarge", "tensor_parallel_size": num_cores}
 
     return NeuronModelForCausalLM.from_pretrained(
         folder(model),
@@ -32,6 +36,7 @@ def ours(model: str, sequence_length: int, dtype: str = "bfloat16", optlevel: st
         torch_dtype=dtype,
         optlevel=optlevel,
         wait_for_host_code=True,
+        **cores,
     )
 
 

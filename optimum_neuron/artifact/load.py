@@ -60,7 +60,7 @@ class Artifact:
     @functools.cached_property
     def host_program(self) -> Program:
         """Program that the host runs; if the model has several cores, the program of all of them."""
-        return unroll(without_sends(self.program), self.shards.group_size, self.shards.of_weights)
+        return unroll(without_sends(self.program), self.shards)
 
     def require_target(self, target: Target) -> None:
         """Check that a target runs the program.

@@ -25,7 +25,14 @@ from .flags import (
     arithmetic_options as arithmetic_options,
     parse_flags as parse_flags,
 )
-from .ir import IR_VERSION as IR_VERSION, Graph as Graph, Program as Program, Role as Role, Subprogram as Subprogram
+from .ir import (
+    IR_VERSION as IR_VERSION,
+    Call as Call,
+    Graph as Graph,
+    Program as Program,
+    Role as Role,
+    Subprogram as Subprogram,
+)
 from .memory import (
     MICROCODE_BYTES as MICROCODE_BYTES,
     MemoryNeed as MemoryNeed,

@@ -107,16 +107,20 @@ def send_of(spec: TensorSpec) -> Subprogram:
     return _body(lambda x: (SEND(x),), [torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device="meta")])
 
 
-def host_exchange(subprogram: Subprogram) -> Subprogram:
+def host_exchange(subprogram: Subprogram, num_parts: int) -> Subprogram:
     """Return the body that computes an exchange from the tensors of all cores, in the order of their ranks.
 
     Every core gets its result; the results of `reduce_scatter` are one for each core. Sums of 16-bit numbers are
     rounded once, at the end.
+
+    Args:
+        subprogram: the exchange on one core.
+        num_parts: Number of tensors; a sum may leave out those of zeros.
     """
     node = exchange_of(subprogram)
     assert node is not None, f"{subprogram.name} is no exchange"
     (spec,) = subprogram.inputs
-    parts = [torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device="meta")] * node.args[-1]
+    parts = [torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device="meta")] * num_parts
     if node.target is ALL_GATHER:
         return _body(lambda *x: (torch.ops.aten.cat.default(list(x), node.args[1]),), parts)
     if node.target is ALL_REDUCE:

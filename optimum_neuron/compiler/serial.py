@@ -64,12 +64,18 @@ def make_subprogram(body: fx.GraphModule) -> Subprogram:
 def mutated_arguments(body: fx.GraphModule) -> tuple[int, ...]:
     """Positions of the placeholders that the body writes in place, directly or through a view."""
     inputs = [node for node in body.graph.nodes if node.op == "placeholder"]
-    written: set[fx.Node] = set()
-    for node in filter(writes, body.graph.nodes):
-        for argument, spec in zip(node.args, node.target._schema.arguments, strict=False):
-            if spec.alias_info is not None and spec.alias_info.is_write:
-                written.add(base_of(argument))
+    written = written_tensors(body)
     return tuple(i for i, node in enumerate(inputs) if node in written)
+
+
+def written_tensors(body: fx.GraphModule) -> set[fx.Node]:
+    """Placeholders and results that the body writes in place, directly or through a view."""
+    return {
+        base_of(argument)
+        for node in filter(writes, body.graph.nodes)
+        for argument, spec in zip(node.args, node.target._schema.arguments, strict=False)
+        if spec.alias_info is not None and spec.alias_info.is_write
+    }
 
 
 def writes(node: fx.Node) -> bool:

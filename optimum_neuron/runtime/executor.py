@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..compiler import Graph, Program, tensor_spec
+from ..compiler import Call, Graph, Program, tensor_spec
 from ..compiler.lower import CompiledFunction, HostFunction
 from ..errors import ShapeError
 from .segments import Segment, State, Step, Values
@@ -141,17 +141,40 @@ def _plan(
     inputs = [slot(f"input:{name}") for name in graph.inputs]
     states = [slot(f"state:{name}") for name in program.states]
     calls = [(functions[c.subprogram], tuple(map(slot, c.inputs)), tuple(map(slot, c.outputs))) for c in graph.calls]
+    abreast = _abreast(program, graph)
     outputs = {name: slot(value) for name, value in graph.outputs.items()}
     held = set(outputs.values())
     held.update(slot for slot, value in enumerate(template) if value is not None)
     steps = []
-    for function, arguments, results in reversed(calls):
+    for (function, arguments, results), num_abreast in zip(reversed(calls), reversed(abreast), strict=True):
         unused = tuple({*arguments, *results} - held)
         held.update(unused)
-        steps.append(Step(function, arguments, results, unused))
+        steps.append(Step(function, arguments, results, unused, num_abreast))
     steps.reverse()
     parts: list[Step | Segment] = []
     for compiled, group in itertools.groupby(steps, key=lambda step: isinstance(step.function, CompiledFunction)):
         following = list(group)
         parts += [Segment(following, template, states)] if compiled else following
     return _Plan(template, inputs, states, steps, parts, outputs)
+
+
+def _abreast(program: Program, graph: Graph) -> list[int]:
+    """Return for each call how many from it on may run at the same time; 1 for those after the first of them."""
+    counts: list[int] = []
+    while len(counts) < len(graph.calls):
+        number = _num_independent(program, itertools.islice(graph.calls, len(counts), None))
+        counts += [number] + [1] * (number - 1)
+    return counts
+
+
+def _num_independent(program: Program, calls: Iterable[Call]) -> int:
+    """Return how many calls, from the first on, are calls of one subprogram that do not depend on each other."""
+    count, name, read, changed = 0, "", set[str](), set[str]()
+    for call in calls:
+        writes = {call.inputs[position] for position in program.subprograms[call.subprogram].mutated}
+        if count and (call.subprogram != name or changed.intersection(call.inputs) or read & writes):
+            break
+        count, name = count + 1, call.subprogram
+        read.update(call.inputs)
+        changed.update(call.outputs, writes)
+    return count

@@ -34,6 +34,8 @@ class Step:
     """Slots of its results."""
     unused: tuple[int, ...]
     """Values that no later step needs: their memory serves the next ones while it is in the CPU's caches."""
+    num_abreast: int = 1
+    """Steps from this one on that may run at the same time, such as those of several cores."""
 
 
 class State(list["torch.Tensor"]):
@@ -58,10 +60,12 @@ class _StepRecord(ctypes.Structure):
 
     _fields_ = (
         ("function", ctypes.c_void_p),
+        ("last_error", ctypes.c_void_p),
         ("slots", ctypes.POINTER(ctypes.c_int32)),
         ("num_arguments", ctypes.c_int32),
         ("num_results", ctypes.c_int32),
         ("num_unused", ctypes.c_int32),
+        ("num_abreast", ctypes.c_int32),
     )
 
 
@@ -94,8 +98,10 @@ class Segment:
         numbers = [index[slot] for slot in (*step.arguments, *step.results, *unused)]
         slots = (ctypes.c_int32 * len(numbers))(*numbers)
         self._slots.append(slots)
-        counts = (len(step.arguments), len(step.results), len(unused))
-        return _StepRecord(step.function.address, ctypes.cast(slots, ctypes.POINTER(ctypes.c_int32)), *counts)
+        num_abreast = step.num_abreast if step.function.any_num_threads else 1
+        counts = (len(step.arguments), len(step.results), len(unused), num_abreast)
+        addresses = (step.function.address, step.function.address_of_error)
+        return _StepRecord(*addresses, ctypes.cast(slots, ctypes.POINTER(ctypes.c_int32)), *counts)
 
     def run(self, values: Values, state: Sequence[torch.Tensor]) -> None:
         """Run the steps: read inputs from `values`, write results to it.
@@ -117,7 +123,7 @@ class Segment:
         try:
             failed = library.run_steps(self._steps, len(self._steps), array)
             if failed:
-                raise self._functions[failed - 1].error()
+                raise self._functions[failed - 1].error(library.last_error())
             leaving = tensors_of(array[number] for number in self._leaving_at)
             for number in self._leaving_at:
                 array[number] = None

@@ -61,37 +61,49 @@ def bind_weights(
         hint = "Pass the checkpoint that was exported, or a fine-tuned one of the same architecture."
         raise WeightsError(message, hint=hint, problems=problems)
     tensors: dict[str, torch.Tensor] = {}
-    mapped_bytes = copied_bytes = 0
+    zeros: dict[TensorSpec, torch.Tensor] = {}
+    size_bytes = dict.fromkeys(("mapped", "copied", "shared"), 0)
     for name, spec in specs.items():
-        copied_before = copied_bytes
-        for own, tensor, copied in _parts(name, spec, sources[name], checkpoint, shards):
+        copied_before = size_bytes["copied"]
+        for own, tensor, kind in _parts(name, spec, sources[name], checkpoint, shards, zeros):
             tensors[own] = tensor
-            if copied:
-                copied_bytes += spec.size_bytes
-            else:
-                mapped_bytes += spec.size_bytes
-        if copied_bytes > copied_before:
+            size_bytes[kind] += spec.size_bytes
+        if size_bytes["copied"] > copied_before:
             checkpoint.drop_pages(sources[name])
-    return BoundWeights(tensors=tensors, mapped_bytes=mapped_bytes, copied_bytes=copied_bytes)
+    return BoundWeights(tensors=tensors, mapped_bytes=size_bytes["mapped"], copied_bytes=size_bytes["copied"])
 
 
 def _parts(
-    name: str, spec: TensorSpec, sources: tuple[str, ...], checkpoint: TensorSource, shards: Shards
-) -> Iterator[tuple[str, torch.Tensor, bool]]:
-    """Yield a weight, or the part of each core, with its name and whether it was copied."""
+    name: str,
+    spec: TensorSpec,
+    sources: tuple[str, ...],
+    checkpoint: TensorSource,
+    shards: Shards,
+    zeros: dict[TensorSpec, torch.Tensor],
+) -> Iterator[tuple[str, torch.Tensor, str]]:
+    """Yield a weight, or the part of each core, with its name and its kind: "mapped", "copied", or "shared".
+
+    Parts that consist of padding share a tensor in `zeros`.
+    """
     import torch
 
     dtype = getattr(torch, spec.dtype)
     shard = shards.of_weights.get(name)
     if shard is None:
         tensor, copied = checkpoint.join(sources)
-        yield name, tensor.to(dtype), copied or tensor.dtype != dtype
+        yield name, tensor.to(dtype), "copied" if copied or tensor.dtype != dtype else "mapped"
         return
     tensors = [checkpoint.join([source])[0] for source in sources]
     files = {tensor.untyped_storage().data_ptr() for tensor in tensors}
     for rank in range(shards.group_size):
+        if shard.is_zero(rank):
+            kind = "shared" if spec in zeros else "copied"
+            if spec not in zeros:
+                zeros[spec] = torch.zeros(spec.shape, dtype=dtype)
+            yield f"{name}@{rank}", zeros[spec], kind
+            continue
         part = shard.part(tensors, rank).to(dtype)
-        yield f"{name}@{rank}", part, part.untyped_storage().data_ptr() not in files
+        yield f"{name}@{rank}", part, "mapped" if part.untyped_storage().data_ptr() in files else "copied"
 
 
 def _problems(specs: Mapping[str, TensorSpec], sources: Sources, checkpoint: TensorSource) -> list[str]:

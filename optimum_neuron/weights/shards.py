@@ -67,6 +67,10 @@ class Shard:
         size = sum(split.size for split in self.splits) if self.dim == 0 else self.splits[0].size
         return dataclasses.replace(local, shape=(*local.shape[: self.dim], size, *local.shape[self.dim + 1 :]))
 
+    def is_zero(self, rank: int) -> bool:
+        """Return whether a rank's part consists of padding."""
+        return all(start == ZEROS for split in self.splits for start, _ in split.parts[rank])
+
     def part(self, tensors: Sequence[torch.Tensor], rank: int) -> torch.Tensor:
         """Return a rank's part of the weight that the tensors make, contiguous."""
         import torch

@@ -131,7 +131,9 @@ def _compare(reference: Any, expected: list[Generation], found: list[Generation]
         return Result(architecture="", outcome="differs", max_diff=steps_diff, reason="other tokens")
     if steps_diff <= limit:
         return Result(architecture="", outcome="exact", max_diff=steps_diff)
-    whole = [_whole_pass(reference, length, tokens) for length, (tokens, _) in zip(PROMPT_LENGTHS, expected, strict=True)]
+    whole = [
+        _whole_pass(reference, length, tokens) for length, (tokens, _) in zip(PROMPT_LENGTHS, expected, strict=True)
+    ]
     diff, own_diff = _max_diff(whole, found), _max_diff(whole, expected)
     if diff > limit:
         return Result(architecture="", outcome="differs", max_diff=steps_diff, reason="same tokens, other logits")

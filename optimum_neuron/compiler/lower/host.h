@@ -70,11 +70,54 @@ extern "C" const char* last_error() { return message_of_last_error.c_str(); }
 // One call of a graph. `slots` has the values that it takes, those that it returns, and those that nobody needs then.
 struct Step {
   int32_t (*function)(AtenTensorHandle* arguments, AtenTensorHandle* results);
+  const char* (*last_error)(); // of its library, for the thread that called it
   const int32_t* slots;
   int32_t num_arguments;
   int32_t num_results;
   int32_t num_unused;
+  int32_t num_abreast; // steps from this one on that do not depend on each other
 };
+
+namespace {
+
+// Returns whether the step failed.
+bool run_step(const Step& step, AtenTensorHandle* values) {
+  thread_local std::vector<AtenTensorHandle> arguments, results;
+  const int32_t* slots = step.slots;
+  arguments.clear();
+  for (int32_t i = 0; i < step.num_arguments; ++i) arguments.push_back(values[*slots++]);
+  results.assign(step.num_results, nullptr);
+  if (step.function(arguments.data(), results.data())) return true;
+  for (AtenTensorHandle result : results) values[*slots++] = result;
+  return false;
+}
+
+// Runs independent steps. Returns 0 or the number of one that failed, counted from 1. Each step has a thread to itself if
+// that occupies all threads; otherwise, all threads share each step.
+[[maybe_unused]] int32_t run_abreast(const Step* steps, int32_t num_steps, AtenTensorHandle* values) {
+  const int32_t num_threads = omp_get_max_threads();
+  int32_t failed = 0;
+  if (num_steps == 1 || num_threads == 1 || (num_steps % num_threads != 0 && num_steps < 4 * num_threads)) {
+    for (int32_t i = 0; i < num_steps && !failed; ++i) failed = run_step(steps[i], values) ? i + 1 : 0;
+    if (failed) fail(steps[failed - 1].last_error());
+    return failed;
+  }
+  std::string message;
+#pragma omp parallel
+  {
+    const NoGrad no_grad;
+#pragma omp for schedule(dynamic)
+    for (int32_t i = 0; i < num_steps; ++i)
+      if (run_step(steps[i], values)) {
+#pragma omp critical
+        failed = i + 1, message = steps[i].last_error();
+      }
+  }
+  if (failed) fail(message.c_str());
+  return failed;
+}
+
+}  // namespace
 
 // Deletes values and forgets them; those that are absent are null.
 extern "C" void release(AtenTensorHandle* values, int32_t num_values) {
@@ -84,19 +127,16 @@ extern "C" void release(AtenTensorHandle* values, int32_t num_values) {
   }
 }
 
-// Returns 0, or the number of the step that failed, counted from 1; its library has the message.
+// Returns 0, or the number of the step that failed, counted from 1; this library has the message.
 extern "C" int32_t run_steps(const Step* steps, int32_t num_steps, AtenTensorHandle* values) {
-  std::vector<AtenTensorHandle> arguments, results;
   const NoGrad no_grad;
-  for (int32_t index = 0; index < num_steps; ++index) {
-    const Step& step = steps[index];
-    const int32_t* slots = step.slots;
-    arguments.clear();
-    for (int32_t i = 0; i < step.num_arguments; ++i) arguments.push_back(values[*slots++]);
-    results.assign(step.num_results, nullptr);
-    if (step.function(arguments.data(), results.data())) return index + 1;
-    for (AtenTensorHandle result : results) values[*slots++] = result;
-    for (int32_t i = 0; i < step.num_unused; ++i) release(&values[*slots++], 1);
+  for (int32_t index = 0; index < num_steps; index += steps[index].num_abreast) {
+    const int32_t end = index + steps[index].num_abreast;
+    if (int32_t failed = run_abreast(steps + index, end - index, values)) return index + failed;
+    for (const Step* step = steps + index; step < steps + end; ++step) {
+      const int32_t* unused = step->slots + step->num_arguments + step->num_results;
+      for (int32_t i = 0; i < step->num_unused; ++i) release(&values[unused[i]], 1);
+    }
   }
   return 0;
 }

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -23,22 +24,27 @@ from .handles import Handle, Handles, tensors_of
 class CompiledFunction:
     """One subprogram as machine code."""
 
-    def __init__(self, library: ctypes.CDLL, name: str, num_results: int) -> None:
+    def __init__(self, library: ctypes.CDLL, name: str, num_results: int, *, any_num_threads: bool) -> None:
         self.library = library
         """The file that it is in, which also has `run_steps`."""
         self.name = name
         """Name of the subprogram."""
         self.num_results = num_results
         """Tensors that it returns."""
+        self.any_num_threads = any_num_threads
+        """Whether it may run on fewer threads than it was compiled for."""
         self.function = getattr(library, name)
         """The C function, which takes two arrays of handles."""
 
     @property
     def address(self) -> int:
-        """Path of its code."""
-        address = ctypes.cast(self.function, ctypes.c_void_p).value
-        assert address is not None
-        return address
+        """Address of its code."""
+        return _address(self.function)
+
+    @property
+    def address_of_error(self) -> int:
+        """Address of the function that returns the last error of the calling thread."""
+        return _address(self.library.last_error)
 
     def __call__(self, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run it; mutated arguments change in place.
@@ -50,12 +56,18 @@ class CompiledFunction:
         with torch.no_grad():
             status = self.function(handles.array, results)
         if status:
-            raise self.error()
+            raise self.error(self.library.last_error())
         return tensors_of(results)
 
-    def error(self) -> LoweringError:
-        """Return the error of a call that failed in this thread."""
-        return LoweringError(f"Compiled host code of {self.name} failed: {self.library.last_error().decode()}")
+    def error(self, message: bytes) -> LoweringError:
+        """Return the error of a call that failed."""
+        return LoweringError(f"Compiled host code of {self.name} failed: {message.decode()}")
+
+
+def _address(function: Any) -> int:
+    address = ctypes.cast(function, ctypes.c_void_p).value
+    assert address is not None
+    return address
 
 
 @functools.cache
@@ -68,14 +80,15 @@ def _opened(path: str) -> ctypes.CDLL:
     return library
 
 
-def load_function(stored: SharedObject, num_results: int) -> CompiledFunction:
-    """Load a compiled function, which `store.locate` found.
+def load_function(stored: SharedObject, num_results: int, *, any_num_threads: bool = True) -> CompiledFunction:
+    """Load a compiled function, which `store.locate` found; see `CompiledFunction`.
 
     Raises:
         LoweringError: the library cannot be loaded on this machine.
     """
     try:
-        return CompiledFunction(_opened(str(stored.library)), stored.function, num_results)
+        library = _opened(str(stored.library))
+        return CompiledFunction(library, stored.function, num_results, any_num_threads=any_num_threads)
     except (OSError, AttributeError) as error:
         message = f"Host code {stored.library} cannot be loaded: {error}."
         hint = "Delete the file, so that it is compiled again."

@@ -217,7 +217,9 @@ class _Code:
             if stored is None:
                 message = f"Host code of {name} was removed while it was loaded."
                 raise LoweringError(message, hint="Load the model again.")
-            functions[name] = load_function(stored, len(subprogram.outputs))
+            # The templates of "inductor-max" count on the number of threads that they were compiled for.
+            any_num_threads = self.choices[name].value == "inductor"
+            functions[name] = load_function(stored, len(subprogram.outputs), any_num_threads=any_num_threads)
         return HostCode(
             functions=functions, choices=self.choices, preparations=self.preparations, num_compiled=num_compiled
         )

@@ -1,7 +1,9 @@
 from . import autocast as autocast
+from .alike import divide as divide
 from .autocast import PRODUCT_OPERANDS as PRODUCT_OPERANDS, auto_cast as auto_cast
 from .bodies import merge as merge, rewrite_bodies as rewrite_bodies
 from .exchanges import cut_at_exchanges as cut_at_exchanges
+from .idle import zero_results as zero_results
 from .outline import outline as outline
 from .specification import verify as verify
 from .stages import (

@@ -8,22 +8,13 @@ program without exchanges is returned unchanged.
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 from torch import fx
 
 from ..collectives import EXCHANGES, RANK
 from ..ir import RANK_VALUE, Call, Graph, Program, Subprogram
-from ..serial import make_subprogram, writes
-from .bodies import extract
-
-
-@dataclasses.dataclass(frozen=True)
-class _Piece:
-    """A part of a body that lies between two exchanges, or one exchange."""
-
-    subprogram: Subprogram
-    arguments: tuple[fx.Node, ...]
-    results: tuple[fx.Node, ...]
+from .pieces import Piece, calls_of, pieces_of
 
 
 def cut_at_exchanges(program: Program) -> Program:
@@ -41,44 +32,29 @@ def cut_at_exchanges(program: Program) -> Program:
     return dataclasses.replace(program, graphs=graphs, subprograms=subprograms)
 
 
-def _cut(graph: Graph, program: Program, pieces: dict[str, list[_Piece]]) -> Graph:
+def _cut(graph: Graph, program: Program, pieces: dict[str, list[Piece]]) -> Graph:
     calls: list[Call] = []
     for number, call in enumerate(graph.calls):
         if call.subprogram not in pieces:
             calls.append(call)
             continue
-        body = program.subprograms[call.subprogram].body.graph
-        *nodes, output = body.nodes
-        values: dict[fx.Node, str] = dict(
-            zip((node for node in nodes if node.op == "placeholder"), call.inputs, strict=True)
-        )
-        values |= dict(zip(output.args[0], call.outputs, strict=True))
-        for piece in pieces[call.subprogram]:
-            for node in piece.results:
-                values.setdefault(node, f"tmp:{number}.{node.name}")
-            inputs = tuple(RANK_VALUE if node.target is RANK else values[node] for node in piece.arguments)
-            outputs = tuple(values[node] for node in piece.results)
-            part = dataclasses.replace(call, subprogram=piece.subprogram.name, inputs=inputs, outputs=outputs)
-            calls.append(part)
+        name = functools.partial(_value, number)
+        calls += calls_of(call, program.subprograms[call.subprogram].body, pieces[call.subprogram], name)
     return dataclasses.replace(graph, calls=tuple(calls))
 
 
-def _pieces(subprogram: Subprogram) -> list[_Piece]:
+def _value(number: int, node: fx.Node) -> str:
+    return RANK_VALUE if node.target is RANK else f"tmp:{number}.{node.name}"
+
+
+def _pieces(subprogram: Subprogram) -> list[Piece]:
     """Divide the nodes of a body, in their order."""
-    *nodes, _ = subprogram.body.graph.nodes
     groups: list[list[fx.Node]] = [[]]
-    for node in nodes:
-        if node.op == "placeholder" or node.target is RANK:
+    for node in subprogram.body.graph.nodes:
+        if node.op != "call_function" or node.target is RANK:
             continue
         if node.target in EXCHANGES:
             groups += [[node], []]
         else:
             groups[-1].append(node)
-    pieces = []
-    for group in groups:
-        inside = set(group)
-        results = tuple(node for node in group if not inside.issuperset(node.users))
-        if results or any(map(writes, group)):
-            body, arguments = extract(group, results)
-            pieces.append(_Piece(make_subprogram(body), tuple(arguments), results))
-    return pieces
+    return pieces_of(subprogram.body, groups)

@@ -8,6 +8,7 @@ from optimum_neuron.compiler import collectives, group_size_of
 from optimum_neuron.compiler.lower import aten_function
 from optimum_neuron.compiler.passes import unroll, verify
 from optimum_neuron.runtime import Executor
+from optimum_neuron.weights import Shard, Shards, even_split
 from tests.programs import compile_module, spec
 
 NUM_CORES, SIZE, WIDTH = 3, 4, 6
@@ -31,7 +32,8 @@ class Shared(nn.Module):
 
 
 STATES = {"total.0": spec(1, WIDTH // NUM_CORES)}
-SPLIT = ("up.weight", "up.bias", "down.weight")
+ROWS, COLUMNS = (Shard(dim, (even_split(WIDTH, NUM_CORES),)) for dim in (0, 1))
+SHARDS = Shards(NUM_CORES, {"up.weight": ROWS, "up.bias": ROWS, "down.weight": COLUMNS})
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +51,12 @@ def test_every_exchange_is_a_call_of_its_own(program):
 
 
 def test_one_core_needs_no_other_program(program):
-    assert unroll(program, 1, ()) is program
+    assert unroll(program, Shards()) is program
 
 
 def test_the_host_program_computes_every_core(program):
     torch.manual_seed(0)
-    host = verify(unroll(program, NUM_CORES, SPLIT), after="unroll")
+    host = verify(unroll(program, SHARDS), after="unroll")
     norm, up, down = nn.LayerNorm(SIZE), nn.Linear(SIZE, WIDTH), nn.Linear(WIDTH, SIZE, bias=False)
     part = WIDTH // NUM_CORES
     weights = {"norm.weight": norm.weight, "norm.bias": norm.bias}
@@ -82,7 +84,7 @@ class Scattered(nn.Module):
 
 
 def test_a_sum_is_divided_among_the_cores():
-    host = unroll(compile_module(Scattered(), {"x": spec(1, SIZE)}).program, 2, ())
+    host = unroll(compile_module(Scattered(), {"x": spec(1, SIZE)}).program, Shards(2))
     functions = {name: aten_function(one.body) for name, one in host.subprograms.items()}
     x = torch.randn(1, SIZE)
     result = Executor(host, functions, {}).run("graph", [x])["output"]
@@ -97,6 +99,6 @@ class Summed(nn.Module):
 def test_sums_of_16_bit_numbers_are_rounded_once():
     program = compile_module(Summed(), {"x": spec(1, 1, dtype="bfloat16")}).program
     (subprogram,) = [one for one in program.subprograms.values() if collectives.exchange_of(one) is not None]
-    body = collectives.host_exchange(subprogram).body
+    body = collectives.host_exchange(subprogram, 3).body
     parts = [torch.tensor([[value]], dtype=torch.bfloat16) for value in (256.0, 1.0, 1.0)]
     assert body(*parts)[0].item() == 258.0

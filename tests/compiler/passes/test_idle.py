@@ -1,0 +1,75 @@
+"""Cores that have zeros alone: what they need not compute, without a change of the sum."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from optimum_neuron.compiler import collectives
+from optimum_neuron.compiler.lower import aten_function
+from optimum_neuron.compiler.passes import unroll, verify, zero_results
+from optimum_neuron.runtime import Executor
+from optimum_neuron.weights import Shard, Shards, unit_split
+from tests.programs import compile_module, spec, subprogram_of
+
+X, WEIGHT, BIAS = spec(2, 4), spec(4, 4), spec(4)
+
+
+def test_products_with_zeros_are_zeros():
+    def function(x, weight, bias):
+        product = F.linear(x.exp(), weight)
+        return [product, product.view(-1).to(torch.float64), F.linear(x, weight, bias), product * x, product + x]
+
+    subprogram = subprogram_of(function, X, WEIGHT, BIAS, num_outputs=5)
+    inputs = [node for node in subprogram.body.graph.nodes if node.op == "placeholder"]
+    linear = next(node for node in subprogram.body.graph.nodes if len(node.all_input_nodes) == 3)
+    weight, bias = (inputs.index(node) for node in linear.args[1:])
+    assert zero_results(subprogram, [weight]) == {0, 1, 3}
+    assert zero_results(subprogram, [weight, bias]) == {0, 1, 2, 3}
+    assert not zero_results(subprogram, [bias])
+
+
+def test_zeros_that_are_written_are_none():
+    def function(x, weight):
+        product = F.linear(x, weight)
+        product.add_(1)
+        return product
+
+    assert not zero_results(subprogram_of(function, X, WEIGHT), [0, 1])
+
+
+NUM_CORES, WIDTH = 4, 2
+
+
+class Heads(nn.Module):
+    """Three units on four cores, with a state that only they read, and one that a later layer reads on every core."""
+
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(4, WIDTH, bias=False)
+        self.down = nn.Linear(WIDTH, 4, bias=False)
+
+    def forward(self, x, states):
+        wide = self.up(x)
+        states[0].add_(wide)
+        summed = collectives.ALL_REDUCE(self.down(states[0] * 2), NUM_CORES)
+        states[1].add_(summed)
+        return collectives.ALL_GATHER(states[1] * (collectives.RANK(NUM_CORES) + 1), 0, NUM_CORES)
+
+
+def test_a_core_with_zeros_alone_computes_nothing():
+    states = {"private.0": spec(1, WIDTH), "public.0": spec(1, 4)}
+    program = compile_module(Heads(), {"x": spec(1, 4)}, states=states).program
+    units = unit_split(3, WIDTH, [[0], [1], [2], [-1]])
+    shards = Shards(NUM_CORES, {"up.weight": Shard(0, (units,)), "down.weight": Shard(1, (units,))})
+    host = verify(unroll(program, shards), after="unroll")
+    assert "private.0@2" in host.states and "private.0@3" not in host.states and "public.0@3" in host.states
+    (graph,) = host.graphs.values()
+    assert not any("down.weight@3" in value for call in graph.calls for value in call.inputs)
+    up, down = torch.randn(6, 4), torch.randn(4, 6)
+    weights = {f"up.weight@{rank}": shards.of_weights["up.weight"].part([up], rank) for rank in range(NUM_CORES)}
+    weights |= {f"down.weight@{rank}": shards.of_weights["down.weight"].part([down], rank) for rank in range(NUM_CORES)}
+    functions = {name: aten_function(one.body) for name, one in host.subprograms.items()}
+    executor, x = Executor(host, functions, weights), torch.randn(1, 4)
+    result = executor.run(graph.name, [x], executor.new_state())["output"]
+    summed = 2 * (x @ up.T) @ down.T
+    torch.testing.assert_close(result, torch.cat([summed * (rank + 1) for rank in range(NUM_CORES)]))
