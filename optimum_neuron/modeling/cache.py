@@ -34,7 +34,8 @@ class NeuronCache(Cache):
         self._newest = 0
 
     def __len__(self) -> int:
-        return len({name.rpartition(".")[2] for name in self.sequences.loaded.program.states})
+        names = self.sequences.loaded.program.states
+        return len({name.rpartition(".")[2].partition("@")[0] for name in names})  # on every core
 
     @property
     def num_rows(self) -> int:

@@ -132,11 +132,10 @@ def test_nothing_to_divide_along_the_sequence(checkpoints, options):
 def test_beams_reorder_the_state_of_every_core(checkpoints):
     folder = checkpoints("llama", **ODD)
     options = {"num_beams": 3, "max_new_tokens": 12, "do_sample": False, "pad_token_id": 0}
-    original = AutoModelForCausalLM.from_pretrained(folder, dtype="float32")
-    assert (
-        compiled(folder, 2).generate(PROMPT[:1], **options).tolist()
-        == original.generate(PROMPT[:1], **options).tolist()
-    )
+    model, original = compiled(folder, 2), AutoModelForCausalLM.from_pretrained(folder, dtype="float32")
+    assert model.generate(PROMPT[:1], **options).tolist() == original.generate(PROMPT[:1], **options).tolist()
+    cache = model(PROMPT[:1], attention_mask=MASK[:1], use_cache=True).past_key_values
+    assert len(cache) == original.config.num_hidden_layers
 
 
 def test_every_core_has_its_part_in_its_own_memory(checkpoints):

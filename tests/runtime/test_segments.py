@@ -67,21 +67,24 @@ def weights():
     return whole, parts | {"scale": whole["scale"]}
 
 
-def test_cores_run_side_by_side_and_layers_in_order(program, functions, weights):
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_cores_run_side_by_side_and_layers_in_order(program, functions, weights, mode):
     whole, parts = weights
     (graph,) = program.graphs.values()
     executor = Executor(program, functions, parts)
     (plan,) = executor._plans.values()
     layer = [2, 1, 2, 1, 2, 1, 1]  # two products and a state of each core, then the sum
     assert [step.num_abreast for step in plan.steps] == [1, *layer, *layer] and len(plan.parts) == 1
-    state, token = executor.new_state(), torch.randn(ROWS, 1)
-    totals = [torch.zeros(ROWS, SIZE) for _ in LAYERS]
-    for _ in range(20):
-        x = token * whole["scale"]
-        for layer, total in enumerate(totals):
-            total += x @ whole[f"ups.{layer}.weight"].T
-            x = torch.tanh(x + total @ whole[f"downs.{layer}.weight"].T)
-        torch.testing.assert_close(executor.run(graph.name, [token], state)["output"], x, rtol=1e-4, atol=1e-4)
+    with mode():
+        state, token = executor.new_state(), torch.randn(ROWS, 1)
+        totals = [torch.zeros(ROWS, SIZE) for _ in LAYERS]
+        for _ in range(20):
+            x = token * whole["scale"]
+            for layer, total in enumerate(totals):
+                total += x @ whole[f"ups.{layer}.weight"].T
+                x = torch.tanh(x + total @ whole[f"downs.{layer}.weight"].T)
+            actual = executor.run(graph.name, [token], state)["output"]
+            torch.testing.assert_close(actual, x, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("rank", RANKS)
