@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..compiler import Captured, Program, Recapture, Role, capture
+from ..compiler import Captured, Program, Recapture, Role, capture, find_stacks
 from ..configuration import NeuronConfig, ResolvedNeuronConfig
 from ..core import TensorSpec
 from ..engine import Signature
@@ -160,6 +160,7 @@ class DecoderKind(Kind):
             sequence_parallel=config.sequence_parallel,
             num_tokens=config.sequence_length,
         )
+        _require_separate_layers(family.module, source.config.model_type, config.pipeline_parallel_size)
         return Plan(
             choice=family.choice,
             captures=decoder_captures(family, config),
@@ -211,6 +212,23 @@ def require_cores(model_config: Any, config: NeuronConfig) -> None:
             f"pipeline_parallel_size={num_stages} is more than the {num_layers} layers of this "
             f"{model_config.model_type} model.",
             hint=f"Pass at most {num_layers}; tensor_parallel_size divides every layer.",
+            option="pipeline_parallel_size",
+            value=num_stages,
+            num_layers=num_layers,
+        )
+
+
+def _require_separate_layers(module: nn.Module, model_type: str, num_stages: int) -> None:
+    """Check that a model has so many layers that are captured one by one, before any is.
+
+    Raises:
+        ModelError: it has not, for example because its layers are of several classes.
+    """
+    num_layers = max((stack.num_layers for stack in find_stacks(module)), default=1)
+    if num_stages > num_layers:
+        raise ModelError(
+            f"pipeline_parallel_size={num_stages}: this {model_type} model has no list of as many layers of one class.",
+            hint="Pass 1; tensor_parallel_size divides every layer.",
             option="pipeline_parallel_size",
             value=num_stages,
             num_layers=num_layers,

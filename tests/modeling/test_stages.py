@@ -7,7 +7,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from optimum_neuron import NeuronModelForCausalLM, NeuronModelForSequenceClassification, check_model
-from optimum_neuron.errors import ArtifactError, ConfigError
+from optimum_neuron.errors import ArtifactError, ConfigError, ModelError
 from optimum_neuron.exporters import inspect_export
 from optimum_neuron.hardware import resolve_instance
 from optimum_neuron.profiling import record
@@ -21,6 +21,7 @@ INSTANCE = "trn2.48xlarge"
 PROMPT = torch.tensor([[5, 6, 7, 8, 9], [0, 0, 3, 4, 5]])
 MASK = torch.tensor([[1, 1, 1, 1, 1], [0, 0, 1, 1, 1]])
 GPT = {"n_embd": 32, "n_head": 4, "n_layer": 3, "n_positions": 64, "multi_query": True}
+JAMBA = {"attn_layer_period": 2, "attn_layer_offset": 1, "num_experts": 4, "mamba_d_state": 8, "mamba_dt_rank": 4}
 GREEDY = {"max_new_tokens": 12, "do_sample": False, "pad_token_id": 0}
 
 
@@ -120,7 +121,10 @@ def test_wrong_numbers_of_stages_are_refused(folder, tmp_path):
         compiled(folder, tensor_parallel_size=64, pipeline_parallel_size=2)
     with raises(ConfigError):
         compiled(folder, pipeline_parallel_size=0)
-    bert = save_tiny_encoder(tmp_path, "bert", "text-classification")
+    jamba = save_tiny(tmp_path / "jamba", "jamba", **JAMBA)
+    with raises(ModelError, option="pipeline_parallel_size", num_layers=1):
+        compiled(jamba, pipeline_parallel_size=2)
+    bert = save_tiny_encoder(tmp_path / "bert", "bert", "text-classification")
     with raises(ConfigError, option="pipeline_parallel_size", value=2):
         NeuronModelForSequenceClassification.from_pretrained(bert, export=True, pipeline_parallel_size=2)
     with raises(ConfigError, option="pipeline_parallel_size"):

@@ -17,7 +17,6 @@ import dataclasses
 from collections.abc import Iterable
 
 from ...errors import ModelError
-from ..collectives import is_send, send_of
 from ..ir import Call, Graph, Program, Subprogram
 
 
@@ -63,6 +62,8 @@ def _divided(program: Program, graph: Graph, num_stages: int, sends: dict[str, S
         message = f"pipeline_parallel_size={num_stages}: graph {graph.name} has {len(layers)} separate layers."
         hint = f"Pass at most {len(layers)}; tensor_parallel_size divides every layer."
         raise ModelError(message, hint=hint, option="pipeline_parallel_size", value=num_stages, num_layers=len(layers))
+    from ..collectives import send_of
+
     stage_of_layer = {path: index * num_stages // len(layers) for index, path in enumerate(layers)}
     stage, made_in, calls = 0, dict[str, int](), list[Call]()
     for call in graph.calls:
@@ -98,6 +99,8 @@ def without_sends(program: Program) -> Program:
     """Return the program as one stage would run it."""
     if program.num_stages == 1:
         return program
+    from ..collectives import is_send
+
     sends = {name for name, one in program.subprograms.items() if is_send(one)}
     subprograms = {name: one for name, one in program.subprograms.items() if name not in sends}
     graphs = {name: _joined(graph, sends) for name, graph in program.graphs.items()}
