@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from ..errors import ConfigError
-from ..weights import Split, joined_split, unit_split
+from ..weights import ZEROS, Range, Split, joined_split, range_split, unit_split
 
 Part = tuple[Literal["queries", "key"], int]
 """What a tensor has of a key head: a number of elements for it, or for each of its query heads."""
@@ -59,26 +58,19 @@ class HeadLayout:
         A part has so many elements for the key head, or for each query head that this serves.
         """
         per_key, local = self.num_heads // self.num_kv_heads, len(self.queries[0]) // len(self.keys[0])
-        sizes = [width * (per_key if of == "queries" else 1) for of, width in parts]
-        unit, group = math.gcd(*(width for _, width in parts)), sum(sizes)
+        *starts, group = itertools.accumulate((w * (per_key if of == "queries" else 1) for of, w in parts), initial=0)
 
-        def units(start: int, width: int) -> list[int]:
-            return [*range(start // unit, (start + width) // unit)] if start >= 0 else [-1] * (width // unit)
-
-        def own(queries: Sequence[int], key: int) -> Iterator[int]:
-            """Units of a key head of one core with its query heads."""
-            for (of, width), start in zip(parts, itertools.accumulate(sizes, initial=key * group), strict=False):
-                if of == "key":
-                    yield from units(start if key >= 0 else -1, width)
-                    continue
-                for query in queries:
-                    yield from units(start + query % per_key * width if query >= 0 else -1, width)
+        def own(queries: Sequence[int], key: int) -> Iterator[Range]:
+            """What a core has of a key head and of its query heads."""
+            for (of, width), start in zip(parts, starts, strict=True):
+                heads = [min(key, 0)] if of == "key" else [q % per_key if q >= 0 else -1 for q in queries]
+                yield from ((key * group + start + head * width if head >= 0 else ZEROS, width) for head in heads)
 
         ranks = [
-            [unit for at, key in enumerate(keys) for unit in own(queries[at * local : (at + 1) * local], key)]
+            [one for at, key in enumerate(keys) for one in own(queries[at * local : (at + 1) * local], key)]
             for queries, keys in zip(self.queries, self.keys, strict=True)
         ]
-        return unit_split(self.num_kv_heads * group // unit, unit, ranks)
+        return range_split(self.num_kv_heads * group, ranks)
 
 
 def head_layout(num_heads: int, num_kv_heads: int, group_size: int) -> HeadLayout:

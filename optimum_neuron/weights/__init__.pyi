@@ -9,6 +9,8 @@ from .checkpoint import (
 from .mapped import DTYPES as DTYPES, MAX_HEADER_BYTES as MAX_HEADER_BYTES, MappedFile as MappedFile
 from .pack import pack_checkpoint as pack_checkpoint
 from .shards import (
+    ZEROS as ZEROS,
+    Range as Range,
     Shard as Shard,
     Shards as Shards,
     Split as Split,
@@ -16,5 +18,6 @@ from .shards import (
     first_split as first_split,
     joined_split as joined_split,
     packed_split as packed_split,
+    range_split as range_split,
     unit_split as unit_split,
 )

@@ -156,8 +156,13 @@ def unit_split(num_units: int, width: int, units: Sequence[Sequence[int]]) -> Sp
         >>> unit_split(3, 64, [[0, 1], [2, -1]]).parts
         (((0, 128),), ((128, 64), (-1, 64)))
     """
-    parts = [_joined([(unit * width if unit >= 0 else ZEROS, width) for unit in own]) for own in units]
-    return Split(size=num_units * width, parts=tuple(parts))
+    ranks = [[(unit * width if unit >= 0 else ZEROS, width) for unit in own] for own in units]
+    return range_split(num_units * width, ranks)
+
+
+def range_split(size: int, ranks: Sequence[Sequence[Range]]) -> Split:
+    """Divide a dimension into the ranges that each rank holds, in order; those that are neighbors become one."""
+    return Split(size=size, parts=tuple(map(_joined, ranks)))
 
 
 def joined_split(splits: Sequence[Split]) -> Split:

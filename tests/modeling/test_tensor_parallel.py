@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import pytest
@@ -179,6 +180,25 @@ def test_a_check_counts_the_memory_of_every_core(checkpoints):
     assert report.memory.need == model.prepared.need
     one = check_model(folder, instance_type=INSTANCE, **shapes).num_cores
     assert (one.value, one.reason.partition(":")[0]) == (1, "default")
+
+
+def test_a_checkpoint_of_several_dtypes_and_files(checkpoints, tmp_path):
+    folder = checkpoints("llama", **ODD, tie_word_embeddings=True)
+    shutil.copy(folder / "config.json", tmp_path)
+    tensors = load_file(folder / "model.safetensors")
+    tensors = {name: tensor.half() if "mlp" in name else tensor for name, tensor in tensors.items()}
+    tensors |= {name: tensors[name].bfloat16() for name in tensors if "q_proj" in name}
+    tensors |= {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4), "mtp.fc.weight": torch.ones(3, 3)}
+    assert "lm_head.weight" not in tensors
+    # Query, key, and value of a layer are in different files.
+    files = {name: f"part-{number % 5}.safetensors" for number, name in enumerate(sorted(tensors))}
+    for file in set(files.values()):
+        save_file({name: tensors[name] for name in files if files[name] == file}, tmp_path / file)
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": files}))
+    original = AutoModelForCausalLM.from_pretrained(tmp_path, dtype="float32")
+    options = {"max_new_tokens": 24, "do_sample": False, "pad_token_id": 0}
+    actual = compiled(tmp_path, 2, **SMALL).generate(PROMPT, attention_mask=MASK, **options)
+    assert actual.tolist() == original.generate(PROMPT, attention_mask=MASK, **options).tolist()
 
 
 CODEGEN = {"n_embd": 32, "n_head": 4, "n_layer": 2, "rotary_dim": 4}
