@@ -17,7 +17,7 @@ GRAPHS = [
     "--dynamic-batch-size", "--feature_size", "--image_size", "--max_num_images",
     "--height", "--image_batch_size", "--nb_max_frames", "--num_beams", "--num_channels", "--num_choices",
     "--output_attentions", "--output_hidden_states", "--text_batch_size", "--width",
-    "--tensor_parallel_size", "--num_cores", "--sequence_parallel",
+    "--tensor_parallel_size", "--num_cores", "--pipeline_parallel_size", "--sequence_parallel",
 ]  # fmt: skip
 COMPILE = [*GRAPHS, "--allow_host_ops", "--inline-weights-neff", "-O1", "-O2", "-O3"]
 PEER = [
