@@ -76,9 +76,7 @@ def turns(models):
         with torch.no_grad():
             expected[row, mask[row] == 1] = models.original(ids[row, mask[row] == 1][None]).logits[0]
     for start, end in ((0, 11), (11, 12), (12, 23), (23, 29), (29, 30), (30, 50)):
-        result = models.compiled(
-            ids[:, start:end], attention_mask=mask[:, :end], past_key_values=cache, use_cache=True
-        )
+        result = models.compiled(ids[:, start:end], attention_mask=mask[:, :end], past_key_values=cache, use_cache=True)
         logits.append(result.logits)
         cache = result.past_key_values
     return SimpleNamespace(ids=ids, mask=mask, logits=torch.cat(logits, 1), cache=cache, expected=expected)

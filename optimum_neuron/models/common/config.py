@@ -55,7 +55,11 @@ class LayerKind:
 
     def within(self, num_tokens: int) -> LayerKind:
         """The same kind without a window or chunk that a sequence of so many tokens does not fill."""
-        return self if self.reach is None or self.reach < num_tokens else dataclasses.replace(self, window=None, chunk=None)
+        return (
+            self
+            if self.reach is None or self.reach < num_tokens
+            else dataclasses.replace(self, window=None, chunk=None)
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -4,5 +4,5 @@ from .model import GenericDecoder as GenericDecoder, build as build
 from .plan import split_generic as split_generic, split_transformers as split_transformers
 from .probe import probe_states as probe_states
 from .recurrences import linear_recurrence as linear_recurrence
-from .windows import ring_states as ring_states
 from .weights import weight_map as weight_map
+from .windows import ring_states as ring_states

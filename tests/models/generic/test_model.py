@@ -1,5 +1,4 @@
 import pytest
-import torch
 
 from optimum_neuron.errors import CaptureError
 from optimum_neuron.models.generic import build
