@@ -190,8 +190,8 @@ class DecoderKind(Kind):
             problems.append(f"its graphs have {numbers} rows instead of batch_size={config.batch_size}")
         is_ring = metadata.get("windows", {}).get("value") == "ring"
         caches = {name: spec for name, spec in program.states.items() if name.partition(".")[0] in _SLOTS_DIM}
-        sizes = [spec.shape[_SLOTS_DIM[name.partition(".")[0]]] for name, spec in caches.items()]
-        if any(size > config.sequence_length or (size < config.sequence_length and not is_ring) for size in sizes):
+        num_slots = {spec.shape[_SLOTS_DIM[name.partition(".")[0]]] for name, spec in caches.items()}
+        if any(num > config.sequence_length or (num < config.sequence_length and not is_ring) for num in num_slots):
             problems.append(f"its cache has not sequence_length={config.sequence_length} slots")
         return problems
 

@@ -108,7 +108,7 @@ class NeuronCache(Cache):
         return self.columns
 
     def activate_past_recording(self) -> None:
-        """Nothing to record: what the newest tokens replaced is not needed without them (`models/common/rings.py`)."""
+        """Nothing to record: no token sees what the newest ones have replaced, see `models/common/rings.py`."""
 
     def crop(self, tokens_to_remove: int) -> None:
         """Forget the newest columns; transformers passes their number as a negative value.

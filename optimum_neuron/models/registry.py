@@ -50,7 +50,7 @@ class Family:
     attention: Choice[str] | None = None
     """How transformers' own code attends, and why; None in a family, which has its own."""
     windows: Choice[str] | None = None
-    """What layers keep that see only the newest tokens, "ring" or "whole", and why; None without such layers."""
+    """What layers with a window keep, "ring" or "whole", and why; None if no window is shorter than a sequence."""
 
     @property
     def counts_tokens(self) -> bool:
