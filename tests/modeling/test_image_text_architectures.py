@@ -130,6 +130,9 @@ def test_images_run_in_smallest_encoder_with_enough_patches(pairs, tmp_path, mon
     inputs = processed("qwen2_5_vl", [1, 2], grids=[[1, 2, 2], [1, 4, 4], [1, 2, 2]])
     result, expected = both((compiled, original), inputs, **GREEDY)
     assert result == expected and graphs[:2] == ["encode_image_4", "encode_image_16"]
+    compiled.save_pretrained(tmp_path / "saved")
+    loaded = NeuronModelForImageTextToText.from_pretrained(tmp_path / "saved")
+    assert loaded.image_size == (8, 16) and torch.equal(loaded(**inputs).logits, compiled(**inputs).logits)
 
 
 def test_images_torn_between_rows_are_refused(pairs):
