@@ -1,7 +1,7 @@
 """Layers of transformers that keep a state outside its cache: their code with the state of a `StateCache`.
 
 Griffin's layers (RecurrentGemma) keep theirs as attributes, lightning attention (MiniMax) in a cache class of its own,
-RWKV's in a list of tensors, and all go on with one token at a time only. ZAYA's projections keep the end of a padded row.
+RWKV's in a list of tensors, and all go on with one token at a time only. ZAYA's keep padding too.
 
 Shape legend: B rows, T tokens, D hidden, C channels, H heads, K key heads, W width of a head.
 """
@@ -138,7 +138,7 @@ def _lightning_attention(
 def _convolved_projection(
     cache: StateCache, block: Any, hidden_states: torch.Tensor, *_: Any, **__: Any
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Queries, keys and values of ZAYA (Figliolia et al. 2025): convolved, and half of a value from the token before."""
+    """ZAYA's queries and keys, convolved, and values, half of which come from the token before (Figliolia et al. 2025)."""
     shape, num_kv_heads = (*hidden_states.shape[:2], -1, block.head_dim), block.num_key_value_heads
     query, key = block.q_proj(hidden_states), block.k_proj(hidden_states)
     own_key_BTKW = key.view(shape).repeat_interleave(block.num_key_value_groups, 2)
@@ -150,6 +150,6 @@ def _convolved_projection(
     mixed_BTC = block.conv_qk_grouped(block.conv_qk_depthwise(inputs_BCT)).transpose(1, 2)
     mixed_query, mixed_key = mixed_BTC.split((query.shape[-1], key.shape[-1]), -1)
 
-    before_BTD = rwkv.shifted(cache, block.layer_idx, 1, hidden_states)
+    before_BTD = rwkv.tokens_before(cache, block.layer_idx, 1, hidden_states)
     value = torch.cat((block.v_proj_current(hidden_states), block.v_proj_delayed(before_BTD)), -1).view(shape)
     return mixed_query.view(shape) + mean_query_BTHW, mixed_key.view(shape) + mean_key_BTKW, value
