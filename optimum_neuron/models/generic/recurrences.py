@@ -138,7 +138,7 @@ def _lightning_attention(
 def _convolved_projection(
     cache: StateCache, block: Any, hidden_states: torch.Tensor, *_: Any, **__: Any
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """ZAYA's queries and keys, convolved, and values, half of which come from the token before (Figliolia et al. 2025)."""
+    """ZAYA's queries and keys, convolved, and values, half of which come from the token before (Figliolia 2025)."""
     shape, num_kv_heads = (*hidden_states.shape[:2], -1, block.head_dim), block.num_key_value_heads
     query, key = block.q_proj(hidden_states), block.k_proj(hidden_states)
     own_key_BTKW = key.view(shape).repeat_interleave(block.num_key_value_groups, 2)
