@@ -147,6 +147,7 @@ class GenericDecoder(nn.Module):
         if self.text_config.model_type in FULL_WITHIN_WINDOW:
             full = sliding
         masks: dict[str, torch.Tensor | None] = {"full_attention": full, "sliding_attention": sliding}
+        masks |= {"hybrid": full, "hybrid_sliding": sliding} if kinds & {"hybrid", "hybrid_sliding"} else {}
         if "indexed_attention" in kinds:
             # An indexer chooses among what it shows.
             masks["indexed_attention"] = full
@@ -198,6 +199,10 @@ def _refuse_length_dependent(config: Any) -> None:
 UNSUPPORTED = {
     "cpmant": "it puts prompt_length tokens of its own before a prompt, for which the cache has no slots",
     "deepseek_v4": "its compressed attention keeps one entry for several tokens, and the cache has a slot for each",
+    **dict.fromkeys(
+        ("inkling", "inkling2", "inkling_text", "inkling2_text"),
+        "it adds a score for each distance of a key, which it takes from the length of the cache",
+    ),
     "prophetnet": "its streams of n-grams read one token at a step and place it by the length of the cache",
     "reformer": "it sorts tokens into buckets by their hash, so what a token attends to depends on the whole sequence",
     "xlm": "it reads the whole sequence again for every new token, with a mask token behind it",
@@ -208,7 +213,7 @@ UNSUPPORTED = {
 FULL_WITHIN_WINDOW = frozenset({"minimax"})
 """Model types whose layers of "full_attention" have the window of the configuration."""
 
-WITH_OTHER_STATES = frozenset({"conv", "hybrid", "linear_attention"})
+WITH_OTHER_STATES = frozenset({"conv", "hybrid", "hybrid_sliding", "linear_attention"})
 """Kinds of layer that keep a state without slots; "hybrid" ones keep keys and values too."""
 
 WITHOUT_ATTENTION = frozenset({"conv", "linear_attention", "mlp", "moe"})

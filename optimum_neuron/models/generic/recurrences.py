@@ -1,9 +1,9 @@
 """Layers of transformers that keep a state outside its cache: their code with the state of a `StateCache`.
 
 Griffin's layers (RecurrentGemma) keep theirs as attributes, lightning attention (MiniMax) in a cache class of its own,
-RWKV's in a list of tensors, and all go on with one token at a time only.
+RWKV's in a list of tensors, and all go on with one token at a time only. ZAYA's keep padding too.
 
-Shape legend: B rows, T tokens, D hidden, C channels, H heads, W width of a head.
+Shape legend: B rows, T tokens, D hidden, C channels, H heads, K key heads, W width of a head.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ def layers_from_cache(model: nn.Module, cache: StateCache) -> Iterator[None]:
             changed.append((module.rg_lru, "_rnn_scan", functools.partial(_gated_scan, cache, layer)))
         elif kind == "MiniMaxLightningAttention":
             changed.append((module, "forward", functools.partial(_lightning_attention, cache, module)))
+        elif kind == "ZayaCCAProjection":
+            changed.append((module, "forward", functools.partial(_convolved_projection, cache, module)))
         elif kind == "RwkvSelfAttention":
             changed.append((module, "forward", functools.partial(rwkv.attention, cache, module)))
         elif kind == "RwkvFeedForward":
@@ -131,3 +133,23 @@ def _lightning_attention(
     mixed = mixed.transpose(1, 2).reshape(*shape[:2], -1).to(hidden_states.dtype)
     mixed = block.norm(mixed) * torch.sigmoid(block.output_gate(hidden_states))
     return block.out_proj(mixed), None
+
+
+def _convolved_projection(
+    cache: StateCache, block: Any, hidden_states: torch.Tensor, *_: Any, **__: Any
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """ZAYA's queries and keys, convolved, and values, half of which come from the token before (Figliolia 2025)."""
+    shape, num_kv_heads = (*hidden_states.shape[:2], -1, block.head_dim), block.num_key_value_heads
+    query, key = block.q_proj(hidden_states), block.k_proj(hidden_states)
+    own_key_BTKW = key.view(shape).repeat_interleave(block.num_key_value_groups, 2)
+    mean_query_BTHW = (query.view(shape) + own_key_BTKW) * 0.5
+    mean_key_BTKW = mean_query_BTHW.unflatten(2, (num_kv_heads, -1)).mean(3)
+
+    inputs_BCT = torch.cat((query, key), -1).transpose(1, 2)
+    inputs_BCT = cache.update_conv_state(inputs_BCT, block.layer_idx, conv_kernel_size=block.conv_kernel_size + 1)
+    mixed_BTC = block.conv_qk_grouped(block.conv_qk_depthwise(inputs_BCT)).transpose(1, 2)
+    mixed_query, mixed_key = mixed_BTC.split((query.shape[-1], key.shape[-1]), -1)
+
+    before_BTD = rwkv.tokens_before(cache, block.layer_idx, 1, hidden_states)
+    value = torch.cat((block.v_proj_current(hidden_states), block.v_proj_delayed(before_BTD)), -1).view(shape)
+    return mixed_query.view(shape) + mean_query_BTHW, mixed_key.view(shape) + mean_key_BTKW, value

@@ -20,7 +20,7 @@ _NOTHING = -1e38
 
 def attention(cache: StateCache, module: Any, hidden: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, None]:
     """Run the time mixing of a layer (sec. 3.1.2)."""
-    shifted = _shifted(cache, module.layer_id, 0, hidden)
+    shifted = tokens_before(cache, module.layer_id, 0, hidden)
     key = module.key(torch.lerp(shifted, hidden, module.time_mix_key)).float()
     value = module.value(torch.lerp(shifted, hidden, module.time_mix_value)).float()
     receptance = module.receptance(torch.lerp(shifted, hidden, module.time_mix_receptance)).sigmoid()
@@ -41,13 +41,13 @@ def attention(cache: StateCache, module: Any, hidden: torch.Tensor, *_: Any, **_
 
 def feed_forward(cache: StateCache, module: Any, hidden: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, None]:
     """Run the channel mixing of a layer (sec. 3.1.3)."""
-    shifted = _shifted(cache, module.layer_id, 1, hidden)
+    shifted = tokens_before(cache, module.layer_id, 1, hidden)
     key = module.key(torch.lerp(shifted, hidden, module.time_mix_key)).relu().square()
     receptance = module.receptance(torch.lerp(shifted, hidden, module.time_mix_receptance)).sigmoid()
     return receptance * module.value(key), None
 
 
-def _shifted(cache: StateCache, layer: int, index: int, hidden_BTD: torch.Tensor) -> torch.Tensor:
+def tokens_before(cache: StateCache, layer: int, index: int, hidden_BTD: torch.Tensor) -> torch.Tensor:
     """The token before each token: a convolution of two taps keeps one."""
     inputs = cache.update_conv_state(hidden_BTD.transpose(1, 2), layer, index, conv_kernel_size=2)
     return inputs[..., : hidden_BTD.shape[1]].transpose(1, 2)

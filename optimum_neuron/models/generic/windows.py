@@ -43,7 +43,7 @@ def layer_windows(decoder: GenericDecoder, num_layers: int) -> list[int | None]:
     config = decoder.text_config
     window = getattr(config, "sliding_window", None)
     windows = {
-        "sliding_attention": window,
+        **dict.fromkeys(("sliding_attention", "hybrid_sliding"), window),
         "chunked_attention": getattr(config, "attention_chunk_size", None),
         "full_attention": window if config.model_type in FULL_WITHIN_WINDOW else None,
     }

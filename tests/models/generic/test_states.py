@@ -50,6 +50,8 @@ CASES = {
     | {"linear_num_heads": 4, "linear_head_dim": 8, "num_local_experts": 4, "num_key_value_heads": 4}
     | {"n_group": 1, "topk_group": 1},
     "minimax": MIXED | {"block_size": 8, "num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 8},
+    "zaya": {"num_experts_per_tok": 1, "num_experts": 4, "head_dim": 8, "router_hidden_size": 16, "sliding_window": 4}
+    | {"moe_intermediate_size": 32, "layer_types": ["hybrid", "hybrid_sliding", "hybrid"]},
     "rwkv": {"rescale_every": 2},
     "recurrent_gemma": {"attention_window_size": 8, "lru_width": 32, "block_types": ["recurrent", "attention"]}
     | {"num_key_value_heads": 1},
@@ -62,6 +64,12 @@ def test_prompts_steps_and_chunks_are_those_of_transformers(model_type):
     models = pair(model_type, family="generic", **CASES[model_type])
     assert models.family.choice.value == "generic" and models.family.counts_tokens
     assert models.weights  # copied before RWKV's own code rescales them
+    check_steps(models, atol=1e-4)
+
+
+def test_attention_of_minimax_has_a_window_beside_its_states():
+    models = pair("minimax", **CASES["minimax"], sliding_window=4)
+    assert models.family.windows.value == "ring"
     check_steps(models, atol=1e-4)
 
 
