@@ -197,9 +197,8 @@ def family_pages() -> str:
     for name, one in families().items():
         own = [f"`{path}` {style}" for path, style in one.PLAN.items() if PLAN.get(path) != style]
         asked = ast.walk(ast.parse(textwrap.dedent(inspect.getsource(one.uncovered))))
-        options = {
-            node.attr for node in asked if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "config"
-        }
+        read = {node.attr for node in asked if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "config"}
+        options = ", ".join(f"`{option}`" for option in sorted(read))
         lines = [
             f"- Compared: {'; '.join(FAMILIES[name])}.",
             f"- Cores: the shared plan{', and ' + ', '.join(own) if own else ''}.",
