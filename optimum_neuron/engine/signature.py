@@ -144,6 +144,10 @@ class Signature:
         sizes = [spec.shape[names.index("num_slots")] for spec, names in axes if "num_slots" in names]
         return min((size for size in sizes if size < longest), default=None)
 
+    def num_forgettable(self, program: Program) -> int | None:
+        """Return how many of the newest tokens a full ring can forget; None if every token has a slot."""
+        return None if self.smallest_ring(program) is None else next(iter(program.by_size("extend")), 1)
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain data."""
         return dataclasses.asdict(self)

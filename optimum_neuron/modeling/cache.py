@@ -129,8 +129,10 @@ class NeuronCache(Cache):
     def _require_kept(self, num_columns: int) -> None:
         """Check that what the token after so many columns sees was not replaced by newer ones."""
         program, num_forgotten = self.sequences.loaded.program, self._newest - num_columns
-        num_slots, most = self._signature.smallest_ring(program), next(iter(program.by_size("extend")), 1)
-        if num_slots is not None and self._newest > num_slots and num_columns and num_forgotten > most:
+        num_slots, most = self._signature.smallest_ring(program), self._signature.num_forgettable(program)
+        if num_slots is None or most is None:
+            return
+        if self._newest > num_slots and num_columns and num_forgotten > most:
             message = f"This model's cache can forget {most} tokens, not {num_forgotten}: layers with a window "
             message += "have replaced what earlier tokens see."
             hint = f"Export with extend_length={num_forgotten}, or check fewer tokens of an assistant at once."

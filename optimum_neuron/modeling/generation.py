@@ -5,6 +5,7 @@ It does not depend on graphs: `decoder.py` and `encoder_decoder.py` run them.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,6 +19,8 @@ from ..plain_json import read_object
 from .cache import NeuronCache
 from .checks import on_host
 from .loading import NeuronModel
+
+logger = logging.getLogger(__name__)
 
 _FIXED_SETTINGS = {
     "assistant_early_exit": (
@@ -101,9 +104,32 @@ class NeuronGenerativeModel(GenerationMixin, NeuronModel):
         if model_kwargs.get("past_key_values") is None and generation_config.use_cache is not False:
             model_kwargs["past_key_values"] = NeuronCache(self.loaded, self._signature)
 
+    def _get_candidate_generator(self, *args: Any, **kwargs: Any) -> Any:
+        """Return transformers' generator of candidates; it proposes no more than caches can forget."""
+        generator = super()._get_candidate_generator(*args, **kwargs)
+        models = [one for one in (self, kwargs.get("assistant_model")) if isinstance(one, NeuronGenerativeModel)]
+        limits = [one._signature.num_forgettable(one.loaded.program) for one in models]
+        limit_candidates(generator, min((limit for limit in limits if limit is not None), default=None))
+        return generator
+
     def _limit_length(self, settings: GenerationConfig, attention_mask: torch.Tensor | None) -> None:
         """Limit `max_length` to the compiled length, with a warning."""
         raise NotImplementedError
+
+
+def limit_candidates(generator: Any, most: int | None) -> None:
+    """Let a generator of candidates propose at most so many tokens at once, with a message; None for any number.
+
+    Tokens stay the same: fewer candidates take more calls.
+    """
+    if most is None:
+        return
+    for name in ("num_assistant_tokens", "num_output_tokens"):
+        if getattr(generator, name, 0) > most:
+            logger.info("%s=%d becomes %d: layers with a window forget no more", name, getattr(generator, name), most)
+            setattr(generator, name, most)
+    if hasattr(generator, "assistant_generation_config"):
+        generator.assistant_generation_config.num_assistant_tokens_schedule = "constant"
 
 
 def refuse_embeddings(inputs: dict[str, Any]) -> None:

@@ -48,9 +48,9 @@ def models(request, tmp_path_factory):
         (12, 2, 7, {}),
         (38, 2, 5, {}),  # longer than the largest bucket
         (14, 1, 0, {"num_beams": 3}),
-        (14, 1, 0, {"prompt_lookup_num_tokens": 3}),
+        (14, 1, 0, {"prompt_lookup_num_tokens": 10}),  # more than can be forgotten
     ],
-    ids=["short prompt", "padded rows", "chunks of a prompt", "beams", "drafts"],
+    ids=["short prompt", "padded rows", "chunks of a prompt", "beams", "candidates"],
 )
 def test_tokens_are_those_of_transformers(models, num_tokens, num_rows, padding, options):
     ids, mask = IDS[:num_rows, :num_tokens], torch.ones(num_rows, num_tokens, dtype=torch.int64)
@@ -62,6 +62,14 @@ def test_tokens_are_those_of_transformers(models, num_tokens, num_rows, padding,
         own = ids[row, mask[row] == 1][None]
         expected = models.original.generate(own, attention_mask=torch.ones_like(own), **settings)
         assert actual[row].tolist() == expected[0, own.shape[1] :].tolist()
+
+
+def test_assistants_propose_no_more_than_can_be_forgotten(models):
+    settings = {"max_new_tokens": 24, "min_new_tokens": 24, "do_sample": False, "pad_token_id": 0}
+    for assistant in (models.original, models.compiled):
+        models.original.generation_config.num_assistant_tokens = 20
+        actual = models.compiled.generate(IDS[:1, :14], assistant_model=assistant, **settings)
+        assert actual.tolist() == models.original.generate(IDS[:1, :14], **settings).tolist()
 
 
 @pytest.fixture(scope="module")
