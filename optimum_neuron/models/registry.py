@@ -141,7 +141,8 @@ def build_decoder(
         trust_remote_code: let the generic path run code that comes with a checkpoint.
         group_size: cores that share every layer.
         sequence_parallel: they also divide the residual stream of prompts, see `sequence.py`.
-        num_tokens: length of the longest sequence; windows that it does not fill are left out.
+        num_tokens: length of the longest sequence: windows that it does not fill are left out, and rotary frequencies
+            that follow the length are those of shorter ones.
 
     Raises:
         ConfigError: no family covers a model that is to divide the residual stream.
@@ -163,8 +164,9 @@ def generic_decoder(
     """The decoder of transformers' own code: a module that was built without weights, and is cast in place."""
     import torch
 
-    from .generic import probe_states, ring_states
+    from .generic import fix_frequencies, probe_states, ring_states
 
+    fix_frequencies(module.model, module.text_config, num_tokens)
     cast_parameters(module, getattr(torch, dtype))
     shards = Shards()
     if group_size > 1:

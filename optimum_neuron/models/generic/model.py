@@ -185,17 +185,6 @@ def _refuse_layer_types(config: Any) -> None:
         raise CaptureError(message, hint=hint, layer_types=types)
 
 
-def _refuse_length_dependent(config: Any) -> None:
-    rotary = getattr(config.get_text_config(decoder=True), "rope_parameters", None) or {}
-    # One setting, or one for each type of layer.
-    settings = [rotary, *(value for value in rotary.values() if isinstance(value, dict))]
-    types = sorted({kind for setting in settings if (kind := setting.get("rope_type")) in LENGTH_DEPENDENT})
-    if types:
-        message = f"rope_type {', '.join(types)} is not supported: its frequencies depend on the sequence length."
-        hint = "Set rope_parameters in config.json to fixed ones, such as rope_type default, linear, or yarn."
-        raise CaptureError(message, hint=hint, rope_types=types)
-
-
 UNSUPPORTED = {
     "cpmant": "it puts prompt_length tokens of its own before a prompt, for which the cache has no slots",
     "deepseek_v4": "its compressed attention keeps one entry for several tokens, and the cache has a slot for each",
@@ -225,9 +214,6 @@ WITH_SLOTS = ("full_attention", "sliding_attention", "chunked_attention", "index
 LAYER_TYPES = (*WITH_SLOTS, *sorted(WITH_OTHER_STATES | WITHOUT_ATTENTION))
 """Kinds of layer that `GenericDecoder.masks` and `StateCache` implement, of those that a configuration may name."""
 
-LENGTH_DEPENDENT = ("dynamic", "longrope")
-"""Rotary scalings whose frequencies transformers recomputes in `forward` (5.23, `modeling_rope_utils.py`)."""
-
 
 def build(config: Any, *, trust_remote_code: bool = False, auto_class: str = "AutoModelForCausalLM") -> GenericDecoder:
     """Return the decoder of a transformers configuration, with parameters on the meta device.
@@ -238,12 +224,10 @@ def build(config: Any, *, trust_remote_code: bool = False, auto_class: str = "Au
         auto_class: transformers' auto class that builds the model; one of images and text is a decoder too.
 
     Raises:
-        CaptureError: layers are of a kind that is not implemented, or rotary frequencies follow the length of the
-            sequence.
+        CaptureError: layers are of a kind that is not implemented.
     """
     _refuse_model_type(config)
     _refuse_layer_types(config)
-    _refuse_length_dependent(config)
     import transformers
     from accelerate import init_empty_weights
 
