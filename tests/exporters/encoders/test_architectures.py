@@ -37,10 +37,13 @@ GENERATING = [
     *((model_type, "text-generation") for model_type in CONFIGS),
     *((model_type, "text2text-generation") for model_type in seq2seq.TINY),
     *((model_type, "automatic-speech-recognition") for model_type in speech.TINY),
-    *((model_type, "image-text-to-text") for model_type in dict.fromkeys(kind for kind, _ in image_text.TINY.values())),
+    *(
+        (model_type, "image-text-to-text")
+        for model_type in dict.fromkeys(kind for kind, _ in (image_text.TINY | image_text.MORE_TINY).values())
+    ),
 ]
 """Compared in `tests/exporters/test_architectures.py`, and in `test_seq2seq.py`, `test_speech.py` and
-`test_image_text.py` of `tests/modeling`.
+`test_image_text*.py` of `tests/modeling`.
 """
 ROWS = {"batch_size": 3, "text_batch_size": 3, "image_batch_size": 2}
 """The batches that were compiled are smaller."""
