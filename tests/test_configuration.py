@@ -22,7 +22,7 @@ REJECTED_OF_KINDS = [
     *((SEQ2SEQ, "decoder_sequence_length", value) for value in (True, [8, 16])),
     *((SPEECH, name, value) for name, value in (("audio_sequence_length", [9, 8]), ("nb_max_frames", 1.5))),
     *((IMAGES, "max_num_images", value) for value in (0, True)),
-    *((IMAGES, "image_size", value) for value in (16.0, [16, 32])),
+    *((IMAGES, "image_size", value) for value in (16.0, [16, 0])),
     *((IMAGES, "image_batch_size", value) for value in (None, 0)),
 ]
 
