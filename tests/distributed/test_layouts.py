@@ -25,10 +25,10 @@ NARROW_TOLERANCE = 2e-3
 
 TWO = (
     *("dp", "zero_1", "fsdp", "tp", "tied-tp", "bert-tp", "pp", "sp"),
-    *("lora-tp", "lora-pp", "lora-zero_1", "lora-fsdp", "saved-tp", "tied_lora-pp"),
+    *("lora-tp", "lora-sp", "lora-pp", "lora-zero_1", "lora-fsdp", "saved-tp", "tied_lora-pp"),
     *("dora-zero_1", "dora-fsdp", "dora-pp"),
     *("qwen3-sp", "gemma2-sp", "phi3-tp", "qwen3_moe-tp"),
-    *("cp", "padded-cp", "lora-cp", *(f"{family}-cp" for family in sorted(CONTEXT_FAMILIES - {"llama"}))),
+    *("cp", "padded-cp", "lora-cp", "dora-cp", *(f"{family}-cp" for family in sorted(CONTEXT_FAMILIES - {"llama"}))),
     *("bfloat16-dp", "bfloat16-fsdp", "bfloat16-tp", "bfloat16-pp"),
 )
 """Cases of two processes."""
