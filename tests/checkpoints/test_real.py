@@ -144,7 +144,7 @@ def test_pages_of_pp_lcnet():
 
 
 def test_recordings_of_whisper():
-    """The same tokens as transformers', with and without timestamps, and the same times of words."""
+    """The same tokens with timestamps as transformers', and the same times of words."""
     import wave
 
     import numpy as np
@@ -162,9 +162,9 @@ def test_recordings_of_whisper():
         with wave.open(row["audio"]) as file:
             samples.append(np.frombuffer(file.readframes(file.getnframes()), np.int16) / np.float32(1 << 15))
     inputs = AutoFeatureExtractor.from_pretrained(folder)(samples, sampling_rate=16_000, return_tensors="pt")
-    for options in ({}, {"return_timestamps": True}):
-        result, expected = (runner.generate(**inputs, **options) for runner in (model, original))
-        assert torch.equal(result, expected) and result.shape[0] == 2
+    options = {"return_timestamps": True}
+    result, expected = (runner.generate(**inputs, **options) for runner in (model, original))
+    assert torch.equal(result, expected) and result.shape[0] == 2
     options = {"return_timestamps": True, "return_token_timestamps": True}
     result, expected = (runner.generate(**inputs, **options)["token_timestamps"] for runner in (model, original))
     assert torch.equal(result, expected) and result[0].unique().numel() > 10
