@@ -48,7 +48,8 @@ OPTIONS: dict[str, Any] = {
     "disable_validation": True,
 }
 OUTCOMES = {
-    "exact": "the same greedy tokens and logits as transformers; a reason says where logits equal another computation of it",
+    "exact": "the same greedy tokens and logits as transformers; "
+    "a reason says where logits equal another computation of it",
     "differs": "other tokens or logits than transformers",
     "refused": "the export refuses it, for the reason in the table",
     "crash": "an error that is not a refusal, or the time limit",
