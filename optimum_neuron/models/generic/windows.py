@@ -1,7 +1,7 @@
 """Which layers of a transformers model see only the newest tokens, so that they need to keep no others.
 
 The configuration names a window and the layers that have it; a mask for each kind of layer is all that the model's code
-has to take. `WHOLE` lists models whose code does more with the cache than that.
+has to take. Code that comes with a checkpoint may do more with the cache, so its layers keep every token.
 """
 
 from __future__ import annotations
@@ -12,9 +12,6 @@ from ...core import Choice
 from ..common import LayerState, ring_choice, seen_within
 from .adapt import local_layers
 from .model import FULL_WITHIN_WINDOW, GenericDecoder
-
-WHOLE: dict[str, str] = {}
-"""Model type to the reason why all of its layers keep every token."""
 
 
 def ring_states(
@@ -32,10 +29,10 @@ def ring_states(
     choice = ring_choice(rings)
     if choice is None:
         return tuple(states), None
-    reason = WHOLE.get(decoder.text_config.model_type)
-    if not type(decoder.model).__module__.startswith("transformers."):
-        reason = "code that comes with a checkpoint may count on a slot for every token"
-    return (rings, choice) if reason is None else (tuple(states), Choice(value="whole", reason=reason))
+    if type(decoder.model).__module__.startswith("transformers."):
+        return rings, choice
+    reason = "code that comes with a checkpoint may count on a slot for every token"
+    return tuple(states), Choice(value="whole", reason=reason)
 
 
 def layer_windows(decoder: GenericDecoder, num_layers: int) -> list[int | None]:

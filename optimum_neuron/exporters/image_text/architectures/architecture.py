@@ -67,9 +67,15 @@ class Architecture:
     """Whether what follows the vision layers reads the last one only, so that few of them need be captured."""
 
 
+def trained_size(config: Any) -> int:
+    """Pixels of an image in height and in width that a model was trained on."""
+    size = config.vision_config.image_size
+    return size if isinstance(size, int) else size[0]
+
+
 def trained_size_only(config: Any, image_size: int) -> str | None:
     """Say that a vision tower takes the images that it was trained on alone, or None."""
-    trained = config.vision_config.image_size
+    trained = trained_size(config)
     return None if image_size == trained else f"{trained}: its vision tower has positions for no other size"
 
 

@@ -4,20 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from .architecture import Architecture, pooled_features
+from .architecture import Architecture, pooled_features, trained_size, trained_size_only
 
 
 def _image_tokens(config: Any, image_size: int) -> int:
     return int(image_size // config.vision_config.patch_size[0] * config.downsample_ratio) ** 2
-
-
-def _trained_size(config: Any) -> int:
-    return config.vision_config.image_size[0]
-
-
-def _problem(config: Any, image_size: int) -> str | None:
-    trained = _trained_size(config)
-    return None if image_size == trained else f"{trained}: its vision tower has positions for no other size"
 
 
 def _tiles(settings: dict[str, Any]) -> tuple[int | None, int]:
@@ -31,8 +22,8 @@ ARCHITECTURE = Architecture(
     vision=("model.vision_tower", "model.multi_modal_projector"),
     features=pooled_features,
     image_tokens=_image_tokens,
-    trained_size=_trained_size,
-    problem=_problem,
+    trained_size=trained_size,
+    problem=trained_size_only,
     tiles=_tiles,
     towers=("internvl_vision",),
     is_uniform=lambda config: config.vision_feature_layer == -1,

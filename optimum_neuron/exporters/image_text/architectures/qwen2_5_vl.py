@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import torch
 
-from . import grids
-from .architecture import Architecture
+from . import grids, qwen2_vl
 
 
 def _features(model: Any, patches_NPW: torch.Tensor, grid_N3: torch.Tensor) -> torch.Tensor:
@@ -25,17 +25,9 @@ def _features(model: Any, patches_NPW: torch.Tensor, grid_N3: torch.Tensor) -> t
     return grids.merged(tower.merger, x_NPD)
 
 
-ARCHITECTURE = Architecture(
+ARCHITECTURE = dataclasses.replace(
+    qwen2_vl.ARCHITECTURE,
     model_types=("qwen2_5_vl",),
-    vision=("model.visual",),
     features=_features,
-    image_tokens=grids.image_tokens,
-    trained_size=grids.usual_size,
-    problem=grids.size_problem,
-    layout="patches",
-    inputs=("image_grid_thw", "mm_token_type_ids"),
-    positions=grids.image_positions,
-    axes=grids.spans_of_axes,
-    text_type="qwen2",
     is_uniform=lambda config: False,  # the layers differ in their masks
 )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import torch
 
-from . import grids
-from .architecture import Architecture
+from . import grids, qwen2_vl
 
 
 def _features(model: Any, patches_NPW: torch.Tensor, grid_N3: torch.Tensor) -> torch.Tensor:
@@ -49,17 +49,11 @@ def _joined(features: Any) -> torch.Tensor:
     return features if isinstance(features, torch.Tensor) else torch.cat(list(features))
 
 
-ARCHITECTURE = Architecture(
+ARCHITECTURE = dataclasses.replace(
+    qwen2_vl.ARCHITECTURE,
     model_types=("qwen3_vl",),
-    vision=("model.visual",),
     features=_features,
     expected=_expected,
-    image_tokens=grids.image_tokens,
-    trained_size=grids.usual_size,
-    problem=grids.size_problem,
-    layout="patches",
-    inputs=("image_grid_thw", "mm_token_type_ids"),
-    positions=grids.image_positions,
     axes=grids.alternating_axes,
     text_type="qwen3",
     num_added=lambda config: len(config.vision_config.deepstack_visual_indexes),
