@@ -70,11 +70,11 @@ class CompileConfig:
     """Compile target: inf2, trn1, trn1n, trn2 or trn3."""
     instance_type: str = option(
         "inf2.xlarge",
-        help="inf2, trn1, trn1n, trn2, trn3, or an instance such as inf2.xlarge",
+        help="inf2, trn1, trn1n, trn2, trn3, or an instance such as inf2.xlarge or, for stages, 2xtrn1.32xlarge",
         metavar="TARGET",
         in_program=False,
     )
-    """Instance whose memory and cores are simulated."""
+    """Instance whose memory and cores are simulated, or several that share the stages ("2xtrn1.32xlarge")."""
     auto_cast: AutoCast = option("none", help="fp32 operations to round to a narrower type")
     """Which float32 operations are rounded to `auto_cast_type`."""
     auto_cast_type: AutoCastType = option("bf16", help="dtype that auto-cast rounds to")

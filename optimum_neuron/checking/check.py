@@ -190,7 +190,7 @@ def _memory(
             target=target,
             model_name=model_name,
             num_cores=num_cores.value,
-            num_stages=program.num_stages,
+            program=program,
         )
         cores = "one core" if num_cores.value == 1 else f"{num_cores.value} cores"
         reason = f"fits {cores} of {instance.name}"

@@ -117,7 +117,7 @@ def _add_machine(parser: argparse.ArgumentParser) -> None:
         "--stack", metavar="NAME", help="serving stack: transformers-neuronx, tgi, vllm, nxd-inference"
     )
     machine.add_argument(
-        "--price", type=float, metavar="USD", help="price of the instance for an hour (default: on demand)"
+        "--price", type=float, metavar="USD", help="price of one instance for an hour (default: on demand)"
     )
 
 

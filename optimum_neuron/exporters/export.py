@@ -8,6 +8,7 @@ from typing import Any
 
 from ..core import Choice
 from ..errors import ModelError
+from ..hardware import resolve_instance
 from .adapters import merge_adapter
 from .folder import is_export
 from .inspection import describe_graph, describe_stages
@@ -133,7 +134,10 @@ def _source(model: str | Path, adapter: str | Path | None, where: dict[str, Any]
 def describe(prepared: Prepared) -> dict[str, Any]:
     """Return plain data about a compiled model."""
     host = prepared.host.describe() if prepared.host else Choice(value="none", reason="no weights to run with")
-    available = prepared.target.value.hbm_bytes_per_core()
+    available, instance = (
+        prepared.target.value.hbm_bytes_per_core(),
+        resolve_instance(prepared.config.instance_type).value,
+    )
     task = served_task(prepared.source.config)
     if task is None or task.value != prepared.config.task:
         task = Choice(value=prepared.config.task, reason="requested by name")
@@ -145,7 +149,7 @@ def describe(prepared: Prepared) -> dict[str, Any]:
         **{name: prepared.metadata[name] for name in DECODER_CHOICES if name in prepared.metadata},
         "target": prepared.target.to_dict(),
         "num_cores": prepared.artifact.num_cores.to_dict(),
-        **({"stages": describe_stages(prepared.program, prepared.needs)} if prepared.program.num_stages > 1 else {}),
+        **({"stages": describe_stages(prepared.program, prepared.needs, instance)} if len(prepared.needs) > 1 else {}),
         "cache": {**prepared.cache.to_dict(), "value": outcome, "reason": why},
         "host_code": {"value": host.value, "reason": host.reason},
         "weights": None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..artifact import open_artifact
 from ..compiler import MemoryNeed, stage_needs
 from ..configuration import NEFF_FILE
-from ..hardware import resolve_target
+from ..hardware import InstanceSpec, resolve_instance, resolve_target, stage_instances
 from .folder import read_folder, verify_weights
 from .kinds import DECODER_CHOICES
 
@@ -28,13 +28,14 @@ def describe_graph(graph: Graph) -> dict[str, Any]:
     }
 
 
-def describe_stages(program: Program, needs: Sequence[MemoryNeed]) -> list[dict[str, Any]]:
-    """Return plain data about the pipeline stages: modules, and the HBM that each of its cores needs."""
-    stages = []
+def describe_stages(program: Program, needs: Sequence[MemoryNeed], instance: InstanceSpec) -> list[dict[str, Any]]:
+    """Return plain data about the pipeline stages: instance, modules, and the HBM that each of its cores needs."""
+    stages, instances = [], stage_instances(instance, len(needs))
     for stage, need in enumerate(needs):
         calls = [call for graph in program.graphs.values() for call in graph.calls if call.stage == stage]
         modules = [path for path in dict.fromkeys(call.module_path for call in calls) if path]
-        stages.append({"stage": stage, "first": modules[0], "last": modules[-1], "hbm_bytes": need.total})
+        place = {"stage": stage, "instance": instances[stage]}
+        stages.append(place | {"first": modules[0], "last": modules[-1], "hbm_bytes": need.total})
     return stages
 
 
@@ -55,7 +56,7 @@ def inspect_export(path: str | Path) -> dict[str, Any]:
         verify_weights(folder, info.artifact)
     artifact = open_artifact(folder / NEFF_FILE)
     program, metadata = artifact.program, artifact.metadata
-    target = resolve_target(info.config.target).value
+    target, instance = resolve_target(info.config.target).value, resolve_instance(info.config.instance_type).value
     needs = stage_needs(program, lnc=target.chip.default_lnc)
     need = max(needs, key=lambda need: need.total)
     weights = info.artifact.get("weights") or {"file": None, "size_bytes": 0, "sha256": None}
@@ -66,7 +67,7 @@ def inspect_export(path: str | Path) -> dict[str, Any]:
         "family": metadata["family"],
         **{name: metadata[name] for name in DECODER_CHOICES if name in metadata},
         "num_cores": artifact.num_cores.to_dict(),
-        **({"stages": describe_stages(program, needs)} if len(needs) > 1 else {}),
+        **({"stages": describe_stages(program, needs, instance)} if len(needs) > 1 else {}),
         "config": info.config.to_dict(),
         "placed_share": metadata["placement"],
         "graphs": [describe_graph(graph) | {"outputs": _outputs(program, graph)} for graph in program.graphs.values()],

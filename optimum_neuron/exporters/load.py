@@ -15,7 +15,7 @@ from ..compiler.lower import Mode, lower
 from ..configuration import DEGREES, NEFF_FILE
 from ..core import Choice
 from ..errors import ArtifactError, ConfigError
-from ..hardware import resolve_instance, resolve_target
+from ..hardware import require_degrees, resolve_instance, resolve_target
 from ..options import check_known
 from ..runtime import claimed
 from ..weights import Checkpoint
@@ -65,6 +65,7 @@ def load_exported(
     target, instance = resolve_target(instance_type), resolve_instance(instance_type).value
     artifact = open_artifact(folder / NEFF_FILE, target=target.value)
     _check_program(artifact, info)
+    require_degrees(instance, **{name: getattr(info.config, name, 1) for name in DEGREES})
     saved = read_config(folder, trust_remote_code=trust_remote_code)
     _check_config(config, saved, folder, info.config.task)
     host_level = options.get("optlevel", info.config.optlevel)

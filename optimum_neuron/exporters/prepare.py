@@ -126,7 +126,7 @@ class Prepared:
             target=self.target.value,
             model_name=self.source.name,
             num_cores=self.artifact.num_cores.value,
-            num_stages=self.program.num_stages,
+            program=self.program,
         )
         require_room(self.needs, claim)
 

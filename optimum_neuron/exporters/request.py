@@ -14,13 +14,13 @@ from typing import Any, get_args
 
 from .. import env
 from ..compiler import COMPILER_VERSION, Program, arithmetic_options, canonical_json, source_hash
-from ..configuration import CompileConfig, num_cores_of, plain_op_names
+from ..configuration import DEGREES, CompileConfig, plain_op_names
 from ..core import Choice, TorchDtype
 from ..hardware import (
     Target,
     require_compilable,
-    require_core_count,
     require_default_lnc,
+    require_degrees,
     require_dtype,
     resolve_instance,
     resolve_target,
@@ -66,8 +66,7 @@ def neuron_config(
     fields.setdefault("torch_dtype", _default_dtype(source, fields.get("auto_cast", "none")))
     fields = _environment_options(fields["torch_dtype"]) | fields
     config = kind.config_class(task=task, target=target.value.name, instance_type=instance.name, **fields)
-    for num_cores in (getattr(config, "tensor_parallel_size", 1), num_cores_of(config)):
-        require_core_count(instance, num_cores)
+    require_degrees(instance, **{name: getattr(config, name, 1) for name in DEGREES})
     require_dtype(target.value, config.torch_dtype)
     if config.auto_cast != "none":
         require_dtype(target.value, config.auto_cast_type)

@@ -1,4 +1,12 @@
 from .chips import CHIPS as CHIPS
+from .clusters import (
+    MAX_INSTANCES as MAX_INSTANCES,
+    cluster_of as cluster_of,
+    is_first_of_instance as is_first_of_instance,
+    one_of as one_of,
+    require_degrees as require_degrees,
+    stage_instances as stage_instances,
+)
 from .cores import CORES as CORES
 from .dtypes import KNOWN_DTYPES as KNOWN_DTYPES, canonical_dtype as canonical_dtype
 from .instances import INSTANCES as INSTANCES

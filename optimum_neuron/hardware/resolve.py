@@ -1,7 +1,7 @@
 """From a name to a target or an instance.
 
-Names are case-insensitive and may be a family ("inf2"), an instance size ("inf2.xlarge"), or a generation name of the
-runtime (gen2, gen3, gen4). Every answer says why it was given.
+Names are case-insensitive and may be a family ("inf2"), an instance size ("inf2.xlarge"), several instances of a size
+("2xtrn1.32xlarge"), or a generation name of the runtime (gen2, gen3, gen4). Every answer says why it was given.
 
     >>> from optimum_neuron.hardware import resolve_target
     >>> choice = resolve_target("Inf2.8xlarge")
@@ -18,6 +18,7 @@ from .. import env
 from ..core import Choice, Rejected
 from ..errors import ConfigError, nearest
 from ..startup import apply_environment
+from .clusters import cluster_of, split_count
 from .instances import INSTANCES
 from .specs import ChipSpec, InstanceSpec, checked_lnc
 from .targets import TARGETS, Target
@@ -29,14 +30,14 @@ GENERATION_NAMES: Mapping[str, str] = {"gen2": "trn1", "gen3": "trn2", "gen4": "
 """Other names of NEURON_PLATFORM_TARGET_OVERRIDE (Neuron docs, Neuron Runtime configuration)."""
 
 
-def _lookup(name: str, request: str) -> tuple[Target, InstanceSpec | None]:
-    """The target of a name, and the instance if the name is one."""
-    key = name.strip().lower()
+def _lookup(name: str, request: str) -> tuple[Target, InstanceSpec | None, int]:
+    """The target of a name, the instance if the name is one, and how many of it."""
+    count, key = split_count(name.strip().lower())
     key = GENERATION_NAMES.get(key, key)
     if key in TARGETS:
-        return TARGETS[key], None
+        return TARGETS[key], None, count
     if key in INSTANCES:
-        return TARGETS[INSTANCES[key].family], INSTANCES[key]
+        return TARGETS[INSTANCES[key].family], INSTANCES[key], count
     known = [*TARGETS, *INSTANCES]
     message = f"{request} is not a family or an instance{nearest(key, known) or '.'}"
     hint = f"Use a family ({', '.join(TARGETS)}) or an instance ({', '.join(INSTANCES)})."
@@ -68,7 +69,7 @@ def resolve_target(instance_type: str | None = None, environ: Mapping[str, str] 
         reason = "default: no instance type was given and no environment variable names one"
         return Choice(value=TARGETS[DEFAULT_TARGET], reason=reason)
     name, request = requests[0]
-    target, _ = _lookup(name, request)
+    target, _, _ = _lookup(name, request)
     rejected = tuple(Rejected(candidate=later, reason=f"{request} has precedence") for _, later in requests[1:])
     same = name.strip().lower() == target.name
     reason = f"{request} is the target of that name" if same else f"{request} belongs to {target.name}"
@@ -79,7 +80,8 @@ def resolve_instance(instance_type: str | None = None, environ: Mapping[str, str
     """Choose the instance to simulate; for a family, its smallest size.
 
     Args:
-        instance_type: family or instance name; None asks OPTIMUM_NEURON_INSTANCE, then does as `resolve_target`.
+        instance_type: family or instance name, with a count for several, such as "2xtrn1.32xlarge"; None asks
+            OPTIMUM_NEURON_INSTANCE, then does as `resolve_target`.
         environ: environment variables.
 
     Raises:
@@ -92,13 +94,15 @@ def resolve_instance(instance_type: str | None = None, environ: Mapping[str, str
         name, request = simulated, f"OPTIMUM_NEURON_INSTANCE={simulated}"
     if name is None:
         choice = resolve_target(None, environ)
-        target, instance, request = choice.value, None, choice.reason
+        target, instance, count, request = choice.value, None, 1, choice.reason
     else:
-        target, instance = _lookup(name, request)
+        target, instance, count = _lookup(name, request)
+    several = "" if count == 1 else f"; each of the {count} instances has the same number of pipeline stages"
     if instance is not None:
-        return Choice(value=instance, reason=f"{request} names it")
+        return Choice(value=cluster_of(instance, count), reason=f"{request} names it{several}")
+    smallest = cluster_of(target.instances[0], count)
     larger = tuple(Rejected(candidate=i.name, reason="larger") for i in target.instances[1:])
-    return Choice(value=target.instances[0], reason=f"{request}: smallest size of {target.name}", rejected=larger)
+    return Choice(value=smallest, reason=f"{request}: smallest size of {target.name}{several}", rejected=larger)
 
 
 def require_default_lnc(

@@ -166,10 +166,13 @@ class InstanceSpec(Sourced):
     num_chips: int
     num_servers: int
     """1 for an instance."""
+    num_instances: int = 1
+    """Instances that share a model by its stages, see `clusters.py`; counts, memory, and prices are of all."""
     vcpus: int | None
     host_memory_bytes: int | None
     device_memory_bytes: int
     network_gbps: float | None
+    """Rate of the network of one instance."""
     link_bytes_per_s: float | None
     """Rate of one chip's links to the chips of the same server."""
     server_link_bytes_per_s: float | None
@@ -179,7 +182,7 @@ class InstanceSpec(Sourced):
     price_reserved_usd_per_h: float | None
     """Effective reserved price; None with the reason in `sources`."""
 
-    IDENTITY = Sourced.IDENTITY | {"family", "chip"}
+    IDENTITY = Sourced.IDENTITY | {"family", "chip", "num_instances"}
 
     def __str__(self) -> str:
         return self.name

@@ -75,11 +75,17 @@ _RULES = {
 def legal_core_counts(instance: InstanceSpec, *, lnc: int | None = None) -> CoreCounts:
     """Return the numbers of logical cores, of `lnc` physical ones each, that one multi-core job may use on an instance.
 
+    On several instances, a job has the same number of cores on each.
+
     Raises:
         ConfigError: the chip has no such logical core.
     """
-    rule, total = _RULES[instance.family], instance.num_logical_cores(lnc)
-    return dataclasses.replace(rule, counts=tuple(sorted({n for n in rule.counts if n <= total} | {total})))
+    num_instances = instance.num_instances
+    rule, total = _RULES[instance.family], instance.num_logical_cores(lnc) // num_instances
+    counts = tuple(num_instances * n for n in sorted({n for n in rule.counts if n <= total} | {total}))
+    if num_instances == 1:
+        return dataclasses.replace(rule, counts=counts)
+    return dataclasses.replace(rule, counts=counts, rule=f"{rule.rule}; the same on each of {num_instances} instances")
 
 
 def require_core_count(instance: InstanceSpec, num_cores: int, *, lnc: int | None = None) -> None:

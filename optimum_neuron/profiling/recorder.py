@@ -18,13 +18,13 @@ from ..simulator import (
     DeviceTime,
     Machine,
     band_of,
-    call_time,
     choose_machine,
     constants,
     generates,
     kind_of_graph,
     prompt_host_s,
     token_host_s,
+    track_time,
     work_on_track,
 )
 from ..simulator.work import GraphWork, Step
@@ -122,13 +122,12 @@ def _key(track: Track, graph: str) -> _Key:
 
 def _graph(track: Track, graph: str, num_calls: int, machine: Machine) -> GraphProfile:
     work = work_on_track(track, graph)
-    num_cores = len(track.core_ids) or 1
-    time = call_time(work, machine, track.program, num_cores=num_cores)
+    time = track_time(work, machine, track)
     kind, metric = _class(track, graph, work)
     band = band_of(kind, metric, machine.target, machine.constants)
 
     def alone(step: Step) -> DeviceTime:
-        return call_time(GraphWork(name=graph, steps=(step,)), machine, track.program, num_cores=num_cores)
+        return track_time(GraphWork(name=graph, steps=(step,)), machine, track)
 
     return GraphProfile(
         model=track.model,

@@ -13,19 +13,30 @@ the same user with the same home share that folder. This module does not depend 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from .. import env
-from ..hardware import InstanceSpec
+from ..errors import ConfigError
+from ..hardware import InstanceSpec, resolve_instance
 from ..private_folder import can_write, private_folder
 
 logger = logging.getLogger(__name__)
 
 _PRIVATE: dict[Path, Path] = {}
 """Private folder by shared folder. It stays the same if the home becomes writable: claims have been made in it."""
+
+
+def claimed_clusters(environ: Mapping[str, str] = os.environ) -> list[InstanceSpec]:
+    """Return the instances with a count, such as "2xtrn1.32xlarge", that have a folder of claims."""
+    clusters = []
+    for folder in sorted((env.home(environ) / "cores").glob("[0-9]*x*")):
+        with contextlib.suppress(ConfigError):  # a folder of another name
+            clusters.append(resolve_instance(folder.name, environ).value)
+    return clusters
 
 
 def claims_folder(instance: InstanceSpec, environ: Mapping[str, str] = os.environ) -> Path:

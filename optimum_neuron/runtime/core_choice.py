@@ -98,14 +98,24 @@ def num_usable(instance: InstanceSpec, environ: Mapping[str, str]) -> int:
 
 
 def placements(instance: InstanceSpec, core_ids: Iterable[int], num_cores: int) -> list[Cores]:
-    """Runs of neighbouring cores that a job may take; a count that is no legal job may start anywhere."""
-    legal = legal_core_counts(instance)
+    """Runs of neighbouring cores that a job may take; a count that is no legal job may start anywhere.
+
+    On several instances, a job has the same run of each.
+    """
+    legal, num_instances = legal_core_counts(instance), instance.num_instances
+    width, rest = divmod(num_cores, num_instances)
+    if rest:
+        return []
     step = 1
-    if num_cores in legal.counts and num_cores > 1:
+    if num_cores in legal.counts and width > 1:
         # Without alignment a job takes whole chips, so every legal count is a multiple of a chip's cores.
-        step = num_cores if legal.aligned else math.gcd(*(count for count in legal.counts if count > 1))
-    present = set(core_ids)
-    runs = (tuple(range(start, start + num_cores)) for start in sorted(present) if start % step == 0)
+        step = width if legal.aligned else math.gcd(*(count // num_instances for count in legal.counts[1:]))
+    present, total = set(core_ids), instance.num_logical_cores()
+    firsts = range(0, total, total // num_instances)
+    runs = (
+        tuple(first + start + core for first in firsts for core in range(width))
+        for start in range(0, total // num_instances - width + 1, step)
+    )
     return [run for run in runs if present.issuperset(run)]
 
 
@@ -144,8 +154,12 @@ def explained(
 def no_place(instance: InstanceSpec, allowed: Allowed, num_cores: int) -> ConfigError:
     """Return the error for a job that does not fit the allowed cores, even if all are free."""
     message = f"num_cores={num_cores} does not fit the cores {ranges(allowed.core_ids)} {allowed.origin}."
-    rule = legal_core_counts(instance).rule
-    hint = f"Allow cores such as {ranges(range(num_cores))}: a job takes neighbouring cores, {rule}."
+    rule, places = (
+        legal_core_counts(instance).rule,
+        placements(instance, range(instance.num_logical_cores()), num_cores),
+    )
+    example = f"Allow cores such as {ranges(places[0])}" if places else "Allow more cores"
+    hint = f"{example}: a job takes neighbouring cores, {rule}."
     return ConfigError(message, hint=hint, num_cores=num_cores, allowed=list(allowed.core_ids))
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from ..compiler import MICROCODE_BYTES, MemoryNeed
-from ..errors import DeviceMemoryError
-from ..hardware import TARGETS, InstanceSpec, Target, legal_core_counts
+from ..compiler import MICROCODE_BYTES, MemoryNeed, Program, memory_need
+from ..compiler.passes import divide_into_stages, without_sends
+from ..errors import DeviceMemoryError, ModelError
+from ..hardware import MAX_INSTANCES, TARGETS, InstanceSpec, Target, cluster_of, legal_core_counts, one_of
 
 GIB = 1024**3
 
@@ -22,7 +23,7 @@ def require_fit(
     target: Target,
     model_name: str,
     num_cores: int = 1,
-    num_stages: int = 1,
+    program: Program | None = None,
 ) -> None:
     """Check that a program fits the HBM of one core.
 
@@ -32,7 +33,7 @@ def require_fit(
         target: Target that the program was compiled for.
         model_name: for messages.
         num_cores: cores of the model.
-        num_stages: pipeline stages that share the cores.
+        program: Program whose pipeline stages share the cores; None for one without layers.
 
     Raises:
         DeviceMemoryError: it does not fit; the message has the table and the changes that make it fit.
@@ -44,17 +45,18 @@ def require_fit(
         f"{model_name} needs {need.total / GIB:.2f} GiB, but a core of {instance.name} has {available / GIB:.2f} GiB.\n"
         f"{need.table(available)}\n  (simulated)"
     )
-    hint = _changes_that_fit(need, target, instance, num_cores // num_stages, num_stages)
+    hint = _changes_that_fit(need, target, instance, num_cores, program)
     raise DeviceMemoryError(
         message, hint=hint, **dataclasses.asdict(need), total=need.total, available=available, simulated=True
     )
 
 
 def _changes_that_fit(
-    need: MemoryNeed, target: Target, instance: InstanceSpec, group_size: int, num_stages: int
+    need: MemoryNeed, target: Target, instance: InstanceSpec, num_cores: int, program: Program | None
 ) -> str:
     """Return each single change that makes the program fit, shapes first; if there is none, how much is missing."""
-    available = target.hbm_bytes_per_core()
+    available, num_stages = target.hbm_bytes_per_core(), program.num_stages if program is not None else 1
+    group_size = num_cores // num_stages
     room = available - need.weights - need.code
     changes = []
     if need.kv_cache and room > need.scratch:
@@ -73,6 +75,8 @@ def _changes_that_fit(
     if (count := _degree_that_fits(need, available, instance, group_size, num_stages)) is not None:
         shared = "the model" if num_stages == 1 else "each stage"
         changes.append(f"pass tensor_parallel_size={count}: that many cores of {instance.name} share {shared}")
+    elif program is not None and (change := _instances_that_fit(program, target, instance, group_size)):
+        changes.append(change)
     if not changes and room > 0:
         changes.append(
             "lower batch_size, sequence_length or prefill_buckets: cache and scratch take "
@@ -89,9 +93,48 @@ def _degree_that_fits(
     need: MemoryNeed, available: int, instance: InstanceSpec, group_size: int, num_stages: int
 ) -> int | None:
     """Return the smallest number of cores that hold a stage which takes `need` on each of `group_size`."""
-    divided, counts = (need.weights + need.kv_cache) * group_size, legal_core_counts(instance).counts
-    degrees = [count for count in counts if count > group_size and count * num_stages in counts]
+    divided = (need.weights + need.kv_cache) * group_size
+    degrees = [count for count in _degrees(instance, num_stages) if count > group_size]
     return next((n for n in degrees if math.ceil(divided / n) + need.scratch + need.code <= available), None)
+
+
+def _degrees(instance: InstanceSpec, num_stages: int) -> list[int]:
+    """Return the numbers of cores that each of so many stages can have."""
+    counts, num_instances = legal_core_counts(instance).counts, instance.num_instances
+    return [count // num_instances for count in counts if count // num_instances * num_stages in counts]
+
+
+def _instances_that_fit(program: Program, target: Target, instance: InstanceSpec, group_size: int) -> str:
+    """Return the change to the smallest number of instances that hold a program; "" if there is none."""
+    if instance.network_gbps is None or program.by_size("encode"):  # an encoder-decoder has no stages
+        return ""
+    stages_each = program.num_stages // instance.num_instances
+    for num_instances in range(instance.num_instances + 1, MAX_INSTANCES + 1):
+        larger = cluster_of(one_of(instance), num_instances)
+        for num_stages in sorted({num_instances, stages_each * num_instances}):
+            degree = _degree_of_stages(program, target, larger, group_size, num_stages)
+            if degree is not None:
+                return (
+                    f"pass instance_type={larger.name}, pipeline_parallel_size={num_stages}, and tensor_parallel_size="
+                    f"{degree}: {num_instances} instances share the model"
+                )
+    return ""
+
+
+def _degree_of_stages(
+    program: Program, target: Target, instance: InstanceSpec, group_size: int, num_stages: int
+) -> int | None:
+    """Return the smallest number of cores, `group_size` or more, that hold each of so many stages."""
+    try:
+        divided = divide_into_stages(without_sends(program), num_stages)
+    except ModelError:  # it has fewer layers
+        return None
+    if divided.num_stages != num_stages:
+        return None
+    need, available = memory_need(divided, lnc=target.chip.default_lnc), target.hbm_bytes_per_core()
+    if need.total <= available and group_size in _degrees(instance, num_stages):
+        return group_size
+    return _degree_that_fits(need, available, instance, group_size, num_stages)
 
 
 def _fits(need: MemoryNeed, target: Target) -> bool:

@@ -20,7 +20,7 @@ from ..compiler.lower import HostCode
 from ..compiler.passes import stage_programs
 from ..core import AutoCast
 from ..errors import CoreBusyError, DeviceMemoryError, ShapeError
-from ..hardware import InstanceSpec, Target
+from ..hardware import InstanceSpec, Target, is_first_of_instance
 from .cores import CoreClaim, claim_cores
 from .executor import Executor
 from .fit import require_fit
@@ -215,7 +215,7 @@ def load_program(
         target=target,
         model_name=model_name,
         num_cores=num_cores,
-        num_stages=len(stages),
+        program=program,
     )
     claim = claim or claim_cores(instance, model=model_name, num_cores=num_cores, start=core)
     keep_freed_memory()
@@ -225,6 +225,7 @@ def load_program(
             model=model_name if len(stages) == 1 else f"{model_name}, stage {number}",
             instance=instance,
             core_ids=core_ids,
+            is_first_of_instance=is_first_of_instance(instance, number, len(stages)),
             auto_cast=auto_cast,
             task=task,
         )

@@ -56,6 +56,8 @@ class Track:
     instance: InstanceSpec
     core_ids: tuple[int, ...]
     """Cores that a call occupies."""
+    is_first_of_instance: bool = False
+    """Whether its inputs come from a pipeline stage on another instance, over the network."""
     auto_cast: AutoCast
     """Rounded operations of its compile: the rate of float32 matmuls depends on it."""
     task: str | None = None

@@ -4,6 +4,7 @@ from .clock import (
     call_cost as call_cost,
     call_time as call_time,
     core_usage as core_usage,
+    track_time as track_time,
     work_of_call as work_of_call,
     work_on_track as work_on_track,
 )

@@ -51,11 +51,25 @@ def call_cost(track: Track, graph: str) -> CallCost:
     """Core time of one call of a loaded program."""
     work = work_on_track(track, graph)
     machine = choose_machine(track.instance.name)
-    time = call_time(work, machine, track.program, num_cores=len(track.core_ids) or 1)
+    time = track_time(work, machine, track)
     return CallCost(device_us=1e6 * time.total_s, launch_us=1e6 * time.parts_s["launch"], flops=work.total.flops)
 
 
-def call_time(work: GraphWork, machine: Machine, program: Program | None, *, num_cores: int = 1) -> DeviceTime:
+def track_time(work: GraphWork, machine: Machine, track: Track) -> DeviceTime:
+    """Simulated time of one call of a loaded program, or of a part of its work."""
+    num_cores = len(track.core_ids) or 1
+    network = machine.network_bytes_per_s(num_cores) if track.is_first_of_instance else None
+    return call_time(work, machine, track.program, num_cores=num_cores, network_bytes_per_s=network)
+
+
+def call_time(
+    work: GraphWork,
+    machine: Machine,
+    program: Program | None,
+    *,
+    num_cores: int = 1,
+    network_bytes_per_s: float | None = None,
+) -> DeviceTime:
     """Simulated time of one call on the device, without the host; the figures of `estimate`.
 
     `program` is the program of the graph; None for a graph of `torch.compile` or an eager operator. `num_cores` share
@@ -68,6 +82,7 @@ def call_time(work: GraphWork, machine: Machine, program: Program | None, *, num
         machine.fitted,
         decoder=served,
         num_chips=machine.num_chips(num_cores),
+        network_bytes_per_s=network_bytes_per_s,
         tiled=SERVED_AS.tiled or not served,
         flash=SERVED_AS.flash,
     )

@@ -20,6 +20,8 @@ SOFTMAX_PASSES = 3
 """Largest score, sum of exponentials, quotient."""
 ATTENTION_READ_S = 2.6e-6
 """One separate read of keys and values: the start of two transfers of 1.3 us (NKI, DMA bandwidth guide)."""
+NETWORK_LATENCY_S = 15e-6
+"""A send between two instances, besides its bytes. A judgment: the order of MPI latencies over EFA."""
 SPILL_SHARE = 0.2
 """Share of intermediate results beyond SBUF that goes through HBM: tiles of it are used before they are written. A
 judgment: no published time that constants are fitted on depends on it."""
@@ -118,6 +120,7 @@ def device_time(
     *,
     decoder: bool,
     num_chips: int = 1,
+    network_bytes_per_s: float | None = None,
     tiled: bool = False,
     flash: bool = True,
 ) -> DeviceTime:
@@ -129,6 +132,7 @@ def device_time(
         fitted: constants of its generation.
         decoder: whether it is a decoder; other graphs have another cost of vector passes, which overlap with DMA.
         num_chips: chips whose cores run it together.
+        network_bytes_per_s: rate of the core's part of the network, if the stage before it is on another instance.
         tiled: weights were laid out in tiles ahead of time, so that DMA finds them in one piece.
         flash: attention of prompts is the fused kernel.
     """
@@ -144,6 +148,11 @@ def device_time(
     link_s = all_reduce_s(
         work.collective_bytes, rates, fitted, num_chips=num_chips, num_collectives=work.num_collectives
     )
+    if network_bytes_per_s is None:
+        # A send moves its bytes once, an all-reduce twice.
+        link_s += all_reduce_s(work.sent_bytes / 2, rates, fitted, num_chips=num_chips, num_collectives=work.num_sends)
+    else:
+        link_s += work.num_sends * NETWORK_LATENCY_S + work.sent_bytes / network_bytes_per_s
     launch_s = fitted.launch_us * 1e-6
     compute_s, after_s = (tensor_s, vector_s) if decoder else (tensor_s + vector_s, 0.0)
     dma_s = transfer_s + reads_s

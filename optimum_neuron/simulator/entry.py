@@ -20,7 +20,7 @@ from ..errors import ConfigError
 from ..options import SOURCE_OPTIONS, source_options
 from .configured import config_estimate, require_no_options
 from .decoders import DecoderRequest
-from .machine import Machine, choose_machine, positive
+from .machine import Machine, choose_machine, positive, require_one_instance
 from .programs import module_estimate, program_estimate
 from .quantity import Estimate
 from .queueing import under_load
@@ -58,7 +58,8 @@ def estimate(
     Args:
         model: folder or id of a model or of a diffusion pipeline, exported folder, NEFF file, transformers
             configuration, or torch module.
-        instance: instance or family; None as elsewhere in this package.
+        instance: instance or family, or several for an export with stages ("2xtrn1.32xlarge"); None as elsewhere in
+            this package.
         batch_size: rows of a run, or of a decode step.
         sequence_length: tokens of a row; of a decoder prompt and answer together.
         output_length: tokens of an answer; None for half of the sequence.
@@ -69,7 +70,7 @@ def estimate(
         auto_cast: rounding of float32 products; None for "matmul" where weights are float32.
         sdk: release of the Neuron SDK, which decides the serving stack; None for the current one.
         stack: serving stack, see `stacks.STACKS`; None for the usual one.
-        price: US dollars for an hour of the instance; None for the published on-demand price.
+        price: US dollars for an hour of one instance; None for the published on-demand price.
         requests_per_s: requests that arrive at random, for waiting times; None for none.
         example_inputs: arguments of a torch module's forward; real or on the meta device.
         **options: Shapes of `main_export` such as `height`, image options (`num_inference_steps`, `guidance_scale`,
@@ -115,7 +116,7 @@ def estimate(
     if requests_per_s is None:
         return result
     room = machine.num_logical_cores // result.num_cores.value
-    return under_load(result, requests_per_s, room=room, price_usd_per_h=machine.price_usd_per_h)
+    return under_load(result, requests_per_s, room=room)
 
 
 def _estimate(
@@ -130,11 +131,13 @@ def _estimate(
     others = {key: value for key, value in options.items() if key not in SOURCE_OPTIONS}
     if hasattr(model, "forward") and hasattr(model, "parameters"):
         require_no_options(others, "a torch module")
+        require_one_instance(machine, "a torch module")
         return module_estimate(model, example_inputs, request, machine)
     if isinstance(model, (str, Path)) and _is_compiled(Path(model)):
         require_no_options(others, "a compiled model")
         program, config, name = _read_compiled(Path(model))
         return program_estimate(program, config, request, machine, name=name)
+    require_one_instance(machine, "an estimate of a configuration")
     if isinstance(model, (str, Path)) and (pipeline := _pipeline_of(model, options)) is not None:
         from .diffusion import diffusion_estimate
 

@@ -15,6 +15,7 @@ from ..hardware import (
     InstanceSpec,
     Target,
     legal_core_counts,
+    one_of,
     require_compilable,
     require_core_count,
     resolve_instance,
@@ -34,7 +35,7 @@ class Machine:
     instance: Choice[InstanceSpec]
     target: Target
     price_usd_per_h: float | None
-    """Price of the instance; None if it is neither published nor given."""
+    """Price of the instance, or of all of several; None if it is neither published nor given."""
     price_source: str
     """Source of the price, or how to provide one."""
 
@@ -68,6 +69,14 @@ class Machine:
         """Origins of the price and of the fitted constants, as assumptions."""
         return self.price_source, f"constants version {self.constants.version}, {self.constants.fitted_on}"
 
+    def network_bytes_per_s(self, num_cores: int) -> float | None:
+        """Rate at which each of `num_cores` cores gets data from another instance; None if it is not published.
+
+        The cores share the network of their instance.
+        """
+        gbps = self.instance.value.network_gbps
+        return None if gbps is None else gbps * 1e9 / 8 / num_cores
+
     def usd_per_1m(self, per_s: float) -> float | None:
         """Dollars for a million results at a rate; None without a price."""
         return None if self.price_usd_per_h is None else self.price_usd_per_h / 3600 / per_s * 1e6
@@ -80,6 +89,10 @@ class Machine:
 def choose_machine(instance: str | None, *, price: float | None = None) -> Machine:
     """Resolve an instance and its price.
 
+    Args:
+        instance: name of an instance or of several, such as "2xtrn1.32xlarge".
+        price: US dollars for an hour of one instance; None for the published one.
+
     Raises:
         ConfigError: the name is unknown, the target cannot be compiled for, or the price is no price.
     """
@@ -90,13 +103,33 @@ def choose_machine(instance: str | None, *, price: float | None = None) -> Machi
         message = f"price={price} is not a price in US dollars for an hour."
         raise ConfigError(message, hint="Pass a number such as 0.76.", option="price", value=price)
     listed = chosen.value.price_on_demand_usd_per_h
+    num_instances = chosen.value.num_instances
+    each = "" if num_instances == 1 else f" for {num_instances} instances"
+    total = listed if price is None else num_instances * price
     if price is not None:
-        source = f"${price:g} an hour, as given"
+        source = f"${total:g} an hour{each}, as given"
     elif listed is not None:
-        source = f"${listed:g} an hour: {chosen.value.source('price_on_demand_usd_per_h')}"
+        source = f"${total:g} an hour{each}: {chosen.value.source('price_on_demand_usd_per_h')}"
     else:
         source = f"no price of {chosen.value.name} is published: pass --price"
-    return Machine(instance=chosen, target=target, price_usd_per_h=price or listed, price_source=source)
+    return Machine(instance=chosen, target=target, price_usd_per_h=total, price_source=source)
+
+
+def require_one_instance(machine: Machine, what: str) -> None:
+    """Check that an estimate of something without pipeline stages is of one instance.
+
+    Raises:
+        ConfigError: it is of several.
+    """
+    instance = machine.instance.value
+    if instance.num_instances > 1:
+        raise ConfigError(
+            f"{instance.name} has {instance.num_instances} instances, but {what} has no pipeline stages.",
+            hint=f"Pass {one_of(instance).name}. For stages, export the model with pipeline_parallel_size, which needs "
+            "no weights, and estimate the exported folder.",
+            option="instance",
+            value=instance.name,
+        )
 
 
 def choose_cores(machine: Machine, num_cores: int | None, fits: Callable[[int], bool]) -> Choice[int]:

@@ -11,8 +11,10 @@ import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..configuration import DEGREES
 from ..core import AutoCast, Choice
 from ..errors import ConfigError
+from ..hardware import require_degrees
 from ..wording import counted
 from .decoders import DecoderRequest
 from .graphs import graph_estimate
@@ -33,10 +35,12 @@ def program_estimate(
     program: Program, config: CompileConfig | None, request: DecoderRequest, machine: Machine, *, name: str
 ) -> Estimate:
     """Estimate a compiled program, from its own graphs; `config` is None where a NEFF does not say how."""
-    from ..compiler import memory_need
+    from ..compiler import group_size_of, memory_need
     from .compiled import generates
 
     auto_cast = config.auto_cast if config is not None else "none"
+    degrees = zip(DEGREES, (group_size_of(program), program.num_stages), strict=True)
+    require_degrees(machine.instance.value, **dict(degrees))
     memory = dataclasses.asdict(memory_need(program, lnc=machine.rates.num_physical))
     require_fits(name, memory, machine)
     lengths = ("sequence_length", "output_length", "concurrency") if generates(program) else ()

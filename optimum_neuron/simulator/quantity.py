@@ -104,6 +104,10 @@ class Estimate:
     kind: str
     """Class of model, which decides the intervals: decoder, mixture, encoder, vit, cnn, diffusion, graph."""
     instance: Choice[str]
+    num_instances: int = 1
+    """Instances that share a replica by its pipeline stages."""
+    usd_per_h: float | None = None
+    """Price of all of them; None if it is not published."""
     target: str
     num_cores: Choice[int]
     """Logical cores of one replica."""
@@ -145,6 +149,8 @@ class Estimate:
             "model": self.model,
             "kind": self.kind,
             "instance": self.instance.to_dict(),
+            "num_instances": self.num_instances,
+            "usd_per_h": self.usd_per_h,
             "target": self.target,
             "num_cores": self.num_cores.to_dict(),
             "num_copies": self.num_copies.to_dict(),

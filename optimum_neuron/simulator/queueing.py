@@ -5,7 +5,7 @@ requests, up to its batch, for a constant time. No formula covers all of that, s
 the same random numbers. It agrees with the known formulas: Pollaczek and Khinchine's for one server, Allen and
 Cunneen's for several (Allen, Probability, Statistics and Queueing Theory, 2nd edition, 1990, sections 5.3.1 and 5.3.4).
 
-    estimate = under_load(estimate, 3.0, room=2, price_usd_per_h=0.76)
+    estimate = under_load(estimate, 3.0, room=2)
     estimate.load.wait_p95_ms
 """
 
@@ -80,7 +80,7 @@ def simulate_waits(
     return Waits(mean_s=sum(counted) / len(counted), p95_s=counted[int(0.95 * len(counted))])
 
 
-def under_load(estimate: Estimate, requests_per_s: float, *, room: int, price_usd_per_h: float | None) -> Estimate:
+def under_load(estimate: Estimate, requests_per_s: float, *, room: int) -> Estimate:
     """Add the effects of random arrivals to an estimate.
 
     A decoder serves each request in a separate row, and the time of one is that with every row in use; other models
@@ -100,7 +100,8 @@ def under_load(estimate: Estimate, requests_per_s: float, *, room: int, price_us
         batch_size=1 if generates else rows,
         num_copies=copies,
         room=room,
-        price_usd_per_h=price_usd_per_h,
+        num_instances=estimate.num_instances,
+        price_usd_per_h=estimate.usd_per_h,
     )
     return dataclasses.replace(estimate, load=load)
 
@@ -113,6 +114,7 @@ def load_on(
     batch_size: int,
     num_copies: int,
     room: int,
+    num_instances: int = 1,
     price_usd_per_h: float | None,
 ) -> Load:
     """Put a load on an instance; `room` is the number of replicas that it holds.
@@ -123,8 +125,9 @@ def load_on(
         num_servers: Parallel servers: replicas, or rows of all replicas if each row is one request.
         batch_size: requests that a server takes at once.
         num_copies: copies on the instance.
-        room: replicas that an instance holds.
-        price_usd_per_h: of the instance.
+        room: replicas that an instance holds, or several that share each replica.
+        num_instances: how many share each replica.
+        price_usd_per_h: of all of them.
 
     Raises:
         ConfigError: the rate is not above 0.
@@ -144,7 +147,7 @@ def load_on(
     }
     limit = service_ms.limited_by
     copies = math.floor(busy["high"] * num_copies) + 1
-    instances = math.ceil(copies / room)
+    groups = math.ceil(copies / room)
     note = "Poisson arrivals, served in order, each for the same time; simulated request by request"
     if busy["value"] >= 1:
         note += "; the instance cannot keep up: the queue grows as long as the load lasts"
@@ -156,7 +159,7 @@ def load_on(
         wait_mean_ms=Quantity(**{end: 1e3 * wait.mean_s for end, wait in waits.items()}, limited_by=limit),
         wait_p95_ms=Quantity(**{end: 1e3 * wait.p95_s for end, wait in waits.items()}, limited_by=limit),
         num_copies=copies,
-        num_instances=instances,
-        usd_per_h=None if price_usd_per_h is None else instances * price_usd_per_h,
+        num_instances=groups * num_instances,
+        usd_per_h=None if price_usd_per_h is None else groups * price_usd_per_h,
         note=note,
     )

@@ -88,6 +88,8 @@ def make_estimate(
         model=name,
         kind=kind,
         instance=Choice(value=machine.instance.value.name, reason=machine.instance.reason),
+        num_instances=machine.instance.value.num_instances,
+        usd_per_h=machine.price_usd_per_h,
         target=machine.target.name,
         num_cores=num_cores,
         num_copies=num_copies,

@@ -11,8 +11,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
+from collections.abc import Mapping
 
 from ..core import Choice
+from ..hardware import is_first_of_instance
 from .constants import CoreConstants, HostConstants
 from .device_time import CoreRates, DeviceTime, device_time
 from .machine import Machine
@@ -105,14 +107,26 @@ def serving_times(
     *,
     family: str,
     num_chips: int = 1,
+    network_bytes_per_s: Mapping[int, float] | None = None,
 ) -> ServingTimes:
-    """Time a plan on cores of `num_chips` chips, for each stage; the host processor of `family` prepares prompts."""
-    stack = plan.stack
+    """Time a plan.
+
+    Args:
+        plan: device work of a request.
+        rates: of a core.
+        fitted: constants of its generation.
+        host: overhead of the serving stack.
+        family: of the instance, whose host processor prepares prompts.
+        num_chips: chips that have the cores of a stage.
+        network_bytes_per_s: as in `device_time`, by stage.
+    """
+    stack, network = plan.stack, network_bytes_per_s or {}
+    stage_time = functools.partial(device_time, decoder=True, num_chips=num_chips, tiled=stack.tiled, flash=stack.flash)
 
     def run(graph: GraphWork) -> DeviceTime:
         times = [
-            device_time(work, rates, fitted, decoder=True, num_chips=num_chips, tiled=stack.tiled, flash=stack.flash)
-            for work in graph.by_stage
+            stage_time(work, rates, fitted, network_bytes_per_s=network.get(stage))
+            for stage, work in enumerate(graph.by_stage)
         ]
         return functools.reduce(operator.add, times)
 
@@ -128,6 +142,14 @@ def serving_times(
         encode=encode,
         decode=decode,
     )
+
+
+def _network_rates(machine: Machine, group_size: int, num_stages: int) -> dict[int, float]:
+    """Rate of each stage that gets its inputs from another instance."""
+    rate, instance = machine.network_bytes_per_s(group_size), machine.instance.value
+    if rate is None:
+        return {}
+    return {stage: rate for stage in range(num_stages) if is_first_of_instance(instance, stage, num_stages)}
 
 
 def prompt_host_s(host: HostConstants, family: str) -> float:
@@ -154,9 +176,17 @@ def serving_estimate(
 ) -> Estimate:
     """Time a plan and put every quantity and its interval together."""
     rates, host = machine.rates, machine.constants.hosts[plan.stack.host]
-    num_stages = len(plan.decode.by_stage)
-    family, num_chips = machine.instance.value.family, machine.num_chips(num_cores.value // num_stages)
-    times = serving_times(plan, rates, machine.fitted, host, family=family, num_chips=num_chips)
+    num_stages, instance = len(plan.decode.by_stage), machine.instance.value
+    group_size = num_cores.value // num_stages
+    times = serving_times(
+        plan,
+        rates,
+        machine.fitted,
+        host,
+        family=instance.family,
+        num_chips=machine.num_chips(group_size),
+        network_bytes_per_s=_network_rates(machine, group_size, num_stages),
+    )
     tokens = num_copies.value * times.tokens_per_s(plan)
     decode = plan.decode.total
     runs = [("prefill", plan.prefill, times.prefill), ("decode", plan.decode, times.decode)]

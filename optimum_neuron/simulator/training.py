@@ -15,7 +15,7 @@ from typing import Any
 from ..compiler import MICROCODE_BYTES
 from ..core import Choice
 from .constants import Band
-from .machine import Machine, choose_machine, positive
+from .machine import Machine, choose_machine, positive, require_one_instance
 from .quantity import Quantity
 from .result import WIDE
 from .training_layout import TrainingLayout, TrainingRequest, choose_layout, training_memory
@@ -117,6 +117,7 @@ def estimate_training(
     from .entry import source_of
 
     machine = choose_machine(instance, price=price)
+    require_one_instance(machine, "an estimate of training, which takes num_instances,")
     source = source_of(model, {"trust_remote_code": trust_remote_code})
     sizes = trained_sizes(
         source.config,

@@ -91,16 +91,15 @@ def _links(instance: InstanceSpec, index: int) -> tuple[int, ...] | None:
     Source: Neuron docs, topology of Inf1, Inf2, Trn1 and Trn2 instances.
     """
     in_server = instance.num_chips // instance.num_servers
-    if instance.num_chips == 1:
+    if in_server == 1:
         return ()
-    topology = instance.chip.topology
+    topology, first = instance.chip.topology, index - index % in_server
     if topology == "chain":
-        return tuple(other for other in (index - 1, index + 1) if 0 <= other < in_server)
+        return tuple(other for other in (index - 1, index + 1) if first <= other < first + in_server)
     if topology == "ring":
-        return tuple(dict.fromkeys(((index - 1) % in_server, (index + 1) % in_server)))
+        return tuple(dict.fromkeys(first + (index + step) % in_server for step in (-1, 1)))
     if "torus" not in topology or in_server != _TORUS**2:
         return None
-    first = index - index % in_server
     row, column = divmod(index - first, _TORUS)
     around = ((row - 1, column), (row, column - 1), (row + 1, column), (row, column + 1))
     return tuple(first + down % _TORUS * _TORUS + right % _TORUS for down, right in around)

@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping
 from .. import env
 from ..core import Choice
 from ..hardware import INSTANCES, InstanceSpec, resolve_instance
-from ..runtime import CATEGORIES, Row, Status, claims_folder, held_cores, read_status, watch
+from ..runtime import CATEGORIES, Row, Status, claimed_clusters, claims_folder, held_cores, read_status, watch
 from .host import ProcessUse, process_use
 
 
@@ -93,7 +93,7 @@ def choose_instance(name: str | None, *, environ: Mapping[str, str] = os.environ
     Raises:
         ConfigError: there is no such instance.
     """
-    used = [instance for instance in INSTANCES.values() if held_cores(instance, environ=environ)]
+    used = [instance for instance in _known(environ) if held_cores(instance, environ=environ)]
     if used and name is None and env.instance_type(environ) is None:
         return Choice(value=used[0], reason="processes hold cores of it")
     return resolve_instance(name, environ)
@@ -101,7 +101,11 @@ def choose_instance(name: str | None, *, environ: Mapping[str, str] = os.environ
 
 def others_in_use(instance: InstanceSpec, *, environ: Mapping[str, str] = os.environ) -> list[str]:
     """Other instances whose cores processes hold."""
-    return [other.name for other in INSTANCES.values() if other is not instance and held_cores(other, environ=environ)]
+    return [other.name for other in _known(environ) if other != instance and held_cores(other, environ=environ)]
+
+
+def _known(environ: Mapping[str, str]) -> list[InstanceSpec]:
+    return [*INSTANCES.values(), *claimed_clusters(environ)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -104,6 +104,28 @@ def test_an_exported_folder_keeps_its_stages(model, tmp_path):
     assert len(caught.value.details["problems"]) == 1
 
 
+def test_stages_on_two_instances(model, tmp_path):
+    model.save_pretrained(tmp_path)
+    one = model.estimate()
+    with NeuronModelForCausalLM.from_pretrained(tmp_path, instance_type=f"2x{INSTANCE}") as again:
+        assert torch.equal(again.generate(PROMPT, max_new_tokens=4), model.generate(PROMPT, max_new_tokens=4))
+        # The same cores of each instance, which has 64.
+        assert again.loaded.claim.core_ids == (0, 1, 64, 65)
+        assert [stage["instance"] for stage in again.describe()["stages"]] == [0, 1]
+        with record("instances") as recorder:
+            again(PROMPT)
+        _, second = recorder.profile().graphs
+        two = again.estimate(price=3.0)
+        link_ms = two.parts_ms["prefill_16"]["link"] - one.parts_ms["prefill_16"]["link"]
+    # Only the second stage gets its inputs over the network.
+    assert 0 < link_ms < 1e-3 * second.parts_us["link"]
+    assert two.num_instances == 2 and two.usd_per_h == 6.0 and two.num_copies.value == 32
+    with raises(ConfigError, option="pipeline_parallel_size", num_instances=3):
+        NeuronModelForCausalLM.from_pretrained(tmp_path, instance_type=f"3x{INSTANCE}")
+    with raises(ConfigError, option="instance"):
+        estimate(model.config, instance=f"2x{INSTANCE}")
+
+
 def test_a_check_counts_the_memory_of_the_fullest_stage(model, folder):
     shapes = {name: value for name, value in SMALL.items() if name != "optlevel"}
     sizes = {"tensor_parallel_size": 2, "pipeline_parallel_size": 2}

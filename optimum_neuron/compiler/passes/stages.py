@@ -5,7 +5,8 @@
 
 A layer is the calls of one module that read a state. A call that belongs to no layer is of the stage of the layer
 before it: embeddings are of the first stage, the last norm and the head of the last one. Before: every call is of stage
-0. After: stages follow each other, and a value that a later stage reads is sent there, by a call of that stage.
+0. After: stages follow each other, and a value that a later stage reads is sent there, by a call of that stage, from
+the last stage before it that has the value.
 
 Nothing is computed twice, so the host runs the program without its sends (`without_sends`). Memory, time, and claims
 are those of `stage_programs`.
@@ -65,7 +66,7 @@ def _divided(program: Program, graph: Graph, num_stages: int, sends: dict[str, S
     from ..collectives import send_of
 
     stage_of_layer = {path: index * num_stages // len(layers) for index, path in enumerate(layers)}
-    stage, made_in, calls = 0, dict[str, int](), list[Call]()
+    stage, made_in, newest, calls = 0, dict[str, int](), dict[str, str](), list[Call]()
     for call in graph.calls:
         stage = max(stage, stage_of_layer.get(call.module_path, stage))
         for value in dict.fromkeys(call.inputs):
@@ -75,7 +76,8 @@ def _divided(program: Program, graph: Graph, num_stages: int, sends: dict[str, S
             send = send_of(program.value_spec(graph, value))
             sends[send.name] = send
             made_in[there] = stage
-            calls.append(Call(subprogram=send.name, inputs=(value,), outputs=(there,), stage=stage))
+            calls.append(Call(subprogram=send.name, inputs=(newest.get(value, value),), outputs=(there,), stage=stage))
+            newest[value] = there
         inputs = tuple(_sent(value, stage) if made_in.get(value, stage) != stage else value for value in call.inputs)
         made_in |= dict.fromkeys(call.outputs, stage)
         calls.append(dataclasses.replace(call, inputs=inputs, stage=stage))
@@ -108,7 +110,10 @@ def without_sends(program: Program) -> Program:
 
 
 def _joined(graph: Graph, sends: set[str]) -> Graph:
-    origin = {call.outputs[0]: call.inputs[0] for call in graph.calls if call.subprogram in sends}
+    origin: dict[str, str] = {}
+    for call in graph.calls:
+        if call.subprogram in sends:
+            origin[call.outputs[0]] = origin.get(call.inputs[0], call.inputs[0])
     calls = tuple(
         dataclasses.replace(call, inputs=tuple(origin.get(value, value) for value in call.inputs), stage=0)
         for call in graph.calls

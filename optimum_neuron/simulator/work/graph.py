@@ -178,6 +178,8 @@ def _attends(call: OpCall, call_work: CallWork) -> Literal["self", "cross"] | No
 def _exchanged(call: OpCall) -> Work:
     """An all-reduce sends its operands twice, a gather or a scatter once (Rabenseifner 2004, section 4)."""
     largest = max(spec.size_bytes for spec in call.tensors)
+    if call.name == "neuron.send":
+        return Work(num_sends=1, sent_bytes=largest)
     return Work(num_collectives=1, collective_bytes=largest if "all_reduce" in call.name else largest // 2)
 
 

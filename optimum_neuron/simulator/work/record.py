@@ -51,6 +51,10 @@ class Work:
     """All-reduces between cores."""
     collective_bytes: int = 0
     """Bytes that they reduce."""
+    num_sends: int = 0
+    """Tensors that come from another pipeline stage."""
+    sent_bytes: int = 0
+    """Their bytes."""
     host_bytes: int = 0
     """Inputs and results copied between host and device."""
     num_unknown: int = 0

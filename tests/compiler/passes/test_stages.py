@@ -100,9 +100,9 @@ def test_memory_and_work_are_those_of_each_stage(whole, divided):
     assert memory_need(divided) == max(needs, key=lambda need: need.total)
     work = work_of_program(divided, name)
     sends = [step for step in work.steps if step.name == "neuron.send"]
-    # The hidden state goes from stage to stage, and the scale from the first stage to both others.
-    hidden, scale = 2 * SIZE * 4 // 2, 2 * 4 // 2
-    assert sorted(step.work.collective_bytes for step in sends) == [scale, scale, hidden, hidden]
+    # The hidden state and the scale go from stage to stage.
+    hidden, scale = 2 * SIZE * 4, 2 * 4
+    assert sorted(step.work.sent_bytes for step in sends) == [scale, scale, hidden, hidden]
     assert [step.stage for step in sends] == [1, 1, 2, 2]
     totals = [work_of_program(part, name).total.weight_bytes for part in stage_programs(divided)]
     assert [stage.weight_bytes for stage in work.by_stage] == totals

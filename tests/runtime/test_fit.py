@@ -1,0 +1,67 @@
+"""The error of a program that is too large names the smallest number of instances that holds it."""
+
+import dataclasses
+
+import pytest
+from torch import nn
+
+from optimum_neuron.compiler import memory_need
+from optimum_neuron.compiler.passes import divide_into_stages
+from optimum_neuron.errors import DeviceMemoryError
+from optimum_neuron.hardware import TARGETS, resolve_instance
+from optimum_neuron.runtime import require_fit
+from tests.programs import compile_module, spec
+
+NUM_LAYERS, LAYER_GIB = 5, 8
+
+
+class Layer(nn.Module):
+    def forward(self, x, state):
+        state.add_(x)
+        return x + state
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(Layer() for _ in range(NUM_LAYERS))
+
+    def forward(self, x, states):
+        for layer, state in zip(self.layers, states, strict=True):
+            x = layer(x, state)
+        return x
+
+
+@pytest.fixture(scope="module")
+def program():
+    """Five layers, each with a state of 8 GiB, after they were captured with small ones."""
+    states = {f"total.{layer}": spec(4) for layer in range(NUM_LAYERS)}
+    program = compile_module(Model(), {"x": spec(4)}, states=states).program
+    return dataclasses.replace(program, states=dict.fromkeys(states, spec(LAYER_GIB * 2**28)))
+
+
+@pytest.mark.parametrize(
+    ("instance", "num_stages", "fitting"),
+    [
+        # 16 GiB a core, two cores: 3 of 5 layers on two cores.
+        ("trn1.2xlarge", 1, "instance_type=2xtrn1.2xlarge, pipeline_parallel_size=2, and tensor_parallel_size=2"),
+        ("trn1.2xlarge", 2, "instance_type=2xtrn1.2xlarge, pipeline_parallel_size=2, and tensor_parallel_size=2"),
+        ("2xtrn1.2xlarge", 2, "tensor_parallel_size=2: that many cores of 2xtrn1.2xlarge share each stage"),
+        ("trn1.32xlarge", 1, "tensor_parallel_size=8: that many cores of trn1.32xlarge share the model"),
+    ],
+)
+def test_the_smallest_change_is_named(program, instance, num_stages, fitting):
+    program, target = divide_into_stages(program, num_stages), TARGETS["trn1"]
+    need, size = memory_need(program), resolve_instance(instance).value
+    with pytest.raises(DeviceMemoryError) as caught:
+        require_fit(need, instance=size, target=target, model_name="m", num_cores=num_stages, program=program)
+    assert fitting in caught.value.hint
+
+
+def test_a_program_without_layers_fits_no_number_of_instances():
+    program = compile_module(nn.ReLU(), {"x": spec(4)}).program
+    need = dataclasses.replace(memory_need(program), weights=2**40)
+    size = resolve_instance("trn1.2xlarge").value
+    with pytest.raises(DeviceMemoryError) as caught:
+        require_fit(need, instance=size, target=TARGETS["trn1"], model_name="m", program=program)
+    assert "instance_type" not in caught.value.hint
