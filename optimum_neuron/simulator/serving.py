@@ -144,12 +144,20 @@ def serving_times(
     )
 
 
-def _network_rates(machine: Machine, group_size: int, num_stages: int) -> dict[int, float]:
-    """Rate of each stage that gets its inputs from another instance."""
-    rate, instance = machine.network_bytes_per_s(group_size), machine.instance.value
-    if rate is None:
-        return {}
-    return {stage: rate for stage in range(num_stages) if is_first_of_instance(instance, stage, num_stages)}
+def _times_on(plan: ServingPlan, machine: Machine, group_size: int) -> ServingTimes:
+    """Time a plan with so many cores for each stage."""
+    instance, num_stages = machine.instance.value, len(plan.decode.by_stage)
+    rate = machine.network_bytes_per_s(group_size)
+    first = [stage for stage in range(num_stages) if is_first_of_instance(instance, stage, num_stages)]
+    return serving_times(
+        plan,
+        machine.rates,
+        machine.fitted,
+        machine.constants.hosts[plan.stack.host],
+        family=instance.family,
+        num_chips=machine.num_chips(group_size),
+        network_bytes_per_s={} if rate is None else dict.fromkeys(first, rate),
+    )
 
 
 def prompt_host_s(host: HostConstants, family: str) -> float:
@@ -175,18 +183,8 @@ def serving_estimate(
     notes: tuple[str, ...] = (),
 ) -> Estimate:
     """Time a plan and put every quantity and its interval together."""
-    rates, host = machine.rates, machine.constants.hosts[plan.stack.host]
-    num_stages, instance = len(plan.decode.by_stage), machine.instance.value
-    group_size = num_cores.value // num_stages
-    times = serving_times(
-        plan,
-        rates,
-        machine.fitted,
-        host,
-        family=instance.family,
-        num_chips=machine.num_chips(group_size),
-        network_bytes_per_s=_network_rates(machine, group_size, num_stages),
-    )
+    rates, num_stages = machine.rates, len(plan.decode.by_stage)
+    times = _times_on(plan, machine, num_cores.value // num_stages)
     tokens = num_copies.value * times.tokens_per_s(plan)
     decode = plan.decode.total
     runs = [("prefill", plan.prefill, times.prefill), ("decode", plan.decode, times.decode)]
