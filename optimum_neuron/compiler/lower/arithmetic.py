@@ -47,6 +47,11 @@ class HostArithmetic:
             torch.ops.aten.max_pool2d.default: self.max_pool2d,
         }
 
+    def can_group(self, dtype: torch.dtype) -> bool:
+        """Return whether experts can run on rows of their own, which oneDNN multiplies."""
+        has_product = dtype == torch.float32 or (dtype == torch.bfloat16 and self.features.has_bf16_dot)
+        return has_product and onednn.is_available()
+
     def linear(self, x: torch.Tensor, weight_OI: torch.Tensor, bias_O: torch.Tensor | None = None) -> torch.Tensor:
         """`x @ weight.T + bias` in the dtype of `x`."""
         rows = x.numel() // x.shape[-1]

@@ -17,7 +17,7 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from . import onednn
+from . import experts, onednn
 from .arithmetic import HostArithmetic
 from .choose import CpuFeatures
 from .convolutions import fuse
@@ -43,8 +43,18 @@ class _WithArithmetic(fx.Interpreter):
     """Runs a subgraph with some of its operators replaced."""
 
     def __init__(self, body: fx.GraphModule, arithmetic: HostArithmetic) -> None:
-        super().__init__(body)
+        # The values that experts are computed from may be old.
+        super().__init__(body, garbage_collect_values=False)
         self._replaced = arithmetic.operators()
+        routed = experts.find_routed(body)
+        self._routed = {node: index for node, index in routed.items() if arithmetic.can_group(node.meta["val"].dtype)}
+
+    def run_node(self, node: fx.Node) -> Any:
+        index = self._routed.get(node)
+        if index is None:
+            return super().run_node(node)
+        num_experts = node.all_input_nodes[1].meta["val"].shape[0]
+        return experts.Pairs(self.env[index], num_experts, self.env).sum_of_experts(node)
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return super().call_function(self._replaced.get(target, target), args, kwargs)

@@ -17,7 +17,7 @@ import torch
 from torch._inductor import config
 
 from ..serial import body_from_dict
-from . import attention
+from . import attention, experts
 from .choose import HostLevel, compiler_knows_cpu, probe_cpu
 from .functional import Traced, trace
 from .prepare import Preparation
@@ -37,7 +37,8 @@ _MAX_OPTIONS: dict[str, Any] = {"max_autotune": True, "cpp.enable_grouped_gemm_t
 
 def inductor_options(level: HostLevel) -> dict[str, Any]:
     """Return Inductor's settings for a level."""
-    options = OPTIONS | attention.inductor_options() | (_MAX_OPTIONS if level == "inductor-max" else {})
+    options = OPTIONS | (_MAX_OPTIONS if level == "inductor-max" else {})
+    options["aot_inductor.custom_ops_to_c_shims"] = attention.c_functions() | experts.c_functions()
     options["cpp.vec_isa_ok"] = compiler_knows_cpu() or None
     options["cpp.march"] = probe_cpu().march
     return options

@@ -19,6 +19,8 @@
 #include <torch/csrc/inductor/aoti_torch/generated/c_shim_cpu.h>
 #include <torch/csrc/stable/stableivalue_conversions.h>
 
+#include "experts.h"
+
 using namespace torch::aot_inductor;
 
 namespace {

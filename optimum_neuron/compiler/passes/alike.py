@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+import torch
 from torch import fx
 
 from ..ir import Subprogram
@@ -18,7 +19,8 @@ from .pieces import Piece, pieces_of
 def divide(subprogram: Subprogram, own: Collection[int]) -> list[Piece]:
     """Return the part of a body that is the same on every core, and the part that differs; without one, the other.
 
-    The second part computes views and constants again instead of taking them from the first.
+    The second part computes views, constants, and masks again instead of taking them from the first: host code finds
+    the mask of experts that a token chose beside these (`lower/experts.py`).
 
     Args:
         subprogram: Body of one core.
@@ -31,12 +33,17 @@ def divide(subprogram: Subprogram, own: Collection[int]) -> list[Piece]:
     for node in reversed(nodes):
         if node in differing:
             continue
-        is_cheap = shares_memory(node) or not node.all_input_nodes
+        is_cheap = shares_memory(node) or not node.all_input_nodes or _is_mask(node)
         if is_cheap and any(user in each for user in node.users):
             each.add(node)
         if any(user.op == "output" or user in once or (user in each and node not in each) for user in node.users):
             once.add(node)
     return pieces_of(body, ([node for node in nodes if node in group] for group in (once, each)))
+
+
+def _is_mask(node: fx.Node) -> bool:
+    value = node.meta["val"]
+    return isinstance(value, torch.Tensor) and value.dtype == torch.bool
 
 
 def _differing(body: fx.GraphModule, own: Collection[int]) -> set[fx.Node]:

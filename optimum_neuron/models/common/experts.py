@@ -2,7 +2,9 @@
 
 A decode step has few tokens: it copies the weights of the experts that these chose, and reads no others. A prompt has
 many: every expert runs on all of its tokens in one batched product that reads each weight once, and what the router
-did not choose counts as zero. Sorting tokens by expert would make shapes follow the routing.
+did not choose counts as zero. Sorting tokens by expert would make shapes follow the routing. The product that goes down
+sums over experts too, so that no core holds results of every expert. Host code runs chosen experts only
+(`compiler/lower/experts.py`, which looks for the operators of `_sum_of_experts`).
 
 Sources: Shazeer et al. 2017, section 2; Jiang et al. 2024 (Mixtral), section 2.1; DeepSeek-V3, section 2.1.2.
 
@@ -135,13 +137,13 @@ class Experts(nn.Module):
         return run_experts(self, x_ND, index_NK, weight_NK, weighs_input=self.config.weighs_input)
 
     def _apply_gate(self, gate_up: torch.Tensor) -> torch.Tensor:
-        """Gate and up projection [..., 2 F] to what goes down [..., F]."""
-        config, wide = self.config, gate_up.float()
-        gate, up = (wide[..., ::2], wide[..., 1::2]) if config.is_interleaved else wide.chunk(2, -1)
+        """Gate and up projection [..., 2 F] to what goes down [..., F], in float32."""
+        config = self.config
+        gate, up = (gate_up[..., ::2], gate_up[..., 1::2]) if config.is_interleaved else gate_up.chunk(2, -1)
         if config.activation_limit is not None:
             limit = config.activation_limit
             gate, up = gate.clamp(max=limit), up.clamp(-limit, limit) + 1
-        return (gate * torch.sigmoid(gate * config.activation_alpha) * up).to(gate_up.dtype)
+        return gate * torch.sigmoid(gate * config.activation_alpha) * up
 
 
 def run_experts(
@@ -169,24 +171,42 @@ def run_experts(
         return out.view(*index_NK.shape, -1).sum(1).to(x_ND.dtype)
     is_chosen_ENK = index_NK == torch.arange(experts.num_experts)[:, None, None]
     weight_EN1 = (is_chosen_ENK * weight_NK).sum(-1, keepdim=True)
-    out_END = _feed(experts, x_ND, weight_EN1, None, weighs_input=weighs_input)
     # An expert that was not chosen may overflow, and zero times infinity is not zero.
-    return torch.where(is_chosen_ENK.any(-1, keepdim=True), out_END, 0.0).sum(0).to(x_ND.dtype)
+    is_chosen_EN1 = is_chosen_ENK.any(-1, keepdim=True)
+    if experts.has_post_expert_norm:
+        out_END = _feed(experts, x_ND, weight_EN1, None, weighs_input=weighs_input)
+        return torch.where(is_chosen_EN1, out_END, 0.0).sum(0).to(x_ND.dtype)
+    hidden_ENF = _widen(experts, x_ND, weight_EN1 if weighs_input else None, None)
+    hidden_ENF = torch.where(is_chosen_EN1, hidden_ENF if weighs_input else hidden_ENF * weight_EN1, 0.0)
+    return _sum_of_experts(experts, hidden_ENF.to(x_ND.dtype), weight_EN1)
+
+
+def _sum_of_experts(experts: Any, hidden_ENF: torch.Tensor, weight_EN1: torch.Tensor) -> torch.Tensor:
+    """Project what experts have weighted, and sum over experts and width in one product: [N, D]."""
+    down_EFD = experts.down_proj if experts.is_transposed else experts.down_proj.transpose(1, 2)
+    out_ND = torch.tensordot(hidden_ENF, down_EFD, dims=([0, 2], [0, 1]))
+    if not experts.has_bias:
+        return out_ND
+    bias_ND = weight_EN1.squeeze(-1).t() @ experts.down_proj_bias.float()
+    return (out_ND.float() + bias_ND).to(hidden_ENF.dtype)
 
 
 def _feed(
     experts: Any, x: torch.Tensor, weight: torch.Tensor, index: torch.Tensor | None, *, weighs_input: bool
 ) -> torch.Tensor:
     """Weighted results of the experts `index`, or of all where that is None; before any sum."""
-    name = "gate_up_proj" if experts.has_gate else "up_proj"
-    wide = _linear(experts, name, x, index)
-    if weighs_input:
-        wide = (wide * weight).to(x.dtype)
-    wide = experts._apply_gate(wide) if experts.has_gate else experts.act_fn(wide)
+    wide = _widen(experts, x, weight if weighs_input else None, index).to(x.dtype)
     out = _linear(experts, "down_proj", wide, index)
     if experts.has_post_expert_norm:
         out = experts.post_expert_norm(out)
     return out if weighs_input else out * weight
+
+
+def _widen(experts: Any, x: torch.Tensor, weight: torch.Tensor | None, index: torch.Tensor | None) -> torch.Tensor:
+    """What goes down, in float32; the projection may be weighted before the gate."""
+    wide = _linear(experts, "gate_up_proj" if experts.has_gate else "up_proj", x, index).float()
+    wide = wide if weight is None else wide * weight
+    return experts._apply_gate(wide) if experts.has_gate else experts.act_fn(wide)
 
 
 def _linear(experts: Any, name: str, x: torch.Tensor, index: torch.Tensor | None) -> torch.Tensor:

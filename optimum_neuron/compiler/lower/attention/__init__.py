@@ -2,7 +2,7 @@
 
 torch's own attention leaves the products to MKL, which runs narrow kernels on CPUs of other vendors, and to calls that
 are too small for it. `attention.cpp` is compiled once for each torch and kind of CPU; the code that Inductor generates
-calls it directly, because `inductor_options` names its C function and `load` brings it into the process before.
+calls it directly, because `c_functions` names its C function and `load` brings it into the process before.
 
     load(probe_cpu().isa)
     torch.ops.neuron_host.attention(query_BNTH, key_BKSH, value_BKSV, mask, is_causal, scale)
@@ -162,9 +162,9 @@ def load(isa: str) -> Any:
     return function
 
 
-def inductor_options() -> dict[str, Any]:
-    """Options with which Inductor calls the kernel directly; otherwise the call would go through the dispatcher."""
-    return {"aot_inductor.custom_ops_to_c_shims": {ATTENTION: [_declaration()]}}
+def c_functions() -> dict[Any, list[str]]:
+    """Operator to the C function that Inductor calls for it; otherwise the call would go through the dispatcher."""
+    return {ATTENTION: [_declaration()]}
 
 
 def _declaration() -> str:
