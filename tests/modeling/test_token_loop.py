@@ -32,6 +32,10 @@ class Streamer:
         self.tokens.append("end")
 
 
+def choose_transformers(*args: Any, **kwargs: Any) -> Choice[str]:
+    return Choice(value="transformers", reason="a test compares it")
+
+
 @pytest.fixture
 def both_loops(model, monkeypatch):
     """Generate with each loop from the same seed, and return both results and what was streamed."""
@@ -41,8 +45,7 @@ def both_loops(model, monkeypatch):
         for name in ("compiled steps", "transformers"):
             with monkeypatch.context() as patch:
                 if name == "transformers":
-                    choice = Choice(value=name, reason="of a test")
-                    patch.setattr("optimum_neuron.modeling.generation.choose_loop", lambda *args, **kwargs: choice)
+                    patch.setattr("optimum_neuron.modeling.generation.choose_loop", choose_transformers)
                 set_seed(0)
                 streamer = Streamer() if options.get("num_beams", 1) == 1 else None
                 results.append(model.generate(**inputs, **{**OPTIONS, **options}, streamer=streamer))
@@ -79,9 +82,7 @@ CASES: list[tuple[int, str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("rows", "side", "options"), CASES, ids=lambda value: "+".join(value) if isinstance(value, dict) else None
-)
+@pytest.mark.parametrize(("rows", "side", "options"), CASES)
 def test_results_equal_those_of_transformers_loop(both_loops, rows, side, options):
     ours, theirs = both_loops(
         inputs_of(rows, side), return_dict_in_generate=True, output_scores=True, output_logits=True, **options
