@@ -19,3 +19,4 @@ from .signature import (
     Signature as Signature,
     StateSignature as StateSignature,
 )
+from .steps import Steps as Steps

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from ..core import Choice
 from .buckets import choose_bucket, smallest_bucket
 from .packing import Packing
+from .steps import Steps
 
 if TYPE_CHECKING:
     import torch
@@ -148,6 +149,15 @@ class Decoder:
         bucket = smallest_bucket(num_used, self._decode)
         assert bucket is not None, "whoever packs sequences checks that the cache holds them"
         return group.run(self._decode[bucket], self.step_inputs(ids_R1, positions_R1, lengths_R))["logits"]
+
+    def steps(self, sequences: Sequences, lengths_R: torch.Tensor) -> Steps:
+        """Return decode steps of sequences, of which so many tokens are in the cache."""
+        import torch
+
+        def prepare(tokens_G1: torch.Tensor, positions_G1: torch.Tensor, sources: list[int]) -> list[torch.Tensor]:
+            return self.step_inputs(tokens_G1, positions_G1, torch.ones_like(positions_G1[:, 0]))
+
+        return Steps(self._decode, sequences, lengths_R, prepare)
 
     def step_inputs(
         self, ids_RT: torch.Tensor, positions_RT: torch.Tensor, lengths_R: torch.Tensor

@@ -50,6 +50,11 @@ class Group:
         """Return the part of a tensor [sequences, ...] that belongs to the group."""
         return tensor if self.is_whole else tensor[self.indices]
 
+    def places(self, compiled_rows: int) -> list[int]:
+        """Return for each compiled row the number of its sequence in the group; rows without one repeat the first."""
+        of_row = dict(zip(self.rows, range(len(self.rows)), strict=True))
+        return [of_row.get(row, 0) for row in range(compiled_rows)]
+
     def run(self, graph: str, tensors: Sequence[torch.Tensor], *shared: torch.Tensor) -> dict[str, torch.Tensor]:
         """Run a graph on a tensor [sequences of the group, ...] for each input; rows without one repeat the first.
 
@@ -61,8 +66,7 @@ class Group:
         compiled_rows = next(iter(self.loaded.program.graphs[graph].inputs.values())).shape[0]
         if self.rows == list(range(compiled_rows)):
             return self.loaded.run(graph, [*tensors, *shared], self.state)
-        of_row = dict(zip(self.rows, range(len(self.rows)), strict=True))
-        places = [of_row.get(row, 0) for row in range(compiled_rows)]
+        places = self.places(compiled_rows)
         results = self.loaded.run(graph, [*(tensor[places] for tensor in tensors), *shared], self.state)
         return {name: result[self.rows] for name, result in results.items()}
 

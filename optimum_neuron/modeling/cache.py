@@ -96,8 +96,14 @@ class NeuronCache(Cache):
             is_new |= (mask_RS[1:] != mask_RS[:-1]).any(1)
         self.sequences.note_sources(torch.nn.functional.pad(is_new.long().cumsum(0), (1, 0)).tolist())
 
+    def lengths(self, mask_RC: torch.Tensor | None) -> torch.Tensor:
+        """Return the number of tokens of each sequence, by a mask over the columns; None if there is no padding."""
+        if mask_RC is None:
+            return torch.full((self.num_rows,), self.columns)
+        return mask_RC[:, : self.columns].long().sum(1)
+
     def add(self, num_columns: int, logits: torch.Tensor) -> None:
-        """Count the columns of a call that gave these logits [rows, columns, V]."""
+        """Count new columns, the last of which gave the last of these logits [rows, columns, V]."""
         self.columns += num_columns
         self._newest = max(self._newest, self.columns)
         if not logits[:, -1].isfinite().all():

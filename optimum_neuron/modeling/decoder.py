@@ -12,7 +12,7 @@ import torch
 from transformers import GenerationConfig
 
 from ..core import Choice
-from ..engine import Decoder, PromptImages, check_positions, plan_packing
+from ..engine import Decoder, PromptImages, Steps, check_positions, plan_packing
 from ..exporters import Prepared
 from ..labels import IGNORED, next_labels
 from .cache import NeuronCache, own_cache
@@ -76,6 +76,9 @@ class NeuronDecoderModel(NeuronGenerativeModel, TwoStepExport):
         return cache if keep else None
 
     # The interface of GenerationMixin.
+
+    def _steps(self, cache: NeuronCache, model_kwargs: dict[str, Any]) -> Steps:
+        return self._decoder.steps(cache.sequences, cache.lengths(model_kwargs.get("attention_mask")))
 
     def _limit_length(self, settings: GenerationConfig, attention_mask: torch.Tensor | None) -> None:
         limit_length(settings, attention_mask, self.sequence_length)

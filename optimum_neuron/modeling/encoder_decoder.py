@@ -15,7 +15,7 @@ import torch
 from transformers import GenerationConfig
 from transformers.modeling_outputs import Seq2SeqLMOutput
 
-from ..engine import EncoderDecoder
+from ..engine import EncoderDecoder, Steps
 from ..errors import ShapeError
 from ..exporters import Prepared
 from ..exporters.encoders import unflatten
@@ -122,6 +122,14 @@ class NeuronEncoderDecoder(NeuronGenerativeModel):
     def get_encoder(self, modality: str | None = None) -> Any:
         """The compiled encoder."""
         return self.encoder
+
+    def _steps(self, cache: NeuronCache, model_kwargs: dict[str, Any]) -> Steps:
+        mask_RS = self._source_mask(model_kwargs["encoder_outputs"], model_kwargs.get("attention_mask"))
+        return self._program.steps(cache.sequences, cache.lengths(model_kwargs.get("decoder_attention_mask")), mask_RS)
+
+    def _source_mask(self, encoded: Any, attention_mask: torch.Tensor | None) -> torch.Tensor | None:
+        """Return 1 for real hidden states of sources; None if the program takes no mask."""
+        raise NotImplementedError
 
     def _limit_length(self, settings: GenerationConfig, attention_mask: torch.Tensor | None) -> None:
         limit = self.decoder_sequence_length

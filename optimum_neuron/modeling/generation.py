@@ -11,14 +11,17 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
-from transformers import GenerationConfig, GenerationMixin
+from transformers import GenerationConfig, GenerationMixin, LogitsProcessorList, StoppingCriteriaList
 
+from ..core import Choice
+from ..engine import Steps
 from ..errors import ConfigError, ModelError
 from ..exporters import Prepared, signature_of
 from ..plain_json import read_object
 from .cache import NeuronCache
 from .checks import on_host
 from .loading import NeuronModel
+from .token_loop import TRANSFORMERS, TokenLoop, choose_loop
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +41,8 @@ class NeuronGenerativeModel(GenerationMixin, NeuronModel):
     output_modalities = ("text",)
     base_model_prefix = "model"
     _is_stateful = False
+    last_loop: Choice[str]
+    """Loop that added the tokens of the last greedy or sampled `generate`, with the reason."""
 
     def __init__(self, prepared: Prepared) -> None:
         super().__init__(prepared)
@@ -73,6 +78,32 @@ class NeuronGenerativeModel(GenerationMixin, NeuronModel):
         refuse_embeddings(kwargs)
         args, kwargs = on_host(args, kwargs)
         return super().generate(*args, **kwargs)
+
+    def _sample(
+        self,
+        input_ids: torch.Tensor,
+        logits_processor: LogitsProcessorList,
+        stopping_criteria: StoppingCriteriaList,
+        generation_config: GenerationConfig,
+        synced_gpus: bool = False,
+        streamer: Any = None,
+        **model_kwargs: Any,
+    ) -> Any:
+        """Add tokens one by one, greedily or by sampling: in the loop that `choose_loop` takes."""
+        self.last_loop = choose_loop(self, generation_config, model_kwargs, synced=synced_gpus)
+        if self.last_loop.value == TRANSFORMERS:
+            options = {"synced_gpus": synced_gpus, "streamer": streamer, **model_kwargs}
+            return super()._sample(input_ids, logits_processor, stopping_criteria, generation_config, **options)
+        is_first = not generation_config.is_assistant
+        outputs = self._prefill(input_ids, generation_config, model_kwargs, is_first_iteration=is_first)
+        cache = outputs.past_key_values
+        loop = TokenLoop(generation_config, logits_processor, stopping_criteria, streamer)
+        ids = loop.run(input_ids, outputs.logits[:, -1], self._steps(cache, model_kwargs), cache)
+        return loop.output(ids, cache, has_encoder=self.config.is_encoder_decoder)
+
+    def _steps(self, cache: NeuronCache, model_kwargs: dict[str, Any]) -> Steps:
+        """Return the decode steps after a prompt that is in the cache."""
+        raise NotImplementedError
 
     def generate_batch(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Raise `ConfigError`: continuous batching is not supported."""

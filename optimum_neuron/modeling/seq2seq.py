@@ -123,10 +123,9 @@ class NeuronModelForSeq2SeqLM(NeuronEncoderDecoder):
                 message = "The call has neither input_ids nor encoder_outputs."
                 raise ShapeError(message, hint="Pass input_ids, or the result of get_encoder().", missing="input_ids")
             encoder_outputs = self.encoder(input_ids, attention_mask)
-        mask_RS = torch.ones(encoder_outputs[0].shape[:2]) if attention_mask is None else attention_mask
         return self._decode(
             encoder_outputs,
-            mask_RS.long(),
+            self._source_mask(encoder_outputs, attention_mask),
             decoder_input_ids,
             decoder_attention_mask,
             past_key_values,
@@ -136,3 +135,6 @@ class NeuronModelForSeq2SeqLM(NeuronEncoderDecoder):
         )
 
     inputs = frozenset(inspect.signature(forward).parameters)
+
+    def _source_mask(self, encoded: Any, attention_mask: torch.Tensor | None) -> torch.Tensor:
+        return (torch.ones(encoded[0].shape[:2]) if attention_mask is None else attention_mask).long()

@@ -143,13 +143,9 @@ class NeuronModelForSpeechSeq2Seq(NeuronEncoderDecoder):
         )
         if encoder_outputs is None:
             encoder_outputs = self.encoder(input_features, input_values, attention_mask)
-        mask_RS = None
-        if self.source.is_masked:
-            mask_RS = getattr(encoder_outputs, "attention_mask", None)
-            mask_RS = torch.ones(encoder_outputs[0].shape[:2], dtype=torch.int64) if mask_RS is None else mask_RS.long()
         return self._decode(
             encoder_outputs,
-            mask_RS,
+            self._source_mask(encoder_outputs, attention_mask),
             decoder_input_ids,
             decoder_attention_mask,
             past_key_values,
@@ -159,6 +155,12 @@ class NeuronModelForSpeechSeq2Seq(NeuronEncoderDecoder):
         )
 
     inputs = frozenset(inspect.signature(forward).parameters)
+
+    def _source_mask(self, encoded: Any, attention_mask: torch.Tensor | None) -> torch.Tensor | None:
+        if not self.source.is_masked:
+            return None
+        mask_RS = getattr(encoded, "attention_mask", None)
+        return torch.ones(encoded[0].shape[:2], dtype=torch.int64) if mask_RS is None else mask_RS.long()
 
 
 class WhisperProgram(CompiledProgram):

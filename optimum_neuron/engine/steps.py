@@ -1,0 +1,83 @@
+"""Decode steps of sequences that stay the same: inputs are prepared once, and a step replaces tokens and positions.
+
+The protocols of `decoder.py` and `encoder_decoder.py` accept any columns for any sequences. A loop that adds one token
+to every sequence needs none of their checks and packing after the prompt.
+
+    steps = decoder.steps(sequences, lengths_R)
+    logits_RV = steps(tokens_R)
+
+Shape legend: R sequences, G compiled rows of a graph, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from .buckets import smallest_bucket
+
+if TYPE_CHECKING:
+    import torch
+
+    from .sequences import Group, Sequences
+
+    Prepare = Callable[[torch.Tensor, torch.Tensor, list[int]], list[torch.Tensor]]
+    """From tokens and positions [G, 1], and the sequence of each compiled row, to the inputs of a graph."""
+
+
+class Steps:
+    """The next decode steps of all sequences of a cache, which must not be resized or reordered meanwhile."""
+
+    def __init__(
+        self, graphs: Mapping[int, str], sequences: Sequences, lengths_R: torch.Tensor, prepare: Prepare
+    ) -> None:
+        """Prepare the inputs.
+
+        Args:
+            graphs: labels of the decode graphs by the number of slots that they see.
+            sequences: the cache.
+            lengths_R: tokens of each sequence that are in the cache.
+            prepare: makes the inputs; it takes positions as they are, because each step increases them in place.
+        """
+        program = sequences.loaded.program
+        self._graphs, self._num_rows = graphs, len(sequences)
+        tokens = next(iter(program.graphs[next(iter(graphs.values()))].inputs.values()))
+        self._parts = [_Part(group, lengths_R, tokens.shape[0], prepare) for group in sequences.groups()]
+        self._num_used, self._num_slots, self._graph = int(lengths_R.max()), 0, ""
+
+    def __call__(self, tokens_R: torch.Tensor) -> torch.Tensor:
+        """Add one token to each sequence; return logits [R, V] of the next."""
+        self._num_used += 1
+        if self._num_used > self._num_slots:
+            slots = smallest_bucket(self._num_used, self._graphs)
+            assert slots is not None, "generation ends at the compiled length"
+            self._num_slots, self._graph = slots, self._graphs[slots]
+        parts = [part.run(self._graph, tokens_R) for part in self._parts]
+        if self._parts[0].group.is_whole:
+            return parts[0]
+        logits_RV = parts[0].new_empty(self._num_rows, parts[0].shape[-1])
+        for part, logits in zip(self._parts, parts, strict=True):
+            logits_RV[part.group.indices] = logits
+        return logits_RV
+
+
+class _Part:
+    """Inputs of a group of sequences; rows without a sequence repeat the first."""
+
+    def __init__(self, group: Group, lengths_R: torch.Tensor, compiled_rows: int, prepare: Prepare) -> None:
+        import torch
+
+        self.group = group
+        sources = [group.indices[place] for place in group.places(compiled_rows)]
+        self._sources = None if sources == list(range(len(lengths_R))) else torch.tensor(sources)
+        self._rows = None if group.rows == list(range(compiled_rows)) else group.rows
+        self._positions_G1 = lengths_R[sources][:, None].clone()
+        _, *self._others = prepare(torch.zeros_like(self._positions_G1), self._positions_G1, sources)
+
+    def run(self, graph: str, tokens_R: torch.Tensor) -> torch.Tensor:
+        """Run a graph on the next tokens; return logits [sequences of the group, V]."""
+        tokens_G = tokens_R if self._sources is None else tokens_R[self._sources]
+        results = self.group.loaded.run(graph, [tokens_G[:, None], *self._others], self.group.state)
+        self._positions_G1 += 1
+        logits_GV = results["logits"][:, -1]
+        return logits_GV if self._rows is None else logits_GV[self._rows]

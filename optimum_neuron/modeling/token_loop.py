@@ -1,0 +1,126 @@
+"""The loop of `generate` for greedy decoding and sampling: one decode step a token, and little else.
+
+transformers' own loop prepares masks, positions, and outputs for every token, which costs more than a tenth of a step
+of a small model. This one keeps its results: processors, stopping criteria, streamers, and recorded scores are
+transformers' objects, called in the same order, and sampling draws from the same random stream.
+
+Shape legend: R rows, C columns of tokens so far, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers.generation import (
+    GenerateDecoderOnlyOutput,
+    GenerateEncoderDecoderOutput,
+    LogitsProcessorList,
+    StoppingCriteriaList,
+)
+
+from ..core import Choice, Rejected
+from ..engine import Steps
+from .cache import NeuronCache
+
+if TYPE_CHECKING:
+    from transformers import GenerationConfig
+
+COMPILED_STEPS, TRANSFORMERS = "compiled steps", "transformers"
+_HOOKS = ("__call__", "forward", "prepare_inputs_for_generation", "_update_model_kwargs_for_generation")
+"""Methods that transformers' loop calls for each token, and this one does not."""
+
+
+def choose_loop(model: Any, settings: GenerationConfig, model_kwargs: dict[str, Any], *, synced: bool) -> Choice[str]:
+    """Choose the loop that adds tokens to prompts, with the reason."""
+    changed = [name for name in _HOOKS if not _is_known(getattr(model, name))]
+    if synced:
+        reason = "synced_gpus=True runs steps until other processes have ended"
+    elif not isinstance(model_kwargs.get("past_key_values"), NeuronCache) or not model_kwargs.get("use_cache"):
+        reason = "without a cache, every token runs the whole sequence again"
+    elif settings.output_attentions or settings.output_hidden_states:
+        reason = "results of each layer are requested"
+    elif changed:
+        reason = f"{', '.join(changed)} of the model was replaced"
+    else:
+        rejected = Rejected(candidate=TRANSFORMERS, reason="it prepares masks and positions again for each token")
+        return Choice(value=COMPILED_STEPS, reason="a token needs one decode step only", rejected=(rejected,))
+    return Choice(value=TRANSFORMERS, reason=reason, rejected=(Rejected(candidate=COMPILED_STEPS, reason=reason),))
+
+
+def _is_known(method: Any) -> bool:
+    return method.__module__.partition(".")[0] in (__name__.partition(".")[0], "transformers")
+
+
+@dataclasses.dataclass
+class TokenLoop:
+    """Adds tokens to prompts until all rows are finished."""
+
+    settings: GenerationConfig
+    processors: LogitsProcessorList
+    criteria: StoppingCriteriaList
+    streamer: Any = None
+    scores: tuple[torch.Tensor, ...] | None = None
+    """Scores of each token, if requested."""
+    logits: tuple[torch.Tensor, ...] | None = None
+    """Logits of each token, if requested."""
+
+    def __post_init__(self) -> None:
+        if self.settings.return_dict_in_generate:
+            self.scores = () if self.settings.output_scores else None
+            self.logits = () if self.settings.output_logits else None
+        self._has_end = any(hasattr(criterion, "eos_token_id") for criterion in self.criteria)
+        # Greedy decoding needs no more of the logits than their maximum.
+        self._needs_logits = bool(self.processors) or self.settings.do_sample or self.scores is not None
+        self._needs_logits |= self.logits is not None
+
+    def run(self, ids_RC: torch.Tensor, logits_RV: torch.Tensor, steps: Steps, cache: NeuronCache) -> torch.Tensor:
+        """Return prompts with their answers [R, C].
+
+        Args:
+            ids_RC: the prompts.
+            logits_RV: logits after the prompts.
+            steps: decode steps of their sequences.
+            cache: the cache, which gets all tokens but the last.
+        """
+        unfinished_R, num_steps = torch.ones(len(ids_RC), dtype=torch.bool), 0
+        try:
+            while True:
+                tokens_R = self._next(ids_RC, logits_RV)
+                if self._has_end and len(ids_RC) > 1:
+                    tokens_R = torch.where(unfinished_R, tokens_R, self.settings._pad_token_tensor)
+                ids_RC = torch.cat([ids_RC, tokens_R[:, None]], 1)
+                unfinished_R = unfinished_R & ~self.criteria(ids_RC, self.scores)
+                if self.streamer is not None:
+                    self.streamer.put(tokens_R)
+                if not unfinished_R.any():
+                    break
+                logits_RV = steps(tokens_R)
+                num_steps += 1
+        finally:
+            cache.add(num_steps, logits_RV[:, None])
+        if self.streamer is not None:
+            self.streamer.end()
+        return ids_RC
+
+    def _next(self, ids_RC: torch.Tensor, logits_RV: torch.Tensor) -> torch.Tensor:
+        """Pick the next token of each row."""
+        if not self._needs_logits:
+            return logits_RV.argmax(-1)
+        logits_RV = logits_RV.float()
+        scores_RV = self.processors(ids_RC, logits_RV)
+        if self.scores is not None:
+            self.scores += (scores_RV,)
+        if self.logits is not None:
+            self.logits += (logits_RV,)
+        if self.settings.do_sample:
+            return torch.multinomial(scores_RV.softmax(-1), 1).squeeze(1)
+        return scores_RV.argmax(-1)
+
+    def output(self, ids_RC: torch.Tensor, cache: NeuronCache, *, has_encoder: bool) -> Any:
+        """Return the tokens, or transformers' class of results if the settings request it."""
+        if not self.settings.return_dict_in_generate:
+            return ids_RC
+        kind = GenerateEncoderDecoderOutput if has_encoder else GenerateDecoderOnlyOutput
+        return kind(sequences=ids_RC, scores=self.scores, logits=self.logits, past_key_values=cache)
