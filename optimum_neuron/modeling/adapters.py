@@ -32,7 +32,9 @@ class AdapterSlots:
         self.is_enabled = True
         """Whether `active` is used."""
         self._index_of: dict[str, int] = {BASE_NAME: 0}
-        self._stacks = {path: _stack(prepared, self.plan, path) for path in self.plan.layers}
+        # A program has no stacks for layers that take no adapters.
+        paths = [path for path in self.plan.layers if f"{path}.{STACK_NAMES[0]}" in prepared.program.weights]
+        self._stacks = {path: _stack(prepared, self.plan, path) for path in paths}
         self._lock = threading.Lock()
 
     @property

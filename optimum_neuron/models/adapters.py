@@ -66,18 +66,26 @@ class AdapterPlan:
 class RowAdapters:
     """The adapter of each row while a decoder runs; its linear layers add the row's matrices to their results."""
 
-    def __init__(self, plan: AdapterPlan) -> None:
+    def __init__(self, plan: AdapterPlan, *, needs_all: bool) -> None:
         self.plan = plan
+        self._needs_all = needs_all
         self._index_B: torch.Tensor | None = None
         self._num_tokens = 0
         self._called: set[nn.Module] = set()
+        self._adapted: set[str] = set()
+        """Patterns of layers that added the matrices of rows in a graph."""
+        self._left_out: set[str] = set()
+        """Patterns of those that did not."""
 
     @contextlib.contextmanager
     def chosen(self, decoder: nn.Module, index_B: torch.Tensor, num_tokens: int) -> Iterator[None]:
         """Run a decoder on rows of so many tokens, each with the adapter of its index.
 
+        A layer whose weight the decoder reads without calling the layer takes no adapters: a program has no stacks for
+        it.
+
         Raises:
-            ModelError: the decoder reads the weight of a linear layer without calling the layer.
+            ModelError: such a layer was named, or is called in some graphs only.
         """
         self._index_B, self._num_tokens = index_B, num_tokens
         self._called.clear()
@@ -85,20 +93,16 @@ class RowAdapters:
             yield
         finally:
             self._index_B = None
-        layers = [(path, module) for path, module in decoder.named_modules() if hasattr(module, STACK_NAMES[0])]
-        unused = sorted({pattern_of(path) for path, module in layers if module not in self._called})
-        if unused:
-            names = {name.rpartition(".")[2] for names in self.plan.layers.values() for name in names}
-            skipped = {
-                name.rpartition(".")[2]
-                for path in self.plan.layers
-                if pattern_of(path) in unused
-                for name in self.plan.layers[path]
-            }
+        for path, module in decoder.named_modules():
+            if hasattr(module, STACK_NAMES[0]):
+                (self._adapted if module in self._called else self._left_out).add(pattern_of(path))
+        wrong = self._left_out if self._needs_all else self._left_out & self._adapted
+        if wrong:
+            listed = ", ".join(sorted(wrong))
             raise ModelError(
-                f"The decoder computes with the weights of {', '.join(unused)} in a way that takes no adapters.",
-                hint=f"Pass lora_target_modules={sorted(names - skipped)}.",
-                modules=unused,
+                f"The decoder computes with the weights of {listed} in a way that takes no adapters.",
+                hint="Leave these modules out of lora_target_modules.",
+                modules=sorted(wrong),
             )
 
     def attach(self, linear: nn.Module, num_parts: int) -> None:
@@ -116,11 +120,7 @@ class RowAdapters:
         assert index_B is not None, "the entry point chooses the rows' adapters"
         num_rows = len(index_B)
         if x.shape[0] != (num_rows if x.dim() > 2 else num_rows * self._num_tokens):
-            raise ModelError(
-                f"A {type(linear).__name__} of the decoder gets {list(x.shape)}, not the tokens of {num_rows} rows.",
-                hint="Leave the module out of lora_target_modules.",
-                shape=list(x.shape),
-            )
+            return y  # not the tokens of the rows in their order: an expert's, for example
         self._called.add(linear)
         down_BRI, up_BOR = (getattr(linear, name).index_select(0, index_B) for name in STACK_NAMES)
         low_BTR = x.reshape(num_rows, -1, x.shape[-1]) @ down_BRI.transpose(1, 2)
@@ -159,7 +159,8 @@ def with_adapters(family: Family, *, max_loras: int, max_rank: int, targets: Col
         for path, sources in linears.items()
         if (parts := tuple(n for n in sources if targets is None or any(_ends(n, target) for target in targets)))
     }
-    adapters = RowAdapters(AdapterPlan(max_loras=max_loras, max_rank=max_rank, layers=layers))
+    plan = AdapterPlan(max_loras=max_loras, max_rank=max_rank, layers=layers)
+    adapters = RowAdapters(plan, needs_all=targets is not None)
     sources, shards = dict(family.weight_sources), dict(family.shards.of_weights)
     for path, parts in layers.items():
         linear = family.module.get_submodule(path)
