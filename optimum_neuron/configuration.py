@@ -32,6 +32,8 @@ FIRST_BUCKET = 128
 """Smallest default prompt bucket; the next ones are four times as long."""
 FIRST_DECODE_BUCKET = 1024
 """Smallest default decode bucket: with fewer slots, attention is a small part of a step."""
+DEFAULT_LORA_RANK = 16
+"""Largest rank of an adapter if none is requested, as in vLLM."""
 
 Complete = TypeVar("Complete", bound="CompileConfig")
 
@@ -251,6 +253,14 @@ class NeuronConfig(CompileConfig):
         False, help="with tensor parallelism, divide norms and residual stream of prompts along the sequence"
     )
     """Divide norms and residual stream of prompts along the sequence, where the cores divide a bucket's length."""
+    max_loras: int | None = option(None, help="LoRA adapters that are loaded at once, beside the base model")
+    """LoRA adapters that are loaded at once, beside the base model; None compiles a decoder without adapters."""
+    max_lora_rank: int | None = option(None, help="largest rank of an adapter, with max_loras (default: 16)")
+    """Largest rank of an adapter; None: 16, with `max_loras`."""
+    lora_target_modules: tuple[str, ...] | None = option(
+        None, help="modules that adapters may change, for example q_proj,v_proj (default: all linear layers)"
+    )
+    """Modules that adapters may change, by the end of their names as in PEFT; None: all linear layers."""
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -259,7 +269,7 @@ class NeuronConfig(CompileConfig):
 
     def _problems(self) -> Iterator[ConfigError]:
         yield from count_errors(self, ("batch_size", "extend_length", *DEGREES))
-        yield from count_errors(self, ("sequence_length",), optional=True)
+        yield from count_errors(self, ("sequence_length", "max_loras", "max_lora_rank"), optional=True)
         yield from super()._problems()
         for name in ("prefill_buckets", "decode_buckets"):
             yield from self._bucket_problems(name)
@@ -267,6 +277,18 @@ class NeuronConfig(CompileConfig):
             message = "sequence_parallel=True needs tensor parallelism, but tensor_parallel_size is 1."
             hint = "Pass tensor_parallel_size=2 or more, or remove sequence_parallel."
             yield ConfigError(message, hint=hint, option="sequence_parallel", value=True)
+        yield from self._adapter_problems()
+
+    def _adapter_problems(self) -> Iterator[ConfigError]:
+        targets = self.lora_target_modules
+        if targets is not None and (
+            not isinstance(targets, (list, tuple)) or not targets or not all(isinstance(name, str) for name in targets)
+        ):
+            yield _wrong_type("lora_target_modules", targets, 'a list of modules, for example ["q_proj", "v_proj"]')
+        for name in ("max_lora_rank", "lora_target_modules"):
+            if self.max_loras is None and (value := getattr(self, name)) is not None:
+                message = f"{name}={value!r} has no effect: without max_loras, adapters cannot be loaded."
+                yield ConfigError(message, hint="Pass max_loras too.", option=name, value=value)
 
     def _bucket_problems(self, name: str) -> Iterator[ConfigError]:
         buckets, length = getattr(self, name), self.sequence_length
@@ -303,6 +325,7 @@ class NeuronConfig(CompileConfig):
             "prefill_buckets": prefill_buckets,
             "decode_buckets": self.decode_buckets or default_buckets(FIRST_DECODE_BUCKET, length),
             "extend_length": min(self.extend_length, length),
+            "max_lora_rank": self.max_lora_rank or (None if self.max_loras is None else DEFAULT_LORA_RANK),
         }
 
     def resolve(self, *, max_position_embeddings: int) -> ResolvedNeuronConfig:

@@ -12,6 +12,7 @@ from .packing import Packing as Packing, check_positions as check_positions, pla
 from .rows import batches as batches, pad_rows as pad_rows, run_rows as run_rows
 from .sequences import Group as Group, Sequences as Sequences
 from .signature import (
+    ADAPTER_INDEX as ADAPTER_INDEX,
     BATCH_AXES as BATCH_AXES,
     Input as Input,
     OutputAxis as OutputAxis,

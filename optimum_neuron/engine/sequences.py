@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from .signature import Signature
+from .signature import ADAPTER_INDEX, Signature
 
 if TYPE_CHECKING:
     import torch
@@ -45,6 +45,8 @@ class Group:
     """The row of each."""
     is_whole: bool
     """Whether these are all sequences, in their order."""
+    adapters: list[int]
+    """The LoRA adapter of each, 0 for the base model; read by programs with the input `ADAPTER_INDEX`."""
 
     def take(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the part of a tensor [sequences, ...] that belongs to the group."""
@@ -55,15 +57,27 @@ class Group:
         of_row = dict(zip(self.rows, range(len(self.rows)), strict=True))
         return [of_row.get(row, 0) for row in range(compiled_rows)]
 
+    def num_rows(self, graph: str) -> int:
+        """Return the rows that a graph is compiled for."""
+        return next(iter(self.loaded.program.graphs[graph].inputs.values())).shape[0]
+
+    def adapter_inputs(self, graph: str) -> list[torch.Tensor]:
+        """Return the adapter index of each sequence if the graph takes it."""
+        import torch
+
+        return [torch.tensor(self.adapters)] * (ADAPTER_INDEX in self.loaded.program.graphs[graph].inputs)
+
     def run(self, graph: str, tensors: Sequence[torch.Tensor], *shared: torch.Tensor) -> dict[str, torch.Tensor]:
         """Run a graph on a tensor [sequences of the group, ...] for each input; rows without one repeat the first.
+
+        The adapters of the sequences are added if the graph takes them.
 
         Args:
             graph: label of the entry point.
             tensors: inputs in the order of the graph.
             shared: further inputs that have no rows.
         """
-        compiled_rows = next(iter(self.loaded.program.graphs[graph].inputs.values())).shape[0]
+        tensors, compiled_rows = [*tensors, *self.adapter_inputs(graph)], self.num_rows(graph)
         if self.rows == list(range(compiled_rows)):
             return self.loaded.run(graph, [*tensors, *shared], self.state)
         places = self.places(compiled_rows)
@@ -79,6 +93,7 @@ class Sequences:
         self._num_rows = next(iter(loaded.program.states.values())).shape[0]
         self._sets: list[State] = []
         self._places: list[Place] = []
+        self._adapters: list[int] = []
         self._source_of: dict[Place, int] = {}
         self._not_finite: list[bool] = []
         weakref.finalize(self, _give_back, loaded, self._sets, self._not_finite)
@@ -100,17 +115,23 @@ class Sequences:
             for tensor, source in zip(state, original, strict=True):
                 tensor.copy_(source)
         copied._places[:], copied._not_finite[:] = self._places, self._not_finite
-        copied._source_of = dict(self._source_of)
+        copied._source_of, copied._adapters = dict(self._source_of), list(self._adapters)
         return copied
 
     def resize(self, num_sequences: int) -> None:
-        """Add empty sequences, or drop the last ones.
+        """Add empty sequences of the base model, or drop the last ones.
 
         Raises:
             DeviceMemoryError: their state does not fit in the core's HBM.
         """
-        del self._places[num_sequences:]
+        del self._places[num_sequences:], self._adapters[num_sequences:]
         self._places += self._free(num_sequences - len(self._places), in_use=self._places)
+        self._adapters += [0] * (len(self._places) - len(self._adapters))
+
+    def use_adapters(self, indices: Sequence[int]) -> None:
+        """Set the LoRA adapter of each sequence, by its index in the program; 0 is the base model."""
+        assert len(indices) == len(self), "an index for each sequence"
+        self._adapters[:] = indices
 
     def groups(self) -> Iterator[Group]:
         """Yield the sequences of each state set, in the order of their rows."""
@@ -121,7 +142,10 @@ class Sequences:
             if indices:
                 rows = [self._places[index].row for index in indices]
                 is_whole = indices == every
-                yield Group(loaded=self.loaded, state=state, indices=indices, rows=rows, is_whole=is_whole)
+                adapters = [self._adapters[index] for index in indices]
+                yield Group(
+                    loaded=self.loaded, state=state, indices=indices, rows=rows, is_whole=is_whole, adapters=adapters
+                )
 
     def run(self, call: Callable[[Group], dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
         """Call a function for each group, and join its results in the order of the sequences."""
@@ -150,6 +174,7 @@ class Sequences:
             self._copy_row(self._places[indices[position]], place)
             places[position] = place
         self._places = [place for place in places if place is not None]
+        self._adapters = [self._adapters[index] for index in indices]
 
     def note_sources(self, numbers: Sequence[int]) -> None:
         """Note which sequences read the same source: their shared states are equal once they are filled."""

@@ -20,6 +20,9 @@ BATCH_AXES = ("batch_size", "text_batch_size", "image_batch_size", "num_images")
 REPEATED_AXES = (*BATCH_AXES, "num_choices")
 """Axes that are padded with the first row, which is a valid one."""
 
+ADAPTER_INDEX = "adapter_index"
+"""Last input of a decoder's graphs if it has LoRA adapters: the index of each row's adapter, 0 for the base model."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Input:

@@ -39,10 +39,9 @@ class Steps:
             lengths_R: tokens of each sequence that are in the cache.
             prepare: makes the inputs; it takes positions as they are, because each step increases them in place.
         """
-        program = sequences.loaded.program
         self._graphs, self._num_rows = graphs, len(sequences)
-        tokens = next(iter(program.graphs[next(iter(graphs.values()))].inputs.values()))
-        self._parts = [_Part(group, lengths_R, tokens.shape[0], prepare) for group in sequences.groups()]
+        graph = next(iter(graphs.values()))
+        self._parts = [_Part(group, graph, lengths_R, prepare) for group in sequences.groups()]
         self._num_used, self._num_slots, self._graph = int(lengths_R.max()), 0, ""
 
     def __call__(self, tokens_R: torch.Tensor) -> torch.Tensor:
@@ -64,15 +63,17 @@ class Steps:
 class _Part:
     """Inputs of a group of sequences; rows without a sequence repeat the first."""
 
-    def __init__(self, group: Group, lengths_R: torch.Tensor, compiled_rows: int, prepare: Prepare) -> None:
+    def __init__(self, group: Group, graph: str, lengths_R: torch.Tensor, prepare: Prepare) -> None:
         import torch
 
-        self.group = group
-        sources = [group.indices[place] for place in group.places(compiled_rows)]
+        self.group, compiled_rows = group, group.num_rows(graph)
+        places = group.places(compiled_rows)
+        sources = [group.indices[place] for place in places]
         self._sources = None if sources == list(range(len(lengths_R))) else torch.tensor(sources)
         self._rows = None if group.rows == list(range(compiled_rows)) else group.rows
         self._positions_G1 = lengths_R[sources][:, None].clone()
         _, *self._others = prepare(torch.zeros_like(self._positions_G1), self._positions_G1, sources)
+        self._others += [tensor[places] for tensor in group.adapter_inputs(graph)]
 
     def run(self, graph: str, tokens_R: torch.Tensor) -> torch.Tensor:
         """Run a graph on the next tokens; return logits [sequences of the group, V]."""

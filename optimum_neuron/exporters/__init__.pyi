@@ -34,6 +34,7 @@ from .kinds import (
     signature_of as signature_of,
 )
 from .load import load_exported as load_exported
+from .lora import Lora as Lora, read_lora as read_lora
 from .peer_options import (
     FIXED as FIXED,
     OF_DIFFUSION as OF_DIFFUSION,

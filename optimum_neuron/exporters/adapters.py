@@ -67,7 +67,7 @@ def merge_adapter(model_name_or_path: str | Path, adapter: str | Path, output: s
     trust = where.pop("trust_remote_code", False)
     base, folder = find_folder(model_name_or_path, **where), find_folder(adapter)
     config = read_config(base, trust_remote_code=trust)
-    adapted = _adapted(_base_class(_description(folder), config), base, folder, trust_remote_code=trust)
+    adapted = _adapted(_base_class(read_description(folder), config), base, folder, trust_remote_code=trust)
     merged = adapted.merge_and_unload()
     dtype = config.dtype or torch.float32
     merged.to(dtype).save_pretrained(output)
@@ -76,7 +76,12 @@ def merge_adapter(model_name_or_path: str | Path, adapter: str | Path, output: s
     return output
 
 
-def _description(folder: Path) -> dict[str, Any]:
+def read_description(folder: Path) -> dict[str, Any]:
+    """Read the configuration of an adapter.
+
+    Raises:
+        ModelError: the folder has none.
+    """
     path = folder / CONFIG_FILE
     if not path.is_file():
         other = ", but a model" if (folder / "config.json").is_file() else ""

@@ -8,6 +8,7 @@ decode_<n>   one more token of a sequence of up to n
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -18,9 +19,9 @@ from torch import nn
 from ..compiler import Captured, Program, Recapture, Role, capture, find_stacks
 from ..configuration import NeuronConfig, ResolvedNeuronConfig
 from ..core import TensorSpec
-from ..engine import Signature
+from ..engine import ADAPTER_INDEX, Signature
 from ..errors import ConfigError, ModelError
-from ..models import GENERIC, Family, build_decoder, require_group_size
+from ..models import GENERIC, Family, RowAdapters, build_decoder, require_group_size, with_adapters
 from .kinds import DECODER_CHOICES, MODEL, Kind, Plan, other_graphs, shard_facts
 from .signatures import KEYS_AND_VALUES, decoder_signature
 from .source import ModelSource
@@ -32,19 +33,29 @@ class Entry(nn.Module):
     """A decoder called the way one graph calls it."""
 
     def __init__(
-        self, decoder: nn.Module, *, num_slots: int | None, last_only: bool, counts_tokens: bool = False
+        self,
+        decoder: nn.Module,
+        *,
+        num_slots: int | None,
+        last_only: bool,
+        counts_tokens: bool = False,
+        adapters: RowAdapters | None = None,
     ) -> None:
         super().__init__()
-        self.model = decoder
+        self.model, self.adapters = decoder, adapters
         self.num_slots, self.last_only, self.counts_tokens = num_slots, last_only, counts_tokens
 
     def forward(self, input_ids_BT: torch.Tensor, positions_BT: torch.Tensor, *rest: Any) -> torch.Tensor:
         """Logits of the last or of all tokens; the last argument is the list of states."""
         *inputs, states = rest
+        rows: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        if self.adapters is not None:
+            rows = self.adapters.chosen(self.model, inputs.pop(), input_ids_BT.shape[1])
         options: dict[str, Any] = {"num_new_B": inputs.pop(0)} if self.counts_tokens else {}
         options["last_index_B"] = inputs.pop() if self.last_only else None
         options |= self.prompt_options(input_ids_BT, inputs)
-        return self.model(input_ids_BT, positions_BT, states, num_slots=self.num_slots, **options)
+        with rows:
+            return self.model(input_ids_BT, positions_BT, states, num_slots=self.num_slots, **options)
 
     def prompt_options(self, input_ids_BT: torch.Tensor, inputs: list[torch.Tensor]) -> dict[str, Any]:
         """Keywords that further inputs of prompts become; here there are none."""
@@ -64,9 +75,20 @@ def state_specs(family: Family, config: ResolvedNeuronConfig) -> dict[str, Tenso
 
 
 def choice_facts(family: Family) -> dict[str, Any]:
-    """Automatic choices of a decoder beside its family, as facts of the program."""
+    """Automatic choices of a decoder beside its family, and its adapters, as facts of the program."""
     choices = {name: getattr(family, name) for name in DECODER_CHOICES}
-    return {name: choice.to_dict() for name, choice in choices.items() if choice is not None}
+    facts = {name: choice.to_dict() for name, choice in choices.items() if choice is not None}
+    return facts if family.adapters is None else facts | {"adapters": family.adapters.plan.under(MODEL).to_dict()}
+
+
+def adaptable(family: Family, config: ResolvedNeuronConfig) -> Family:
+    """Return a decoder with room for the adapters of a configuration, if it has some."""
+    if config.max_loras is None:
+        return family
+    assert config.max_lora_rank is not None, "a resolved configuration has a rank"
+    return with_adapters(
+        family, max_loras=config.max_loras, max_rank=config.max_lora_rank, targets=config.lora_target_modules
+    )
 
 
 def graph_names(config: ResolvedNeuronConfig) -> set[str]:
@@ -96,13 +118,19 @@ def decoder_captures(
         inputs = {"input_ids": tokens, "position_ids": tokens, **counts, **more}
         if role == "prefill":
             inputs["last_index"] = rows
+        if family.adapters is not None:
+            inputs[ADAPTER_INDEX] = rows
         entry_class: Callable[..., Entry] = Entry if num_slots else prompt_class
         axis, size = ("num_slots", num_slots) if role == "decode" else ("num_tokens", num_tokens)
         assert size is not None, "a decode graph sees a number of slots"
         return functools.partial(
             _capture,
             entry_class(
-                family.module, num_slots=num_slots, last_only=role == "prefill", counts_tokens=family.counts_tokens
+                family.module,
+                num_slots=num_slots,
+                last_only=role == "prefill",
+                counts_tokens=family.counts_tokens,
+                adapters=family.adapters,
             ),
             name=f"{role}_{size}",
             role=role,
@@ -160,12 +188,17 @@ class DecoderKind(Kind):
             sequence_parallel=config.sequence_parallel,
             num_tokens=config.sequence_length,
         )
+        family = adaptable(family, config)
         _require_separate_layers(family.module, source.config.model_type, config.pipeline_parallel_size)
         return Plan(
             choice=family.choice,
             captures=decoder_captures(family, config),
             weight_sources={f"{MODEL}.{name}": sources for name, sources in family.weight_sources.items()},
-            facts={"signature": decoder_signature(source.config, family.states).to_dict()}
+            facts={
+                "signature": decoder_signature(
+                    source.config, family.states, takes_adapters=family.adapters is not None
+                ).to_dict()
+            }
             | choice_facts(family)
             | shard_facts(family.shards),
             num_stages=config.pipeline_parallel_size,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ..engine import Input, OutputAxis, RoleSignature, Signature, StateSignature
+from ..engine import ADAPTER_INDEX, Input, OutputAxis, RoleSignature, Signature, StateSignature
 from ..models import LayerState, counts_tokens, key_value_state
 from .seq2seq import Source
 
@@ -28,7 +28,11 @@ _TARGET_CACHE = {
 
 
 def decoder_signature(
-    model_config: Any, layers: Iterable[LayerState], prompt_inputs: Iterable[Input] = ()
+    model_config: Any,
+    layers: Iterable[LayerState],
+    prompt_inputs: Iterable[Input] = (),
+    *,
+    takes_adapters: bool = False,
 ) -> Signature:
     """Return the signature of a decoder.
 
@@ -36,6 +40,7 @@ def decoder_signature(
         model_config: a transformers configuration.
         layers: what each layer keeps between calls.
         prompt_inputs: further inputs of prefill and score graphs.
+        takes_adapters: every graph takes the adapter of each row, as its last input.
     """
     layers = list(layers)
     vocabulary = model_config.get_text_config(decoder=True).vocab_size
@@ -47,13 +52,14 @@ def decoder_signature(
     )
     prompt = (*tokens, *prompt_inputs)
     last = Input(name="last_index", dtype="int64", axes=("batch_size",))
-    every = RoleSignature(inputs=tokens, outputs={"logits": (_BATCH, _TOKENS)})
+    adapter = [Input(name=ADAPTER_INDEX, dtype="int64", axes=("batch_size",), default=0)] * takes_adapters
+    every = RoleSignature(inputs=(*tokens, *adapter), outputs={"logits": (_BATCH, _TOKENS)})
     return Signature(
         roles={
-            "prefill": RoleSignature(inputs=(*prompt, last), outputs={"logits": (_BATCH,)}),
-            "score": RoleSignature(inputs=prompt, outputs=every.outputs),
+            "prefill": RoleSignature(inputs=(*prompt, last, *adapter), outputs={"logits": (_BATCH,)}),
+            "score": RoleSignature(inputs=(*prompt, *adapter), outputs=every.outputs),
             "extend": every,
-            "decode": RoleSignature(inputs=tokens, outputs={"logits": (_BATCH,)}),
+            "decode": RoleSignature(inputs=every.inputs, outputs={"logits": (_BATCH,)}),
         },
         states={
             tensor.name: StateSignature(axes=("batch_size", *tensor.axes), is_fixed=tensor.is_fixed)

@@ -6,6 +6,8 @@ that.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
@@ -46,6 +48,7 @@ class NeuronModelForCausalLM(NeuronDecoderModel):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
+        adapter_names: Sequence[str] | None = None,
     ) -> CausalLMOutputWithPast | tuple[torch.Tensor, ...]:
         """Run the compiled program; arguments and result are transformers'.
 
@@ -60,14 +63,17 @@ class NeuronModelForCausalLM(NeuronDecoderModel):
             output_attentions: not supported.
             output_hidden_states: not supported.
             return_dict: False returns a tuple.
+            adapter_names: LoRA adapter of each row, "__base__" for the base model; None: the active one.
 
         Raises:
             ShapeError: the sequence is longer than compiled, a token is not in the vocabulary, or positions are not
                 the running count.
-            ConfigError: an output is requested that the graph does not return.
+            ConfigError: an output is requested that the graph does not return, or an adapter is not loaded.
         """
         refuse_outputs(output_attentions, output_hidden_states)
         mask, cache = self._checked_mask(input_ids, attention_mask, past_key_values)
-        logits, loss = self._logits_and_loss(input_ids, mask, position_ids, cache, labels, logits_to_keep)
+        logits, loss = self._logits_and_loss(
+            input_ids, mask, position_ids, cache, labels, logits_to_keep, adapter_names=adapter_names
+        )
         output = CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=self._output_cache(cache, use_cache))
         return output.to_tuple() if return_dict is False else output

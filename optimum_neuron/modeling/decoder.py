@@ -6,6 +6,7 @@ It packs a padded batch, picks the entry point and bucket, and returns logits. `
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from ..core import Choice
 from ..engine import Decoder, PromptImages, Steps, check_positions, plan_packing
 from ..exporters import Prepared
 from ..labels import IGNORED, next_labels
+from .adapters import AdapterMethods, AdapterSlots
 from .cache import NeuronCache, own_cache
 from .checks import check_length, checked_mask, limit_length
 from .generation import NeuronGenerativeModel, known_inputs
@@ -22,7 +24,7 @@ from .targets import check_labels, label_loss
 from .two_step import TwoStepExport
 
 
-class NeuronDecoderModel(NeuronGenerativeModel, TwoStepExport):
+class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
     """The base of the compiled models that continue a prompt; it has no `forward`."""
 
     main_input_name = "input_ids"
@@ -30,6 +32,7 @@ class NeuronDecoderModel(NeuronGenerativeModel, TwoStepExport):
     def __init__(self, prepared: Prepared) -> None:
         super().__init__(prepared)
         self._decoder = Decoder(self.loaded, self._signature)
+        self._adapters = AdapterSlots(prepared) if "adapters" in prepared.metadata else None
         self._text_config = self.config.get_text_config(decoder=True)
         self._inputs = frozenset(inspect.signature(type(self).forward).parameters)
 
@@ -50,6 +53,7 @@ class NeuronDecoderModel(NeuronGenerativeModel, TwoStepExport):
         labels: torch.Tensor | None,
         logits_to_keep: int | torch.Tensor,
         images: PromptImages | None = None,
+        adapter_names: Sequence[str] | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return logits [batch, columns, V] of `logits_to_keep`, and the loss of all columns if there are labels."""
         packing = plan_packing(mask, cache.columns)
@@ -57,6 +61,8 @@ class NeuronDecoderModel(NeuronGenerativeModel, TwoStepExport):
         check_length(packing, self.sequence_length)
         num_rows, num_columns = input_ids.shape
         cache.reserve(num_rows, self.loaded)
+        if adapter_names is not None or self._adapters is not None:
+            cache.sequences.use_adapters(self.adapters.indices(adapter_names, num_rows))
         is_count = isinstance(logits_to_keep, int)
         num_logits = logits_to_keep if is_count and labels is None else 0
         logits = self._decoder(
@@ -79,6 +85,15 @@ class NeuronDecoderModel(NeuronGenerativeModel, TwoStepExport):
 
     def _steps(self, cache: NeuronCache, model_kwargs: dict[str, Any]) -> Steps:
         return self._decoder.steps(cache.sequences, cache.lengths(model_kwargs.get("attention_mask")))
+
+    def _expand_inputs_for_generation(
+        self, expand_size: int = 1, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, dict[str, Any]]:
+        """Repeat the inputs of each prompt for beams and returned sequences, its adapter too."""
+        input_ids, inputs = super()._expand_inputs_for_generation(expand_size, *args, **kwargs)
+        if (names := inputs.get("adapter_names")) is not None:
+            inputs["adapter_names"] = [name for name in names for _ in range(expand_size)]
+        return input_ids, inputs
 
     def _limit_length(self, settings: GenerationConfig, attention_mask: torch.Tensor | None) -> None:
         limit_length(settings, attention_mask, self.sequence_length)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -85,6 +86,7 @@ class NeuronModelForImageTextToText(NeuronDecoderModel):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
+        adapter_names: Sequence[str] | None = None,
     ) -> Any:
         """Run the compiled program; arguments and result are transformers'.
 
@@ -108,6 +110,7 @@ class NeuronModelForImageTextToText(NeuronDecoderModel):
             output_attentions: not possible: the compiled graph does not return them.
             output_hidden_states: not possible either.
             return_dict: False returns a tuple.
+            adapter_names: LoRA adapter of each row, "__base__" for the base model; None: the active one.
 
         Raises:
             ShapeError: the sequence is longer than compiled, images are of another size or more than compiled, the
@@ -137,7 +140,9 @@ class NeuronModelForImageTextToText(NeuronDecoderModel):
                 axes = self._axes(input_ids, mask, mm_token_type_ids, image_grid_thw)
             offset = None if axes is None else position_offset(axes, mask)
             images = dataclasses.replace(images, blocks_RT=blocks, positions_RTA=axes, offset_R1=offset)
-        logits, loss = self._logits_and_loss(input_ids, mask, position_ids, cache, labels, logits_to_keep, images)
+        logits, loss = self._logits_and_loss(
+            input_ids, mask, position_ids, cache, labels, logits_to_keep, images, adapter_names
+        )
         output = self._output_type(loss=loss, logits=logits, past_key_values=self._output_cache(cache, use_cache))
         if features and hasattr(output, "image_hidden_states"):
             output["image_hidden_states"] = torch.cat(features)

@@ -104,6 +104,10 @@ class CompiledModel(HostCallable, ModelFacts, CheckpointParameters):
         source, tensors = open_weights(weights, self.prepared)
         assert self.prepared.bound is not None
         replacement = self.prepared.artifact.bind(tensors.value)
+        # Adapters stay loaded: no checkpoint has the weights that they are written to.
+        sources, bound_before = self.prepared.weight_sources, self.prepared.bound.weights.tensors
+        kept = {name: tensor for name, tensor in bound_before.items() if not sources[name.partition("@")[0]]}
+        replacement = dataclasses.replace(replacement, tensors=replacement.tensors | kept)
         bound = dataclasses.replace(self.prepared.bound, tensors=tensors, weights=replacement)
         for loaded in self.copies.loaded:
             loaded.bind(bound.host, replacement.tensors)

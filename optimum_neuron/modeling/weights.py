@@ -73,6 +73,17 @@ def _of_folder(weights: str | Path, prepared: Prepared) -> tuple[ModelSource, Ch
     return source, open_tensors(source, prepared.weight_sources, task=task, family=prepared.family, dtype=dtype)
 
 
+def refuse_other_base(base: str | None, prepared: Prepared, adapter: str) -> None:
+    """Check the model that an adapter was trained on, if it is a folder on this machine.
+
+    Raises:
+        WeightsError: it has another architecture than the compiled one.
+    """
+    config = _config_of(Path(base)) if base else None
+    if config is not None:
+        _refuse_other_architecture(config, prepared, f"{base}, on which {adapter} was trained,")
+
+
 def _config_of(folder: Path) -> dict[str, Any] | None:
     path = folder / "config.json"
     if not path.is_file():

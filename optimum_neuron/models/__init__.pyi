@@ -1,3 +1,9 @@
+from .adapters import (
+    STACK_NAMES as STACK_NAMES,
+    AdapterPlan as AdapterPlan,
+    RowAdapters as RowAdapters,
+    with_adapters as with_adapters,
+)
 from .common import (
     LayerState as LayerState,
     Prompt as Prompt,

@@ -23,6 +23,7 @@ from .generic import weight_map as generic_weight_map
 if TYPE_CHECKING:
     from torch import nn
 
+    from .adapters import RowAdapters
     from .common import Decoder
     from .generic import GenericDecoder
 
@@ -51,6 +52,8 @@ class Family:
     """How transformers' own code attends, and why; None in a family, which has its own."""
     windows: Choice[str] | None = None
     """What layers with a window keep, "ring" or "whole", and why; None if no window is shorter than a sequence."""
+    adapters: RowAdapters | None = None
+    """LoRA adapters that its linear layers have room for; None: graphs take no adapters."""
 
     @property
     def counts_tokens(self) -> bool:

@@ -6,6 +6,7 @@ from .checkpoint import (
     TensorSource as TensorSource,
     weight_files as weight_files,
 )
+from .low_rank import LowRankStack as LowRankStack, low_rank_stack as low_rank_stack
 from .mapped import DTYPES as DTYPES, MAX_HEADER_BYTES as MAX_HEADER_BYTES, MappedFile as MappedFile
 from .pack import pack_checkpoint as pack_checkpoint
 from .shards import (

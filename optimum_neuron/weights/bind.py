@@ -18,7 +18,8 @@ _NUM_SHOWN = 12
 """Problems listed in the message of an error; `details` has all."""
 
 Sources = Mapping[str, tuple[str, ...]]
-"""Weight name of a program to the checkpoint tensors that are joined along dimension 0."""
+"""Weight name of a program to the checkpoint tensors that are joined along dimension 0; empty for a weight that begins
+as zeros and is written later, such as room for adapters."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,7 +53,9 @@ def bind_weights(
     """
 
     whole = {
-        name: shards.of_weights[name].whole(spec) if name in shards.of_weights else spec for name, spec in specs.items()
+        name: shards.of_weights[name].whole(spec) if name in shards.of_weights else spec
+        for name, spec in specs.items()
+        if sources[name]
     }
     problems = _problems(whole, sources, checkpoint)
     if problems:
@@ -64,6 +67,9 @@ def bind_weights(
     zeros: dict[TensorSpec, torch.Tensor] = {}
     size_bytes = dict.fromkeys(("mapped", "copied", "shared"), 0)
     for name, spec in specs.items():
+        if not sources[name]:
+            tensors |= _room(name, spec, shards)
+            continue
         copied_before = size_bytes["copied"]
         for own, tensor, kind in _parts(name, spec, sources[name], checkpoint, shards, zeros):
             tensors[own] = tensor
@@ -71,6 +77,15 @@ def bind_weights(
         if size_bytes["copied"] > copied_before:
             checkpoint.drop_pages(sources[name])
     return BoundWeights(tensors=tensors, mapped_bytes=size_bytes["mapped"], copied_bytes=size_bytes["copied"])
+
+
+def _room(name: str, spec: TensorSpec, shards: Shards) -> dict[str, torch.Tensor]:
+    """Zeros for a weight that no checkpoint has; cores of which each has another part have their own."""
+    import torch
+
+    ranks = range(shards.group_size) if name in shards.of_weights else [None]
+    names = [name if rank is None else f"{name}@{rank}" for rank in ranks]
+    return {own: torch.zeros(spec.shape, dtype=getattr(torch, spec.dtype)) for own in names}
 
 
 def _parts(

@@ -27,7 +27,15 @@ from ...models import (
     require_family,
 )
 from ...models.generic import GenericDecoder, build, weight_map
-from ..decoder import DecoderKind, choice_facts, decoder_captures, graph_names, num_positions, require_cores
+from ..decoder import (
+    DecoderKind,
+    adaptable,
+    choice_facts,
+    decoder_captures,
+    graph_names,
+    num_positions,
+    require_cores,
+)
 from ..kinds import MODEL, Plan, other_graphs, shard_facts
 from ..signatures import (
     KEYS_AND_VALUES,
@@ -73,6 +81,7 @@ class ImageTextKind(DecoderKind):
     def plan(self, source: ModelSource, config: Any, *, trust_remote_code: bool) -> Plan:
         row = find_architecture(source.config)
         vision, decoder = _build_vision(row, source.config, config), _build_decoder(row, source.config, config)
+        decoder = adaptable(decoder, config)
         image_tokens = row.image_tokens(source.config, all_sizes(config.image_size)[-1])
         width = source.config.get_text_config(decoder=True).hidden_size * (1 + row.num_added(source.config))
         names = [name for name, _ in vision.named_parameters()] + [name for name, _ in persistent_buffers(vision)]
@@ -92,7 +101,9 @@ class ImageTextKind(DecoderKind):
             },
             facts={
                 "image_tokens": image_tokens,
-                "signature": _signature(row, source.config, config.torch_dtype, decoder.states).to_dict(),
+                "signature": _signature(
+                    row, source.config, config.torch_dtype, decoder.states, takes_adapters=config.max_loras is not None
+                ).to_dict(),
             }
             | choice_facts(decoder)
             | shard_facts(decoder.shards),
@@ -142,9 +153,11 @@ def _encoders(program: Program) -> list[Graph]:
     return [program.graphs[name] for name in program.by_size("encode_image").values()]
 
 
-def _signature(row: Architecture, model_config: Any, dtype: str, states: Iterable[LayerState]) -> Signature:
+def _signature(
+    row: Architecture, model_config: Any, dtype: str, states: Iterable[LayerState], *, takes_adapters: bool = False
+) -> Signature:
     inputs = image_inputs(has_blocks=row.blocks is not None, has_axes=row.positions is not None)
-    signature = decoder_signature(model_config, states, inputs)
+    signature = decoder_signature(model_config, states, inputs, takes_adapters=takes_adapters)
     encode = vision_signature("pixel_attention_mask" in row.inputs, dtype)
     if row.layout == "patches":
         encode = patches_signature(dtype, model_config.vision_config.spatial_merge_size**2)

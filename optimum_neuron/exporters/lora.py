@@ -1,0 +1,131 @@
+"""Read a LoRA adapter that PEFT saved, for a compiled model that has room for it. PEFT is not needed.
+
+adapter = read_lora("out/checkpoint-50")
+down, up = adapter.matrices["model.layers.0.self_attn.q_proj"]
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ConfigError, WeightsError
+from ..weights import Checkpoint, MappedFile
+from .adapters import read_description
+from .source import find_folder
+
+if TYPE_CHECKING:
+    import torch
+
+WEIGHTS_FILE = "adapter_model.safetensors"
+"""Name of an adapter's tensors in its folder (PEFT)."""
+
+_PREFIX = "base_model.model."
+_TENSOR = re.compile(r"(?P<module>.+)\.lora_(?P<kind>[AB])\.weight")
+
+
+def _is_off(value: Any) -> bool:
+    return not value or value == "none"
+
+
+_INITIAL = (True, False, None, "gaussian", "eva", "orthogonal")
+"""Initial weights of LoRA that leave the base model as it is."""
+
+_PLAIN: Mapping[str, Callable[[Any], bool]] = {
+    "use_dora": _is_off,
+    "bias": _is_off,
+    "lora_bias": _is_off,
+    "modules_to_save": _is_off,
+    "trainable_token_indices": _is_off,
+    "target_parameters": _is_off,
+    "layer_replication": _is_off,
+    "alora_invocation_tokens": _is_off,
+    "use_qalora": _is_off,
+    "use_bdlora": _is_off,
+    "arrow_config": _is_off,
+    "kasa_config": _is_off,
+    "monteclora_config": _is_off,
+    "init_lora_weights": _INITIAL.__contains__,
+}
+"""Option of PEFT's `LoraConfig` to whether a value leaves an adapter two matrices for each module."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Lora:
+    """A LoRA adapter."""
+
+    folder: Path
+    base_model: str | None
+    """Name or path of the model that it was trained on, as its configuration says."""
+    matrices: Mapping[str, tuple[torch.Tensor, torch.Tensor]]
+    """Module to its matrices [R, I] and [O, R]; the second one has the scale."""
+
+    @property
+    def rank(self) -> int:
+        """Largest rank of its modules."""
+        return max(len(down) for down, _ in self.matrices.values())
+
+
+def read_lora(name: str | Path, **where: Any) -> Lora:
+    """Read an adapter.
+
+    Args:
+        name: folder or Hub model ID.
+        **where: fields of `SourceOptions`.
+
+    Raises:
+        ModelError: there is no adapter.
+        ConfigError: it is not a LoRA adapter, or one with options that compiled models do not support.
+        WeightsError: its tensors are missing, or are not those of LoRA.
+    """
+    folder = find_folder(name, **where)
+    description = read_description(folder)
+    _refuse_options(folder, description)
+    path = folder / WEIGHTS_FILE
+    checkpoint = Checkpoint([MappedFile.open(path)], str(path))
+    names: dict[str, dict[str, str]] = {}
+    others = []
+    for tensor in checkpoint.specs:
+        if match := _TENSOR.fullmatch(tensor.removeprefix(_PREFIX)):
+            names.setdefault(match["module"], {})[match["kind"]] = tensor
+        else:
+            others.append(tensor)
+    others += [f"{module} has only lora_{next(iter(pair))}" for module, pair in names.items() if len(pair) == 1]
+    if others or not names:
+        message = f"{path} has not the tensors of a LoRA adapter: {', '.join(others[:4]) or 'it is empty'}."
+        hint = "Save the adapter with PEFT's save_pretrained, without other trained modules."
+        raise WeightsError(message, hint=hint, adapter=str(folder), tensors=others)
+    matrices = {}
+    for module, pair in names.items():
+        down, up = (checkpoint.join([pair[kind]])[0].float() for kind in "AB")
+        if down.dim() != 2 or up.dim() != 2 or up.shape[1] != len(down):
+            message = f"The matrices of {module} in {path} have shapes {list(down.shape)} and {list(up.shape)}."
+            raise WeightsError(message, hint="Download the adapter again.", adapter=str(folder), module=module)
+        matrices[module] = down, up * _scale(description, module, len(down))
+    return Lora(folder=folder, base_model=description.get("base_model_name_or_path"), matrices=matrices)
+
+
+def _refuse_options(folder: Path, description: Mapping[str, Any]) -> None:
+    method = description.get("peft_type")
+    if method != "LORA":
+        message = f"The adapter {folder} is a {method} adapter; compiled models load LoRA adapters only."
+        hint = "Merge it into the base model with merge_adapter, and export that."
+        raise ConfigError(message, hint=hint, adapter=str(folder), method=method)
+    options = {name: description[name] for name, is_plain in _PLAIN.items() if not is_plain(description.get(name))}
+    if options:
+        listed = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        message = f"The adapter {folder} has options that compiled models do not support: {listed}."
+        hint = "Merge it into the base model with merge_adapter, and export that."
+        raise ConfigError(message, hint=hint, adapter=str(folder), options=options)
+
+
+def _scale(description: Mapping[str, Any], module: str, rank: int) -> float:
+    """Factor on the product of a module's matrices, which may be that of a pattern of modules."""
+    alphas: Mapping[str, float] = description.get("alpha_pattern") or {}
+    own = [alpha for pattern, alpha in alphas.items() if re.match(rf"(.*\.)?({pattern})$", module)]
+    alpha = own[0] if own else description["lora_alpha"]
+    return float(alpha / (math.sqrt(rank) if description.get("use_rslora") else rank))
