@@ -18,7 +18,16 @@ from typing import Any, ClassVar, Self, TypeVar, get_args
 from .core import AutoCast, AutoCastType, OptLevel, TorchDtype
 from .errors import ConfigError, invalid_choice, raise_together
 from .options import MODEL_GROUP, check_known, option, options_of
-from .sizes import count_errors, default_buckets, is_rising, limit_error, rising_error
+from .sizes import (
+    BLOCK_OPTIONS,
+    block_errors,
+    block_sizes,
+    count_errors,
+    default_buckets,
+    is_rising,
+    limit_error,
+    rising_error,
+)
 
 CONFIG_FILE = "neuron_config.json"
 """Name of the file in an exported folder."""
@@ -251,6 +260,20 @@ class NeuronConfig(CompileConfig):
         False, help="with tensor parallelism, divide norms and residual stream of prompts along the sequence"
     )
     """Divide norms and residual stream of prompts along the sequence, where the cores divide a bucket's length."""
+    continuous_batching: bool = option(
+        False, help="requests join and leave a batch at every step and share a cache of blocks (generate_batch)"
+    )
+    """Requests join and leave a batch of `batch_size` rows at every step, and share a cache that is a pool of blocks."""
+    block_size: int | None = option(None, help="with --continuous_batching, tokens of a cache block (default: 32)")
+    """Tokens of a block of the cache; None: 32."""
+    num_blocks: int | None = option(
+        None, help="with --continuous_batching, blocks of the cache (default: batch_size whole sequences, and one)"
+    )
+    """Blocks of the cache; None: enough for `batch_size` whole sequences. One of them takes what padding writes."""
+    prefill_chunk_size: int | None = option(
+        None, help="with --continuous_batching, prompt tokens that are read between two steps (default: 128)"
+    )
+    """Tokens of a prompt that are read between two steps; None: 128."""
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -259,8 +282,9 @@ class NeuronConfig(CompileConfig):
 
     def _problems(self) -> Iterator[ConfigError]:
         yield from count_errors(self, ("batch_size", "extend_length", *DEGREES))
-        yield from count_errors(self, ("sequence_length",), optional=True)
+        yield from count_errors(self, ("sequence_length", *BLOCK_OPTIONS), optional=True)
         yield from super()._problems()
+        yield from block_errors(self)
         for name in ("prefill_buckets", "decode_buckets"):
             yield from self._bucket_problems(name)
         if self.sequence_parallel is True and self.tensor_parallel_size == 1:
@@ -303,7 +327,7 @@ class NeuronConfig(CompileConfig):
             "prefill_buckets": prefill_buckets,
             "decode_buckets": self.decode_buckets or default_buckets(FIRST_DECODE_BUCKET, length),
             "extend_length": min(self.extend_length, length),
-        }
+        } | (block_sizes(self, length) if self.continuous_batching else {})
 
     def resolve(self, *, max_position_embeddings: int) -> ResolvedNeuronConfig:
         """Return the resolved form, with sequence length and buckets for a model.

@@ -43,6 +43,8 @@ class Decoder:
         self._counts_tokens = "num_new_tokens" in signature["decode"].names
         self.num_slots = max(self._decode)
         """Tokens that a sequence can hold."""
+        self.chunks_from = self.prefill_buckets[-1]
+        """Most tokens of a prompt that one call reads; longer ones are read in chunks."""
 
     def __call__(
         self,
@@ -147,13 +149,13 @@ class Decoder:
         num_used = int(positions_R1.max()) + 1
         bucket = smallest_bucket(num_used, self._decode)
         assert bucket is not None, "whoever packs sequences checks that the cache holds them"
-        return group.run(self._decode[bucket], self.step_inputs(ids_R1, positions_R1, lengths_R))["logits"]
+        return self.step(group, self._decode[bucket], ids_R1, positions_R1, lengths_R)
 
-    def step_inputs(
-        self, ids_RT: torch.Tensor, positions_RT: torch.Tensor, lengths_R: torch.Tensor
-    ) -> list[torch.Tensor]:
-        """Return the inputs of a decode or extend graph for packed tokens, so many of each row."""
-        return [ids_RT, positions_RT, *self._counts(lengths_R)]
+    def step(
+        self, group: Group, graph: str, ids_RT: torch.Tensor, positions_RT: torch.Tensor, lengths_R: torch.Tensor
+    ) -> torch.Tensor:
+        """Run a decode or extend graph on packed tokens, so many of each row; return logits [R, T, V]."""
+        return group.run(graph, [ids_RT, positions_RT, *self._counts(lengths_R)])["logits"]
 
     def _counts(self, lengths_R: torch.Tensor) -> list[torch.Tensor]:
         """The input that says how many tokens are real, of a program with states that padding would change."""
@@ -179,8 +181,7 @@ class Decoder:
                     chunks.append(self.decode(group, chunk[:, column : column + 1], position, is_real_R))
             else:
                 padded = torch.nn.functional.pad(chunk, (0, length - chunk.shape[1]))
-                inputs = self.step_inputs(padded, positions, left_R.clamp(max=length))
-                logits = group.run(self._extend[length], inputs)["logits"]
+                logits = self.step(group, self._extend[length], padded, positions, left_R.clamp(max=length))
                 chunks.append(logits[:, : chunk.shape[1]])
         return torch.cat(chunks, 1)
 

@@ -12,7 +12,7 @@ import torch
 from transformers import GenerationConfig
 
 from ..core import Choice
-from ..engine import Decoder, PromptImages, check_positions, plan_packing
+from ..engine import PromptImages, check_positions, make_decoder, plan_packing
 from ..exporters import Prepared
 from ..labels import IGNORED, next_labels
 from .cache import NeuronCache, own_cache
@@ -29,7 +29,7 @@ class NeuronDecoderModel(NeuronGenerativeModel, TwoStepExport):
 
     def __init__(self, prepared: Prepared) -> None:
         super().__init__(prepared)
-        self._decoder = Decoder(self.loaded, self._signature)
+        self._decoder = make_decoder(self.loaded, self._signature)
         self._text_config = self.config.get_text_config(decoder=True)
         self._inputs = frozenset(inspect.signature(type(self).forward).parameters)
 

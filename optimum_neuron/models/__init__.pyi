@@ -1,4 +1,5 @@
 from .common import (
+    SLOTS as SLOTS,
     LayerState as LayerState,
     Prompt as Prompt,
     counts_tokens as counts_tokens,
