@@ -18,7 +18,16 @@ from typing import Any, ClassVar, Self, TypeVar, get_args
 from .core import AutoCast, AutoCastType, OptLevel, TorchDtype
 from .errors import ConfigError, invalid_choice, raise_together
 from .options import MODEL_GROUP, check_known, option, options_of
-from .sizes import count_errors, default_buckets, is_rising, limit_error, rising_error
+from .sizes import (
+    BLOCK_OPTIONS,
+    block_errors,
+    block_sizes,
+    count_errors,
+    default_buckets,
+    is_rising,
+    limit_error,
+    rising_error,
+)
 
 CONFIG_FILE = "neuron_config.json"
 """Name of the file in an exported folder."""
@@ -261,6 +270,20 @@ class NeuronConfig(CompileConfig):
         None, help="modules that adapters may change, for example q_proj,v_proj (default: all linear layers)"
     )
     """Modules that adapters may change, by the end of their names as in PEFT; None: all linear layers."""
+    continuous_batching: bool = option(
+        False, help="requests join and leave a batch at every step and share a cache of blocks (generate_batch)"
+    )
+    """Requests join and leave a batch of `batch_size` rows at every step, and share a cache of blocks."""
+    block_size: int | None = option(None, help="with --continuous_batching, tokens of a cache block (default: 32)")
+    """Tokens of a block of the cache; None: 32."""
+    num_blocks: int | None = option(
+        None, help="with --continuous_batching, blocks of the cache (default: batch_size whole sequences, and one)"
+    )
+    """Blocks of the cache; None: enough for `batch_size` whole sequences. One of them takes what padding writes."""
+    prefill_chunk_size: int | None = option(
+        None, help="with --continuous_batching, prompt tokens that are read between two steps (default: 128)"
+    )
+    """Tokens of a prompt that are read between two steps; None: 128."""
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -269,8 +292,10 @@ class NeuronConfig(CompileConfig):
 
     def _problems(self) -> Iterator[ConfigError]:
         yield from count_errors(self, ("batch_size", "extend_length", *DEGREES))
-        yield from count_errors(self, ("sequence_length", "max_loras", "max_lora_rank"), optional=True)
+        optional = ("sequence_length", "max_loras", "max_lora_rank", *BLOCK_OPTIONS)
+        yield from count_errors(self, optional, optional=True)
         yield from super()._problems()
+        yield from block_errors(self)
         for name in ("prefill_buckets", "decode_buckets"):
             yield from self._bucket_problems(name)
         if self.sequence_parallel is True and self.tensor_parallel_size == 1:
@@ -285,6 +310,9 @@ class NeuronConfig(CompileConfig):
             not isinstance(targets, (list, tuple)) or not targets or not all(isinstance(name, str) for name in targets)
         ):
             yield _wrong_type("lora_target_modules", targets, 'a list of modules, for example ["q_proj", "v_proj"]')
+        if self.max_loras is not None and self.continuous_batching:
+            message = f"max_loras={self.max_loras} is not supported with continuous_batching=True."
+            yield ConfigError(message, hint="Remove one of them.", option="max_loras", value=self.max_loras)
         for name in ("max_lora_rank", "lora_target_modules"):
             if self.max_loras is None and (value := getattr(self, name)) is not None:
                 message = f"{name}={value!r} has no effect: without max_loras, adapters cannot be loaded."
@@ -326,7 +354,7 @@ class NeuronConfig(CompileConfig):
             "decode_buckets": self.decode_buckets or default_buckets(FIRST_DECODE_BUCKET, length),
             "extend_length": min(self.extend_length, length),
             "max_lora_rank": self.max_lora_rank or (None if self.max_loras is None else DEFAULT_LORA_RANK),
-        }
+        } | (block_sizes(self, length) if self.continuous_batching else {})
 
     def resolve(self, *, max_position_embeddings: int) -> ResolvedNeuronConfig:
         """Return the resolved form, with sequence length and buckets for a model.

@@ -7,6 +7,7 @@ the engine: models behind transformers' interface, validation, profiles. It know
     buckets.py          the choice of a bucket              rows.py      padding and splitting of rows
     forward.py          roles that keep nothing             sequences.py state of each sequence
     decoder.py          prefill, score, extend, decode      packing.py   padded batches to packed rows
+    paged.py            the same for a cache that is a pool of blocks
     encoder_decoder.py  encode, first and next token        images.py    features in prompts
 """
 

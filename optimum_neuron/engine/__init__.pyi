@@ -9,6 +9,12 @@ from .images import (
     position_offset as position_offset,
 )
 from .packing import Packing as Packing, check_positions as check_positions, plan_packing as plan_packing
+from .paged import (
+    PagedDecoder as PagedDecoder,
+    PagedSequences as PagedSequences,
+    make_decoder as make_decoder,
+    make_sequences as make_sequences,
+)
 from .rows import batches as batches, pad_rows as pad_rows, run_rows as run_rows
 from .sequences import Group as Group, Sequences as Sequences
 from .signature import (

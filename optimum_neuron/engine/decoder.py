@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from ..core import Choice
 from .buckets import choose_bucket, smallest_bucket
 from .packing import Packing
-from .steps import Steps
+from .steps import CompiledRows, Steps
 
 if TYPE_CHECKING:
     import torch
@@ -44,6 +44,8 @@ class Decoder:
         self._counts_tokens = "num_new_tokens" in signature["decode"].names
         self.num_slots = max(self._decode)
         """Tokens that a sequence can hold."""
+        self.chunks_from = self.prefill_buckets[-1]
+        """Most tokens of a prompt that one call reads; longer ones are read in chunks."""
 
     def __call__(
         self,
@@ -148,22 +150,23 @@ class Decoder:
         num_used = int(positions_R1.max()) + 1
         bucket = smallest_bucket(num_used, self._decode)
         assert bucket is not None, "whoever packs sequences checks that the cache holds them"
-        return group.run(self._decode[bucket], self.step_inputs(ids_R1, positions_R1, lengths_R))["logits"]
+        return self.step(group, self._decode[bucket], ids_R1, positions_R1, lengths_R)
 
     def steps(self, sequences: Sequences, lengths_R: torch.Tensor) -> Steps:
         """Return decode steps of sequences, of which so many tokens are in the cache."""
+        return Steps(self._decode, sequences, lengths_R, self._prepare)
+
+    def _prepare(self, rows: CompiledRows, positions_G1: torch.Tensor) -> list[torch.Tensor]:
+        """Return the inputs of a decode graph behind its tokens."""
         import torch
 
-        def prepare(tokens_G1: torch.Tensor, positions_G1: torch.Tensor, sources: list[int]) -> list[torch.Tensor]:
-            return self.step_inputs(tokens_G1, positions_G1, torch.ones_like(positions_G1[:, 0]))
+        return [positions_G1, *self._counts(torch.ones_like(positions_G1[:, 0]))]
 
-        return Steps(self._decode, sequences, lengths_R, prepare)
-
-    def step_inputs(
-        self, ids_RT: torch.Tensor, positions_RT: torch.Tensor, lengths_R: torch.Tensor
-    ) -> list[torch.Tensor]:
-        """Return the inputs of a decode or extend graph for packed tokens, so many of each row."""
-        return [ids_RT, positions_RT, *self._counts(lengths_R)]
+    def step(
+        self, group: Group, graph: str, ids_RT: torch.Tensor, positions_RT: torch.Tensor, lengths_R: torch.Tensor
+    ) -> torch.Tensor:
+        """Run a decode or extend graph on packed tokens, so many of each row; return logits [R, T, V]."""
+        return group.run(graph, [ids_RT, positions_RT, *self._counts(lengths_R)])["logits"]
 
     def _counts(self, lengths_R: torch.Tensor) -> list[torch.Tensor]:
         """The input that says how many tokens are real, of a program with states that padding would change."""
@@ -189,8 +192,7 @@ class Decoder:
                     chunks.append(self.decode(group, chunk[:, column : column + 1], position, is_real_R))
             else:
                 padded = torch.nn.functional.pad(chunk, (0, length - chunk.shape[1]))
-                inputs = self.step_inputs(padded, positions, left_R.clamp(max=length))
-                logits = group.run(self._extend[length], inputs)["logits"]
+                logits = self.step(group, self._extend[length], padded, positions, left_R.clamp(max=length))
                 chunks.append(logits[:, : chunk.shape[1]])
         return torch.cat(chunks, 1)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ..runtime import Copies
 from .buckets import choose_bucket
 from .forward import Forward
-from .steps import Steps
+from .steps import CompiledRows, Steps
 
 if TYPE_CHECKING:
     import torch
@@ -130,7 +130,7 @@ class EncoderDecoder:
         self, group: Group, token_R1: torch.Tensor, position_R1: torch.Tensor, mask_RS: torch.Tensor | None
     ) -> dict[str, torch.Tensor]:
         """Add one token to each target."""
-        *tensors, position = self._step_inputs(token_R1, position_R1, mask_RS)
+        *tensors, position = [token_R1, *self._step_inputs(position_R1, mask_RS)]
         if self.has_row_positions:
             return group.run(self._decode, [*tensors, position])
         return group.run(self._decode, tensors, position)
@@ -138,17 +138,15 @@ class EncoderDecoder:
     def steps(self, sequences: Sequences, lengths_R: torch.Tensor, mask_RS: torch.Tensor | None) -> Steps:
         """Return decode steps of targets, of which so many tokens are in the cache."""
 
-        def prepare(tokens_G1: torch.Tensor, positions_G1: torch.Tensor, sources: list[int]) -> list[torch.Tensor]:
-            mask = mask_RS[sources] if self._is_masked and mask_RS is not None else None
-            return self._step_inputs(tokens_G1, positions_G1, mask)
+        def prepare(rows: CompiledRows, positions_G1: torch.Tensor) -> list[torch.Tensor]:
+            mask = mask_RS[rows.sources] if self._is_masked and mask_RS is not None else None
+            return self._step_inputs(positions_G1, mask)
 
         return Steps({self.num_slots: self._decode}, sequences, lengths_R, prepare)
 
-    def _step_inputs(
-        self, token_R1: torch.Tensor, position_R1: torch.Tensor, mask_RS: torch.Tensor | None
-    ) -> list[torch.Tensor]:
-        position = position_R1 if self.has_row_positions else position_R1[0]
-        return [token_R1, *_padded(mask_RS, max(self._prefill)), position]
+    def _step_inputs(self, position_R1: torch.Tensor, mask_RS: torch.Tensor | None) -> list[torch.Tensor]:
+        """Return the inputs of the decode graph behind its tokens."""
+        return [*_padded(mask_RS, max(self._prefill)), position_R1 if self.has_row_positions else position_R1[0]]
 
 
 def _padded(mask_RS: torch.Tensor | None, num_states: int) -> list[torch.Tensor]:

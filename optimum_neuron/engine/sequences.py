@@ -108,7 +108,7 @@ class Sequences:
             DeviceMemoryError: another copy of the state does not fit in the core's HBM.
             CoreBusyError: the model was closed.
         """
-        copied = Sequences(self.loaded, self._signature)
+        copied = type(self)(self.loaded, self._signature)
         copied._take_sets(len(self._sets))
         for state, original in zip(copied._sets, self._sets, strict=True):
             state.executor = original.executor

@@ -113,11 +113,16 @@ class StateSignature:
     """Tensors that the device keeps, one for each layer: their axes, and whose they are."""
 
     axes: tuple[str, ...]
-    """Axis of each dimension; the first one is that of sequences."""
+    """Axis of each dimension; the first one is that of sequences, or of the blocks that sequences share."""
     is_shared: bool = False
     """Whether the sequences of one source have equal contents, as keys and values of cross-attention."""
     is_fixed: bool = False
     """Whether a prompt sets it, and later tokens only read it."""
+
+    @property
+    def has_slots(self) -> bool:
+        """Whether every token has a place of its own in it."""
+        return "num_slots" in self.axes or "block_size" in self.axes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -131,6 +136,11 @@ class Signature:
 
     def __getitem__(self, role: Role) -> RoleSignature:
         return self.roles[role]
+
+    @property
+    def is_paged(self) -> bool:
+        """Whether the states are pools of blocks, which tables assign to sequences."""
+        return any("block_size" in state.axes for state in self.states.values())
 
     def state_size(self, program: Program, axis: str) -> int:
         """Return the size of an axis of the states, for example "num_slots"."""

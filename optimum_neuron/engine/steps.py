@@ -11,6 +11,7 @@ Shape legend: R sequences, G compiled rows of a graph, V vocabulary.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -21,8 +22,25 @@ if TYPE_CHECKING:
 
     from .sequences import Group, Sequences
 
-    Prepare = Callable[[torch.Tensor, torch.Tensor, list[int]], list[torch.Tensor]]
-    """From tokens and positions [G, 1], and the sequence of each compiled row, to the inputs of a graph."""
+    Prepare = Callable[["CompiledRows", torch.Tensor], list[torch.Tensor]]
+    """From the rows of a graph and their positions [G, 1] to the inputs behind the tokens."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CompiledRows:
+    """The rows of a decode graph, and the sequences in them."""
+
+    graph: str
+    """Label of the graph."""
+    group: Group
+    """The sequences."""
+    places: list[int]
+    """For each compiled row the number of its sequence in the group."""
+
+    @property
+    def sources(self) -> list[int]:
+        """For each compiled row the number of its sequence in the cache."""
+        return [self.group.indices[place] for place in self.places]
 
 
 class Steps:
@@ -40,9 +58,9 @@ class Steps:
             prepare: makes the inputs; it takes positions as they are, because each step increases them in place.
         """
         self._graphs, self._num_rows = graphs, len(sequences)
-        graph = next(iter(graphs.values()))
-        self._parts = [_Part(group, graph, lengths_R, prepare) for group in sequences.groups()]
-        self._num_used, self._num_slots, self._graph = int(lengths_R.max()), 0, ""
+        any_graph = next(iter(graphs.values()))
+        self._parts = [_Part(group, any_graph, lengths_R, prepare) for group in sequences.groups()]
+        self._num_used, self._num_slots = int(lengths_R.max()), 0
 
     def __call__(self, tokens_R: torch.Tensor) -> torch.Tensor:
         """Add one token to each sequence; return logits [R, V] of the next."""
@@ -50,8 +68,10 @@ class Steps:
         if self._num_used > self._num_slots:
             slots = smallest_bucket(self._num_used, self._graphs)
             assert slots is not None, "generation ends at the compiled length"
-            self._num_slots, self._graph = slots, self._graphs[slots]
-        parts = [part.run(self._graph, tokens_R) for part in self._parts]
+            self._num_slots = slots
+            for part in self._parts:
+                part.use(self._graphs[slots])
+        parts = [part.run(tokens_R) for part in self._parts]
         if self._parts[0].group.is_whole:
             return parts[0]
         logits_RV = parts[0].new_empty(self._num_rows, parts[0].shape[-1])
@@ -63,22 +83,26 @@ class Steps:
 class _Part:
     """Inputs of a group of sequences; rows without a sequence repeat the first."""
 
-    def __init__(self, group: Group, graph: str, lengths_R: torch.Tensor, prepare: Prepare) -> None:
+    def __init__(self, group: Group, any_graph: str, lengths_R: torch.Tensor, prepare: Prepare) -> None:
         import torch
 
-        self.group, compiled_rows = group, group.num_rows(graph)
-        places = group.places(compiled_rows)
-        sources = [group.indices[place] for place in places]
+        self.group, self._prepare, num_rows = group, prepare, group.num_rows(any_graph)
+        self._places = group.places(num_rows)
+        sources = [group.indices[place] for place in self._places]
         self._sources = None if sources == list(range(len(lengths_R))) else torch.tensor(sources)
-        self._rows = None if group.rows == list(range(compiled_rows)) else group.rows
+        self._rows = None if group.rows == list(range(num_rows)) else group.rows
         self._positions_G1 = lengths_R[sources][:, None].clone()
-        _, *self._others = prepare(torch.zeros_like(self._positions_G1), self._positions_G1, sources)
-        self._others += [tensor[places] for tensor in group.adapter_inputs(graph)]
 
-    def run(self, graph: str, tokens_R: torch.Tensor) -> torch.Tensor:
-        """Run a graph on the next tokens; return logits [sequences of the group, V]."""
+    def use(self, graph: str) -> None:
+        """Prepare the inputs of a graph."""
+        rows = CompiledRows(graph=graph, group=self.group, places=self._places)
+        self._graph, self._others = graph, self._prepare(rows, self._positions_G1)
+        self._others += [tensor[self._places] for tensor in self.group.adapter_inputs(graph)]
+
+    def run(self, tokens_R: torch.Tensor) -> torch.Tensor:
+        """Run the graph on the next tokens; return logits [sequences of the group, V]."""
         tokens_G = tokens_R if self._sources is None else tokens_R[self._sources]
-        results = self.group.loaded.run(graph, [tokens_G[:, None], *self._others], self.group.state)
+        results = self.group.loaded.run(self._graph, [tokens_G[:, None], *self._others], self.group.state)
         self._positions_G1 += 1
         logits_GV = results["logits"][:, -1]
         return logits_GV if self._rows is None else logits_GV[self._rows]

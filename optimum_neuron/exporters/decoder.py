@@ -23,6 +23,7 @@ from ..engine import ADAPTER_INDEX, Signature
 from ..errors import ConfigError, ModelError
 from ..models import GENERIC, Family, RowAdapters, build_decoder, require_group_size, with_adapters
 from .kinds import DECODER_CHOICES, MODEL, Kind, Plan, other_graphs, shard_facts
+from .paged import paged_captures, paged_graph_names, paged_problems, require_slots
 from .signatures import KEYS_AND_VALUES, decoder_signature
 from .source import ModelSource
 from .tasks import TASKS, architectures_of
@@ -187,16 +188,22 @@ class DecoderKind(Kind):
             group_size=config.tensor_parallel_size,
             sequence_parallel=config.sequence_parallel,
             num_tokens=config.sequence_length,
+            is_paged=config.continuous_batching,
         )
+        if config.continuous_batching:
+            require_slots(family, source.config.model_type)
         family = adaptable(family, config)
         _require_separate_layers(family.module, source.config.model_type, config.pipeline_parallel_size)
         return Plan(
             choice=family.choice,
-            captures=decoder_captures(family, config),
+            captures=paged_captures(family, config) if config.continuous_batching else decoder_captures(family, config),
             weight_sources={f"{MODEL}.{name}": sources for name, sources in family.weight_sources.items()},
             facts={
                 "signature": decoder_signature(
-                    source.config, family.states, takes_adapters=family.adapters is not None
+                    source.config,
+                    family.states,
+                    takes_adapters=family.adapters is not None,
+                    is_paged=config.continuous_batching,
                 ).to_dict()
             }
             | choice_facts(family)
@@ -215,8 +222,11 @@ class DecoderKind(Kind):
         return DecoderScenarios(recorder, self.signature(recorder.program, metadata, reference.config), reference)
 
     def problems(self, program: Program, metadata: Mapping[str, Any], config: Any) -> list[str]:
-        if problems := other_graphs(program, graph_names(config)):
+        is_paged = config.continuous_batching
+        if problems := other_graphs(program, paged_graph_names(config) if is_paged else graph_names(config)):
             return problems
+        if is_paged:
+            return paged_problems(program, config)
         rows = {graph.inputs["input_ids"].shape[0] for graph in program.graphs.values()}
         if rows != {config.batch_size}:
             numbers = ", ".join(map(str, sorted(rows)))

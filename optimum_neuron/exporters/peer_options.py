@@ -32,7 +32,6 @@ WITHOUT_EFFECT = {
 """Why a keyword changes nothing."""
 
 FIXED: dict[str, tuple[Any, str]] = {
-    "prefill_chunk_size": (0, "chunks follow from prefill_buckets; pass prefill_chunk_size to generate()"),
     "file_name": (NEFF_FILE, "the program of a folder has one name"),
     "encoder_file_name": (NEFF_FILE, "encoder and decoder are in one file"),
     "decoder_file_name": (NEFF_FILE, "encoder and decoder are in one file"),
@@ -61,6 +60,8 @@ def translate(options: Mapping[str, Any]) -> dict[str, Any]:
         ModelError: keywords are of diffusion pipelines.
     """
     translated = {name: value for name, value in options.items() if name not in PEER_OPTIONS}
+    if _is_same(translated.get("prefill_chunk_size"), 0):
+        del translated["prefill_chunk_size"]  # Optimum Neuron's word for prompts in one piece
     values = {name: options[name] for name in PEER_OPTIONS if options.get(name) is not None}
     _refuse_diffusion([name for name in OF_DIFFUSION if values.get(name)])
     for name in WITHOUT_EFFECT:

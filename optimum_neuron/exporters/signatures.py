@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..engine import ADAPTER_INDEX, Input, OutputAxis, RoleSignature, Signature, StateSignature
-from ..models import LayerState, counts_tokens, key_value_state
+from ..models import SLOTS, LayerState, counts_tokens, key_value_state
 from .seq2seq import Source
 
 _BATCH = OutputAxis(dim=0, axis="batch_size")
@@ -33,6 +33,7 @@ def decoder_signature(
     prompt_inputs: Iterable[Input] = (),
     *,
     takes_adapters: bool = False,
+    is_paged: bool = False,
 ) -> Signature:
     """Return the signature of a decoder.
 
@@ -41,8 +42,11 @@ def decoder_signature(
         layers: what each layer keeps between calls.
         prompt_inputs: further inputs of prefill and score graphs.
         takes_adapters: every graph takes the adapter of each row, as its last input.
+        is_paged: the cache is divided into blocks.
     """
     layers = list(layers)
+    if is_paged:
+        return _paged_signature(model_config, layers)
     vocabulary = model_config.get_text_config(decoder=True).vocab_size
     counts = Input(name="num_new_tokens", dtype="int64", axes=("batch_size",))
     tokens = (
@@ -63,6 +67,34 @@ def decoder_signature(
         },
         states={
             tensor.name: StateSignature(axes=("batch_size", *tensor.axes), is_fixed=tensor.is_fixed)
+            for state in layers
+            for tensor in state
+        },
+    )
+
+
+def _paged_signature(model_config: Any, layers: Iterable[LayerState]) -> Signature:
+    """Return the signature of a decoder whose cache is divided into blocks, which tables assign to rows."""
+    vocabulary = model_config.get_text_config(decoder=True).vocab_size
+    step = (
+        Input(name="input_ids", dtype="int64", axes=("batch_size", "num_tokens"), limit=vocabulary),
+        Input(name="position_ids", dtype="int64", axes=("batch_size", "num_tokens")),
+        Input(name="block_table", dtype="int64", axes=("batch_size", "num_row_blocks")),
+    )
+    counted = (*step, Input(name="num_new_tokens", dtype="int64", axes=("batch_size",)))
+    last = Input(name="last_index", dtype="int64", axes=("batch_size",))
+    every = RoleSignature(inputs=counted, outputs={"logits": (_BATCH, _TOKENS)})
+    return Signature(
+        roles={
+            "prefill": RoleSignature(inputs=(*counted, last), outputs={"logits": (_BATCH,)}),
+            "score": every,
+            "extend": every,
+            "decode": RoleSignature(inputs=step, outputs={"logits": (_BATCH,)}),
+        },
+        states={
+            tensor.name: StateSignature(
+                axes=("num_blocks", *("block_size" if axis == SLOTS else axis for axis in tensor.axes))
+            )
             for state in layers
             for tensor in state
         },

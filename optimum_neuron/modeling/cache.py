@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from transformers.cache_utils import Cache
 
-from ..engine import Sequences, Signature
+from ..engine import Signature, make_sequences
 from ..errors import ConfigError, ShapeError
 from ..runtime import LoadedProgram
 
@@ -29,7 +29,7 @@ class NeuronCache(Cache):
     def __init__(self, loaded: LoadedProgram, signature: Signature) -> None:
         super().__init__(layers=[])
         self._signature = signature
-        self.sequences = Sequences(loaded, signature)
+        self.sequences = make_sequences(loaded, signature)
         self.columns = 0
         self._newest = 0
 
@@ -51,7 +51,7 @@ class NeuronCache(Cache):
     def _without_slots(self) -> list[str]:
         """States that every token changes, by name without the layer."""
         states = self._signature.states.items()
-        kept = {name for name, state in states if "num_slots" in state.axes or state.is_shared or state.is_fixed}
+        kept = {name for name, state in states if state.has_slots or state.is_shared or state.is_fixed}
         return sorted(self._signature.states.keys() - kept)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> NeuronCache:

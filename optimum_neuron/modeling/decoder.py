@@ -13,7 +13,7 @@ import torch
 from transformers import GenerationConfig
 
 from ..core import Choice
-from ..engine import Decoder, PromptImages, Steps, check_positions, plan_packing
+from ..engine import PromptImages, Steps, check_positions, make_decoder, plan_packing
 from ..exporters import Prepared
 from ..labels import IGNORED, next_labels
 from .adapters import AdapterMethods, AdapterSlots
@@ -31,7 +31,7 @@ class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
 
     def __init__(self, prepared: Prepared) -> None:
         super().__init__(prepared)
-        self._decoder = Decoder(self.loaded, self._signature)
+        self._decoder = make_decoder(self.loaded, self._signature)
         self._adapters = AdapterSlots(prepared) if "adapters" in prepared.metadata else None
         self._text_config = self.config.get_text_config(decoder=True)
         self._inputs = frozenset(inspect.signature(type(self).forward).parameters)

@@ -5,6 +5,7 @@ from .adapters import (
     with_adapters as with_adapters,
 )
 from .common import (
+    SLOTS as SLOTS,
     LayerState as LayerState,
     Prompt as Prompt,
     counts_tokens as counts_tokens,

@@ -134,6 +134,7 @@ def build_decoder(
     group_size: int = 1,
     sequence_parallel: bool = False,
     num_tokens: int | None = None,
+    is_paged: bool = False,
 ) -> Family:
     """Build the decoder of a transformers configuration of a causal language model, without weights.
 
@@ -146,13 +147,19 @@ def build_decoder(
         sequence_parallel: they also divide the residual stream of prompts, see `sequence.py`.
         num_tokens: length of the longest sequence: windows that it does not fill are left out, and rotary frequencies
             that follow the length are those of shorter ones.
+        is_paged: the cache is divided into blocks, in which every token has a slot.
 
     Raises:
         ConfigError: no family covers a model that is to divide the residual stream.
         ModelError: the model cannot be divided among cores.
     """
     choice = choose_family(config, family=family)
-    sizes: dict[str, Any] = {"dtype": dtype, "group_size": group_size, "num_tokens": num_tokens}
+    sizes: dict[str, Any] = {
+        "dtype": dtype,
+        "group_size": group_size,
+        "num_tokens": num_tokens,
+        "is_paged": is_paged,
+    }
     if choice.value != GENERIC:
         return family_decoder(choice, config, sequence_parallel=sequence_parallel, **sizes)
     require_family(choice, sequence_parallel=sequence_parallel)
@@ -162,7 +169,13 @@ def build_decoder(
 
 
 def generic_decoder(
-    choice: Choice[str], module: GenericDecoder, *, dtype: str, group_size: int = 1, num_tokens: int | None = None
+    choice: Choice[str],
+    module: GenericDecoder,
+    *,
+    dtype: str,
+    group_size: int = 1,
+    num_tokens: int | None = None,
+    is_paged: bool = False,
 ) -> Family:
     """The decoder of transformers' own code: a module that was built without weights, and is cast in place."""
     import torch
@@ -176,7 +189,8 @@ def generic_decoder(
         from .generic import split_generic
 
         shards = split_generic(module, group_size)
-    module.states, windows = ring_states(module, probe_states(module), num_tokens)
+    states = probe_states(module)
+    module.states, windows = (tuple(states), None) if is_paged else ring_states(module, states, num_tokens)
     names = [name for name, _ in module.named_parameters()] + [name for name, _ in persistent_buffers(module)]
     return Family(
         choice=choice,
@@ -213,6 +227,7 @@ def family_decoder(
     group_size: int = 1,
     sequence_parallel: bool = False,
     num_tokens: int | None = None,
+    is_paged: bool = False,
 ) -> Family:
     """The decoder of a family that covers a transformers configuration."""
     import torch
@@ -223,6 +238,7 @@ def family_decoder(
         module = definition.build(config)
     if num_tokens is not None:
         module.limit(num_tokens)
+    module.is_paged = is_paged
     if module.config.tie_embeddings:
         module.head.weight = module.embed.weight
     cast_parameters(module, getattr(torch, dtype))

@@ -54,6 +54,10 @@ class NeuronImageTextConfig(NeuronConfig):
         yield from size_errors(self, ("image_size",))
         yield from count_errors(self, ("image_batch_size",))
         yield from super()._problems()
+        if self.continuous_batching is True:
+            message = "continuous_batching=True is not supported for prompts with images."
+            hint = "Remove it; a text model of the same family supports it."
+            yield ConfigError(message, hint=hint, option="continuous_batching", value=True)
 
     def resolve(  # type: ignore[override]  # images have sizes of their own
         self,

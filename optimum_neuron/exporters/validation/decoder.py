@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...engine import Decoder, PromptImages, Sequences, plan_packing
+from ...engine import PromptImages, Sequences, make_decoder, make_sequences, plan_packing
 from ...wording import counted
 from .scenarios import SEED, Recorder, Results, Scenario
 
@@ -72,7 +72,7 @@ class DecoderScenarios:
 
     def __init__(self, recorder: Recorder, signature: Signature, reference: Any) -> None:
         self._program, self._recorder, self._signature = recorder.program, recorder, signature
-        self._decoder = Decoder(recorder, signature)  # type: ignore[arg-type]  # a program that notes its calls
+        self._decoder = make_decoder(recorder, signature)  # type: ignore[arg-type]  # a program that notes its calls
         self._reference = reference
         graph = next(graph for graph in self._program.graphs.values() if graph.role == "decode")
         self._num_rows = graph.inputs["input_ids"].shape[0]
@@ -84,8 +84,9 @@ class DecoderScenarios:
             num_tokens = self._num_prompt_tokens(bucket, smaller)
             yield self._scenario(f"prompts of {counted(num_tokens, 'token')}", num_tokens)
             smaller = bucket
-        largest = self._decoder.prefill_buckets[-1]
-        if self._program.by_size("extend") and self._decoder.num_slots > largest + 1 and not self._reads_images:
+        largest = self._decoder.chunks_from
+        in_chunks = self._signature.is_paged or (self._program.by_size("extend") and not self._reads_images)
+        if in_chunks and self._decoder.num_slots > largest + 1:
             yield self._scenario(f"prompts of {largest + 2} tokens, in chunks", largest + 2)
         # The scenarios before have run by now: decode graphs for longer sequences than theirs are left.
         decode = self._program.by_size("decode")
@@ -174,13 +175,13 @@ class DecoderScenarios:
             prompt = self._sequences()
             self._call(batch.prompt(), batch.mask(), prompt, num_logits=1)
             packing = plan_packing(batch.mask(1), batch.num_columns)
-            inputs = self._decoder.step_inputs(batch.next_tokens(0, 1), packing.positions_RT, packing.lengths_R)
+            step = (batch.next_tokens(0, 1), packing.positions_RT, packing.lengths_R)
             results = {}
             for graph in graphs.values():
                 # A step changes a state without slots, so every graph starts from that of the prompt.
                 sequences = prompt.copy()
                 (group,) = sequences.groups()
-                results[f"a step of {graph}"] = group.run(graph, inputs)["logits"][:, 0]
+                results[f"a step of {graph}"] = self._decoder.step(group, graph, *step)[:, 0]
             return results
 
         def expected() -> Results:
@@ -199,7 +200,7 @@ class DecoderScenarios:
         return self._decoder(ids, packing, sequences, num_past=num_past, num_logits=num_logits, images=images)
 
     def _sequences(self) -> Sequences:
-        sequences = Sequences(self._recorder, self._signature)  # type: ignore[arg-type]
+        sequences = make_sequences(self._recorder, self._signature)  # type: ignore[arg-type]
         sequences.resize(self._num_rows)
         return sequences
 

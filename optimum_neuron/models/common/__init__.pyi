@@ -7,6 +7,7 @@ from .attention import (
     visible_slots as visible_slots,
     write_slots as write_slots,
 )
+from .blocks import Blocks as Blocks, place_tokens as place_tokens
 from .config import (
     DecoderConfig as DecoderConfig,
     LayerKind as LayerKind,
@@ -52,6 +53,7 @@ from .rotary import rotary_angles as rotary_angles
 from .sinks import SinkAttention as SinkAttention
 from .states import (
     POSITION_OFFSET as POSITION_OFFSET,
+    SLOTS as SLOTS,
     LayerState as LayerState,
     StateTensor as StateTensor,
     convolution_state as convolution_state,

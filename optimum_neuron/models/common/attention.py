@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from .blocks import Blocks
 from .config import DecoderConfig, LayerKind
 from .linear import capped, make_linear
 from .norms import make_norm
@@ -43,6 +44,25 @@ class AttentionView:
     """Tokens of each row that are real, its first ones; None where every token has a slot of its own."""
     ring: Ring | None = None
     """Where the tokens go in a layer that sees only the newest ones."""
+    blocks: Blocks | None = None
+    """Where they go in a cache that is divided into blocks."""
+
+    def write(
+        self, key_cache: torch.Tensor, value_cache: torch.Tensor, key_BKTH: torch.Tensor, value_BKTH: torch.Tensor
+    ) -> None:
+        """Write new keys and values into the cache, in place."""
+        place = self.blocks or self.ring
+        if place is None:
+            write_slots(key_cache, value_cache, self.positions_BT, key_BKTH, value_BKTH)
+        else:
+            place.write(key_cache, value_cache, key_BKTH, value_BKTH)
+
+    def read(self, key_cache: torch.Tensor, value_cache: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the cached keys and values [B, K, S, H] that the tokens attend to."""
+        assert self.num_slots is not None, "tokens that begin a sequence attend to each other"
+        if self.blocks is not None:
+            return self.blocks.read(key_cache, value_cache)
+        return first_slots(key_cache, value_cache, self.num_slots)
 
 
 def seen_keys(queries: torch.Tensor, keys: torch.Tensor, window: int | None, chunk: int | None) -> torch.Tensor:
@@ -145,12 +165,9 @@ class Attention(nn.Module):
         batch, tokens, _ = x_BTD.shape
         query, key, value, *gates = self._project(x_BTD)
         query, key = self._place(query, key, view)
-        if view.ring is None:
-            write_slots(key_cache_BKHS, value_cache_BKSH, view.positions_BT, key, value)
-        else:
-            view.ring.write(key_cache_BKHS, value_cache_BKSH, key, value)
+        view.write(key_cache_BKHS, value_cache_BKSH, key, value)
         if view.num_slots is not None:
-            key, value = first_slots(key_cache_BKHS, value_cache_BKSH, view.num_slots)
+            key, value = view.read(key_cache_BKHS, value_cache_BKSH)
         mixed = self._attend(query, key, value, view.mask)
         for gate in gates:
             mixed = (mixed * gate.float().sigmoid()).to(mixed.dtype)

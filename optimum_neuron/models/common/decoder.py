@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from .alibi import Alibi
 from .attention import Attention, AttentionView, visible_slots
+from .blocks import place_tokens
 from .config import DecoderConfig, LayerKind
 from .feed_forward import make_feed_forward
 from .linear import capped
@@ -123,6 +124,8 @@ class Decoder(TokenModule):
         self.config = config
         self.axes: tuple[int, ...] = ()
         """Axis of positions of each rotary frequency, where images have several; else a position is a slot."""
+        self.is_paged = False
+        """Whether the cache is divided into blocks, in which every token has a slot, also of layers with a window."""
         self.embed = Embedding(config)
         if config.num_positions:
             self.position_embed = nn.Embedding(config.num_positions, config.hidden_size)
@@ -150,7 +153,8 @@ class Decoder(TokenModule):
         """What each layer keeps between calls, on one core; the first also where the next token is."""
         kinds = self.config.layers[: len(self.layers)]
         first, *others = (
-            seen_within(layer.attention.state, kind.reach) for layer, kind in zip(self.layers, kinds, strict=True)
+            seen_within(layer.attention.state, None if self.is_paged else kind.reach)
+            for layer, kind in zip(self.layers, kinds, strict=True)
         )
         return (first + (POSITION_OFFSET,) * bool(self.axes), *others)
 
@@ -169,6 +173,7 @@ class Decoder(TokenModule):
         last_index_B: torch.Tensor | None = None,
         prompt: Prompt | None = None,
         num_new_B: torch.Tensor | None = None,
+        table_BM: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Return logits [B, T, V], or [B, 1, V] at `last_index_B`.
 
@@ -182,6 +187,7 @@ class Decoder(TokenModule):
             prompt: what a prompt has beside its tokens, such as features of images.
             num_new_B: number of real tokens in each row, which come first; needed where a token has no slot of its
                 own: in layers with a window, and in states that tokens change.
+            table_BM: blocks of each row's slots, where the cache is divided into blocks.
         """
         places = positions_BT
         if self.axes:
@@ -191,7 +197,7 @@ class Decoder(TokenModule):
         # A capture cuts the layers and their states to what repeats, but not the configuration.
         kinds, rest = self.config.layers[: len(self.layers)], iter(states)
         own = [tuple(itertools.islice(rest, len(layer.attention.state))) for layer in self.layers]
-        views = self._views(positions_BT, places, num_slots, prompt, num_new_B, self._num_kept(own))
+        views = self._views(positions_BT, places, num_slots, prompt, num_new_B, self._num_kept(own), table_BM)
         embeds_BTD = self.embed(input_ids_BT) if prompt is None else prompt.embeds_BTD
         x_BTD = self.own_tokens(self._start(embeds_BTD.float(), positions_BT))
         added = iter(() if prompt is None else prompt.added)
@@ -228,9 +234,15 @@ class Decoder(TokenModule):
         prompt: Prompt | None,
         num_new_B: torch.Tensor | None,
         num_kept: dict[LayerKind, int],
+        table_BM: torch.Tensor | None,
     ) -> dict[LayerKind, AttentionView]:
         """What the layers of each kind share, which keep so many slots; equal rotations and masks are made once."""
-        ring = None if num_new_B is None else Ring(positions_BT=positions_BT, num_new_B=num_new_B)
+        ring = blocks = None
+        if table_BM is not None:
+            assert num_slots is not None, "a cache that is divided into blocks is read by its slots"
+            blocks = place_tokens(table_BM, positions_BT, num_new_B, num_slots // table_BM.shape[1])
+        elif num_new_B is not None:
+            ring = Ring(positions_BT=positions_BT, num_new_B=num_new_B)
         angles = {
             rotary: rotary_angles(places, getattr(self, f"inv_freq_{number}"), rotary)
             for number, rotary in enumerate(self.config.rotaries)
@@ -247,6 +259,7 @@ class Decoder(TokenModule):
                 num_slots=num_slots,
                 num_new_B=num_new_B,
                 ring=None if kind.reach is None else ring,
+                blocks=blocks,
             )
             for kind in num_kept
         }
@@ -263,7 +276,7 @@ class Decoder(TokenModule):
     ) -> torch.Tensor | None:
         """What layers see that keep so many slots, or what is added to their scores; see `AttentionView.mask`."""
         has_alibi, is_limited = bool(self.config.alibi_slopes), bool(window or chunk)
-        if num_slots is not None and is_limited:
+        if num_slots is not None and is_limited and not self.is_paged:
             assert ring is not None and not has_alibi, "a layer with a window counts tokens, and slots have no order"
             return ring.visible(num_kept, num_slots, window, chunk)
         has_blocks = prompt is not None and prompt.blocks_BT is not None

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from .attention import AttentionView, write_slots
+from .attention import AttentionView
 from .config import Norm
 from .norms import RMSNorm
 from .rotary import rotate
@@ -81,13 +81,12 @@ class LatentAttention(nn.Module):
         latent_B1TR = self.kv_norm(latent_BTR)[:, None]
         assert view.angles is not None, "latent attention has rotary positions"
         query_BNTP, key_B1TP = rotate(query_BNTP, view.angles), rotate(key_BTP[:, None], view.angles)
-        write_slots(latent_cache_B1RS, rotary_cache_B1SP, view.positions_BT, latent_B1TR, key_B1TP)
+        view.write(latent_cache_B1RS, rotary_cache_B1SP, latent_B1TR, key_B1TP)
         if view.num_slots is None:
             mixed_BNTV = self._expanded(plain_BNTC, query_BNTP, latent_B1TR, key_B1TP, view)
         else:
-            latent_B1RS = latent_cache_B1RS[..., : view.num_slots]
-            rotary_B1SP = rotary_cache_B1SP[:, :, : view.num_slots]
-            mixed_BNTV = self._absorbed(plain_BNTC, query_BNTP, latent_B1RS, rotary_B1SP, view)
+            latent_B1SR, rotary_B1SP = view.read(latent_cache_B1RS, rotary_cache_B1SP)
+            mixed_BNTV = self._absorbed(plain_BNTC, query_BNTP, latent_B1SR.transpose(-1, -2), rotary_B1SP, view)
         return self.out(mixed_BNTV.transpose(1, 2).flatten(2))
 
     def _expanded(self, plain_BNTC, query_BNTP, latent_B1TR, key_B1TP, view):  # type: ignore[no-untyped-def]

@@ -12,7 +12,18 @@ from types import MappingProxyType
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from ..common import LayerState, Prompt, Ring, first_slots, real_tokens, take_window, visible_slots, write_slots
+from ..common import (
+    Blocks,
+    LayerState,
+    Prompt,
+    Ring,
+    first_slots,
+    place_tokens,
+    real_tokens,
+    take_window,
+    visible_slots,
+    write_slots,
+)
 
 
 class UncountedLayer(CacheLayerMixin):
@@ -42,11 +53,11 @@ class SlotLayer(UncountedLayer):
         positions_BT: torch.Tensor,
         *,
         num_slots: int | None,
-        ring: Ring | None = None,
+        place: Ring | Blocks | None = None,
     ) -> None:
         super().__init__()
         self.keys, self.values = keys, values
-        self.positions_BT, self.num_slots, self.ring = positions_BT, num_slots, ring
+        self.positions_BT, self.num_slots, self.place = positions_BT, num_slots, place
 
     def update(self, key_states, value_states, *args, **kwargs):  # type: ignore[no-untyped-def]
         """Write in place; return what the queries attend to."""
@@ -59,7 +70,7 @@ class SlotLayer(UncountedLayer):
         self._write(torch.nn.functional.pad(value_states, (0, room)) if room else value_states)
         if self.num_slots is None:
             return key_states, value_states
-        keys, values = first_slots(self.keys, self.values, self.num_slots)
+        keys, values = self._read()
         return keys, values[..., : value_states.shape[3]]
 
     def update_indexer(self, indexer_key_states: torch.Tensor) -> torch.Tensor:
@@ -68,21 +79,27 @@ class SlotLayer(UncountedLayer):
         self._write(torch.cat((self._new[1], indexer_key_states[:, None].to(self._new[1].dtype)), -1))
         if self.num_slots is None:
             return indexer_key_states
-        return self.values[:, 0, : self.num_slots, self._new[1].shape[3] :]
+        return self._read()[1][:, 0, :, self._new[1].shape[3] :]
+
+    def _read(self) -> tuple[torch.Tensor, torch.Tensor]:
+        assert self.keys is not None and self.values is not None and self.num_slots is not None
+        if isinstance(self.place, Blocks):
+            return self.place.read(self.keys, self.values)
+        return first_slots(self.keys, self.values, self.num_slots)
 
     def _write(self, value_states: torch.Tensor) -> None:
         assert self.keys is not None and self.values is not None
-        if self.ring is None:
+        if self.place is None:
             write_slots(self.keys, self.values, self.positions_BT, self._new[0], value_states)
         else:
-            self.ring.write(self.keys, self.values, self._new[0], value_states)
+            self.place.write(self.keys, self.values, self._new[0], value_states)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return (query_length if self.num_slots is None else self.num_slots), 0
 
     def get_max_length(self) -> int:
         assert self.keys is not None
-        return int(self.keys.shape[3])
+        return self.num_slots if isinstance(self.place, Blocks) and self.num_slots else int(self.keys.shape[3])
 
 
 class StatelessLayer(UncountedLayer):
@@ -200,12 +217,17 @@ def state_cache(
     num_slots: int | None,
     num_new_B: torch.Tensor | None = None,
     prompt: Prompt | None = None,
+    table_BM: torch.Tensor | None = None,
 ) -> StateCache:
     """Wrap the flat list of states as a transformers cache; where it is short, the last layers were cut off."""
     layers: list[CacheLayerMixin] = []
     tensors: dict[tuple[str, int], torch.Tensor] = {}
     num_kept: dict[int, int] = {}
     ring = None if num_new_B is None else Ring(positions_BT=positions_BT, num_new_B=num_new_B)
+    blocks = None
+    if table_BM is not None:
+        assert num_slots is not None, "a cache that is divided into blocks is read by its slots"
+        blocks = place_tokens(table_BM, positions_BT, num_new_B, num_slots // table_BM.shape[1])
     rest = iter(states)
     for index, layout in enumerate(layouts):
         own = dict(zip([tensor.name for tensor in layout], rest, strict=False))
@@ -214,8 +236,8 @@ def state_cache(
             keys, values, window = own["key_cache"], own["value_cache"], layout[0].window
             if window is not None:
                 num_kept[window] = keys.shape[3]
-            own_ring = None if window is None else ring
-            layers.append(SlotLayer(keys, values, positions_BT, num_slots=num_slots, ring=own_ring))
+            place = blocks or (None if window is None else ring)
+            layers.append(SlotLayer(keys, values, positions_BT, num_slots=num_slots, place=place))
         else:
             layers.append(StatelessLayer())
     starts_empty = num_slots is None

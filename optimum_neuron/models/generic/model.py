@@ -70,6 +70,7 @@ class GenericDecoder(nn.Module):
         last_index_B: torch.Tensor | None = None,
         prompt: Prompt | None = None,
         num_new_B: torch.Tensor | None = None,
+        table_BM: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Return logits [B, T, V], or [B, 1, V] at `last_index_B`; see `common.decoder.Decoder.forward`.
 
@@ -88,7 +89,13 @@ class GenericDecoder(nn.Module):
         handles += [] if prompt is None else self._adding(prompt.added)
         try:
             cache = state_cache(
-                self.states, states, positions_BT, num_slots=num_slots, num_new_B=num_new_B, prompt=prompt
+                self.states,
+                states,
+                positions_BT,
+                num_slots=num_slots,
+                num_new_B=num_new_B,
+                prompt=prompt,
+                table_BM=table_BM,
             )
             if self.axes:
                 places = axis_positions(positions_BT, cache.tensors["position_offset", 0], prompt)

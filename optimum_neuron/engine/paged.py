@@ -1,0 +1,157 @@
+"""The protocol of decoders whose cache is a pool of blocks, for callers that keep whole sequences.
+
+A sequence has a row of its own here, as in `sequences.py`, and a row always the same blocks. Package `batching` gives
+blocks to requests one by one instead.
+
+Shape legend: R sequences of a group, T new tokens, V vocabulary, M blocks in a row's table.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .buckets import smallest_bucket
+from .decoder import Decoder
+from .packing import Packing
+from .sequences import Group, Place, Sequences
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..runtime import LoadedProgram
+    from .images import PromptImages
+    from .signature import Signature
+    from .steps import CompiledRows
+
+
+class PagedSequences(Sequences):
+    """The state of a number of sequences in pools of blocks."""
+
+    def __init__(self, loaded: LoadedProgram, signature: Signature) -> None:
+        super().__init__(loaded, signature)
+        tables = [graph.inputs["block_table"].shape for graph in loaded.program.graphs.values()]
+        num_rows = max(shape[0] for shape in tables)
+        self._width = max(shape[1] for shape in tables)
+        # The first axis of a pool counts blocks, of which the first takes what padding writes.
+        self._num_rows = min(num_rows, (self._num_rows - 1) // self._width)
+
+    def _copy_row(self, source: Place, place: Place) -> None:
+        first, origin = (row_blocks(one.row, self._width) for one in (place, source))
+        for tensor, original in zip(self._sets[place.state_set], self._sets[source.state_set], strict=True):
+            tensor[first.start : first.stop] = original[origin.start : origin.stop]
+
+
+def row_blocks(row: int, width: int) -> range:
+    """Return the blocks of a row."""
+    return range(1 + row * width, 1 + (row + 1) * width)
+
+
+class PagedDecoder(Decoder):
+    """The entry points of a compiled decoder with tables of blocks."""
+
+    def __init__(self, loaded: LoadedProgram, signature: Signature) -> None:
+        super().__init__(loaded, signature)
+        self._loaded = loaded
+        graphs = loaded.program.graphs
+        self._width = max(graph.inputs["block_table"].shape[1] for graph in graphs.values())
+        self.chunks_from = graphs[self.score_graph].inputs["input_ids"].shape[1]
+
+    def _run(
+        self,
+        group: Group,
+        input_ids_RT: torch.Tensor,
+        packing: Packing,
+        *,
+        num_past: int,
+        num_logits: int,
+        images: PromptImages | None,
+    ) -> torch.Tensor:
+        assert images is None, "prompts with images have another protocol"
+        if input_ids_RT.shape[1] == 1 and num_past and bool(packing.valid_RT.all()):
+            return self.decode(group, input_ids_RT, packing.positions_RT, packing.lengths_R)
+        longest = max(int(packing.lengths_R.max()), 1)
+        ids_RT = packing.pack(input_ids_RT, longest)
+        if num_past and longest <= next(iter(self._extend), 1):
+            packed = self.extend(group, ids_RT, packing.first_R, packing.lengths_R)
+        elif num_logits == 1:
+            return self._read("prefill", group, ids_RT, packing)
+        else:
+            packed = self._read("score", group, ids_RT, packing)
+        index_RT = packing.index_RT[:, -num_logits:] if num_logits else packing.index_RT
+        return packed.gather(1, index_RT[:, :, None].expand(-1, -1, packed.shape[-1]))
+
+    def step(
+        self, group: Group, graph: str, ids_RT: torch.Tensor, positions_RT: torch.Tensor, lengths_R: torch.Tensor
+    ) -> torch.Tensor:
+        import torch
+
+        num_rows, width = self._program.graphs[graph].inputs["block_table"].shape
+        ids, positions = (torch.zeros(num_rows, ids_RT.shape[1], dtype=torch.long) for _ in range(2))
+        table, lengths = torch.zeros(num_rows, width, dtype=torch.long), torch.zeros(num_rows, dtype=torch.long)
+        ids[group.rows], positions[group.rows], lengths[group.rows] = ids_RT, positions_RT, lengths_R
+        for row in group.rows:
+            if lengths[row]:
+                table[row] = torch.tensor(row_blocks(row, self._width)[:width])
+        inputs = [ids, positions, table]
+        if "num_new_tokens" in self._program.graphs[graph].inputs:
+            inputs.append(lengths)
+        return self._loaded.run(graph, inputs, group.state)["logits"][group.rows]
+
+    def _prepare(self, rows: CompiledRows, positions_G1: torch.Tensor) -> list[torch.Tensor]:
+        import torch
+
+        width = self._program.graphs[rows.graph].inputs["block_table"].shape[1]
+        blocks = [row_blocks(rows.group.rows[place], self._width)[:width] for place in rows.places]
+        return [positions_G1, torch.tensor([list(one) for one in blocks])]
+
+    def _read(self, role: str, group: Group, ids_RT: torch.Tensor, packing: Packing) -> torch.Tensor:
+        """Read packed tokens chunk by chunk, row by row; return logits [R, T, V], or [R, 1, V] of the last ones."""
+        import torch
+
+        rows = zip(group.rows, packing.first_R.tolist(), packing.lengths_R.tolist(), strict=True)
+        results = []
+        for (row, first, length), ids in zip(rows, ids_RT, strict=True):
+            parts = []
+            for start in range(0, max(length, 1), self.chunks_from):
+                chunk = ids[start : min(start + self.chunks_from, length)]
+                table = torch.tensor(row_blocks(row, self._width))
+                parts.append(self.read_chunk(role, chunk, first + start, table, group.state))
+            joined = parts[-1] if role == "prefill" else torch.cat(parts, 1)[:, : ids_RT.shape[1]]
+            results.append(torch.nn.functional.pad(joined, (0, 0, 0, max(ids_RT.shape[1] - joined.shape[1], 0))))
+        return torch.cat(results)[:, :1] if role == "prefill" else torch.cat(results)
+
+    def read_chunk(
+        self, role: str, ids_T: torch.Tensor, first: int, table_M: torch.Tensor, state: list[torch.Tensor]
+    ) -> torch.Tensor:
+        """Read tokens of one sequence from position `first` on; return logits of the last one, or of the chunk.
+
+        Args:
+            role: "prefill" for logits of the last token, "score" for those of every one, padding included.
+            ids_T: at most a chunk of tokens.
+            first: position of the first.
+            table_M: blocks of the sequence's slots.
+            state: the pool.
+        """
+        import torch
+
+        graphs = self._prefill if role == "prefill" else self._score
+        slots = smallest_bucket(first + len(ids_T), graphs)
+        assert slots is not None, "whoever packs sequences checks that the cache holds them"
+        width = self._program.graphs[graphs[slots]].inputs["block_table"].shape[1]
+        ids = torch.zeros(1, self.chunks_from, dtype=torch.long)
+        ids[0, : len(ids_T)] = ids_T
+        positions = torch.arange(first, first + self.chunks_from).clamp_(max=slots - 1)[None]
+        inputs = [ids, positions, table_M[None, :width], torch.tensor([len(ids_T)])]
+        if role == "prefill":
+            inputs.append(torch.tensor([max(len(ids_T) - 1, 0)]))
+        return self._loaded.run(graphs[slots], inputs, state)["logits"]
+
+
+def make_decoder(loaded: LoadedProgram, signature: Signature) -> Decoder:
+    """Return the protocol of a compiled decoder."""
+    return PagedDecoder(loaded, signature) if signature.is_paged else Decoder(loaded, signature)
+
+
+def make_sequences(loaded: LoadedProgram, signature: Signature) -> Sequences:
+    """Return an empty cache of a compiled model."""
+    return PagedSequences(loaded, signature) if signature.is_paged else Sequences(loaded, signature)

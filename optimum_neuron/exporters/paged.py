@@ -1,0 +1,129 @@
+"""Entry points of a decoder for continuous batching: its cache is a pool of blocks, and tables assign them to rows.
+
+prefill_<n>  the next chunk of one prompt, which is within its first n slots: logits of its last token
+score_<n>    the same with logits of every token
+extend_<n>   several more tokens of each row, logits of every one
+decode_<n>   one more token of each row, which is within its first n slots
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..compiler import Captured, Program, Recapture, Role, capture
+from ..configuration import ResolvedNeuronConfig
+from ..core import TensorSpec
+from ..errors import ConfigError
+from ..models import Family
+from .kinds import MODEL
+
+
+class PagedEntry(nn.Module):
+    """A decoder called the way one graph with tables of blocks calls it."""
+
+    def __init__(self, decoder: nn.Module, *, block_size: int) -> None:
+        super().__init__()
+        self.model, self.block_size = decoder, block_size
+
+    def forward(
+        self, input_ids_BT: torch.Tensor, positions_BT: torch.Tensor, table_BM: torch.Tensor, *rest: Any
+    ) -> torch.Tensor:
+        """Logits of the last or of all tokens; the last argument is the list of states."""
+        *inputs, states = rest
+        options = dict(zip(("num_new_B", "last_index_B"), inputs, strict=False))
+        num_slots = table_BM.shape[1] * self.block_size
+        return self.model(input_ids_BT, positions_BT, states, num_slots=num_slots, table_BM=table_BM, **options)
+
+
+def require_slots(family: Family, model_type: str) -> None:
+    """Check that everything a decoder keeps has a slot for each token.
+
+    Raises:
+        ConfigError: some layers keep a state that every token changes.
+    """
+    names = sorted({tensor.name for state in family.states for tensor in state if not tensor.has_slots})
+    if names:
+        message = f"continuous_batching=True is not supported for this {model_type} model: its layers keep "
+        message += f"{', '.join(names)}, which have no slot for each token."
+        hint = "Remove it; generate() takes padded batches of any size."
+        raise ConfigError(message, hint=hint, option="continuous_batching", model_type=model_type, states=names)
+
+
+def paged_graph_names(config: ResolvedNeuronConfig) -> set[str]:
+    """Names of all entry points that a complete configuration is compiled into."""
+    names = {f"{role}_{slots}" for role in ("prefill", "score", "decode") for slots in config.decode_buckets}
+    return names | ({f"extend_{config.extend_length}"} if config.extend_length > 1 else set())
+
+
+def paged_captures(family: Family, config: ResolvedNeuronConfig) -> list[Recapture]:
+    """Functions that capture each entry point."""
+    assert config.block_size and config.num_blocks and config.prefill_chunk_size, "a resolved configuration has sizes"
+    states = {
+        f"{tensor.name}.{layer}": TensorSpec(
+            shape=tensor.shape(config.num_blocks, config.block_size), dtype=tensor.dtype or config.torch_dtype
+        )
+        for layer, state in enumerate(family.states)
+        for tensor in state
+    }
+
+    def entry(role: Role, num_rows: int, num_tokens: int, num_slots: int, size: int) -> Recapture:
+        return functools.partial(
+            _capture,
+            PagedEntry(family.module, block_size=config.block_size),
+            name=f"{role}_{size}",
+            role=role,
+            sizes={"num_tokens" if role == "extend" else "num_slots": size},
+            inputs=_inputs(role, num_rows, num_tokens, -(-num_slots // config.block_size)),
+            states=states,
+            outputs=("logits",),
+            cuts=tuple(f"{MODEL}.{path}" for path in family.module.cuts),
+            rare=role == "extend",
+        )
+
+    captures = []
+    for slots in config.decode_buckets:
+        captures += [entry(role, 1, config.prefill_chunk_size, slots, slots) for role in ("prefill", "score")]
+    captures += [entry("decode", config.batch_size, 1, slots, slots) for slots in config.decode_buckets]
+    if (length := config.extend_length) > 1:
+        captures.append(entry("extend", config.batch_size, length, config.sequence_length, length))
+    return captures
+
+
+def _inputs(role: Role, num_rows: int, num_tokens: int, num_row_blocks: int) -> dict[str, TensorSpec]:
+    tokens = TensorSpec(shape=(num_rows, num_tokens), dtype="int64")
+    rows = TensorSpec(shape=(num_rows,), dtype="int64")
+    table = TensorSpec(shape=(num_rows, num_row_blocks), dtype="int64")
+    inputs = {"input_ids": tokens, "position_ids": tokens, "block_table": table}
+    # A row without a request has block 0 in its whole table, so a step needs no number of tokens.
+    inputs |= {} if role == "decode" else {"num_new_tokens": rows}
+    return inputs | ({"last_index": rows} if role == "prefill" else {})
+
+
+def _capture(entry: PagedEntry, shorten: bool, **options: Any) -> Captured:
+    return capture(entry, shorten=shorten, **options)
+
+
+def paged_problems(program: Program, config: ResolvedNeuronConfig) -> list[str]:
+    """Return how a program differs from a configuration."""
+    return list(_problems(program, config))
+
+
+def _problems(program: Program, config: ResolvedNeuronConfig) -> Iterator[str]:
+    rows = {graph.inputs["input_ids"].shape[0] for graph in program.graphs.values() if graph.role == "decode"}
+    if rows != {config.batch_size}:
+        yield f"its steps have {', '.join(map(str, sorted(rows)))} rows instead of batch_size={config.batch_size}"
+    blocks = {spec.shape[0] for spec in program.states.values()}
+    if blocks != {config.num_blocks}:
+        yield f"its cache has {', '.join(map(str, sorted(blocks)))} blocks instead of num_blocks={config.num_blocks}"
+    sizes = {spec.shape[3] for name, spec in program.states.items() if name.startswith("key_cache")}
+    if sizes != {config.block_size}:
+        yield f"its blocks have {', '.join(map(str, sorted(sizes)))} slots instead of block_size={config.block_size}"
+    tokens = {graph.inputs["input_ids"].shape[1] for graph in program.graphs.values() if graph.role == "prefill"}
+    if tokens != {config.prefill_chunk_size}:
+        numbers = ", ".join(map(str, sorted(tokens)))
+        yield f"its chunks have {numbers} tokens instead of prefill_chunk_size={config.prefill_chunk_size}"
