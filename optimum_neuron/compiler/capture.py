@@ -24,9 +24,11 @@ import torch
 from torch import fx, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import ExportedProgram
+from torch.fx._lazy_graph_module import _use_lazy_graph_module
 
 from ..core import TensorSpec
 from ..errors import CaptureError
+from .frames import source_lines
 from .ir import Role
 from .mixed import require_equal_dtypes
 from .record import Segment, record
@@ -101,7 +103,9 @@ def capture(
             with shortened(module, stacks):
                 tensors, state_tensors = _empty(inputs, mode), _empty(captured_states, mode)
                 arguments = (*tensors.values(), list(state_tensors.values())) if states else tuple(tensors.values())
-                exported = torch.export.export(module, arguments, strict=False)
+                # Nobody runs the modules that export makes on its way, so none of them needs code.
+                with source_lines(), _use_lazy_graph_module(True):
+                    exported = torch.export.export(module, arguments, strict=False)
             # Unused code is not compiled; an operator of it is not refused either.
             exported.graph_module.graph.eliminate_dead_code(is_impure_node=_has_effect)
         except RuntimeError as error:

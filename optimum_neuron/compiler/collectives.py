@@ -18,6 +18,7 @@ import torch
 
 from ..core import TensorSpec
 from .serial import make_subprogram
+from .sources import forget_source_at_end, lazy_module
 
 if TYPE_CHECKING:
     from torch import fx
@@ -145,4 +146,5 @@ def _body(function: Callable[..., tuple[torch.Tensor, ...]], parts: Sequence[tor
     from torch.fx.experimental.proxy_tensor import make_fx
 
     traced = make_fx(lambda *x: function(*x), tracing_mode="fake")(*(torch.empty_like(p, device="cpu") for p in parts))
-    return make_subprogram(traced)
+    forget_source_at_end(traced)
+    return make_subprogram(lazy_module(traced.graph))

@@ -29,7 +29,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
-_QUERIES = ("prim.device.default",)
+_QUERIES = (torch.ops.prim.device.default,)
 """Calls that reach a dispatch mode and compute nothing."""
 
 _unknown_ids = itertools.count()
@@ -103,7 +103,7 @@ class _Recorder(TorchDispatchMode):
         self.entered.pop()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        if str(func) in _QUERIES:
+        if func in _QUERIES:
             return func(*args, **(kwargs or {}))
         self.add(str(func), args, kwargs or {})
         result = func(*args, **(kwargs or {}))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ..core import TensorSpec
 from ..errors import ArtifactError
 from .ir import Subprogram
-from .sources import forget_source, forget_source_at_end
+from .sources import lazy_module
 
 if TYPE_CHECKING:
     import torch
@@ -48,9 +48,6 @@ def make_subprogram(body: fx.GraphModule) -> Subprogram:
     inputs = [node for node in body.graph.nodes if node.op == "placeholder"]
     results = next(node for node in body.graph.nodes if node.op == "output").args[0]
     text = json.dumps(body_to_dict(body, canonical=True), sort_keys=True)
-    forget_source(body)
-    body.recompile()
-    forget_source_at_end(body)
     assert all(isinstance(node.meta["val"], torch.Tensor) for node in [*inputs, *results])
     return Subprogram(
         name="sub_" + hashlib.sha256(text.encode()).hexdigest()[:16],
@@ -169,7 +166,7 @@ def _rebuild(data: dict[str, Any]) -> fx.GraphModule:
             values.append(node)
     graph.output(tuple(_decode(value, values) for value in data["outputs"]))
     graph.lint()
-    return fx.GraphModule({}, graph)
+    return lazy_module(graph)
 
 
 def _op_name(target: Any) -> str:

@@ -1,38 +1,40 @@
-"""Free the Python source that torch.fx generates for a graph module, once the module is gone.
+"""Graph modules whose Python is written when they are first run, if ever, and freed with them.
 
-torch keeps the source of every `GraphModule` in two caches for tracebacks, and never removes it (torch 2.13,
+torch writes the source of a `GraphModule` when it is made. Compiled bodies are read, not run, so that would be a tenth
+of the time of a load. torch keeps each source in two caches for tracebacks, too, and never removes it (torch 2.13,
 `torch/fx/graph_module.py: _EvalCacheLoader`). A process that loads and unloads models would grow with every load.
 
-    forget_source_at_end(module)
+    module = lazy_module(graph)
 """
 
 from __future__ import annotations
 
 import linecache
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torch.fx import GraphModule
+    from torch.fx import Graph, GraphModule
 
 
-def forget_source(module: GraphModule) -> None:
-    """Remove the source of a module now. Call it before `recompile`, which generates another one."""
-    _remove(_key(module))
+def lazy_module(graph: Graph) -> GraphModule:
+    """Return a module of a graph without parameters and submodules."""
+    from torch.fx._lazy_graph_module import _LazyGraphModule
+
+    module = _LazyGraphModule({}, graph)
+    forget_source_at_end(module)
+    return module
 
 
 def forget_source_at_end(module: GraphModule) -> None:
     """Remove the source of a module when the module is freed. Until then, tracebacks show it."""
-    weakref.finalize(module, _remove, _key(module)).atexit = False
-
-
-def _key(module: GraphModule) -> str:
     # Every graph module has its own class, with its own function.
-    return type(module).forward.__code__.co_filename
+    weakref.finalize(module, _forget, type(module)).atexit = False
 
 
-def _remove(key: str) -> None:
+def _forget(kind: Any) -> None:
     from torch.fx import graph_module
 
+    key = kind.forward.__code__.co_filename
     graph_module._loader.eval_cache.pop(key, None)
     linecache.cache.pop(key, None)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core import AutoCast, AutoCastType
 from ..serial import base_of, shares_memory, writes
+from ..sources import lazy_module
 
 if TYPE_CHECKING:
     from torch import fx
@@ -70,7 +71,7 @@ def auto_cast(body: fx.GraphModule, *, kind: AutoCast, dtype: AutoCastType) -> f
                 del rounded[stale]
         copies[node] = copy
     graph.lint()
-    return fx.GraphModule(body, graph)
+    return lazy_module(graph)
 
 
 def _is_float32(node: Any) -> bool:

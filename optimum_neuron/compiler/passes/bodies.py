@@ -12,6 +12,7 @@ from torch.fx import GraphModule
 
 from ..ir import Program
 from ..serial import make_subprogram
+from ..sources import lazy_module
 
 
 def rewrite_bodies(program: Program, rewrite: Callable[[GraphModule], GraphModule]) -> Program:
@@ -93,7 +94,7 @@ def extract(
         copy.meta = dict(node.meta) if meta is None else meta(node)
     graph.output(tuple(_contiguous(graph, copies[node]) for node in results))
     graph.lint()
-    return fx.GraphModule({}, graph), arguments
+    return lazy_module(graph), arguments
 
 
 def _contiguous(graph: fx.Graph, result: fx.Node) -> fx.Node:

@@ -13,6 +13,7 @@ from torch import fx
 
 from ..ir import Call, Subprogram
 from ..serial import make_subprogram, writes
+from ..sources import lazy_module
 from .bodies import extract
 
 
@@ -111,4 +112,4 @@ def joined_body(calls: Sequence[Call], subprograms: Mapping[str, Subprogram], re
         nodes |= {value: copies[node] for value, node in zip(call.outputs, output.args[0], strict=True)}
     graph.output(tuple(nodes[value] for value in whole.outputs))
     graph.lint()
-    return make_subprogram(fx.GraphModule({}, graph))
+    return make_subprogram(lazy_module(graph))

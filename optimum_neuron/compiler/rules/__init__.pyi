@@ -13,7 +13,12 @@ from .constants import outside as outside
 from .decompose import decompose as decompose
 from .indexing import combines as combines
 from .judge import RULE as RULE
-from .location import merge_paths as merge_paths, module_path as module_path, source_line as source_line
+from .location import (
+    is_users as is_users,
+    merge_paths as merge_paths,
+    module_path as module_path,
+    source_line as source_line,
+)
 from .published import instruction_source as instruction_source
 from .report import (
     PLACED as PLACED,

@@ -39,7 +39,7 @@ def module_path(node: Node) -> str | None:
 def source_line(node: Node) -> str | None:
     """Return "file:line" of the innermost frame of the user, None where the graph does not know it."""
     frames = _FRAME.findall(node.meta.get("stack_trace") or "")
-    return next((f"{_short(file)}:{line}" for file, line in reversed(frames) if _is_users(file)), None)
+    return next((f"{_short(file)}:{line}" for file, line in reversed(frames) if is_users(file)), None)
 
 
 def merge_paths(paths: Iterable[str]) -> tuple[str, ...]:
@@ -91,7 +91,7 @@ def _package_folders() -> tuple[Path, ...]:
 
 
 @functools.cache
-def _is_users(file: str) -> bool:
+def is_users(file: str) -> bool:
     """Return whether a file is neither torch's nor of the part of this package that calls traced functions."""
     import torch
 
