@@ -93,7 +93,7 @@ def capture(
         CaptureError: the forward depends on tensor values, does something that cannot be traced, or mixes dtypes that
             torch refuses.
     """
-    stacks, states = find_stacks(module), states or {}
+    stacks, states = find_stacks(module, keep_states=bool(states)), states or {}
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with fake_parameters(module, mode), torch.no_grad(), quiet():
         try:

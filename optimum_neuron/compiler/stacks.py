@@ -55,8 +55,13 @@ class Stack:
         return dataclasses.replace(self, captured=Choice(value=self.num_layers, reason=f"captured whole: {reason}"))
 
 
-def find_stacks(module: nn.Module) -> tuple[Stack, ...]:
-    """Return the outermost `ModuleList`s of one layer class, to be captured whole.
+def find_stacks(module: nn.Module, *, keep_states: bool = False) -> tuple[Stack, ...]:
+    """Return the outermost `ModuleList`s of layers, to be captured whole.
+
+    Args:
+        module: the model.
+        keep_states: It is a decoder, whose layers may be of several classes, as in Jamba. In other models, such a list
+            may be anything, and only lists of one class are layers.
 
     Example:
         ```python
@@ -73,7 +78,8 @@ def find_stacks(module: nn.Module) -> tuple[Stack, ...]:
         inside = any(path.startswith(stack.path + ".") for stack in stacks)
         if inside or not isinstance(child, nn.ModuleList) or len(child) < 2:
             continue
-        if len({type(layer) for layer in child}) == 1:
+        num_classes = len({type(layer) for layer in child})
+        if num_classes == 1 or (keep_states and num_classes < len(child)):
             whole = Choice(value=len(child), reason="captured whole")
             stacks.append(Stack(path=path, num_layers=len(child), captured=whole))
     return tuple(stacks)

@@ -265,12 +265,12 @@ def _require_separate_layers(module: nn.Module, model_type: str, num_stages: int
     """Check that a model has so many layers that are captured one by one, before any is.
 
     Raises:
-        ModelError: it has not, for example because its layers are of several classes.
+        ModelError: it has not.
     """
-    num_layers = max((stack.num_layers for stack in find_stacks(module)), default=1)
+    num_layers = max((stack.num_layers for stack in find_stacks(module, keep_states=True)), default=1)
     if num_stages > num_layers:
         raise ModelError(
-            f"pipeline_parallel_size={num_stages}: this {model_type} model has no list of as many layers of one class.",
+            f"pipeline_parallel_size={num_stages}: this {model_type} model has no list of as many layers.",
             hint="Pass 1; tensor_parallel_size divides every layer.",
             option="pipeline_parallel_size",
             value=num_stages,

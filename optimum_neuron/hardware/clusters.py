@@ -69,13 +69,10 @@ def cluster_of(instance: InstanceSpec, num_instances: int) -> InstanceSpec:
             name=name,
             instances=usable,
         )
-    facts: dict[str, Any] = {fact: getattr(instance, fact) for fact in _SUMS}
-    return dataclasses.replace(
-        instance,
-        name=name,
-        num_instances=num_instances,
-        **{fact: None if value is None else num_instances * value for fact, value in facts.items()},
-    )
+    sums: dict[str, Any] = {
+        fact: None if (value := getattr(instance, fact)) is None else num_instances * value for fact in _SUMS
+    }
+    return dataclasses.replace(instance, name=name, num_instances=num_instances, **sums)
 
 
 def one_of(instance: InstanceSpec) -> InstanceSpec:
