@@ -168,5 +168,6 @@ def _is_by_element(node: fx.Node) -> bool:
     if node.target in _PARTS:
         dim = node.args[-1] if node.target != _ATEN.slice.Tensor else node.args[1]
         return len(node.args) > 1 and not node.kwargs and dim in (-1, 2)
-    assert isinstance(node.target, torch._ops.OpOverload)
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return False
     return node.target in (*_CASTS, *_WHERE) or torch.Tag.pointwise in node.target.tags

@@ -7,6 +7,7 @@ from torch.nn import functional as F
 from optimum_neuron.compiler import body_to_dict
 from optimum_neuron.compiler.lower import Job, compile_jobs, load_function, locate, probe_cpu, record_path
 from optimum_neuron.compiler.passes import auto_cast
+from tests.experts import experts_body
 from tests.programs import body_of, spec
 
 
@@ -61,5 +62,6 @@ def chain_body():
 def functions(tmp_path_factory):
     root = tmp_path_factory.mktemp("store")
     bodies = {"step": step_body(), "views": views_body(), "operators": operators_body(), "chain": chain_body()}
+    bodies["experts"] = experts_body("float32", has_bias=True, is_transposed=True)
     bodies["product"] = body_of(F.linear, spec(8, 64), spec(16, 64))
     return dict(zip(bodies, compiled(bodies.values(), root), strict=True)) | {"root": root}
