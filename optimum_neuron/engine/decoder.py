@@ -13,6 +13,7 @@ Shape legend: R sequences, T new columns of the padded batch, V vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..core import Choice
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from .images import PromptImages
     from .sequences import Group, Sequences
     from .signature import Signature
+
+Results = dict[str, "torch.Tensor"]
+"""Tensors [R, columns, ...] by name: "logits", and "last_hidden_state" of a program that returns it."""
 
 
 class Decoder:
@@ -57,7 +61,23 @@ class Decoder:
         num_logits: int = 0,
         images: PromptImages | None = None,
     ) -> torch.Tensor:
-        """Run new columns of a padded batch, write the cache, and return logits [R, columns, V].
+        """Return logits [R, columns, V] of new columns; see `results`."""
+        results = self.results(
+            input_ids_RT, packing, sequences, num_past=num_past, num_logits=num_logits, images=images
+        )
+        return results["logits"]
+
+    def results(
+        self,
+        input_ids_RT: torch.Tensor,
+        packing: Packing,
+        sequences: Sequences,
+        *,
+        num_past: int,
+        num_logits: int = 0,
+        images: PromptImages | None = None,
+    ) -> Results:
+        """Run new columns of a padded batch, write the cache, and return results [R, columns, ...].
 
         Args:
             input_ids_RT: the new columns.
@@ -71,19 +91,17 @@ class Decoder:
             ShapeError: a prompt is longer than the largest bucket and the program has no extend graph.
         """
 
-        def run(group: Group) -> dict[str, torch.Tensor]:
-            return {
-                "logits": self._run(
-                    group,
-                    group.take(input_ids_RT),
-                    packing.take(group),
-                    num_past=num_past,
-                    num_logits=num_logits,
-                    images=None if images is None else images.take(group),
-                )
-            }
+        def run(group: Group) -> Results:
+            return self._run(
+                group,
+                group.take(input_ids_RT),
+                packing.take(group),
+                num_past=num_past,
+                num_logits=num_logits,
+                images=None if images is None else images.take(group),
+            )
 
-        return sequences.run(run)["logits"]
+        return sequences.run(run)
 
     def choose_bucket(self, num_tokens: int) -> Choice[int]:
         """Return the prefill bucket for a prompt, and the reason.
@@ -105,7 +123,7 @@ class Decoder:
         num_past: int,
         num_logits: int,
         images: PromptImages | None,
-    ) -> torch.Tensor:
+    ) -> Results:
         if input_ids_RT.shape[1] == 1 and num_past and bool(packing.valid_RT.all()):
             return self.decode(group, input_ids_RT, packing.positions_RT, packing.lengths_R)
         longest = max(int(packing.lengths_R.max()), 1)
@@ -124,26 +142,24 @@ class Decoder:
             if num_logits == 1:
                 return self.prefill(group, ids, packing.lengths_R, more)
             packed = self.score(group, ids, packing.lengths_R, more)
-        return packed.gather(1, index_RT[:, :, None].expand(-1, -1, packed.shape[-1]))
+        return {
+            name: part.gather(1, index_RT[:, :, None].expand(-1, -1, part.shape[-1])) for name, part in packed.items()
+        }
 
-    def prefill(
-        self, group: Group, ids_RT: torch.Tensor, lengths_R: torch.Tensor, more: list[torch.Tensor]
-    ) -> torch.Tensor:
-        """Read packed prompts of a bucket's length; return logits [R, 1, V] of the last of so many tokens."""
+    def prefill(self, group: Group, ids_RT: torch.Tensor, lengths_R: torch.Tensor, more: list[torch.Tensor]) -> Results:
+        """Read packed prompts of a bucket's length; return results [R, 1, ...] of the last of so many tokens."""
         inputs = [ids_RT, _positions(ids_RT), *self._counts(lengths_R), *more, (lengths_R - 1).clamp(min=0)]
-        return group.run(self._prefill[ids_RT.shape[1]], inputs)["logits"]
+        return group.run(self._prefill[ids_RT.shape[1]], inputs)
 
-    def score(
-        self, group: Group, ids_RT: torch.Tensor, lengths_R: torch.Tensor, more: list[torch.Tensor]
-    ) -> torch.Tensor:
-        """Read packed prompts of a bucket's length; return logits [R, T, V] of every token."""
+    def score(self, group: Group, ids_RT: torch.Tensor, lengths_R: torch.Tensor, more: list[torch.Tensor]) -> Results:
+        """Read packed prompts of a bucket's length; return results [R, T, ...] of every token."""
         inputs = [ids_RT, _positions(ids_RT), *self._counts(lengths_R), *more]
-        return group.run(self._score[ids_RT.shape[1]], inputs)["logits"]
+        return group.run(self._score[ids_RT.shape[1]], inputs)
 
     def decode(
         self, group: Group, ids_R1: torch.Tensor, positions_R1: torch.Tensor, lengths_R: torch.Tensor
-    ) -> torch.Tensor:
-        """Add one token to each sequence, through the smallest graph that sees all slots in use; return [R, 1, V].
+    ) -> Results:
+        """Add one token to each sequence, through the smallest graph that sees all slots in use; return [R, 1, ...].
 
         A sequence whose length is 0 gets padding.
         """
@@ -164,18 +180,16 @@ class Decoder:
 
     def step(
         self, group: Group, graph: str, ids_RT: torch.Tensor, positions_RT: torch.Tensor, lengths_R: torch.Tensor
-    ) -> torch.Tensor:
-        """Run a decode or extend graph on packed tokens, so many of each row; return logits [R, T, V]."""
-        return group.run(graph, [ids_RT, positions_RT, *self._counts(lengths_R)])["logits"]
+    ) -> Results:
+        """Run a decode or extend graph on packed tokens, so many of each row; return results [R, T, ...]."""
+        return group.run(graph, [ids_RT, positions_RT, *self._counts(lengths_R)])
 
     def _counts(self, lengths_R: torch.Tensor) -> list[torch.Tensor]:
         """The input that says how many tokens are real, of a program with states that padding would change."""
         return [lengths_R] if self._counts_tokens else []
 
-    def extend(
-        self, group: Group, ids_RT: torch.Tensor, first_R: torch.Tensor, lengths_R: torch.Tensor
-    ) -> torch.Tensor:
-        """Add packed tokens, so many of each row, from position `first_R` on in compiled chunks; return [R, T, V]."""
+    def extend(self, group: Group, ids_RT: torch.Tensor, first_R: torch.Tensor, lengths_R: torch.Tensor) -> Results:
+        """Add packed tokens, so many of each row, from position `first_R` on in compiled chunks; return [R, T, ...]."""
         import torch
 
         length = next(iter(self._extend), 1)
@@ -192,29 +206,37 @@ class Decoder:
                     chunks.append(self.decode(group, chunk[:, column : column + 1], position, is_real_R))
             else:
                 padded = torch.nn.functional.pad(chunk, (0, length - chunk.shape[1]))
-                logits = self.step(group, self._extend[length], padded, positions, left_R.clamp(max=length))
-                chunks.append(logits[:, : chunk.shape[1]])
-        return torch.cat(chunks, 1)
+                results = self.step(group, self._extend[length], padded, positions, left_R.clamp(max=length))
+                chunks.append({name: part[:, : chunk.shape[1]] for name, part in results.items()})
+        return _joined(chunks)
 
     def _in_chunks(
         self, group: Group, ids_RT: torch.Tensor, lengths_R: torch.Tensor, first: int
-    ) -> tuple[torch.Tensor, int]:
+    ) -> tuple[Results, int]:
         """Read prompts longer than the largest bucket: that bucket, then compiled chunks.
 
-        Return logits that include column `first`, and how many columns before them were left out.
+        Return results that include column `first`, and how many columns before them were left out.
         """
         import torch
 
         bucket = self.prefill_buckets[-1]
         head, head_lengths_R = ids_RT[:, :bucket], lengths_R.clamp(max=bucket)
         if first < bucket:
-            logits = [self.score(group, head, head_lengths_R, [])]
+            results = [self.score(group, head, head_lengths_R, [])]
         else:
-            logits = []
+            results = []
             self.prefill(group, head, head_lengths_R, [])
         first_R, tail_lengths_R = torch.full((len(head),), bucket), (lengths_R - bucket).clamp(min=0)
         tail = self.extend(group, ids_RT[:, bucket:], first_R, tail_lengths_R)
-        return torch.cat([*logits, tail], 1), 0 if logits else bucket
+        return _joined([*results, tail]), 0 if results else bucket
+
+
+def _joined(chunks: Sequence[Results]) -> Results:
+    import torch
+
+    return (
+        chunks[0] if len(chunks) == 1 else {name: torch.cat([part[name] for part in chunks], 1) for name in chunks[0]}
+    )
 
 
 def _positions(ids_RT: torch.Tensor) -> torch.Tensor:
