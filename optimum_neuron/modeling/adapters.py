@@ -215,7 +215,7 @@ class AdapterMethods:
         for name in names:
             slots.delete(name)
 
-    def set_adapter(self, adapter_name: str) -> None:
+    def set_adapter(self, adapter_name: str | Sequence[str]) -> None:
         """Use an adapter for prompts of which none is named; `"__base__"` is the base model.
 
         Raises:
