@@ -15,6 +15,7 @@
     +-- DeviceMemoryError (MemoryError)     the model does not fit the HBM of its cores
     +-- NumericsError (ArithmeticError)     a loss or gradient is not a finite number
     +-- CoreBusyError (RuntimeError)        another process holds the core
+    +-- QueueFullError (queue.Full)         no more requests can wait
     +-- CacheError (OSError)                the compile cache cannot be used
     +-- LoweringError (RuntimeError)        host code could not be made for a subprogram
 
@@ -26,6 +27,7 @@ An error has parts: `code` names its class, `message` states the problem, with t
 from __future__ import annotations
 
 import difflib
+import queue
 import re
 from collections.abc import Iterable
 from typing import Any, ClassVar
@@ -42,6 +44,7 @@ __all__ = [
     "ModelError",
     "NeuronError",
     "NumericsError",
+    "QueueFullError",
     "ShapeError",
     "TargetMismatchError",
     "UnsupportedDtypeError",
@@ -138,6 +141,10 @@ class NumericsError(NeuronError, ArithmeticError):
 
 class CoreBusyError(NeuronError, RuntimeError):
     """A simulated NeuronCore is claimed by another process."""
+
+
+class QueueFullError(NeuronError, queue.Full):
+    """No more requests can wait for their turn."""
 
 
 class CacheError(NeuronError, OSError):

@@ -75,8 +75,8 @@ class NeuronGenerativeModel(GenerationMixin, NeuronModel):
         return super().generate(*args, **kwargs)
 
     def generate_batch(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Raise `ConfigError`: continuous batching is not supported."""
-        message = "Continuous batching is not supported: compiled graphs take the sequences of one call."
+        """Raise `ConfigError`: only decoders have continuous batching."""
+        message = "Continuous batching is not supported for this kind of model, only for decoders of text."
         raise ConfigError(message, hint="Call generate() with all prompts in one padded batch, of any size.")
 
     init_continuous_batching = generate_batch
