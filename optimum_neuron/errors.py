@@ -15,7 +15,7 @@
     +-- DeviceMemoryError (MemoryError)     the model does not fit the HBM of its cores
     +-- NumericsError (ArithmeticError)     a loss or gradient is not a finite number
     +-- CoreBusyError (RuntimeError)        another process holds the core
-    +-- QueueFullError (queue.Full)         no more requests can wait
+    +-- QueueFullError (RuntimeError)       no more requests can wait
     +-- CacheError (OSError)                the compile cache cannot be used
     +-- LoweringError (RuntimeError)        host code could not be made for a subprogram
 
@@ -27,7 +27,6 @@ An error has parts: `code` names its class, `message` states the problem, with t
 from __future__ import annotations
 
 import difflib
-import queue
 import re
 from collections.abc import Iterable
 from typing import Any, ClassVar
@@ -143,7 +142,7 @@ class CoreBusyError(NeuronError, RuntimeError):
     """A simulated NeuronCore is claimed by another process."""
 
 
-class QueueFullError(NeuronError, queue.Full):
+class QueueFullError(NeuronError, RuntimeError):
     """No more requests can wait for their turn."""
 
 

@@ -15,7 +15,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -44,7 +43,7 @@ class BatchingManager:
         self.generation_config, self.settings = generation_config, settings
         self.warmed_up = True
         """Graphs are compiled before a manager is made."""
-        self.fatal_error: BaseException | None = None
+        self.fatal_error: Exception | None = None
         self._changed = threading.Condition(engine.lock)
         self._outputs: collections.deque[GenerationOutput] = collections.deque()
         self._handlers: dict[str, tuple[Callable[[GenerationOutput], Any], asyncio.AbstractEventLoop]] = {}
@@ -132,11 +131,10 @@ class BatchingManager:
         try:
             while self._wait_for_work():
                 self._deliver(self.engine.step())
-        except BaseException as error:  # noqa: BLE001  # whoever waits for a result has to hear of it
+        except Exception as error:  # noqa: BLE001  # whoever waits for a result has to hear of it
             logger.exception("Continuous batching failed.")
             self.fatal_error = error
-        error = self.fatal_error if isinstance(self.fatal_error, Exception) else None
-        left = self.engine.fail_all(error or RuntimeError("The manager was stopped."))
+        left = self.engine.fail_all(self.fatal_error or RuntimeError("The manager was stopped."))
         with self._changed:
             self._has_ended = True
             self._deliver(left)
@@ -187,27 +185,29 @@ class BatchingManager:
         if self._stop or self.fatal_error is not None:
             logger.warning("The manager is stopping: the request is not taken.")
             return None
-        how = {"streaming": streaming, "record_timestamps": record_timestamps}
         settings |= {"max_new_tokens": max_new_tokens, "eos_token_id": eos_token_id}
-        return self.add_siblings(input_ids, request_id=request_id, seed=seed, how=how, settings=settings)[0]
+        return self.add_siblings(
+            input_ids,
+            settings,
+            request_id=request_id,
+            seed=seed,
+            streaming=streaming,
+            record_timestamps=record_timestamps,
+        )[0]
 
     def add_siblings(
         self,
         input_ids: Sequence[int],
+        settings: Mapping[str, Any],
         *,
         request_id: str | None = None,
         seed: int | None = None,
-        how: Mapping[str, bool] = MappingProxyType({}),
-        settings: Mapping[str, Any] = MappingProxyType({}),
+        streaming: bool = False,
+        record_timestamps: bool = False,
     ) -> list[str]:
         """Let the `num_return_sequences` answers to a prompt wait for their turn; return their names.
 
-        Args:
-            input_ids: the prompt.
-            request_id: name of the first; None makes one.
-            seed: seed of the first, the next one has the next.
-            how: how they are delivered, `streaming` and `record_timestamps`.
-            settings: see `add_request`, which has the errors too.
+        Arguments are those of `add_request`, whose errors are raised; each answer has a name and a seed of its own.
         """
         prompt = self._checked(input_ids)
         with self._changed:
@@ -223,7 +223,8 @@ class BatchingManager:
                 prompt=prompt,
                 max_new_tokens=sampler.max_new_tokens,
                 sampler=sampler,
-                **how,
+                streaming=streaming,
+                record_timestamps=record_timestamps,
             )
             for index, sampler in enumerate(samplers)
         ]
@@ -250,8 +251,12 @@ class BatchingManager:
         **settings: Any,
     ) -> list[str | None]:
         """Let several requests wait, with the same settings; return their names."""
-        how = {"max_new_tokens": max_new_tokens, "streaming": streaming, "record_timestamps": record_timestamps}
-        return [self.add_request(prompt, **(how | settings)) for prompt in inputs]
+        settings |= {
+            "max_new_tokens": max_new_tokens,
+            "streaming": streaming,
+            "record_timestamps": record_timestamps,
+        }
+        return [self.add_request(prompt, **settings) for prompt in inputs]
 
     def cancel_request(self, request_id: str) -> None:
         """End a request with what it has by now; one that is over stays as it is."""

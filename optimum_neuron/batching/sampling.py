@@ -69,7 +69,7 @@ class Sampler:
         self._num_tokens += 1
         if token in self.end_ids or num_new >= self.max_new_tokens:
             return True
-        return bool(self.criteria) and bool(self.criteria(self._ids[:, : self._num_tokens], None).all())  # type: ignore[arg-type]
+        return bool(self.criteria) and bool(self.criteria(self._ids[:, : self._num_tokens], None).all())
 
 
 def make_sampler(

@@ -50,7 +50,8 @@ class ContinuousBatching:
             return kept
         if not self._signature.is_paged:
             message = "This model was exported without continuous batching: its cache has a place for each sequence."
-            hint = "Export with continuous_batching=True, or call generate() with all prompts in one padded batch."
+            hint = "Call generate() with all prompts in one padded batch, or export a decoder of text with "
+            hint += "continuous_batching=True."
             raise ConfigError(message, hint=hint, option="continuous_batching", value=False)
         runner = Runner(self.loaded, self._signature)
         try:
@@ -102,8 +103,7 @@ class ContinuousBatching:
             names = []
             for index, prompt in enumerate(inputs):
                 seed = None if first is None else first + index
-                how = {"record_timestamps": record_timestamps}
-                names += manager.add_siblings(prompt, seed=seed, how=how, settings=settings)
+                names += manager.add_siblings(prompt, settings, seed=seed, record_timestamps=record_timestamps)
             outputs = {}
             if not manager.is_running():
                 manager.start()

@@ -15,7 +15,6 @@ from ..core import Choice
 from ..engine import PromptImages, check_positions, make_decoder, plan_packing
 from ..exporters import Prepared
 from ..labels import IGNORED, next_labels
-from .batching import ContinuousBatching
 from .cache import NeuronCache, own_cache
 from .checks import check_length, checked_mask, limit_length
 from .generation import NeuronGenerativeModel, known_inputs
@@ -23,7 +22,7 @@ from .targets import check_labels, label_loss
 from .two_step import TwoStepExport
 
 
-class NeuronDecoderModel(ContinuousBatching, NeuronGenerativeModel, TwoStepExport):
+class NeuronDecoderModel(NeuronGenerativeModel, TwoStepExport):
     """The base of the compiled models that continue a prompt; it has no `forward`."""
 
     main_input_name = "input_ids"

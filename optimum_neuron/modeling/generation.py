@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from transformers import GenerationConfig, GenerationMixin
@@ -16,6 +16,7 @@ from transformers import GenerationConfig, GenerationMixin
 from ..errors import ConfigError, ModelError
 from ..exporters import Prepared, signature_of
 from ..plain_json import read_object
+from .batching import ContinuousBatching
 from .cache import NeuronCache
 from .checks import on_host
 from .loading import NeuronModel
@@ -32,7 +33,7 @@ _FIXED_SETTINGS = {
 """Setting of generation that must stay None, to the reason and the hint of the error."""
 
 
-class NeuronGenerativeModel(GenerationMixin, NeuronModel):
+class NeuronGenerativeModel(ContinuousBatching, GenerationMixin, NeuronModel):
     """A compiled model with `generate`, whose KV cache is part of the program."""
 
     output_modalities = ("text",)
@@ -73,13 +74,6 @@ class NeuronGenerativeModel(GenerationMixin, NeuronModel):
         refuse_embeddings(kwargs)
         args, kwargs = on_host(args, kwargs)
         return super().generate(*args, **kwargs)
-
-    def generate_batch(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Raise `ConfigError`: only decoders have continuous batching."""
-        message = "Continuous batching is not supported for this kind of model, only for decoders of text."
-        raise ConfigError(message, hint="Call generate() with all prompts in one padded batch, of any size.")
-
-    init_continuous_batching = generate_batch
 
     def can_generate(self) -> bool:
         """Return True."""
