@@ -273,7 +273,7 @@ class NeuronConfig(CompileConfig):
     continuous_batching: bool = option(
         False, help="requests join and leave a batch at every step and share a cache of blocks (generate_batch)"
     )
-    """Requests join and leave a batch of `batch_size` rows at every step, and share a cache of blocks."""
+    """Requests join and leave a batch of `batch_size` rows at every step, and share a pool of cache blocks."""
     block_size: int | None = option(None, help="with --continuous_batching, tokens of a cache block (default: 32)")
     """Tokens of a block of the cache; None: 32."""
     num_blocks: int | None = option(

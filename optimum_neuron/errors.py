@@ -15,6 +15,7 @@
     +-- DeviceMemoryError (MemoryError)     the model does not fit the HBM of its cores
     +-- NumericsError (ArithmeticError)     a loss or gradient is not a finite number
     +-- CoreBusyError (RuntimeError)        another process holds the core
+    +-- QueueFullError (RuntimeError)       no more requests can wait
     +-- CacheError (OSError)                the compile cache cannot be used
     +-- LoweringError (RuntimeError)        host code could not be made for a subprogram
 
@@ -42,6 +43,7 @@ __all__ = [
     "ModelError",
     "NeuronError",
     "NumericsError",
+    "QueueFullError",
     "ShapeError",
     "TargetMismatchError",
     "UnsupportedDtypeError",
@@ -138,6 +140,10 @@ class NumericsError(NeuronError, ArithmeticError):
 
 class CoreBusyError(NeuronError, RuntimeError):
     """A simulated NeuronCore is claimed by another process."""
+
+
+class QueueFullError(NeuronError, RuntimeError):
+    """No more requests can wait for their turn."""
 
 
 class CacheError(NeuronError, OSError):

@@ -15,6 +15,7 @@ ORDER = (
     ("modeling", "profiling"),
     ("checking", "simulator"),
     ("exporters",),
+    ("batching",),
     ("artifact", "engine"),
     ("models", "runtime"),
     ("compiler",),

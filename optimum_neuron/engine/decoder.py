@@ -142,9 +142,7 @@ class Decoder:
             if num_logits == 1:
                 return self.prefill(group, ids, packing.lengths_R, more)
             packed = self.score(group, ids, packing.lengths_R, more)
-        return {
-            name: part.gather(1, index_RT[:, :, None].expand(-1, -1, part.shape[-1])) for name, part in packed.items()
-        }
+        return take_columns(packed, index_RT)
 
     def prefill(self, group: Group, ids_RT: torch.Tensor, lengths_R: torch.Tensor, more: list[torch.Tensor]) -> Results:
         """Read packed prompts of a bucket's length; return results [R, 1, ...] of the last of so many tokens."""
@@ -229,6 +227,11 @@ class Decoder:
         first_R, tail_lengths_R = torch.full((len(head),), bucket), (lengths_R - bucket).clamp(min=0)
         tail = self.extend(group, ids_RT[:, bucket:], first_R, tail_lengths_R)
         return _joined([*results, tail]), 0 if results else bucket
+
+
+def take_columns(packed: Results, index_RT: torch.Tensor) -> Results:
+    """Return results [R, T, ...] of columns of a padded batch, by their columns in the packed rows."""
+    return {name: part.gather(1, index_RT[:, :, None].expand(-1, -1, part.shape[-1])) for name, part in packed.items()}
 
 
 def _joined(chunks: Sequence[Results]) -> Results:

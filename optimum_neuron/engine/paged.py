@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .buckets import smallest_bucket
-from .decoder import Decoder
+from .decoder import Decoder, Results, take_columns
 from .packing import Packing
 from .sequences import Group, Place, Sequences
 
@@ -65,7 +65,7 @@ class PagedDecoder(Decoder):
         num_past: int,
         num_logits: int,
         images: PromptImages | None,
-    ) -> torch.Tensor:
+    ) -> Results:
         assert images is None, "prompts with images have another protocol"
         if input_ids_RT.shape[1] == 1 and num_past and bool(packing.valid_RT.all()):
             return self.decode(group, input_ids_RT, packing.positions_RT, packing.lengths_R)
@@ -74,15 +74,14 @@ class PagedDecoder(Decoder):
         if num_past and longest <= next(iter(self._extend), 1):
             packed = self.extend(group, ids_RT, packing.first_R, packing.lengths_R)
         elif num_logits == 1:
-            return self._read("prefill", group, ids_RT, packing)
+            return {"logits": self._read("prefill", group, ids_RT, packing)}
         else:
-            packed = self._read("score", group, ids_RT, packing)
-        index_RT = packing.index_RT[:, -num_logits:] if num_logits else packing.index_RT
-        return packed.gather(1, index_RT[:, :, None].expand(-1, -1, packed.shape[-1]))
+            packed = {"logits": self._read("score", group, ids_RT, packing)}
+        return take_columns(packed, packing.index_RT[:, -num_logits:] if num_logits else packing.index_RT)
 
     def step(
         self, group: Group, graph: str, ids_RT: torch.Tensor, positions_RT: torch.Tensor, lengths_R: torch.Tensor
-    ) -> torch.Tensor:
+    ) -> Results:
         import torch
 
         num_rows, width = self._program.graphs[graph].inputs["block_table"].shape
@@ -95,7 +94,7 @@ class PagedDecoder(Decoder):
         inputs = [ids, positions, table]
         if "num_new_tokens" in self._program.graphs[graph].inputs:
             inputs.append(lengths)
-        return self._loaded.run(graph, inputs, group.state)["logits"][group.rows]
+        return {name: result[group.rows] for name, result in self._loaded.run(graph, inputs, group.state).items()}
 
     def _prepare(self, rows: CompiledRows, positions_G1: torch.Tensor) -> list[torch.Tensor]:
         import torch

@@ -62,23 +62,25 @@ def paged_graph_names(config: ResolvedNeuronConfig) -> set[str]:
 
 def paged_captures(family: Family, config: ResolvedNeuronConfig) -> list[Recapture]:
     """Functions that capture each entry point."""
-    assert config.block_size and config.num_blocks and config.prefill_chunk_size, "a resolved configuration has sizes"
+    size, chunk = config.block_size, config.prefill_chunk_size
+    assert size and chunk and config.num_blocks, "a resolved configuration has sizes"
     states = {
         f"{tensor.name}.{layer}": TensorSpec(
-            shape=tensor.shape(config.num_blocks, config.block_size), dtype=tensor.dtype or config.torch_dtype
+            shape=tensor.shape(config.num_blocks, size), dtype=tensor.dtype or config.torch_dtype
         )
         for layer, state in enumerate(family.states)
         for tensor in state
     }
 
-    def entry(role: Role, num_rows: int, num_tokens: int, num_slots: int, size: int) -> Recapture:
+    def entry(role: Role, num_rows: int, num_tokens: int, num_slots: int) -> Recapture:
+        axis, value = ("num_tokens", num_tokens) if role == "extend" else ("num_slots", num_slots)
         return functools.partial(
             _capture,
-            PagedEntry(family.module, block_size=config.block_size),
-            name=f"{role}_{size}",
+            PagedEntry(family.module, block_size=size),
+            name=f"{role}_{value}",
             role=role,
-            sizes={"num_tokens" if role == "extend" else "num_slots": size},
-            inputs=_inputs(role, num_rows, num_tokens, -(-num_slots // config.block_size)),
+            sizes={axis: value},
+            inputs=_inputs(role, num_rows, num_tokens, -(-num_slots // size)),
             states=states,
             outputs=("logits",),
             cuts=tuple(f"{MODEL}.{path}" for path in family.module.cuts),
@@ -87,10 +89,10 @@ def paged_captures(family: Family, config: ResolvedNeuronConfig) -> list[Recaptu
 
     captures = []
     for slots in config.decode_buckets:
-        captures += [entry(role, 1, config.prefill_chunk_size, slots, slots) for role in ("prefill", "score")]
-    captures += [entry("decode", config.batch_size, 1, slots, slots) for slots in config.decode_buckets]
-    if (length := config.extend_length) > 1:
-        captures.append(entry("extend", config.batch_size, length, config.sequence_length, length))
+        captures += [entry(role, 1, chunk, slots) for role in ("prefill", "score")]
+    captures += [entry("decode", config.batch_size, 1, slots) for slots in config.decode_buckets]
+    if config.extend_length > 1:
+        captures.append(entry("extend", config.batch_size, config.extend_length, config.sequence_length))
     return captures
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from transformers import GenerationConfig, GenerationMixin, LogitsProcessorList, StoppingCriteriaList
@@ -18,6 +18,7 @@ from ..engine import Steps
 from ..errors import ConfigError, ModelError
 from ..exporters import Prepared, signature_of
 from ..plain_json import read_object
+from .batching import ContinuousBatching
 from .cache import NeuronCache
 from .checks import on_host
 from .loading import NeuronModel
@@ -35,7 +36,7 @@ _FIXED_SETTINGS = {
 """Setting of generation that must stay None, to the reason and the hint of the error."""
 
 
-class NeuronGenerativeModel(GenerationMixin, NeuronModel):
+class NeuronGenerativeModel(ContinuousBatching, GenerationMixin, NeuronModel):
     """A compiled model with `generate`, whose KV cache is part of the program."""
 
     output_modalities = ("text",)
@@ -104,13 +105,6 @@ class NeuronGenerativeModel(GenerationMixin, NeuronModel):
     def _steps(self, cache: NeuronCache, model_kwargs: dict[str, Any]) -> Steps:
         """Return the decode steps after a prompt that is in the cache."""
         raise NotImplementedError
-
-    def generate_batch(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Raise `ConfigError`: continuous batching is not supported."""
-        message = "Continuous batching is not supported: compiled graphs take the sequences of one call."
-        raise ConfigError(message, hint="Call generate() with all prompts in one padded batch, of any size.")
-
-    init_continuous_batching = generate_batch
 
     def can_generate(self) -> bool:
         """Return True."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..engine import smallest_bucket
 from ..errors import ConfigError
-from ..simulator import generates
+from ..simulator import chunk_size, generates
 from .profile import Profile
 from .recorder import record
 
@@ -93,7 +93,14 @@ def calls_of(program: Program, *, prompt_length: int | None = None, num_steps: i
     first = prefill[_bucket("prompt_length", prompt, prefill)]
     _bucket("prompt_length + num_steps", prompt + num_steps, decode)
     steps = [decode[_bucket("tokens", prompt + step + 1, decode)] for step in range(num_steps)]
-    return [*program.by_size("encode_image").values(), first, *steps]
+    chunk = chunk_size(program, first)
+    reads = [first] if chunk is None else [prefill[_bucket("tokens", end, prefill)] for end in _ends(prompt, chunk)]
+    return [*program.by_size("encode_image").values(), *reads, *steps]
+
+
+def _ends(num_tokens: int, chunk: int) -> list[int]:
+    """Tokens that are in the cache after each chunk of a prompt."""
+    return [*range(chunk, num_tokens, chunk), num_tokens]
 
 
 def _bucket(name: str, tokens: int, sizes: dict[int, str]) -> int:

@@ -44,21 +44,30 @@ def serving_plan_of(program: Program, request: DecoderRequest, *, auto_cast: Aut
         encode, first = None, prefill[smallest_bucket(prompt, prefill) or max(prefill)]
         step = decode[smallest_bucket(prompt + output // 2 + 1, decode) or longest]
     rows = max(spec.shape[0] for spec in program.graphs[step].inputs.values() if spec.shape)
+    arriving = min(request.concurrency or rows, rows)
+    # With tables of blocks, prompts are read one after the other, in chunks.
+    chunk = None if encoders else chunk_size(program, first)
     names = [name for name in (encode, first) if name is not None]
     work_of = functools.partial(work_of_program, program, auto_cast=auto_cast)
     plan = ServingPlan(
         stack=SERVED_AS,
         encode=None if encode is None else work_of(encode),
         prefill=work_of(first),
-        num_prefills=1,
+        num_prefills=1 if chunk is None else arriving * -(-prompt // chunk),
         decode=work_of(step),
         batch_size=rows,
-        concurrency=min(request.concurrency or rows, rows),
+        concurrency=arriving,
         input_length=prompt,
         output_length=output,
     )
     reason = f"its own graphs {', '.join(names)} and {step}: {rows} rows, {prompt} tokens or frames that are read"
     return Choice(value=plan, reason=f"{reason}, {output} output tokens")
+
+
+def chunk_size(program: Program, prefill: str) -> int | None:
+    """Return how many tokens of one prompt a graph reads; None if it reads whole prompts of all rows."""
+    inputs = program.graphs[prefill].inputs
+    return inputs["input_ids"].shape[1] if "block_table" in inputs else None
 
 
 def generates(program: Program) -> bool:

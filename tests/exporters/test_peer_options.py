@@ -33,7 +33,8 @@ def test_ignored_keyword_is_reported(name, caplog):
 def test_fixed_keyword_accepts_its_value():
     assert translate({name: value for name, (value, _) in FIXED.items()}) == {}
     assert translate(dict.fromkeys(FIXED)) == {}
-    wrong = {"prefill_chunk_size": 8, "file_name": "other.neuron"}
+    assert translate({"prefill_chunk_size": 0}) == {}
+    wrong = {"decoder_file_name": "decoder.neuron", "file_name": "other.neuron"}
     with pytest.raises(ConfigError) as excinfo:
         translate(wrong)
     assert excinfo.value.details == {"options": wrong}

@@ -268,7 +268,7 @@ def test_options_fixed_at_export(model, options, error, details):
 
 def test_continuous_batching_is_error(model):
     for start in (lambda: model.generate_batch([[5, 6]]), lambda: model.init_continuous_batching()):
-        with pytest.raises(ConfigError, match="Continuous batching"):
+        with pytest.raises(ConfigError, match="without continuous batching"):
             start()
 
 

@@ -181,7 +181,7 @@ class DecoderScenarios:
                 # A step changes a state without slots, so every graph starts from that of the prompt.
                 sequences = prompt.copy()
                 (group,) = sequences.groups()
-                results[f"a step of {graph}"] = self._decoder.step(group, graph, *step)[:, 0]
+                results[f"a step of {graph}"] = self._decoder.step(group, graph, *step)["logits"][:, 0]
             return results
 
         def expected() -> Results:

@@ -1,0 +1,9 @@
+from .blocks import BlockPool as BlockPool, chain_hashes as chain_hashes
+from .counters import Counters as Counters
+from .engine import Engine as Engine
+from .manager import BatchingManager as BatchingManager
+from .request import Request as Request
+from .runner import Runner as Runner
+from .sampling import Sampler as Sampler, make_sampler as make_sampler
+from .scheduler import Chunk as Chunk, Plan as Plan, Scheduler as Scheduler
+from .settings import ManagerSettings as ManagerSettings, read_settings as read_settings

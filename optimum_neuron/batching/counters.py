@@ -1,0 +1,31 @@
+"""Counts of what an engine did, and gauges of what it does, by names that Prometheus takes."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass
+class Counters:
+    """Totals since the engine began."""
+
+    requests_finished_total: int = 0
+    requests_failed_total: int = 0
+    requests_cancelled_total: int = 0
+    prompt_tokens_total: int = 0
+    """Tokens of prompts, shared ones included."""
+    shared_tokens_total: int = 0
+    """Tokens of prompts that an earlier request had computed."""
+    answer_tokens_total: int = 0
+    chunks_total: int = 0
+    steps_total: int = 0
+    preemptions_total: int = 0
+    scheduling_seconds_total: float = 0.0
+    """Time of planning and bookkeeping."""
+    sampling_seconds_total: float = 0.0
+    chunk_seconds_total: float = 0.0
+    step_seconds_total: float = 0.0
+
+    def to_dict(self) -> dict[str, float]:
+        """Return the counts by name."""
+        return dataclasses.asdict(self)

@@ -1,0 +1,88 @@
+"""One request: what was asked, what it has got, and where its keys and values are. It does not depend on torch."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import time
+from typing import Any
+
+
+class Status(enum.IntEnum):
+    """Where a request is in its life; the numbers are those of transformers' `RequestStatus`."""
+
+    WAITING = 0
+    PREFILLING = 1
+    DECODING = 2
+    FINISHED = 3
+    FAILED = 4
+
+
+@dataclasses.dataclass(kw_only=True, eq=False)
+class Request:
+    """A prompt and its answer."""
+
+    request_id: str
+    prompt: list[int]
+    max_new_tokens: int
+    """Most tokens of the answer; at least 1."""
+    sampler: Any = None
+    """Chooses tokens, see `sampling.py`; None in tests of the scheduler."""
+    hashes: list[bytes] = dataclasses.field(default_factory=list)
+    """Content of each full block of the prompt, with all before it; empty: the request shares nothing."""
+    streaming: bool = False
+    """Whether every token is delivered at once."""
+    record_timestamps: bool = False
+
+    order: int = 0
+    """Number of its arrival: later ones give way to earlier ones."""
+    status: Status = Status.WAITING
+    answer: list[int] = dataclasses.field(default_factory=list)
+    logprobs: list[float] = dataclasses.field(default_factory=list)
+    error: Exception | None = None
+    num_computed: int = 0
+    """Tokens whose keys and values are in the cache, from the first on."""
+    num_shared: int = 0
+    """Tokens of those that an earlier request had computed."""
+    blocks: list[int] = dataclasses.field(default_factory=list)
+    """Its blocks, in the order of its tokens."""
+    row: int | None = None
+    """Its row of a step, while it runs."""
+    saved: Any = None
+    """Contents of its blocks on the host, while it is preempted."""
+    created_s: float = dataclasses.field(default_factory=time.perf_counter)
+    started_s: float = -1.0
+    ended_s: float = -1.0
+    timestamps: list[float] = dataclasses.field(default_factory=list)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the prompt and the answer so far."""
+        return len(self.prompt) + len(self.answer)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is answered, failed, or cancelled."""
+        return self.status >= Status.FINISHED
+
+    @property
+    def is_prompt_read(self) -> bool:
+        """Whether its next token comes from a step."""
+        return self.num_computed >= len(self.prompt)
+
+    def start(self) -> None:
+        """Note the first time that it runs."""
+        self.started_s = time.perf_counter() if self.started_s < 0 else self.started_s
+
+    def end(self, status: Status, error: Exception | None = None) -> None:
+        """Note that it is over."""
+        self.start()
+        self.status, self.error, self.ended_s = status, error, time.perf_counter()
+
+    def add(self, token: int, logprob: float | None) -> None:
+        """Add a token to the answer."""
+        self.answer.append(token)
+        if logprob is not None:
+            self.logprobs.append(logprob)
+        if self.record_timestamps:
+            self.timestamps.append(time.perf_counter())

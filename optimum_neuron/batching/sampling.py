@@ -1,0 +1,172 @@
+"""The next token of one request, by its own settings and from its own random stream.
+
+Settings are transformers': its logits processors and stopping criteria work on the request's own row. A request that
+samples has a generator of its own, so its tokens are those of `generate` after `torch.manual_seed(seed)`, whatever runs
+beside it.
+
+Shape legend: V vocabulary.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
+from transformers.generation import EosTokenCriteria, GenerationMode, MaxLengthCriteria
+
+from ..errors import ConfigError, ShapeError, nearest
+
+logger = logging.getLogger(__name__)
+
+_MODES = (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE)
+_OF_CALLS = ("logits_processor", "stopping_criteria", "prefix_allowed_tokens_fn", "tokenizer")
+"""Keywords of `generate` that are no fields of its settings."""
+
+
+@dataclasses.dataclass(kw_only=True)
+class Sampler:
+    """Chooses the tokens of one request, and says when it is answered."""
+
+    prompt: Sequence[int]
+    max_new_tokens: int
+    end_ids: frozenset[int]
+    """Tokens that end the answer."""
+    processors: LogitsProcessorList
+    criteria: StoppingCriteriaList
+    generator: torch.Generator | None
+    """Its random stream; None: the likeliest token."""
+    wants_logprobs: bool
+
+    def __post_init__(self) -> None:
+        self._num_tokens = len(self.prompt)
+        self._ids = torch.zeros(1, len(self.prompt) + self.max_new_tokens, dtype=torch.long)
+        self._ids[0, : len(self.prompt)] = torch.tensor(self.prompt)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its token is the largest logit."""
+        return self.generator is None and not self.processors and not self.wants_logprobs
+
+    def choose(self, logits_V: torch.Tensor) -> tuple[int, float | None]:
+        """Return the next token, and its logarithmic probability if it is wanted."""
+        scores = logits_V[None].clone()
+        scores = self.processors(self._ids[:, : self._num_tokens], scores)
+        if self.generator is None:
+            token = int(scores.argmax(-1))
+        else:
+            token = int(torch.multinomial(scores.softmax(-1), 1, generator=self.generator))
+        logprob = float(scores.log_softmax(-1)[0, token]) if self.wants_logprobs else None
+        return token, logprob
+
+    def ends_with(self, token: int, num_new: int) -> bool:
+        """Return whether the answer, of so many tokens by now, is complete with this token."""
+        self._ids[0, self._num_tokens] = token
+        self._num_tokens += 1
+        if token in self.end_ids or num_new >= self.max_new_tokens:
+            return True
+        return bool(self.criteria) and bool(self.criteria(self._ids[:, : self._num_tokens], None).all())
+
+
+def make_sampler(
+    model: Any,
+    prompt: Sequence[int],
+    generation_config: GenerationConfig | None,
+    options: Mapping[str, Any],
+    *,
+    num_slots: int,
+    seed: int,
+    wants_logprobs: bool,
+) -> Sampler:
+    """Return the sampler of a request.
+
+    Args:
+        model: a model with transformers' `GenerationMixin`.
+        prompt: token ids.
+        generation_config: settings; None for the model's.
+        options: settings of this request, and keywords of `generate` such as `logits_processor` and `tokenizer`.
+        num_slots: tokens that a sequence can hold.
+        seed: of its random stream.
+        wants_logprobs: whether logarithmic probabilities are returned.
+
+    Raises:
+        ConfigError: a setting is unknown, or needs several sequences or a second model.
+        ShapeError: the prompt leaves no room for an answer.
+    """
+    calls = {name: options[name] for name in _OF_CALLS if name in options}
+    given = {name: value for name, value in options.items() if name not in _OF_CALLS and value is not None}
+    config = _updated(copy.deepcopy(model.generation_config if generation_config is None else generation_config), given)
+    config, _ = model._prepare_generation_config(config)
+    _refuse_modes(config)
+    if config.eos_token_id == -1:
+        config.eos_token_id = None  # transformers' word for an answer that no token ends
+    max_new_tokens = _num_new_tokens(config, len(prompt), num_slots)
+    config.max_new_tokens, config.max_length = max_new_tokens, len(prompt) + max_new_tokens
+    if config.min_new_tokens is not None:
+        config.min_length = len(prompt) + config.min_new_tokens
+    model._prepare_special_tokens(config, True, device="cpu")
+    processors = model._get_logits_processor(
+        generation_config=config,
+        input_ids_seq_length=len(prompt),
+        encoder_input_ids=torch.tensor([prompt], dtype=torch.long),
+        prefix_allowed_tokens_fn=calls.get("prefix_allowed_tokens_fn"),
+        logits_processor=LogitsProcessorList(calls.get("logits_processor") or []),
+        device="cpu",
+        model_kwargs={},
+    )
+    try:
+        criteria = model._get_stopping_criteria(config, StoppingCriteriaList(), tokenizer=calls.get("tokenizer"))
+    except ValueError as error:
+        raise ConfigError(str(error), hint="Pass tokenizer with stop_strings.", option="stop_strings") from error
+    own = [one for one in criteria if not isinstance(one, (EosTokenCriteria, MaxLengthCriteria))]
+    ends = config._eos_token_tensor
+    return Sampler(
+        prompt=prompt,
+        max_new_tokens=max_new_tokens,
+        end_ids=frozenset() if ends is None else frozenset(ends.tolist()),
+        processors=processors,
+        criteria=StoppingCriteriaList([*own, *(calls.get("stopping_criteria") or [])]),
+        generator=torch.Generator().manual_seed(seed) if config.do_sample else None,
+        wants_logprobs=wants_logprobs,
+    )
+
+
+def _updated(config: GenerationConfig, settings: Mapping[str, Any]) -> GenerationConfig:
+    try:
+        unknown = config.update(**settings)
+    except ValueError as error:
+        raise ConfigError(str(error), hint="Pass other settings.", settings=sorted(settings)) from error
+    if unknown:
+        raise _unknown(next(iter(unknown)))
+    return config
+
+
+def _num_new_tokens(config: GenerationConfig, num_prompt: int, num_slots: int) -> int:
+    """Tokens of an answer, as many as the settings allow and the cache holds."""
+    room = num_slots - num_prompt
+    if room < 1:
+        message = f"The prompt has {num_prompt} tokens, but a sequence has {num_slots}, its answer included."
+        raise ShapeError(message, hint="Shorten the prompt.", size=num_prompt, limit=num_slots - 1)
+    if config.max_new_tokens is not None and config.max_new_tokens > room:
+        logger.warning("max_new_tokens=%d becomes %d: a sequence has %d slots", config.max_new_tokens, room, num_slots)
+    return min(room if config.max_new_tokens is None else config.max_new_tokens, room)
+
+
+def _refuse_modes(config: GenerationConfig) -> None:
+    mode = config.get_generation_mode()
+    if mode not in _MODES:
+        message = f"Continuous batching takes greedy search and sampling, not {mode.value}."
+        raise ConfigError(message, hint="Use generate(), which has all modes.", mode=mode.value)
+    if config.guidance_scale is not None and config.guidance_scale != 1:
+        message = f"guidance_scale={config.guidance_scale} needs a second sequence for every request."
+        raise ConfigError(message, hint="Use generate().", option="guidance_scale", value=config.guidance_scale)
+
+
+def _unknown(name: str) -> ConfigError:
+    known = [*GenerationConfig().to_dict(), *_OF_CALLS, "seed"]
+    message, close = f"{name} is no setting of generation.", nearest(name, known)
+    return ConfigError(message, hint=f"Did you mean {close}?" if close else "Remove it.", option=name)

@@ -1,0 +1,120 @@
+"""transformers' interface of continuous batching, for programs that were exported with `continuous_batching=True`.
+
+`generate_batch` answers a list of prompts; `continuous_batching_context_manager` yields a manager, to which requests
+can be added while others run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from transformers import GenerationConfig
+
+from ..batching import BatchingManager, Engine, Runner, read_settings
+from ..errors import ConfigError
+
+if TYPE_CHECKING:
+    from transformers.generation.continuous_batching.requests import GenerationOutput
+
+    from ..engine import Signature
+    from ..runtime import LoadedProgram
+
+
+class ContinuousBatching:
+    """Methods of a model that serves many requests; `continuous_batching_context_manager` is transformers' own."""
+
+    loaded: LoadedProgram
+    generation_config: GenerationConfig
+    _signature: Signature
+    _cached_continuous_batching_manager: BatchingManager | None = None
+
+    def init_continuous_batching(
+        self,
+        generation_config: GenerationConfig | None = None,
+        continuous_batching_config: Any = None,
+        workload_hints: Any = None,
+    ) -> BatchingManager:
+        """Return a manager that is not started.
+
+        Args:
+            generation_config: settings of all requests; each may have others. None for the model's.
+            continuous_batching_config: transformers' `ContinuousBatchingConfig`.
+            workload_hints: transformers' sizes of a load; sizes are compiled here.
+
+        Raises:
+            ConfigError: the model was exported without continuous batching, or a setting contradicts its sizes.
+            DeviceMemoryError: another pool of blocks does not fit in the core's HBM.
+        """
+        if (kept := self._cached_continuous_batching_manager) is not None:
+            return kept
+        if not self._signature.is_paged:
+            message = "This model was exported without continuous batching: its cache has a place for each sequence."
+            hint = "Call generate() with all prompts in one padded batch, or export a decoder of text with "
+            hint += "continuous_batching=True."
+            raise ConfigError(message, hint=hint, option="continuous_batching", value=False)
+        runner = Runner(self.loaded, self._signature)
+        try:
+            settings = read_settings(continuous_batching_config, runner)
+        except ConfigError:
+            runner.close()
+            raise
+        engine = Engine(runner, enable_prefix_caching=settings.allow_block_sharing)
+        return BatchingManager(self, engine, generation_config or self.generation_config, settings)
+
+    def destroy_cached_continuous_batching_manager(self) -> None:
+        """Stop a manager that was kept, and give its memory back."""
+        kept, self._cached_continuous_batching_manager = self._cached_continuous_batching_manager, None
+        if kept is not None:
+            kept.destroy()
+
+    def generate_batch(
+        self,
+        inputs: Sequence[Sequence[int]],
+        generation_config: GenerationConfig | None = None,
+        continuous_batching_config: Any = None,
+        record_timestamps: bool = False,
+        progress_bar: bool = False,
+        persistent_manager: bool = False,
+        warmup: bool = True,
+        **settings: Any,
+    ) -> dict[str, GenerationOutput]:
+        """Answer prompts of any number and length; return outputs by request, in the order of the prompts.
+
+        Args:
+            inputs: token ids of each prompt.
+            generation_config: settings; None for the model's.
+            continuous_batching_config: transformers' `ContinuousBatchingConfig`.
+            record_timestamps: note the time of each token.
+            progress_bar: show one.
+            persistent_manager: keep the manager, and what prompts share, for the next call.
+            warmup: nothing has to warm up here.
+            **settings: any setting of generation, as `generate` takes them, and `seed`.
+
+        Raises:
+            ConfigError, ShapeError: a setting or a prompt is refused; no prompt is answered then.
+        """
+        from tqdm import tqdm
+
+        manager = self.init_continuous_batching(generation_config, continuous_batching_config)
+        manager.generation_config = generation_config or self.generation_config
+        first = settings.pop("seed", None)
+        try:
+            names = []
+            for index, prompt in enumerate(inputs):
+                seed = None if first is None else first + index
+                names += manager.add_siblings(prompt, settings, seed=seed, record_timestamps=record_timestamps)
+            outputs = {}
+            if not manager.is_running():
+                manager.start()
+            for _ in tqdm(names, disable=not progress_bar, unit="request"):
+                output = manager.get_result()
+                assert output is not None, "the thread delivers every request before it ends"
+                outputs[output.request_id] = output
+        finally:
+            if persistent_manager:
+                self._cached_continuous_batching_manager = manager
+            else:
+                self.destroy_cached_continuous_batching_manager()
+                manager.destroy()
+        return {name: outputs[name] for name in names}

@@ -1,0 +1,97 @@
+"""Who runs, without a model: rows, blocks, chunks, preemption, and sharing."""
+
+import random
+
+from optimum_neuron.batching import BlockPool, Request, Scheduler, chain_hashes
+
+
+def request(name: str, num_prompt: int, num_new: int, *, first: int = 0, block_size: int = 0) -> Request:
+    prompt = list(range(first, first + num_prompt))
+    hashes = chain_hashes(prompt, block_size) if block_size else []
+    return Request(request_id=name, prompt=prompt, max_new_tokens=num_new, hashes=hashes)
+
+
+def run(scheduler: Scheduler) -> list[str]:
+    """Do one plan; return what it did."""
+    plan = scheduler.plan()
+    done = [f"-{one.request_id}" for one, _ in plan.preempted] + [f"+{one.request_id}" for one, _ in plan.resumed]
+    if plan.chunk is not None:
+        chunk, reader = plan.chunk, plan.chunk.request
+        done.append(f"{reader.request_id}[{chunk.start}:{chunk.start + chunk.num_tokens}]")
+        scheduler.read(chunk)
+        if chunk.is_last:
+            answer(scheduler, reader)
+    for one in plan.steps:
+        done.append(one.request_id)
+        one.num_computed += 1
+        answer(scheduler, one)
+    return done
+
+
+def answer(scheduler: Scheduler, one: Request) -> None:
+    one.add(0, None)
+    if len(one.answer) == one.max_new_tokens:
+        scheduler.end(one)
+
+
+def test_prompts_are_read_in_chunks_between_steps():
+    scheduler = Scheduler(BlockPool(num_blocks=20, block_size=4), num_rows=2, chunk_size=4)
+    for one in (request("a", 3, 4), request("b", 9, 2), request("c", 1, 1)):
+        scheduler.add(one)
+    assert [run(scheduler) for _ in range(5)] == [
+        ["a[0:3]"],
+        ["b[0:4]", "a"],
+        ["b[4:8]", "a"],
+        ["b[8:9]", "a"],
+        ["c[0:1]", "b"],
+    ]
+    assert not scheduler.has_work
+    assert scheduler.pool.num_used == 0
+
+
+def test_the_last_request_gives_way_and_goes_on():
+    scheduler = Scheduler(BlockPool(num_blocks=5, block_size=2), num_rows=2, chunk_size=4)
+    first, second = request("a", 3, 4), request("b", 3, 4)
+    scheduler.add(first)
+    scheduler.add(second)
+    done = [run(scheduler) for _ in range(8)]
+    assert ["-b", "a"] in done
+    assert any("+b" in one for one in done)
+    assert not scheduler.has_work
+    assert (len(first.answer), len(second.answer), scheduler.num_preemptions) == (4, 4, 1)
+
+
+def test_prompts_share_whole_chunks_but_not_their_last_token():
+    scheduler = Scheduler(BlockPool(num_blocks=20, block_size=2), num_rows=2, chunk_size=4)
+    for name, length in (("a", 11), ("b", 11), ("c", 8)):
+        scheduler.add(request(name, length, 1, block_size=2))
+    assert run(scheduler) + run(scheduler) + run(scheduler) == ["a[0:4]", "a[4:8]", "a[8:11]"]
+    assert run(scheduler) == ["b[8:11]"]
+    assert run(scheduler) == ["c[4:8]"]
+    scheduler.add(request("d", 11, 1, first=1, block_size=2))
+    assert run(scheduler) == ["d[0:4]"]
+
+
+def test_any_load_is_answered_and_leaks_no_block():
+    draw = random.Random(0)
+    pool = BlockPool(num_blocks=8, block_size=2)
+    scheduler = Scheduler(pool, num_rows=3, chunk_size=4)
+    requests = [
+        request(str(number), draw.randint(1, 9), draw.randint(1, 5), first=draw.randint(0, 1), block_size=2)
+        for number in range(300)
+    ]
+    left, ended = list(requests), set()
+    while left or scheduler.has_work:
+        if left and draw.random() < 0.4:
+            scheduler.add(left.pop())
+        run(scheduler)
+        if draw.random() < 0.05 and scheduler.running:
+            one = draw.choice(scheduler.running)
+            scheduler.end(one)
+            ended.add(one.request_id)
+        rows = [one.row for one in scheduler.running]
+        assert len(set(rows)) == len(rows)
+        assert pool.num_used == len({block for one in scheduler.running for block in one.blocks})
+    assert scheduler.num_preemptions > 0
+    assert all(len(one.answer) == one.max_new_tokens for one in requests if one.request_id not in ended)
+    assert (pool.num_used, pool.num_free) == (0, pool.num_usable)
