@@ -20,7 +20,8 @@ from ..configuration import NeuronConfig, ResolvedNeuronConfig
 from ..core import TensorSpec
 from ..engine import Signature
 from ..errors import ConfigError, ModelError
-from ..models import GENERIC, Family, build_decoder, require_group_size
+from ..models import GENERIC, Family, build_decoder, quantize_decoder, require_group_size
+from ..weights import Scheme
 from .kinds import DECODER_CHOICES, MODEL, Kind, Plan, other_graphs, shard_facts
 from .signatures import KEYS_AND_VALUES, decoder_signature
 from .source import ModelSource
@@ -160,6 +161,7 @@ class DecoderKind(Kind):
             sequence_parallel=config.sequence_parallel,
             num_tokens=config.sequence_length,
         )
+        family = quantized(family, config)
         _require_separate_layers(family.module, source.config.model_type, config.pipeline_parallel_size)
         return Plan(
             choice=family.choice,
@@ -194,6 +196,13 @@ class DecoderKind(Kind):
         if any(num > config.sequence_length or (num < config.sequence_length and not is_ring) for num in num_slots):
             problems.append(f"its cache has not sequence_length={config.sequence_length} slots")
         return problems
+
+
+def quantized(family: Family, config: NeuronConfig) -> Family:
+    """Return a decoder with its linear layers quantized as a configuration says."""
+    if config.quantization is None:
+        return family
+    return quantize_decoder(family, Scheme.parse(config.quantization), config.modules_to_not_convert)
 
 
 def require_cores(model_config: Any, config: NeuronConfig) -> None:

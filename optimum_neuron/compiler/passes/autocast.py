@@ -24,6 +24,7 @@ PRODUCT_OPERANDS: dict[str, tuple[int, ...]] = {
     "aten.bmm.default": (0, 1),
     "aten.addmm.default": (1, 2),
     "aten.baddbmm.default": (1, 2),
+    "neuron.quantized_linear.default": (0,),
     "aten.scaled_dot_product_attention.default": (0, 1, 2),
     "aten.convolution.default": (0, 1),
     "aten.conv1d.default": (0, 1),
