@@ -28,6 +28,7 @@ from .sizes import (
     limit_error,
     rising_error,
 )
+from .weights import Scheme
 
 CONFIG_FILE = "neuron_config.json"
 """Name of the file in an exported folder."""
@@ -285,6 +286,15 @@ class NeuronConfig(CompileConfig):
     )
     """Tokens of a prompt that are read between two steps; None: 128."""
 
+    quantization: str | None = option(
+        None, help="store weights in 8 or 4 bits: int8, fp8, int4, or a form such as int4-g64-zp", metavar="SCHEME"
+    )
+    """Scheme of quantized weights: "int8", "fp8", "int4", or with a group size; None: weights have `torch_dtype`."""
+    modules_to_not_convert: tuple[str, ...] = option(
+        (), help="modules that are not quantized, by their names in the checkpoint", metavar="NAME,NAME"
+    )
+    """Modules that are not quantized, such as "lm_head" or "down_proj", as transformers spells them."""
+
     @property
     def axes(self) -> tuple[str, ...]:
         """Fields that are sizes of the model's inputs."""
@@ -298,6 +308,7 @@ class NeuronConfig(CompileConfig):
         yield from block_errors(self)
         for name in ("prefill_buckets", "decode_buckets"):
             yield from self._bucket_problems(name)
+        yield from self._quantization_problems()
         if self.sequence_parallel is True and self.tensor_parallel_size == 1:
             message = "sequence_parallel=True needs tensor parallelism, but tensor_parallel_size is 1."
             hint = "Pass tensor_parallel_size=2 or more, or remove sequence_parallel."
@@ -317,6 +328,26 @@ class NeuronConfig(CompileConfig):
             if self.max_loras is None and (value := getattr(self, name)) is not None:
                 message = f"{name}={value!r} has no effect: without max_loras, adapters cannot be loaded."
                 yield ConfigError(message, hint="Pass max_loras too.", option=name, value=value)
+
+    def _quantization_problems(self) -> Iterator[ConfigError]:
+        names = self.modules_to_not_convert
+        if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+            yield _wrong_type("modules_to_not_convert", names, 'a list of modules, for example ["lm_head"]')
+        elif names and self.quantization is None:
+            message = f"modules_to_not_convert={list(names)} needs quantization, which is not set."
+            yield ConfigError(message, hint="Pass quantization, or remove it.", option="modules_to_not_convert")
+        if self.quantization is None:
+            return
+        try:
+            Scheme.parse(str(self.quantization))
+        except ConfigError as error:
+            yield error
+        if self.auto_cast != "none":
+            yield ConfigError(
+                f"quantization={self.quantization!r} rounds weights, and auto_cast={self.auto_cast!r} rounds them too.",
+                hint="Pass one of the two; torch_dtype=bfloat16 makes activations narrow.",
+                options=["quantization", "auto_cast"],
+            )
 
     def _bucket_problems(self, name: str) -> Iterator[ConfigError]:
         buckets, length = getattr(self, name), self.sequence_length

@@ -29,7 +29,18 @@ _EXAMPLES = """Compile a checkpoint for a simulated NeuronCore, compare it with 
 """
 _CHOICES = {
     name: name
-    for name in ("task", "family", "attention", "windows", "target", "num_cores", "placed_share", "cache", "host_code")
+    for name in (
+        "task",
+        "family",
+        "attention",
+        "windows",
+        "quantization",
+        "target",
+        "num_cores",
+        "placed_share",
+        "cache",
+        "host_code",
+    )
 }
 _VALIDATION = ("output", "max_abs_error", "mean_abs_error", "sqnr_db", "top1_agreement", "tolerance", "ok")
 
@@ -105,6 +116,13 @@ def show_report(out: Out, report: Mapping[str, Any]) -> None:
         out.table(report["validation"], _VALIDATION, title="compared with the reference model")
     else:
         out.text("not compared with the reference model")
+    if quality := report.get("quality"):
+        out.text()
+        out.text(
+            f"quantized, on {quality['num_tokens']} tokens of English: the same most likely token as the original for "
+            f"{quality['top1_agreement']:.1%}, perplexity {quality['perplexity']:.2f} "
+            f"(original {quality['reference_perplexity']:.2f})"
+        )
     if report.get("timings_s"):
         out.text()
         out.text("seconds on this host: " + cell(report["timings_s"]))

@@ -48,6 +48,7 @@ from .placement import (
     judged_calls as judged_calls,
     placed_share as placed_share,
 )
+from .quantized import QUANTIZED_LINEAR as QUANTIZED_LINEAR
 from .record import Segment as Segment, record as record
 from .serial import (
     base_of as base_of,

@@ -24,7 +24,7 @@ Counted = Literal["products", "elements", "none", "unknown"]
 
 PRODUCTS = (
     *("attention", "convolution", "convolution-backward", "grouped-matmul", "grouped-matmul-fallback", "matmul"),
-    *("recurrent", "transposed-convolution"),
+    *("quantized-matmul", "recurrent", "transposed-convolution"),
 )
 """Rules of operators that multiply matrices."""
 
@@ -66,6 +66,7 @@ _FORMULAS: dict[str, Callable[..., int]] = {
     "aten.addmv": lambda _, matrix, vector: 2 * matrix.num_elements,
     "aten.dot": lambda left, right: 2 * left.num_elements,
     "aten.mv": lambda matrix, vector: 2 * matrix.num_elements,
+    "neuron.quantized_linear": lambda left, right, *_: 2 * left.num_elements * right.shape[0],
     "transformers.grouped_mm_fallback": lambda left, right, *_: 2 * left.num_elements * right.shape[-1],
 }
 """Products that torch's counter does not know, from the specs of their tensors: two for each multiply-add."""
@@ -146,7 +147,7 @@ def _product(call: OpCall) -> CallWork:
     formula = _FORMULAS.get(call.name)
     flops = formula(*call.inputs) if formula else _torch_counts(call)
     dtype = next(spec.dtype for spec in call.inputs)
-    evicted = sum(spec.num_elements for spec in call.outputs)
+    evicted = sum(spec.num_elements for spec in call.outputs) + _unpacked(call)
     matmuls: dict[str, float] = {}
     if call.name in _ATTENTION:
         matmuls["attention_cycles"], matmuls["softmax_elements"] = _attention(call)
@@ -155,11 +156,25 @@ def _product(call: OpCall) -> CallWork:
     return CallWork(flops=flops, counted="products", dtype=dtype, vector_elements=evicted, **matmuls)
 
 
+def _unpacked(call: OpCall) -> int:
+    """Elements that pass the vector engine for a quantized weight: 4-bit numbers, and sums of groups that are scaled.
+
+    Casts to 16 bits are part of the load, as elsewhere.
+    """
+    if call.name != "neuron.quantized_linear":
+        return 0
+    x, values, scale, *_ = call.inputs
+    halves = 2 * values.num_elements if values.dtype == "uint8" else 0
+    return halves + x.num_elements // x.shape[-1] * values.shape[0] * (scale.shape[1] - 1)
+
+
 def _cycles(call: OpCall) -> float | None:
     """Cycles of a matmul in tiles; None for operators without published tiling."""
     specs = [spec for spec in call.inputs if spec.shape]
     if call.name == "aten.linear":
         return product_cycles(math.prod(specs[0].shape[:-1]), specs[0].shape[-1], math.prod(specs[1].shape[:-1]))
+    if call.name == "neuron.quantized_linear":
+        return product_cycles(math.prod(specs[0].shape[:-1]), specs[0].shape[-1], specs[1].shape[0])
     if call.name in ("aten.mm", "aten.bmm", "aten.matmul"):
         return _matmul_cycles(specs[0], specs[1])
     if call.name in ("aten.addmm", "aten.baddbmm"):

@@ -21,7 +21,16 @@ from ..configuration import NeuronConfig, ResolvedNeuronConfig
 from ..core import TensorSpec
 from ..engine import ADAPTER_INDEX, Signature
 from ..errors import ConfigError, ModelError
-from ..models import GENERIC, Family, RowAdapters, build_decoder, require_group_size, with_adapters
+from ..models import (
+    GENERIC,
+    Family,
+    RowAdapters,
+    build_decoder,
+    quantize_decoder,
+    require_group_size,
+    with_adapters,
+)
+from ..weights import Scheme
 from .kinds import DECODER_CHOICES, MODEL, Kind, Plan, other_graphs, shard_facts
 from .paged import paged_captures, paged_graph_names, paged_problems, require_slots
 from .signatures import KEYS_AND_VALUES, decoder_signature
@@ -192,7 +201,7 @@ class DecoderKind(Kind):
         )
         if config.continuous_batching:
             require_slots(family, source.config.model_type)
-        family = adaptable(family, config)
+        family = adaptable(quantized(family, config), config)
         _require_separate_layers(family.module, source.config.model_type, config.pipeline_parallel_size)
         return Plan(
             choice=family.choice,
@@ -237,6 +246,13 @@ class DecoderKind(Kind):
         if any(num > config.sequence_length or (num < config.sequence_length and not is_ring) for num in num_slots):
             problems.append(f"its cache has not sequence_length={config.sequence_length} slots")
         return problems
+
+
+def quantized(family: Family, config: NeuronConfig) -> Family:
+    """Return a decoder with its linear layers quantized as a configuration says."""
+    if config.quantization is None:
+        return family
+    return quantize_decoder(family, Scheme.parse(config.quantization), config.modules_to_not_convert)
 
 
 def require_cores(model_config: Any, config: NeuronConfig) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 from ..configuration import NEFF_FILE, CompileConfig
 from ..errors import ConfigError, ModelError
 from .kinds import compile_options
+from .quantization_options import QUANTIZATION_OPTIONS, translate_quantization
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ OF_DIFFUSION = (
 )
 """Keywords of diffusion pipelines, which are not compiled yet."""
 
-PEER_OPTIONS = (*WITHOUT_EFFECT, *FIXED, *OF_DIFFUSION, "neuron_config", "num_cores")
+PEER_OPTIONS = (*WITHOUT_EFFECT, *FIXED, *OF_DIFFUSION, *QUANTIZATION_OPTIONS, "neuron_config", "num_cores")
 """Keywords that `translate` knows."""
 
 OF_GENERATION = ("num_beams", "prefill_chunk_size")
@@ -82,7 +83,7 @@ def translate(options: Mapping[str, Any]) -> dict[str, Any]:
                 hint="Pass tensor_parallel_size only: num_cores is its older name.",
                 options=["num_cores", "tensor_parallel_size"],
             )
-    return _fields_of(values.get("neuron_config")) | translated
+    return _fields_of(values.get("neuron_config")) | translate_quantization(values) | translated
 
 
 def _refuse_diffusion(names: list[str]) -> None:

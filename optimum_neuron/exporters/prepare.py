@@ -27,10 +27,11 @@ from ..core import Choice
 from ..errors import ArtifactError, ConfigError, ValidationError
 from ..hardware import Target, resolve_instance
 from ..runtime import CoreClaim, LoadedProgram, PrivateCore, require_fit, require_room
-from ..weights import BoundWeights, TensorSource
+from ..weights import BoundWeights, TensorSource, plain_names
 from .build import cached_neff
-from .kinds import kind_of
+from .kinds import Kind, kind_of
 from .progress import Progress
+from .quality import Quality, measure_quality, with_quantized_weights
 from .source import ModelSource
 from .tensors import check_files, load_original, open_tensors
 from .validation import OutputError, Recorder, default_tolerance, validate
@@ -65,6 +66,8 @@ class Prepared:
     """The program on the core that it was first loaded on."""
     validation: Sequence[OutputError] = ()
     """Differences from the reference model, of the weights that were exported."""
+    quality: Quality | None = None
+    """Distance of a quantized model from the original on a text, where it was measured."""
     timings_s: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """Seconds of each step."""
     workdir: WorkFolder | None = None
@@ -217,8 +220,8 @@ def prepare(
         if validate:
             progress.say("validating")
             with _timed(timings, "validate"):
-                errors = _validate(prepared, atol, trust_remote_code)
-            prepared = dataclasses.replace(prepared, validation=errors)
+                errors, quality = _validate(prepared, atol, trust_remote_code)
+            prepared = dataclasses.replace(prepared, validation=errors, quality=quality)
     return prepared
 
 
@@ -239,9 +242,19 @@ def _copy_neff(neff: Path, folder: Path) -> None:
         file.write(neff.read_bytes())
 
 
-def _validate(prepared: Prepared, atol: float | None, trust_remote_code: bool) -> list[OutputError]:
+def _quality(prepared: Prepared, recorder: Recorder, kind: Kind, reference: Any) -> Quality | None:
+    """What quantization costs; None for other models."""
+    if "quantization" not in prepared.metadata:
+        return None
+    signature = kind.signature(prepared.program, prepared.metadata, reference.config)
+    return measure_quality(prepared.source.folder, recorder, signature, reference)
+
+
+def _validate(
+    prepared: Prepared, atol: float | None, trust_remote_code: bool
+) -> tuple[list[OutputError], Quality | None]:
     task = prepared.config.task
-    needed = {name for sources in prepared.weight_sources.values() for name in sources}
+    needed = plain_names(name for sources in prepared.weight_sources.values() for name in sources)
     reference = load_original(
         prepared.source, task=task, dtype="float32", trust_remote_code=trust_remote_code, needed=needed
     )
@@ -250,12 +263,15 @@ def _validate(prepared: Prepared, atol: float | None, trust_remote_code: bool) -
         kind, recorder = kind_of(task, prepared.source.config.model_type), Recorder(prepared.loaded)
         reference = kind.prepare_reference(reference, prepared.config)
         with prepared.loaded.paused():
-            return validate(
+            quality = _quality(prepared, recorder, kind, reference)
+            reference = with_quantized_weights(reference, prepared.weight_sources)
+            errors = validate(
                 kind.scenarios(recorder, reference, prepared.metadata, prepared.config),
                 recorder,
                 reference,
                 tolerance=lambda largest: default_tolerance(prepared.config, largest) if atol is None else atol,
             )
+            return errors, quality
     except ValidationError as error:
         prepared.loaded.close()
         error.details.update(auto_cast=prepared.config.auto_cast, torch_dtype=prepared.config.torch_dtype)

@@ -124,6 +124,8 @@ def _write_files(prepared: Prepared, work: Path) -> None:
             {key: _json_number(value) for key, value in error.to_dict().items()} for error in prepared.validation
         ],
     }
+    if prepared.quality is not None:
+        artifact["quality"] = prepared.quality.to_dict()
     inline = prepared.config.inline_weights_to_neff
     if prepared.tensors is not None:
         weights = work / SINGLE_FILE

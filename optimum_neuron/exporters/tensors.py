@@ -17,7 +17,7 @@ import torch
 from ..core import Choice
 from ..errors import ModelError, WeightsError
 from ..models import cast_parameters
-from ..weights import Checkpoint, StateDict, TensorSource
+from ..weights import Checkpoint, QuantizedSource, StateDict, TensorSource, plain_names
 from .kinds import kind_of
 from .quantization import dequantizing, method_of, quantization_of
 from .source import ModelSource, first_line, served_task
@@ -40,11 +40,26 @@ def open_tensors(
 ) -> Choice[TensorSource]:
     """Return the tensors of a checkpoint under the names that `sources` asks for, and how they were opened.
 
+    Names of quantized weights are recipes (`weights/quantized.py`), which are carried out when they are bound.
+
     Raises:
         WeightsError: there are no safetensors in the folder, or tensors are missing in them.
         ModelError: transformers cannot load the checkpoint.
     """
     names = {name for group in sources.values() for name in group}
+    plain = _open_plain(
+        source, plain_names(names), task=task, family=family, dtype=dtype, trust_remote_code=trust_remote_code
+    )
+    if names <= plain.value.specs.keys():
+        return plain
+    return Choice(value=QuantizedSource(plain.value, names), reason=f"{plain.reason}; quantized while they are bound")
+
+
+def _open_plain(
+    source: ModelSource, needed: Collection[str], *, task: str, family: str, dtype: str, trust_remote_code: bool
+) -> Choice[TensorSource]:
+    """Return the tensors of a checkpoint, as they are in its files or as transformers loads them."""
+    names = set(needed)
     if source.module is not None:
         random = ", ".join(sorted(names & set(source.random_weights)))
         reason = f"loaded by transformers; random numbers: {random}" if random else "a copy of those in memory"
@@ -81,6 +96,7 @@ def tensors_in_memory(
     Raises:
         WeightsError: some are no tensors with values; all are named.
     """
+    names = plain_names(names)
     state = dict(_state_dict(tensors, origin).tensors if isinstance(tensors, torch.nn.Module) else tensors)
     wrong = [f"{name} is a {type(value).__name__}" for name, value in state.items() if not torch.is_tensor(value)]
     wrong += [f"{name} is on the device meta" for name in names if getattr(state.get(name), "is_meta", False)]

@@ -50,6 +50,8 @@ class Family:
     """Parameters that are divided among cores; the module has the shapes of one core."""
     attention: Choice[str] | None = None
     """How transformers' own code attends, and why; None in a family, which has its own."""
+    quantization: Choice[str] | None = None
+    """Scheme of its linear layers, and which stay as they are; None if nothing is quantized."""
     windows: Choice[str] | None = None
     """What layers with a window keep, "ring" or "whole", and why; None if no window is shorter than a sequence."""
     adapters: RowAdapters | None = None

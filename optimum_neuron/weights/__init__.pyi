@@ -9,6 +9,20 @@ from .checkpoint import (
 from .low_rank import LowRankStack as LowRankStack, low_rank_stack as low_rank_stack
 from .mapped import DTYPES as DTYPES, MAX_HEADER_BYTES as MAX_HEADER_BYTES, MappedFile as MappedFile
 from .pack import pack_checkpoint as pack_checkpoint
+from .quantized import (
+    QuantizedSource as QuantizedSource,
+    Recipe as Recipe,
+    plain_names as plain_names,
+    recipe_of as recipe_of,
+)
+from .schemes import (
+    RUN as RUN,
+    SCHEME_NAMES as SCHEME_NAMES,
+    Scheme as Scheme,
+    dequantize as dequantize,
+    pack_nibbles as pack_nibbles,
+    unpack_nibbles as unpack_nibbles,
+)
 from .shards import (
     ZEROS as ZEROS,
     Range as Range,

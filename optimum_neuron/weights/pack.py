@@ -18,6 +18,7 @@ from ..errors import CacheError
 from .bind import Sources, is_float
 from .checkpoint import TensorSource
 from .mapped import DTYPES
+from .quantized import recipe_of
 
 _NAMES = {torch_name: name for name, torch_name in DTYPES.items()}
 _ALIGNMENT = 64
@@ -28,7 +29,7 @@ def pack_checkpoint(
 ) -> int:
     """Write the tensors that a program uses to `path`; return the file's size in bytes.
 
-    Floating-point tensors are written in `dtype`. The file appears whole or not at all.
+    Floating-point tensors are written in `dtype`, except for scales of quantized weights. The file appears whole or not at all.
 
     Raises:
         CacheError: the disk is full; nothing is left behind.
@@ -38,7 +39,7 @@ def pack_checkpoint(
     order = list(dict.fromkeys(source for name in specs for source in sources[name]))
     available = checkpoint.specs
     stored = {
-        name: dataclasses.replace(available[name], dtype=dtype) if is_float(available[name]) else available[name]
+        name: dataclasses.replace(available[name], dtype=dtype) if _is_cast(name, available[name]) else available[name]
         for name in order
     }
     header = _header(stored)
@@ -49,6 +50,10 @@ def pack_checkpoint(
             tensor = checkpoint.join([name])[0].to(getattr(torch, stored[name].dtype)).contiguous()
             file.write(memoryview(tensor.view(-1).view(torch.uint8).numpy()))
     return size_bytes
+
+
+def _is_cast(name: str, spec: TensorSpec) -> bool:
+    return is_float(spec) and recipe_of(name) is None
 
 
 def _header(specs: Mapping[str, TensorSpec]) -> bytes:

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import attention, onednn
+from ..quantized import QUANTIZED_LINEAR
+from . import attention, onednn, quantized
 from .choose import MAX_STREAMED_ROWS
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class HostArithmetic:
         """Return the ATen operators that have an implementation here."""
         return {
             torch.ops.aten.linear.default: self.linear,
+            QUANTIZED_LINEAR: functools.partial(quantized.linear, self.features),
             torch.ops.aten.scaled_dot_product_attention.default: self.attention,
             torch.ops.aten.max_pool2d.default: self.max_pool2d,
         }

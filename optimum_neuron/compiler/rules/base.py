@@ -42,12 +42,14 @@ class Rule:
     judge: Judge
     touches_data: bool = True
     """False for bookkeeping, which may meet any dtype and shape."""
+    judges_dtypes: bool = False
+    """Whether the function judges every dtype, which are then not compared with those of the core."""
 
 
 _RULES: dict[str, Rule] = {}
 
 
-def rule(name: str, *ops: str, touches_data: bool = True) -> Callable[[Judge], Judge]:
+def rule(name: str, *ops: str, touches_data: bool = True, judges_dtypes: bool = False) -> Callable[[Judge], Judge]:
     """Register a judge function as the rule of `ops`; its rulings get the rule's name.
 
     Raises:
@@ -66,7 +68,7 @@ def rule(name: str, *ops: str, touches_data: bool = True) -> Callable[[Judge], J
         def named(call: OpCall, target: Target) -> Ruling:
             return dataclasses.replace(judge(call, target), rule=name)
 
-        entry = Rule(name=name, judge=named, touches_data=touches_data)
+        entry = Rule(name=name, judge=named, touches_data=touches_data, judges_dtypes=judges_dtypes)
         _RULES.update(dict.fromkeys(names, entry))
         return judge
 

@@ -31,7 +31,8 @@ def judge_call(call: OpCall, target: Target) -> Ruling:
     ruling = rule.judge(call, target) if rule else None
     if ruling and ruling.verdict is Verdict.UNSUPPORTED:
         return ruling
-    return _judge_dtypes(call, target) or constants.judge(call) or ruling or _judge_unknown(call, target)
+    by_dtype = None if rule is not None and rule.judges_dtypes else _judge_dtypes(call, target)
+    return by_dtype or constants.judge(call) or ruling or _judge_unknown(call, target)
 
 
 def _judge_layout(call: OpCall) -> Ruling | None:

@@ -34,6 +34,7 @@ from ..decoder import (
     decoder_captures,
     graph_names,
     num_positions,
+    quantized,
     require_cores,
 )
 from ..kinds import MODEL, Plan, other_graphs, shard_facts
@@ -80,8 +81,8 @@ class ImageTextKind(DecoderKind):
 
     def plan(self, source: ModelSource, config: Any, *, trust_remote_code: bool) -> Plan:
         row = find_architecture(source.config)
-        vision, decoder = _build_vision(row, source.config, config), _build_decoder(row, source.config, config)
-        decoder = adaptable(decoder, config)
+        vision = _build_vision(row, source.config, config)
+        decoder = adaptable(quantized(_build_decoder(row, source.config, config), config), config)
         image_tokens = row.image_tokens(source.config, all_sizes(config.image_size)[-1])
         width = source.config.get_text_config(decoder=True).hidden_size * (1 + row.num_added(source.config))
         names = [name for name, _ in vision.named_parameters()] + [name for name, _ in persistent_buffers(vision)]

@@ -34,6 +34,11 @@ from .latent import LatentAttention as LatentAttention, LatentConfig as LatentCo
 from .linear import TransposedLinear as TransposedLinear, capped as capped, make_linear as make_linear
 from .norms import make_norm as make_norm
 from .prompt import Prompt as Prompt, axis_positions as axis_positions
+from .quantized import (
+    QuantizedEmbedding as QuantizedEmbedding,
+    QuantizedLinear as QuantizedLinear,
+    is_quantized as is_quantized,
+)
 from .reading import (
     MIXTURE_PLAN as MIXTURE_PLAN,
     MIXTURE_WEIGHT_MAP as MIXTURE_WEIGHT_MAP,

@@ -25,6 +25,7 @@ from .feed_forward import make_feed_forward
 from .linear import capped
 from .norms import make_norm
 from .prompt import Prompt, axis_positions
+from .quantized import embedded, is_quantized, operand_dtype, quantized_product
 from .rings import Ring
 from .rotary import rotary_angles
 from .states import POSITION_OFFSET, LayerState, seen_within
@@ -53,6 +54,8 @@ class Head(nn.Linear):
 
 def full_precision_linear(x_BTD: torch.Tensor, linear: nn.Linear) -> torch.Tensor:
     """Operands as stored, result in float32."""
+    if is_quantized(linear):
+        return quantized_product(x_BTD.float(), linear)
     bias = None if linear.bias is None else linear.bias.float()
     return F.linear(x_BTD.float(), linear.weight.float(), bias)
 
@@ -88,7 +91,7 @@ class Block(TokenModule):
 
     def _given(self, norm: nn.Module | None, x_BTD: torch.Tensor) -> torch.Tensor:
         """What attention or feed-forward gets, in the weights' dtype."""
-        x_BTD = x_BTD.to(self.attention.qkv.weight.dtype) if norm is None else norm(x_BTD)
+        x_BTD = x_BTD.to(operand_dtype(self.attention.qkv)) if norm is None else norm(x_BTD)
         return self.all_tokens(x_BTD)
 
     def _joining(self, norm: nn.Module | None, x_BTD: torch.Tensor) -> torch.Tensor:
@@ -105,7 +108,7 @@ class Embedding(nn.Embedding):
         self.scale = config.embed_scale
 
     def forward(self, ids_BT: torch.Tensor) -> torch.Tensor:
-        x_BTD = super().forward(ids_BT)
+        x_BTD = embedded(self, ids_BT)
         return x_BTD if self.scale == 1.0 else x_BTD.float() * self.scale
 
 

@@ -134,7 +134,8 @@ class GenericDecoder(nn.Module):
         """What each query sees, as the model takes it: boolean, or added to the scores."""
         if self.attention.value == "sdpa":
             return seen
-        dtype = next(self.model.parameters()).dtype
+        # Of a weight that is not quantized, nor the scale of one.
+        dtype = next(p.dtype for name, p in self.model.named_parameters() if _is_plain(name, p))
         return torch.where(seen, 0.0, torch.finfo(dtype).min).to(dtype)
 
     def masks(
@@ -169,6 +170,10 @@ class GenericDecoder(nn.Module):
         if not window or kinds == {"full_attention"}:
             return full
         return masks if "full_attention" in kinds else sliding
+
+
+def _is_plain(name: str, parameter: nn.Parameter) -> bool:
+    return parameter.is_floating_point() and parameter.dtype.itemsize > 1 and not name.endswith("weight_scale")
 
 
 def _plus(x_BTD: torch.Tensor) -> Callable[..., torch.Tensor]:

@@ -1,0 +1,116 @@
+"""Quality of a quantized model: its reference with the same rounded weights, and its distance from the original.
+
+Validation compares a quantized model with the reference model whose weights are quantized and dequantized in float32,
+so it finds defects. What rounding itself costs is measured on a short English text, if the checkpoint has a tokenizer.
+
+    quality = measure_quality(prepared.source.folder, recorder, signature, reference)
+    reference = with_quantized_weights(reference, prepared.weight_sources)
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..weights import dequantize, recipe_of
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..engine import Signature
+    from .validation import Recorder
+
+TEXT = (
+    "When on board H.M.S. Beagle, as naturalist, I was much struck with certain facts in the distribution of the "
+    "inhabitants of South America, and in the geological relations of the present to the past inhabitants of that "
+    "continent. These facts seemed to me to throw some light on the origin of species, that mystery of mysteries, as "
+    "it has been called by one of our greatest philosophers. On my return home, it occurred to me, in 1837, that "
+    "something might perhaps be made out on this question by patiently accumulating and reflecting on all sorts of "
+    "facts which could possibly have any bearing on it. After five years' work I allowed myself to speculate on the "
+    "subject, and drew up some short notes; these I enlarged in 1844 into a sketch of the conclusions, which then "
+    "seemed to me probable: from that period to the present day I have steadily pursued the same object."
+)
+"""Charles Darwin, On the Origin of Species, 1859, the beginning of the introduction."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Quality:
+    """Distance of a compiled model from the unquantized model in float32, on a text."""
+
+    num_tokens: int
+    """Tokens that are predicted."""
+    top1_agreement: float
+    """Share of them for which both models find the same token most likely."""
+    perplexity: float
+    """Perplexity of the compiled model."""
+    reference_perplexity: float
+    """Perplexity of the original."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return dataclasses.asdict(self)
+
+
+def measure_quality(folder: Path, recorder: Recorder, signature: Signature, reference: Any) -> Quality | None:
+    """Compare a compiled decoder with the original on `TEXT`, as much of it as a prompt may have.
+
+    Args:
+        folder: the checkpoint, for its tokenizer; without one there is no comparison.
+        recorder: the compiled program.
+        signature: how it is called.
+        reference: the transformers model in float32.
+    """
+    import torch
+
+    from ..engine import Decoder, Sequences, plan_packing
+
+    ids = _token_ids(folder)
+    if ids is None or "image_index" in signature["score"].names:
+        return None
+    decoder, sequences = Decoder(recorder, signature), Sequences(recorder, signature)  # type: ignore[arg-type]
+    sequences.resize(1)
+    ids = ids[:, : decoder.prefill_buckets[-1]]
+    with torch.no_grad():
+        expected = reference(ids).logits.float()
+    actual = decoder(ids, plan_packing(torch.ones_like(ids), 0), sequences, num_past=0)
+    return Quality(
+        num_tokens=ids.shape[1] - 1,
+        top1_agreement=(actual.argmax(-1) == expected.argmax(-1)).double().mean().item(),
+        perplexity=_perplexity(actual.float(), ids),
+        reference_perplexity=_perplexity(expected, ids),
+    )
+
+
+def with_quantized_weights(reference: Any, sources: Mapping[str, tuple[str, ...]]) -> Any:
+    """Return the reference model with weights rounded as those of a program are; `sources` are that program's."""
+    import torch
+
+    recipes = [recipe for names in sources.values() for name in names if (recipe := recipe_of(name))]
+    rounded = {recipe.tensor: recipe.scheme for recipe in recipes if recipe.part == "values"}
+    if not rounded:
+        return reference
+    reference = copy.deepcopy(reference)  # it may be the user's
+    tensors = dict(reference.named_parameters(remove_duplicate=False))
+    with torch.no_grad():
+        for name, scheme in rounded.items():
+            parts = scheme.quantize(tensors[name])
+            tensors[name].copy_(dequantize(parts["values"], parts["scale"], parts.get("zero")))
+    return reference
+
+
+def _token_ids(folder: Path) -> torch.Tensor | None:
+    import torch
+    from transformers import AutoTokenizer
+
+    if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json")):
+        return None
+    return torch.tensor([AutoTokenizer.from_pretrained(folder)(TEXT)["input_ids"]])
+
+
+def _perplexity(logits: torch.Tensor, ids: torch.Tensor) -> float:
+    from torch.nn.functional import cross_entropy
+
+    return cross_entropy(logits[0, :-1], ids[0, 1:]).exp().item()

@@ -1,0 +1,73 @@
+"""Other spellings of `quantization`: configuration objects of transformers, and keywords of NxD Inference.
+
+>>> from transformers import QuantoConfig
+>>> translate_quantization({"quantization_config": QuantoConfig(weights="int8")})
+{'quantization': 'int8'}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import ConfigError
+from ..weights import SCHEME_NAMES
+
+QUANTIZATION_OPTIONS = ("quantization_config", "quantized", "quantization_dtype", "quantization_type")
+"""Keywords that `translate_quantization` knows."""
+
+_QUANTO = {"int8": "int8", "float8": "fp8", "int4": "int4-g128"}
+"""Weights of `QuantoConfig`; its groups have 128 inputs."""
+_TORCHAO = {"Int8WeightOnlyConfig": "int8", "Float8WeightOnlyConfig": "fp8", "Int4WeightOnlyConfig": "int4"}
+"""Classes of torchao that quantize weights only."""
+_NXDI_DTYPES = {"int8": "int8", "f8e4m3": "fp8"}
+_NXDI_TYPES = {"per_channel_symmetric": "", "blockwise_symmetric": "-g128"}
+
+
+def translate_quantization(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `quantization` and `modules_to_not_convert` for the keywords of other libraries among `options`.
+
+    Raises:
+        ConfigError: an object or a keyword asks for a method that is not supported.
+    """
+    config = options.get("quantization_config")
+    if config is not None:
+        return _of_transformers(config)
+    if options.get("quantized"):
+        return {"quantization": _of_nxdi(options)}
+    return {}
+
+
+def _of_transformers(config: Any) -> dict[str, Any]:
+    name = type(config).__name__
+    scheme = None
+    if name == "QuantoConfig" and config.activations is None:
+        scheme = _QUANTO.get(config.weights)
+    elif name == "TorchAoConfig":
+        quantizer = config.quant_type
+        scheme = _TORCHAO.get(type(quantizer).__name__)
+        if scheme == "int4":
+            scheme = f"int4-g{quantizer.group_size}"
+    if scheme is None:
+        raise ConfigError(
+            f"quantization_config={name} is not supported: only weights are quantized, without calibration.",
+            hint='Pass QuantoConfig(weights="int8") or a weight-only TorchAoConfig, or quantization="int8".',
+            option="quantization_config",
+            type=name,
+            choices=list(SCHEME_NAMES),
+        )
+    skipped = config.modules_to_not_convert
+    return {"quantization": scheme} | ({"modules_to_not_convert": tuple(skipped)} if skipped else {})
+
+
+def _of_nxdi(options: Mapping[str, Any]) -> str:
+    dtype = str(options.get("quantization_dtype") or "int8")
+    kind = str(options.get("quantization_type") or "per_channel_symmetric")
+    if dtype not in _NXDI_DTYPES or kind not in _NXDI_TYPES or (dtype == "int8" and _NXDI_TYPES[kind]):
+        raise ConfigError(
+            f"quantization_dtype={dtype!r} with quantization_type={kind!r} is not supported.",
+            hint="Pass int8 or f8e4m3 with per_channel_symmetric, or f8e4m3 with blockwise_symmetric.",
+            option="quantization_type",
+            value=kind,
+        )
+    return _NXDI_DTYPES[dtype] + _NXDI_TYPES[kind]

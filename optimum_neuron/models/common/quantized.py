@@ -1,0 +1,54 @@
+"""Projections and embeddings with quantized weights: `values`, `scale`, and `zero` of `weights/schemes.py`.
+
+`models/quantize.py` turns modules into these in place, so that hooks of tensor parallelism stay.
+
+Shape legend: I inputs, O outputs, V vocabulary, D hidden.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from ...compiler import QUANTIZED_LINEAR
+
+
+class QuantizedLinear(nn.Linear):
+    """A linear layer whose weight has a scale for each output, or for each group of inputs of an output."""
+
+    def forward(self, x_I: torch.Tensor) -> torch.Tensor:
+        return quantized_product(x_I, self)
+
+
+class QuantizedEmbedding(nn.Embedding):
+    """An embedding with a scale for each row, such as one that is also the head."""
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return embedded(self, ids)
+
+
+def is_quantized(module: nn.Module) -> bool:
+    """Return whether the weight of a module is quantized."""
+    return "weight_scale" in module._parameters
+
+
+def operand_dtype(module: Any) -> torch.dtype:
+    """Return the dtype of what a projection multiplies: that of its weight before it was quantized."""
+    return module.plain_dtype if is_quantized(module) else module.weight.dtype
+
+
+def quantized_product(x_I: torch.Tensor, linear: Any) -> torch.Tensor:
+    """Multiply by a quantized weight, in the dtype of `x_I`."""
+    zero = getattr(linear, "weight_zero", None)
+    return QUANTIZED_LINEAR(x_I, linear.weight, linear.weight_scale, zero, linear.bias)
+
+
+def embedded(embedding: Any, ids: torch.Tensor) -> torch.Tensor:
+    """Return the embeddings of tokens, whose weight may be quantized to 8 bits by rows."""
+    rows_D = F.embedding(ids, embedding.weight, embedding.padding_idx)
+    if not is_quantized(embedding):
+        return rows_D
+    return (rows_D.float() * F.embedding(ids, embedding.weight_scale)).to(embedding.plain_dtype)

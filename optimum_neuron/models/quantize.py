@@ -1,0 +1,221 @@
+"""Weight-only quantization of a built decoder: which matrices are quantized, and what becomes of each.
+
+Linear layers get the scheme. The head, and an embedding that is its weight, get 8 bits by rows whatever the scheme is:
+the head chooses the tokens, and it is the largest matrix of a small model. Everything else stays: norms, embeddings
+of their own (a step reads one row), routers, experts (their weights have three dimensions), and weights that are stored
+with their inputs first. The choice says so.
+
+    family = quantize_decoder(build_decoder(config, dtype="bfloat16"), Scheme.parse("int8"))
+    print(family.quantization)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..core import Choice, Rejected
+from ..errors import ModelError
+from ..weights import ZEROS, Recipe, Scheme, Shard, Split
+from .common import QuantizedEmbedding, QuantizedLinear
+from .registry import Family
+
+HEAD_SCHEME = Scheme(kind="int8")
+"""Scheme of the head."""
+
+_DIRECT = ("kv_up", "shared_gate", "gate", "router")
+"""Linear layers whose weight is used without calling them, and those that choose experts."""
+
+_MAX_NAMED = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class _Weight:
+    """A weight and the modules that have it."""
+
+    name: str
+    """First name of the parameter."""
+    owners: tuple[tuple[str, Any], ...]
+    """Path and module of each."""
+
+    @property
+    def is_lookup(self) -> bool:
+        return any(isinstance(owner, nn.Embedding) for _, owner in self.owners)
+
+
+def quantize_decoder(family: Family, scheme: Scheme, modules_to_not_convert: Collection[str] = ()) -> Family:
+    """Return a decoder whose linear layers are quantized; its module is changed in place.
+
+    Args:
+        family: a decoder without weights, as `build_decoder` returns it, split or not.
+        scheme: how linear layers are quantized.
+        modules_to_not_convert: names of modules in the checkpoint, or the ends or parts of names, as in transformers.
+
+    Raises:
+        ModelError: no layer can be quantized, or a name is of no module.
+    """
+    sources, of_weights = dict(family.weight_sources), dict(family.shards.of_weights)
+    converted, left = 0, {}
+    matched: set[str] = set()
+    head = _head(family.module)
+    for weight in _weights(family.module):
+        names = sources[weight.name]
+        skipped = {key for key in modules_to_not_convert if any(_is_named(name, key) for name in names)}
+        matched |= skipped
+        own = HEAD_SCHEME if any(owner is head for _, owner in weight.owners) else scheme
+        shard = of_weights.get(weight.name)
+        reason = "named by modules_to_not_convert" if skipped else _obstacle(weight, own, shard)
+        if reason is not None:
+            left[names[0].removesuffix(".weight")] = reason
+            continue
+        _convert(weight, own)
+        for part in own.parts:
+            name = weight.name if part == "values" else f"{weight.name}_{part}"
+            sources[name] = tuple(Recipe(source, own, part).name for source in names)
+            if (local := _part_shard(shard, own, part)) is not None:
+                of_weights[name] = local
+        converted += 1
+    _require_useful(converted, set(modules_to_not_convert) - matched, left)
+    return dataclasses.replace(
+        family,
+        weight_sources=sources,
+        shards=dataclasses.replace(family.shards, of_weights=of_weights),
+        quantization=_choice(scheme, converted, left),
+    )
+
+
+def _weights(module: nn.Module) -> Iterator[_Weight]:
+    """Matrices of linear layers, and of embeddings that share one with a linear layer, each once."""
+    names = {id(parameter): name for name, parameter in module.named_parameters()}
+    owners: dict[int, list[tuple[str, nn.Module]]] = {}
+    for path, owner in module.named_modules():
+        if isinstance(owner, (nn.Linear, nn.Embedding)):
+            owners.setdefault(id(owner.weight), []).append((path, owner))
+    for key, modules in owners.items():
+        if any(isinstance(owner, nn.Linear) for _, owner in modules):
+            yield _Weight(names[key], tuple(modules))
+
+
+def _head(module: Any) -> nn.Module:
+    return module.head if hasattr(module, "head") else module.model.get_output_embeddings()
+
+
+def _is_named(source: str, key: str) -> bool:
+    """Return whether a name of `modules_to_not_convert` means a tensor: its module, one around it, or a part of it."""
+    module = source.removesuffix(".weight")
+    return module == key or module.endswith(f".{key}") or f".{key}." in f".{module}."
+
+
+def _obstacle(weight: _Weight, scheme: Scheme, shard: Shard | None) -> str | None:
+    """Say why a weight is not quantized, or return None."""
+    path = weight.owners[0][0]
+    if path.rpartition(".")[2] in _DIRECT:
+        return "its weight is used without its layer, or chooses experts"
+    for _, owner in weight.owners:
+        module = type(owner).__module__
+        if isinstance(owner, nn.Embedding) and type(owner) is not nn.Embedding and not module.startswith(__package__):
+            return f"it is also a {type(owner).__name__}"
+    if not scheme.fits(_num_inputs(weight)):
+        return f"its {_num_inputs(weight)} inputs are not divided by groups of {scheme.group_size}"
+    if shard is not None and shard.dim == 1 and scheme.group_size and not _is_aligned(shard.splits[0], scheme.unit):
+        return f"its share on a core divides a group of {scheme.group_size}"
+    return None
+
+
+def _num_inputs(weight: _Weight) -> int:
+    return int(weight.owners[0][1].weight.shape[1])
+
+
+def _convert(weight: _Weight, scheme: Scheme) -> None:
+    """Give the modules of a weight its parts, with the shapes that they have on one core."""
+    before = weight.owners[0][1].weight
+    specs = scheme.specs(*before.shape)
+    parts = {
+        part: nn.Parameter(
+            torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device=before.device), requires_grad=False
+        )
+        for part, spec in specs.items()
+    }
+    for _, owner in weight.owners:
+        owner.plain_dtype = before.dtype
+        for part, parameter in parts.items():
+            owner.register_parameter("weight" if part == "values" else f"weight_{part}", parameter)
+        if type(owner) is nn.Embedding:
+            owner.__class__ = QuantizedEmbedding
+        elif isinstance(owner, nn.Linear) and not type(owner).__module__.startswith(__package__):
+            owner.__class__ = QuantizedLinear
+
+
+def _part_shard(shard: Shard | None, scheme: Scheme, part: str) -> Shard | None:
+    """Return how a part is divided, of a weight that is divided like this."""
+    if shard is None or shard.dim == 0:
+        return shard
+    if part != "values":
+        return _in_units(shard, scheme.group_size) if scheme.group_size else None
+    return _in_units(shard, 2) if scheme.kind == "int4" else shard
+
+
+def _is_aligned(split: Split, unit: int) -> bool:
+    return all(
+        length % unit == 0 and (start == ZEROS or start % unit == 0) for own in split.parts for start, length in own
+    )
+
+
+def _in_units(shard: Shard, unit: int) -> Shard:
+    """The same split, of a dimension that has one element for so many."""
+    splits = [
+        Split(
+            size=split.size // unit,
+            parts=tuple(
+                tuple((start if start == ZEROS else start // unit, length // unit) for start, length in own)
+                for own in split.parts
+            ),
+        )
+        for split in shard.splits
+    ]
+    return Shard(shard.dim, tuple(splits))
+
+
+def _require_useful(converted: int, unknown: Collection[str], left: dict[str, str]) -> None:
+    if unknown:
+        raise ModelError(
+            f"modules_to_not_convert names modules that this model does not have: {', '.join(sorted(unknown))}.",
+            hint="Use the names of the checkpoint's modules, such as lm_head or model.layers.0.mlp.down_proj.",
+            option="modules_to_not_convert",
+            modules=sorted(unknown),
+        )
+    if not converted:
+        raise ModelError(
+            f"No layer of this model can be quantized: {_listed(left)}.",
+            hint="Remove quantization.",
+            option="quantization",
+            modules=left,
+        )
+
+
+def _choice(scheme: Scheme, converted: int, left: dict[str, str]) -> Choice[str]:
+    """The scheme, with the layers that stay as they are and why."""
+    groups: dict[str, list[str]] = {}
+    for name, reason in left.items():
+        groups.setdefault(reason, []).append(name)
+    head = "" if scheme == HEAD_SCHEME else f", the head in {HEAD_SCHEME.name}"
+    return Choice(
+        value=scheme.name,
+        reason=f"asked for; {converted} matrices by rows{head}; norms, embeddings of their own and experts stay",
+        rejected=tuple(Rejected(candidate=_shortened(names), reason=reason) for reason, names in groups.items()),
+    )
+
+
+def _shortened(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return ", ".join(names[:_MAX_NAMED]) + more
+
+
+def _listed(left: dict[str, str]) -> str:
+    return (
+        "; ".join(f"{name}: {reason}" for name, reason in list(left.items())[:_MAX_NAMED]) or "it has no linear layer"
+    )

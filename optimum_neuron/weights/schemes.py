@@ -1,0 +1,172 @@
+"""Schemes of quantized weights: how a matrix [outputs, inputs] becomes small numbers with scales, and back.
+
+    int8            8 bits, one scale for each output
+    fp8             float8 e4m3, the same; fp8-g128: one scale for each 128 inputs of an output
+    int4-g32        4 bits, one scale for each 32 inputs of an output; int4-g32-zp: with zero points
+
+All are symmetric except those with zero points: a weight is `scale * (number - zero)`. Two 4-bit numbers share a byte:
+byte j of 16 has weight j of a run of 32 in its low half and weight j + 16 in its high half, stored as 0 to 15; the zero
+of a symmetric one is 8. This is the layout of llama.cpp's Q4_0. It knows no files and no models.
+
+    >>> Scheme.parse("int4").name
+    'int4-g32'
+
+Shape legend: O outputs, I inputs, G groups of inputs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import TYPE_CHECKING, Literal, Self
+
+from ..core import TensorSpec
+from ..errors import ConfigError
+
+if TYPE_CHECKING:
+    import torch
+
+SCHEME_NAMES = ("int8", "fp8", "int4")
+"""Schemes in their usual form."""
+
+Part = Literal["values", "scale", "zero"]
+"""What a quantized matrix consists of."""
+
+RUN = 32
+"""Weights whose 4-bit numbers share 16 bytes; a group is one or several runs."""
+
+SYMMETRIC_ZERO = 8
+"""Number of a 4-bit weight of zero."""
+
+LIMITS = {"int8": 127.0, "fp8": 240.0, "int4": 7.0}
+"""Largest number of a symmetric scheme. That of fp8 is the chip's: its e4m3 ends at 240, and up to there its bits are
+those of torch's `float8_e4m3fn`."""
+
+_DTYPES = {"int8": "int8", "fp8": "float8_e4m3fn", "int4": "uint8"}
+_FORM = re.compile(r"(int8|fp8|int4)(?:-g(\d+))?(-zp)?")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Scheme:
+    """One way to quantize a matrix."""
+
+    kind: str
+    """"int8", "fp8", or "int4"."""
+    group_size: int = 0
+    """Inputs that share a scale; 0: all of them."""
+    has_zeros: bool = False
+    """Groups have zero points."""
+
+    @property
+    def name(self) -> str:
+        """Spelling that `parse` reads."""
+        return self.kind + (f"-g{self.group_size}" if self.group_size else "") + ("-zp" if self.has_zeros else "")
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """What a matrix consists of."""
+        return ("values", "scale", "zero") if self.has_zeros else ("values", "scale")
+
+    @property
+    def unit(self) -> int:
+        """Neighboring inputs that stay together: a group, of which values and scales are stored together."""
+        return self.group_size or 1
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read a scheme.
+
+        Raises:
+            ConfigError: there is no such scheme.
+        """
+        found = _FORM.fullmatch(text)
+        kind, size, zeros = found.groups() if found else ("", None, None)
+        group_size = int(size or (RUN if kind == "int4" else 0))
+        is_known = kind == "fp8" or (kind == "int8" and not group_size) or (kind == "int4" and group_size)
+        if not is_known or group_size % RUN or (zeros and kind != "int4"):
+            raise ConfigError(
+                f"quantization={text!r} is not supported.",
+                hint=f"Pass {', '.join(SCHEME_NAMES)}, int4-g64, int4-g128-zp, or fp8-g128: groups are multiples of {RUN}.",
+                option="quantization",
+                value=text,
+            )
+        return cls(kind=kind, group_size=group_size, has_zeros=bool(zeros))
+
+    def specs(self, num_outputs: int, num_inputs: int) -> dict[Part, TensorSpec]:
+        """Return shape and dtype of each part of a matrix."""
+        width = num_inputs // 2 if self.kind == "int4" else num_inputs
+        groups = (num_outputs, num_inputs // (self.group_size or num_inputs))
+        scale_dtype = "float16" if self.kind == "int4" else "float32"
+        specs: dict[Part, TensorSpec] = {
+            "values": TensorSpec(shape=(num_outputs, width), dtype=_DTYPES[self.kind]),
+            "scale": TensorSpec(shape=groups, dtype=scale_dtype),
+        }
+        if self.has_zeros:
+            specs["zero"] = TensorSpec(shape=groups, dtype="uint8")
+        return specs
+
+    def fits(self, num_inputs: int) -> bool:
+        """Return whether groups divide so many inputs."""
+        return num_inputs % self.unit == 0
+
+    def quantize(self, weight_OI: torch.Tensor) -> dict[Part, torch.Tensor]:
+        """Return the parts of a matrix; scales are chosen by the largest weight of a group."""
+        import torch
+
+        weight_OGI = weight_OI.detach().float().unflatten(1, (-1, self.group_size or weight_OI.shape[1]))
+        limit, dtype = LIMITS[self.kind], torch.float16 if self.kind == "int4" else torch.float32
+        if self.has_zeros:
+            low_OG, high_OG = weight_OGI.amin(2).clamp(max=0), weight_OGI.amax(2).clamp(min=0)
+            scale_OG = _nonzero((high_OG - low_OG) / 15, dtype)
+            zero_OG = (-low_OG / scale_OG.float()).round().clamp(0, 15)
+            numbers = (weight_OGI / scale_OG.float()[..., None]).round() + zero_OG[..., None]
+            return {
+                "values": pack_nibbles(numbers.clamp(0, 15).flatten(1)),
+                "scale": scale_OG,
+                "zero": zero_OG.to(torch.uint8),
+            }
+        scale_OG = _nonzero(weight_OGI.abs().amax(2) / limit, dtype)
+        numbers = (weight_OGI / scale_OG.float()[..., None]).clamp(-limit, limit).flatten(1)
+        if self.kind == "fp8":
+            return {"values": numbers.to(torch.float8_e4m3fn), "scale": scale_OG}
+        if self.kind == "int8":
+            return {"values": numbers.round().to(torch.int8), "scale": scale_OG}
+        return {"values": pack_nibbles(numbers.round() + SYMMETRIC_ZERO), "scale": scale_OG}
+
+
+def dequantize(values: torch.Tensor, scale_OG: torch.Tensor, zero_OG: torch.Tensor | None = None) -> torch.Tensor:
+    """Return the float32 matrix [O, I] of its parts."""
+    import torch
+
+    is_packed = values.dtype == torch.uint8
+    numbers = unpack_nibbles(values) if is_packed else values.float()
+    numbers_OGI = numbers.unflatten(1, (scale_OG.shape[1], -1))
+    if zero_OG is not None:
+        numbers_OGI = numbers_OGI - zero_OG.float()[..., None]
+    elif is_packed:
+        numbers_OGI = numbers_OGI - SYMMETRIC_ZERO
+    return (numbers_OGI * scale_OG.float()[..., None]).flatten(1)
+
+
+def pack_nibbles(numbers_OI: torch.Tensor) -> torch.Tensor:
+    """Return bytes [O, I / 2] of numbers from 0 to 15."""
+    import torch
+
+    low, high = numbers_OI.to(torch.uint8).unflatten(1, (-1, 2, RUN // 2)).unbind(2)
+    return (low | (high << 4)).flatten(1)
+
+
+def unpack_nibbles(values: torch.Tensor) -> torch.Tensor:
+    """Return the float32 numbers [O, I] of bytes [O, I / 2]."""
+    import torch
+
+    bytes_ = values.unflatten(1, (-1, RUN // 2))
+    return torch.stack([bytes_ & 15, bytes_ >> 4], 2).flatten(1).float()
+
+
+def _nonzero(scale: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Scales as stored; a group of zeros has any."""
+    import torch
+
+    smallest = torch.finfo(torch.float16).tiny if dtype == torch.float16 else torch.finfo(dtype).tiny
+    return torch.where(scale > 0, scale, torch.ones_like(scale)).clamp(min=smallest).to(dtype)

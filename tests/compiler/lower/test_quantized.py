@@ -1,0 +1,39 @@
+"""The kernel for quantized weights, in Python and in compiled subgraphs, against float32."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from optimum_neuron.compiler import QUANTIZED_LINEAR
+from optimum_neuron.compiler.lower import probe_compiler, quantized
+from optimum_neuron.weights import Scheme, dequantize
+
+pytestmark = pytest.mark.skipif(probe_compiler() is None, reason="needs a C++ compiler")
+
+SCHEMES = ("int8", "fp8", "fp8-g32", "int4", "int4-g64", "int4-g64-zp")
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize(("num_rows", "num_outputs", "num_inputs"), [(1, 7, 64), (3, 130, 192), (9, 5, 128)])
+def test_kernel_agrees_with_dequantized_weight(scheme, num_rows, num_outputs, num_inputs):
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(num_outputs, num_inputs, generator=generator)
+    x = torch.randn(num_rows, 1, num_inputs, generator=generator)
+    bias = torch.randn(num_outputs, generator=generator).bfloat16()
+    parts = Scheme.parse(scheme).quantize(weight)
+    operands = (parts["values"], parts["scale"], parts.get("zero"))
+    expected = x @ dequantize(*operands).T + bias.float()
+    torch.testing.assert_close(quantized.STREAMED(x, *operands, bias), expected, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(QUANTIZED_LINEAR(x, *operands, bias), expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("scheme", ["int8", "fp8"])
+def test_every_number_is_decoded(scheme):
+    dtype = {"int8": torch.int8, "fp8": torch.float8_e4m3fn}[scheme]
+    numbers = torch.arange(256, dtype=torch.uint8).view(dtype)
+    numbers = torch.where(numbers.float().abs() <= 240, numbers.float(), 0.0).to(dtype)  # nan, and what no scheme has
+    values = numbers.view(1, 256)
+    for column in (torch.eye(256)[:4], torch.eye(256)[124:132]):
+        result = quantized.STREAMED(column, values, torch.ones(1, 1), None, None)
+        assert torch.equal(result[:, 0], column @ values[0].float())
