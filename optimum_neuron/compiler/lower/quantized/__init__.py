@@ -47,7 +47,7 @@ def is_in(body: torch.fx.GraphModule, features: CpuFeatures) -> bool:
 
 def is_called(text: str) -> bool:
     """Return whether C++ calls the kernel; Inductor declares it in every file."""
-    return text.count(_FUNCTION) > text.count(declaration())
+    return text.count(_FUNCTION) > text.count(_declaration())
 
 
 def linear(
@@ -123,6 +123,10 @@ def load(isa: str) -> Any:
 
 def c_functions() -> dict[Any, list[str]]:
     """Operator to the C function that Inductor calls for it; otherwise the call would go through the dispatcher."""
+    return {STREAMED: [_declaration()]}
+
+
+def _declaration() -> str:
     tensors = "AtenTensorHandle x, AtenTensorHandle values, AtenTensorHandle scale"
     options = "AtenTensorHandle* zero, AtenTensorHandle* bias, AtenTensorHandle* result"
-    return {STREAMED: [f"AOTITorchError {_FUNCTION}({tensors}, {options})"]}
+    return f"AOTITorchError {_FUNCTION}({tensors}, {options})"
