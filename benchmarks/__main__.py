@@ -25,6 +25,7 @@ NAMES = (
     "training",
     "speech",
     "tensor_parallel",
+    "serving",
 )
 
 LONG_NAMES = ("families", "soak")
