@@ -321,9 +321,6 @@ class NeuronConfig(CompileConfig):
             not isinstance(targets, (list, tuple)) or not targets or not all(isinstance(name, str) for name in targets)
         ):
             yield _wrong_type("lora_target_modules", targets, 'a list of modules, for example ["q_proj", "v_proj"]')
-        if self.max_loras is not None and self.continuous_batching:
-            message = f"max_loras={self.max_loras} is not supported with continuous_batching=True."
-            yield ConfigError(message, hint="Remove one of them.", option="max_loras", value=self.max_loras)
         for name in ("max_lora_rank", "lora_target_modules"):
             if self.max_loras is None and (value := getattr(self, name)) is not None:
                 message = f"{name}={value!r} has no effect: without max_loras, adapters cannot be loaded."

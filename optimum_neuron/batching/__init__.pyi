@@ -2,7 +2,7 @@ from .blocks import BlockPool as BlockPool, chain_hashes as chain_hashes
 from .counters import Counters as Counters
 from .engine import Engine as Engine
 from .manager import BatchingManager as BatchingManager
-from .request import Request as Request
+from .request import Adapter as Adapter, Request as Request
 from .runner import Runner as Runner
 from .sampling import Sampler as Sampler, make_sampler as make_sampler
 from .scheduler import Chunk as Chunk, Plan as Plan, Scheduler as Scheduler

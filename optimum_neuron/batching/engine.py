@@ -46,7 +46,7 @@ class Engine:
         with self.lock:
             assert request.request_id not in self._requests, "whoever adds requests names them differently"
             if self._shares:
-                request.hashes = chain_hashes(request.prompt, self.pool.block_size)
+                request.hashes = chain_hashes(request.prompt, self.pool.block_size, request.adapter.key)
             self.scheduler.add(request)
             self._requests[request.request_id] = request
             self.counters.prompt_tokens_total += len(request.prompt)

@@ -105,6 +105,7 @@ class BatchingManager:
         """Stop, and give the pool of blocks back; the manager cannot start again."""
         if self.is_running():
             self.stop(hard_stop=True)
+        self._deliver(self.engine.fail_all(RuntimeError("The manager was stopped.")))  # of one that never started
         self.engine.runner.close()
 
     @contextlib.contextmanager
@@ -163,6 +164,7 @@ class BatchingManager:
         record_timestamps: bool = False,
         eos_token_id: int | list[int] | None = None,
         seed: int | None = None,
+        adapter_name: str | None = None,
         **settings: Any,
     ) -> str | None:
         """Let a request wait for its turn; return its name, or None if the manager is stopping.
@@ -175,6 +177,7 @@ class BatchingManager:
             record_timestamps: note the time of each token.
             eos_token_id: tokens that end the answer; None for the settings'.
             seed: seed of the request's random stream.
+            adapter_name: its LoRA adapter, "__base__" for the base model; None: the active one.
             **settings: any setting of generation, and `logits_processor`, `stopping_criteria`, `tokenizer`.
 
         Raises:
@@ -193,6 +196,7 @@ class BatchingManager:
             seed=seed,
             streaming=streaming,
             record_timestamps=record_timestamps,
+            adapter_name=adapter_name,
         )[0]
 
     def add_siblings(
@@ -204,6 +208,7 @@ class BatchingManager:
         seed: int | None = None,
         streaming: bool = False,
         record_timestamps: bool = False,
+        adapter_name: str | None = None,
     ) -> list[str]:
         """Let the `num_return_sequences` answers to a prompt wait for their turn; return their names.
 
@@ -225,10 +230,17 @@ class BatchingManager:
                 sampler=sampler,
                 streaming=streaming,
                 record_timestamps=record_timestamps,
+                adapter=self.model.hold_adapter(adapter_name),
             )
             for index, sampler in enumerate(samplers)
         ]
-        self._queue(requests)
+        try:
+            self._queue(requests)
+        except (ConfigError, QueueFullError):
+            for request in requests:
+                if not self.engine.has(request.request_id):
+                    request.adapter.release()
+            raise
         return [request.request_id for request in requests]
 
     def _sampler(self, prompt: list[int], settings: Mapping[str, Any], seed: int) -> Sampler:

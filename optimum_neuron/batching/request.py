@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import time
+from collections.abc import Callable
 from typing import Any
 
 
@@ -18,6 +19,18 @@ class Status(enum.IntEnum):
     FAILED = 4
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Adapter:
+    """A LoRA adapter that stays loaded while a request has it."""
+
+    index: int = 0
+    """Its index in the program; 0 is the base model."""
+    key: bytes = b""
+    """Differs for adapters that were loaded one after the other: keys and values depend on it."""
+    release: Callable[[], None] = lambda: None
+    """Called once when the request is over."""
+
+
 @dataclasses.dataclass(kw_only=True, eq=False)
 class Request:
     """A prompt and its answer."""
@@ -28,6 +41,8 @@ class Request:
     """Most tokens of the answer; at least 1."""
     sampler: Any = None
     """Chooses tokens, see `sampling.py`; None in tests of the scheduler."""
+    adapter: Adapter = dataclasses.field(default_factory=Adapter)
+    """Its LoRA adapter; the default is the base model."""
     hashes: list[bytes] = dataclasses.field(default_factory=list)
     """Content of each full block of the prompt, with all before it; empty: the request shares nothing."""
     streaming: bool = False
@@ -77,6 +92,7 @@ class Request:
     def end(self, status: Status, error: Exception | None = None) -> None:
         """Note that it is over."""
         self.start()
+        self.adapter.release()
         self.status, self.error, self.ended_s = status, error, time.perf_counter()
 
     def add(self, token: int, logprob: float | None) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..engine import PagedDecoder, Signature, smallest_bucket
+from ..engine import ADAPTER_INDEX, PagedDecoder, Signature, smallest_bucket
 from .request import Request
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Runner:
         ids = torch.tensor(request.prompt[start : start + num_tokens])
         table = torch.zeros(self._width, dtype=torch.long)
         table[: len(request.blocks)] = torch.tensor(request.blocks)
-        return self._decoder.read_chunk("prefill", ids, start, table, self._state)[0, 0]
+        return self._decoder.read_chunk("prefill", ids, start, table, self._state, request.adapter.index)[0, 0]
 
     def step(self, requests: Sequence[Request]) -> list[torch.Tensor]:
         """Add the newest token of each request; return logits [V] for each."""
@@ -68,18 +68,22 @@ class Runner:
         return results
 
     def _run_step(self, graph: str, requests: Sequence[Request]) -> torch.Tensor:
-        ids, positions = [0] * self.num_rows, [0] * self.num_rows
+        ids, positions, adapters = ([0] * self.num_rows for _ in range(3))
         for request in requests:
             assert request.row is not None, "a running request has a row"
             ids[request.row], positions[request.row] = request.answer[-1], request.num_computed
+            adapters[request.row] = request.adapter.index
             self._list_blocks(request)
-        width = self._loaded.program.graphs[graph].inputs["block_table"].shape[1]
+        graph_inputs = self._loaded.program.graphs[graph].inputs
+        width = graph_inputs["block_table"].shape[1]
         tables = self._tables_BM[:, :width]
         if len(requests) < self.num_rows:
             rows = [request.row for request in requests]
             tables, listed = torch.zeros(self.num_rows, width, dtype=torch.long), tables
             tables[rows] = listed[rows]
         inputs = [torch.tensor(ids)[:, None], torch.tensor(positions)[:, None], tables]
+        if ADAPTER_INDEX in graph_inputs:
+            inputs.append(torch.tensor(adapters))
         return self._loaded.run(graph, inputs, self._state)["logits"]
 
     def _list_blocks(self, request: Request) -> None:

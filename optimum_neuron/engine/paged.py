@@ -14,6 +14,7 @@ from .buckets import smallest_bucket
 from .decoder import Decoder, Results, take_columns
 from .packing import Packing
 from .sequences import Group, Place, Sequences
+from .signature import ADAPTER_INDEX
 
 if TYPE_CHECKING:
     import torch
@@ -94,6 +95,9 @@ class PagedDecoder(Decoder):
         inputs = [ids, positions, table]
         if "num_new_tokens" in self._program.graphs[graph].inputs:
             inputs.append(lengths)
+        if ADAPTER_INDEX in self._program.graphs[graph].inputs:
+            inputs.append(torch.zeros_like(lengths))
+            inputs[-1][group.rows] = torch.tensor(group.adapters)
         return {name: result[group.rows] for name, result in self._loaded.run(graph, inputs, group.state).items()}
 
     def _prepare(self, rows: CompiledRows, positions_G1: torch.Tensor) -> list[torch.Tensor]:
@@ -107,20 +111,26 @@ class PagedDecoder(Decoder):
         """Read packed tokens chunk by chunk, row by row; return logits [R, T, V], or [R, 1, V] of the last ones."""
         import torch
 
-        rows = zip(group.rows, packing.first_R.tolist(), packing.lengths_R.tolist(), strict=True)
+        rows = zip(group.rows, packing.first_R.tolist(), packing.lengths_R.tolist(), group.adapters, strict=True)
         results = []
-        for (row, first, length), ids in zip(rows, ids_RT, strict=True):
+        for (row, first, length, adapter), ids in zip(rows, ids_RT, strict=True):
             parts = []
             for start in range(0, max(length, 1), self.chunks_from):
                 chunk = ids[start : min(start + self.chunks_from, length)]
                 table = torch.tensor(row_blocks(row, self._width))
-                parts.append(self.read_chunk(role, chunk, first + start, table, group.state))
+                parts.append(self.read_chunk(role, chunk, first + start, table, group.state, adapter))
             joined = parts[-1] if role == "prefill" else torch.cat(parts, 1)[:, : ids_RT.shape[1]]
             results.append(torch.nn.functional.pad(joined, (0, 0, 0, max(ids_RT.shape[1] - joined.shape[1], 0))))
         return torch.cat(results)[:, :1] if role == "prefill" else torch.cat(results)
 
     def read_chunk(
-        self, role: str, ids_T: torch.Tensor, first: int, table_M: torch.Tensor, state: list[torch.Tensor]
+        self,
+        role: str,
+        ids_T: torch.Tensor,
+        first: int,
+        table_M: torch.Tensor,
+        state: list[torch.Tensor],
+        adapter: int = 0,
     ) -> torch.Tensor:
         """Read tokens of one sequence from position `first` on; return logits of the last one, or of the chunk.
 
@@ -130,6 +140,7 @@ class PagedDecoder(Decoder):
             first: position of the first.
             table_M: blocks of the sequence's slots.
             state: the pool.
+            adapter: index of the LoRA adapter; read by programs with the input `ADAPTER_INDEX`.
         """
         import torch
 
@@ -143,6 +154,8 @@ class PagedDecoder(Decoder):
         inputs = [ids, positions, table_M[None, :width], torch.tensor([len(ids_T)])]
         if role == "prefill":
             inputs.append(torch.tensor([max(len(ids_T) - 1, 0)]))
+        if ADAPTER_INDEX in self._program.graphs[graphs[slots]].inputs:
+            inputs.append(torch.tensor([adapter]))
         return self._loaded.run(graphs[slots], inputs, state)["logits"]
 
 

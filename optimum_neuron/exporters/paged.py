@@ -8,6 +8,7 @@ decode_<n>   one more token of each row, which is within its first n slots
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Iterator
 from typing import Any
@@ -18,26 +19,31 @@ from torch import nn
 from ..compiler import Captured, Program, Recapture, Role, capture
 from ..configuration import ResolvedNeuronConfig
 from ..core import TensorSpec
+from ..engine import ADAPTER_INDEX
 from ..errors import ConfigError
-from ..models import Family
+from ..models import Family, RowAdapters
 from .kinds import MODEL
 
 
 class PagedEntry(nn.Module):
     """A decoder called the way one graph with tables of blocks calls it."""
 
-    def __init__(self, decoder: nn.Module, *, block_size: int) -> None:
+    def __init__(self, decoder: nn.Module, *, block_size: int, adapters: RowAdapters | None = None) -> None:
         super().__init__()
-        self.model, self.block_size = decoder, block_size
+        self.model, self.block_size, self.adapters = decoder, block_size, adapters
 
     def forward(
         self, input_ids_BT: torch.Tensor, positions_BT: torch.Tensor, table_BM: torch.Tensor, *rest: Any
     ) -> torch.Tensor:
         """Logits of the last or of all tokens; the last argument is the list of states."""
         *inputs, states = rest
+        rows: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        if self.adapters is not None:
+            rows = self.adapters.chosen(self.model, inputs.pop(), input_ids_BT.shape[1])
         options = dict(zip(("num_new_B", "last_index_B"), inputs, strict=False))
         num_slots = table_BM.shape[1] * self.block_size
-        return self.model(input_ids_BT, positions_BT, states, num_slots=num_slots, table_BM=table_BM, **options)
+        with rows:
+            return self.model(input_ids_BT, positions_BT, states, num_slots=num_slots, table_BM=table_BM, **options)
 
 
 def require_slots(family: Family, model_type: str) -> None:
@@ -76,11 +82,11 @@ def paged_captures(family: Family, config: ResolvedNeuronConfig) -> list[Recaptu
         axis, value = ("num_tokens", num_tokens) if role == "extend" else ("num_slots", num_slots)
         return functools.partial(
             _capture,
-            PagedEntry(family.module, block_size=size),
+            PagedEntry(family.module, block_size=size, adapters=family.adapters),
             name=f"{role}_{value}",
             role=role,
             sizes={axis: value},
-            inputs=_inputs(role, num_rows, num_tokens, -(-num_slots // size)),
+            inputs=_inputs(role, num_rows, num_tokens, -(-num_slots // size), family.adapters is not None),
             states=states,
             outputs=("logits",),
             cuts=tuple(f"{MODEL}.{path}" for path in family.module.cuts),
@@ -96,14 +102,17 @@ def paged_captures(family: Family, config: ResolvedNeuronConfig) -> list[Recaptu
     return captures
 
 
-def _inputs(role: Role, num_rows: int, num_tokens: int, num_row_blocks: int) -> dict[str, TensorSpec]:
+def _inputs(
+    role: Role, num_rows: int, num_tokens: int, num_row_blocks: int, takes_adapters: bool
+) -> dict[str, TensorSpec]:
     tokens = TensorSpec(shape=(num_rows, num_tokens), dtype="int64")
     rows = TensorSpec(shape=(num_rows,), dtype="int64")
     table = TensorSpec(shape=(num_rows, num_row_blocks), dtype="int64")
     inputs = {"input_ids": tokens, "position_ids": tokens, "block_table": table}
     # A row without a request has block 0 in its whole table, so a step needs no number of tokens.
     inputs |= {} if role == "decode" else {"num_new_tokens": rows}
-    return inputs | ({"last_index": rows} if role == "prefill" else {})
+    inputs |= {"last_index": rows} if role == "prefill" else {}
+    return inputs | ({ADAPTER_INDEX: rows} if takes_adapters else {})
 
 
 def _capture(entry: PagedEntry, shorten: bool, **options: Any) -> Captured:

@@ -14,6 +14,7 @@ from ..models import SLOTS, LayerState, counts_tokens, key_value_state
 from .seq2seq import Source
 
 _BATCH = OutputAxis(dim=0, axis="batch_size")
+_ADAPTER = Input(name=ADAPTER_INDEX, dtype="int64", axes=("batch_size",), default=0)
 _TOKENS = OutputAxis(dim=1, axis="num_tokens")
 
 KEYS_AND_VALUES = (key_value_state(1, 1, 1),)
@@ -46,7 +47,7 @@ def decoder_signature(
     """
     layers = list(layers)
     if is_paged:
-        return _paged_signature(model_config, layers)
+        return _paged_signature(model_config, layers, takes_adapters)
     vocabulary = model_config.get_text_config(decoder=True).vocab_size
     counts = Input(name="num_new_tokens", dtype="int64", axes=("batch_size",))
     tokens = (
@@ -56,7 +57,7 @@ def decoder_signature(
     )
     prompt = (*tokens, *prompt_inputs)
     last = Input(name="last_index", dtype="int64", axes=("batch_size",))
-    adapter = [Input(name=ADAPTER_INDEX, dtype="int64", axes=("batch_size",), default=0)] * takes_adapters
+    adapter = [_ADAPTER] * takes_adapters
     every = RoleSignature(inputs=(*tokens, *adapter), outputs={"logits": (_BATCH, _TOKENS)})
     return Signature(
         roles={
@@ -73,7 +74,7 @@ def decoder_signature(
     )
 
 
-def _paged_signature(model_config: Any, layers: Iterable[LayerState]) -> Signature:
+def _paged_signature(model_config: Any, layers: Iterable[LayerState], takes_adapters: bool) -> Signature:
     """Return the signature of a decoder whose cache is divided into blocks, which tables assign to rows."""
     vocabulary = model_config.get_text_config(decoder=True).vocab_size
     step = (
@@ -83,13 +84,14 @@ def _paged_signature(model_config: Any, layers: Iterable[LayerState]) -> Signatu
     )
     counted = (*step, Input(name="num_new_tokens", dtype="int64", axes=("batch_size",)))
     last = Input(name="last_index", dtype="int64", axes=("batch_size",))
-    every = RoleSignature(inputs=counted, outputs={"logits": (_BATCH, _TOKENS)})
+    adapter = [_ADAPTER] * takes_adapters
+    every = RoleSignature(inputs=(*counted, *adapter), outputs={"logits": (_BATCH, _TOKENS)})
     return Signature(
         roles={
-            "prefill": RoleSignature(inputs=(*counted, last), outputs={"logits": (_BATCH,)}),
+            "prefill": RoleSignature(inputs=(*counted, last, *adapter), outputs={"logits": (_BATCH,)}),
             "score": every,
             "extend": every,
-            "decode": RoleSignature(inputs=step, outputs={"logits": (_BATCH,)}),
+            "decode": RoleSignature(inputs=(*step, *adapter), outputs={"logits": (_BATCH,)}),
         },
         states={
             tensor.name: StateSignature(

@@ -5,11 +5,14 @@ The decoder was exported with `max_loras`. Methods have the names of transformer
 
 from __future__ import annotations
 
+import collections
+import functools
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..batching import Adapter
 from ..errors import ConfigError, ShapeError, WeightsError, invalid_choice
 from ..exporters import Lora, Prepared, read_lora
 from ..models import STACK_NAMES, AdapterPlan
@@ -36,6 +39,9 @@ class AdapterSlots:
         paths = [path for path in self.plan.layers if f"{path}.{STACK_NAMES[0]}" in prepared.program.weights]
         self._stacks = {path: _stack(prepared, self.plan, path) for path in paths}
         self._lock = threading.Lock()
+        self._num_loaded = 0
+        self._number_of: dict[int, int] = {}
+        self._num_users: collections.Counter[int] = collections.Counter()
 
     @property
     def names(self) -> list[str]:
@@ -66,10 +72,7 @@ class AdapterSlots:
         """
         if names is None:
             return [self.index_of(self.active if self.is_enabled else BASE_NAME)] * num_rows
-        if isinstance(names, str) or len(names) != num_rows:
-            message = f"adapter_names={names!r} has no adapter for each of {num_rows} prompts."
-            hint = f"Pass a list of {num_rows} names; {BASE_NAME!r} is the base model."
-            raise ShapeError(message, hint=hint, names=names, num_rows=num_rows)
+        check_names(names, num_rows)
         return [self.index_of(name) for name in names]
 
     def load(self, name: str, lora: Lora) -> None:
@@ -86,6 +89,8 @@ class AdapterSlots:
             for stack in self._stacks.values():
                 stack.write(index, lora.matrices)
             self._index_of[name] = index
+            self._num_loaded += 1
+            self._number_of[index] = self._num_loaded
             if len(self.names) == 1:
                 self.active = name
 
@@ -93,18 +98,38 @@ class AdapterSlots:
         """Free the index of an adapter; if it was active, the base model is.
 
         Raises:
-            ConfigError: it is not loaded.
+            ConfigError: it is not loaded, or a request has it.
         """
         with self._lock:
             index = self.index_of(name)
             if index == 0:
                 message = f"{BASE_NAME!r} is the base model, which cannot be deleted."
                 raise ConfigError(message, hint="Pass the name of an adapter.", option="adapter_name", value=name)
+            if num_users := self._num_users[index]:
+                message = f"{num_users} requests that are not over use the adapter {name!r}."
+                hint = "Cancel them, or delete it when they are answered."
+                raise ConfigError(message, hint=hint, option="adapter_name", value=name, num_requests=num_users)
             del self._index_of[name]
             if self.active == name:
                 self.active = BASE_NAME
             for stack in self._stacks.values():
                 stack.write(index, {})
+
+    def hold(self, name: str | None) -> Adapter:
+        """Return an adapter that cannot be deleted until it is released; None for the active one.
+
+        Raises:
+            ConfigError: it is not loaded.
+        """
+        with self._lock:
+            index = self.indices(None if name is None else [name], 1)[0]
+            self._num_users[index] += 1
+            key = self._number_of.get(index, 0).to_bytes(8, "little")
+            return Adapter(index=index, key=key, release=functools.partial(self._release, index))
+
+    def _release(self, index: int) -> None:
+        with self._lock:
+            self._num_users[index] -= 1
 
     def _require_free(self, name: str) -> None:
         if name in self._index_of:
@@ -159,6 +184,18 @@ def _stack(prepared: Prepared, plan: AdapterPlan, path: str) -> LowRankStack:
     )
 
 
+def check_names(names: Sequence[str], num_rows: int) -> None:
+    """Check that there is a name for each row.
+
+    Raises:
+        ShapeError: there is another number of them.
+    """
+    if isinstance(names, str) or len(names) != num_rows:
+        message = f"adapter_names={names!r} has no adapter for each of {num_rows} prompts."
+        hint = f"Pass a list of {num_rows} names; {BASE_NAME!r} is the base model."
+        raise ShapeError(message, hint=hint, names=names, num_rows=num_rows)
+
+
 class AdapterMethods:
     """The adapter methods of transformers' models."""
 
@@ -176,6 +213,14 @@ class AdapterMethods:
             message = "This model was compiled without adapters."
             raise ConfigError(message, hint="Export it with max_loras=4, or merge the adapter.", option="max_loras")
         return self._adapters
+
+    def hold_adapter(self, name: str | None) -> Adapter:
+        """Return the adapter of a request, which cannot be deleted until it is released; None for the active one.
+
+        Raises:
+            ConfigError: it is not loaded, or the model was compiled without adapters.
+        """
+        return Adapter() if name is None and self._adapters is None else self.adapters.hold(name)
 
     def load_adapter(self, peft_model_id: str | Path, adapter_name: str = "default", **where: Any) -> None:
         """Load a LoRA adapter, without compiling; the only adapter that is loaded becomes the active one.

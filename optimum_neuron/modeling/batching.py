@@ -13,6 +13,7 @@ from transformers import GenerationConfig
 
 from ..batching import BatchingManager, Engine, Runner, read_settings
 from ..errors import ConfigError
+from .adapters import check_names
 
 if TYPE_CHECKING:
     from transformers.generation.continuous_batching.requests import GenerationOutput
@@ -77,6 +78,7 @@ class ContinuousBatching:
         progress_bar: bool = False,
         persistent_manager: bool = False,
         warmup: bool = True,
+        adapter_names: Sequence[str] | None = None,
         **settings: Any,
     ) -> dict[str, GenerationOutput]:
         """Answer prompts of any number and length; return outputs by request, in the order of the prompts.
@@ -89,6 +91,7 @@ class ContinuousBatching:
             progress_bar: show one.
             persistent_manager: keep the manager, and what prompts share, for the next call.
             warmup: nothing has to warm up here.
+            adapter_names: LoRA adapter of each prompt, "__base__" for the base model; None: the active one.
             **settings: any setting of generation, as `generate` takes them, and `seed`.
 
         Raises:
@@ -99,11 +102,19 @@ class ContinuousBatching:
         manager = self.init_continuous_batching(generation_config, continuous_batching_config)
         manager.generation_config = generation_config or self.generation_config
         first = settings.pop("seed", None)
+        if adapter_names is not None:
+            check_names(adapter_names, len(inputs))
         try:
             names = []
             for index, prompt in enumerate(inputs):
                 seed = None if first is None else first + index
-                names += manager.add_siblings(prompt, settings, seed=seed, record_timestamps=record_timestamps)
+                names += manager.add_siblings(
+                    prompt,
+                    settings,
+                    seed=seed,
+                    record_timestamps=record_timestamps,
+                    adapter_name=None if adapter_names is None else adapter_names[index],
+                )
             outputs = {}
             if not manager.is_running():
                 manager.start()
