@@ -80,7 +80,7 @@ def trained_size_only(config: Any, image_size: int) -> str | None:
 
 
 def with_whole(settings: dict[str, Any], most: int) -> tuple[int | None, int]:
-    """Return the size of an image that is cut into `most` tiles at most, and its tiles with a small one of the whole."""
+    """Return the size of an image and its number of tiles: `most`, and a small one of the whole if it is cut."""
     return settings.get("size", {}).get("height"), most + 1 if most > 1 else 1
 
 
