@@ -260,7 +260,9 @@ class NeuronConfig(CompileConfig):
     pipeline_parallel_size: int = option(1, help="stages that the layers are divided into, each on cores of its own")
     """Stages that the layers are divided into, one after the other; each has `tensor_parallel_size` cores."""
     sequence_parallel: bool = option(
-        False, help="with tensor parallelism, divide norms and residual stream of prompts along the sequence"
+        False,
+        help="with tensor parallelism, divide norms and residual stream of prompts along the sequence",
+        flags=("--sequence_parallel", "--sequence_parallel_enabled"),
     )
     """Divide norms and residual stream of prompts along the sequence, where the cores divide a bucket's length."""
     max_loras: int | None = option(None, help="LoRA adapters that are loaded at once, beside the base model")

@@ -39,6 +39,9 @@ FIXED: dict[str, tuple[Any, str]] = {
 }
 """The only value that a keyword can have, and why."""
 
+OTHER_NAMES = {"num_cores": "tensor_parallel_size", "sequence_parallel_enabled": "sequence_parallel"}
+"""Options by older names, and by those of NxD Inference."""
+
 OF_DIFFUSION = (
     *("unet", "unet_id", "controlnet_ids", "num_images_per_prompt"),
     *("lora_model_ids", "lora_weight_names", "lora_adapter_names", "lora_scales"),
@@ -46,7 +49,7 @@ OF_DIFFUSION = (
 )
 """Keywords of diffusion pipelines, which are not compiled yet."""
 
-PEER_OPTIONS = (*WITHOUT_EFFECT, *FIXED, *OF_DIFFUSION, *QUANTIZATION_OPTIONS, "neuron_config", "num_cores")
+PEER_OPTIONS = (*WITHOUT_EFFECT, *FIXED, *OF_DIFFUSION, *QUANTIZATION_OPTIONS, *OTHER_NAMES, "neuron_config")
 """Keywords that `translate` knows."""
 
 OF_GENERATION = ("num_beams", "prefill_chunk_size")
@@ -75,13 +78,12 @@ def translate(options: Mapping[str, Any]) -> dict[str, Any]:
             hint=f"Remove {', '.join(wrong)}.",
             options=wrong,
         )
-    if (cores := values.get("num_cores")) is not None:
-        degree = translated.setdefault("tensor_parallel_size", cores)
-        if degree != cores:
+    for other, name in OTHER_NAMES.items():
+        if other in values and translated.setdefault(name, values[other]) != values[other]:
             raise ConfigError(
-                f"num_cores={cores} and tensor_parallel_size={degree} are the same option.",
-                hint="Pass tensor_parallel_size only: num_cores is its older name.",
-                options=["num_cores", "tensor_parallel_size"],
+                f"{other}={values[other]!r} and {name}={translated[name]!r} are the same option.",
+                hint=f"Pass {name} only: {other} is another name for it.",
+                options=[other, name],
             )
     return _fields_of(values.get("neuron_config")) | translate_quantization(values) | translated
 

@@ -52,9 +52,7 @@ PLAN = {
 
 def uncovered(config: Any) -> str | None:
     """Say which option of a configuration this family does not implement, or None."""
-    if config.hidden_act not in ("silu", "swish"):
-        return f"hidden_act={config.hidden_act}"
-    return common.rotary_gap(config)
+    return common.expert_gap(config) or common.rotary_gap(config)
 
 
 def build(config: Any) -> Decoder:

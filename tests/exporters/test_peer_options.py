@@ -68,11 +68,15 @@ def test_models_and_exports_accept_keywords(checkpoint, tmp_path):
     assert (tmp_path / "other" / "graph.neff").read_bytes() == (tmp_path / "out" / NEFF_FILE).read_bytes()
 
 
-def test_num_cores_is_older_name_of_tensor_parallel_size():
-    assert translate({"num_cores": 2}) == {"tensor_parallel_size": 2}
+@pytest.mark.parametrize(
+    ("other", "name", "values"),
+    [("num_cores", "tensor_parallel_size", (2, 8)), ("sequence_parallel_enabled", "sequence_parallel", (True, False))],
+)
+def test_options_have_other_names(other, name, values):
+    assert translate({other: values[0]}) == {name: values[0]} == translate({other: values[0], name: values[0]})
     with pytest.raises(ConfigError) as excinfo:
-        translate({"num_cores": 2, "tensor_parallel_size": 8})
-    assert excinfo.value.details == {"options": ["num_cores", "tensor_parallel_size"]}
+        translate({other: values[0], name: values[1]})
+    assert excinfo.value.details == {"options": [other, name]}
 
 
 PEER = {

@@ -178,6 +178,12 @@ def test_layers_of_other_architectures_have_transformers_names(tmp_path, monkeyp
     assert expected in str(damaged(folder, weight, monkeypatch, **options))
 
 
+def test_no_module_is_named_where_cores_share_them(checkpoint, monkeypatch):
+    options = {"tensor_parallel_size": 2, "instance_type": "trn1.2xlarge", "prefill_buckets": (16,), "extend_length": 1}
+    error = damaged(checkpoint, "model.layers.1.mlp.down.weight@0", monkeypatch, **options)
+    assert error.details["place"].startswith("each of 2 cores computes a part of every module")
+
+
 def test_damaged_cache_is_detected_by_decode_steps(model, original, monkeypatch):
     """Prompts do not read the cache, so only decoding shows that it is wrong."""
     run = Executor.run

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -26,8 +26,9 @@ class Handles:
         self.array: Any = (Handle * len(tensors))(*handles_of(tensors))
         """As C functions take them."""
 
-    def __del__(self) -> None:
-        if not sys.is_finalizing():  # torch's module may be gone by then
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        # When the interpreter exits, torch's module may be gone, and so may the globals of this one.
+        if not is_finalizing():
             tensors_of(self.array)
 
 

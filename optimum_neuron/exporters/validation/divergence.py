@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .statistics import compare
@@ -25,10 +25,14 @@ _LOST_DB = 20.0
 
 def first_diverging(scenario: Scenario, recorder: Recorder, reference: Any) -> str:
     """Return, in words, which module of a failed scenario is the first to lose 20 dB or to give NaN."""
+    if recorder.group_size > 1:
+        return (
+            f"each of {recorder.group_size} cores computes a part of every module, so no module is compared; export with "
+            "tensor_parallel_size=1 to see which one differs"
+        )
     recorder.calls.clear()
     scenario.run()
-    roles = {name: graph.role for name, graph in recorder.program.graphs.items()}
-    calls = [call for call in recorder.calls if roles[call[0]] not in ("decode", "extend")]  # which read the cache
+    calls = _comparable(recorder)
     with _recorded(reference) as outputs:
         scenario.reference()
     state = recorder.take_state()
@@ -51,6 +55,18 @@ def first_diverging(scenario: Scenario, recorder: Recorder, reference: Any) -> s
         "every compared module of its prompts agrees to 20 dB or drifts slowly: the cache, the norm or head after the "
         "last layer, or the sum of all differences is past the tolerance"
     )
+
+
+def _comparable(recorder: Recorder) -> list[tuple[str, Sequence[torch.Tensor]]]:
+    """The first call of each role, which begins with the first sequence or image as the reference's first call does.
+
+    Later ones may be of other images or tokens, and decode and extend graphs read the cache.
+    """
+    roles = {name: graph.role for name, graph in recorder.program.graphs.items()}
+    first: dict[str, tuple[str, Sequence[torch.Tensor]]] = {}
+    for call in recorder.calls:
+        first.setdefault(roles[call[0]], call)
+    return [call for role, call in first.items() if role not in ("decode", "extend")]
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...compiler import group_size_of
 from ...errors import ValidationError
 from .divergence import first_diverging
 from .statistics import OutputError, compare
@@ -59,6 +60,12 @@ class Recorder:
     @property
     def program(self) -> Program:
         return self._loaded.program
+
+    @property
+    def group_size(self) -> int:
+        """Cores that share every layer."""
+        programs = (track.program for track in self._loaded.tracks)
+        return max(group_size_of(program) for program in programs if program is not None)
 
     def run(self, graph: str, inputs: Sequence[torch.Tensor], state: Sequence[torch.Tensor] = ()) -> dict[str, Any]:
         self.calls.append((graph, inputs))

@@ -45,6 +45,7 @@ from .reading import (
     PLAN as PLAN,
     WEIGHT_MAP as WEIGHT_MAP,
     activation_gap as activation_gap,
+    expert_gap as expert_gap,
     plain_rotary as plain_rotary,
     read_head_dim as read_head_dim,
     read_rotary as read_rotary,

@@ -79,6 +79,11 @@ def trained_size_only(config: Any, image_size: int) -> str | None:
     return None if image_size == trained else f"{trained}: its vision tower has positions for no other size"
 
 
+def with_whole(settings: dict[str, Any], most: int) -> tuple[int | None, int]:
+    """Return the size of an image and its number of tiles: `most`, and a small one of the whole if it is cut."""
+    return settings.get("size", {}).get("height"), most + 1 if most > 1 else 1
+
+
 def pooled_features(model: Any, pixels_NCHW: Any) -> Any:
     """Features [N, L, D] as transformers' `get_image_features` computes them."""
     return model.model.get_image_features(pixels_NCHW, return_dict=True).pooler_output

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .architecture import Architecture, pooled_features, trained_size, trained_size_only
+from .architecture import Architecture, pooled_features, trained_size, trained_size_only, with_whole
 
 
 def _image_tokens(config: Any, image_size: int) -> int:
@@ -12,9 +12,7 @@ def _image_tokens(config: Any, image_size: int) -> int:
 
 
 def _tiles(settings: dict[str, Any]) -> tuple[int | None, int]:
-    """One image is cut into `max_patches` tiles at most, and a small one of the whole comes with them."""
-    most = settings.get("max_patches", 12) if settings.get("crop_to_patches") else 1
-    return settings.get("size", {}).get("height"), most + 1 if most > 1 else 1
+    return with_whole(settings, settings.get("max_patches", 12) if settings.get("crop_to_patches") else 1)
 
 
 ARCHITECTURE = Architecture(

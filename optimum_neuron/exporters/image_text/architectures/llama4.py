@@ -10,7 +10,7 @@ from unittest import mock
 
 import torch
 
-from .architecture import Architecture, trained_size_only
+from .architecture import Architecture, trained_size_only, with_whole
 
 
 def _features(model: Any, pixels_NCHW: torch.Tensor) -> torch.Tensor:
@@ -48,12 +48,6 @@ def _image_tokens(config: Any, image_size: int) -> int:
     return round((image_size // vision.patch_size) ** 2 * vision.pixel_shuffle_ratio**2)
 
 
-def _tiles(settings: dict[str, Any]) -> tuple[int | None, int]:
-    """One image is cut into `max_patches` tiles at most, and a small one of the whole comes with them."""
-    most = settings.get("max_patches", 16)
-    return settings.get("size", {}).get("height"), most + 1 if most > 1 else 1
-
-
 ARCHITECTURE = Architecture(
     model_types=("llama4",),
     vision=("vision_model", "multi_modal_projector"),
@@ -63,6 +57,6 @@ ARCHITECTURE = Architecture(
     expected=_expected,
     image_tokens=_image_tokens,
     problem=trained_size_only,
-    tiles=_tiles,
+    tiles=lambda settings: with_whole(settings, settings.get("max_patches", 16)),
     prepare=_with_real_angles,
 )
