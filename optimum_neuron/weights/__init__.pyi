@@ -7,6 +7,7 @@ from .checkpoint import (
     weight_files as weight_files,
 )
 from .mapped import DTYPES as DTYPES, MAX_HEADER_BYTES as MAX_HEADER_BYTES, MappedFile as MappedFile
+from .pages import HUGE_PAGE_BYTES as HUGE_PAGE_BYTES, concatenate as concatenate, convert as convert
 from .pack import pack_checkpoint as pack_checkpoint
 from .shards import (
     ZEROS as ZEROS,
