@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ..core import TensorSpec
 from ..errors import WeightsError, nearest
 from .checkpoint import TensorSource
+from .pages import convert
 from .shards import Shards
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def _parts(
     shard = shards.of_weights.get(name)
     if shard is None:
         tensor, copied = checkpoint.join(sources)
-        yield name, tensor.to(dtype), "copied" if copied or tensor.dtype != dtype else "mapped"
+        yield name, convert(tensor, dtype), "copied" if copied or tensor.dtype != dtype else "mapped"
         return
     tensors = [checkpoint.join([source])[0] for source in sources]
     files = {tensor.untyped_storage().data_ptr() for tensor in tensors}
@@ -117,7 +118,7 @@ def _parts(
                 zeros[spec] = torch.zeros(spec.shape, dtype=dtype)
             yield f"{name}@{rank}", zeros[spec], kind
             continue
-        part = shard.part(tensors, rank).to(dtype)
+        part = convert(shard.part(tensors, rank), dtype)
         yield f"{name}@{rank}", part, "mapped" if part.untyped_storage().data_ptr() in files else "copied"
 
 

@@ -11,6 +11,7 @@ from ..core import TensorSpec
 from ..errors import WeightsError
 from ..plain_json import parse_json
 from .mapped import MappedFile
+from .pages import concatenate
 
 if TYPE_CHECKING:
     import torch
@@ -56,9 +57,7 @@ class StateDict:
 
     def join(self, names: Sequence[str]) -> tuple[torch.Tensor, bool]:
         """Tensors joined along dimension 0; always in separate memory."""
-        import torch
-
-        return (self.tensors[names[0]] if len(names) == 1 else torch.cat([self.tensors[n] for n in names])), True
+        return (self.tensors[names[0]] if len(names) == 1 else concatenate([self.tensors[n] for n in names])), True
 
     def drop_pages(self, names: Sequence[str]) -> None:
         """They are in no file."""
@@ -87,14 +86,12 @@ class Checkpoint:
 
     def join(self, names: Sequence[str]) -> tuple[torch.Tensor, bool]:
         """Tensors joined along dimension 0, and whether that took a copy."""
-        import torch
-
         files = {id(self._file_of[name]) for name in names}
         if len(files) == 1:
             neighbors = self._file_of[names[0]].get(names)
             if neighbors is not None:
                 return neighbors
-        return torch.cat([self.join([name])[0] for name in names]), True
+        return concatenate([self.join([name])[0] for name in names]), True
 
     def drop_pages(self, names: Sequence[str]) -> None:
         """Let memory go that tensors of the files take; a tensor that is read again is read from its file."""

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..core import TensorSpec
+from .pages import concatenate, convert
 
 if TYPE_CHECKING:
     import torch
@@ -42,15 +43,13 @@ class Split:
 
     def part(self, tensor: torch.Tensor, dim: int, rank: int) -> torch.Tensor:
         """Return a rank's part of a tensor: a view, or a copy if it is joined from several ranges."""
-        import torch
-
         pieces = [
             tensor.narrow(dim, start, length)
             if start != ZEROS
             else tensor.new_zeros((*tensor.shape[:dim], length, *tensor.shape[dim + 1 :]))
             for start, length in self.parts[rank]
         ]
-        return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim)
+        return pieces[0] if len(pieces) == 1 else concatenate(pieces, dim)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,10 +72,9 @@ class Shard:
 
     def part(self, tensors: Sequence[torch.Tensor], rank: int) -> torch.Tensor:
         """Return a rank's part of the weight that the tensors make, contiguous."""
-        import torch
-
         pieces = [split.part(one, self.dim, rank) for split, one in zip(self.splits, tensors, strict=True)]
-        return (pieces[0] if len(pieces) == 1 else torch.cat(pieces)).contiguous()
+        part = pieces[0] if len(pieces) == 1 else concatenate(pieces)
+        return convert(part, part.dtype)
 
 
 @dataclasses.dataclass(frozen=True)
