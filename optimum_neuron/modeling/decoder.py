@@ -95,6 +95,12 @@ class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
             inputs["adapter_names"] = [name for name in names for _ in range(expand_size)]
         return input_ids, inputs
 
+    def _get_candidate_generator(self, *args: Any, **kwargs: Any) -> Any:
+        """Return transformers' generator of candidates; an assistant has adapters of its own."""
+        generator = super()._get_candidate_generator(*args, **kwargs)
+        getattr(generator, "assistant_kwargs", {}).pop("adapter_names", None)
+        return generator
+
     def _limit_length(self, settings: GenerationConfig, attention_mask: torch.Tensor | None) -> None:
         limit_length(settings, attention_mask, self.sequence_length)
 

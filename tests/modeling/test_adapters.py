@@ -1,4 +1,4 @@
-"""Adapters of a compiled decoder: results are PEFT's for each row, loading compiles nothing, and mistakes are errors."""
+"""Adapters of a compiled decoder: results are those of PEFT for each row, and loading compiles nothing."""
 
 from __future__ import annotations
 
