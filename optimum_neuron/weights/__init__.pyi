@@ -8,6 +8,7 @@ from .checkpoint import (
 )
 from .mapped import DTYPES as DTYPES, MAX_HEADER_BYTES as MAX_HEADER_BYTES, MappedFile as MappedFile
 from .pack import pack_checkpoint as pack_checkpoint
+from .published import LAYOUTS as LAYOUTS, PublishedSource as PublishedSource
 from .quantized import (
     QuantizedSource as QuantizedSource,
     Recipe as Recipe,

@@ -2,7 +2,7 @@
 
 torch's own attention leaves the products to MKL, which runs narrow kernels on CPUs of other vendors, and to calls that
 are too small for it. `attention.cpp` is compiled once for each torch and kind of CPU; the code that Inductor generates
-calls it directly, because `inductor_options` in `generate.py` names its C function and `load` brings it into the process before.
+calls it directly, because `generate.py` names its C function and `load` brings it into the process before.
 
     load(probe_cpu().isa)
     torch.ops.neuron_host.attention(query_BNTH, key_BKSH, value_BKSV, mask, is_causal, scale)
