@@ -15,6 +15,7 @@ from .harness import Settings
 NAMES = (
     "agreement",
     "decode",
+    "quantized",
     "prefill",
     "encoders",
     "start",

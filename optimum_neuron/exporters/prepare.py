@@ -258,13 +258,13 @@ def _validate(
     reference = load_original(
         prepared.source, task=task, dtype="float32", trust_remote_code=trust_remote_code, needed=needed
     )
-    assert prepared.loaded is not None
+    assert prepared.loaded is not None and prepared.tensors is not None
     try:
         kind, recorder = kind_of(task, prepared.source.config.model_type), Recorder(prepared.loaded)
         reference = kind.prepare_reference(reference, prepared.config)
         with prepared.loaded.paused():
             quality = _quality(prepared, recorder, kind, reference)
-            reference = with_quantized_weights(reference, prepared.weight_sources)
+            reference = with_quantized_weights(reference, prepared.weight_sources, prepared.tensors.value)
             errors = validate(
                 kind.scenarios(recorder, reference, prepared.metadata, prepared.config),
                 recorder,

@@ -4,7 +4,7 @@ Validation compares a quantized model with the reference model whose weights are
 so it finds defects. What rounding itself costs is measured on a short English text, if the checkpoint has a tokenizer.
 
     quality = measure_quality(prepared.source.folder, recorder, signature, reference)
-    reference = with_quantized_weights(reference, prepared.weight_sources)
+    reference = with_quantized_weights(reference, prepared.weight_sources, tensors)
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..weights import dequantize, recipe_of
+from ..weights import Recipe, TensorSource, dequantize, recipe_of
 
 if TYPE_CHECKING:
     import torch
@@ -84,20 +84,26 @@ def measure_quality(folder: Path, recorder: Recorder, signature: Signature, refe
     )
 
 
-def with_quantized_weights(reference: Any, sources: Mapping[str, tuple[str, ...]]) -> Any:
-    """Return the reference model with weights rounded as those of a program are; `sources` are that program's."""
+def with_quantized_weights(reference: Any, sources: Mapping[str, tuple[str, ...]], tensors: TensorSource) -> Any:
+    """Return the reference model with the weights of a program, dequantized in float32.
+
+    Args:
+        reference: the transformers model; it is not changed.
+        sources: tensors of each weight of the program.
+        tensors: where they are.
+    """
     import torch
 
     recipes = [recipe for names in sources.values() for name in names if (recipe := recipe_of(name))]
-    rounded = {recipe.tensor: recipe.scheme for recipe in recipes if recipe.part == "values"}
+    rounded = {recipe.tensor: recipe.scheme for recipe in recipes}
     if not rounded:
         return reference
-    reference = copy.deepcopy(reference)  # it may be the user's
-    tensors = dict(reference.named_parameters(remove_duplicate=False))
+    reference = copy.deepcopy(reference)
+    parameters = dict(reference.named_parameters(remove_duplicate=False))
     with torch.no_grad():
         for name, scheme in rounded.items():
-            parts = scheme.quantize(tensors[name])
-            tensors[name].copy_(dequantize(parts["values"], parts["scale"], parts.get("zero")))
+            parts = {part: tensors.join([Recipe(name, scheme, part).name])[0] for part in scheme.parts}
+            parameters[name].copy_(dequantize(parts["values"], parts["scale"], parts.get("zero")))
     return reference
 
 

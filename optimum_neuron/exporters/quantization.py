@@ -1,7 +1,8 @@
-"""Quantized checkpoints: supported methods, and how transformers dequantizes them to plain floating-point weights.
+"""Quantized checkpoints: which scheme of ours has their numbers, and which methods are dequantized or refused.
 
-A program is compiled for floating-point weights, so a quantized checkpoint is dequantized while it is loaded, or
-refused by the name of its method. It knows the configuration only, and reads no weight.
+`published_scheme` finds the scheme of a method whose layout `weights/published.py` reads; the program is compiled for
+it. Others are dequantized by transformers while they are loaded, or refused by name. It knows the configuration only,
+and reads no weight.
 
     require_readable(config, model="org/model")
     model = AutoModelForCausalLM.from_pretrained(folder, config=dequantizing(config))
@@ -14,11 +15,16 @@ import importlib.util
 from collections.abc import Mapping
 from typing import Any
 
+from ..core import Choice
 from ..errors import ModelError
+from ..weights import RUN, Scheme
 
 DEQUANTIZED = {"fp8": None, "mxfp8": None, "mxfp4": None, "compressed-tensors": "compressed_tensors"}
 """Methods that transformers dequantizes on a CPU (those whose configuration has `dequantize`), and the package that
 each needs."""
+
+READ_HERE = ("fp8", "compressed-tensors", "gptq", "awq")
+"""Methods whose tensors `weights/published.py` reads, as far as `published_scheme` finds a scheme."""
 
 KEY = "quantization_config"
 """Field of a transformers configuration that says how its weights are quantized."""
@@ -55,6 +61,65 @@ def method_of(quantization: Mapping[str, Any]) -> str:
     return str(getattr(method, "value", method))
 
 
+def published_scheme(quantization: Mapping[str, Any]) -> Choice[str | None]:
+    """Return the scheme that has the numbers of a quantized checkpoint, or None and the reason.
+
+    Example:
+        ```python
+        from optimum_neuron.exporters.quantization import published_scheme
+
+        settings = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True}
+        assert published_scheme(settings).value == "int4-g128-zp"
+        ```
+    """
+    method = method_of(quantization)
+    if method not in READ_HERE:
+        return Choice(value=None, reason=f"{method} has a layout that is not read here")
+    settings = dict(quantization)
+    if method == "fp8":
+        settings |= {"bits": 8, "is_float": True, "group_size": (settings.get("weight_block_size") or (0, 0))[1]}
+    elif method == "awq":
+        if settings.get("version", "gemm") != "gemm":
+            return Choice(value=None, reason=f"AWQ in the layout {settings['version']!r} is not read here")
+        settings["sym"] = not settings.get("zero_point", True)
+    elif method == "compressed-tensors":
+        groups = list((settings.get("config_groups") or {}).values())
+        weights = groups[0].get("weights") if len(groups) == 1 else None
+        if weights is None:
+            return Choice(value=None, reason="compressed-tensors with several groups of layers, or none")
+        blocks = weights.get("block_structure") or (0, 0)
+        settings = {
+            "bits": weights.get("num_bits"),
+            "is_float": weights.get("type") == "float",
+            "group_size": blocks[1] if weights.get("strategy") == "block" else weights.get("group_size"),
+            "sym": weights.get("symmetric", True),
+        }
+    return _scheme_of(settings, method)
+
+
+def _scheme_of(settings: Mapping[str, Any], method: str) -> Choice[str | None]:
+    kind = {(8, True): "fp8", (8, False): "int8", (4, False): "int4"}.get(
+        (settings.get("bits"), bool(settings.get("is_float")))
+    )
+    size = max(int(settings.get("group_size") or 0), 0)
+    if kind is None:
+        return Choice(value=None, reason=f"{method} with {settings.get('bits')} bits is not read here")
+    if size % RUN:
+        return Choice(value=None, reason=f"groups of {size} inputs are no multiple of {RUN}")
+    has_zeros = kind == "int4" and not settings.get("sym", True)
+    size = size or (RUN if kind == "int4" else 0)
+    scheme = Scheme(kind=kind, group_size=size, has_zeros=has_zeros)
+    return Choice(value=scheme.name, reason=f"the numbers of {method} as they are stored; activations stay in 16 bits")
+
+
+def layout_of(quantization: Mapping[str, Any]) -> str | None:
+    """Return the layout of a quantized checkpoint in `weights/published.py`, or None if transformers reads it."""
+    method = method_of(quantization)
+    if published_scheme(quantization).value is None:
+        return None
+    return "gptq_v2" if method == "gptq" and quantization.get("checkpoint_format") == "gptq_v2" else method
+
+
 def require_readable(config: Any, *, model: str) -> None:
     """Reject a checkpoint whose weights cannot be dequantized here.
 
@@ -69,11 +134,16 @@ def require_readable(config: Any, *, model: str) -> None:
     quantization = quantization_of(config)
     if quantization is None:
         return
+    if layout_of(quantization) is not None:
+        return
     method = method_of(quantization)
     package = DEQUANTIZED.get(method)
     message = f"The weights of {model} are quantized with {method}, "
     if method not in DEQUANTIZED:
-        message += f"but transformers dequantizes {', '.join(DEQUANTIZED)} only."
+        readable = ", ".join(sorted({*DEQUANTIZED, *READ_HERE}))
+        message += f"but only {readable} can be read."
+        if method in READ_HERE:
+            message = f"{message[:-1]}, and {published_scheme(quantization).reason}."
         hint = "Pass the checkpoint that it was quantized from."
     elif package is not None and importlib.util.find_spec(package) is None:
         message += f"and the package {method}, which dequantizes them, is not installed."

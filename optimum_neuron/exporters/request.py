@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -28,7 +28,9 @@ from ..hardware import (
 from ..options import SOURCE_OPTIONS, check_known, options_of, source_options
 from .kinds import compile_options, kind_of
 from .peer_options import translate
+from .quantization import published_scheme, quantization_of
 from .source import ModelSource, infer_task, load_source
+from .tensors import plain_modules
 from .tasks import plain_task
 
 _NOT_STRUCTURE = (
@@ -63,6 +65,7 @@ def neuron_config(
     instance = resolve_instance(options.pop("instance_type", None)).value
     fields = kind.plain({name: value for name, value in options.items() if value is not None})
     check_known(fields, kind.config_class.option_names(), what=f"a model for {task}")
+    fields = _published_quantization(source, kind.config_class.option_names()) | fields
     fields.setdefault("torch_dtype", _default_dtype(source, fields.get("auto_cast", "none")))
     fields = _environment_options(fields["torch_dtype"]) | fields
     config = kind.config_class(task=task, target=target.value.name, instance_type=instance.name, **fields)
@@ -71,6 +74,16 @@ def neuron_config(
     if config.auto_cast != "none":
         require_dtype(target.value, config.auto_cast_type)
     return kind.resolve(source, config, trust_remote_code=trust_remote_code), target
+
+
+def _published_quantization(source: ModelSource, names: Sequence[str]) -> dict[str, Any]:
+    """Return the options with which a checkpoint with quantized weights is compiled for its own numbers."""
+    settings = quantization_of(source.config)
+    scheme = None if settings is None or "quantization" not in names else published_scheme(settings).value
+    if scheme is None:
+        return {}
+    assert settings is not None
+    return {"quantization": scheme, "modules_to_not_convert": plain_modules(source, settings)}
 
 
 def _environment_options(torch_dtype: str) -> dict[str, str]:

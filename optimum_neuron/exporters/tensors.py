@@ -6,10 +6,13 @@ Most checkpoints are mapped unchanged. Some architectures rename or fuse tensors
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import logging
-from collections.abc import Collection, Mapping
+import tempfile
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,9 +20,18 @@ import torch
 from ..core import Choice
 from ..errors import ModelError, WeightsError
 from ..models import cast_parameters
-from ..weights import Checkpoint, QuantizedSource, StateDict, TensorSource, plain_names
+from ..weights import (
+    SINGLE_FILE,
+    Checkpoint,
+    PublishedSource,
+    QuantizedSource,
+    StateDict,
+    TensorSource,
+    pack_checkpoint,
+    plain_names,
+)
 from .kinds import kind_of
-from .quantization import dequantizing, method_of, quantization_of
+from .quantization import dequantizing, layout_of, method_of, quantization_of, with_quantization
 from .source import ModelSource, first_line, served_task
 from .tasks import find_task
 
@@ -64,9 +76,13 @@ def _open_plain(
         random = ", ".join(sorted(names & set(source.random_weights)))
         reason = f"loaded by transformers; random numbers: {random}" if random else "a copy of those in memory"
         return Choice(value=tensors_in_memory(source.module, names, source.name), reason=reason)
-    checkpoint = Checkpoint.open(source.folder)
+    checkpoint: TensorSource = Checkpoint.open(source.folder)
+    layout = layout_of(quantization) if (quantization := quantization_of(source.config)) is not None else None
+    if layout is not None:
+        checkpoint = PublishedSource(checkpoint, layout)
     missing = sorted(names - checkpoint.specs.keys())
-    quantization = quantization_of(source.config)
+    if layout is not None and not missing:
+        return Choice(value=checkpoint, reason=f"mapped from the checkpoint's safetensors in the layout of {layout}")
     if quantization is None and (not missing or not kind_of(task, source.config.model_type).converts(family)):
         return Choice(value=checkpoint, reason="mapped from the checkpoint's safetensors")
     model = load_original(source, task=task, dtype=dtype, trust_remote_code=trust_remote_code, needed=names)
@@ -76,6 +92,17 @@ def _open_plain(
         what = f"converts this architecture's tensors ({missing[0]} is not in the files)"
     tensors = _state_dict(model, f"{source.folder}, converted by transformers")
     return Choice(value=tensors, reason=f"loaded by transformers, which {what}")
+
+
+def plain_modules(source: ModelSource, quantization: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the modules of a quantized checkpoint whose matrices are plain, by its files if there are any."""
+    layout = layout_of(quantization)
+    if layout is None or not source.has_weights or source.module is not None:
+        return ("lm_head",)
+    plain = Checkpoint.open(source.folder).specs
+    specs = PublishedSource(Checkpoint.open(source.folder), layout).specs
+    matrices = [name for name, spec in specs.items() if len(spec.shape) == 2 and plain.get(name) == spec]
+    return tuple(name.removesuffix(".weight") for name in matrices)
 
 
 def check_files(source: ModelSource) -> None:
@@ -174,13 +201,14 @@ def _load(source: ModelSource, *, task: str, dtype: str, trust_remote_code: bool
 
     folder, auto_class = source.folder, getattr(transformers, find_task(task, source.config.model_type).auto_class)
     try:
-        model, info = auto_class.from_pretrained(
-            folder,
-            config=dequantizing(source.config),
-            dtype=getattr(torch, dtype),
-            trust_remote_code=trust_remote_code,
-            output_loading_info=True,
-        )
+        with _readable(source, dtype) as (readable, config):
+            model, info = auto_class.from_pretrained(
+                readable,
+                config=config,
+                dtype=getattr(torch, dtype),
+                trust_remote_code=trust_remote_code,
+                output_loading_info=True,
+            )
     except (OSError, ValueError, RuntimeError, ImportError) as error:
         hint = "Repair the checkpoint; to export without comparing, pass --disable-validation."
         message = f"transformers cannot load the model in {folder}: {first_line(error)}"
@@ -189,3 +217,18 @@ def _load(source: ModelSource, *, task: str, dtype: str, trust_remote_code: bool
         # transformers leaves tensors that were not quantized in the dtype of the file.
         cast_parameters(model, getattr(torch, dtype))
     return model, sorted(info["missing_keys"])
+
+
+@contextlib.contextmanager
+def _readable(source: ModelSource, dtype: str) -> Iterator[tuple[Path, Any]]:
+    """Folder and configuration with which transformers loads a model; a temporary one if it is dequantized here."""
+    quantization = quantization_of(source.config)
+    layout = None if quantization is None else layout_of(quantization)
+    if layout is None or layout == "fp8":
+        yield source.folder, dequantizing(source.config)
+        return
+    tensors = PublishedSource(Checkpoint.open(source.folder), layout)
+    specs = tensors.specs
+    with tempfile.TemporaryDirectory(prefix="optimum-neuron-") as folder:
+        pack_checkpoint(tensors, specs, {name: (name,) for name in specs}, Path(folder, SINGLE_FILE), dtype=dtype)
+        yield Path(folder), with_quantization(source.config, None)

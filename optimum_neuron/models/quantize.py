@@ -60,13 +60,16 @@ def quantize_decoder(family: Family, scheme: Scheme, modules_to_not_convert: Col
     """
     sources, of_weights = dict(family.weight_sources), dict(family.shards.of_weights)
     converted, left = 0, {}
-    matched: set[str] = set()
+    named = [name for names in sources.values() for name in names] + ["lm_head.weight"]
+    unknown = {key for key in modules_to_not_convert if not any(_is_named(name, key) for name in named)}
     head = _head(family.module)
     for weight in _weights(family.module):
         names = sources[weight.name]
-        skipped = {key for key in modules_to_not_convert if any(_is_named(name, key) for name in names)}
-        matched |= skipped
-        own = HEAD_SCHEME if any(owner is head for _, owner in weight.owners) else scheme
+        is_head = any(owner is head for _, owner in weight.owners)
+        own = HEAD_SCHEME if is_head else scheme
+        # Also where the head is the embedding, and the checkpoint has no tensor of its name.
+        aliases = (*names, "lm_head.weight") if is_head else names
+        skipped = any(_is_named(name, key) for name in aliases for key in modules_to_not_convert)
         shard = of_weights.get(weight.name)
         reason = "named by modules_to_not_convert" if skipped else _obstacle(weight, own, shard)
         if reason is not None:
@@ -79,7 +82,7 @@ def quantize_decoder(family: Family, scheme: Scheme, modules_to_not_convert: Col
             if (local := _part_shard(shard, own, part)) is not None:
                 of_weights[name] = local
         converted += 1
-    _require_useful(converted, set(modules_to_not_convert) - matched, left)
+    _require_useful(converted, unknown, left)
     return dataclasses.replace(
         family,
         weight_sources=sources,
@@ -205,7 +208,7 @@ def _choice(scheme: Scheme, converted: int, left: dict[str, str]) -> Choice[str]
     head = "" if scheme == HEAD_SCHEME else f", the head in {HEAD_SCHEME.name}"
     return Choice(
         value=scheme.name,
-        reason=f"asked for; {converted} matrices by rows{head}; norms, embeddings of their own and experts stay",
+        reason=f"{converted} matrices{head}; norms, embeddings of their own, and experts stay",
         rejected=tuple(Rejected(candidate=_shortened(names), reason=reason) for reason, names in groups.items()),
     )
 

@@ -29,7 +29,8 @@ def pack_checkpoint(
 ) -> int:
     """Write the tensors that a program uses to `path`; return the file's size in bytes.
 
-    Floating-point tensors are written in `dtype`, except for scales of quantized weights. The file appears whole or not at all.
+    Floating-point tensors are written in `dtype`, except for scales of quantized weights. The file
+    appears whole or not at all.
 
     Raises:
         CacheError: the disk is full; nothing is left behind.

@@ -38,8 +38,8 @@ RUN = 32
 SYMMETRIC_ZERO = 8
 """Number of a 4-bit weight of zero."""
 
-LIMITS = {"int8": 127.0, "fp8": 240.0, "int4": 7.0}
-"""Largest number of a symmetric scheme. That of fp8 is the chip's: its e4m3 ends at 240, and up to there its bits are
+LIMITS = {"int8": 127.0, "fp8": 240.0}
+"""Largest number of a scheme of 8 bits. That of fp8 is the chip's: its e4m3 ends at 240, and up to there its bits are
 those of torch's `float8_e4m3fn`."""
 
 _DTYPES = {"int8": "int8", "fp8": "float8_e4m3fn", "int4": "uint8"}
@@ -82,11 +82,10 @@ class Scheme:
         found = _FORM.fullmatch(text)
         kind, size, zeros = found.groups() if found else ("", None, None)
         group_size = int(size or (RUN if kind == "int4" else 0))
-        is_known = kind == "fp8" or (kind == "int8" and not group_size) or (kind == "int4" and group_size)
-        if not is_known or group_size % RUN or (zeros and kind != "int4"):
+        if not kind or group_size % RUN or (size and not group_size) or (zeros and kind != "int4"):
             raise ConfigError(
                 f"quantization={text!r} is not supported.",
-                hint=f"Pass {', '.join(SCHEME_NAMES)}, int4-g64, int4-g128-zp, or fp8-g128: groups are multiples of {RUN}.",
+                hint=f"Pass {', '.join(SCHEME_NAMES)}, int4-g128-zp, or fp8-g128; groups are multiples of {RUN}.",
                 option="quantization",
                 value=text,
             )
@@ -114,7 +113,7 @@ class Scheme:
         import torch
 
         weight_OGI = weight_OI.detach().float().unflatten(1, (-1, self.group_size or weight_OI.shape[1]))
-        limit, dtype = LIMITS[self.kind], torch.float16 if self.kind == "int4" else torch.float32
+        dtype = torch.float16 if self.kind == "int4" else torch.float32
         if self.has_zeros:
             low_OG, high_OG = weight_OGI.amin(2).clamp(max=0), weight_OGI.amax(2).clamp(min=0)
             scale_OG = _nonzero((high_OG - low_OG) / 15, dtype)
@@ -125,13 +124,18 @@ class Scheme:
                 "scale": scale_OG,
                 "zero": zero_OG.to(torch.uint8),
             }
+        if self.kind == "int4":
+            # The largest weight becomes -8, whatever its sign: as in Q4_0, all 16 numbers are used.
+            largest_OG = weight_OGI.gather(2, weight_OGI.abs().argmax(2, keepdim=True)).squeeze(2)
+            scale_OG = _nonzero(largest_OG / -SYMMETRIC_ZERO, dtype)
+            numbers = (weight_OGI / scale_OG.float()[..., None]).round().clamp(-8, 7).flatten(1)
+            return {"values": pack_nibbles(numbers + SYMMETRIC_ZERO), "scale": scale_OG}
+        limit = LIMITS[self.kind]
         scale_OG = _nonzero(weight_OGI.abs().amax(2) / limit, dtype)
         numbers = (weight_OGI / scale_OG.float()[..., None]).clamp(-limit, limit).flatten(1)
         if self.kind == "fp8":
             return {"values": numbers.to(torch.float8_e4m3fn), "scale": scale_OG}
-        if self.kind == "int8":
-            return {"values": numbers.round().to(torch.int8), "scale": scale_OG}
-        return {"values": pack_nibbles(numbers.round() + SYMMETRIC_ZERO), "scale": scale_OG}
+        return {"values": numbers.round().to(torch.int8), "scale": scale_OG}
 
 
 def dequantize(values: torch.Tensor, scale_OG: torch.Tensor, zero_OG: torch.Tensor | None = None) -> torch.Tensor:
@@ -169,4 +173,4 @@ def _nonzero(scale: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     import torch
 
     smallest = torch.finfo(torch.float16).tiny if dtype == torch.float16 else torch.finfo(dtype).tiny
-    return torch.where(scale > 0, scale, torch.ones_like(scale)).clamp(min=smallest).to(dtype)
+    return torch.where(scale.abs() >= smallest, scale, torch.full_like(scale, smallest)).to(dtype)

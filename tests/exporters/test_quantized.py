@@ -1,4 +1,4 @@
-"""Export with quantized weights: every path, two cores, folders, other weights, and the reference with the same weights."""
+"""Export with quantized weights: every path, two cores, folders, other weights, and what is refused."""
 
 from __future__ import annotations
 

@@ -31,6 +31,7 @@ constexpr int kVectorBytes = 16;
 constexpr int kLanes = kVectorBytes / sizeof(float);
 constexpr int kRun = 32; // weights whose 4-bit numbers share 16 bytes
 constexpr int kOutputs = 4; // summed side by side
+constexpr int kAhead = 1024; // bytes of a row that memory is asked for before they are needed
 constexpr int64_t kMaxRows = 4;
 constexpr int64_t kGrainBytes = 1 << 16; // of weights, that are worth a thread
 
@@ -128,6 +129,7 @@ void sum_group(const Product& p, const uint8_t* const* weights, int64_t row, int
     Vector x[num_rows];
     UNROLL for (int r = 0; r < num_rows; r++) x[r] = load(p.x + (row + r) * p.num_inputs + i);
     UNROLL for (int o = 0; o < kOutputs; o++) {
+      __builtin_prefetch(weights[o] + i + kAhead);
       const Vector weight = decode<kind>(weights[o] + i);
       UNROLL for (int r = 0; r < num_rows; r++) totals[r][o] += x[r] * weight;
     }
@@ -194,6 +196,7 @@ void multiply4(const Product& p, int64_t row, const int64_t* outputs, float (*re
       UNROLL for (int half = 0; half < kRun / 2; half += kLanes)
         UNROLL for (int o = 0; o < kOutputs; o++) {
           Vector low, high;
+          __builtin_prefetch(from[o] + kAhead);
           decode4(from[o], tables[o], zeros[o], low, high);
           from[o] += kLanes;
           UNROLL for (int r = 0; r < num_rows; r++) {
@@ -219,10 +222,11 @@ float bias_of(const Product& p, int64_t output) {
 
 template <Kind kind, int num_rows>
 void run_outputs(const Product& p, int64_t row, int64_t begin, int64_t end) {
-  for (int64_t first = begin; first < end; first += kOutputs) {
+  const int64_t part = (end - begin + kOutputs - 1) / kOutputs;
+  for (int64_t i = 0; i < part; i++) {
     int64_t outputs[kOutputs];
-    // The last ones again where fewer are left: no other code for them.
-    UNROLL for (int o = 0; o < kOutputs; o++) outputs[o] = std::min(first + o, end - 1);
+    // Each reads a part of the range from its beginning to its end; the last ones again where the parts are unequal.
+    UNROLL for (int o = 0; o < kOutputs; o++) outputs[o] = std::min(begin + o * part + i, end - 1);
     float results[num_rows][kOutputs] = {};
     if constexpr (kind == Kind::kInt4)
       multiply4<num_rows>(p, row, outputs, results);

@@ -1,0 +1,70 @@
+"""The operator of quantized products in a graph: legal dtypes by target, work, and traffic by the stored bytes."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from torch import nn
+
+from optimum_neuron.compiler import QUANTIZED_LINEAR, work_of
+from optimum_neuron.compiler.rules import OpCall
+from optimum_neuron.compiler.rules.judge import judge_call
+from optimum_neuron.core import Verdict
+from optimum_neuron.hardware import resolve_target
+from optimum_neuron.simulator.work import work_of_graph
+from optimum_neuron.weights import Scheme
+
+NUM_OUTPUTS, NUM_INPUTS = 96, 128
+
+
+class Product(nn.Module):
+    def forward(self, x, values, scale, zero=None):
+        return QUANTIZED_LINEAR(x, values, scale, zero, None)
+
+
+def graph_of(scheme):
+    parts = Scheme.parse(scheme).quantize(torch.randn(NUM_OUTPUTS, NUM_INPUTS))
+    exported = torch.export.export(Product(), (torch.randn(2, NUM_INPUTS, dtype=torch.bfloat16), *parts.values()))
+    return exported.graph_module, parts
+
+
+def call_of(scheme):
+    graph_module, _ = graph_of(scheme)
+    (node,) = graph_module.graph.find_nodes(op="call_function", target=QUANTIZED_LINEAR)
+    return OpCall.from_node(node)
+
+
+@pytest.mark.parametrize("target", ["inf2", "trn1", "trn2", "trn3"])
+@pytest.mark.parametrize("scheme", ["int8", "fp8", "int4", "int4-g64-zp"])
+def test_schemes_are_legal(scheme, target):
+    ruling = judge_call(call_of(scheme), resolve_target(target).value)
+    assert ruling.verdict is Verdict.DECOMPOSED and ruling.rule == "quantized-matmul" and ruling.source
+
+
+@pytest.mark.parametrize(
+    ("scheme", "missing", "code"),
+    [("fp8", "float8_e4m3", "NCC_ESPP047"), ("int8", "int8", "NCC_ESPP004"), ("int4", "uint8", "NCC_ESPP004")],
+)
+def test_dtypes_that_a_core_lacks_are_refused(scheme, missing, code):
+    target = resolve_target("trn1").value
+    core = dataclasses.replace(target.core, dtypes=tuple(name for name in target.core.dtypes if name != missing))
+    target = dataclasses.replace(target, chip=dataclasses.replace(target.chip, core=core))
+    ruling = judge_call(call_of(scheme), target)
+    assert ruling.verdict is Verdict.UNSUPPORTED and ruling.code == code
+
+
+@pytest.mark.parametrize("scheme", ["int8", "fp8", "int4", "int4-g64-zp"])
+def test_traffic_is_that_of_the_stored_bytes(scheme):
+    graph_module, parts = graph_of(scheme)
+    roles = ["value", *["weight"] * len(parts)]
+    work = work_of_graph(graph_module, roles=roles).total
+    assert work.weight_bytes == sum(tensor.numel() * tensor.element_size() for tensor in parts.values())
+    assert work.product_flops == 2 * 2 * NUM_OUTPUTS * NUM_INPUTS
+
+
+def test_four_bits_are_unpacked_by_the_vector_engine():
+    eight, four = (work_of(call_of(scheme)).vector_elements for scheme in ("int8", "int4"))
+    num_sums = 2 * NUM_OUTPUTS * (NUM_INPUTS // 32 - 1)
+    assert four - eight == NUM_OUTPUTS * NUM_INPUTS + num_sums

@@ -1,0 +1,146 @@
+"""Checkpoints published with quantized weights run on their own numbers: written here in each layout, without a library."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
+
+from optimum_neuron import NeuronModelForCausalLM
+from optimum_neuron.exporters.quantization import published_scheme
+from optimum_neuron.weights import LAYOUTS
+from tests.tiny import SMALL, VOCABULARY, save_tiny, tiny_config
+
+GROUP = 32
+WIDE = {"hidden_size": 64, "num_hidden_layers": 2}
+IDS = torch.randint(3, VOCABULARY, (2, 9), generator=torch.Generator().manual_seed(1))
+PACKED = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": GROUP, "symmetric": False}
+
+
+def compressed(weights):
+    return {
+        "quant_method": "compressed-tensors",
+        "config_groups": {"group_0": {"weights": weights}},
+        "ignore": ["lm_head"],
+    }
+
+
+SETTINGS = {
+    "fp8": {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [GROUP, GROUP]},
+    "float-quantized": compressed({"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": True}),
+    "int-quantized": compressed({"num_bits": 8, "type": "int", "strategy": "channel", "symmetric": True}),
+    "pack-quantized": compressed(PACKED),
+    "gptq": {"quant_method": "gptq", "bits": 4, "group_size": GROUP, "desc_act": False, "sym": False},
+    "gptq, reordered": {"quant_method": "gptq", "bits": 4, "group_size": GROUP, "desc_act": True, "sym": True},
+    "awq": {"quant_method": "awq", "bits": 4, "group_size": GROUP, "zero_point": True, "version": "gemm"},
+}
+
+
+def packed(numbers, bits=4, order=range(8)):
+    """Pack the columns of a matrix of small numbers into int32, by arithmetic on int64."""
+    columns = numbers.long().unflatten(1, (-1, 32 // bits))
+    word = sum(columns[..., column] << (bits * place) for place, column in enumerate(order))
+    return torch.where(word >= 2**31, word - 2**32, word).to(torch.int32)
+
+
+def store(method, weight, generator):
+    """Return the tensors of a module in a layout, and the weight that they stand for."""
+    num_outputs, num_inputs = weight.shape
+    if method == "fp8":
+        blocks = weight.view(num_outputs // GROUP, GROUP, -1, GROUP)
+        scale = blocks.abs().amax((1, 3), keepdim=True) / 448
+        numbers = (blocks / scale).to(torch.float8_e4m3fn)
+        parts = {"weight": numbers.view(weight.shape), "weight_scale_inv": scale[:, 0, :, 0].contiguous()}
+        return parts, (numbers.float() * scale).view(weight.shape)
+    if method in ("float-quantized", "int-quantized"):
+        limit = 448 if method == "float-quantized" else 127
+        scale = (weight.abs().amax(1, keepdim=True) / limit).bfloat16()
+        numbers = weight / scale.float()
+        numbers = numbers.to(torch.float8_e4m3fn) if limit == 448 else numbers.round().clamp(-127, 127).to(torch.int8)
+        return {"weight": numbers, "weight_scale": scale}, numbers.float() * scale.float()
+    numbers = torch.randint(16, weight.shape, generator=generator)
+    num_groups = num_inputs // GROUP
+    scale = (torch.rand(num_outputs, num_groups, generator=generator) / 40 + 0.01).half()
+    zero = torch.randint(5, 12, scale.shape, generator=generator)
+    groups = torch.arange(num_inputs) // GROUP
+    if method == "gptq, reordered":
+        zero.fill_(8)
+        groups = groups[torch.randperm(num_inputs, generator=generator)]
+    plain = (numbers - zero[:, groups]) * scale.float()[:, groups]
+    if method == "pack-quantized":
+        shape = torch.tensor(weight.shape)
+        parts = {"weight_packed": packed(numbers), "weight_scale": scale, "weight_shape": shape}
+        return parts | {"weight_zero_point": packed(zero.t()).t()}, plain
+    if method == "awq":
+        order = (0, 2, 4, 6, 1, 3, 5, 7)
+        return {
+            "qweight": packed(numbers.t(), order=order),
+            "qzeros": packed(zero.t(), order=order),
+            "scales": scale.t().contiguous(),
+        }, plain
+    return {
+        "qweight": packed(numbers).t().contiguous(),
+        "qzeros": packed(zero.t() - 1),
+        "scales": scale.t().contiguous(),
+        "g_idx": groups.to(torch.int32),
+    }, plain
+
+
+def save_published(folder, method):
+    """Write a Llama whose projections are quantized; return the tensors that it stands for."""
+    generator = torch.Generator().manual_seed(0)
+    tensors = load_file(save_tiny(folder, "llama", **WIDE) / "model.safetensors")
+    plain, stored = dict(tensors), dict(tensors)
+    for name in [name for name in tensors if name.endswith("proj.weight")]:
+        parts, plain[name] = store(method, stored.pop(name), generator)
+        stored |= {f"{name.removesuffix('weight')}{part}": tensor.contiguous() for part, tensor in parts.items()}
+    save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"quantization_config": SETTINGS[method]}))
+    return plain
+
+
+@pytest.mark.parametrize("method", SETTINGS)
+def test_published_numbers_are_kept(method, tmp_path):
+    plain = save_published(tmp_path / "model", method)
+    original = AutoModelForCausalLM.from_config(tiny_config("llama", **WIDE)).eval()
+    original.load_state_dict(plain)
+    model = NeuronModelForCausalLM.from_pretrained(
+        tmp_path / "model", export=True, **SMALL, disable_validation=method != "gptq"
+    )
+    with torch.no_grad():
+        expected = original(IDS).logits
+    actual = model(IDS).logits
+    if method == "gptq, reordered":  # groups that are no neighbors are rounded to groups that are
+        assert (actual.argmax(-1) == expected.argmax(-1)).float().mean() > 0.7
+    else:
+        torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-4)
+    scheme = published_scheme(SETTINGS[method]).value
+    assert model.describe()["quantization"]["value"] == scheme
+    dtypes = {name: spec.dtype for name, spec in model.loaded.program.weights.items()}
+    assert dtypes["model.head.weight"] == "float32" and dtypes["model.layers.0.mlp.down.weight"] != "float32"
+
+
+@pytest.mark.parametrize(
+    ("settings", "scheme"),
+    [
+        (SETTINGS["awq"] | {"group_size": 128}, "int4-g128-zp"),
+        (SETTINGS["gptq"] | {"group_size": -1, "sym": True}, "int4-g32"),
+        (SETTINGS["gptq"] | {"bits": 3}, None),
+        (SETTINGS["awq"] | {"version": "gemv"}, None),
+        (compressed(PACKED | {"num_bits": 8, "symmetric": True}), "int8-g32"),
+        (SETTINGS["fp8"] | {"weight_block_size": None}, "fp8"),
+        (SETTINGS["fp8"] | {"weight_block_size": [16, 16]}, None),
+        ({"quant_method": "bitsandbytes"}, None),
+    ],
+)
+def test_scheme_follows_settings(settings, scheme):
+    choice = published_scheme(settings)
+    assert choice.value == scheme and choice.reason
+
+
+def test_every_layout_has_settings():
+    assert {"fp8", "compressed-tensors", "gptq", "gptq_v2", "awq"} == set(LAYOUTS)
