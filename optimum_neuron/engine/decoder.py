@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from ..core import Choice
 from .buckets import choose_bucket, smallest_bucket
 from .packing import Packing
-from .steps import Steps
+from .steps import Check, Steps
 
 if TYPE_CHECKING:
     import torch
@@ -46,6 +46,8 @@ class Decoder:
         self.score_graph = next(iter(self._score.values()))
         """Label of the score graph of the shortest prompts, whose inputs are those of all."""
         self._counts_tokens = "num_new_tokens" in signature["decode"].names
+        self.extend_length = next(iter(self._extend), 1)
+        """Tokens that one call adds to a sequence in the cache."""
         self.num_slots = max(self._decode)
         """Tokens that a sequence can hold."""
 
@@ -175,6 +177,11 @@ class Decoder:
 
         return Steps(self._decode, sequences, lengths_R, prepare)
 
+    def check(self, sequences: Sequences, length: int) -> Check:
+        """Return checks of candidates for the only sequence of a cache, of which so many tokens are in it."""
+        (group,) = sequences.groups()
+        return Check(self, group, length)
+
     def step_inputs(
         self, ids_RT: torch.Tensor, positions_RT: torch.Tensor, lengths_R: torch.Tensor
     ) -> list[torch.Tensor]:
@@ -189,8 +196,7 @@ class Decoder:
         """Add packed tokens, so many of each row, from position `first_R` on in compiled chunks; return [R, T, ...]."""
         import torch
 
-        length = next(iter(self._extend), 1)
-        chunks = []
+        length, chunks = self.extend_length, []
         for start in range(0, ids_RT.shape[1], length):
             chunk = ids_RT[:, start : start + length]
             left_R = (lengths_R - start).clamp(min=0)

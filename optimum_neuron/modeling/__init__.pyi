@@ -9,6 +9,7 @@ from .pooling import pooled as pooled, read_recipe as read_recipe
 from .reranking import NeuronModelForTextReranking as NeuronModelForTextReranking
 from .sentences import NeuronSentenceTransformer as NeuronSentenceTransformer
 from .seq2seq import NeuronModelForSeq2SeqLM as NeuronModelForSeq2SeqLM
+from .speculation import Speculation as Speculation
 from .speech import (
     NeuronModelForSpeechSeq2Seq as NeuronModelForSpeechSeq2Seq,
     NeuronWhisperForConditionalGeneration as NeuronWhisperForConditionalGeneration,
