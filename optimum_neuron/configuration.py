@@ -239,6 +239,8 @@ class NeuronConfig(CompileConfig):
     """Cache slots that a decode step attends to; None: 1024, then four times as many, up to sequence_length."""
     extend_length: int = 8
     """Tokens that one call adds to a sequence that is already in the cache (assisted generation)."""
+    speculation: bool = option(False, help="compile fast checks of extend_length tokens, for assisted generation")
+    """Compile fast host code for checks of `extend_length` tokens, and return hidden states for Medusa heads."""
     family: str | None = None
     """Implementation: a family's name or "generic"; None chooses."""
     tensor_parallel_size: int = option(

@@ -20,7 +20,7 @@ from ..configuration import NeuronConfig, ResolvedNeuronConfig
 from ..core import TensorSpec
 from ..engine import Signature
 from ..errors import ConfigError, ModelError
-from ..models import GENERIC, Family, build_decoder, require_group_size
+from ..models import GENERIC, Family, build_decoder, require_group_size, with_hidden_states
 from .kinds import DECODER_CHOICES, MODEL, Kind, Plan, other_graphs, shard_facts
 from .signatures import KEYS_AND_VALUES, decoder_signature
 from .source import ModelSource
@@ -38,7 +38,7 @@ class Entry(nn.Module):
         self.model = decoder
         self.num_slots, self.last_only, self.counts_tokens = num_slots, last_only, counts_tokens
 
-    def forward(self, input_ids_BT: torch.Tensor, positions_BT: torch.Tensor, *rest: Any) -> torch.Tensor:
+    def forward(self, input_ids_BT: torch.Tensor, positions_BT: torch.Tensor, *rest: Any) -> Any:
         """Logits of the last or of all tokens; the last argument is the list of states."""
         *inputs, states = rest
         options: dict[str, Any] = {"num_new_B": inputs.pop(0)} if self.counts_tokens else {}
@@ -109,9 +109,9 @@ def decoder_captures(
             sizes={axis: size},
             inputs=inputs,
             states=state_specs(family, config),
-            outputs=("logits",),
+            outputs=family.outputs,
             cuts=tuple(f"{MODEL}.{path}" for path in family.module.cuts),
-            rare=role == "extend",
+            rare=role == "extend" and not config.speculation,
         )
 
     captures = []
@@ -160,12 +160,14 @@ class DecoderKind(Kind):
             sequence_parallel=config.sequence_parallel,
             num_tokens=config.sequence_length,
         )
+        if config.speculation:
+            family = with_hidden_states(family)
         _require_separate_layers(family.module, source.config.model_type, config.pipeline_parallel_size)
         return Plan(
             choice=family.choice,
             captures=decoder_captures(family, config),
             weight_sources={f"{MODEL}.{name}": sources for name, sources in family.weight_sources.items()},
-            facts={"signature": decoder_signature(source.config, family.states).to_dict()}
+            facts={"signature": decoder_signature(source.config, family.states, outputs=family.outputs).to_dict()}
             | choice_facts(family)
             | shard_facts(family.shards),
             num_stages=config.pipeline_parallel_size,

@@ -28,7 +28,11 @@ _TARGET_CACHE = {
 
 
 def decoder_signature(
-    model_config: Any, layers: Iterable[LayerState], prompt_inputs: Iterable[Input] = ()
+    model_config: Any,
+    layers: Iterable[LayerState],
+    prompt_inputs: Iterable[Input] = (),
+    *,
+    outputs: Iterable[str] = ("logits",),
 ) -> Signature:
     """Return the signature of a decoder.
 
@@ -36,8 +40,9 @@ def decoder_signature(
         model_config: a transformers configuration.
         layers: what each layer keeps between calls.
         prompt_inputs: further inputs of prefill and score graphs.
+        outputs: names of the results.
     """
-    layers = list(layers)
+    layers, names = list(layers), tuple(outputs)
     vocabulary = model_config.get_text_config(decoder=True).vocab_size
     counts = Input(name="num_new_tokens", dtype="int64", axes=("batch_size",))
     tokens = (
@@ -47,13 +52,14 @@ def decoder_signature(
     )
     prompt = (*tokens, *prompt_inputs)
     last = Input(name="last_index", dtype="int64", axes=("batch_size",))
-    every = RoleSignature(inputs=tokens, outputs={"logits": (_BATCH, _TOKENS)})
+    every = RoleSignature(inputs=tokens, outputs={name: (_BATCH, _TOKENS) for name in names})
+    one: dict[str, tuple[OutputAxis, ...]] = {name: (_BATCH,) for name in names}
     return Signature(
         roles={
-            "prefill": RoleSignature(inputs=(*prompt, last), outputs={"logits": (_BATCH,)}),
+            "prefill": RoleSignature(inputs=(*prompt, last), outputs=one),
             "score": RoleSignature(inputs=prompt, outputs=every.outputs),
             "extend": every,
-            "decode": RoleSignature(inputs=tokens, outputs={"logits": (_BATCH,)}),
+            "decode": RoleSignature(inputs=tokens, outputs=one),
         },
         states={
             tensor.name: StateSignature(axes=("batch_size", *tensor.axes), is_fixed=tensor.is_fixed)

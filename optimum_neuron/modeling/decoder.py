@@ -19,6 +19,7 @@ from transformers.generation.candidate_generator import (
 
 from ..core import Choice, Rejected
 from ..engine import Decoder, PromptImages, Steps, check_positions, plan_packing
+from ..errors import ConfigError
 from ..exporters import Prepared
 from ..labels import IGNORED, next_labels
 from .cache import NeuronCache, own_cache
@@ -118,6 +119,10 @@ class NeuronDecoderModel(NeuronGenerativeModel, TwoStepExport):
         self.last_speculation = None
         self.last_loop = self._speculation_loop(input_ids, generation_config, model_kwargs, synced=synced_gpus)
         if self.last_loop.value == TRANSFORMERS:
+            if isinstance(assistant_model, Draft):
+                message = f"{assistant_model.name} cannot draft here: {self.last_loop.reason}."
+                hint = "Remove assistant_model, or the setting."
+                raise ConfigError(message, hint=hint, option="assistant_model", reason=self.last_loop.reason)
             options |= {"synced_gpus": synced_gpus, "streamer": streamer, **model_kwargs}
             return super()._assisted_decoding(
                 input_ids, logits_processor, stopping_criteria, generation_config, **options
@@ -170,6 +175,8 @@ class NeuronDecoderModel(NeuronGenerativeModel, TwoStepExport):
         assistant_tokenizer: Any,
     ) -> Draft:
         """Return the source of candidates that the settings choose."""
+        if isinstance(assistant_model, Draft):
+            return assistant_model
         length = input_ids.shape[1] + 1  # candidates follow the first token of the answer
         model_kwargs = _prepare_attention_mask(model_kwargs.copy(), length, is_encoder_decoder=False)
         model_kwargs = _prepare_position_ids(model_kwargs, length, is_encoder_decoder=False)

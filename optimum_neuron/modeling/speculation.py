@@ -10,7 +10,7 @@ Shape legend: C columns of tokens so far, V vocabulary.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import torch
 from transformers.generation import AssistedCandidateGenerator
@@ -60,10 +60,12 @@ class Speculation:
         ).replace("%", " %")
 
 
+@runtime_checkable
 class Draft(Protocol):
-    """Proposes how a sequence continues."""
+    """Proposes how a sequence continues; `generate` takes one as `assistant_model`."""
 
     name: str
+    """What it is, for the report."""
 
     def propose(self, ids_1C: torch.Tensor, hidden_1D: torch.Tensor | None) -> list[int]:
         """Return candidates for the next tokens.
