@@ -251,6 +251,8 @@ class NeuronConfig(CompileConfig):
     """Cache slots that a decode step attends to; None: 1024, then four times as many, up to sequence_length."""
     extend_length: int = 8
     """Tokens that one call adds to a sequence that is already in the cache (assisted generation)."""
+    speculation: bool = option(False, help="compile fast checks of extend_length tokens, for assisted generation")
+    """Compile fast host code for checks of `extend_length` tokens, and return hidden states for Medusa heads."""
     family: str | None = None
     """Implementation: a family's name or "generic"; None chooses."""
     tensor_parallel_size: int = option(
@@ -316,6 +318,9 @@ class NeuronConfig(CompileConfig):
             hint = "Pass tensor_parallel_size=2 or more, or remove sequence_parallel."
             yield ConfigError(message, hint=hint, option="sequence_parallel", value=True)
         yield from self._adapter_problems()
+        if self.speculation and self.continuous_batching:
+            message = "speculation=True is not supported with continuous_batching=True."
+            yield ConfigError(message, hint="Remove one of them.", option="speculation", value=True)
 
     def _adapter_problems(self) -> Iterator[ConfigError]:
         targets = self.lora_target_modules

@@ -26,4 +26,4 @@ from .signature import (
     Signature as Signature,
     StateSignature as StateSignature,
 )
-from .steps import Steps as Steps
+from .steps import Check as Check, Steps as Steps

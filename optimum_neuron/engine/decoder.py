@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from ..core import Choice
 from .buckets import choose_bucket, smallest_bucket
 from .packing import Packing
-from .steps import CompiledRows, Steps
+from .steps import Check, CompiledRows, Steps
 
 if TYPE_CHECKING:
     import torch
@@ -46,6 +46,8 @@ class Decoder:
         self.score_graph = next(iter(self._score.values()))
         """Label of the score graph of the shortest prompts, whose inputs are those of all."""
         self._counts_tokens = "num_new_tokens" in signature["decode"].names
+        self.extend_length = next(iter(self._extend), 1)
+        """Tokens that one call adds to a sequence in the cache."""
         self.num_slots = max(self._decode)
         """Tokens that a sequence can hold."""
         self.chunks_from = self.prefill_buckets[-1]
@@ -176,6 +178,11 @@ class Decoder:
 
         return [positions_G1, *self._counts(torch.ones_like(positions_G1[:, 0]))]
 
+    def check(self, sequences: Sequences, length: int) -> Check:
+        """Return checks of candidates for the only sequence of a cache, of which so many tokens are in it."""
+        (group,) = sequences.groups()
+        return Check(self, group, length)
+
     def step(
         self, group: Group, graph: str, ids_RT: torch.Tensor, positions_RT: torch.Tensor, lengths_R: torch.Tensor
     ) -> Results:
@@ -190,8 +197,7 @@ class Decoder:
         """Add packed tokens, so many of each row, from position `first_R` on in compiled chunks; return [R, T, ...]."""
         import torch
 
-        length = next(iter(self._extend), 1)
-        chunks = []
+        length, chunks = self.extend_length, []
         for start in range(0, ids_RT.shape[1], length):
             chunk = ids_RT[:, start : start + length]
             left_R = (lengths_R - start).clamp(min=0)

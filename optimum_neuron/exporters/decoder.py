@@ -29,6 +29,7 @@ from ..models import (
     quantize_decoder,
     require_group_size,
     with_adapters,
+    with_hidden_states,
 )
 from ..weights import Scheme
 from .kinds import DECODER_CHOICES, MODEL, Kind, Plan, other_graphs, shard_facts
@@ -55,7 +56,7 @@ class Entry(nn.Module):
         self.model, self.adapters = decoder, adapters
         self.num_slots, self.last_only, self.counts_tokens = num_slots, last_only, counts_tokens
 
-    def forward(self, input_ids_BT: torch.Tensor, positions_BT: torch.Tensor, *rest: Any) -> torch.Tensor:
+    def forward(self, input_ids_BT: torch.Tensor, positions_BT: torch.Tensor, *rest: Any) -> Any:
         """Logits of the last or of all tokens; the last argument is the list of states."""
         *inputs, states = rest
         rows: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
@@ -147,9 +148,9 @@ def decoder_captures(
             sizes={axis: size},
             inputs=inputs,
             states=state_specs(family, config),
-            outputs=("logits",),
+            outputs=family.outputs,
             cuts=tuple(f"{MODEL}.{path}" for path in family.module.cuts),
-            rare=role == "extend",
+            rare=role == "extend" and not config.speculation,
         )
 
     captures = []
@@ -202,6 +203,8 @@ class DecoderKind(Kind):
         if config.continuous_batching:
             require_slots(family, source.config.model_type)
         family = adaptable(quantized(family, config), config)
+        if config.speculation:
+            family = with_hidden_states(family)
         _require_separate_layers(family.module, source.config.model_type, config.pipeline_parallel_size)
         return Plan(
             choice=family.choice,
@@ -213,6 +216,7 @@ class DecoderKind(Kind):
                     family.states,
                     takes_adapters=family.adapters is not None,
                     is_paged=config.continuous_batching,
+                    outputs=family.outputs,
                 ).to_dict()
             }
             | choice_facts(family)

@@ -35,6 +35,7 @@ def decoder_signature(
     *,
     takes_adapters: bool = False,
     is_paged: bool = False,
+    outputs: Iterable[str] = ("logits",),
 ) -> Signature:
     """Return the signature of a decoder.
 
@@ -44,8 +45,9 @@ def decoder_signature(
         prompt_inputs: further inputs of prefill and score graphs.
         takes_adapters: every graph takes the adapter of each row, as its last input.
         is_paged: the cache is divided into blocks.
+        outputs: names of the results.
     """
-    layers = list(layers)
+    layers, names = list(layers), tuple(outputs)
     if is_paged:
         return _paged_signature(model_config, layers, takes_adapters)
     vocabulary = model_config.get_text_config(decoder=True).vocab_size
@@ -58,13 +60,14 @@ def decoder_signature(
     prompt = (*tokens, *prompt_inputs)
     last = Input(name="last_index", dtype="int64", axes=("batch_size",))
     adapter = [_ADAPTER] * takes_adapters
-    every = RoleSignature(inputs=(*tokens, *adapter), outputs={"logits": (_BATCH, _TOKENS)})
+    every = RoleSignature(inputs=(*tokens, *adapter), outputs={name: (_BATCH, _TOKENS) for name in names})
+    one: dict[str, tuple[OutputAxis, ...]] = {name: (_BATCH,) for name in names}
     return Signature(
         roles={
-            "prefill": RoleSignature(inputs=(*prompt, last, *adapter), outputs={"logits": (_BATCH,)}),
+            "prefill": RoleSignature(inputs=(*prompt, last, *adapter), outputs=one),
             "score": RoleSignature(inputs=(*prompt, *adapter), outputs=every.outputs),
             "extend": every,
-            "decode": RoleSignature(inputs=every.inputs, outputs={"logits": (_BATCH,)}),
+            "decode": RoleSignature(inputs=every.inputs, outputs=one),
         },
         states={
             tensor.name: StateSignature(axes=("batch_size", *tensor.axes), is_fixed=tensor.is_fixed)

@@ -5,10 +5,12 @@ from .embedding import NeuronModelForEmbedding as NeuronModelForEmbedding
 from .facts import load_preprocessor as load_preprocessor
 from .image_text import NeuronModelForImageTextToText as NeuronModelForImageTextToText
 from .loading import CHECKPOINT_OPTIONS as CHECKPOINT_OPTIONS, LOAD_OPTIONS as LOAD_OPTIONS, NeuronModel as NeuronModel
+from .medusa import MedusaHeads as MedusaHeads
 from .pooling import pooled as pooled, read_recipe as read_recipe
 from .reranking import NeuronModelForTextReranking as NeuronModelForTextReranking
 from .sentences import NeuronSentenceTransformer as NeuronSentenceTransformer
 from .seq2seq import NeuronModelForSeq2SeqLM as NeuronModelForSeq2SeqLM
+from .speculation import Draft as Draft, Speculation as Speculation
 from .speech import (
     NeuronModelForSpeechSeq2Seq as NeuronModelForSpeechSeq2Seq,
     NeuronWhisperForConditionalGeneration as NeuronWhisperForConditionalGeneration,

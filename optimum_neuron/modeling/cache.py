@@ -31,6 +31,8 @@ class NeuronCache(Cache):
         self._signature = signature
         self.sequences = make_sequences(loaded, signature)
         self.columns = 0
+        self.last_hidden_RD: torch.Tensor | None = None
+        """Last hidden state of each row's newest token in `forward`, of a program that returns it."""
         self._newest = 0
 
     def __len__(self) -> int:
@@ -108,6 +110,10 @@ class NeuronCache(Cache):
         self._newest = max(self._newest, self.columns)
         if not logits[:, -1].isfinite().all():
             self.sequences.note_not_finite()
+
+    def note_written(self, num_columns: int) -> None:
+        """Note that candidates were written up to a column, whether they stay or not."""
+        self._newest = max(self._newest, num_columns)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Columns of the padded batch that are in the cache."""

@@ -6,22 +6,33 @@ It packs a padded batch, picks the entry point and bucket, and returns logits. `
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Sequence
 from typing import Any
 
 import torch
-from transformers import GenerationConfig
+from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
+from transformers.generation.candidate_generator import (
+    _prepare_attention_mask,
+    _prepare_position_ids,
+    _prepare_token_type_ids,
+)
 
-from ..core import Choice
+from ..core import Choice, Rejected
 from ..engine import PromptImages, Steps, check_positions, make_decoder, plan_packing
+from ..errors import ConfigError
 from ..exporters import Prepared
 from ..labels import IGNORED, next_labels
 from .adapters import AdapterMethods, AdapterSlots
 from .cache import NeuronCache, own_cache
 from .checks import check_length, checked_mask, limit_length
-from .generation import NeuronGenerativeModel, known_inputs
+from .generation import NeuronGenerativeModel, known_inputs, limit_candidates
+from .speculation import Draft, GeneratedCandidates, Speculation, SpeculativeSteps
 from .targets import check_labels, label_loss
+from .token_loop import TRANSFORMERS, TokenLoop, choose_loop
 from .two_step import TwoStepExport
+
+logger = logging.getLogger(__name__)
 
 
 class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
@@ -65,10 +76,12 @@ class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
             cache.sequences.use_adapters(self.adapters.indices(adapter_names, num_rows))
         is_count = isinstance(logits_to_keep, int)
         num_logits = logits_to_keep if is_count and labels is None else 0
-        logits = self._decoder(
+        results = self._decoder.results(
             input_ids.long(), packing, cache.sequences, num_past=cache.columns, num_logits=num_logits, images=images
         )
+        logits, hidden_RTD = results["logits"], results.get("last_hidden_state")
         cache.add(num_columns, logits)
+        cache.last_hidden_RD = None if hidden_RTD is None else hidden_RTD[:, -1]
         loss = None if labels is None else next_token_loss(logits, labels)
         if not is_count:
             logits = logits[:, logits_to_keep]
@@ -82,6 +95,9 @@ class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
         return cache if keep else None
 
     # The interface of GenerationMixin.
+
+    last_speculation: Speculation | None = None
+    """Candidates of the last assisted `generate`, and how many were accepted; None in transformers' loop."""
 
     def _steps(self, cache: NeuronCache, model_kwargs: dict[str, Any]) -> Steps:
         return self._decoder.steps(cache.sequences, cache.lengths(model_kwargs.get("attention_mask")))
@@ -103,6 +119,101 @@ class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
 
     def _limit_length(self, settings: GenerationConfig, attention_mask: torch.Tensor | None) -> None:
         limit_length(settings, attention_mask, self.sequence_length)
+
+    def _assisted_decoding(
+        self,
+        input_ids: torch.Tensor,
+        logits_processor: LogitsProcessorList,
+        stopping_criteria: StoppingCriteriaList,
+        generation_config: GenerationConfig,
+        synced_gpus: bool = False,
+        streamer: Any = None,
+        inputs_tensor: torch.Tensor | None = None,
+        assistant_model: Any = None,
+        assistant_tokenizer: Any = None,
+        tokenizer: Any = None,
+        **model_kwargs: Any,
+    ) -> Any:
+        """Add tokens with the help of a draft: in checks of compiled chunks, or in transformers' loop."""
+        options = {"inputs_tensor": inputs_tensor, "assistant_model": assistant_model}
+        options |= {"assistant_tokenizer": assistant_tokenizer, "tokenizer": tokenizer}
+        self.last_speculation = None
+        self.last_loop = self._speculation_loop(input_ids, generation_config, model_kwargs, synced=synced_gpus)
+        if self.last_loop.value == TRANSFORMERS:
+            if isinstance(assistant_model, Draft):
+                message = f"{assistant_model.name} cannot draft here: {self.last_loop.reason}."
+                hint = "Remove assistant_model, or the setting."
+                raise ConfigError(message, hint=hint, option="assistant_model", reason=self.last_loop.reason)
+            options |= {"synced_gpus": synced_gpus, "streamer": streamer, **model_kwargs}
+            return super()._assisted_decoding(
+                input_ids, logits_processor, stopping_criteria, generation_config, **options
+            )
+        draft = self._draft(input_ids, logits_processor, generation_config, model_kwargs, **options)
+        is_first = not generation_config.is_assistant
+        outputs = self._prefill(input_ids, generation_config, model_kwargs, is_first_iteration=is_first)
+        cache = outputs.past_key_values
+        check = self._decoder.check(cache.sequences, int(cache.lengths(model_kwargs.get("attention_mask"))))
+        steps = SpeculativeSteps(check, cache, draft, input_ids, generation_config.max_length)
+        loop = TokenLoop(generation_config, logits_processor, stopping_criteria, streamer)
+        try:
+            ids = loop.run(input_ids, outputs.logits[:, -1], steps, cache)
+        finally:
+            self.last_speculation = steps.report
+            logger.info("%s", steps.report)
+        return loop.output(ids, cache, has_encoder=False)
+
+    def _speculation_loop(
+        self, input_ids: torch.Tensor, settings: GenerationConfig, model_kwargs: dict[str, Any], *, synced: bool
+    ) -> Choice[str]:
+        """Choose the loop that checks candidates, with the reason."""
+        choice = choose_loop(self, settings, model_kwargs, synced=synced)
+        if choice.value == TRANSFORMERS:
+            return choice
+        if len(input_ids) > 1:
+            reason = "candidates are checked for one sequence only"
+        elif self._decoder.extend_length == 1:
+            reason = "extend_length=1 has no graph that checks several tokens"
+        elif not model_kwargs["past_key_values"].is_croppable:
+            reason = "a state without slots forgets no candidates"
+        elif (
+            settings.use_mtp or settings.speculation_type is not None or settings.assistant_ensemble_weight is not None
+        ):
+            reason = "the settings choose a draft that reads the model's layers, or scores of its own"
+        else:
+            return choice
+        return Choice(value=TRANSFORMERS, reason=reason, rejected=(Rejected(candidate=choice.value, reason=reason),))
+
+    def _draft(
+        self,
+        input_ids: torch.Tensor,
+        logits_processor: LogitsProcessorList,
+        generation_config: GenerationConfig,
+        model_kwargs: dict[str, Any],
+        *,
+        inputs_tensor: torch.Tensor | None,
+        assistant_model: Any,
+        tokenizer: Any,
+        assistant_tokenizer: Any,
+    ) -> Draft:
+        """Return the source of candidates that the settings choose."""
+        if isinstance(assistant_model, Draft):
+            return assistant_model
+        length = input_ids.shape[1] + 1  # candidates follow the first token of the answer
+        model_kwargs = _prepare_attention_mask(model_kwargs.copy(), length, is_encoder_decoder=False)
+        model_kwargs = _prepare_position_ids(model_kwargs, length, is_encoder_decoder=False)
+        model_kwargs = _prepare_token_type_ids(model_kwargs, length)
+        generator = self._get_candidate_generator(
+            generation_config=generation_config,
+            input_ids=input_ids,
+            inputs_tensor=inputs_tensor,
+            assistant_model=assistant_model,
+            logits_processor=logits_processor,
+            target_tokenizer=tokenizer,
+            assistant_tokenizer=assistant_tokenizer,
+            model_kwargs=model_kwargs,
+        )
+        limit_candidates(generator, self._decoder.extend_length - 1, "a compiled chunk checks no more")
+        return GeneratedCandidates(generator, "prompt lookup" if assistant_model is None else "assistant model")
 
     def prepare_inputs_for_generation(
         self, input_ids: torch.Tensor, *args: Any, is_first_iteration: bool | None = False, **kwargs: Any

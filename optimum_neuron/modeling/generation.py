@@ -134,7 +134,8 @@ class NeuronGenerativeModel(ContinuousBatching, GenerationMixin, NeuronModel):
         generator = super()._get_candidate_generator(*args, **kwargs)
         models = [one for one in (self, kwargs.get("assistant_model")) if isinstance(one, NeuronGenerativeModel)]
         limits = [one._signature.num_forgettable(one.loaded.program) for one in models]
-        limit_candidates(generator, min((limit for limit in limits if limit is not None), default=None))
+        most = min((limit for limit in limits if limit is not None), default=None)
+        limit_candidates(generator, most, "layers with a window forget no more")
         return generator
 
     def _limit_length(self, settings: GenerationConfig, attention_mask: torch.Tensor | None) -> None:
@@ -142,7 +143,7 @@ class NeuronGenerativeModel(ContinuousBatching, GenerationMixin, NeuronModel):
         raise NotImplementedError
 
 
-def limit_candidates(generator: Any, most: int | None) -> None:
+def limit_candidates(generator: Any, most: int | None, reason: str) -> None:
     """Let a generator of candidates propose at most so many tokens at once, with a message; None for any number.
 
     Tokens stay the same: fewer candidates take more calls.
@@ -151,7 +152,7 @@ def limit_candidates(generator: Any, most: int | None) -> None:
         return
     for name in ("num_assistant_tokens", "num_output_tokens"):
         if getattr(generator, name, 0) > most:
-            logger.info("%s=%d becomes %d: layers with a window forget no more", name, getattr(generator, name), most)
+            logger.info("%s=%d becomes %d: %s", name, getattr(generator, name), most, reason)
             setattr(generator, name, most)
     if hasattr(generator, "assistant_generation_config"):
         generator.assistant_generation_config.num_assistant_tokens_schedule = "constant"

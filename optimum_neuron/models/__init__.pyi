@@ -27,4 +27,5 @@ from .registry import (
     generic_decoder as generic_decoder,
     persistent_buffers as persistent_buffers,
     require_family as require_family,
+    with_hidden_states as with_hidden_states,
 )

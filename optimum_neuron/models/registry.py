@@ -52,6 +52,8 @@ class Family:
     """How transformers' own code attends, and why; None in a family, which has its own."""
     quantization: Choice[str] | None = None
     """Scheme of its linear layers, and which stay as they are; None if nothing is quantized."""
+    outputs: tuple[str, ...] = ("logits",)
+    """Names of the module's results."""
     windows: Choice[str] | None = None
     """What layers with a window keep, "ring" or "whole", and why; None if no window is shorter than a sequence."""
     adapters: RowAdapters | None = None
@@ -61,6 +63,17 @@ class Family:
     def counts_tokens(self) -> bool:
         """Whether graphs take the number of each row's real tokens."""
         return counts_tokens(self.states)
+
+
+def with_hidden_states(family: Family) -> Family:
+    """Let a decoder of the shared blocks on one core return the hidden states behind its logits; others do not."""
+    from .common import Head
+
+    head = getattr(family.module, "head", None)
+    if not isinstance(head, Head) or family.shards != Shards():
+        return family
+    head.returns_hidden_states = True
+    return dataclasses.replace(family, outputs=("logits", "last_hidden_state"))
 
 
 class FamilyModule(Protocol):

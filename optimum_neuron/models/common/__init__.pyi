@@ -19,7 +19,12 @@ from .convolution import (
     real_tokens as real_tokens,
     take_window as take_window,
 )
-from .decoder import Decoder as Decoder, full_precision_linear as full_precision_linear, one_token as one_token
+from .decoder import (
+    Decoder as Decoder,
+    Head as Head,
+    full_precision_linear as full_precision_linear,
+    one_token as one_token,
+)
 from .delta_net import DeltaConfig as DeltaConfig, GatedDeltaNet as GatedDeltaNet
 from .delta_rule import gated_delta_rule as gated_delta_rule, inverse_of_unit_lower as inverse_of_unit_lower
 from .experts import (

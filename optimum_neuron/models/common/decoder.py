@@ -45,11 +45,15 @@ class Head(nn.Linear):
         super().__init__(config.hidden_size, config.vocab_size, bias=config.has_head_bias)
         self.scale, self.cap = config.logits_scale, config.logits_cap
         self.norm = make_norm(config.hidden_size, config.norm)
+        self.returns_hidden_states = False
+        """Whether draft heads read the hidden states that the projection reads."""
 
-    def forward(self, x_BTD: torch.Tensor) -> torch.Tensor:
-        """Return float32 logits [B, T, V]."""
-        logits = full_precision_linear(self.norm(x_BTD), self)
-        return capped(logits if self.scale == 1.0 else logits * self.scale, self.cap)
+    def forward(self, x_BTD: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+        """Return float32 logits [B, T, V], and with `returns_hidden_states` what they are projected from."""
+        hidden_BTD = self.norm(x_BTD)
+        logits = full_precision_linear(hidden_BTD, self)
+        logits = capped(logits if self.scale == 1.0 else logits * self.scale, self.cap)
+        return (logits, hidden_BTD.float()) if self.returns_hidden_states else logits
 
 
 def full_precision_linear(x_BTD: torch.Tensor, linear: nn.Linear) -> torch.Tensor:

@@ -1,0 +1,155 @@
+"""Medusa heads: small networks that read the last hidden state and guess the tokens after the next one.
+
+A checkpoint has a stack of residual layers and a projection for each head: `0.0.linear.weight`, `0.0.linear.bias`, and
+`0.1.weight` for a first head of one layer. The heads are a graph of their own, on a core of their own or shared.
+
+    heads = MedusaHeads.from_pretrained("medusa-smollm2", model)
+    model.generate(**inputs, assistant_model=heads)
+
+Shape legend: D hidden, V vocabulary, H heads.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from ..compiler import capture, compile_graphs
+from ..compiler.lower import lower
+from ..core import TensorSpec
+from ..errors import ConfigError, WeightsError
+from ..hardware import resolve_instance
+from ..runtime import LoadedProgram, load_program
+from ..weights import Checkpoint, MappedFile, Shards, bind_weights
+from .decoder import NeuronDecoderModel
+
+_PREFIX = "heads."
+_LAYER = re.compile(r"(\d+)\.(\d+)\.linear\.weight")
+_GRAPH = "draft"
+
+
+class _ResidualLayer(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+
+    def forward(self, x_1D: torch.Tensor) -> torch.Tensor:
+        return x_1D + F.silu(F.linear(x_1D, self.linear.weight, self.linear.bias))
+
+
+class _Heads(nn.Module):
+    """All heads: a hidden state to one token of each."""
+
+    def __init__(self, num_heads: int, num_layers: int, width: int, vocabulary: int) -> None:
+        super().__init__()
+        self.heads = nn.ModuleList(
+            nn.Sequential(*(_ResidualLayer(width) for _ in range(num_layers)), nn.Linear(width, vocabulary, bias=False))
+            for _ in range(num_heads)
+        )
+
+    def forward(self, hidden_1D: torch.Tensor) -> torch.Tensor:
+        """Return the likeliest tokens [1, H]."""
+        x_1D = hidden_1D.to(self.heads[0][-1].weight.dtype)
+        return torch.stack([head(x_1D).float().argmax(-1) for head in self.heads], 1)
+
+
+class MedusaHeads:
+    """Compiled Medusa heads of a decoder, as `assistant_model` of its `generate`."""
+
+    name = "Medusa heads"
+
+    def __init__(self, loaded: LoadedProgram, num_heads: int, config: Any) -> None:
+        self.loaded, self.num_heads = loaded, num_heads
+        self.config = config
+        """Configuration of the decoder, which `generate` reads."""
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path, model: NeuronDecoderModel) -> Self:
+        """Compile the heads of a checkpoint for the target of a model, and load them.
+
+        Args:
+            folder: folder with the heads' safetensors file.
+            model: the decoder that the heads were trained on, exported with `speculation=True`.
+
+        Raises:
+            ConfigError: the model returns no hidden states.
+            WeightsError: the checkpoint has no Medusa heads, or heads of another model.
+            CoreBusyError, DeviceMemoryError: there is no room for them on a core.
+        """
+        require_hidden_states(model)
+        files = sorted(Path(folder).glob("*.safetensors"))
+        tensors = Checkpoint([MappedFile.open(path) for path in files], str(folder))
+        heads, sources = _empty_heads(tensors, model)
+        config, target = model.neuron_config, model.prepared.target.value
+        instance, name = resolve_instance(config.instance_type).value, f"{model.prepared.source.name}, Medusa heads"
+        width = heads.heads[0][-1].in_features
+        program = compile_graphs(
+            [functools.partial(_capture, heads.to(getattr(torch, config.torch_dtype)), width)],
+            target=target,
+            auto_cast=config.auto_cast,
+            auto_cast_type=config.auto_cast_type,
+        ).program
+        weights = bind_weights(program.weights, sources, tensors, Shards())
+        host = lower(program, optlevel=config.optlevel)
+        loaded = load_program(
+            program,
+            weights.tensors,
+            host,
+            instance=instance,
+            target=target,
+            model_name=name,
+            auto_cast=config.auto_cast,
+        )
+        return cls(loaded, len(heads.heads), model.config)
+
+    def propose(self, ids_1C: torch.Tensor, hidden_1D: torch.Tensor | None) -> list[int]:
+        """Return the guess of each head."""
+        assert hidden_1D is not None, "the model was checked"
+        return self.loaded.run(_GRAPH, [hidden_1D])["tokens"][0].tolist()
+
+    def close(self) -> None:
+        """Free the core and the memory of the heads."""
+        self.loaded.close()
+
+
+def require_hidden_states(model: NeuronDecoderModel) -> None:
+    """Check that a decoder returns the hidden states that draft heads read.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    if "last_hidden_state" in model._signature["decode"].outputs:
+        return
+    if model.neuron_config.speculation:
+        message = f"The {model.prepared.family} decoder returns no hidden states on this number of cores."
+        hint = "Use a model of an optimized family on one core, or another draft."
+    else:
+        message = "The model was exported without hidden states, which draft heads read."
+        hint = "Export with speculation=True."
+    raise ConfigError(message, hint=hint, option="speculation", family=model.prepared.family)
+
+
+def _empty_heads(tensors: Checkpoint, model: NeuronDecoderModel) -> tuple[_Heads, dict[str, tuple[str, ...]]]:
+    """Return heads without weights, and the tensors of each parameter."""
+    layers = [tuple(map(int, match.groups())) for name in tensors.specs if (match := _LAYER.search(name))]
+    if not layers:
+        message = f"{tensors.origin} has no Medusa heads: no tensor is named like 0.0.linear.weight."
+        raise WeightsError(message, hint="Pass a folder with medusa_lm_head.safetensors.", folder=tensors.origin)
+    num_heads, num_layers = (max(numbers) + 1 for numbers in zip(*layers, strict=True))
+    config: Any = model.config.get_text_config(decoder=True)
+    with torch.device("meta"):
+        heads = _Heads(num_heads, num_layers, config.hidden_size, config.vocab_size)
+    first = next(name for name in tensors.specs if name.endswith("0.0.linear.weight"))
+    prefix = first.removesuffix("0.0.linear.weight")
+    return heads, {name: (prefix + name.removeprefix(_PREFIX),) for name, _ in heads.named_parameters()}
+
+
+def _capture(heads: _Heads, width: int, shorten: bool) -> Any:
+    spec = TensorSpec(shape=(1, width), dtype="float32")
+    return capture(heads, name=_GRAPH, inputs={"hidden_state": spec}, outputs=("tokens",), shorten=False)
