@@ -25,6 +25,7 @@ from .flags import (
     arithmetic_options as arithmetic_options,
     parse_flags as parse_flags,
 )
+from .frames import source_lines as source_lines
 from .ir import (
     IR_VERSION as IR_VERSION,
     Call as Call,

@@ -6,10 +6,12 @@ and `weights.safetensors` where weights are inlined.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 from ..errors import ArtifactError, FormatVersionError, UnsupportedOperatorError
 from ..hardware import Target
@@ -23,6 +25,9 @@ from .version import COMPILER_VERSION
 PROGRAM_MEMBER, CONSTANTS_MEMBER, WEIGHTS_MEMBER = "program.json", "constants.safetensors", "weights.safetensors"
 
 _EXPORT_AGAIN = "Export the model again."
+
+_in_use: WeakValueDictionary[tuple[str, bytes], Subprogram] = WeakValueDictionary()
+"""Subprograms of the loaded programs, by name and hash of their text: another load of the same model shares them."""
 
 _BROKEN = (AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """Errors raised by reading plain data that `write_program` did not write."""
@@ -98,7 +103,15 @@ def _read(neff: Neff) -> Program:
 
 
 def _read_subprogram(neff: Neff, name: str) -> Subprogram:
-    body = json.loads(bytes(neff.read(f"bodies/{name}.json")))
+    text = bytes(neff.read(f"bodies/{name}.json"))
+    key = name, hashlib.sha256(text).digest()
+    subprogram = _in_use.get(key)
+    if subprogram is None:
+        subprogram = _in_use[key] = _rebuilt(neff, name, json.loads(text))
+    return subprogram
+
+
+def _rebuilt(neff: Neff, name: str, body: dict[str, Any]) -> Subprogram:
     # Before anything is called, be it on fake tensors.
     if refused := not_allowed(node["op"] for node in body["nodes"]):
         message = f"{neff.path} calls {', '.join(refused)}, which the compiler never writes: the file may be forged."

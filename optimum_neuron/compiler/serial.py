@@ -8,7 +8,6 @@ The same text, without names and source positions, is the content that a subprog
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import math
@@ -108,7 +107,7 @@ def body_to_dict(body: fx.GraphModule, *, canonical: bool = False) -> dict[str, 
     for node in body.graph.nodes:
         names[node] = f"v{len(names)}"
         if node.op == "placeholder":
-            inputs.append(dataclasses.asdict(tensor_spec(node.meta["val"])))
+            inputs.append({**vars(tensor_spec(node.meta["val"]))})
         elif node.op == "output":
             outputs = [_encode(value, names) for value in node.args[0]]
         else:
@@ -147,7 +146,7 @@ def _rebuild(data: dict[str, Any]) -> fx.GraphModule:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     graph, values, fakes = fx.Graph(), [], []
-    with FakeTensorMode() as mode:
+    with FakeTensorMode():
         for index, spec in enumerate(data["inputs"]):
             node = graph.placeholder(f"arg{index}")
             node.meta["val"] = torch.empty(spec["shape"], dtype=getattr(torch, spec["dtype"]))
@@ -158,10 +157,9 @@ def _rebuild(data: dict[str, Any]) -> fx.GraphModule:
             args = tuple(_decode(value, values) for value in entry["args"])
             kwargs = {key: _decode(value, values) for key, value in entry["kwargs"].items()}
             node = graph.call_function(target, args, kwargs)
-            with mode:
-                node.meta["val"] = target(
-                    *fx.map_arg(args, lambda n: n.meta["val"]), **fx.map_arg(kwargs, lambda n: n.meta["val"])
-                )
+            node.meta["val"] = target(
+                *fx.map_arg(args, lambda n: n.meta["val"]), **fx.map_arg(kwargs, lambda n: n.meta["val"])
+            )
             node.meta["module_path"], node.meta["source_line"] = entry["module_path"], entry["source_line"]
             values.append(node)
     graph.output(tuple(_decode(value, values) for value in data["outputs"]))

@@ -58,6 +58,12 @@ def members(path):
         return {name: bytes(neff.read(name)) for name in neff.names}
 
 
+def test_programs_in_use_share_bodies(neff_path, tmp_path):
+    (tmp_path / "copy.neff").write_bytes(neff_path.read_bytes())
+    first, second = (read_program(open_neff(path)) for path in (neff_path, tmp_path / "copy.neff"))
+    assert first.subprograms and all(second.subprograms[name] is body for name, body in first.subprograms.items())
+
+
 def forged(path, changes):
     """The NEFF with other members, valid as a container."""
     content = {name: data for name, data in (members(path) | changes).items() if data is not None}

@@ -6,6 +6,7 @@ Trainer runs on the CPU, or NeuronTrainer on one core if weights have 16 bits.
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import os
@@ -278,6 +279,8 @@ def main() -> None:
     for case in cases:
         kind, _, name = case.partition("-")
         results[case] = KINDS[kind](name, folder, num_steps) if kind in KINDS else trained(case, folder, num_steps)
+        if len(results) == 1:
+            gc.freeze()  # accelerate collects garbage for every trainer; what is imported by now is none
     if int(os.environ.get("RANK", "0")) == 0:
         (folder / f"losses-{os.environ.get('WORLD_SIZE', '0')}.json").write_text(json.dumps(results))
     if torch.distributed.is_initialized():
