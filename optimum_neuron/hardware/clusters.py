@@ -109,8 +109,11 @@ def require_degrees(instance: InstanceSpec, *, tensor_parallel_size: int = 1, pi
             num_cores=num_cores,
             num_instances=enough,
         )
-    for count in (tensor_parallel_size, num_cores // num_instances):
-        require_core_count(one, count)
+    count, each = num_cores // num_instances, "" if num_instances == 1 else " on each instance"
+    degree = f"tensor_parallel_size={tensor_parallel_size}"
+    product = f"{degree} times pipeline_parallel_size={pipeline_parallel_size} ({count} cores{each})"
+    require_core_count(one, tensor_parallel_size, request=degree)
+    require_core_count(one, count, request=product)
 
 
 def stage_instances(instance: InstanceSpec, num_stages: int) -> list[int]:

@@ -88,8 +88,16 @@ def legal_core_counts(instance: InstanceSpec, *, lnc: int | None = None) -> Core
     return dataclasses.replace(rule, counts=counts, rule=f"{rule.rule}; the same on each of {num_instances} instances")
 
 
-def require_core_count(instance: InstanceSpec, num_cores: int, *, lnc: int | None = None) -> None:
-    """Check that the instance can place a job of that many logical cores, for example the tensor-parallel degree.
+def require_core_count(
+    instance: InstanceSpec, num_cores: int, *, lnc: int | None = None, request: str | None = None
+) -> None:
+    """Check that the instance can place a job of that many logical cores.
+
+    Args:
+        instance: the simulated instance.
+        num_cores: logical cores of the job.
+        lnc: physical cores of a logical one; None for the default.
+        request: the user's option, for the message; None for the number of cores.
 
     Raises:
         ConfigError: The count is not legal; the message lists the legal ones and their source.
@@ -100,6 +108,6 @@ def require_core_count(instance: InstanceSpec, num_cores: int, *, lnc: int | Non
     position = bisect.bisect(legal.counts, num_cores)
     near = " or ".join(map(str, legal.counts[max(position - 1, 0) : position + 1]))
     where = f"{instance.name} with {legal.counts[-1]} cores"
-    message = f"num_cores={num_cores} is not possible on {where}: a job takes {legal.rule}."
+    message = f"{request or f'num_cores={num_cores}'} is not possible on {where}: a job takes {legal.rule}."
     legal_counts = list(legal.counts)
     raise ConfigError(message, hint=f"Use {near}.", num_cores=num_cores, legal=legal_counts, source=legal.source)

@@ -1,7 +1,7 @@
-"""Parts of a body that become calls of their own, and calls that become one.
+"""Cut a body into several calls, and join several calls into one.
 
-It keeps the values of a graph as they were; its users decide where to cut and what to join. `exchanges.py` cuts where
-cores exchange tensors, and `unroll.py` where they begin to differ.
+The values of the graph stay the same. Callers decide where to cut and which calls to join: `exchanges.py` cuts where
+cores exchange tensors, and `unroll.py` where cores begin to differ.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from .bodies import extract
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """Some nodes of a body as a body of their own."""
+    """Part of a body, as a body."""
 
     subprogram: Subprogram
     arguments: tuple[fx.Node, ...]
-    """Nodes of the whole body that it reads."""
+    """Nodes of the whole body that the part reads."""
     results: tuple[fx.Node, ...]
     """Nodes of the whole body that others read."""
 
 
 def pieces_of(body: fx.GraphModule, groups: Iterable[Sequence[fx.Node]]) -> list[Piece]:
-    """Return a piece for each group of nodes that writes, or whose results are read.
+    """Return a piece for each group of nodes, except groups that write nothing and whose results no other node reads.
 
     A node may be in several groups; other groups read it from the first one.
     """
@@ -70,7 +70,7 @@ def calls_of(call: Call, body: fx.GraphModule, pieces: Sequence[Piece], name: Ca
 
 
 def join(calls: Sequence[Call], subprogram: str, read: Collection[str]) -> Call:
-    """Return the call of a joined body; `read` has the values that other calls need, at least one.
+    """Return one call of a joined body; `read` has the values that other calls need, at least one.
 
     Its place in the model is that of its first result.
     """
@@ -82,7 +82,7 @@ def join(calls: Sequence[Call], subprogram: str, read: Collection[str]) -> Call:
 
 
 def wiring(calls: Sequence[Call], read: Collection[str]) -> tuple[object, ...]:
-    """Return a key that is the same for calls of which `joined_body` makes the same body."""
+    """Return a key that calls share if `joined_body` makes the same body of them."""
     number: dict[str, int] = {}
     return tuple(
         (
@@ -95,7 +95,7 @@ def wiring(calls: Sequence[Call], read: Collection[str]) -> tuple[object, ...]:
 
 
 def joined_body(calls: Sequence[Call], subprograms: Mapping[str, Subprogram], read: Collection[str]) -> Subprogram:
-    """Return one body for calls that follow each other, with the signature of `join`."""
+    """Return one body for consecutive calls, with the signature of `join`."""
     graph, nodes = fx.Graph(), dict[str, fx.Node]()
     whole = join(calls, "", read)
     for value in whole.inputs:

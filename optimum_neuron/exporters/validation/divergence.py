@@ -27,8 +27,8 @@ def first_diverging(scenario: Scenario, recorder: Recorder, reference: Any) -> s
     """Return, in words, which module of a failed scenario is the first to lose 20 dB or to give NaN."""
     if recorder.group_size > 1:
         return (
-            f"each of {recorder.group_size} cores computes a part of every module, so no module is compared; export with "
-            "tensor_parallel_size=1 to see which one differs"
+            f"each of {recorder.group_size} cores computes a part of every module, so no module is compared; export "
+            "with tensor_parallel_size=1 to see which one differs"
         )
     recorder.calls.clear()
     scenario.run()

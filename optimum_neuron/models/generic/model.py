@@ -205,9 +205,14 @@ UNSUPPORTED = {
         "it adds a score for each distance of a key, which it takes from the length of the cache",
     ),
     "prophetnet": "its streams of n-grams read one token at a step and place it by the length of the cache",
+    **dict.fromkeys(
+        ("qwen4_exp", "qwen4_exp_text"),
+        "its indexer keeps the positions of all earlier tokens in a tensor that grows with every token",
+    ),
     "reformer": "it sorts tokens into buckets by their hash, so what a token attends to depends on the whole sequence",
     "xlm": "it reads the whole sequence again for every new token, with a mask token behind it",
     "xlnet": "it reads a placeholder and the last tokens again for every new one, so no token has a slot of its own",
+    "xlstm": "its blocks write their states into a cache of their own class, xLSTMCache",
 }
 """Model type to what a static graph with a slot for each token cannot do."""
 
