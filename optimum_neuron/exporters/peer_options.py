@@ -38,6 +38,16 @@ FIXED: dict[str, tuple[Any, str]] = {
 }
 """The only value that a keyword can have, and why."""
 
+OTHER_NAMES = {
+    "num_cores": "tensor_parallel_size",
+    **dict.fromkeys(("max_num_seqs", "max_batch_size"), "batch_size"),
+    **dict.fromkeys(("max_model_len", "seq_len"), "sequence_length"),
+    **dict.fromkeys(("pa_num_blocks", "num_gpu_blocks_override"), "num_blocks"),
+    "pa_block_size": "block_size",
+    "is_block_kv_layout": "continuous_batching",
+}
+"""Names of options in Optimum Neuron, NxD Inference and vLLM."""
+
 OF_DIFFUSION = (
     *("unet", "unet_id", "controlnet_ids", "num_images_per_prompt"),
     *("lora_model_ids", "lora_weight_names", "lora_adapter_names", "lora_scales"),
@@ -45,7 +55,7 @@ OF_DIFFUSION = (
 )
 """Keywords of diffusion pipelines, which are not compiled yet."""
 
-PEER_OPTIONS = (*WITHOUT_EFFECT, *FIXED, *OF_DIFFUSION, "neuron_config", "num_cores")
+PEER_OPTIONS = (*WITHOUT_EFFECT, *FIXED, *OF_DIFFUSION, *OTHER_NAMES, "neuron_config")
 """Keywords that `translate` knows."""
 
 OF_GENERATION = ("num_beams", "prefill_chunk_size")
@@ -74,13 +84,12 @@ def translate(options: Mapping[str, Any]) -> dict[str, Any]:
             hint=f"Remove {', '.join(wrong)}.",
             options=wrong,
         )
-    if (cores := values.get("num_cores")) is not None:
-        degree = translated.setdefault("tensor_parallel_size", cores)
-        if degree != cores:
+    for name, ours in OTHER_NAMES.items():
+        if name in values and (value := translated.setdefault(ours, values[name])) != values[name]:
             raise ConfigError(
-                f"num_cores={cores} and tensor_parallel_size={degree} are the same option.",
-                hint="Pass tensor_parallel_size only: num_cores is its older name.",
-                options=["num_cores", "tensor_parallel_size"],
+                f"{name}={values[name]!r} and {ours}={value!r} are the same option.",
+                hint=f"Pass {ours} only: {name} is another name of it.",
+                options=[name, ours],
             )
     return _fields_of(values.get("neuron_config")) | translated
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import attention, onednn
+from . import attention, few_rows, onednn
 from .choose import MAX_STREAMED_ROWS
 
 if TYPE_CHECKING:
@@ -54,6 +54,9 @@ class HostArithmetic:
             total = _streamed_product(_computed_once(x.float()), weight_OI)
             total = total if bias_O is None else total + bias_O.float()
             return total.to(x.dtype)
+        if few_rows.is_faster(self.features, x, weight_OI):
+            total = few_rows.LINEAR(x.float().contiguous(), weight_OI)
+            return (total if bias_O is None else total + bias_O.float()).to(x.dtype)
         if x.dtype == torch.float32 or self.features.has_bf16_dot:
             return onednn.LINEAR(x, weight_OI, bias_O)
         bias = None if bias_O is None else bias_O.float()

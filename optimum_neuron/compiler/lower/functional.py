@@ -17,7 +17,7 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from . import onednn
+from . import few_rows, onednn
 from .arithmetic import HostArithmetic
 from .choose import CpuFeatures
 from .convolutions import fuse
@@ -43,8 +43,16 @@ class _WithArithmetic(fx.Interpreter):
     """Runs a subgraph with some of its operators replaced."""
 
     def __init__(self, body: fx.GraphModule, arithmetic: HostArithmetic) -> None:
-        super().__init__(body)
-        self._replaced = arithmetic.operators()
+        super().__init__(body, garbage_collect_values=False)  # a matmul may take the weight behind a cast
+        self._arithmetic, self._replaced = arithmetic, arithmetic.operators()
+
+    def run_node(self, n: fx.Node) -> Any:
+        if n.target == torch.ops.aten.linear.default and (stored := few_rows.stored_weight(n)) is not None:
+            x, weight = self.env[n.args[0]], self.env[stored]
+            if few_rows.is_faster(self._arithmetic.features, x, weight):
+                # It converts a weight in registers; the copy would be written and read.
+                return self._arithmetic.linear(x, weight, *self.fetch_args_kwargs_from_env(n)[0][2:])
+        return super().run_node(n)
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return super().call_function(self._replaced.get(target, target), args, kwargs)

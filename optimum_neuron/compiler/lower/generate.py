@@ -17,7 +17,7 @@ import torch
 from torch._inductor import config
 
 from ..serial import body_from_dict
-from . import attention
+from . import attention, few_rows
 from .choose import HostLevel, compiler_knows_cpu, probe_cpu
 from .functional import Traced, trace
 from .prepare import Preparation
@@ -37,10 +37,16 @@ _MAX_OPTIONS: dict[str, Any] = {"max_autotune": True, "cpp.enable_grouped_gemm_t
 
 def inductor_options(level: HostLevel) -> dict[str, Any]:
     """Return Inductor's settings for a level."""
-    options = OPTIONS | attention.inductor_options() | (_MAX_OPTIONS if level == "inductor-max" else {})
+    options = OPTIONS | _direct_calls() | (_MAX_OPTIONS if level == "inductor-max" else {})
     options["cpp.vec_isa_ok"] = compiler_knows_cpu() or None
     options["cpp.march"] = probe_cpu().march
     return options
+
+
+def _direct_calls() -> dict[str, Any]:
+    """Options with which Inductor calls our kernels directly; otherwise calls would go through the dispatcher."""
+    declarations = {attention.ATTENTION: attention.declaration(), few_rows.LINEAR: few_rows.declaration()}
+    return {"aot_inductor.custom_ops_to_c_shims": {op: [text] for op, text in declarations.items()}}
 
 
 def generate(body: dict[str, Any], level: HostLevel, preparations: Sequence[Preparation] = ()) -> str:

@@ -22,14 +22,13 @@ from ...errors import LoweringError
 from ...shared_objects import writable
 from ..ir import Graph, Program
 from ..serial import body_to_dict
-from . import attention
 from .aten import HostFunction, aten_function
 from .background import Compiling, compile_in_background
 from .choose import HostLevel, choose_level, probe_compiler, probe_cpu
 from .library import load_function
 from .prepare import NOTHING, Preparations, plan_preparations
 from .store import locate, record_path
-from .unit import Job, compile_jobs
+from .unit import KERNELS, Job, compile_jobs
 
 Mode = Literal["wait", "background", "stored"]
 """When missing code is compiled: before anything runs, while operators run eagerly, or never."""
@@ -205,8 +204,9 @@ class _Code:
     def loaded(self, num_compiled: int = 0) -> HostCode:
         """Load the code; all of it is in the store."""
         features, subprograms = probe_cpu(), self.program.subprograms
-        if any(attention.is_in(subprograms[name].body, features) for name in self._records):
-            attention.load(features.isa)  # their code looks its function up when it is loaded
+        for kernel in KERNELS:
+            if any(kernel.is_in(subprograms[name].body, features) for name in self._records):
+                kernel.load(features.isa)  # their code looks its function up when it is loaded
         functions: dict[str, HostFunction] = {}
         for name, subprogram in subprograms.items():
             record = self._records.get(name)

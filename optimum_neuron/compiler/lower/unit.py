@@ -22,11 +22,14 @@ from typing import Any
 
 from ...errors import LoweringError, NeuronError
 from ...shared_objects import publish
-from . import attention
+from . import attention, few_rows
 from .choose import HostLevel, probe_cpu
 from .prepare import Preparation
 
 HEADER = Path(__file__).with_name("host.h")
+
+KERNELS = (attention, few_rows)
+"""Modules of our own kernels: `is_called`, `is_in`, `library`, and `load`."""
 
 UNIT_NODES = 160
 """Operators in one file: about three blocks of a decoder."""
@@ -68,7 +71,7 @@ Text = tuple[Job, str]
 
 
 def compile_jobs(jobs: Sequence[Job], *, num_compilers: int, on_done: Callable[[Job], None] = lambda job: None) -> None:
-    """Compile subprograms into the store, and the attention kernel if they call it.
+    """Compile subprograms into the store, and our own kernels if they call them.
 
     Args:
         jobs: Jobs to compile; the largest are written first.
@@ -84,12 +87,13 @@ def compile_jobs(jobs: Sequence[Job], *, num_compilers: int, on_done: Callable[[
         tempfile.TemporaryDirectory(prefix="optimum-neuron-") as work,
         ThreadPoolExecutor(num_compilers, thread_name_prefix="host code") as pool,
     ):
-        calls_attention = False
+        needed = list(KERNELS)
         for number, unit in enumerate(_units(jobs)):
             texts = _written(unit, failures)
-            if not calls_attention and any(attention.is_called(text) for _, text in texts):
-                calls_attention = True
-                running[pool.submit(attention.library(probe_cpu().isa).ensure_built)] = ("attention", [])
+            for kernel in [one for one in needed if any(one.is_called(text) for _, text in texts)]:
+                needed.remove(kernel)
+                library = kernel.library(probe_cpu().isa)
+                running[pool.submit(library.ensure_built)] = (library.title, [])
             if texts:
                 # Not in the pool: Inductor's settings belong to this thread.
                 built = Path(work, f"unit{number}.so")

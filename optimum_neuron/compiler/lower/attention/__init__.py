@@ -2,7 +2,7 @@
 
 torch's own attention leaves the products to MKL, which runs narrow kernels on CPUs of other vendors, and to calls that
 are too small for it. `attention.cpp` is compiled once for each torch and kind of CPU; the code that Inductor generates
-calls it directly, because `inductor_options` names its C function and `load` brings it into the process before.
+calls it directly: `inductor_options` in `generate.py` names its C function, `load` brings it into the process before.
 
     load(probe_cpu().isa)
     torch.ops.neuron_host.attention(query_BNTH, key_BKSH, value_BKSV, mask, is_causal, scale)
@@ -74,7 +74,7 @@ def is_in(body: torch.fx.GraphModule, features: CpuFeatures) -> bool:
 
 def is_called(text: str) -> bool:
     """Return whether C++ calls the kernel; Inductor declares it in every file."""
-    return text.count(_FUNCTION) > text.count(_declaration())
+    return text.count(_FUNCTION) > text.count(declaration())
 
 
 def attend(
@@ -162,11 +162,7 @@ def load(isa: str) -> Any:
     return function
 
 
-def inductor_options() -> dict[str, Any]:
-    """Options with which Inductor calls the kernel directly; otherwise the call would go through the dispatcher."""
-    return {"aot_inductor.custom_ops_to_c_shims": {ATTENTION: [_declaration()]}}
-
-
-def _declaration() -> str:
+def declaration() -> str:
+    """Return how C++ declares the function."""
     tensors = "AtenTensorHandle query, AtenTensorHandle key, AtenTensorHandle value, AtenTensorHandle* mask"
     return f"AOTITorchError {_FUNCTION}({tensors}, int32_t is_causal, double scale, AtenTensorHandle* result)"
