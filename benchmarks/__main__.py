@@ -29,7 +29,7 @@ NAMES = (
     "serving",
 )
 
-LONG_NAMES = ("families", "soak")
+LONG_NAMES = ("families", "faults", "soak")
 """Benchmarks that run only where they are named."""
 
 
@@ -47,7 +47,9 @@ def main() -> None:
     parser.add_argument("--sequence_length", type=int, default=Settings.sequence_length)
     parser.add_argument("--model", default=Settings.model)
     parser.add_argument("--optlevel", choices=("1", "2", "3"), default=Settings.optlevel, help="for soak")
-    parser.add_argument("--quick", action="store_true", help="soak: a tiny random model, a tenth of the calls")
+    parser.add_argument(
+        "--quick", action="store_true", help="soak, faults: a tenth of the calls; soak: a tiny random model"
+    )
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     unknown = [name for name in args.names if name not in known]

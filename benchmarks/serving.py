@@ -99,8 +99,10 @@ def _transformers(model: Any, prompts: list[list[int]]) -> float:
 
     settings = GenerationConfig(max_new_tokens=NUM_NEW, do_sample=False, eos_token_id=-1)
     sizes = ContinuousBatchingConfig(num_blocks=32, max_batch_tokens=256)
-    return NUM_ROWS * NUM_NEW / seconds(
-        lambda: model.generate_batch(prompts, generation_config=settings, continuous_batching_config=sizes)
+    return (
+        NUM_ROWS
+        * NUM_NEW
+        / seconds(lambda: model.generate_batch(prompts, generation_config=settings, continuous_batching_config=sizes))
     )
 
 

@@ -39,8 +39,16 @@ FIXED: dict[str, tuple[Any, str]] = {
 }
 """The only value that a keyword can have, and why."""
 
-OTHER_NAMES = {"num_cores": "tensor_parallel_size", "sequence_parallel_enabled": "sequence_parallel"}
-"""Options by older names, and by those of NxD Inference."""
+OTHER_NAMES = {
+    "num_cores": "tensor_parallel_size",
+    "sequence_parallel_enabled": "sequence_parallel",
+    **dict.fromkeys(("max_num_seqs", "max_batch_size"), "batch_size"),
+    **dict.fromkeys(("max_model_len", "seq_len"), "sequence_length"),
+    **dict.fromkeys(("pa_num_blocks", "num_gpu_blocks_override"), "num_blocks"),
+    "pa_block_size": "block_size",
+    "is_block_kv_layout": "continuous_batching",
+}
+"""Names of options in Optimum Neuron, NxD Inference, and vLLM."""
 
 OF_DIFFUSION = (
     *("unet", "unet_id", "controlnet_ids", "num_images_per_prompt"),

@@ -40,6 +40,21 @@ def test_fixed_keyword_accepts_its_value():
     assert excinfo.value.details == {"options": wrong}
 
 
+def test_other_names_of_options():
+    names = {
+        "max_num_seqs": 8,
+        "max_model_len": 64,
+        "pa_block_size": 16,
+        "pa_num_blocks": 33,
+        "is_block_kv_layout": True,
+    }
+    ours = {"batch_size": 8, "sequence_length": 64, "block_size": 16, "num_blocks": 33, "continuous_batching": True}
+    assert translate(names) == ours
+    with pytest.raises(ConfigError) as excinfo:
+        translate({"max_num_seqs": 8, "batch_size": 4})
+    assert excinfo.value.details == {"options": ["max_num_seqs", "batch_size"]}
+
+
 @pytest.mark.parametrize("name", OF_DIFFUSION)
 def test_diffusion_options_are_errors(name):
     assert translate({name: None}) == translate({name: []}) == {}

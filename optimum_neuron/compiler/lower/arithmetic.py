@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..quantized import QUANTIZED_LINEAR
-from . import attention, onednn, quantized
+from . import attention, few_rows, onednn, quantized
 from .choose import MAX_STREAMED_ROWS
 
 if TYPE_CHECKING:
@@ -61,6 +61,9 @@ class HostArithmetic:
             total = _streamed_product(_computed_once(x.float()), weight_OI)
             total = total if bias_O is None else total + bias_O.float()
             return total.to(x.dtype)
+        if few_rows.is_faster(self.features, x, weight_OI):
+            total = few_rows.LINEAR(x.float().contiguous(), weight_OI)
+            return (total if bias_O is None else total + bias_O.float()).to(x.dtype)
         if x.dtype == torch.float32 or self.features.has_bf16_dot:
             return onednn.LINEAR(x, weight_OI, bias_O)
         bias = None if bias_O is None else bias_O.float()

@@ -17,7 +17,7 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from . import experts, onednn
+from . import experts, few_rows, onednn
 from .arithmetic import HostArithmetic
 from .choose import CpuFeatures
 from .convolutions import fuse
@@ -43,18 +43,22 @@ class _WithArithmetic(fx.Interpreter):
     """Runs a subgraph with some of its operators replaced."""
 
     def __init__(self, body: fx.GraphModule, arithmetic: HostArithmetic) -> None:
-        # The values that experts are computed from may be old.
+        # Experts are computed from old values, and a matmul may take the weight behind a cast.
         super().__init__(body, garbage_collect_values=False)
-        self._replaced = arithmetic.operators()
+        self._arithmetic, self._replaced = arithmetic, arithmetic.operators()
         routed = experts.find_routed(body)
         self._routed = {node: index for node, index in routed.items() if arithmetic.can_group(node.meta["val"].dtype)}
 
-    def run_node(self, node: fx.Node) -> Any:
-        index = self._routed.get(node)
-        if index is None:
-            return super().run_node(node)
-        num_experts = node.all_input_nodes[1].meta["val"].shape[0]
-        return experts.Pairs(self.env[index], num_experts, self.env).sum_of_experts(node)
+    def run_node(self, n: fx.Node) -> Any:
+        if (index := self._routed.get(n)) is not None:
+            num_experts = n.all_input_nodes[1].meta["val"].shape[0]
+            return experts.Pairs(self.env[index], num_experts, self.env).sum_of_experts(n)
+        if n.target == torch.ops.aten.linear.default and (stored := few_rows.stored_weight(n)) is not None:
+            x, weight = self.env[n.args[0]], self.env[stored]
+            if few_rows.is_faster(self._arithmetic.features, x, weight):
+                # It converts a weight in registers; the copy would be written and read.
+                return self._arithmetic.linear(x, weight, *self.fetch_args_kwargs_from_env(n)[0][2:])
+        return super().run_node(n)
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return super().call_function(self._replaced.get(target, target), args, kwargs)

@@ -17,7 +17,7 @@ import torch
 from torch._inductor import config
 
 from ..serial import body_from_dict
-from . import attention, experts, quantized
+from . import attention, experts, few_rows, quantized
 from .choose import HostLevel, compiler_knows_cpu, probe_cpu
 from .functional import Traced, trace
 from .prepare import Preparation
@@ -38,8 +38,8 @@ _MAX_OPTIONS: dict[str, Any] = {"max_autotune": True, "cpp.enable_grouped_gemm_t
 def inductor_options(level: HostLevel) -> dict[str, Any]:
     """Return Inductor's settings for a level."""
     options = OPTIONS | (_MAX_OPTIONS if level == "inductor-max" else {})
-    functions = attention.c_functions() | experts.c_functions() | quantized.c_functions()
-    options["aot_inductor.custom_ops_to_c_shims"] = functions
+    functions = [kernel.c_functions() for kernel in (attention, experts, few_rows, quantized)]
+    options["aot_inductor.custom_ops_to_c_shims"] = {op: text for part in functions for op, text in part.items()}
     options["cpp.vec_isa_ok"] = compiler_knows_cpu() or None
     options["cpp.march"] = probe_cpu().march
     return options

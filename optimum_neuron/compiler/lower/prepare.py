@@ -20,7 +20,7 @@ import torch
 from torch import fx
 
 from ..ir import Call, Program
-from . import onednn
+from . import few_rows, onednn
 from .choose import MAX_STREAMED_ROWS, CpuFeatures, probe_cpu
 from .convolutions import fused_convolution
 from .layouts import channels_last
@@ -158,7 +158,8 @@ def _linear(node: fx.Node, position: Mapping[Any, int], features: CpuFeatures) -
     rows = math.prod(x.meta["val"].shape[:-1])
     dtype = weight.meta["val"].dtype
     fits = dtype == torch.float32 or (dtype == torch.bfloat16 and features.has_bf16_dot)
-    if weight in position and len(weight.users) == 1 and rows > MAX_STREAMED_ROWS and fits:
+    is_packed = rows > MAX_STREAMED_ROWS and not few_rows.is_faster(features, x.meta["val"], weight.meta["val"])
+    if weight in position and len(weight.users) == 1 and is_packed and fits:
         yield Preparation(kind="linear", sources=(position[weight],), targets=(position[weight],))
 
 

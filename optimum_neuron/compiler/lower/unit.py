@@ -22,13 +22,13 @@ from typing import Any
 
 from ...errors import LoweringError, NeuronError
 from ...shared_objects import publish
-from . import attention, quantized
+from . import attention, few_rows, quantized
 from .choose import HostLevel, probe_cpu
 from .prepare import Preparation
 
 HEADER = Path(__file__).with_name("host.h")
 
-KERNELS = (attention, quantized)
+KERNELS = (attention, few_rows, quantized)
 """Modules of our own kernels: `is_called`, `is_in`, `library`, and `load`."""
 
 UNIT_NODES = 160
