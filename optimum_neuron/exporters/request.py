@@ -30,8 +30,8 @@ from .kinds import compile_options, kind_of
 from .peer_options import translate
 from .quantization import published_scheme, quantization_of
 from .source import ModelSource, infer_task, load_source
-from .tensors import plain_modules
 from .tasks import plain_task
+from .tensors import plain_modules
 
 _NOT_STRUCTURE = (
     *("_name_or_path", "name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype", "use_cache"),

@@ -24,7 +24,8 @@ def test_kernel_agrees_with_dequantized_weight(scheme, num_rows, num_outputs, nu
     parts = Scheme.parse(scheme).quantize(weight)
     operands = (parts["values"], parts["scale"], parts.get("zero"))
     expected = x @ dequantize(*operands).T + bias.float()
-    torch.testing.assert_close(quantized.STREAMED(x, *operands, bias), expected, atol=1e-4, rtol=1e-4)
+    # With VNNI, activations have 15 bits of the largest of 32.
+    torch.testing.assert_close(quantized.STREAMED(x, *operands, bias), expected, atol=4e-3, rtol=1e-3)
     torch.testing.assert_close(QUANTIZED_LINEAR(x, *operands, bias), expected, atol=1e-4, rtol=1e-4)
 
 
