@@ -37,4 +37,13 @@ def test_every_number_is_decoded(scheme):
     values = numbers.view(1, 256)
     for column in (torch.eye(256)[:4], torch.eye(256)[124:132]):
         result = quantized.STREAMED(column, values, torch.ones(1, 1), None, None)
-        assert torch.equal(result[:, 0], column @ values[0].float())
+        torch.testing.assert_close(result[:, 0], column @ values[0].float(), atol=0, rtol=1e-6)
+
+
+def test_nan_is_not_lost():
+    for scheme in ("int8", "int4", "fp8"):
+        parts = Scheme.parse(scheme).quantize(torch.ones(4, 64))
+        for wrong in (torch.nan, torch.inf):
+            x = torch.ones(1, 64)
+            x[0, 5] = wrong
+            assert not quantized.STREAMED(x, parts["values"], parts["scale"], None, None).isfinite().any()

@@ -6,10 +6,23 @@
 constexpr int kBlock = 64; // inputs that share a scale, with numbers of 8 bits
 constexpr int kChunk = 4 * kRun; // 4-bit numbers in 64 bytes
 
-inline float largest_of(const float* x, int64_t count) {
-  float largest = 0.0f;
-  for (int64_t i = 0; i < count; i++) largest = std::max(largest, std::fabs(x[i]));
-  return largest;
+inline __m512 read_masked(const float* x, int64_t count) {
+  return _mm512_maskz_loadu_ps(count >= kLanes ? 0xffff : count > 0 ? (1 << count) - 1 : 0, x);
+}
+
+// The largest magnitude of some vectors; NaN if one of their numbers is none.
+template <int num_vectors>
+float largest_of(const __m512 (&x)[num_vectors]) {
+  __m512 largest = _mm512_setzero_ps(), zeros = _mm512_setzero_ps();
+  UNROLL for (int i = 0; i < num_vectors; i++) {
+    largest = _mm512_max_ps(largest, _mm512_abs_ps(x[i]));
+    zeros = _mm512_fmadd_ps(x[i], _mm512_setzero_ps(), zeros);
+  }
+  return _mm512_reduce_max_ps(largest) + _mm512_reduce_add_ps(zeros);
+}
+
+inline __m512i rounded(__m512 x, float largest, float limit) {
+  return _mm512_cvtps_epi32(_mm512_mul_ps(x, _mm512_set1_ps(largest > 0.0f ? limit / largest : 0.0f)));
 }
 
 struct FixedPoint {
@@ -21,40 +34,54 @@ struct FixedPoint {
 
   // Of 16 bits, for weights of 8 bits.
   void round(const Product& p) {
+    constexpr float kLargest = 32767.0f;
     num_blocks = (p.num_inputs + kBlock - 1) / kBlock;
-    numbers.assign(p.num_rows * num_blocks * kBlock, 0);
-    scales.assign(p.num_rows * num_blocks, 0.0f);
-    for (int64_t row = 0; row < p.num_rows; row++)
-      for (int64_t b = 0; b < num_blocks; b++) {
-        const float* x = p.x + row * p.num_inputs + b * kBlock;
-        const int64_t count = std::min<int64_t>(kBlock, p.num_inputs - b * kBlock);
-        const float largest = largest_of(x, count), factor = largest > 0.0f ? 32767.0f / largest : 0.0f;
-        int16_t* to = numbers.data() + (row * num_blocks + b) * kBlock;
-        for (int64_t i = 0; i < count; i++) to[i] = static_cast<int16_t>(std::nearbyint(x[i] * factor));
-        scales[row * num_blocks + b] = largest / 32767.0f;
-      }
+    numbers.resize(p.num_rows * num_blocks * kBlock);
+    scales.resize(p.num_rows * num_blocks);
+    for (int64_t place = 0; place < p.num_rows * num_blocks; place++) {
+      const int64_t first = place % num_blocks * kBlock;
+      const float* from = p.x + place / num_blocks * p.num_inputs + first;
+      __m512 x[kBlock / kLanes];
+      UNROLL for (int i = 0; i < kBlock / kLanes; i++)
+        x[i] = read_masked(from + i * kLanes, p.num_inputs - first - i * kLanes);
+      const float largest = largest_of(x);
+      auto* to = reinterpret_cast<__m256i*>(numbers.data() + place * kBlock);
+      UNROLL for (int i = 0; i < kBlock / kLanes; i++)
+        _mm256_storeu_si256(to + i, _mm512_cvtsepi32_epi16(rounded(x[i], largest, kLargest)));
+      scales[place] = largest / kLargest;
+    }
   }
 
   // Of two digits to the base 128, for weights of 4 bits.
   void split(const Product& p) {
-    constexpr int kLargest = 127 * 128 + 63;
+    constexpr float kLargest = 127 * 128 + 63;
+    const __m512i firsts = _mm512_set_epi32(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 12, 8, 4, 0);
+    const int64_t num_runs = p.num_inputs / kRun;
     num_blocks = (p.num_inputs + kChunk - 1) / kChunk;
     digits.assign(p.num_rows * num_blocks * 4 * 64, 0);
     sums.assign(p.num_rows * num_blocks * 16, 0);
     scales.assign(p.num_rows * num_blocks * 4, 0.0f);
     for (int64_t row = 0; row < p.num_rows; row++)
-      for (int64_t run = 0; run < p.num_inputs / kRun; run++) {
-        const float* x = p.x + row * p.num_inputs + run * kRun;
-        const float largest = largest_of(x, kRun), factor = largest > 0.0f ? kLargest / largest : 0.0f;
-        const int64_t chunk = row * num_blocks + run / 4, place = run % 4 * 16;
-        scales[chunk * 4 + run % 4] = largest / kLargest;
-        for (int i = 0; i < kRun; i++) {
-          const int number = static_cast<int>(std::nearbyint(x[i] * factor)), high = (number + 64) >> 7;
-          int8_t* to = digits.data() + chunk * 256 + i / 16 * 128 + place + i % 16;
-          to[0] = static_cast<int8_t>(high);
-          to[64] = static_cast<int8_t>(number - high * 128);
-          sums[chunk * 16 + (place + i % 16) / 4] -= number;
+      for (int64_t run = 0; run < num_runs; run++) {
+        const float* from = p.x + row * p.num_inputs + run * kRun;
+        const __m512 x[2] = {_mm512_loadu_ps(from), _mm512_loadu_ps(from + kLanes)};
+        const float largest = largest_of(x);
+        const int64_t place = (row * num_blocks + run / 4) * 4 + run % 4;
+        scales[place] = largest / kLargest;
+        __m512i total = _mm512_setzero_si512();
+        for (int half = 0; half < 2; half++) {
+          const __m512i number = rounded(x[half], largest, kLargest);
+          const __m512i high = _mm512_srai_epi32(_mm512_add_epi32(number, _mm512_set1_epi32(64)), 7);
+          auto* to = reinterpret_cast<__m128i*>(digits.data() + place / 4 * 256 + half * 128 + run % 4 * 16);
+          _mm_storeu_si128(to, _mm512_cvtepi32_epi8(high));
+          _mm_storeu_si128(to + 4, _mm512_cvtepi32_epi8(_mm512_sub_epi32(number, _mm512_slli_epi32(high, 7))));
+          total = _mm512_sub_epi32(total, number);
         }
+        // The activations that four bytes of a lane meet.
+        total = _mm512_add_epi32(total, _mm512_shuffle_epi32(total, _MM_PERM_CDAB));
+        total = _mm512_add_epi32(total, _mm512_shuffle_epi32(total, _MM_PERM_BADC));
+        const __m512i lanes = _mm512_permutexvar_epi32(firsts, total);
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(sums.data() + place * 4), _mm512_castsi512_si128(lanes));
       }
   }
 };
