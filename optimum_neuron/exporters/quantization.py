@@ -98,9 +98,8 @@ def published_scheme(quantization: Mapping[str, Any]) -> Choice[str | None]:
 
 
 def _scheme_of(settings: Mapping[str, Any], method: str) -> Choice[str | None]:
-    kind = {(8, True): "fp8", (8, False): "int8", (4, False): "int4"}.get(
-        (settings.get("bits"), bool(settings.get("is_float")))
-    )
+    kinds = {(8, True): "fp8", (8, False): "int8", (4, False): "int4"}
+    kind = kinds.get((settings.get("bits") or 0, bool(settings.get("is_float"))))
     size = max(int(settings.get("group_size") or 0), 0)
     if kind is None:
         return Choice(value=None, reason=f"{method} with {settings.get('bits')} bits is not read here")

@@ -10,6 +10,7 @@ import contextlib
 import copy
 import dataclasses
 import logging
+import shutil
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -231,4 +232,9 @@ def _readable(source: ModelSource, dtype: str) -> Iterator[tuple[Path, Any]]:
     specs = tensors.specs
     with tempfile.TemporaryDirectory(prefix="optimum-neuron-") as folder:
         pack_checkpoint(tensors, specs, {name: (name,) for name in specs}, Path(folder, SINGLE_FILE), dtype=dtype)
-        yield Path(folder), with_quantization(source.config, None)
+        for path in source.folder.glob("*.json"):
+            if not path.name.endswith(".index.json"):
+                shutil.copyfile(path, Path(folder, path.name))
+        plain = with_quantization(source.config, None)
+        plain.save_pretrained(folder)
+        yield Path(folder), plain

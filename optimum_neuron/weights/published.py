@@ -4,9 +4,9 @@
     compressed-tensors  weight or weight_packed, weight_scale, weight_zero_point
     gptq, awq           qweight, qzeros, scales, g_idx: 4 or 8 bits in int32
 
-`PublishedSource` returns float32 tensors by plain names, and the parts of a scheme where the stored numbers are those of
-the scheme: nothing is rounded again. It knows layouts of tensors only; which one a checkpoint has, and which scheme fits
-it, is read from its configuration in `exporters/quantization.py`.
+`PublishedSource` returns float32 tensors by plain names, and the parts of a scheme where the stored numbers are those
+of the scheme: nothing is rounded again. It knows layouts of tensors only; which one a checkpoint has, and which scheme
+fits it, is read from its configuration in `exporters/quantization.py`.
 
 Shape legend: O outputs, I inputs, G groups of inputs, P numbers in an int32.
 """
@@ -65,9 +65,9 @@ class Matrix:
             return None
         numbers, zero = self.numbers_OI, self.zero_OG
         kind = "fp8" if numbers.is_floating_point() else "int4" if zero is not None else "int8"
-        if kind == "int4" and scheme.kind == "int8" and bool((zero == 128).all()):
+        if zero is not None and scheme.kind == "int8" and bool(torch.all(zero == 128)):
             numbers, zero, kind = (numbers.to(torch.int16) - 128).to(torch.int8), None, "int8"
-        is_shifted = zero is not None and not bool((zero == SYMMETRIC_ZERO).all())
+        is_shifted = zero is not None and not bool(torch.all(zero == SYMMETRIC_ZERO))
         if kind != scheme.kind or (is_shifted and not scheme.has_zeros) or (kind == "int4" and int(numbers.max()) > 15):
             return None
         specs = scheme.specs(num_outputs, num_inputs)

@@ -1,4 +1,4 @@
-"""Checkpoints published with quantized weights run on their own numbers: written here in each layout, without a library."""
+"""Checkpoints published with quantized weights run on their own numbers; they are written here in each layout."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ from tests.tiny import SHAPES, VOCABULARY, save_tiny, tiny_config
 BLOCK = 16
 FP8 = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [BLOCK, BLOCK]}
 REFUSED = {
-    "awq": {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True, "version": "gemm"},
-    "gptq": {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False},
+    "awq": {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True, "version": "gemv"},
+    "gptq": {"quant_method": "gptq", "bits": 3, "group_size": 128, "desc_act": False},
     "bitsandbytes": {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},
     "torchao": {"quant_method": "torchao", "quant_type": {"default": {"_type": "Int8WeightOnlyConfig", "_data": {}}}},
     "modelopt": {"quant_method": "modelopt", "quant_algo": "FP8"},

@@ -24,7 +24,8 @@ def test_kernel_agrees_with_dequantized_weight(scheme, num_rows, num_outputs, nu
     parts = Scheme.parse(scheme).quantize(weight)
     operands = (parts["values"], parts["scale"], parts.get("zero"))
     expected = x @ dequantize(*operands).T + bias.float()
-    torch.testing.assert_close(quantized.STREAMED(x, *operands, bias), expected, atol=1e-4, rtol=1e-4)
+    # With VNNI, activations have 15 bits of the largest of 32.
+    torch.testing.assert_close(quantized.STREAMED(x, *operands, bias), expected, atol=4e-3, rtol=1e-3)
     torch.testing.assert_close(QUANTIZED_LINEAR(x, *operands, bias), expected, atol=1e-4, rtol=1e-4)
 
 
@@ -36,4 +37,13 @@ def test_every_number_is_decoded(scheme):
     values = numbers.view(1, 256)
     for column in (torch.eye(256)[:4], torch.eye(256)[124:132]):
         result = quantized.STREAMED(column, values, torch.ones(1, 1), None, None)
-        assert torch.equal(result[:, 0], column @ values[0].float())
+        torch.testing.assert_close(result[:, 0], column @ values[0].float(), atol=0, rtol=1e-6)
+
+
+def test_nan_is_not_lost():
+    for scheme in ("int8", "int4", "fp8"):
+        parts = Scheme.parse(scheme).quantize(torch.ones(4, 64))
+        for wrong in (torch.nan, torch.inf):
+            x = torch.ones(1, 64)
+            x[0, 5] = wrong
+            assert not quantized.STREAMED(x, parts["values"], parts["scale"], None, None).isfinite().any()

@@ -31,6 +31,9 @@ _TARGET_FLAGS = {
 }
 """Compiler flags of the vector extensions, by torch's names."""
 
+_VNNI_FLAGS = ("-mavx512vnni",)
+"""The same where the CPU multiplies 8- and 16-bit integers."""
+
 _FUNCTION = "aoti_torch_cpu_quantized_linear"
 """The name that Inductor gives to the C function of an operator `quantized_linear`."""
 
@@ -87,7 +90,7 @@ def _shape(
 
 @torch.library.impl(_LIBRARY, "quantized_linear", "CPU")
 def _run(*tensors: torch.Tensor | None) -> torch.Tensor:
-    _shape(*tensors)  # type: ignore[arg-type]
+    _shape(*tensors)
     owner = Handles([tensor for tensor in tensors if tensor is not None])
     handles = iter(owner.array)
     x, values, scale = (next(handles) for _ in range(3))
@@ -100,11 +103,12 @@ def _run(*tensors: torch.Tensor | None) -> torch.Tensor:
 
 def library(isa: str) -> NativeLibrary:
     """The compiled kernel for a vector extension, as torch names it; for others than x86's the compiler's default."""
+    has_vnni = "vnni" in probe_cpu().extensions
     return NativeLibrary(
         title="products with quantized weights on the host",
         source=Path(__file__).with_name("quantized.cpp"),
         folder="host",
-        flags=("-O3", "-ffp-contract=fast", *_TARGET_FLAGS.get(isa, ())),
+        flags=("-O3", "-ffp-contract=fast", *_TARGET_FLAGS.get(isa, ()), *(_VNNI_FLAGS if has_vnni else ())),
     )
 
 

@@ -4,6 +4,9 @@
 // size. A task is a range of outputs; several outputs are summed side by side, because the sum of one waits for the
 // adder. Layouts are those of weights/schemes.py.
 //
+// With VNNI, activations become fixed-point numbers of 15 or 16 bits with a scale for each 32 or 64 of them, and integers
+// are multiplied (`fixed_point.h`).
+//
 // Inductor's code calls `aoti_torch_cpu_quantized_linear`. The threads are torch's.
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/c/shim.h>
@@ -13,6 +16,7 @@
 #include <cstdint>
 #include <cstring>
 #include <stdexcept>
+#include <vector>
 #if defined(__AVX512F__) || defined(__AVX2__)
 #include <immintrin.h>
 #endif
@@ -52,6 +56,7 @@ struct Product {
   bool has_float_bias = true; // else bfloat16
   float* result = nullptr;
   int64_t num_rows = 0, num_inputs = 0, num_outputs = 0, num_groups = 0;
+  const struct FixedPoint* fixed = nullptr; // x, where integers are multiplied
 };
 
 inline Vector load(const float* from) {
@@ -211,6 +216,10 @@ void multiply4(const Product& p, int64_t row, const int64_t* outputs, float (*re
     UNROLL for (int o = 0; o < kOutputs; o++) results[r][o] = sum(totals[r][o]);
 }
 
+#if defined(__AVX512VNNI__)
+#include "fixed_point.h"
+#endif
+
 float bias_of(const Product& p, int64_t output) {
   if (!p.bias) return 0.0f;
   if (p.has_float_bias) return static_cast<const float*>(p.bias)[output];
@@ -228,6 +237,13 @@ void run_outputs(const Product& p, int64_t row, int64_t begin, int64_t end) {
     // Each reads a part of the range from its beginning to its end; the last ones again where the parts are unequal.
     UNROLL for (int o = 0; o < kOutputs; o++) outputs[o] = std::min(begin + o * part + i, end - 1);
     float results[num_rows][kOutputs] = {};
+#if defined(__AVX512VNNI__)
+    if (kind == Kind::kInt8 && p.fixed)
+      multiply8_fixed<num_rows>(p, row, outputs, results);
+    else if (kind == Kind::kInt4)
+      multiply4_fixed<num_rows>(p, row, outputs, results);
+    else
+#endif
     if constexpr (kind == Kind::kInt4)
       multiply4<num_rows>(p, row, outputs, results);
     else
@@ -263,6 +279,13 @@ T* data_of(AtenTensorHandle handle) {
 }
 
 void multiply(Product& p, Kind kind) {
+#if defined(__AVX512VNNI__)
+  thread_local FixedPoint fixed;
+  if (kind == Kind::kInt4)
+    fixed.split(p), p.fixed = &fixed;
+  else if (kind == Kind::kInt8 && p.num_groups == 1)
+    fixed.round(p), p.fixed = &fixed;
+#endif
   const int64_t row_bytes = kind == Kind::kInt4 ? p.num_inputs / 2 : p.num_inputs;
   const int64_t grain = std::max<int64_t>(kGrainBytes / std::max<int64_t>(row_bytes, 1) / kOutputs, 1) * kOutputs;
   auto run = kind == Kind::kInt8 ? run_range<Kind::kInt8> : kind == Kind::kFloat8 ? run_range<Kind::kFloat8> : run_range<Kind::kInt4>;
