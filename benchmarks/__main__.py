@@ -25,6 +25,7 @@ NAMES = (
     "training",
     "speech",
     "tensor_parallel",
+    "speculation",
 )
 
 LONG_NAMES = ("families", "soak")

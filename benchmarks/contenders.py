@@ -22,13 +22,18 @@ def folder(model: str) -> Path:
 
 @functools.cache
 def ours(
-    model: str, sequence_length: int, dtype: str = "bfloat16", optlevel: str = "2", num_cores: int | None = None
+    model: str,
+    sequence_length: int,
+    dtype: str = "bfloat16",
+    optlevel: str = "2",
+    num_cores: int | None = None,
+    speculation: int = 0,
 ) -> Any:
-    """A compiled model; a number of cores is that of an instance that has 32."""
+    """A compiled model; a number of cores is that of an instance that has 32, `speculation` the tokens of a check."""
     from optimum_neuron import NeuronModelForCausalLM
 
     cores = {} if num_cores is None else {"instance_type": "trn1.32xlarge", "tensor_parallel_size": num_cores}
-
+    checks = {"speculation": True, "extend_length": speculation} if speculation else {}
     return NeuronModelForCausalLM.from_pretrained(
         folder(model),
         export=True,
@@ -37,6 +42,7 @@ def ours(
         optlevel=optlevel,
         wait_for_host_code=True,
         **cores,
+        **checks,
     )
 
 
