@@ -27,6 +27,7 @@ NAMES = (
     "speech",
     "tensor_parallel",
     "serving",
+    "speculation",
 )
 
 LONG_NAMES = ("families", "faults", "soak")

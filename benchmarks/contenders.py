@@ -28,13 +28,14 @@ def ours(
     optlevel: str = "2",
     num_cores: int | None = None,
     quantization: str | None = None,
+    speculation: int = 0,
 ) -> Any:
-    """A compiled model; a number of cores is that of an instance that has 32."""
+    """A compiled model; a number of cores is that of an instance that has 32, `speculation` the tokens of a check."""
     from optimum_neuron import NeuronModelForCausalLM
 
     options = {} if quantization is None else {"quantization": quantization}
     cores = {} if num_cores is None else {"instance_type": "trn1.32xlarge", "tensor_parallel_size": num_cores}
-
+    checks = {"speculation": True, "extend_length": speculation} if speculation else {}
     return NeuronModelForCausalLM.from_pretrained(
         folder(model),
         export=True,
@@ -44,6 +45,7 @@ def ours(
         wait_for_host_code=True,
         **options,
         **cores,
+        **checks,
     )
 
 

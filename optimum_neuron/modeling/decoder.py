@@ -138,12 +138,13 @@ class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
         options = {"inputs_tensor": inputs_tensor, "assistant_model": assistant_model}
         options |= {"assistant_tokenizer": assistant_tokenizer, "tokenizer": tokenizer}
         self.last_speculation = None
-        self.last_loop = self._speculation_loop(input_ids, generation_config, model_kwargs, synced=synced_gpus)
-        if self.last_loop.value == TRANSFORMERS:
+        choice = self._speculation_loop(input_ids, generation_config, model_kwargs, synced=synced_gpus)
+        self.last_loop = choice
+        if choice.value == TRANSFORMERS:
             if isinstance(assistant_model, Draft):
-                message = f"{assistant_model.name} cannot draft here: {self.last_loop.reason}."
+                message = f"{assistant_model.name} cannot draft here: {choice.reason}."
                 hint = "Remove assistant_model, or the setting."
-                raise ConfigError(message, hint=hint, option="assistant_model", reason=self.last_loop.reason)
+                raise ConfigError(message, hint=hint, option="assistant_model", reason=choice.reason)
             options |= {"synced_gpus": synced_gpus, "streamer": streamer, **model_kwargs}
             return super()._assisted_decoding(
                 input_ids, logits_processor, stopping_criteria, generation_config, **options

@@ -42,8 +42,8 @@ class NeuronGenerativeModel(ContinuousBatching, GenerationMixin, NeuronModel):
     output_modalities = ("text",)
     base_model_prefix = "model"
     _is_stateful = False
-    last_loop: Choice[str]
-    """Loop that added the tokens of the last greedy or sampled `generate`, with the reason."""
+    last_loop: Choice[str] | None = None
+    """Loop that added the tokens of the last greedy, sampled, or assisted `generate`, with the reason."""
 
     def __init__(self, prepared: Prepared) -> None:
         super().__init__(prepared)
@@ -91,8 +91,8 @@ class NeuronGenerativeModel(ContinuousBatching, GenerationMixin, NeuronModel):
         **model_kwargs: Any,
     ) -> Any:
         """Add tokens one by one, greedily or by sampling: in the loop that `choose_loop` takes."""
-        self.last_loop = choose_loop(self, generation_config, model_kwargs, synced=synced_gpus)
-        if self.last_loop.value == TRANSFORMERS:
+        self.last_loop = choice = choose_loop(self, generation_config, model_kwargs, synced=synced_gpus)
+        if choice.value == TRANSFORMERS:
             options = {"synced_gpus": synced_gpus, "streamer": streamer, **model_kwargs}
             return super()._sample(input_ids, logits_processor, stopping_criteria, generation_config, **options)
         is_first = not generation_config.is_assistant

@@ -90,6 +90,6 @@ def test_heads_and_models_that_do_not_fit(folder, model, speculating, heads, tmp
         MedusaHeads.from_pretrained(folder, model)
     save_file({"weight": torch.zeros(1)}, tmp_path / "model.safetensors")
     with raises(WeightsError):
-        MedusaHeads.from_pretrained(tmp_path, model)
+        MedusaHeads.from_pretrained(tmp_path, speculating)
     with raises(ConfigError, option="assistant_model"):
         speculating.generate(random_ids(2, 5), **OPTIONS, assistant_model=heads)

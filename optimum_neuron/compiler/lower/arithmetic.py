@@ -147,10 +147,16 @@ def _computed_once(x: torch.Tensor) -> torch.Tensor:
 
 
 def _streamed_product(x: torch.Tensor, weight_OI: torch.Tensor) -> torch.Tensor:
-    """`x @ weight.T` as multiply-and-sum, over blocks of outputs that Inductor fuses into one loop.
+    """`x @ weight.T` as multiply-and-sum, which Inductor fuses into one loop over the weight.
 
-    One row of the weight at a time waits for the adder: 18 GB/s on a core where four at a time reach 24.
+    Several rows are summed one by one, so that they share what they read of the weight: 6 ms for 4 rows of SmolLM2's
+    head on a core, instead of 9. For one row, several rows of the weight are summed side by side: one at a time waits
+    for the adder, with 18 GB/s on a core where four at a time reach 24.
     """
+    rows_RI = x.reshape(-1, x.shape[-1])
+    if len(rows_RI) > 1:
+        sums_RO = torch.stack([(row * weight_OI.float()).sum(-1) for row in rows_RI.unbind()])
+        return sums_RO.view(*x.shape[:-1], -1)
     num_blocks = STREAMED_BLOCKS if weight_OI.shape[0] % STREAMED_BLOCKS == 0 else 1
     row = x.unsqueeze(-2)
     return torch.cat([(row * block.float()).sum(-1) for block in weight_OI.chunk(num_blocks)], -1)

@@ -74,7 +74,7 @@ def is_in(body: torch.fx.GraphModule, features: CpuFeatures) -> bool:
 
 def is_called(text: str) -> bool:
     """Return whether C++ calls the kernel; Inductor declares it in every file."""
-    return text.count(_FUNCTION) > text.count(declaration())
+    return text.count(_FUNCTION) > text.count(_declaration())
 
 
 def attend(
