@@ -26,6 +26,9 @@ _MODES = {
 }
 """Switch in the pooling module's configuration to the mode, in the order in which vectors are concatenated."""
 
+LIMITS_FILE = "sentence_bert_config.json"
+"""Configuration of the transformer in a folder of sentence-transformers."""
+
 _TRANSFORMERS = ("Transformer", "CLIPModel")
 """Types of modules that are transformers models."""
 
@@ -95,7 +98,8 @@ def read_recipe(folder: Path) -> Recipe:
         choice = _pooling(pooling, kinds["Pooling"])
     else:
         choice = Choice(value="mean", reason="the folder has no pooling module: mean of the tokens")
-    limits = _read(folder / "sentence_bert_config.json")
+    limits = _read(folder / LIMITS_FILE)
+    _refuse_messages(folder, limits)
     facts = _read(folder / "config_sentence_transformers.json")
     return Recipe(
         pooling=tuple(choice.value.split("+")),
@@ -108,6 +112,21 @@ def read_recipe(folder: Path) -> Recipe:
         similarity=facts.get("similarity_fn_name") or "cosine",
         choice=choice,
     )
+
+
+def _refuse_messages(folder: Path, limits: dict[str, Any]) -> None:
+    """Reject a folder whose texts sentence-transformers (6 and later) renders by the tokenizer's chat template.
+
+    Raises:
+        ModelError: the folder is one.
+    """
+    if "message" in (limits.get("modality_config") or {}):
+        raise ModelError(
+            f"{folder / LIMITS_FILE} renders texts as chat messages, which is not supported.",
+            hint="Remove 'message' from its modality_config to embed plain texts.",
+            file=str(folder / LIMITS_FILE),
+            option="modality_config",
+        )
 
 
 def transformer_subfolder(folder: Path) -> dict[str, str]:

@@ -11,7 +11,9 @@ import torch
 import transformers
 
 from optimum_neuron import NeuronModelForEmbedding
-from optimum_neuron.errors import ConfigError
+from optimum_neuron.errors import ConfigError, ModelError
+from optimum_neuron.modeling import read_recipe
+from tests.modeling.common import raises
 from tests.tiny import NUM_BYTE_TOKENS, save_tiny, save_tokenizer
 
 SHAPES = {"batch_size": 2, "sequence_length": [8, 24], "optlevel": "1"}
@@ -68,3 +70,14 @@ def test_folder_decides_how_tokens_are_pooled(folder, tmp_path):
     (other / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_mean_tokens": True}))
     model = NeuronModelForEmbedding.from_pretrained(other, export=True, **SHAPES)
     assert model.recipe.pooling == ("mean",) and not model.recipe.normalize
+
+
+def test_texts_as_chat_messages(tmp_path):
+    """sentence-transformers 6 renders texts of such a folder by the chat template, which gives other vectors."""
+    limits = {"transformer_task": "feature-extraction", "modality_config": {"text": {}, "message": {"format": "flat"}}}
+    (tmp_path / "sentence_bert_config.json").write_text(json.dumps(limits))
+    with raises(ModelError, option="modality_config"):
+        read_recipe(tmp_path)
+    del limits["modality_config"]["message"]
+    (tmp_path / "sentence_bert_config.json").write_text(json.dumps(limits))
+    assert read_recipe(tmp_path).pooling == ("mean",)
