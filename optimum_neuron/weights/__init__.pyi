@@ -7,8 +7,8 @@ from .checkpoint import (
     weight_files as weight_files,
 )
 from .mapped import DTYPES as DTYPES, MAX_HEADER_BYTES as MAX_HEADER_BYTES, MappedFile as MappedFile
-from .pages import HUGE_PAGE_BYTES as HUGE_PAGE_BYTES, concatenate as concatenate, convert as convert
 from .pack import pack_checkpoint as pack_checkpoint
+from .pages import HUGE_PAGE_BYTES as HUGE_PAGE_BYTES, concatenate as concatenate, convert as convert
 from .shards import (
     ZEROS as ZEROS,
     Range as Range,

@@ -152,7 +152,7 @@ class Pairs:
             if self._values[right].shape[:1] == self._sizes[:1] and self._values[right].dim() == 3:
                 return self._product(self._of(left)[0], self._values[right])[None]
         if _is_by_element(node):
-            return node.target(*self._of(node.args), **node.kwargs)  # type: ignore[operator]
+            return node.target(*self._of(node.args), **node.kwargs)
         return self._taken(value)
 
     def _taken(self, value: torch.Tensor) -> torch.Tensor:
