@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from . import attention, onednn
-from .choose import MAX_STREAMED_ROWS
+from .choose import max_streamed_rows
 
 if TYPE_CHECKING:
     from .choose import CpuFeatures
 
 STREAMED_BLOCKS = 4
-"""Output blocks whose rows are read side by side."""
+"""Output blocks whose rows are read side by side for one or two rows of `x`; half as many for more, which share them."""
 
 
 MAX_SHIFTED_COPIES = 9
@@ -55,7 +55,7 @@ class HostArithmetic:
     def linear(self, x: torch.Tensor, weight_OI: torch.Tensor, bias_O: torch.Tensor | None = None) -> torch.Tensor:
         """`x @ weight.T + bias` in the dtype of `x`."""
         rows = x.numel() // x.shape[-1]
-        if rows <= MAX_STREAMED_ROWS:
+        if rows <= max_streamed_rows(x.dtype, self.features):
             total = _streamed_product(_computed_once(x.float()), weight_OI)
             total = total if bias_O is None else total + bias_O.float()
             return total.to(x.dtype)
@@ -142,10 +142,13 @@ def _computed_once(x: torch.Tensor) -> torch.Tensor:
 
 
 def _streamed_product(x: torch.Tensor, weight_OI: torch.Tensor) -> torch.Tensor:
-    """`x @ weight.T` as multiply-and-sum, over blocks of outputs that Inductor fuses into one loop.
+    """`x @ weight.T` as multiply-and-sum for each row, over blocks of outputs; Inductor fuses all into one loop.
 
-    One row of the weight at a time waits for the adder: 18 GB/s on a core where four at a time reach 24.
+    One row of the weight at a time waits for the adder: 18 GB/s on a core where four at a time reach 24. A sum over rows
+    of `x` within one expression would be a loop around the weight, and read it once for each row.
     """
-    num_blocks = STREAMED_BLOCKS if weight_OI.shape[0] % STREAMED_BLOCKS == 0 else 1
-    row = x.unsqueeze(-2)
-    return torch.cat([(row * block.float()).sum(-1) for block in weight_OI.chunk(num_blocks)], -1)
+    x_RI = x.reshape(-1, x.shape[-1])
+    num_blocks = STREAMED_BLOCKS if len(x_RI) <= 2 else STREAMED_BLOCKS // 2
+    blocks = weight_OI.chunk(num_blocks if weight_OI.shape[0] % num_blocks == 0 else 1)
+    rows = [torch.cat([(row * block.float()).sum(-1) for block in blocks]) for row in x_RI.unbind()]
+    return torch.stack(rows).view(*x.shape[:-1], -1)
