@@ -1,4 +1,7 @@
-"""`python -m benchmarks [NAME ...] [--rounds N] [--sequence_length N] [--optlevel N] [--batch_size N] [--quick] [--json]`"""
+"""`python -m benchmarks [NAME ...] [--rounds N] [--sequence_length N] [--optlevel N] [--batch_size N] [--json]`
+
+`--quick` shortens `soak`.
+"""
 
 from __future__ import annotations
 

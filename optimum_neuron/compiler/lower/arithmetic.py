@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .choose import CpuFeatures
 
 STREAMED_BLOCKS = 4
-"""Output blocks whose rows are read side by side for one or two rows of `x`; half as many for more, which share them."""
+"""Output blocks whose rows are read side by side for one or two rows of `x`; half as many for more rows."""
 
 
 MAX_SHIFTED_COPIES = 9
@@ -144,8 +144,8 @@ def _computed_once(x: torch.Tensor) -> torch.Tensor:
 def _streamed_product(x: torch.Tensor, weight_OI: torch.Tensor) -> torch.Tensor:
     """`x @ weight.T` as multiply-and-sum for each row, over blocks of outputs; Inductor fuses all into one loop.
 
-    One row of the weight at a time waits for the adder: 18 GB/s on a core where four at a time reach 24. A sum over rows
-    of `x` within one expression would be a loop around the weight, and read it once for each row.
+    One row of the weight at a time waits for the adder: 18 GB/s on a core where four at a time reach 24. One expression
+    for all rows of `x` would be a loop around the weight, which reads it once for each row.
     """
     x_RI = x.reshape(-1, x.shape[-1])
     num_blocks = STREAMED_BLOCKS if len(x_RI) <= 2 else STREAMED_BLOCKS // 2
