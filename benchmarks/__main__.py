@@ -1,4 +1,7 @@
-"""`python -m benchmarks [NAME ...] [--rounds N] [--sequence_length N] [--optlevel N] [--quick] [--json]`"""
+"""`python -m benchmarks [NAME ...] [--rounds N] [--sequence_length N] [--optlevel N] [--batch_size N] [--json]`
+
+`--quick` shortens `soak`.
+"""
 
 from __future__ import annotations
 
@@ -48,6 +51,7 @@ def main() -> None:
     parser.add_argument("--sequence_length", type=int, default=Settings.sequence_length)
     parser.add_argument("--model", default=Settings.model)
     parser.add_argument("--optlevel", choices=("1", "2", "3"), default=Settings.optlevel, help="for soak")
+    parser.add_argument("--batch_size", type=int, help="for families; default: 1 and 4")
     parser.add_argument(
         "--quick", action="store_true", help="soak, faults: a tenth of the calls; soak: a tiny random model"
     )
@@ -63,6 +67,7 @@ def main() -> None:
         sequence_length=args.sequence_length,
         model=args.model,
         optlevel=args.optlevel,
+        batch_size=args.batch_size,
         quick=args.quick,
     )
     host = f"{torch.get_num_threads()} threads, {probe_cpu()}, {probe_compiler()}, torch {torch.__version__}"

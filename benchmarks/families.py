@@ -1,7 +1,8 @@
 """Families: decode and prefill through shared blocks, against the generic path and transformers eager.
 
 Weights are random and sizes are published ones: no checkpoint is needed. Models of one architecture are measured in
-turn and released before the next. `--model` and `--optlevel` do not matter here.
+turn and released before the next. `--model` and `--optlevel` do not matter here; `--batch_size` measures one
+batch size alone.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def run(settings: Settings) -> list[Row]:
     for name, architecture in ARCHITECTURES.items():
         with tempfile.TemporaryDirectory() as work:
             folder = _checkpoint(architecture, Path(work) / architecture.model_type)
-            for batch_size in BATCH_SIZES:
+            for batch_size in BATCH_SIZES if settings.batch_size is None else (settings.batch_size,):
                 rows += _measured(f"{name}, batch {batch_size}", folder, batch_size, settings)
                 gc.collect()
     return rows

@@ -21,6 +21,8 @@ class Settings:
     """Checkpoint."""
     optlevel: str = "2"
     """Optimization level of `soak`."""
+    batch_size: int | None = None
+    """Rows of `families`; None for 1 and 4."""
     quick: bool = False
     """Whether `soak` takes a tiny random model and a tenth of the calls."""
 

@@ -21,13 +21,13 @@ import torch
 
 from ..quantized import QUANTIZED_LINEAR
 from . import attention, few_rows, onednn, quantized
-from .choose import MAX_STREAMED_ROWS
+from .choose import max_streamed_rows
 
 if TYPE_CHECKING:
     from .choose import CpuFeatures
 
 STREAMED_BLOCKS = 4
-"""Output blocks whose rows are read side by side."""
+"""Output blocks whose rows are read side by side for one or two rows of `x`; half as many for more rows."""
 
 
 MAX_SHIFTED_COPIES = 9
@@ -57,7 +57,7 @@ class HostArithmetic:
     def linear(self, x: torch.Tensor, weight_OI: torch.Tensor, bias_O: torch.Tensor | None = None) -> torch.Tensor:
         """`x @ weight.T + bias` in the dtype of `x`."""
         rows = x.numel() // x.shape[-1]
-        if rows <= MAX_STREAMED_ROWS:
+        if rows <= max_streamed_rows(x.dtype, self.features):
             total = _streamed_product(_computed_once(x.float()), weight_OI)
             total = total if bias_O is None else total + bias_O.float()
             return total.to(x.dtype)
@@ -147,16 +147,13 @@ def _computed_once(x: torch.Tensor) -> torch.Tensor:
 
 
 def _streamed_product(x: torch.Tensor, weight_OI: torch.Tensor) -> torch.Tensor:
-    """`x @ weight.T` as multiply-and-sum, which Inductor fuses into one loop over the weight.
+    """`x @ weight.T` as multiply-and-sum for each row, over blocks of outputs; Inductor fuses all into one loop.
 
-    Several rows are summed one by one, so that they share what they read of the weight: 6 ms for 4 rows of SmolLM2's
-    head on a core, instead of 9. For one row, several rows of the weight are summed side by side: one at a time waits
-    for the adder, with 18 GB/s on a core where four at a time reach 24.
+    One row of the weight at a time waits for the adder: 18 GB/s on a core where four at a time reach 24. One expression
+    for all rows of `x` would be a loop around the weight, which reads it once for each row.
     """
-    rows_RI = x.reshape(-1, x.shape[-1])
-    if len(rows_RI) > 1:
-        sums_RO = torch.stack([(row * weight_OI.float()).sum(-1) for row in rows_RI.unbind()])
-        return sums_RO.view(*x.shape[:-1], -1)
-    num_blocks = STREAMED_BLOCKS if weight_OI.shape[0] % STREAMED_BLOCKS == 0 else 1
-    row = x.unsqueeze(-2)
-    return torch.cat([(row * block.float()).sum(-1) for block in weight_OI.chunk(num_blocks)], -1)
+    x_RI = x.reshape(-1, x.shape[-1])
+    num_blocks = STREAMED_BLOCKS if len(x_RI) <= 2 else STREAMED_BLOCKS // 2
+    blocks = weight_OI.chunk(num_blocks if weight_OI.shape[0] % num_blocks == 0 else 1)
+    rows = [torch.cat([(row * block.float()).sum(-1) for block in blocks]) for row in x_RI.unbind()]
+    return torch.stack(rows).view(*x.shape[:-1], -1)

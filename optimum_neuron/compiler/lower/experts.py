@@ -33,6 +33,9 @@ _LIBRARY.define(
 )
 EXPERTS_LINEAR = torch.ops.neuron_host.experts_linear.default
 
+MAX_STREAMED_PAIRS = 2
+"""Up to so many rows for each expert on average, the time is that of reading weights, which oneDNN would pack first."""
+
 _CASTS = (_ATEN.to.dtype, _ATEN._to_copy.default)
 _PARTS = (_ATEN.slice.Tensor, _ATEN.chunk.default, _ATEN.split.Tensor, _ATEN.split_with_sizes.default)
 _WHERE = (_ATEN.where.ScalarOther, _ATEN.where.self)
@@ -127,7 +130,13 @@ class Pairs:
         return out_PD[self._place_NK].float().sum(1).to(out_PD.dtype)
 
     def _product(self, rows_PI: torch.Tensor, weight_EIO: torch.Tensor) -> torch.Tensor:
-        return EXPERTS_LINEAR(rows_PI, weight_EIO.transpose(1, 2), self._expert_P)
+        """Each row by the weight of its expert; zeros where that is none."""
+        num_experts = self._sizes[0]
+        if len(rows_PI) > MAX_STREAMED_PAIRS * num_experts:
+            return EXPERTS_LINEAR(rows_PI, weight_EIO.transpose(1, 2), self._expert_P)
+        # Inductor multiplies and sums while it reads the weights: no copy, and the next row finds them in the caches.
+        out_PO = torch.matmul(rows_PI[:, None], weight_EIO[self._index[0]])[:, 0]
+        return torch.where((self._expert_P < num_experts)[:, None], out_PO, 0.0)
 
     def _of(self, argument: Any) -> Any:
         """What stands for an argument: [1, P, ...] for a tensor that can be broadcast to [E, N, ...]."""
@@ -152,11 +161,13 @@ class Pairs:
             if self._values[right].shape[:1] == self._sizes[:1] and self._values[right].dim() == 3:
                 return self._product(self._of(left)[0], self._values[right])[None]
         if _is_by_element(node):
-            return node.target(*self._of(node.args), **node.kwargs)  # type: ignore[operator]
+            return node.target(*self._of(node.args), **node.kwargs)
         return self._taken(value)
 
-    def _taken(self, value: torch.Tensor) -> torch.Tensor:
+    def _taken(self, value: Any) -> Any:
         """Rows of a tensor that was computed for all experts and tokens, or is the same for all of some."""
+        if isinstance(value, (list, tuple)):
+            return [self._taken(part) for part in value]
         value = value[(None,) * (3 - value.dim())]
         index = [own if size > 1 else 0 for own, size in zip(self._index, value.shape, strict=False)]
         rows = value[tuple(index)]

@@ -21,7 +21,7 @@ from torch import fx
 
 from ..ir import Call, Program
 from . import few_rows, onednn
-from .choose import MAX_STREAMED_ROWS, CpuFeatures, probe_cpu
+from .choose import CpuFeatures, max_streamed_rows, probe_cpu
 from .convolutions import fused_convolution
 from .layouts import channels_last
 
@@ -156,9 +156,9 @@ def _linear(node: fx.Node, position: Mapping[Any, int], features: CpuFeatures) -
     x, weight = node.args[:2]
     assert isinstance(x, fx.Node) and isinstance(weight, fx.Node)
     rows = math.prod(x.meta["val"].shape[:-1])
-    dtype = weight.meta["val"].dtype
+    dtype, max_streamed = weight.meta["val"].dtype, max_streamed_rows(x.meta["val"].dtype, features)
     fits = dtype == torch.float32 or (dtype == torch.bfloat16 and features.has_bf16_dot)
-    is_packed = rows > MAX_STREAMED_ROWS and not few_rows.is_faster(features, x.meta["val"], weight.meta["val"])
+    is_packed = rows > max_streamed and not few_rows.is_faster(features, x.meta["val"], weight.meta["val"])
     if weight in position and len(weight.users) == 1 and is_packed and fits:
         yield Preparation(kind="linear", sources=(position[weight],), targets=(position[weight],))
 

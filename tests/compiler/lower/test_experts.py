@@ -33,9 +33,9 @@ def traced(body):
     return graph_module
 
 
-def compare(function, body, values, tolerance):
-    with torch.no_grad():
-        torch.testing.assert_close(function(values)[0], body(*values)[0], rtol=tolerance, atol=tolerance)
+@torch.no_grad()
+def compare(results, body, values, tolerance):
+    torch.testing.assert_close(results[0], body(*values)[0], rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -45,9 +45,8 @@ def test_chosen_experts_give_the_sum_of_all(dtype, options):
         num_chosen = index_NK.shape[1]
         body = experts_body(dtype, num_chosen=num_chosen, **options)
         values = arguments(body, index_NK, expert_tensors(dtype, num_chosen=num_chosen, **options))
-        graph_module = traced(body)
         # In bfloat16, the result of each expert is rounded, not their sum.
-        compare(lambda values: graph_module(*values), body, values, 1e-5 if dtype == "float32" else 2**-6)
+        compare(traced(body)(*values), body, values, 1e-5 if dtype == "float32" else 2**-6)
 
 
 @pytest.mark.skipif(probe_compiler() is None, reason="no C++ compiler on this machine")
@@ -55,14 +54,14 @@ def test_compiled_code_calls_the_product_of_experts(functions):
     body = experts_body("float32", has_bias=True, is_transposed=True)
     tensors = expert_tensors("float32", has_bias=True, is_transposed=True)
     for name in ("uneven", "experts of other cores", "none here"):
-        compare(functions["experts"], body, arguments(body, ROUTES[name], tensors), 1e-5)
+        values = arguments(body, ROUTES[name], tensors)
+        compare(functions["experts"](values), body, values, 1e-5)
 
 
 def test_products_of_rounded_operands_are_grouped():
     body = auto_cast(experts_body("float32"), kind="matmul", dtype="bf16")
-    graph_module = traced(body)
     values = arguments(body, ROUTES["uneven"], expert_tensors("float32"))
-    compare(lambda values: graph_module(*values), body, values, 1e-5)
+    compare(traced(body)(*values), body, values, 1e-5)
 
 
 def test_parts_of_experts_on_several_cores_are_grouped():

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from ....native import NativeLibrary
-from ..choose import MAX_STREAMED_ROWS, CpuFeatures, probe_cpu
+from ..choose import CpuFeatures, max_streamed_rows, probe_cpu
 from ..handles import Handle, Handles, tensors_of
 
 MAX_FEW_ROWS, MAX_ROWS_BESIDE_DOTS = 16, 8
@@ -44,7 +44,7 @@ def is_faster(features: CpuFeatures, x: torch.Tensor, weight_OI: torch.Tensor) -
     is_direct = x.dtype == weight_OI.dtype == torch.bfloat16 and features.has_bf16_dot
     most = MAX_ROWS_BESIDE_DOTS if is_direct else MAX_FEW_ROWS
     is_read = weight_OI.dtype in (torch.float32, torch.bfloat16) and weight_OI.is_contiguous()
-    return features.isa in _TARGET_FLAGS and is_read and MAX_STREAMED_ROWS < rows <= most
+    return features.isa in _TARGET_FLAGS and is_read and max_streamed_rows(x.dtype, features) < rows <= most
 
 
 def stored_weight(node: torch.fx.Node) -> torch.fx.Node | None:
