@@ -16,19 +16,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar, get_args
 
 from .core import AutoCast, AutoCastType, OptLevel, TorchDtype
+from .decoder_checks import block_sizes, decoder_errors, wrong_type
 from .errors import ConfigError, invalid_choice, raise_together
 from .options import MODEL_GROUP, check_known, option, options_of
-from .sizes import (
-    BLOCK_OPTIONS,
-    block_errors,
-    block_sizes,
-    count_errors,
-    default_buckets,
-    is_rising,
-    limit_error,
-    rising_error,
-)
-from .weights import Scheme
+from .sizes import count_errors, default_buckets, limit_error
 
 CONFIG_FILE = "neuron_config.json"
 """Name of the file in an exported folder."""
@@ -144,16 +135,16 @@ class CompileConfig:
                 yield invalid_choice(name, value, get_args(choices))  # type: ignore[misc]
         for name, example in _NAMES.items():
             if not isinstance(value := getattr(self, name), str):
-                yield _wrong_type(name, value, f"a name, such as {example!r}")
+                yield wrong_type(name, value, f"a name, such as {example!r}")
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if isinstance(field.default, bool) and not isinstance(value, bool):
-                yield _wrong_type(field.name, value, "True or False")
+                yield wrong_type(field.name, value, "True or False")
             elif field.default is dataclasses.MISSING and value is None:
                 yield ConfigError(f"{field.name} is missing.", option=field.name)
         names = self.allow_host_ops
         if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
-            yield _wrong_type("allow_host_ops", names, 'a list of operators, for example ["aten.sort"]')
+            yield wrong_type("allow_host_ops", names, 'a list of operators, for example ["aten.sort"]')
         if self.auto_cast != "none" and self.torch_dtype != "float32":
             yield ConfigError(
                 f"auto_cast={self.auto_cast!r} rounds float32 operations, but torch_dtype={self.torch_dtype!r}.",
@@ -306,68 +297,8 @@ class NeuronConfig(CompileConfig):
 
     def _problems(self) -> Iterator[ConfigError]:
         yield from count_errors(self, ("batch_size", "extend_length", *DEGREES))
-        optional = ("sequence_length", "max_loras", "max_lora_rank", *BLOCK_OPTIONS)
-        yield from count_errors(self, optional, optional=True)
         yield from super()._problems()
-        yield from block_errors(self)
-        for name in ("prefill_buckets", "decode_buckets"):
-            yield from self._bucket_problems(name)
-        yield from self._quantization_problems()
-        if self.sequence_parallel is True and self.tensor_parallel_size == 1:
-            message = "sequence_parallel=True needs tensor parallelism, but tensor_parallel_size is 1."
-            hint = "Pass tensor_parallel_size=2 or more, or remove sequence_parallel."
-            yield ConfigError(message, hint=hint, option="sequence_parallel", value=True)
-        yield from self._adapter_problems()
-        if self.speculation and self.continuous_batching:
-            message = "speculation=True is not supported with continuous_batching=True."
-            yield ConfigError(message, hint="Remove one of them.", option="speculation", value=True)
-
-    def _adapter_problems(self) -> Iterator[ConfigError]:
-        targets = self.lora_target_modules
-        if targets is not None and (
-            not isinstance(targets, (list, tuple)) or not targets or not all(isinstance(name, str) for name in targets)
-        ):
-            yield _wrong_type("lora_target_modules", targets, 'a list of modules, for example ["q_proj", "v_proj"]')
-        for name in ("max_lora_rank", "lora_target_modules"):
-            if self.max_loras is None and (value := getattr(self, name)) is not None:
-                message = f"{name}={value!r} has no effect: without max_loras, adapters cannot be loaded."
-                yield ConfigError(message, hint="Pass max_loras too.", option=name, value=value)
-
-    def _quantization_problems(self) -> Iterator[ConfigError]:
-        names = self.modules_to_not_convert
-        if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
-            yield _wrong_type("modules_to_not_convert", names, 'a list of modules, for example ["lm_head"]')
-        elif names and self.quantization is None:
-            message = f"modules_to_not_convert={list(names)} needs quantization, which is not set."
-            yield ConfigError(message, hint="Pass quantization, or remove it.", option="modules_to_not_convert")
-        if self.quantization is None:
-            return
-        try:
-            Scheme.parse(str(self.quantization))
-        except ConfigError as error:
-            yield error
-        if self.auto_cast != "none":
-            yield ConfigError(
-                f"quantization={self.quantization!r} rounds weights, and auto_cast={self.auto_cast!r} rounds them too.",
-                hint="Pass one of the two; torch_dtype=bfloat16 makes activations narrow.",
-                options=["quantization", "auto_cast"],
-            )
-
-    def _bucket_problems(self, name: str) -> Iterator[ConfigError]:
-        buckets, length = getattr(self, name), self.sequence_length
-        if buckets is None:
-            return
-        if not is_rising(buckets):
-            yield rising_error(name, buckets)
-        elif isinstance(length, int) and buckets[-1] > length:
-            yield self._end_error(name, buckets, "the cache has sequence_length slots")
-        elif isinstance(length, int) and name == "decode_buckets" and buckets[-1] < length:
-            yield self._end_error(name, buckets, f"no decode graph covers the last {length - buckets[-1]} slots")
-
-    def _end_error(self, name: str, buckets: tuple[int, ...], reason: str) -> ConfigError:
-        message = f"{name}={tuple(buckets)} does not fit sequence_length={self.sequence_length}: {reason}."
-        hint = f"End the buckets at {self.sequence_length}."
-        return ConfigError(message, hint=hint, option=name, value=list(buckets), sequence_length=self.sequence_length)
+        yield from decoder_errors(self)
 
     def _lengths(self, max_position_embeddings: int) -> dict[str, Any]:
         """Sequence length and buckets for a model."""
@@ -425,9 +356,3 @@ def plain_op_names(names: Iterable[str]) -> tuple[str, ...]:
     ('aten.argsort', 'aten.sort')
     """
     return tuple(sorted({".".join(name.replace("::", ".").split(".")[:2]) for name in names}))
-
-
-def _wrong_type(name: str, value: Any, expected: str) -> ConfigError:
-    return ConfigError(
-        f"{name}={value!r} is a {type(value).__name__}.", hint=f"Pass {expected}.", option=name, value=value
-    )

@@ -14,11 +14,6 @@ from typing import Any
 
 from .errors import ConfigError
 
-BLOCK_OPTIONS = ("block_size", "num_blocks", "prefill_chunk_size")
-"""Fields of a configuration that need `continuous_batching`."""
-DEFAULT_BLOCK_SIZE, DEFAULT_CHUNK_SIZE = 32, 128
-"""Tokens of a cache block, and prompt tokens that are read at once."""
-
 
 def default_buckets(first: int, length: int) -> tuple[int, ...]:
     """Return `first`, then four times as much each, and `length` at the end."""
@@ -98,34 +93,3 @@ def limit_error(name: str, value: int, limit: int) -> ConfigError:
     """Return the error for a length beyond the positions of a model."""
     message = f"{name} is {value}, but the model has {limit} positions."
     return ConfigError(message, hint=f"Pass {name}={limit} or less.", option=name, value=value, limit=limit)
-
-
-def block_errors(config: Any) -> Iterator[ConfigError]:
-    """Yield an error for each option of continuous batching that contradicts another one."""
-    if not config.continuous_batching:
-        for name in BLOCK_OPTIONS:
-            if (value := getattr(config, name)) is not None:
-                message = f"{name}={value!r} needs continuous_batching=True."
-                yield ConfigError(message, hint=f"Pass it, or remove {name}.", option=name, value=value)
-    elif (buckets := config.prefill_buckets) is not None and list(buckets) != [config.prefill_chunk_size]:
-        message = f"prefill_buckets={buckets!r} has no effect with continuous_batching=True: prompts of any length are "
-        message += "read in chunks of prefill_chunk_size."
-        hint = "Remove prefill_buckets, or pass prefill_chunk_size."
-        yield ConfigError(message, hint=hint, option="prefill_buckets", value=buckets)
-
-
-def block_sizes(config: Any, length: int) -> dict[str, Any]:
-    """Return the sizes of a cache of blocks for sequences of so many tokens.
-
-    Raises:
-        ConfigError: the cache does not hold one such sequence.
-    """
-    size = min(config.block_size or DEFAULT_BLOCK_SIZE, length)
-    chunk = min(config.prefill_chunk_size or DEFAULT_CHUNK_SIZE, length)
-    num_of_row = -(-length // size)
-    num_blocks = config.num_blocks or config.batch_size * num_of_row + 1
-    if num_blocks <= num_of_row:
-        message = f"num_blocks={num_blocks} blocks of {size} tokens hold no sequence of {length} tokens."
-        hint = f"Pass num_blocks={num_of_row + 1} or more: one block takes what padding writes."
-        raise ConfigError(message, hint=hint, option="num_blocks", value=num_blocks, least=num_of_row + 1)
-    return {"block_size": size, "num_blocks": num_blocks, "prefill_chunk_size": chunk, "prefill_buckets": (chunk,)}

@@ -21,6 +21,7 @@ ORDER = (
     ("compiler",),
     ("buckets", "hardware", "native"),
     ("checkpoints", "configuration", "shared_objects", "startup"),
+    ("decoder_checks",),
     ("weights",),
     ("atomic", "env", "options", "plain_json", "private_folder", "sizes", "vendor"),
     ("env_text",),

@@ -1,0 +1,125 @@
+"""Options of a decoder that contradict each other, or need one another.
+
+It depends on no configuration class: a field that is checked is an attribute of any object.
+
+    for error in decoder_errors(config):
+        print(error)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from .errors import ConfigError
+from .sizes import count_errors, is_rising, rising_error
+from .weights import Scheme
+
+BLOCK_OPTIONS = ("block_size", "num_blocks", "prefill_chunk_size")
+"""Fields of a configuration that need `continuous_batching`."""
+DEFAULT_BLOCK_SIZE, DEFAULT_CHUNK_SIZE = 32, 128
+"""Tokens of a cache block, and prompt tokens that are read at once."""
+
+
+def wrong_type(name: str, value: Any, expected: str) -> ConfigError:
+    """Return the error for a value of a type that the field cannot have."""
+    kind = type(value).__name__
+    return ConfigError(f"{name}={value!r} is a {kind}.", hint=f"Pass {expected}.", option=name, value=value)
+
+
+def decoder_errors(config: Any) -> Iterator[ConfigError]:
+    """Yield an error for each value of a decoder's options that is not allowed beside the others."""
+    yield from count_errors(config, ("sequence_length", "max_loras", "max_lora_rank", *BLOCK_OPTIONS), optional=True)
+    yield from _block_errors(config)
+    for name in ("prefill_buckets", "decode_buckets"):
+        yield from _bucket_errors(config, name)
+    yield from _quantization_errors(config)
+    if config.sequence_parallel is True and config.tensor_parallel_size == 1:
+        message = "sequence_parallel=True needs tensor parallelism, but tensor_parallel_size is 1."
+        hint = "Pass tensor_parallel_size=2 or more, or remove sequence_parallel."
+        yield ConfigError(message, hint=hint, option="sequence_parallel", value=True)
+    yield from _adapter_errors(config)
+    if config.speculation and config.continuous_batching:
+        message = "speculation=True is not supported with continuous_batching=True."
+        yield ConfigError(message, hint="Remove one of them.", option="speculation", value=True)
+
+
+def block_sizes(config: Any, length: int) -> dict[str, Any]:
+    """Return the sizes of a cache of blocks for sequences of so many tokens.
+
+    Raises:
+        ConfigError: the cache does not hold one such sequence.
+    """
+    size = min(config.block_size or DEFAULT_BLOCK_SIZE, length)
+    chunk = min(config.prefill_chunk_size or DEFAULT_CHUNK_SIZE, length)
+    num_of_row = -(-length // size)
+    num_blocks = config.num_blocks or config.batch_size * num_of_row + 1
+    if num_blocks <= num_of_row:
+        message = f"num_blocks={num_blocks} blocks of {size} tokens hold no sequence of {length} tokens."
+        hint = f"Pass num_blocks={num_of_row + 1} or more: one block takes what padding writes."
+        raise ConfigError(message, hint=hint, option="num_blocks", value=num_blocks, least=num_of_row + 1)
+    return {"block_size": size, "num_blocks": num_blocks, "prefill_chunk_size": chunk, "prefill_buckets": (chunk,)}
+
+
+def _block_errors(config: Any) -> Iterator[ConfigError]:
+    if not config.continuous_batching:
+        for name in BLOCK_OPTIONS:
+            if (value := getattr(config, name)) is not None:
+                message = f"{name}={value!r} needs continuous_batching=True."
+                yield ConfigError(message, hint=f"Pass it, or remove {name}.", option=name, value=value)
+    elif (buckets := config.prefill_buckets) is not None and list(buckets) != [config.prefill_chunk_size]:
+        message = f"prefill_buckets={buckets!r} has no effect with continuous_batching=True: prompts of any length are "
+        message += "read in chunks of prefill_chunk_size."
+        hint = "Remove prefill_buckets, or pass prefill_chunk_size."
+        yield ConfigError(message, hint=hint, option="prefill_buckets", value=buckets)
+
+
+def _bucket_errors(config: Any, name: str) -> Iterator[ConfigError]:
+    buckets, length = getattr(config, name), config.sequence_length
+    if buckets is None:
+        return
+    if not is_rising(buckets):
+        yield rising_error(name, buckets)
+    elif isinstance(length, int) and buckets[-1] > length:
+        yield _end_error(name, buckets, length, "the cache has sequence_length slots")
+    elif isinstance(length, int) and name == "decode_buckets" and buckets[-1] < length:
+        yield _end_error(name, buckets, length, f"no decode graph covers the last {length - buckets[-1]} slots")
+
+
+def _end_error(name: str, buckets: tuple[int, ...], length: int, reason: str) -> ConfigError:
+    message = f"{name}={tuple(buckets)} does not fit sequence_length={length}: {reason}."
+    hint = f"End the buckets at {length}."
+    return ConfigError(message, hint=hint, option=name, value=list(buckets), sequence_length=length)
+
+
+def _adapter_errors(config: Any) -> Iterator[ConfigError]:
+    targets = config.lora_target_modules
+    if targets is not None and (
+        not isinstance(targets, (list, tuple)) or not targets or not all(isinstance(name, str) for name in targets)
+    ):
+        yield wrong_type("lora_target_modules", targets, 'a list of modules, for example ["q_proj", "v_proj"]')
+    for name in ("max_lora_rank", "lora_target_modules"):
+        if config.max_loras is None and (value := getattr(config, name)) is not None:
+            message = f"{name}={value!r} has no effect: without max_loras, adapters cannot be loaded."
+            yield ConfigError(message, hint="Pass max_loras too.", option=name, value=value)
+
+
+def _quantization_errors(config: Any) -> Iterator[ConfigError]:
+    names, scheme = config.modules_to_not_convert, config.quantization
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+        yield wrong_type("modules_to_not_convert", names, 'a list of modules, for example ["lm_head"]')
+    elif names and scheme is None:
+        message = f"modules_to_not_convert={list(names)} needs quantization, which is not set."
+        yield ConfigError(message, hint="Pass quantization, or remove it.", option="modules_to_not_convert")
+    if scheme is None:
+        return
+    try:
+        Scheme.parse(str(scheme))
+    except ConfigError as error:
+        yield error
+    if config.auto_cast != "none":
+        yield ConfigError(
+            f"quantization={scheme!r} rounds weights, and auto_cast={config.auto_cast!r} rounds them too.",
+            hint="Pass one of the two; torch_dtype=bfloat16 makes activations narrow.",
+            options=["quantization", "auto_cast"],
+        )
