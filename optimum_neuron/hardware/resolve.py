@@ -40,7 +40,8 @@ def _lookup(name: str, request: str) -> tuple[Target, InstanceSpec | None, int]:
         return TARGETS[INSTANCES[key].family], INSTANCES[key], count
     known = [*TARGETS, *INSTANCES]
     message = f"{request} is not a family or an instance{nearest(key, known) or '.'}"
-    hint = f"Use a family ({', '.join(TARGETS)}) or an instance ({', '.join(INSTANCES)})."
+    names = f"a family ({', '.join(TARGETS)}), an instance ({', '.join(INSTANCES)})"
+    hint = f"Use {names}, or several of one (2xtrn1.32xlarge)."
     raise ConfigError(message, hint=hint, name=name, families=list(TARGETS), instances=list(INSTANCES))
 
 

@@ -109,5 +109,8 @@ def require_core_count(
     near = " or ".join(map(str, legal.counts[max(position - 1, 0) : position + 1]))
     where = f"{instance.name} with {legal.counts[-1]} cores"
     message = f"{request or f'num_cores={num_cores}'} is not possible on {where}: a job takes {legal.rule}."
-    legal_counts = list(legal.counts)
-    raise ConfigError(message, hint=f"Use {near}.", num_cores=num_cores, legal=legal_counts, source=legal.source)
+    hint = f"Use {near}."
+    if instance.num_instances > 1:
+        one = instance.name.partition("x")[2]
+        hint = f"Simulate one {one}: several instances are for decoders with pipeline stages."
+    raise ConfigError(message, hint=hint, num_cores=num_cores, legal=list(legal.counts), source=legal.source)

@@ -49,7 +49,7 @@ PLAN = {
 
 def uncovered(config: Any) -> str | None:
     """Say which option of a configuration this family does not implement, or None."""
-    return common.expert_gap(config) or common.rotary_gap(config)
+    return common.expert_gap("hidden_act", config.hidden_act) or common.rotary_gap(config)
 
 
 def build(config: Any) -> Decoder:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -36,13 +37,22 @@ def program_estimate(
 ) -> Estimate:
     """Estimate a compiled program, from its own graphs; `config` is None where a NEFF does not say how."""
     from ..compiler import group_size_of, memory_need
+    from ..runtime import require_fit
     from .compiled import generates
 
     auto_cast = config.auto_cast if config is not None else "none"
-    degrees = zip(DEGREES, (group_size_of(program), program.num_stages), strict=True)
-    require_degrees(machine.instance.value, **dict(degrees))
-    memory = dataclasses.asdict(memory_need(program, lnc=machine.rates.num_physical))
-    require_fits(name, memory, machine)
+    degrees = (group_size_of(program), program.num_stages)
+    require_degrees(machine.instance.value, **dict(zip(DEGREES, degrees, strict=True)))
+    need = memory_need(program, lnc=machine.rates.num_physical)
+    require_fit(
+        need,
+        instance=machine.instance.value,
+        target=machine.target,
+        model_name=name,
+        num_cores=math.prod(degrees),
+        program=program,
+    )
+    memory = dataclasses.asdict(need)
     lengths = ("sequence_length", "output_length", "concurrency") if generates(program) else ()
     _require_own_shapes(request, "a compiled model", lengths)
     return linked_estimate(

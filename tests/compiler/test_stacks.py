@@ -53,8 +53,11 @@ def test_single_layer_is_not_a_stack(num_layers):
     assert find_stacks(linears(num_layers)) == ()
 
 
-def test_mixed_layer_classes_are_not_a_stack():
-    assert find_stacks(Model([nn.Linear(4, 4), nn.Linear(4, 4), nn.LayerNorm(4)])) == ()
+def test_mixed_layer_classes_are_a_stack_of_decoders_only():
+    mixed = Model([nn.Linear(4, 4), nn.Linear(4, 4), nn.LayerNorm(4)])
+    assert find_stacks(mixed) == ()
+    assert [stack.num_layers for stack in find_stacks(mixed, keep_states=True)] == [3]
+    assert find_stacks(Model([nn.Linear(4, 4), nn.LayerNorm(4)]), keep_states=True) == ()
 
 
 def test_outermost_nested_list_and_all_sibling_lists_are_stacks():

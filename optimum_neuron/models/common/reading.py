@@ -141,6 +141,6 @@ def activation_gap(name: str, activation: str) -> str | None:
     return None if activation in ACTIVATIONS else f"{name}={activation}"
 
 
-def expert_gap(config: Any) -> str | None:
-    """Say that the shared experts, which have SiLU, do not implement the activation of a configuration, or None."""
-    return None if config.hidden_act in ("silu", "swish") else f"hidden_act={config.hidden_act}"
+def expert_gap(name: str, activation: str) -> str | None:
+    """Say that the shared experts, which have SiLU, do not implement an activation in field `name`, or None."""
+    return None if activation in ("silu", "swish") else f"{name}={activation}"

@@ -42,7 +42,7 @@ def split_generic(decoder: GenericDecoder, group_size: int) -> Shards:
     if kinds := sorted(WITH_OTHER_STATES & set(getattr(config, "layer_types", None) or ())):
         raise ModelError(
             f"Layers of {config.model_type} cannot be divided among cores: {', '.join(kinds)}.",
-            hint="Pass tensor_parallel_size=1.",
+            hint="Pass tensor_parallel_size=1; pipeline_parallel_size puts the layers on several cores.",
             model_type=config.model_type,
             layer_types=kinds,
         )
@@ -69,7 +69,7 @@ def split_transformers(module: nn.Module, model: Any, config: Any, group_size: i
         raise ModelError(
             f"There is no plan of tensor parallelism for {config.model_type}, and transformers has none either "
             "(base_model_tp_plan).",
-            hint="Pass tensor_parallel_size=1.",
+            hint="Pass tensor_parallel_size=1; pipeline_parallel_size puts the layers of a decoder on several cores.",
             model_type=config.model_type,
         )
     num_heads = getattr(config, "num_attention_heads", group_size)
