@@ -62,6 +62,6 @@ def chain_body():
 def functions(tmp_path_factory):
     root = tmp_path_factory.mktemp("store")
     bodies = {"step": step_body(), "views": views_body(), "operators": operators_body(), "chain": chain_body()}
-    bodies["experts"] = experts_body("float32", has_bias=True, is_transposed=True)
     bodies["product"] = body_of(F.linear, spec(8, 64), spec(16, 64))
+    bodies["experts"] = experts_body("float32", has_bias=True, is_transposed=True)
     return dict(zip(bodies, compiled(bodies.values(), root), strict=True)) | {"root": root}

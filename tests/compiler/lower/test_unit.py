@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(probe_compiler() is None, reason="no C++ compile
 def test_functions_share_one_library_and_no_leftovers(functions):
     assert functions["step"].library is functions["views"].library
     (folder,) = functions["root"].iterdir()
-    assert sorted(path.suffix for path in folder.iterdir()) == [".json"] * 5 + [".so"]
+    assert sorted(path.suffix for path in folder.iterdir()) == [".json"] * 6 + [".so"]
 
 
 def test_aliased_results_are_separate_tensors(functions):
