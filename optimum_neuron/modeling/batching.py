@@ -100,21 +100,20 @@ class ContinuousBatching:
         manager.generation_config = generation_config or self.generation_config
         first = settings.pop("seed", None)
         try:
-            names = []
+            names, outputs = [], {}
             for index, prompt in enumerate(inputs):
                 seed = None if first is None else first + index
                 names += manager.add_siblings(prompt, settings, seed=seed, record_timestamps=record_timestamps)
-            outputs = {}
             if not manager.is_running():
                 manager.start()
-            for _ in tqdm(names, disable=not progress_bar, unit="request"):
-                output = manager.get_result()
+            for name in tqdm(names, disable=not progress_bar, unit="request"):
+                output = manager.get_result(name)
                 assert output is not None, "the thread delivers every request before it ends"
-                outputs[output.request_id] = output
+                outputs[name] = output
         finally:
             if persistent_manager:
                 self._cached_continuous_batching_manager = manager
             else:
                 self.destroy_cached_continuous_batching_manager()
                 manager.destroy()
-        return {name: outputs[name] for name in names}
+        return outputs
