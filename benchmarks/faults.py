@@ -17,7 +17,8 @@ from tests.tiny import VOCABULARY, save_tiny
 
 from .harness import Row, Settings
 
-NUM_REQUESTS, MAX_WAITING, EVERY = 10_000, 64, 50
+NUM_REQUESTS, EVERY = 10_000, 50
+"""Requests in all, and of how many one is repeated alone."""
 
 
 def run(settings: Settings) -> list[Row]:
@@ -52,8 +53,6 @@ def _serve(manager: Any, number: int) -> list[Row]:
             requests[manager.add_request(prompt, **options)] = prompt, options
             if draw.random() < 0.05:
                 manager.cancel_request(draw.choice(list(requests)))
-            if len(requests) % MAX_WAITING == 0:
-                print(f"{len(requests)} requests", file=sys.stderr)
         outputs = [manager.get_result() for _ in requests]
         assert {output.request_id for output in outputs} == set(requests)
         for output in outputs:
@@ -64,6 +63,7 @@ def _serve(manager: Any, number: int) -> list[Row]:
             manager.add_request(prompt, **options)
             counts["different"] += manager.get_result().generated_tokens != output.generated_tokens
         sizes.append(footprint().resident_bytes)
+        print(f"{counts}, {sizes[-1] / 2**20:.0f} MiB", file=sys.stderr)
     pool = manager.engine.pool
     rows = [Row(what=f"requests {name}", value=value, unit="") for name, value in counts.items()]
     rows.append(Row(what="preemptions", value=manager.engine.counters.preemptions_total, unit=""))

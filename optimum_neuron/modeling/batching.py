@@ -105,7 +105,7 @@ class ContinuousBatching:
         if adapter_names is not None:
             check_names(adapter_names, len(inputs))
         try:
-            names = []
+            names, outputs = [], {}
             for index, prompt in enumerate(inputs):
                 seed = None if first is None else first + index
                 names += manager.add_siblings(
@@ -115,17 +115,16 @@ class ContinuousBatching:
                     record_timestamps=record_timestamps,
                     adapter_name=None if adapter_names is None else adapter_names[index],
                 )
-            outputs = {}
             if not manager.is_running():
                 manager.start()
-            for _ in tqdm(names, disable=not progress_bar, unit="request"):
-                output = manager.get_result()
+            for name in tqdm(names, disable=not progress_bar, unit="request"):
+                output = manager.get_result(name)
                 assert output is not None, "the thread delivers every request before it ends"
-                outputs[output.request_id] = output
+                outputs[name] = output
         finally:
             if persistent_manager:
                 self._cached_continuous_batching_manager = manager
             else:
                 self.destroy_cached_continuous_batching_manager()
                 manager.destroy()
-        return {name: outputs[name] for name in names}
+        return outputs

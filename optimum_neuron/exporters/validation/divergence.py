@@ -128,7 +128,7 @@ def _agreement(results: list[torch.Tensor], expected: list[torch.Tensor], num_eq
             if result.ndim == other.ndim and result.shape[-1] == other.shape[-1] and other.is_floating_point():
                 common = tuple(slice(min(pair)) for pair in zip(result.shape, other.shape, strict=True))
                 if num_equal is not None:
-                    common = (slice(1), slice(num_equal), *common[2:])
+                    common = (slice(1), slice(min(num_equal, result.shape[1], other.shape[1])), *common[2:])
                 error = compare("", result[common].float(), other[common].float(), tolerance=0.0)
                 return math.nan if math.isnan(error.max_abs_error) else error.sqnr_db
     return None

@@ -54,7 +54,7 @@ def stored_weight(node: torch.fx.Node) -> torch.fx.Node | None:
         return None
     source = cast.args[0]
     is_wider = isinstance(source, torch.fx.Node) and source.meta["val"].dtype == torch.bfloat16
-    return source if is_wider and cast.args[1] == torch.float32 else None  # type: ignore[return-value]
+    return source if is_wider and cast.args[1] == torch.float32 else None
 
 
 def is_in(body: torch.fx.GraphModule, features: CpuFeatures) -> bool:
