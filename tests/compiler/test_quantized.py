@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 from optimum_neuron.compiler import QUANTIZED_LINEAR, work_of
-from optimum_neuron.compiler.rules import OpCall
-from optimum_neuron.compiler.rules.judge import judge_call
+from optimum_neuron.compiler.rules import OpCall, judge
 from optimum_neuron.core import Verdict
 from optimum_neuron.hardware import resolve_target
 from optimum_neuron.simulator.work import work_of_graph
@@ -39,7 +38,7 @@ def call_of(scheme):
 @pytest.mark.parametrize("target", ["inf2", "trn1", "trn2", "trn3"])
 @pytest.mark.parametrize("scheme", ["int8", "fp8", "int4", "int4-g64-zp"])
 def test_schemes_are_legal(scheme, target):
-    ruling = judge_call(call_of(scheme), resolve_target(target).value)
+    ruling = judge.judge_call(call_of(scheme), resolve_target(target).value)
     assert ruling.verdict is Verdict.DECOMPOSED and ruling.rule == "quantized-matmul" and ruling.source
 
 
@@ -51,7 +50,7 @@ def test_dtypes_that_a_core_lacks_are_refused(scheme, missing, code):
     target = resolve_target("trn1").value
     core = dataclasses.replace(target.core, dtypes=tuple(name for name in target.core.dtypes if name != missing))
     target = dataclasses.replace(target, chip=dataclasses.replace(target.chip, core=core))
-    ruling = judge_call(call_of(scheme), target)
+    ruling = judge.judge_call(call_of(scheme), target)
     assert ruling.verdict is Verdict.UNSUPPORTED and ruling.code == code
 
 

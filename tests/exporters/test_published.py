@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from optimum_neuron import NeuronModelForCausalLM
-from optimum_neuron.exporters.quantization import published_scheme
+from optimum_neuron.exporters import quantization
 from optimum_neuron.weights import LAYOUTS
 from tests.tiny import SMALL, VOCABULARY, save_tiny, tiny_config
 
@@ -118,7 +118,7 @@ def test_published_numbers_are_kept(method, tmp_path):
         assert (actual.argmax(-1) == expected.argmax(-1)).float().mean() > 0.7
     else:
         torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-4)
-    scheme = published_scheme(SETTINGS[method]).value
+    scheme = quantization.published_scheme(SETTINGS[method]).value
     assert model.describe()["quantization"]["value"] == scheme
     dtypes = {name: spec.dtype for name, spec in model.loaded.program.weights.items()}
     assert dtypes["model.head.weight"] == "float32" and dtypes["model.layers.0.mlp.down.weight"] != "float32"
@@ -138,7 +138,7 @@ def test_published_numbers_are_kept(method, tmp_path):
     ],
 )
 def test_scheme_follows_settings(settings, scheme):
-    choice = published_scheme(settings)
+    choice = quantization.published_scheme(settings)
     assert choice.value == scheme and choice.reason
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
-from optimum_neuron.compiler import QUANTIZED_LINEAR
-from optimum_neuron.compiler.lower import probe_compiler, quantized
+from optimum_neuron.compiler import QUANTIZED_LINEAR, body_to_dict
+from optimum_neuron.compiler.lower import generate, probe_compiler, probe_cpu, quantized
 from optimum_neuron.weights import Scheme, dequantize
 
 pytestmark = pytest.mark.skipif(probe_compiler() is None, reason="needs a C++ compiler")
@@ -38,6 +39,16 @@ def test_every_number_is_decoded(scheme):
     for column in (torch.eye(256)[:4], torch.eye(256)[124:132]):
         result = quantized.STREAMED(column, values, torch.ones(1, 1), None, None)
         torch.testing.assert_close(result[:, 0], column @ values[0].float(), atol=0, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("num_rows", "is_streamed"), [(1, True), (8, False)])
+def test_generated_code_calls_the_kernel_for_few_rows(num_rows, is_streamed):
+    parts = Scheme.parse("int4").quantize(torch.ones(8, 64))
+    body = make_fx(lambda x, values, scale: (QUANTIZED_LINEAR(x, values, scale, None, None),), tracing_mode="fake")(
+        torch.ones(num_rows, 64, dtype=torch.bfloat16), *parts.values()
+    )
+    assert quantized.is_in(body, probe_cpu()) == is_streamed
+    assert quantized.is_called(generate(body_to_dict(body), "inductor")) == is_streamed
 
 
 def test_nan_is_not_lost():

@@ -144,7 +144,10 @@ void multiply4_fixed(const Product& p, int64_t row, const int64_t* outputs, floa
   for (int64_t chunk = 0; chunk < fixed.num_blocks; chunk++) {
     const int64_t first = chunk * 4, count = std::min<int64_t>(4, num_runs - first);
     int64_t group_of[4];
-    UNROLL for (int i = 0; i < 4; i++) group_of[i] = std::min(first + i, num_runs - 1) / runs;
+    UNROLL for (int i = 0; i < 4; i++) {
+      const int64_t run = std::min(first + i, num_runs - 1);
+      group_of[i] = runs == 1 ? run : static_cast<uint32_t>(run) / static_cast<uint32_t>(runs);
+    }
     const __mmask64 mask = count == 4 ? ~uint64_t{0} : (uint64_t{1} << (16 * count)) - 1;
     UNROLL for (int o = 0; o < kOutputs; o++) {
       const uint8_t* from = p.values + outputs[o] * num_runs * 16 + chunk * 64;
