@@ -160,7 +160,7 @@ class DecoderKind(Kind):
             sequence_parallel=config.sequence_parallel,
             num_tokens=config.sequence_length,
         )
-        if config.speculation:
+        if config.speculation and config.pipeline_parallel_size == 1:
             family = with_hidden_states(family)
         _require_separate_layers(family.module, source.config.model_type, config.pipeline_parallel_size)
         return Plan(
