@@ -65,19 +65,18 @@ class Ends:
     def __init__(self, criteria: StoppingCriteriaList) -> None:
         lengths = [one.max_length for one in criteria if type(one) is MaxLengthCriteria]
         self._max_length = min(lengths, default=math.inf)
-        ends = [one.eos_token_id.tolist() for one in criteria if type(one) is EosTokenCriteria]
+        ends = [one.eos_token_id.reshape(-1).tolist() for one in criteria if type(one) is EosTokenCriteria]
         self._end_tokens = frozenset(token for tokens in ends for token in tokens)
         plain = (MaxLengthCriteria, EosTokenCriteria)
         self._others = StoppingCriteriaList(one for one in criteria if type(one) not in plain)
 
     def __call__(self, ids_RC: torch.Tensor, tokens_R: torch.Tensor, scores: Any) -> list[bool]:
         """Return for each row whether it goes on after these tokens."""
-        num_rows, length = ids_RC.shape
-        if length >= self._max_length:
-            return [False] * num_rows
-        goes_on = [True] * num_rows
+        goes_on = [ids_RC.shape[1] < self._max_length] * len(ids_RC)
         if self._end_tokens:
-            goes_on = [token not in self._end_tokens for token in tokens_R.tolist()]
+            goes_on = [
+                one and token not in self._end_tokens for one, token in zip(goes_on, tokens_R.tolist(), strict=True)
+            ]
         if self._others:
             stops = self._others(ids_RC, scores).tolist()
             goes_on = [one and not stop for one, stop in zip(goes_on, stops, strict=True)]

@@ -19,6 +19,7 @@ GRAPHS = [
     "--output_attentions", "--output_hidden_states", "--text_batch_size", "--width",
     "--tensor_parallel_size", "--num_cores", "--pipeline_parallel_size", "--sequence_parallel",
     "--sequence_parallel_enabled",
+    "--speculation",
 ]  # fmt: skip
 COMPILE = [*GRAPHS, "--allow_host_ops", "--inline-weights-neff", "-O1", "-O2", "-O3"]
 PEER = [
