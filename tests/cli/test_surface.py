@@ -18,6 +18,7 @@ GRAPHS = [
     "--height", "--image_batch_size", "--nb_max_frames", "--num_beams", "--num_channels", "--num_choices",
     "--output_attentions", "--output_hidden_states", "--text_batch_size", "--width",
     "--tensor_parallel_size", "--num_cores", "--pipeline_parallel_size", "--sequence_parallel",
+    "--max_loras", "--max_lora_rank", "--lora_target_modules",
 ]  # fmt: skip
 COMPILE = [*GRAPHS, "--allow_host_ops", "--inline-weights-neff", "-O1", "-O2", "-O3"]
 PEER = [
