@@ -83,6 +83,10 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
         limits = [self.neuron_config.buckets("sequence_length")[-1], self.tokenizer.model_max_length]
         return min([*limits, self.recipe.max_seq_length] if self.recipe.max_seq_length else limits)
 
+    def get_max_seq_length(self) -> int:
+        """Return `max_seq_length`."""
+        return self.max_seq_length
+
     def get_embedding_dimension(self) -> int:
         """Return the length of a vector."""
         return self.config.hidden_size * len(self.recipe.pooling)

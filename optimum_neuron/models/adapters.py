@@ -177,7 +177,9 @@ def _linear_layers(family: Family) -> dict[str, tuple[str, ...]]:
     """Linear layers inside the decoder's layers, each with the modules of the checkpoint that make its results."""
     layers = {}
     for path, module in family.module.named_modules():
-        is_linear = type(module) is nn.Linear or is_transposed(module)
+        owner, _, name = path.rpartition(".")
+        excluded = getattr(family.module.get_submodule(owner), "without_adapters", ())
+        is_linear = (type(module) is nn.Linear or is_transposed(module)) and name not in excluded
         sources = family.weight_sources.get(f"{path}.weight", ()) if is_linear and pattern_of(path) != path else ()
         if sources:
             layers[path] = tuple(source.removesuffix(".weight") for source in sources)

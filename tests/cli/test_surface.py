@@ -18,8 +18,9 @@ GRAPHS = [
     "--height", "--image_batch_size", "--nb_max_frames", "--num_beams", "--num_channels", "--num_choices",
     "--output_attentions", "--output_hidden_states", "--text_batch_size", "--width",
     "--tensor_parallel_size", "--num_cores", "--pipeline_parallel_size", "--sequence_parallel",
-    "--sequence_parallel_enabled",
-    "--speculation",
+    "--sequence_parallel_enabled", "--speculation", "--max_loras", "--max_lora_rank", "--lora_target_modules",
+    "--continuous_batching", "--block_size", "--num_blocks", "--prefill_chunk_size",
+    "--quantization", "--modules_to_not_convert",
 ]  # fmt: skip
 COMPILE = [*GRAPHS, "--allow_host_ops", "--inline-weights-neff", "-O1", "-O2", "-O3"]
 PEER = [

@@ -48,6 +48,7 @@ def test_vector_is_last_token_on_either_side_of_padding(embedder, folder, side, 
     output = embedder(**embedder.tokenize(TEXTS, return_tensors="pt"))
     torch.testing.assert_close(output.sentence_embedding, expected, atol=1e-5, rtol=1e-5)
     assert embedder.recipe.pooling == ("lasttoken",) and embedder.recipe.normalize
+    assert embedder.get_max_seq_length() == embedder.max_seq_length == 24
 
 
 def test_two_steps_equal_one(embedder, folder, tmp_path):

@@ -8,11 +8,12 @@ import torch
 from optimum_neuron.errors import ConfigError, ModelError
 from optimum_neuron.models import build_decoder, with_adapters
 from tests.modeling.common import raises
+from tests.models.mixtures import DEEPSEEK
 from tests.tiny import tiny_config
 
 
-def decoder(targets=None, model_type="qwen3_next", **options):
-    family = build_decoder(tiny_config(model_type), dtype="float32", num_tokens=16, **options)
+def decoder(targets=None, model_type="qwen3_next", family=None, **overrides):
+    family = build_decoder(tiny_config(model_type, **overrides), dtype="float32", num_tokens=16, family=family)
     return with_adapters(family, max_loras=2, max_rank=4, targets=targets)
 
 
@@ -37,6 +38,12 @@ def test_layer_that_is_not_called():
     run(decoder())
     with raises(ModelError, modules=["layers.*.mlp.shared_gate"]):
         run(decoder(["q_proj", "shared_expert_gate"]))
+
+
+def test_weight_that_only_decode_steps_read():
+    """Prompts call the layer, so that its results would have adapters in some graphs only."""
+    layers = decoder(None, "deepseek_v3", **DEEPSEEK).adapters.plan.layers
+    assert {path.rpartition(".")[2] for path in layers if "attention" in path} == {"q_down", "q_up", "kv_down", "out"}
 
 
 @pytest.mark.parametrize("family", [None, "generic"])

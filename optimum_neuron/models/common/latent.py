@@ -50,6 +50,9 @@ class LatentConfig:
 class LatentAttention(nn.Module):
     """Attention whose keys and values are projections of a latent, written in place into the cache."""
 
+    without_adapters = ("kv_up",)
+    """Decode steps multiply queries by this weight, so that a row cannot add its own matrices to results."""
+
     def __init__(self, hidden_size: int, num_heads: int, config: LatentConfig) -> None:
         super().__init__()
         self.config = config
