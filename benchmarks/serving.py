@@ -68,6 +68,7 @@ def served(model: str) -> Any:
         sequence_length=1024,
         decode_buckets=(256, 1024),
         continuous_batching=True,
+        prefill_chunk_size=64,
         torch_dtype="bfloat16",
         wait_for_host_code=True,
         # Random tokens in bfloat16: a few logits of eager transformers differ as much from those in float32.
