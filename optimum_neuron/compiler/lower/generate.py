@@ -38,8 +38,10 @@ _MAX_OPTIONS: dict[str, Any] = {"max_autotune": True, "cpp.enable_grouped_gemm_t
 def inductor_options(level: HostLevel) -> dict[str, Any]:
     """Return Inductor's settings for a level."""
     options = OPTIONS | (_MAX_OPTIONS if level == "inductor-max" else {})
-    functions = [kernel.c_functions() for kernel in (attention, experts, few_rows, quantized)]
-    options["aot_inductor.custom_ops_to_c_shims"] = {op: text for part in functions for op, text in part.items()}
+    functions = experts.c_functions()
+    for kernel in (attention.KERNEL, few_rows.KERNEL, quantized.KERNEL):
+        functions |= kernel.c_function
+    options["aot_inductor.custom_ops_to_c_shims"] = functions
     options["cpp.vec_isa_ok"] = compiler_knows_cpu() or None
     options["cpp.march"] = probe_cpu().march
     return options

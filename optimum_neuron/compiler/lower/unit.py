@@ -28,8 +28,8 @@ from .prepare import Preparation
 
 HEADER = Path(__file__).with_name("host.h")
 
-KERNELS = (attention, few_rows, quantized)
-"""Modules of our own kernels: `is_called`, `is_in`, `library`, and `load`."""
+KERNELS = (attention.KERNEL, few_rows.KERNEL, quantized.KERNEL)
+"""Our own kernels."""
 
 UNIT_NODES = 160
 """Operators in one file: about three blocks of a decoder."""

@@ -1,5 +1,6 @@
 """The host's attention kernel against torch in float64, for every vector extension that this CPU has."""
 
+import dataclasses
 import itertools
 
 import pytest
@@ -24,8 +25,8 @@ def isa(request, monkeypatch):
     """Each kernel in turn."""
     if request.param not in EXTENSIONS[: EXTENSIONS.index(probe_cpu().isa) + 1]:
         pytest.skip("not on this CPU")
-    load = attention.load
-    monkeypatch.setattr(attention, "load", lambda _: load(request.param))
+    features = dataclasses.replace(probe_cpu(), isa=request.param)
+    monkeypatch.setattr(attention, "probe_cpu", lambda: features)
     return request.param
 
 
@@ -200,7 +201,7 @@ def test_inductor_calls_kernel_directly(tmp_path):
     body = body_of(layer, spec(2, 40, 96), spec(2, 40, dtype="bool"))
     code = generate(body_to_dict(body), "inductor")
     assert "aoti_torch_cpu_attention(" in code and "cpp_fused" not in code and "dispatcher" not in code
-    attention.load(probe_cpu().isa)
+    attention.KERNEL.load(probe_cpu().isa)
     (function,) = compiled([body], tmp_path)
     # The bits may differ: the kernel of another vector extension may have been loaded first.
     torch.testing.assert_close(function([joined, keep])[0], layer(joined, keep))

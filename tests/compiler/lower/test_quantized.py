@@ -48,7 +48,7 @@ def test_generated_code_calls_the_kernel_for_few_rows(num_rows, is_streamed):
         torch.ones(num_rows, 64, dtype=torch.bfloat16), *parts.values()
     )
     assert quantized.is_in(body, probe_cpu()) == is_streamed
-    assert quantized.is_called(generate(body_to_dict(body), "inductor")) == is_streamed
+    assert quantized.KERNEL.is_called(generate(body_to_dict(body), "inductor")) == is_streamed
 
 
 def test_nan_is_not_lost():

@@ -88,7 +88,7 @@ def test_failing_job_is_named_and_others_finish(tmp_path, monkeypatch):
     assert "aten.no_such.default" in str(excinfo.value) and "sub_1" not in str(excinfo.value)
     assert sorted(job.name for job in calls) == ["sub_1", "sub_2"] and locate(broken.record) is None
     assert locate(one.record).library != locate(two.record).library
-    assert not attention.library(probe_cpu().isa).record().exists(), "nothing here calls the kernel of attention"
+    assert not attention.KERNEL.library(probe_cpu().isa).record().exists(), "nothing here calls the kernel of attention"
 
 
 def test_code_is_compiled_for_named_level_of_cpus():
@@ -101,7 +101,7 @@ def test_code_is_compiled_for_named_level_of_cpus():
 @pytest.mark.skipif(not attention.is_supported(probe_cpu()), reason="no attention kernel for this CPU")
 def test_attention_kernel_is_built_with_its_caller(tmp_path, monkeypatch):
     monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))
-    record, result = attention.library(probe_cpu().isa).record(), []
+    record, result = attention.KERNEL.library(probe_cpu().isa).record(), []
     shape = spec(1, 2, 8, 16)
     body = body_of(lambda q, k, v: F.scaled_dot_product_attention(q, k, v), shape, shape, shape)
     job = job_of(body, None, "sub_attention")

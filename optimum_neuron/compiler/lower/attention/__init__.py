@@ -1,10 +1,8 @@
 """Attention in float32 on the host CPU, as an operator that Inductor calls from C++.
 
 torch's own attention leaves the products to MKL, which runs narrow kernels on CPUs of other vendors, and to calls that
-are too small for it. `attention.cpp` is compiled once for each torch and kind of CPU; the code that Inductor generates
-calls it directly, because `c_functions` names its C function and `load` brings it into the process before.
+are too small for it. `kernel.py` says how the kernel is built and called.
 
-    load(probe_cpu().isa)
     torch.ops.neuron_host.attention(query_BNTH, key_BKSH, value_BKSV, mask, is_causal, scale)
 
 Shape legend: B batch, N query heads, K key heads, N a multiple of K; T queries, S keys; H width of queries and keys,
@@ -14,27 +12,17 @@ V of values.
 from __future__ import annotations
 
 import ctypes
-import functools
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ....native import NativeLibrary
 from ..choose import CpuFeatures, probe_cpu
 from ..handles import Handle, Handles, tensors_of
+from ..kernel import TARGET_FLAGS, HostKernel
 
 MIN_QUERIES = 4
 """From this many queries on it is the faster one: packing keys and values then takes less than it gains."""
-
-_TARGET_FLAGS = {
-    "AVX512": ("-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mfma"),
-    "AVX2": ("-mavx2", "-mfma"),
-}
-"""Compiler flags of the vector extensions, by torch's names."""
-
-_FUNCTION = "aoti_torch_cpu_attention"
-"""The name that Inductor gives to the C function of an operator `attention`."""
 
 _LIBRARY = torch.library.Library("neuron_host", "FRAGMENT")
 _LIBRARY.define(
@@ -46,7 +34,7 @@ ATTENTION = torch.ops.neuron_host.attention.default
 
 def is_supported(features: CpuFeatures) -> bool:
     """Return whether there is a kernel for the CPU that has been measured."""
-    return features.isa in _TARGET_FLAGS
+    return features.isa in TARGET_FLAGS
 
 
 def is_faster(
@@ -70,11 +58,6 @@ def is_in(body: torch.fx.GraphModule, features: CpuFeatures) -> bool:
         and node.args[0].meta["val"].shape[-2] >= MIN_QUERIES
         for node in body.graph.nodes
     )
-
-
-def is_called(text: str) -> bool:
-    """Return whether C++ calls the kernel; Inductor declares it in every file."""
-    return text.count(_FUNCTION) > text.count(_declaration())
 
 
 def attend(
@@ -132,41 +115,20 @@ def _run(*arguments: Any) -> torch.Tensor:
     handles = Handles([tensor for tensor in tensors if tensor is not None])
     mask_handle = ctypes.byref(Handle(handles.array[3])) if len(handles.array) == 4 else None
     result = Handle()
-    status = load(probe_cpu().isa)(*handles.array[:3], mask_handle, is_causal, scale, ctypes.byref(result))
+    status = KERNEL.load(probe_cpu().isa)(*handles.array[:3], mask_handle, is_causal, scale, ctypes.byref(result))
     if status:
         raise MemoryError("attention found no memory")
     return tensors_of([result.value])[0]
 
 
-def library(isa: str) -> NativeLibrary:
-    """The compiled kernel for a vector extension, as torch names it; for others than x86's the compiler's default."""
-    return NativeLibrary(
-        title="attention on the host",
-        source=Path(__file__).with_name("attention.cpp"),
-        folder="host",
-        # Contraction makes one instruction of a product and its sum; it assumes nothing about infinities.
-        flags=("-O3", "-ffp-contract=fast", *_TARGET_FLAGS.get(isa, ())),
-    )
-
-
-@functools.cache
-def load(isa: str) -> Any:
-    """Return the kernel's C function; the first call builds it if need be, and makes it known to code loaded later.
-
-    Raises:
-        LoweringError: it cannot be built.
-    """
-    function = getattr(ctypes.CDLL(str(library(isa).ensure_built()), mode=ctypes.RTLD_GLOBAL), _FUNCTION)
-    pointer = ctypes.POINTER(Handle)
-    function.argtypes = [Handle, Handle, Handle, pointer, ctypes.c_int32, ctypes.c_double, pointer]
-    return function
-
-
-def c_functions() -> dict[Any, list[str]]:
-    """Operator to the C function that Inductor calls for it; otherwise the call would go through the dispatcher."""
-    return {ATTENTION: [_declaration()]}
-
-
-def _declaration() -> str:
-    tensors = "AtenTensorHandle query, AtenTensorHandle key, AtenTensorHandle value, AtenTensorHandle* mask"
-    return f"AOTITorchError {_FUNCTION}({tensors}, int32_t is_causal, double scale, AtenTensorHandle* result)"
+KERNEL = HostKernel(
+    title="attention on the host",
+    operator=ATTENTION,
+    arguments=(
+        *("AtenTensorHandle query", "AtenTensorHandle key", "AtenTensorHandle value", "AtenTensorHandle* mask"),
+        *("int32_t is_causal", "double scale", "AtenTensorHandle* result"),
+    ),
+    source=Path(__file__).with_name("attention.cpp"),
+    is_in=is_in,
+)
+"""The kernel."""

@@ -1,37 +1,24 @@
 """Products of a few rows with a weight on the host CPU, as an operator that Inductor calls from C++.
 
 A step of a decoder with several sequences reads every weight once. oneDNN converts a bfloat16 weight before it
-multiplies, or takes as long as for many rows; `few_rows.cpp` converts it in registers. It is built and called as
-`attention` is.
+multiplies, or takes as long as for many rows; `few_rows.cpp` converts it in registers.
 
-    load(probe_cpu().isa)
     torch.ops.neuron_host.few_rows(x, weight_OI)
 """
 
 from __future__ import annotations
 
 import ctypes
-import functools
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from ....native import NativeLibrary
 from ..choose import CpuFeatures, max_streamed_rows, probe_cpu
 from ..handles import Handle, Handles, tensors_of
+from ..kernel import TARGET_FLAGS, HostKernel
 
 MAX_FEW_ROWS, MAX_ROWS_BESIDE_DOTS = 16, 8
 """Up to this many rows it is faster than oneDNN; the second where oneDNN multiplies bfloat16 numbers as they are."""
-
-_TARGET_FLAGS = {
-    "AVX512": ("-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mfma"),
-    "AVX2": ("-mavx2", "-mfma"),
-}
-"""Compiler flags of the vector extensions, by torch's names."""
-
-_FUNCTION = "aoti_torch_cpu_few_rows"
-"""The name that Inductor gives to the C function of an operator `few_rows`."""
 
 _LIBRARY = torch.library.Library("neuron_host", "FRAGMENT")
 _LIBRARY.define("few_rows(Tensor x, Tensor weight) -> Tensor")
@@ -44,7 +31,7 @@ def is_faster(features: CpuFeatures, x: torch.Tensor, weight_OI: torch.Tensor) -
     is_direct = x.dtype == weight_OI.dtype == torch.bfloat16 and features.has_bf16_dot
     most = MAX_ROWS_BESIDE_DOTS if is_direct else MAX_FEW_ROWS
     is_read = weight_OI.dtype in (torch.float32, torch.bfloat16) and weight_OI.is_contiguous()
-    return features.isa in _TARGET_FLAGS and is_read and max_streamed_rows(x.dtype, features) < rows <= most
+    return features.isa in TARGET_FLAGS and is_read and max_streamed_rows(x.dtype, features) < rows <= most
 
 
 def stored_weight(node: torch.fx.Node) -> torch.fx.Node | None:
@@ -63,11 +50,6 @@ def is_in(body: torch.fx.GraphModule, features: CpuFeatures) -> bool:
     return any(is_faster(features, *(node.args[i].meta["val"] for i in (0, 1))) for node in products)
 
 
-def is_called(text: str) -> bool:
-    """Return whether C++ calls the kernel; Inductor declares it in every file."""
-    return text.count(_FUNCTION) > text.count(_declaration())
-
-
 @torch.library.register_fake("neuron_host::few_rows", lib=_LIBRARY)
 def _shape(x: torch.Tensor, weight_OI: torch.Tensor) -> torch.Tensor:
     torch._check(x.dtype == torch.float32)
@@ -78,37 +60,16 @@ def _shape(x: torch.Tensor, weight_OI: torch.Tensor) -> torch.Tensor:
 def _run(x: torch.Tensor, weight_OI: torch.Tensor) -> torch.Tensor:
     owner = Handles([x.contiguous(), weight_OI])
     result = Handle()
-    if load(probe_cpu().isa)(*owner.array[:2], ctypes.byref(result)):
+    if KERNEL.load(probe_cpu().isa)(*owner.array[:2], ctypes.byref(result)):
         raise MemoryError("a product of a few rows found no memory")
     return tensors_of([result.value])[0]
 
 
-def library(isa: str) -> NativeLibrary:
-    """The compiled kernel for a vector extension, as torch names it; for others than x86's the compiler's default."""
-    return NativeLibrary(
-        title="products of a few rows on the host",
-        source=Path(__file__).with_name("few_rows.cpp"),
-        folder="host",
-        flags=("-O3", "-ffp-contract=fast", *_TARGET_FLAGS.get(isa, ())),
-    )
-
-
-@functools.cache
-def load(isa: str) -> Any:
-    """Return the kernel's C function; the first call builds it if need be, and makes it known to code loaded later.
-
-    Raises:
-        LoweringError: it cannot be built.
-    """
-    function = getattr(ctypes.CDLL(str(library(isa).ensure_built()), mode=ctypes.RTLD_GLOBAL), _FUNCTION)
-    function.argtypes = [Handle, Handle, ctypes.POINTER(Handle)]
-    return function
-
-
-def c_functions() -> dict[Any, list[str]]:
-    """Operator to the C function that Inductor calls for it; otherwise the call would go through the dispatcher."""
-    return {LINEAR: [_declaration()]}
-
-
-def _declaration() -> str:
-    return f"AOTITorchError {_FUNCTION}(AtenTensorHandle x, AtenTensorHandle weight, AtenTensorHandle* result)"
+KERNEL = HostKernel(
+    title="products of a few rows on the host",
+    operator=LINEAR,
+    arguments=("AtenTensorHandle x", "AtenTensorHandle weight", "AtenTensorHandle* result"),
+    source=Path(__file__).with_name("few_rows.cpp"),
+    is_in=is_in,
+)
+"""The kernel."""
