@@ -27,4 +27,4 @@ from .prepare import (
     plan_preparations as plan_preparations,
 )
 from .store import locate as locate, record_path as record_path
-from .unit import Job as Job, compile_jobs as compile_jobs, compiler_command as compiler_command
+from .unit import KERNELS as KERNELS, Job as Job, compile_jobs as compile_jobs, compiler_command as compiler_command

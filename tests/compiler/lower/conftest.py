@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from optimum_neuron.compiler import body_to_dict
-from optimum_neuron.compiler.lower import Job, compile_jobs, load_function, locate, probe_cpu, record_path
+from optimum_neuron.compiler.lower import KERNELS, Job, compile_jobs, load_function, locate, probe_cpu, record_path
 from optimum_neuron.compiler.passes import auto_cast
 from tests.experts import experts_body
 from tests.programs import body_of, spec
@@ -19,6 +19,9 @@ def compiled(bodies, root):
     """Compile subprograms together, and load them."""
     jobs = [job_of(body, root, f"sub_{index}") for index, body in enumerate(bodies)]
     compile_jobs(jobs, num_compilers=2)
+    for kernel in KERNELS:
+        if any(kernel.is_in(body, probe_cpu()) for body in bodies):
+            kernel.load(probe_cpu().isa)
     return [load_function(locate(job.record), len(job.body["outputs"])) for job in jobs]
 
 
@@ -62,6 +65,7 @@ def chain_body():
 def functions(tmp_path_factory):
     root = tmp_path_factory.mktemp("store")
     bodies = {"step": step_body(), "views": views_body(), "operators": operators_body(), "chain": chain_body()}
-    bodies["product"] = body_of(F.linear, spec(8, 64), spec(16, 64))
+    bodies["product"] = body_of(F.linear, spec(40, 64), spec(16, 64))
+    bodies["few rows"] = body_of(F.linear, spec(8, 64), spec(16, 64))
     bodies["experts"] = experts_body("float32", has_bias=True, is_transposed=True)
     return dict(zip(bodies, compiled(bodies.values(), root), strict=True)) | {"root": root}

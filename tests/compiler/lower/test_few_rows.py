@@ -21,6 +21,12 @@ def test_sums_are_exact_and_do_not_depend_on_other_rows(dtype, num_inputs, num_o
         assert (LINEAR(row.contiguous(), weight) == result.flatten(0, 1)).all(1).any()
 
 
+def test_generated_code_calls_the_kernel(functions):
+    x, weight = torch.randn(8, 64), torch.randn(16, 64)
+    (result,) = functions["few rows"]([x, weight])
+    torch.testing.assert_close(result, LINEAR(x, weight), atol=1e-6, rtol=1e-6)
+
+
 def test_only_a_few_rows_are_faster():
     weight = torch.zeros(4, 4)
     assert not is_faster(probe_cpu(), torch.zeros(1, 4), weight)
