@@ -202,7 +202,7 @@ class DecoderKind(Kind):
         )
         if config.continuous_batching:
             require_slots(family, source.config.model_type)
-        family = adaptable(quantized(family, config), config)
+        family = quantized(adaptable(family, config), config)
         if config.speculation and config.pipeline_parallel_size == 1:
             family = with_hidden_states(family)
         _require_separate_layers(family.module, source.config.model_type, config.pipeline_parallel_size)

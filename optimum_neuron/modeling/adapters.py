@@ -16,7 +16,7 @@ from ..batching import Adapter
 from ..errors import ConfigError, ShapeError, WeightsError, invalid_choice
 from ..exporters import Lora, Prepared, read_lora
 from ..models import STACK_NAMES, AdapterPlan
-from ..weights import LowRankStack, low_rank_stack
+from ..weights import LowRankStack, low_rank_stack, plain_names
 from .weights import refuse_other_base
 
 BASE_NAME = "__base__"
@@ -177,7 +177,7 @@ def _stack(prepared: Prepared, plan: AdapterPlan, path: str) -> LowRankStack:
         path,
         prepared.bound.weights.tensors,
         names=STACK_NAMES,
-        sizes=dict(zip((source.removesuffix(".weight") for source in sources), sizes, strict=True)),
+        sizes=dict(zip((name.removesuffix(".weight") for name in plain_names(sources)), sizes, strict=True)),
         targets=plan.layers[path],
         max_rank=plan.max_rank,
         shards=prepared.artifact.shards,

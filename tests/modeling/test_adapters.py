@@ -128,6 +128,17 @@ def test_active_adapter(model, reference):
     assert model.adapters.names == ["plain"] and torch.equal(logits(model, adapter_names=["plain"] * 4), plain)
 
 
+def test_quantized_layers_take_adapters(base, folders, reference):
+    model = NeuronModelForCausalLM.from_pretrained(base, export=True, quantization="int8", **ROOM)
+    without = logits(model)
+    for name, folder in folders.items():
+        model.load_adapter(folder, adapter_name=name)
+    assert torch.equal(logits(model, adapter_names=["__base__"] * 4), without)
+    mixed, expected = logits(model, adapter_names=MIXED), logits(reference, adapter_names=MIXED)
+    noise = (mixed - expected).square().mean() / expected.square().mean()
+    assert -10 * noise.log10() > 25 and model.prepared.family == "llama"
+
+
 def test_thousand_adapters_in_turn_leave_nothing(compiled, folders):
     base = logits(compiled)
     used = compiled.loaded.claim.ledgers[0].used_by_category()

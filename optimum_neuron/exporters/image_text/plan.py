@@ -82,7 +82,7 @@ class ImageTextKind(DecoderKind):
     def plan(self, source: ModelSource, config: Any, *, trust_remote_code: bool) -> Plan:
         row = find_architecture(source.config)
         vision = _build_vision(row, source.config, config)
-        decoder = adaptable(quantized(_build_decoder(row, source.config, config), config), config)
+        decoder = quantized(adaptable(_build_decoder(row, source.config, config), config), config)
         image_tokens = row.image_tokens(source.config, all_sizes(config.image_size)[-1])
         width = source.config.get_text_config(decoder=True).hidden_size * (1 + row.num_added(source.config))
         names = [name for name, _ in vision.named_parameters()] + [name for name, _ in persistent_buffers(vision)]
