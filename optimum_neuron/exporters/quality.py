@@ -65,12 +65,12 @@ def measure_quality(folder: Path, recorder: Recorder, signature: Signature, refe
     """
     import torch
 
-    from ..engine import Decoder, Sequences, plan_packing
+    from ..engine import make_decoder, make_sequences, plan_packing
 
     ids = _token_ids(folder)
     if ids is None or "image_index" in signature["score"].names:
         return None
-    decoder, sequences = Decoder(recorder, signature), Sequences(recorder, signature)  # type: ignore[arg-type]
+    decoder, sequences = make_decoder(recorder, signature), make_sequences(recorder, signature)  # type: ignore[arg-type]
     sequences.resize(1)
     ids = ids[:, : decoder.prefill_buckets[-1]]
     with torch.no_grad():

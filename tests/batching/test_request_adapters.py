@@ -1,4 +1,4 @@
-"""Requests with LoRA adapters of their own: tokens are those of each alone, prompts share nothing across adapters."""
+"""Requests with LoRA adapters of their own, on quantized layers: tokens are those of each alone."""
 
 import pytest
 
@@ -26,6 +26,7 @@ def model(tmp_path_factory):
         max_loras=2,
         max_lora_rank=8,
         lora_target_modules=TARGETS,
+        quantization="int8",
         optlevel="1",
         torch_dtype="float32",
     )

@@ -52,12 +52,13 @@ def is_in(body: torch.fx.GraphModule, features: CpuFeatures) -> bool:
 
 @torch.library.register_fake("neuron_host::few_rows", lib=_LIBRARY)
 def _shape(x: torch.Tensor, weight_OI: torch.Tensor) -> torch.Tensor:
-    torch._check(x.dtype == torch.float32)
+    torch._check(x.dtype == torch.float32 and x.shape[-1] == weight_OI.shape[1])
     return x.new_empty((*x.shape[:-1], weight_OI.shape[0]))
 
 
 @torch.library.impl(_LIBRARY, "few_rows", "CPU")
 def _run(x: torch.Tensor, weight_OI: torch.Tensor) -> torch.Tensor:
+    _shape(x, weight_OI)
     owner = Handles([x.contiguous(), weight_OI])
     result = Handle()
     if KERNEL.load(probe_cpu().isa)(*owner.array[:2], ctypes.byref(result)):

@@ -142,6 +142,7 @@ extern "C" __attribute__((visibility("default"))) AOTITorchError aoti_torch_cpu_
   p.x = data_of<const float>(x);
   p.weight = data_of<const void>(weight);
   p.num_inputs = sizes[dim - 1];
+  if (weight_sizes[1] != p.num_inputs) throw std::invalid_argument("a weight has another number of inputs");
   p.num_outputs = weight_sizes[0];
   p.num_rows = 1;
   std::array<int64_t, 8> result_sizes, strides;
@@ -156,7 +157,7 @@ extern "C" __attribute__((visibility("default"))) AOTITorchError aoti_torch_cpu_
   const int64_t grain = std::max<int64_t>(kGrainBytes / row_bytes / kOutputs, 1) * kOutputs;
   check(torch_parallel_for(0, p.num_outputs, grain, is_float ? run_range<float> : run_range<uint16_t>, &p));
   return AOTI_TORCH_SUCCESS;
-} catch (const std::exception&) { // no memory: nothing else can fail here
+} catch (const std::exception&) { // no memory, or a weight of another shape
   if (*result) aoti_torch_delete_tensor_object(*result);
   return AOTI_TORCH_FAILURE;
 }

@@ -327,6 +327,8 @@ extern "C" __attribute__((visibility("default"))) AOTITorchError aoti_torch_cpu_
   p.num_inputs = sizes[dim - 1];
   p.num_outputs = weight_sizes[0];
   p.num_groups = scale_sizes[1];
+  if (weight_sizes[1] * (kind == Kind::kInt4 ? 2 : 1) != p.num_inputs || scale_sizes[0] != p.num_outputs)
+    throw std::invalid_argument("a weight has another number of inputs");
   p.num_rows = 1;
   std::array<int64_t, 8> result_sizes, strides;
   for (int64_t i = 0; i + 1 < dim; i++) p.num_rows *= result_sizes[i] = sizes[i];
@@ -338,7 +340,7 @@ extern "C" __attribute__((visibility("default"))) AOTITorchError aoti_torch_cpu_
   p.result = data_of<float>(*result);
   multiply(p, kind);
   return AOTI_TORCH_SUCCESS;
-} catch (const std::exception&) { // no memory: nothing else can fail here
+} catch (const std::exception&) { // no memory, or a weight of another shape
   if (*result) aoti_torch_delete_tensor_object(*result);
   return AOTI_TORCH_FAILURE;
 }
