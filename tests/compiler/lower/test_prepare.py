@@ -54,19 +54,21 @@ def block():
 
 
 def test_linear_weights_are_packed_for_many_rows_only():
-    many = body_of(F.linear, spec(8, 4), spec(6, 4))
+    many = body_of(F.linear, spec(40, 4), spec(6, 4))
     assert find(many, PLAIN) == [Preparation(kind="linear", sources=(1,), targets=(1,))]
     few = body_of(F.linear, spec(1, 4), spec(6, 4))
     assert find(few, PLAIN) == [], "a token streams its weights as they are"
-    tied = body_of(lambda x, w: F.linear(x, w) @ w, spec(8, 4), spec(6, 4))
+    several = body_of(F.linear, spec(8, 4), spec(6, 4))
+    assert find(several, PLAIN) == [], "and a kernel reads them for a few tokens"
+    tied = body_of(lambda x, w: F.linear(x, w) @ w, spec(40, 4), spec(6, 4))
     assert find(tied, PLAIN) == [], "it is also read otherwise"
-    narrow = body_of(F.linear, spec(8, 4, dtype="bfloat16"), spec(6, 4, dtype="bfloat16"))
+    narrow = body_of(F.linear, spec(40, 4, dtype="bfloat16"), spec(6, 4, dtype="bfloat16"))
     assert find(narrow, PLAIN) == [] and len(find(narrow, BF16)) == 1, "where the CPU multiplies bf16"
 
 
 def test_weight_used_raw_elsewhere_is_not_packed():
     module = nn.Sequential(nn.Linear(16, 16), nn.Tanh())
-    program = compile_module(module, {"x": spec(8, 16)}).program
+    program = compile_module(module, {"x": spec(40, 16)}).program
     assert [one.targets for one in plan_preparations(program, set(program.subprograms)).of_weights] == [("0.weight",)]
     (graph,) = program.graphs.values()
     output = dataclasses.replace(graph, outputs={**graph.outputs, "weight": "weight:0.weight"})
@@ -155,8 +157,8 @@ def test_training_statistics_are_not_folded():
 @pytest.mark.skipif(probe_compiler() is None, reason="no C++ compiler on this machine")
 def test_compiled_code_uses_prepared_weights(tmp_path):
     module = nn.Sequential(block(), nn.MaxPool2d(3, 2, 1), nn.Flatten(2), nn.Linear(9, 7), nn.GELU(), nn.Linear(7, 5))
-    x = torch.randn(2, 4, 10, 10)
-    program = compile_module(module, {"x": spec(2, 4, 10, 10)}).program
+    x = torch.randn(5, 4, 10, 10)
+    program = compile_module(module, {"x": spec(5, 4, 10, 10)}).program
     weights = weights_of(program, module)
     host = lower(program, optlevel="2", root=tmp_path)
     prepared = host.preparations.apply(weights)
