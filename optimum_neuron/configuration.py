@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar, get_args
 
 from .core import AutoCast, AutoCastType, OptLevel, TorchDtype
-from .decoder_checks import block_sizes, decoder_errors, wrong_type
+from .decoder_checks import BLOCK_OPTIONS, block_sizes, decoder_errors, wrong_type
 from .errors import ConfigError, invalid_choice, raise_together
 from .options import MODEL_GROUP, check_known, option, options_of
 from .sizes import count_errors, default_buckets, limit_error
@@ -297,6 +297,8 @@ class NeuronConfig(CompileConfig):
 
     def _problems(self) -> Iterator[ConfigError]:
         yield from count_errors(self, ("batch_size", "extend_length", *DEGREES))
+        optional = ("sequence_length", "max_loras", "max_lora_rank", *BLOCK_OPTIONS)
+        yield from count_errors(self, optional, optional=True)
         yield from super()._problems()
         yield from decoder_errors(self)
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .errors import ConfigError
-from .sizes import count_errors, is_rising, rising_error
+from .sizes import is_rising, rising_error
 from .weights import Scheme
 
 BLOCK_OPTIONS = ("block_size", "num_blocks", "prefill_chunk_size")
@@ -29,7 +29,6 @@ def wrong_type(name: str, value: Any, expected: str) -> ConfigError:
 
 def decoder_errors(config: Any) -> Iterator[ConfigError]:
     """Yield an error for each value of a decoder's options that is not allowed beside the others."""
-    yield from count_errors(config, ("sequence_length", "max_loras", "max_lora_rank", *BLOCK_OPTIONS), optional=True)
     yield from _block_errors(config)
     for name in ("prefill_buckets", "decode_buckets"):
         yield from _bucket_errors(config, name)
