@@ -253,7 +253,9 @@ def _quality(prepared: Prepared, recorder: Recorder, kind: Kind, reference: Any)
 def _validate(
     prepared: Prepared, atol: float | None, trust_remote_code: bool
 ) -> tuple[list[OutputError], Quality | None]:
-    task = prepared.config.task
+    import torch
+
+    task, dtype = prepared.config.task, prepared.config.torch_dtype
     needed = plain_names(name for sources in prepared.weight_sources.values() for name in sources)
     reference = load_original(
         prepared.source, task=task, dtype="float32", trust_remote_code=trust_remote_code, needed=needed
@@ -270,6 +272,7 @@ def _validate(
                 recorder,
                 reference,
                 tolerance=lambda largest: default_tolerance(prepared.config, largest) if atol is None else atol,
+                dtype=None if atol is not None or dtype == "float32" else getattr(torch, dtype),
             )
             return errors, quality
     except ValidationError as error:

@@ -15,7 +15,14 @@ from optimum_neuron.configuration import NeuronConfig
 from optimum_neuron.engine import Decoder, Packing, Sequences, decoder as decoder_module
 from optimum_neuron.errors import ConfigError, ValidationError
 from optimum_neuron.exporters import kind_of, main_export
-from optimum_neuron.exporters.validation import OutputError, Recorder, compare, default_tolerance, validate
+from optimum_neuron.exporters.validation import (
+    OutputError,
+    Recorder,
+    allow_rounding,
+    compare,
+    default_tolerance,
+    validate,
+)
 from optimum_neuron.runtime import Executor
 from tests.tiny import SHAPES, save_tiny
 
@@ -35,6 +42,17 @@ def test_nan_never_passes(value):
     broken = LOGITS.clone()
     broken[0, 0, 0] = value
     assert not compare("x", broken, LOGITS, tolerance=1e30).ok
+
+
+def test_a_row_may_differ_twice_as_much_as_rounding_does():
+    first, second = torch.tensor([[1.0], [0.0]]), torch.tensor([[0.0], [1.0]])
+    actual = LOGITS + 1.5 * first
+    error = compare("x", actual, LOGITS, tolerance=0.5)
+    assert not error.ok and allow_rounding(error, actual, LOGITS, LOGITS + first).ok
+    for rounded in (LOGITS + 0.7 * first, LOGITS + second, LOGITS + math.inf * first):
+        assert not allow_rounding(error, actual, LOGITS, rounded).ok
+    broken = LOGITS * math.nan
+    assert not allow_rounding(compare("x", broken, LOGITS, tolerance=0.5), broken, LOGITS, LOGITS + first + second).ok
 
 
 def test_plain_data_and_back():
@@ -81,10 +99,18 @@ def defective(model, original, monkeypatch, owner, name, replacement):
     return {row["output"] for row in error.value.details["validation"] if not row["ok"]}
 
 
-def revalidate(model, original):
+def revalidate(model, original, *, tolerance=1e-3, dtype=None):
     kind, recorder = kind_of(model.task, model.config.model_type), Recorder(model.loaded)
     scenarios = kind.scenarios(recorder, original, model.prepared.metadata, model.neuron_config)
-    return validate(scenarios, recorder, original, tolerance=lambda largest: 1e-3)
+    return validate(scenarios, recorder, original, tolerance=lambda largest: tolerance, dtype=dtype)
+
+
+def test_results_past_the_tolerance_are_compared_with_the_reference_in_a_narrow_dtype(model, original):
+    before = {name: value.clone() for name, value in original.state_dict().items()}
+    errors = revalidate(model, original, tolerance=0.0, dtype=torch.bfloat16)
+    assert all(error.ok and error.max_abs_error < 1e-4 for error in errors)
+    assert max(error.tolerance for error in errors) > 1e-3, "rounding to bfloat16 differs more"
+    assert all(torch.equal(value, before[name]) for name, value in original.state_dict().items())
 
 
 def test_packing_defect_is_detected(model, original, monkeypatch):

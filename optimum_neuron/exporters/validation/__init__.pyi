@@ -6,6 +6,7 @@ from .scenarios import Recorder as Recorder, Results as Results, Scenario as Sce
 from .statistics import (
     FLOAT32_TOLERANCE as FLOAT32_TOLERANCE,
     OutputError as OutputError,
+    allow_rounding as allow_rounding,
     compare as compare,
     default_tolerance as default_tolerance,
 )

@@ -8,14 +8,15 @@ It is an internal error if no scenario runs a graph.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...compiler import group_size_of
 from ...errors import ValidationError
 from .divergence import first_diverging
-from .statistics import OutputError, compare
+from .statistics import OutputError, allow_rounding, compare
 
 if TYPE_CHECKING:
     import torch
@@ -83,7 +84,12 @@ class Recorder:
 
 
 def validate(
-    scenarios: Iterable[Scenario], recorder: Recorder, reference: Any, *, tolerance: Callable[[float], float]
+    scenarios: Iterable[Scenario],
+    recorder: Recorder,
+    reference: Any,
+    *,
+    tolerance: Callable[[float], float],
+    dtype: torch.dtype | None = None,
 ) -> list[OutputError]:
     """Run scenarios through both models and return the comparison of every result.
 
@@ -92,6 +98,7 @@ def validate(
         recorder: the compiled program, which the scenarios call.
         reference: the transformers model, for naming the module that differs.
         tolerance: largest absolute difference that passes, for the largest value of expected results of one width.
+        dtype: a narrow dtype of the weights; a result that does not pass is then compared with the reference in it too.
 
     Raises:
         ValidationError: a result is past its tolerance; statistics and the first diverging module are in it.
@@ -102,15 +109,21 @@ def validate(
         recorder.calls.clear()  # their inputs would be held until the end
         actual, expected = scenario.run(), scenario.reference()
         assert list(actual) == list(expected), f"{scenario.name}: {list(actual)} against {list(expected)}"
-        errors += [
-            compare(
+        own = {
+            name: compare(
                 f"{scenario.name}: {name}",
                 actual[name].float(),
                 value.float(),
                 tolerance=tolerance(max(_largest(other) for other in expected.values() if _is_akin(value, other))),
             )
             for name, value in expected.items()
-        ]
+        }
+        if dtype is not None and not all(error.ok for error in own.values()):
+            with _rounding(reference, dtype):
+                rounded = scenario.reference()
+            for name in [name for name, error in own.items() if not error.ok]:
+                own[name] = allow_rounding(own[name], actual[name], expected[name], rounded[name])
+        errors += own.values()
         if failed is None and not all(error.ok for error in errors):
             failed = scenario
     graphs = {graph.name for graph in recorder.program.graphs.values() if _is_reachable(graph)}
@@ -118,6 +131,22 @@ def validate(
     if failed is not None:
         raise _validation_error(errors, failed, first_diverging(failed, recorder, reference))
     return errors
+
+
+@contextlib.contextmanager
+def _rounding(reference: Any, dtype: torch.dtype) -> Iterator[None]:
+    """Let a model compute in a narrow dtype; its own weights come back."""
+    import torch
+
+    weights = {parameter: parameter.data for parameter in reference.parameters()}
+    try:
+        for parameter, data in weights.items():
+            parameter.data = data.to(dtype) if data.is_floating_point() else data
+        with torch.autocast("cpu", dtype=dtype):  # inputs such as pixels are in float32
+            yield
+    finally:
+        for parameter, data in weights.items():
+            parameter.data = data
 
 
 def _is_reachable(graph: Graph) -> bool:
