@@ -10,7 +10,7 @@ from optimum_neuron.demo import TokenClock
 from . import contenders
 from .harness import Row, Settings, in_turn, ratio, rows_of
 
-NUM_NEW, CHECKED_TOKENS = 96, 4
+NUM_NEW, CHECKED_TOKENS = 96, 8
 TEXT = """The harbour of Lindholm was built in 1874 by the engineer Maria Lund. The harbour of Lindholm was closed in
 1911 after a storm damaged its northern wall. In 1923 the city council decided to repair the northern wall, and the
 harbour of Lindholm was opened again in 1926. Today the harbour of Lindholm is used by fishing boats and by the ferry to
