@@ -22,6 +22,9 @@ def clean_environment(monkeypatch, tmp_path_factory):
 @pytest.fixture
 def fake_module(monkeypatch):
     """Return a function that puts a module with the given attributes in place of one of ours."""
+    from optimum_neuron.cli import NeuronCommand  # what commands import when they are loaded is the real thing
+
+    assert NeuronCommand.COMMAND is not None
 
     def put(name: str, **attributes: Any) -> None:
         module = types.ModuleType(name)
