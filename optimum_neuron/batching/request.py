@@ -58,7 +58,7 @@ class Request:
     num_computed: int = 0
     """Tokens whose keys and values are in the cache, from the first on."""
     num_shared: int = 0
-    """Tokens of those that an earlier request had computed."""
+    """Tokens among them that an earlier request computed."""
     blocks: list[int] = dataclasses.field(default_factory=list)
     """Its blocks, in the order of its tokens."""
     row: int | None = None

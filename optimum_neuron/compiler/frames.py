@@ -34,7 +34,7 @@ class _Lines(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        # Attributes of tensors are no operators; the operators of a region have lines of their own.
+        # Attributes of tensors are no operators, and the operators of a region get lines by themselves.
         if getattr(func, "__name__", "") == "__get__" or isinstance(func, HigherOrderOperator):
             return func(*args, **(kwargs or {}))
         before = get_current_meta().get("stack_trace")

@@ -94,10 +94,13 @@ class Decoder:
         """
 
         def run(group: Group) -> Results:
+            ids_GT, own = group.take(input_ids_RT), packing.take(group)
+            if ids_GT.shape[1] == 1 and num_past and bool(own.valid_RT.all()):
+                return self.decode(group, ids_GT, own.positions_RT, own.lengths_R)
             return self._run(
                 group,
-                group.take(input_ids_RT),
-                packing.take(group),
+                ids_GT,
+                own,
                 num_past=num_past,
                 num_logits=num_logits,
                 images=None if images is None else images.take(group),
@@ -126,8 +129,6 @@ class Decoder:
         num_logits: int,
         images: PromptImages | None,
     ) -> Results:
-        if input_ids_RT.shape[1] == 1 and num_past and bool(packing.valid_RT.all()):
-            return self.decode(group, input_ids_RT, packing.positions_RT, packing.lengths_R)
         longest = max(int(packing.lengths_R.max()), 1)
         index_RT = packing.index_RT[:, -num_logits:] if num_logits else packing.index_RT
         if num_past:

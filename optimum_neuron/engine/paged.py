@@ -68,11 +68,9 @@ class PagedDecoder(Decoder):
         images: PromptImages | None,
     ) -> Results:
         assert images is None, "prompts with images have another protocol"
-        if input_ids_RT.shape[1] == 1 and num_past and bool(packing.valid_RT.all()):
-            return self.decode(group, input_ids_RT, packing.positions_RT, packing.lengths_R)
         longest = max(int(packing.lengths_R.max()), 1)
         ids_RT = packing.pack(input_ids_RT, longest)
-        if num_past and longest <= next(iter(self._extend), 1):
+        if num_past and longest <= self.extend_length:
             packed = self.extend(group, ids_RT, packing.first_R, packing.lengths_R)
         elif num_logits == 1:
             return {"logits": self._read("prefill", group, ids_RT, packing)}

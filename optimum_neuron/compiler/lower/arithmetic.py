@@ -50,7 +50,7 @@ class HostArithmetic:
         }
 
     def can_group(self, dtype: torch.dtype) -> bool:
-        """Return whether experts can run on rows of their own, which oneDNN multiplies."""
+        """Return whether each expert can run on its rows only, which oneDNN multiplies."""
         has_product = dtype == torch.float32 or (dtype == torch.bfloat16 and self.features.has_bf16_dot)
         return has_product and onednn.is_available()
 

@@ -80,7 +80,7 @@ def find_routed(body: fx.GraphModule) -> dict[fx.Node, fx.Node]:
 
 
 def _before_casts(node: Any) -> Iterator[fx.Node]:
-    """A node, and those that it is cast from."""
+    """A node, and the nodes that it is cast from."""
     yield node
     while node.target in _CASTS:
         node = node.args[0]

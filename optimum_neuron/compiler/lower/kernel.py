@@ -1,4 +1,4 @@
-"""A kernel of our own in C++: an operator of torch, and a C function that code of Inductor calls in its place.
+"""A hand-written kernel in C++: a torch operator, and the C function that Inductor's code calls instead.
 
 It is compiled once for each torch and kind of CPU. Code that calls it looks its function up when it is loaded, so the
 kernel is loaded before. The kernels are `attention/`, `few_rows/`, and `quantized/`.
