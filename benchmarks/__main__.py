@@ -1,6 +1,6 @@
 """`python -m benchmarks [NAME ...] [--rounds N] [--sequence_length N] [--optlevel N] [--batch_size N] [--json]`
 
-`--quick` shortens `soak`.
+`--quick` shortens `soak`, `--openvino_python` adds OpenVINO to `families`.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ def main() -> None:
     parser.add_argument("--model", default=Settings.model)
     parser.add_argument("--optlevel", choices=("1", "2", "3"), default=Settings.optlevel, help="for soak")
     parser.add_argument("--batch_size", type=int, help="for families; default: 1 and 4")
+    parser.add_argument("--openvino_python", help="for families: Python of an environment with optimum-intel")
     parser.add_argument(
         "--quick", action="store_true", help="soak, faults: a tenth of the calls; soak: a tiny random model"
     )
@@ -68,6 +69,7 @@ def main() -> None:
         model=args.model,
         optlevel=args.optlevel,
         batch_size=args.batch_size,
+        openvino_python=args.openvino_python,
         quick=args.quick,
     )
     host = f"{torch.get_num_threads()} threads, {probe_cpu()}, {probe_compiler()}, torch {torch.__version__}"

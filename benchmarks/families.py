@@ -2,7 +2,7 @@
 
 Weights are random and sizes are published ones: no checkpoint is needed. Models of one architecture are measured in
 turn and released before the next. `--model` and `--optlevel` do not matter here; `--batch_size` measures one
-batch size alone.
+batch size alone. `--openvino_python PYTHON`, the Python of an environment with optimum-intel, adds OpenVINO.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .decode import tokens_per_s
+from .decode import NUM_NEW, tokens_per_s
 from .harness import Row, Settings, in_turn, ratio, rows_of, seconds
+from .openvino_server import Server
 
 NUM_PROMPT = 32
 BATCH_SIZES = (1, 4)
@@ -135,8 +136,17 @@ def _measured(name: str, folder: Path, batch_size: int, settings: Settings) -> l
         return once
 
     decode = {who: functools.partial(tokens_per_s, model, prompt) for who, model in models.items()}
+    first = {who: prefill(model) for who, model in models.items()}
+    servers = {}
+    if settings.openvino_python is not None:
+        servers = {f"OpenVINO, {dtype}": Server(settings.openvino_python, folder, dtype) for dtype in ("bf16", "f32")}
+    for who, server in servers.items():
+        decode[who] = functools.partial(server.decode, batch_size, NUM_PROMPT, NUM_NEW)
+        first[who] = functools.partial(server.prefill, batch_size, settings.sequence_length - 1)
     rates = in_turn(decode, settings.rounds)
-    times = in_turn({who: prefill(model) for who, model in models.items()}, settings.rounds)
+    times = in_turn(first, settings.rounds)
+    for server in servers.values():
+        server.close()
     return [
         *rows_of({f"{name}: decode, {who}": values for who, values in rates.items()}, "step/s"),
         *_ratios(f"{name}: decode", rates, note="bars: 1.0 of generic, 2.0 of eager"),
@@ -146,10 +156,12 @@ def _measured(name: str, folder: Path, batch_size: int, settings: Settings) -> l
 
 
 def _ratios(what: str, rates: dict[str, list[float]], *, note: str) -> list[Row]:
-    """Our family over the generic path, and over eager in its better dtype."""
-    best = [max(pair) for pair in zip(rates["eager, bfloat16"], rates["eager, float32"], strict=True)]
+    """Our family over the generic path, and over others in their better dtype."""
     family = rates["ours, family"]
-    return [
-        ratio(f"{what}, family over generic", family, rates["ours, generic"], note=note),
-        ratio(f"{what}, family over eager", family, best, note=note),
-    ]
+    rows = [ratio(f"{what}, family over generic", family, rates["ours, generic"], note=note)]
+    for other in ("eager", "OpenVINO"):
+        dtypes = [values for who, values in rates.items() if who.startswith(f"{other}, ")]
+        if dtypes:
+            best = [max(values) for values in zip(*dtypes, strict=True)]
+            rows.append(ratio(f"{what}, family over {other}", family, best, note=note))
+    return rows
