@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import gc
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -137,9 +138,7 @@ def _measured(name: str, folder: Path, batch_size: int, settings: Settings) -> l
 
     decode = {who: functools.partial(tokens_per_s, model, prompt) for who, model in models.items()}
     first = {who: prefill(model) for who, model in models.items()}
-    servers = {}
-    if settings.openvino_python is not None:
-        servers = {f"OpenVINO, {dtype}": Server(settings.openvino_python, folder, dtype) for dtype in ("bf16", "f32")}
+    servers = _openvino(name, folder, settings)
     for who, server in servers.items():
         decode[who] = functools.partial(server.decode, batch_size, NUM_PROMPT, NUM_NEW)
         first[who] = functools.partial(server.prefill, batch_size, settings.sequence_length - 1)
@@ -153,6 +152,17 @@ def _measured(name: str, folder: Path, batch_size: int, settings: Settings) -> l
         *rows_of({f"{name}: prefill, {who}": values for who, values in times.items()}, "ms"),
         *_ratios(f"{name}: prefill", {who: [1 / ms for ms in each] for who, each in times.items()}, note="bar: 1.0"),
     ]
+
+
+def _openvino(name: str, folder: Path, settings: Settings) -> dict[str, Server]:
+    """OpenVINO in two dtypes; none where it was not asked for, or cannot convert the model."""
+    if settings.openvino_python is None:
+        return {}
+    try:
+        return {f"OpenVINO, {dtype}": Server(settings.openvino_python, folder, dtype) for dtype in ("bf16", "f32")}
+    except RuntimeError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return {}
 
 
 def _ratios(what: str, rates: dict[str, list[float]], *, note: str) -> list[Row]:
