@@ -96,8 +96,9 @@ def read_lora(name: str | Path, **where: Any) -> Lora:
             others.append(tensor)
     others += [f"{module} has only lora_{next(iter(pair))}" for module, pair in names.items() if len(pair) == 1]
     if others or not names:
-        message = f"{path} has not the tensors of a LoRA adapter: {', '.join(others[:4]) or 'it is empty'}."
-        hint = "Save the adapter with PEFT's save_pretrained, without other trained modules."
+        listed = f"tensors that are not LoRA's: {', '.join(others[:4])}" if others else "no tensors"
+        message = f"The adapter {path} has {listed}. Compiled models load pairs of LoRA matrices only."
+        hint = "Merge it into the base model with merge_adapter, and export that."
         raise WeightsError(message, hint=hint, adapter=str(folder), tensors=others)
     matrices = {}
     for module, pair in names.items():
