@@ -72,6 +72,21 @@ class Sampler:
         return bool(self.criteria) and bool(self.criteria(self._ids[:, : self._num_tokens], None).all())
 
 
+def checked_prompt(model: Any, input_ids: Sequence[int]) -> list[int]:
+    """Return the token ids of a prompt.
+
+    Raises:
+        ShapeError: there are none, or they are no tokens of the model's vocabulary.
+    """
+    prompt = torch.as_tensor(input_ids).flatten().tolist()
+    vocabulary = model.config.get_text_config(decoder=True).vocab_size
+    wrong = [token for token in prompt if not isinstance(token, int) or not 0 <= token < vocabulary]
+    if not prompt or wrong:
+        problem = f"{wrong[0]!r}, which is no token of the vocabulary of {vocabulary}" if wrong else "no tokens"
+        raise ShapeError(f"The prompt has {problem}.", hint="Pass token ids of the model's tokenizer.", ids=wrong)
+    return prompt
+
+
 def make_sampler(
     model: Any,
     prompt: Sequence[int],
