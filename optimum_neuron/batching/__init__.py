@@ -7,7 +7,8 @@ and tokenizers are above it.
     scheduler.py  who gets rows and blocks            sampling.py   the next token of one request
     runner.py     runs chunks and steps               engine.py     plans, runs, and samples: one step
     manager.py    a thread with transformers' interface
-    counters.py   what happened                       settings.py   transformers' settings of the manager
+    outbox.py     outputs that wait, and handlers     settings.py   transformers' settings of the manager
+    counters.py   what happened
 """
 
 import lazy_loader

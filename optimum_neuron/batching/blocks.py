@@ -14,7 +14,7 @@ from __future__ import annotations
 import array
 import collections
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 def chain_hashes(tokens: Sequence[int], block_size: int, key: bytes = b"") -> list[bytes]:
@@ -46,6 +46,8 @@ class BlockPool:
         self._block_of: dict[bytes, int] = {}
         self._idle: collections.OrderedDict[int, None] = collections.OrderedDict()
         """Blocks without users that keep their content, the one longest unused first."""
+        self._spoilt: set[int] = set()
+        self._reused: list[int] = []
 
     @property
     def num_free(self) -> int:
@@ -80,6 +82,9 @@ class BlockPool:
         else:
             raise IndexError("all blocks are in use")
         self._num_users[block] = 1
+        if block in self._spoilt:
+            self._spoilt.remove(block)
+            self._reused.append(block)
         return block
 
     def release(self, block: int) -> None:
@@ -113,17 +118,14 @@ class BlockPool:
         if content not in self._block_of and block not in self._hash_of:
             self._block_of[content], self._hash_of[block] = block, content
 
-    def withdraw(self, block: int) -> None:
-        """Let no prompt find a block any more."""
-        if block in self._hash_of:
-            self._forget(block)
-            if block in self._idle:
-                del self._idle[block]
-                self._free.append(block)
+    def spoil(self, blocks: Iterable[int]) -> None:
+        """Note that blocks hold NaN or infinity, so whoever gets them next has to clear them."""
+        self._spoilt.update(blocks)
 
-    def is_used(self, block: int) -> bool:
-        """Return whether a request has a block."""
-        return block in self._num_users
+    def take_reused(self) -> list[int]:
+        """Return the spoilt blocks that were allocated since the last call."""
+        reused, self._reused = self._reused, []
+        return reused
 
     def is_idle(self, block: int) -> bool:
         """Return whether a block has content and no user."""

@@ -34,7 +34,6 @@ class Engine:
         """Held while requests are planned, added, or ended; not while graphs run."""
         self._requests: dict[str, Request] = {}
         self._cancelled: set[str] = set()
-        self._not_finite: set[str] = set()
 
     @property
     def has_work(self) -> bool:
@@ -88,9 +87,13 @@ class Engine:
     def _copy(self, plan: Plan) -> None:
         for request, blocks in plan.preempted:
             request.saved = self.runner.save(blocks)
+        if reused := self.pool.take_reused():
+            self.runner.clear(reused)
         for request, blocks in plan.resumed:
             self.runner.restore(request.saved, blocks)
             request.saved = None
+            if not request.is_finite:
+                self.pool.spoil(request.blocks)
         for request, _ in plan.resumed:
             assert request.row is not None
             self.runner.free_row(request.row)
@@ -103,6 +106,8 @@ class Engine:
         logits_V = self.runner.read(request, chunk.start, chunk.num_tokens)
         self.counters.chunks_total += 1
         self.counters.chunk_seconds_total += time.perf_counter() - started
+        if not logits_V.max().isfinite():
+            self._note_not_finite(request)
         with self.lock:
             self.scheduler.read(chunk)
         if not chunk.is_last:
@@ -129,7 +134,7 @@ class Engine:
             try:
                 largest, index = logits_V.max(-1)
                 if not largest.isfinite():
-                    self._not_finite.add(request.request_id)
+                    self._note_not_finite(request)
                 token, logprob = (int(index), None) if request.sampler.is_plain else request.sampler.choose(logits_V)
                 request.add(token, logprob)
                 is_complete = request.sampler.ends_with(token, len(request.answer))
@@ -142,19 +147,19 @@ class Engine:
         self.counters.sampling_seconds_total += time.perf_counter() - started
         return list(requests)
 
+    def _note_not_finite(self, request: Request) -> None:
+        """Keep NaN and infinity within a request: its blocks are cleared before another one gets them."""
+        request.is_finite = False
+        self.runner.note_not_finite()
+        with self.lock:
+            self.pool.spoil(request.blocks)
+
     def _end(self, request: Request, status: Status, error: Exception | None = None) -> Request:
         with self.lock:
-            blocks = [*request.blocks]
             self.scheduler.end(request)
             request.end(status, error)
             del self._requests[request.request_id]
             self._cancelled.discard(request.request_id)
-            if request.request_id in self._not_finite:
-                self._not_finite.discard(request.request_id)
-                unused = [block for block in blocks if not self.pool.is_used(block)]
-                for block in unused:
-                    self.pool.withdraw(block)
-                self.runner.clear(unused)
             name = "requests_failed_total" if status == Status.FAILED else "requests_finished_total"
             setattr(self.counters, name, getattr(self.counters, name) + 1)
         return request

@@ -2,29 +2,29 @@
 
 with model.continuous_batching_context_manager() as manager:
     manager.add_request([1, 2, 3], max_new_tokens=8, temperature=0.7, do_sample=True, seed=1)
-    for output in manager:
-        print(output.generated_tokens)
+    print(manager.get_result().generated_tokens)
 """
 
 from __future__ import annotations
 
 import asyncio
-import collections
 import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import types
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from transformers import GenerationConfig
-from transformers.generation.continuous_batching.requests import GenerationOutput, RequestStatus
+from transformers.generation.continuous_batching.requests import GenerationOutput
 
-from ..errors import ConfigError, QueueFullError, ShapeError
+from ..errors import ConfigError, QueueFullError
 from .engine import Engine
+from .outbox import Handler, Outbox, output_of
 from .request import Request
-from .sampling import Sampler, make_sampler
+from .sampling import Sampler, checked_prompt, make_sampler
 from .settings import ManagerSettings
 
 logger = logging.getLogger(__name__)
@@ -36,22 +36,43 @@ SECONDS_OF_PATIENCE = 10.0
 class BatchingManager:
     """Takes requests from any thread, and delivers what they get."""
 
+    is_tp_driver = True
+    """One process drives all cores."""
+    warmed_up = True
+    """Graphs are compiled before a manager is made."""
+
     def __init__(
         self, model: Any, engine: Engine, generation_config: GenerationConfig, settings: ManagerSettings
     ) -> None:
         self.model, self.engine = model, engine
-        self.generation_config, self.settings = generation_config, settings
-        self.warmed_up = True
-        """Graphs are compiled before a manager is made."""
-        self.fatal_error: Exception | None = None
+        self.settings = settings
+        self.continuous_batching_config = settings.resolved(engine.runner)
+        self.use(generation_config)
+        self.background_thread_status = types.SimpleNamespace(fatal_error=None)  # transformers' place of the error
         self._changed = threading.Condition(engine.lock)
-        self._outputs: collections.deque[GenerationOutput] = collections.deque()
-        self._handlers: dict[str, tuple[Callable[[GenerationOutput], Any], asyncio.AbstractEventLoop]] = {}
+        self._outbox = Outbox()
         self._thread: threading.Thread | None = None
         self._stop: str | None = None
-        self._has_ended = False
-        self._num_pauses, self._is_paused = 0, False
+        self._has_ended = self._is_destroyed = False
+        self._pausers: list[int] = []
+        """Threads that hold a pause."""
+        self._is_paused = False
         self._num_requests = 0
+
+    def use(self, generation_config: GenerationConfig) -> None:
+        """Take the settings of requests that come from now on."""
+        self.generation_config = generation_config
+        self.num_return_sequences = generation_config.num_return_sequences or 1
+
+    @property
+    def fatal_error(self) -> Exception | None:
+        """Error that ended the thread and all requests."""
+        return self.background_thread_status.fatal_error
+
+    @property
+    def current_batch(self) -> int:
+        """Chunks and steps that have run."""
+        return self.engine.counters.chunks_total + self.engine.counters.steps_total
 
     # The thread.
 
@@ -63,11 +84,17 @@ class BatchingManager:
         return self._thread is not None and not self._has_ended
 
     def start(self) -> None:
-        """Start the thread; requests may be waiting already."""
+        """Start the thread; requests may be waiting already.
+
+        Raises:
+            RuntimeError: the manager was destroyed.
+        """
         if self.is_running():
             logger.warning("The manager is running already.")
             return
-        self._stop, self.fatal_error, self._has_ended = None, None, False
+        if self._is_destroyed:
+            raise RuntimeError("The manager was destroyed. Call init_continuous_batching() for another one.")
+        self._stop, self._has_ended, self.background_thread_status.fatal_error = None, False, None
         self._thread = threading.Thread(target=self._serve, name="continuous batching", daemon=True)
         self._thread.start()
 
@@ -85,7 +112,15 @@ class BatchingManager:
             timeout: wait at most so many seconds.
             keep_for_next_session: let the model's next call of `init_continuous_batching` return this manager.
             hard_stop: fail the requests that are not answered, instead.
+
+        Raises:
+            RuntimeError: the calling thread holds a pause, so it would wait for itself.
         """
+        if self._thread is None:
+            logger.warning("The manager was not started.")
+            return
+        if threading.get_ident() in self._pausers:
+            raise RuntimeError("A manager cannot be stopped within its pause. Leave pause() first.")
         with self._changed:
             self._stop = "now" if hard_stop else "answered"
             self._changed.notify_all()
@@ -105,7 +140,9 @@ class BatchingManager:
         """Stop, and give the pool of blocks back; the manager cannot start again."""
         if self.is_running():
             self.stop(hard_stop=True)
-        self._deliver(self.engine.fail_all(RuntimeError("The manager was stopped.")))  # of one that never started
+        with self._changed:
+            self._is_destroyed = True
+            self._deliver(self.engine.fail_all(_stopped()))  # of one that never started
         self.engine.runner.close()
 
     @contextlib.contextmanager
@@ -115,17 +152,18 @@ class BatchingManager:
         Raises:
             RuntimeError: the thread does not run.
         """
-        with self._changed:
-            self._num_pauses += 1
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: self._is_paused or not self.is_running())
+        own = threading.get_ident()
         try:
+            with self._changed:
+                self._pausers.append(own)
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._is_paused or not self.is_running())
             if not self.is_running():
                 raise RuntimeError("Nothing to pause: the manager does not run.")
             yield
         finally:
             with self._changed:
-                self._num_pauses -= 1
+                self._pausers.remove(own)
                 self._changed.notify_all()
 
     def _serve(self) -> None:
@@ -134,17 +172,16 @@ class BatchingManager:
                 self._deliver(self.engine.step())
         except Exception as error:  # noqa: BLE001  # whoever waits for a result has to hear of it
             logger.exception("Continuous batching failed.")
-            self.fatal_error = error
-        left = self.engine.fail_all(self.fatal_error or RuntimeError("The manager was stopped."))
+            self.background_thread_status.fatal_error = error
         with self._changed:
             self._has_ended = True
-            self._deliver(left)
+            self._deliver(self.engine.fail_all(self.fatal_error or _stopped()))
 
     def _wait_for_work(self) -> bool:
         """Wait for a request; return False when the thread shall end."""
         with self._changed:
             while True:
-                self._is_paused = self._num_pauses > 0
+                self._is_paused = bool(self._pausers)
                 if self._is_paused:
                     self._changed.notify_all()
                 elif self._stop == "now" or (self._stop and not self.engine.has_work):
@@ -185,21 +222,23 @@ class BatchingManager:
             ShapeError: the prompt is empty, too long, or has ids that are no tokens.
             QueueFullError: the queue had no place for 10 seconds.
         """
-        if self._stop or self.fatal_error is not None:
-            logger.warning("The manager is stopping: the request is not taken.")
-            return None
-        settings |= {"max_new_tokens": max_new_tokens, "eos_token_id": eos_token_id}
-        return self.add_siblings(
-            input_ids,
-            settings,
-            request_id=request_id,
-            seed=seed,
-            streaming=streaming,
-            record_timestamps=record_timestamps,
-            adapter_name=adapter_name,
-        )[0]
+        if self._takes_requests():
+            settings |= {"max_new_tokens": max_new_tokens, "eos_token_id": eos_token_id}
+            siblings = self.make_siblings(
+                input_ids,
+                settings,
+                request_id=request_id,
+                seed=seed,
+                streaming=streaming,
+                record_timestamps=record_timestamps,
+                adapter_name=adapter_name,
+            )
+            if self.submit(siblings, patience_s=SECONDS_OF_PATIENCE):
+                return siblings[0].request_id
+        logger.warning("The manager is stopping: the request is not taken.")
+        return None
 
-    def add_siblings(
+    def make_siblings(
         self,
         input_ids: Sequence[int],
         settings: Mapping[str, Any],
@@ -209,20 +248,20 @@ class BatchingManager:
         streaming: bool = False,
         record_timestamps: bool = False,
         adapter_name: str | None = None,
-    ) -> list[str]:
-        """Let the `num_return_sequences` answers to a prompt wait for their turn; return their names.
+    ) -> list[Request]:
+        """Return the requests of a prompt with `num_return_sequences` answers, each with a name and a seed of its own.
 
-        Arguments are those of `add_request`, whose errors are raised; each answer has a name and a seed of its own.
+        Arguments are those of `add_request`, which raises the same errors.
         """
-        prompt = self._checked(input_ids)
+        prompt = checked_prompt(self.model, input_ids)
         with self._changed:
             number = self._num_requests
             self._num_requests += 1
         name = f"req_{number}" if request_id is None else request_id
-        count = settings.get("num_return_sequences") or self.generation_config.num_return_sequences or 1
+        count = settings.get("num_return_sequences") or self.num_return_sequences
         first = self._seed(number) if seed is None else seed
         samplers = [self._sampler(prompt, settings, first + index) for index in range(count)]
-        requests = [
+        return [
             Request(
                 request_id=name if index == 0 else f"{name}__child#{index - 1}",
                 prompt=prompt,
@@ -234,14 +273,26 @@ class BatchingManager:
             )
             for index, sampler in enumerate(samplers)
         ]
+
+    def submit(self, siblings: Sequence[Request], *, patience_s: float | None) -> bool:
+        """Let requests that belong together wait for their turn; return False if the manager is stopping.
+
+        Args:
+            siblings: requests of `make_siblings`; if they are not taken, they let go of their adapters.
+            patience_s: how long to wait for a place in a full queue while the thread runs; None for as long as it does.
+
+        Raises:
+            ConfigError: there is such a request.
+            QueueFullError: the queue had no place for all of them.
+        """
+        is_taken = False
         try:
-            self._queue(requests)
-        except (ConfigError, QueueFullError):
-            for request in requests:
-                if not self.engine.has(request.request_id):
+            is_taken = self._queue(siblings, patience_s)
+        finally:
+            if not is_taken:
+                for request in siblings:
                     request.adapter.release()
-            raise
-        return [request.request_id for request in requests]
+        return is_taken
 
     def _sampler(self, prompt: list[int], settings: Mapping[str, Any], seed: int) -> Sampler:
         return make_sampler(
@@ -276,50 +327,44 @@ class BatchingManager:
         with self._changed:
             self._changed.notify_all()
 
-    def _checked(self, input_ids: Sequence[int]) -> list[int]:
-        prompt = torch.as_tensor(input_ids).flatten().tolist()
-        vocabulary = self.model.config.get_text_config(decoder=True).vocab_size
-        wrong = [token for token in prompt if not isinstance(token, int) or not 0 <= token < vocabulary]
-        if not prompt or wrong:
-            problem = f"{wrong[0]!r}, which is no token of the vocabulary of {vocabulary}" if wrong else "no tokens"
-            raise ShapeError(f"The prompt has {problem}.", hint="Pass token ids of the model's tokenizer.", ids=wrong)
-        return prompt
-
     def _seed(self, number: int) -> int:
         if self.settings.seed is not None:
             return self.settings.seed + number
         return int(torch.empty((), dtype=torch.int64).random_())
 
-    def _queue(self, requests: Sequence[Request]) -> None:
+    def _queue(self, requests: Sequence[Request], patience_s: float | None) -> bool:
         limit, waiting = self.settings.max_queue_size, self.engine.scheduler.waiting
+
+        def has_room() -> bool:
+            return not limit or len(waiting) + len(requests) <= limit
+
         with self._changed:
+            if len(requests) <= limit:
+                self._changed.wait_for(lambda: has_room() or not self.is_running(), patience_s)
+            if not self._takes_requests():
+                return False
+            if not has_room():
+                message = f"No place for {len(requests)} more: {len(waiting)} of at most {limit} requests wait."
+                raise QueueFullError(message, hint="Try again later, or raise max_queue_size.", limit=limit)
             for request in requests:
                 if self.engine.has(request.request_id):
                     message = f"A request named {request.request_id!r} is not over yet."
                     raise ConfigError(message, hint="Pass another request_id.", request_id=request.request_id)
-                has_room = not limit or self._changed.wait_for(
-                    lambda: len(waiting) < limit, SECONDS_OF_PATIENCE if self.is_running() else 0
-                )
-                if not has_room:
-                    message = f"The queue is full: {limit} requests wait."
-                    raise QueueFullError(message, hint="Try again later, or raise max_queue_size.", limit=limit)
+            for request in requests:
                 self.engine.add(request)
             self._changed.notify_all()
+        return True
+
+    def _takes_requests(self) -> bool:
+        return not (self._stop or self._has_ended or self._is_destroyed)
 
     # Results.
 
     def get_result(self, request_id: str | None = None, timeout: float | None = None) -> GenerationOutput | None:
         """Return the next output, of one request if it is named; None after `timeout` seconds, or if none can come."""
-
-        def found() -> GenerationOutput | None:
-            return next((one for one in self._outputs if request_id in (None, one.request_id)), None)
-
         with self._changed:
-            self._changed.wait_for(lambda: found() is not None or not self.is_running(), timeout)
-            output = found()
-            if output is not None:
-                self._outputs.remove(output)
-            return output
+            self._changed.wait_for(lambda: self._outbox.has(request_id) or not self.is_running(), timeout)
+            return self._outbox.take(request_id)
 
     def __iter__(self) -> Iterator[GenerationOutput]:
         """Yield outputs as they come, until the manager stops."""
@@ -333,37 +378,18 @@ class BatchingManager:
             if output.is_finished():
                 return
 
-    def register_result_handler(self, request_id: str, callback: Callable[[GenerationOutput], Any]) -> None:
+    def register_result_handler(self, request_id: str, callback: Handler) -> None:
         """Call a function for every output of a request in the running event loop, instead of keeping it here."""
         with self._changed:
-            self._handlers[request_id] = callback, asyncio.get_running_loop()
+            self._outbox.register(request_id, callback, asyncio.get_running_loop())
 
     def _deliver(self, requests: Iterable[Request]) -> None:
         with self._changed:
             for request in requests:
-                if not (request.streaming or request.is_over):
-                    continue
-                handler = self._handlers.get(request.request_id)
-                if handler is None:
-                    self._outputs.append(output_of(request))
-                else:
-                    callback, loop = handler
-                    loop.call_soon_threadsafe(callback, output_of(request))
-                if request.is_over:
-                    self._handlers.pop(request.request_id, None)
+                if request.streaming or request.is_over:
+                    self._outbox.put(output_of(request))
             self._changed.notify_all()
 
 
-def output_of(request: Request) -> GenerationOutput:
-    """Return what a request has got by now."""
-    return GenerationOutput(
-        request_id=request.request_id,
-        prompt_ids=request.prompt,
-        generated_tokens=[*request.answer],
-        logprobs=[*request.logprobs],
-        error=None if request.error is None else str(request.error),
-        status=RequestStatus(request.status),
-        created_time=request.created_s,
-        lifespan=(request.started_s, request.ended_s),
-        timestamps=[*request.timestamps] if request.record_timestamps else None,
-    )
+def _stopped() -> RuntimeError:
+    return RuntimeError("The manager was stopped.")

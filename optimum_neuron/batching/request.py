@@ -63,6 +63,8 @@ class Request:
     """Its blocks, in the order of its tokens."""
     row: int | None = None
     """Its row of a step, while it runs."""
+    is_finite: bool = True
+    """Whether its logits were numbers so far; else its blocks hold NaN or infinity."""
     saved: Any = None
     """Contents of its blocks on the host, while it is preempted."""
     created_s: float = dataclasses.field(default_factory=time.perf_counter)

@@ -17,7 +17,7 @@ from ..engine import ADAPTER_INDEX, PagedDecoder, Signature, smallest_bucket
 from .request import Request
 
 if TYPE_CHECKING:
-    from ..runtime import LoadedProgram
+    from ..runtime import LoadedProgram, State
 
 
 class Runner:
@@ -40,7 +40,8 @@ class Runner:
         self._state = loaded.take_state()
         self._tables_BM = torch.zeros(self.num_rows, self._width, dtype=torch.long)
         self._num_listed = [0] * self.num_rows
-        self._give_back = weakref.finalize(self, loaded.give_back, self._state)
+        self._spoilt: list[bool] = []
+        self._give_back = weakref.finalize(self, _give_back, loaded, self._state, self._spoilt)
 
     def close(self) -> None:
         """Give the pool back; the object cannot run afterwards."""
@@ -112,3 +113,15 @@ class Runner:
         """Fill blocks with zeros: a masked slot counts 0 times its value, and NaN would stay NaN."""
         for tensor in self._state:
             tensor[list(blocks)] = 0
+
+    def note_not_finite(self) -> None:
+        """Note that a graph wrote NaN or infinity; padding writes it to block 0, which all requests read."""
+        self._spoilt.append(True)
+        self.clear([0])
+
+
+def _give_back(loaded: LoadedProgram, state: State, spoilt: list[bool]) -> None:
+    if spoilt:
+        for tensor in state:
+            tensor.zero_()
+    loaded.give_back(state)

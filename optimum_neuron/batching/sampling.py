@@ -72,6 +72,21 @@ class Sampler:
         return bool(self.criteria) and bool(self.criteria(self._ids[:, : self._num_tokens], None).all())
 
 
+def checked_prompt(model: Any, input_ids: Sequence[int]) -> list[int]:
+    """Return the token ids of a prompt.
+
+    Raises:
+        ShapeError: there are none, or they are no tokens of the model's vocabulary.
+    """
+    prompt = torch.as_tensor(input_ids).flatten().tolist()
+    vocabulary = model.config.get_text_config(decoder=True).vocab_size
+    wrong = [token for token in prompt if not isinstance(token, int) or not 0 <= token < vocabulary]
+    if not prompt or wrong:
+        problem = f"{wrong[0]!r}, which is no token of the vocabulary of {vocabulary}" if wrong else "no tokens"
+        raise ShapeError(f"The prompt has {problem}.", hint="Pass token ids of the model's tokenizer.", ids=wrong)
+    return prompt
+
+
 def make_sampler(
     model: Any,
     prompt: Sequence[int],
@@ -100,11 +115,12 @@ def make_sampler(
     calls = {name: options[name] for name in _OF_CALLS if name in options}
     given = {name: value for name, value in options.items() if name not in _OF_CALLS and value is not None}
     config = _updated(copy.deepcopy(model.generation_config if generation_config is None else generation_config), given)
+    limit = config.max_length  # of the user: defaults of transformers follow
     config, _ = model._prepare_generation_config(config)
     _refuse_modes(config)
     if config.eos_token_id == -1:
         config.eos_token_id = None  # transformers' word for an answer that no token ends
-    max_new_tokens = _num_new_tokens(config, len(prompt), num_slots)
+    max_new_tokens = _num_new_tokens(config.max_new_tokens, limit, len(prompt), num_slots)
     config.max_new_tokens, config.max_length = max_new_tokens, len(prompt) + max_new_tokens
     if config.min_new_tokens is not None:
         config.min_length = len(prompt) + config.min_new_tokens
@@ -145,15 +161,17 @@ def _updated(config: GenerationConfig, settings: Mapping[str, Any]) -> Generatio
     return config
 
 
-def _num_new_tokens(config: GenerationConfig, num_prompt: int, num_slots: int) -> int:
+def _num_new_tokens(max_new_tokens: int | None, max_length: int | None, num_prompt: int, num_slots: int) -> int:
     """Tokens of an answer, as many as the settings allow and the cache holds."""
-    room = num_slots - num_prompt
+    longest = num_slots if max_length is None or max_new_tokens is not None else min(max_length, num_slots)
+    room = longest - num_prompt
     if room < 1:
-        message = f"The prompt has {num_prompt} tokens, but a sequence has {num_slots}, its answer included."
-        raise ShapeError(message, hint="Shorten the prompt.", size=num_prompt, limit=num_slots - 1)
-    if config.max_new_tokens is not None and config.max_new_tokens > room:
-        logger.warning("max_new_tokens=%d becomes %d: a sequence has %d slots", config.max_new_tokens, room, num_slots)
-    return min(room if config.max_new_tokens is None else config.max_new_tokens, room)
+        limit = f"a sequence has {num_slots}" if longest == num_slots else f"max_length is {longest}"
+        message = f"The prompt has {num_prompt} tokens, but {limit}, its answer included."
+        raise ShapeError(message, hint="Shorten the prompt.", size=num_prompt, limit=longest - 1)
+    if max_new_tokens is not None and max_new_tokens > room:
+        logger.warning("max_new_tokens=%d becomes %d: a sequence has %d slots", max_new_tokens, room, num_slots)
+    return min(room if max_new_tokens is None else max_new_tokens, room)
 
 
 def _refuse_modes(config: GenerationConfig) -> None:
@@ -161,6 +179,9 @@ def _refuse_modes(config: GenerationConfig) -> None:
     if mode not in _MODES:
         message = f"Continuous batching takes greedy search and sampling, not {mode.value}."
         raise ConfigError(message, hint="Use generate(), which has all modes.", mode=mode.value)
+    if config.cache_implementation not in (None, "paged"):
+        message = f"cache_implementation={config.cache_implementation!r}: the cache is compiled into the model."
+        raise ConfigError(message, hint="Remove it.", option="cache_implementation", value=config.cache_implementation)
     if config.guidance_scale is not None and config.guidance_scale != 1:
         message = f"guidance_scale={config.guidance_scale} needs a second sequence for every request."
         raise ConfigError(message, hint="Use generate().", option="guidance_scale", value=config.guidance_scale)

@@ -107,12 +107,12 @@ class Scheduler:
 
     def end(self, request: Request) -> None:
         """Take row and blocks from a request, wherever it is."""
-        if request in self.waiting:
-            self.waiting.remove(request)
+        if request in self.running:
+            self._stop(request)
         elif request in self.preempted:
             self.preempted.remove(request)
-        elif request in self.running:
-            self._stop(request)
+        elif request in self.waiting:
+            self.waiting.remove(request)
         request.saved = None
 
     def _grow(self, request: Request, plan: Plan) -> None:

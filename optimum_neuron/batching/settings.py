@@ -10,6 +10,8 @@ import dataclasses
 import logging
 from typing import Any
 
+from transformers import ContinuousBatchingConfig
+
 from ..errors import ConfigError
 from .runner import Runner
 
@@ -29,6 +31,11 @@ class ManagerSettings:
     allow_block_sharing: bool = True
     """Let prompts share what they begin with."""
 
+    def resolved(self, runner: Runner) -> ContinuousBatchingConfig:
+        """Return transformers' form of these settings, with the sizes of a program."""
+        sizes = {name: value for name, (value, _) in _sizes(runner).items() if name != "block_size"}
+        return ContinuousBatchingConfig(**dataclasses.asdict(self), **sizes)
+
 
 _WITHOUT_EFFECT = {
     **dict.fromkeys(("use_cuda_graph", "q_padding_interval_size", "kv_padding_interval_size"), "graphs are static"),
@@ -36,6 +43,7 @@ _WITHOUT_EFFECT = {
     "use_default_compile_configs": "graphs are compiled",
     "max_cached_graphs": "graphs are compiled",
     "auto_switch_to_flash": "attention is compiled",
+    "max_blocks_per_request": "every step reads the blocks of whole sequences",
     "use_async_batching": "a step is one call",
     "max_memory_percent": "the pool is part of the program",
     "per_request_processors": "every request has its own settings",
@@ -67,14 +75,7 @@ def read_settings(config: Any, runner: Runner) -> ManagerSettings:
         for field in dataclasses.fields(config)
         if field.name not in names and getattr(config, field.name) != field.default
     }
-    sizes = {
-        "page_size": (runner.block_size, "block_size"),
-        "block_size": (runner.block_size, "block_size"),
-        "num_blocks": (runner.num_blocks, "num_blocks"),
-        "max_requests_per_batch": (runner.num_rows, "batch_size"),
-        "max_batch_tokens": (runner.chunk_size, "prefill_chunk_size"),
-        "max_blocks_per_request": (-(-runner.num_slots // runner.block_size), "sequence_length"),
-    }
+    sizes = _sizes(runner)
     for name, value in changed.items():
         if name in sizes:
             compiled, option = sizes[name]
@@ -88,3 +89,14 @@ def read_settings(config: Any, runner: Runner) -> ManagerSettings:
             message = f"{name}={value!r} is not supported."
             raise ConfigError(message, hint="Remove it.", option=name, value=value)
     return ManagerSettings(**{name: getattr(config, name) for name in names})
+
+
+def _sizes(runner: Runner) -> dict[str, tuple[int, str]]:
+    """Compiled sizes by transformers' names, with the options of the export."""
+    return {
+        "page_size": (runner.block_size, "block_size"),
+        "block_size": (runner.block_size, "block_size"),
+        "num_blocks": (runner.num_blocks, "num_blocks"),
+        "max_requests_per_batch": (runner.num_rows, "batch_size"),
+        "max_batch_tokens": (runner.chunk_size, "prefill_chunk_size"),
+    }

@@ -6,6 +6,7 @@ can be added while others run.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,9 @@ class ContinuousBatching:
             hint = "Call generate() with all prompts in one padded batch, or export a decoder of text with "
             hint += "continuous_batching=True."
             raise ConfigError(message, hint=hint, option="continuous_batching", value=False)
+        generation_config = generation_config or self.generation_config
+        if continuous_batching_config is None:  # transformers' former place of it
+            continuous_batching_config = getattr(generation_config, "continuous_batching_config", None)
         runner = Runner(self.loaded, self._signature)
         try:
             settings = read_settings(continuous_batching_config, runner)
@@ -61,7 +65,7 @@ class ContinuousBatching:
             runner.close()
             raise
         engine = Engine(runner, enable_prefix_caching=settings.allow_block_sharing)
-        return BatchingManager(self, engine, generation_config or self.generation_config, settings)
+        return BatchingManager(self, engine, generation_config, settings)
 
     def destroy_cached_continuous_batching_manager(self) -> None:
         """Stop a manager that was kept, and give its memory back."""
@@ -100,31 +104,37 @@ class ContinuousBatching:
         from tqdm import tqdm
 
         manager = self.init_continuous_batching(generation_config, continuous_batching_config)
-        manager.generation_config = generation_config or self.generation_config
+        manager.use(generation_config or self.generation_config)
         first = settings.pop("seed", None)
         if adapter_names is not None:
             check_names(adapter_names, len(inputs))
+        left, names, outputs = [], [], {}
         try:
-            names, outputs = [], {}
             for index, prompt in enumerate(inputs):
-                seed = None if first is None else first + index
-                names += manager.add_siblings(
+                siblings = manager.make_siblings(
                     prompt,
                     settings,
-                    seed=seed,
+                    seed=None if first is None else first + index,
                     record_timestamps=record_timestamps,
                     adapter_name=None if adapter_names is None else adapter_names[index],
                 )
+                left.append(siblings)
+                names += [request.request_id for request in siblings]
             if not manager.is_running():
                 manager.start()
+            while left:
+                if not manager.submit(left.pop(0), patience_s=None):
+                    raise RuntimeError("Continuous batching ended.") from manager.fatal_error
             for name in tqdm(names, disable=not progress_bar, unit="request"):
                 output = manager.get_result(name)
                 assert output is not None, "the thread delivers every request before it ends"
                 outputs[name] = output
         finally:
-            if persistent_manager:
-                self._cached_continuous_batching_manager = manager
-            else:
+            for request in itertools.chain.from_iterable(left):
+                request.adapter.release()
+            if not persistent_manager:
                 self.destroy_cached_continuous_batching_manager()
                 manager.destroy()
+            elif manager.is_running():
+                manager.stop(keep_for_next_session=True)
         return outputs

@@ -33,13 +33,17 @@ def test_blocks_are_found_until_they_are_needed():
         pool.allocate()
 
 
-def test_a_withdrawn_block_is_free():
-    pool = BlockPool(num_blocks=2, block_size=1)
+def test_a_spoilt_block_is_reported_when_it_is_allocated_again():
+    pool = BlockPool(num_blocks=3, block_size=1)
     block = pool.allocate()
     pool.publish(block, b"content")
+    pool.spoil([block])
     pool.release(block)
-    pool.withdraw(block)
-    assert (pool.find([b"content"]), pool.num_free, pool.num_cached) == ([], 1, 0)
+    pool.share(*pool.find([b"content"]))
+    assert pool.take_reused() == []
+    pool.release(block)
+    assert block in (pool.allocate(), pool.allocate())
+    assert (pool.take_reused(), pool.take_reused()) == ([block], [])
 
 
 def test_no_block_is_lost_or_given_twice():

@@ -7,7 +7,7 @@ import torch
 
 from optimum_neuron.batching import BatchingManager
 from optimum_neuron.errors import ConfigError, QueueFullError, ShapeError
-from tests.tiny import VOCABULARY
+from tests.tiny import NUM_BYTE_TOKENS
 
 SETTINGS = (
     {"do_sample": False},
@@ -21,12 +21,12 @@ SETTINGS = (
 
 def prompts(number: int, *, seed: int = 0, longest: int = 33) -> list[list[int]]:
     draw = random.Random(seed)
-    shared = [draw.randrange(3, VOCABULARY) for _ in range(32)]
+    shared = [draw.randrange(3, NUM_BYTE_TOKENS) for _ in range(32)]
     made = []
     for _ in range(number):
         length = draw.randint(1, longest)
         begin = draw.choice((0, 0, min(16, length - 1)))
-        made.append(shared[:begin] + [draw.randrange(3, VOCABULARY) for _ in range(length - begin)])
+        made.append(shared[:begin] + [draw.randrange(3, NUM_BYTE_TOKENS) for _ in range(length - begin)])
     return made
 
 
@@ -124,7 +124,7 @@ def test_wrong_requests_are_refused(manager):
     ):
         with pytest.raises(error):
             manager.add_request([3], **settings)
-    for prompt in ([], [VOCABULARY], [3] * 48, [-1]):
+    for prompt in ([], [NUM_BYTE_TOKENS], [3] * 48, [-1]):
         with pytest.raises(ShapeError):
             manager.add_request(prompt)
 

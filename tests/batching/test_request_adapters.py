@@ -2,7 +2,6 @@
 
 import pytest
 
-from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.errors import ConfigError, ShapeError
 from tests.modeling.test_adapters import ADAPTERS, TARGETS, save_adapter
 from tests.tiny import save_tiny
@@ -12,28 +11,12 @@ OPTIONS = {"max_new_tokens": 6, "do_sample": False, "eos_token_id": -1}
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
+def model(tmp_path_factory, export):
     base = save_tiny(tmp_path_factory.mktemp("base"), "llama")
-    model = NeuronModelForCausalLM.from_pretrained(
-        base,
-        export=True,
-        batch_size=3,
-        sequence_length=48,
-        continuous_batching=True,
-        block_size=8,
-        prefill_chunk_size=16,
-        extend_length=1,
-        max_loras=2,
-        max_lora_rank=8,
-        lora_target_modules=TARGETS,
-        quantization="int8",
-        optlevel="1",
-        torch_dtype="float32",
-    )
+    model = export(base, max_loras=2, max_lora_rank=8, lora_target_modules=TARGETS, quantization="int8")
     for name, options in ADAPTERS.items():
         model.load_adapter(save_adapter(base, tmp_path_factory.mktemp(name) / name, **options), adapter_name=name)
-    yield model
-    model.close()
+    return model
 
 
 def test_each_request_has_its_adapter(model):
