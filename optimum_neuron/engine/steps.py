@@ -4,7 +4,7 @@ The protocols of `decoder.py` and `encoder_decoder.py` accept any columns for an
 to every sequence needs none of their checks and packing after the prompt.
 
     steps = decoder.steps(sequences, lengths_R)
-    logits_RV = steps(tokens_R)
+    logits_R1V = steps(tokens_R)["logits"]
 
 Shape legend: R sequences, G compiled rows of a graph, V vocabulary.
 """
@@ -16,6 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from .buckets import smallest_bucket
+
+READ = ("logits",)
+"""Results that pick the next token; a graph may have others."""
 
 if TYPE_CHECKING:
     import torch
@@ -63,8 +66,8 @@ class Steps:
         self._parts = [_Part(group, any_graph, lengths_R, prepare) for group in sequences.groups()]
         self._num_used, self._num_slots = int(lengths_R.max()), 0
 
-    def __call__(self, tokens_R: torch.Tensor) -> torch.Tensor:
-        """Add one token to each sequence; return logits [R, V] of the next."""
+    def __call__(self, tokens_R: torch.Tensor) -> Results:
+        """Add one token to each sequence; return the logits [R, 1, V] of the next, and other results of `READ`."""
         self._num_used += 1
         if self._num_used > self._num_slots:
             slots = smallest_bucket(self._num_used, self._graphs)
@@ -75,10 +78,11 @@ class Steps:
         parts = [part.run(tokens_R) for part in self._parts]
         if self._parts[0].group.is_whole:
             return parts[0]
-        logits_RV = parts[0].new_empty(self._num_rows, parts[0].shape[-1])
-        for part, logits in zip(self._parts, parts, strict=True):
-            logits_RV[part.group.indices] = logits
-        return logits_RV
+        joined = {name: result.new_empty(self._num_rows, *result.shape[1:]) for name, result in parts[0].items()}
+        for part, results in zip(self._parts, parts, strict=True):
+            for name in joined:
+                joined[name][part.group.indices] = results[name]
+        return joined
 
 
 class _Part:
@@ -90,23 +94,29 @@ class _Part:
         self.group, self._prepare, num_rows = group, prepare, group.num_rows(any_graph)
         self._places = group.places(num_rows)
         sources = [group.indices[place] for place in self._places]
-        self._sources = None if sources == list(range(len(lengths_R))) else torch.tensor(sources)
+        self._sources = None if sources == list(range(len(lengths_R))) else sources
         self._rows = None if group.rows == list(range(num_rows)) else group.rows
         self._positions_G1 = lengths_R[sources][:, None].clone()
+        self._tokens_G1 = torch.zeros_like(self._positions_G1)
+        # Views of the same memory: an operator of torch takes many times as long as NumPy's between two steps.
+        self._positions, self._tokens = self._positions_G1.numpy(), self._tokens_G1.numpy()[:, 0]
 
     def use(self, graph: str) -> None:
-        """Prepare the inputs of a graph."""
+        """Prepare the calls of a graph."""
         rows = CompiledRows(graph=graph, group=self.group, places=self._places)
-        self._graph, self._others = graph, self._prepare(rows, self._positions_G1)
-        self._others += [tensor[self._places] for tensor in self.group.adapter_inputs(graph)]
+        others = self._prepare(rows, self._positions_G1)
+        others += [tensor[self._places] for tensor in self.group.adapter_inputs(graph)]
+        self._call = self.group.loaded.prepared(graph, [self._tokens_G1, *others], self.group.state)
 
-    def run(self, tokens_R: torch.Tensor) -> torch.Tensor:
-        """Run the graph on the next tokens; return logits [sequences of the group, V]."""
-        tokens_G = tokens_R if self._sources is None else tokens_R[self._sources]
-        results = self.group.loaded.run(self._graph, [tokens_G[:, None], *self._others], self.group.state)
-        self._positions_G1 += 1
-        logits_GV = results["logits"][:, -1]
-        return logits_GV if self._rows is None else logits_GV[self._rows]
+    def run(self, tokens_R: torch.Tensor) -> Results:
+        """Run the graph on the next tokens; return results [sequences of the group, 1, ...]."""
+        tokens = tokens_R.numpy()
+        self._tokens[:] = tokens if self._sources is None else tokens[self._sources]
+        results = self._call()
+        self._positions += 1
+        if self._rows is None:
+            return results
+        return {name: result[self._rows] for name, result in results.items() if name in READ}
 
 
 class Check:

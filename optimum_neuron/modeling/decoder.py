@@ -157,7 +157,7 @@ class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
         steps = SpeculativeSteps(check, cache, draft, input_ids, generation_config.max_length)
         loop = TokenLoop(generation_config, logits_processor, stopping_criteria, streamer)
         try:
-            ids = loop.run(input_ids, outputs.logits[:, -1], steps, cache)
+            ids = loop.run(input_ids, outputs.logits[:, -1:], steps, cache)
         finally:
             self.last_speculation = steps.report
             logger.info("%s", steps.report)

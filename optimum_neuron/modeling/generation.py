@@ -99,7 +99,7 @@ class NeuronGenerativeModel(ContinuousBatching, GenerationMixin, NeuronModel):
         outputs = self._prefill(input_ids, generation_config, model_kwargs, is_first_iteration=is_first)
         cache = outputs.past_key_values
         loop = TokenLoop(generation_config, logits_processor, stopping_criteria, streamer)
-        ids = loop.run(input_ids, outputs.logits[:, -1], self._steps(cache, model_kwargs), cache)
+        ids = loop.run(input_ids, outputs.logits[:, -1:], self._steps(cache, model_kwargs), cache)
         return loop.output(ids, cache, has_encoder=self.config.is_encoder_decoder)
 
     def _steps(self, cache: NeuronCache, model_kwargs: dict[str, Any]) -> Steps:

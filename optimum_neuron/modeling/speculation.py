@@ -119,8 +119,8 @@ class SpeculativeSteps:
         self._results: dict[str, torch.Tensor] = {}
         self._place = 0
 
-    def __call__(self, tokens_R: torch.Tensor) -> torch.Tensor:
-        """Add the picked token; return the logits [1, V] of the next."""
+    def __call__(self, tokens_R: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Add the picked token; return the logits [1, 1, V] of the next."""
         token = int(tokens_R[0])
         if self._place < len(self._candidates) and self._candidates[self._place] == token:
             self._place += 1
@@ -129,7 +129,7 @@ class SpeculativeSteps:
             self._start(token)
         self._num_new += 1
         self._ids_1C = torch.cat([self._ids_1C, tokens_R[:, None]], 1)
-        return self._results["logits"][:, self._place]
+        return {"logits": self._results["logits"][:, self._place : self._place + 1]}
 
     def _start(self, token: int) -> None:
         """Check a token that no candidate foresaw, and candidates for the ones after it."""

@@ -30,8 +30,8 @@ from .cache import NeuronCache
 if TYPE_CHECKING:
     from transformers import GenerationConfig
 
-NextLogits = Callable[[torch.Tensor], torch.Tensor]
-"""From the newest token of each row to the logits [R, V] of the next, such as `engine.Steps`."""
+NextLogits = Callable[[torch.Tensor], dict[str, torch.Tensor]]
+"""From the newest token of each row to the logits [R, 1, V] of the next, such as `engine.Steps`."""
 
 COMPILED_STEPS, TRANSFORMERS = "compiled steps", "transformers"
 _HOOKS = ("__call__", "forward", "prepare_inputs_for_generation", "_update_model_kwargs_for_generation")
@@ -70,9 +70,14 @@ class Ends:
         plain = (MaxLengthCriteria, EosTokenCriteria)
         self._others = StoppingCriteriaList(one for one in criteria if type(one) not in plain)
 
-    def __call__(self, ids_RC: torch.Tensor, tokens_R: torch.Tensor, scores: Any) -> list[bool]:
-        """Return for each row whether it goes on after these tokens."""
-        goes_on = [ids_RC.shape[1] < self._max_length] * len(ids_RC)
+    @property
+    def need_ids(self) -> bool:
+        """Whether a criterion reads the tokens so far."""
+        return bool(self._others)
+
+    def __call__(self, num_columns: int, ids_RC: torch.Tensor, tokens_R: torch.Tensor, scores: Any) -> list[bool]:
+        """Return for each row whether it goes on after these tokens, of which `ids_RC` has all if they are needed."""
+        goes_on = [num_columns < self._max_length] * len(tokens_R)
         if self._end_tokens:
             goes_on = [
                 one and token not in self._end_tokens for one, token in zip(goes_on, tokens_R.tolist(), strict=True)
@@ -105,40 +110,47 @@ class TokenLoop:
         self._needs_logits = bool(self.processors) or self.settings.do_sample or self.scores is not None
         self._needs_logits |= self.logits is not None
 
-    def run(self, ids_RC: torch.Tensor, logits_RV: torch.Tensor, steps: NextLogits, cache: NeuronCache) -> torch.Tensor:
+    def run(
+        self, ids_RC: torch.Tensor, logits_R1V: torch.Tensor, steps: NextLogits, cache: NeuronCache
+    ) -> torch.Tensor:
         """Return prompts with their answers [R, C].
 
         Args:
             ids_RC: the prompts.
-            logits_RV: logits after the prompts.
+            logits_R1V: logits after the prompts.
             steps: adds a token to each sequence and returns the next logits.
             cache: the cache, which gets all tokens but the last.
         """
         ends, goes_on, num_steps = Ends(self.criteria), [True] * len(ids_RC), 0
+        results, num_prompt, answer = {"logits": logits_R1V}, ids_RC.shape[1], []
+        needs_ids = bool(self.processors) or ends.need_ids
         try:
             while True:
-                tokens_R = self._next(ids_RC, logits_RV)
+                tokens_R = self._next(ids_RC, results)
                 if self._has_end and not all(goes_on):
                     tokens_R = torch.where(torch.tensor(goes_on), tokens_R, self.settings._pad_token_tensor)
-                ids_RC = torch.cat([ids_RC, tokens_R[:, None]], 1)
-                goes_on = [a and b for a, b in zip(goes_on, ends(ids_RC, tokens_R, self.scores), strict=True)]
+                answer.append(tokens_R)
+                if needs_ids:
+                    ids_RC = torch.cat([ids_RC, tokens_R[:, None]], 1)
+                go_on = ends(num_prompt + len(answer), ids_RC, tokens_R, self.scores)
+                goes_on = [a and b for a, b in zip(goes_on, go_on, strict=True)]
                 if self.streamer is not None:
                     self.streamer.put(tokens_R)
                 if not any(goes_on):
                     break
-                logits_RV = steps(tokens_R)
+                results = steps(tokens_R)
                 num_steps += 1
         finally:
-            cache.add(num_steps, logits_RV[:, None])
+            cache.add(num_steps, results["logits"])
         if self.streamer is not None:
             self.streamer.end()
-        return ids_RC
+        return ids_RC if needs_ids else torch.cat([ids_RC, torch.stack(answer, 1)], 1)
 
-    def _next(self, ids_RC: torch.Tensor, logits_RV: torch.Tensor) -> torch.Tensor:
+    def _next(self, ids_RC: torch.Tensor, results: dict[str, torch.Tensor]) -> torch.Tensor:
         """Pick the next token of each row."""
         if not self._needs_logits:
-            return _argmax(logits_RV)
-        logits_RV = logits_RV.float()
+            return _argmax(results["logits"])
+        logits_RV = results["logits"][:, -1].float()
         scores_RV = self.processors(ids_RC, logits_RV)
         if self.scores is not None:
             self.scores += (scores_RV,)
@@ -156,6 +168,7 @@ class TokenLoop:
         return kind(sequences=ids_RC, scores=self.scores, logits=self.logits, past_key_values=cache)
 
 
-def _argmax(scores_RV: torch.Tensor) -> torch.Tensor:
-    """Return the first maximum of each row; NumPy finds it ten times as fast as torch."""
-    return torch.from_numpy(scores_RV.float().numpy().argmax(-1))
+def _argmax(scores: torch.Tensor) -> torch.Tensor:
+    """Return the first maximum of each row of scores [R, V] or [R, 1, V]; NumPy finds it ten times as fast as torch."""
+    array = (scores if scores.dtype == torch.float32 else scores.float()).numpy()
+    return torch.from_numpy(array.argmax(-1).reshape(-1))

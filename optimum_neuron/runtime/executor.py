@@ -65,17 +65,15 @@ class Executor:
         Raises:
             ShapeError: an input has another shape or dtype than the graph was compiled for.
         """
-        plan, values = self._bound(graph, inputs, state)
-        for part in plan.parts:
-            if isinstance(part, Segment):
-                part.run(values, state)
-                continue
-            results = part.function([values[slot] for slot in part.arguments])
-            for slot, result in zip(part.results, results, strict=True):
-                values[slot] = result
-            for slot in part.unused:
-                values[slot] = None
-        return {name: values[slot] for name, slot in plan.outputs.items()}
+        return self.bind(graph, inputs, state)()
+
+    def bind(self, graph: str, inputs: Sequence[torch.Tensor], state: Sequence[torch.Tensor] = ()) -> BoundCall:
+        """Return the calls of a graph with these inputs and this state, whose contents may change between calls.
+
+        Raises:
+            ShapeError: an input has another shape or dtype than the graph was compiled for.
+        """
+        return BoundCall(*self._bound(graph, inputs, state), state)
 
     def trace(
         self, graph: str, inputs: Sequence[torch.Tensor], state: Sequence[torch.Tensor] = ()
@@ -100,6 +98,21 @@ class Executor:
         for slot, tensor in zip(plan.states, state, strict=True):
             values[slot] = tensor
         return plan, values
+
+
+class BoundCall:
+    """Calls of a graph whose inputs and state are the same tensors each time."""
+
+    def __init__(self, plan: _Plan, values: Values, state: Sequence[torch.Tensor]) -> None:
+        self._values, self._outputs = values, plan.outputs
+        self._parts = [part.bind(values, state) if isinstance(part, Segment) else part for part in plan.parts]
+
+    def __call__(self) -> dict[str, torch.Tensor]:
+        """Execute the graph and return its outputs."""
+        values = self._values.copy()
+        for part in self._parts:
+            part.run(values)
+        return {name: values[slot] for name, slot in self._outputs.items()}  # type: ignore[misc]
 
 
 def check_inputs(graph: Graph, inputs: Sequence[torch.Tensor]) -> None:
@@ -154,7 +167,7 @@ def _plan(
     parts: list[Step | Segment] = []
     for compiled, group in itertools.groupby(steps, key=lambda step: isinstance(step.function, CompiledFunction)):
         following = list(group)
-        parts += [Segment(following, template, states)] if compiled else following
+        parts += [Segment(following, template, states, inputs)] if compiled else following
     return _Plan(template, inputs, states, steps, parts, outputs)
 
 

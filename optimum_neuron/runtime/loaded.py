@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from .. import env
@@ -75,12 +76,28 @@ class LoadedProgram:
             ShapeError: an input has another shape or dtype than the graph was compiled for.
             CoreBusyError: the program was closed, so its core may be another's by now.
         """
+        return self._counted(graph, functools.partial(self._executor_of(state).run, graph, inputs, state))
+
+    def prepared(
+        self, graph: str, inputs: Sequence[torch.Tensor], state: Sequence[torch.Tensor] = ()
+    ) -> Callable[[], dict[str, torch.Tensor]]:
+        """Return a function that executes an entry point on the contents that inputs and state then have.
+
+        Its errors are those of `run`. Inputs are contiguous.
+        """
         self.require_open()
+        return functools.partial(self._counted, graph, self._executor_of(state).bind(graph, inputs, state))
+
+    def _executor_of(self, state: Sequence[torch.Tensor]) -> Executor:
         # A sequence ends with the host code that it began with, though other code is ready meanwhile.
-        executor = getattr(state, "executor", None) or self.executor
+        return getattr(state, "executor", None) or self.executor
+
+    def _counted(self, graph: str, call: Callable[[], dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+        """Execute and count a call."""
+        self.require_open()
         started_ns = self.tracks[0].start()
         try:
-            results = executor.run(graph, inputs, state)
+            results = call()
         except BaseException as error:
             self.tracks[0].fail("incorrect_input" if isinstance(error, ShapeError) else "completed_with_err")
             raise

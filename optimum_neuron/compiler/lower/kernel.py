@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...native import NativeLibrary
+from ...shared_objects import find
 from .handles import Handle
 
 if TYPE_CHECKING:
@@ -74,6 +75,10 @@ class HostKernel:
         # Contraction makes one instruction of a product and its sum; it assumes nothing about infinities.
         flags = ("-O3", "-ffp-contract=fast", *TARGET_FLAGS.get(isa, ()), *self.flags)
         return NativeLibrary(title=self.title, source=self.source, folder="host", flags=flags)
+
+    def is_built(self, isa: str) -> bool:
+        """Return whether the library is in the cache."""
+        return find(self.library(isa).record()) is not None
 
     @functools.cache  # noqa: B019  # kernels are constants of modules
     def load(self, isa: str) -> Any:

@@ -205,7 +205,9 @@ class _Code:
         """Load the code; all of it is in the store."""
         features, subprograms = probe_cpu(), self.program.subprograms
         for kernel in KERNELS:
-            if any(kernel.is_in(subprograms[name].body, features) for name in self._records):
+            is_called = any(kernel.is_in(subprograms[name].body, features) for name in self._records)
+            # A file of the store also has functions of other programs, which may call more kernels.
+            if is_called or (self._records and kernel.is_built(features.isa)):
                 kernel.load(features.isa)  # their code looks its function up when it is loaded
         functions: dict[str, HostFunction] = {}
         for name, subprogram in subprograms.items():
