@@ -244,7 +244,7 @@ def _copy_neff(neff: Path, folder: Path) -> None:
 
 def _quality(prepared: Prepared, recorder: Recorder, kind: Kind, reference: Any) -> Quality | None:
     """What quantization costs; None for other models."""
-    if "quantization" not in prepared.metadata:
+    if not {"quantization", "kv_cache"} & prepared.metadata.keys():
         return None
     signature = kind.signature(prepared.program, prepared.metadata, reference.config)
     return measure_quality(prepared.source.folder, recorder, signature, reference)

@@ -18,6 +18,7 @@ from .quantized import (
     recipe_of as recipe_of,
 )
 from .schemes import (
+    LIMITS as LIMITS,
     RUN as RUN,
     SCHEME_NAMES as SCHEME_NAMES,
     Scheme as Scheme,
