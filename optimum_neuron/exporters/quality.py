@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..weights import Recipe, TensorSource, dequantize, recipe_of
+from ..weights import ZEROS, Recipe, Shard, Shards, TensorSource, dequantize, quantize_rows, recipe_of
 
 if TYPE_CHECKING:
     import torch
@@ -91,13 +92,18 @@ def measure_quality(folder: Path, recorder: Recorder, signature: Signature, refe
     )
 
 
-def with_quantized_weights(reference: Any, sources: Mapping[str, tuple[str, ...]], tensors: TensorSource) -> Any:
+def with_quantized_weights(
+    reference: Any, sources: Mapping[str, tuple[str, ...]], tensors: TensorSource, shards: Shards
+) -> Any:
     """Return the reference model with the weights of a program, dequantized in float32.
+
+    Its linear layers round what they multiply, if the program's do.
 
     Args:
         reference: the transformers model; it is not changed.
         sources: tensors of each weight of the program.
         tensors: where they are.
+        shards: weights that are divided among cores, each of which rounds its inputs by their own largest one.
     """
     import torch
 
@@ -111,7 +117,31 @@ def with_quantized_weights(reference: Any, sources: Mapping[str, tuple[str, ...]
         for name, scheme in rounded.items():
             parts = {part: tensors.join([Recipe(name, scheme, part).name])[0] for part in scheme.parts}
             parameters[name].copy_(dequantize(parts["values"], parts["scale"], parts.get("zero")))
+    for weight, names in sources.items():
+        for recipe in filter(None, map(recipe_of, names)):
+            if recipe.scheme.is_dynamic and recipe.part == "values":
+                split = shards.of_weights.get(weight)
+                groups = _input_groups(split, parameters[recipe.tensor].shape[1])
+                round_inputs = functools.partial(_round_inputs, getattr(torch, recipe.scheme.dtype), groups)
+                layer = reference.get_submodule(recipe.tensor.removesuffix(".weight"))
+                layer.register_forward_pre_hook(round_inputs)
     return reference
+
+
+def _input_groups(shard: Shard | None, num_inputs: int) -> list[list[int]]:
+    """Inputs of a linear layer that are rounded together: all of them, or those of each core."""
+    if shard is None or shard.dim == 0:
+        return [list(range(num_inputs))]
+    parts = shard.splits[0].parts
+    return [[index for start, length in own if start != ZEROS for index in range(start, start + length)] for own in parts]
+
+
+def _round_inputs(dtype: torch.dtype, groups: list[list[int]], _layer: Any, inputs: tuple[torch.Tensor, ...]) -> Any:
+    x = inputs[0].clone()
+    for group in groups:
+        numbers, scale = quantize_rows(inputs[0][..., group], dtype)
+        x[..., group] = (numbers.float() * scale).to(x.dtype)
+    return (x, *inputs[1:])
 
 
 def _token_ids(folder: Path) -> torch.Tensor | None:

@@ -220,9 +220,14 @@ def generic_decoder(
         states=module.states,
         attention=module.attention,
         windows=windows,
-        kv_cache=cache_choice(module.states, kv_cache_dtype),
+        kv_cache=cache_choice(module.states, kv_cache_dtype, _indexer_of(module)),
         shards=shards,
     )
+
+
+def _indexer_of(module: GenericDecoder) -> str | None:
+    kinds = getattr(module.text_config, "layer_types", None) or ()
+    return "the keys of its indexer are stored with the values" if "indexed_attention" in kinds else None
 
 
 def require_family(choice: Choice[str], *, sequence_parallel: bool) -> None:
@@ -286,9 +291,16 @@ def family_decoder(
         weight_sources=sources,
         states=module.states,
         windows=ring_choice(module.states),
-        kv_cache=cache_choice(module.states, kv_cache_dtype),
+        kv_cache=cache_choice(module.states, kv_cache_dtype, _latent_of(module)),
         shards=shards,
     )
+
+
+def _latent_of(module: Decoder) -> str | None:
+    from .common import LatentAttention
+
+    has_latent = any(isinstance(part, LatentAttention) for part in module.modules())
+    return "its cache has one latent for all heads; family='generic' caches keys and values" if has_latent else None
 
 
 def cast_parameters(module: nn.Module, dtype: Any) -> None:

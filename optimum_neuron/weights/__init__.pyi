@@ -24,6 +24,7 @@ from .schemes import (
     Scheme as Scheme,
     dequantize as dequantize,
     pack_nibbles as pack_nibbles,
+    quantize_rows as quantize_rows,
     unpack_nibbles as unpack_nibbles,
 )
 from .shards import (

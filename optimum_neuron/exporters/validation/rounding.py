@@ -7,6 +7,7 @@ The tokens of a prompt attend to each other before their keys and values are sto
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 from ...models import as_cached
@@ -42,12 +43,16 @@ def cached_logits(
 
     cache = DynamicCache(config=reference.config)
     for layer in cache.layers:
-        _store_in(layer, dtype, has_exact=num_exact > 0)
+        if hasattr(layer, "update"):  # linear attention keeps no keys and values
+            _store_in(layer, dtype, has_exact=num_exact > 0)
+    num_tokens = ids_1T.shape[1]
+    # One by one behind the first ones: models with states without slots start anew from several.
+    ends = [num_exact, *range(num_exact + 1, num_tokens + 1)] if num_exact else [num_tokens]
     parts = []
-    for part in (slice(0, num_exact), slice(num_exact, None)):
-        if (ids := ids_1T[:, part]).numel():
-            own = {name: value[:, part] for name, value in options.items()}
-            parts.append(reference(ids, past_key_values=cache, use_cache=True, **own).logits.float())
+    for first, end in itertools.pairwise([0, *ends]):
+        own = {name: value[:, first:end] for name, value in options.items()}
+        outputs = reference(ids_1T[:, first:end], past_key_values=cache, use_cache=True, **own)
+        parts.append(outputs.logits.float())
     return torch.cat(parts, 1)
 
 

@@ -20,7 +20,7 @@ import torch
 
 from ...core import Choice, KVCacheDtype, Rejected
 from ...errors import ModelError
-from ...weights import LIMITS
+from ...weights import LIMITS, quantize_rows
 from .states import LayerState
 
 _SCALES = {"key_cache": "key_scale", "value_cache": "value_scale"}
@@ -29,7 +29,6 @@ CACHE_NAMES = (*_SCALES, *_SCALES.values())
 
 _DTYPES = {"int8": "int8", "fp8": "float8_e4m3fn"}
 _WIDTHS = ("key_width", "value_width")
-_SMALLEST_SCALE = torch.finfo(torch.float32).tiny
 
 
 def stored_as(state: LayerState, dtype: KVCacheDtype) -> LayerState:
@@ -57,7 +56,7 @@ def stored_as(state: LayerState, dtype: KVCacheDtype) -> LayerState:
 def to_store(dtype: torch.dtype, key_BKTH: torch.Tensor, value_BKTH: torch.Tensor) -> list[torch.Tensor]:
     """Return what a cache of some dtype stores of new keys and values: themselves or 8-bit numbers, then scales."""
     if dtype == torch.int8:
-        (keys, key_scale), (values, value_scale) = _to_int8(key_BKTH), _to_int8(value_BKTH)
+        (keys, key_scale), (values, value_scale) = (quantize_rows(x, dtype) for x in (key_BKTH, value_BKTH))
         return [keys, values, key_scale, value_scale]
     if dtype == torch.float8_e4m3fn:
         limit = LIMITS["fp8"]
@@ -81,21 +80,17 @@ def as_cached(dtype: torch.dtype, key: torch.Tensor, value: torch.Tensor) -> tup
     return to_read(to_store(dtype, key, value), key.dtype)
 
 
-def _to_int8(x_BKTH: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Numbers, and the scale [B, K, T, 1] of each token and head."""
-    x_BKTH = x_BKTH.float()
-    scale_BKT1 = (x_BKTH.abs().amax(-1, keepdim=True) / LIMITS["int8"]).clamp(min=_SMALLEST_SCALE)
-    return (x_BKTH / scale_BKT1).round().to(torch.int8), scale_BKT1
-
-
-def cache_choice(states: Iterable[LayerState], dtype: KVCacheDtype) -> Choice[str] | None:
+def cache_choice(states: Iterable[LayerState], dtype: KVCacheDtype, obstacle: str | None = None) -> Choice[str] | None:
     """Say what keys and values are stored in, and which states keep their dtype; None for that of the weights.
 
     Raises:
-        ModelError: no layer has keys and values.
+        ModelError: no layer has keys and values, or an `obstacle` is given.
     """
     if dtype == "auto":
         return None
+    if obstacle is not None:
+        message = f"kv_cache_dtype={dtype!r} is not supported for this model: {obstacle}."
+        raise ModelError(message, hint="Remove kv_cache_dtype.", option="kv_cache_dtype", value=dtype)
     states = list(states)
     num_layers = sum(any(tensor.name in _SCALES for tensor in state) for state in states)
     others = Counter(tensor.name for state in states for tensor in state if tensor.name not in CACHE_NAMES)
