@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar, get_args
 
-from .core import AutoCast, AutoCastType, OptLevel, TorchDtype
+from .core import AutoCast, AutoCastType, KVCacheDtype, OptLevel, TorchDtype
 from .decoder_checks import BLOCK_OPTIONS, block_sizes, decoder_errors, wrong_type
 from .errors import ConfigError, invalid_choice, raise_together
 from .options import MODEL_GROUP, check_known, option, options_of
@@ -290,6 +290,9 @@ class NeuronConfig(CompileConfig):
     )
     """Modules that are not quantized, such as "lm_head" or "down_proj", as transformers spells them."""
 
+    kv_cache_dtype: KVCacheDtype = option("auto", help="store keys and values in 8 bits (auto: in torch_dtype)")
+    """What keys and values are stored in: "int8" with scales, "fp8" (e4m3), or "auto" for `torch_dtype`."""
+
     @property
     def axes(self) -> tuple[str, ...]:
         """Fields that are sizes of the model's inputs."""
@@ -299,6 +302,8 @@ class NeuronConfig(CompileConfig):
         yield from count_errors(self, ("batch_size", "extend_length", *DEGREES))
         optional = ("sequence_length", "max_loras", "max_lora_rank", *BLOCK_OPTIONS)
         yield from count_errors(self, optional, optional=True)
+        if self.kv_cache_dtype not in get_args(KVCacheDtype):
+            yield invalid_choice("kv_cache_dtype", self.kv_cache_dtype, get_args(KVCacheDtype))
         yield from super()._problems()
         yield from decoder_errors(self)
 

@@ -23,7 +23,7 @@ from ..compiler.rules import host_ops
 from ..configuration import CompileConfig
 from ..core import Choice
 from ..errors import CaptureError, DeviceMemoryError
-from ..exporters import ModelSource, Progress, compile_options, infer_task, kind_of, without_weights
+from ..exporters import ModelSource, Progress, compile_options, infer_task, judging_target, kind_of, without_weights
 from ..hardware import InstanceSpec, Target, resolve_instance
 from ..options import SOURCE_OPTIONS, check_known
 from ..runtime import require_fit
@@ -70,7 +70,10 @@ def check_model(
     gathered = _gather(source, captured, trust_remote_code)
     calls = {
         graph.captured.name: judged_calls(
-            graph.captured, target.value, allow_host_ops=allow_host_ops, prefixes=gathered.prefixes
+            graph.captured,
+            judging_target(target.value, config),
+            allow_host_ops=allow_host_ops,
+            prefixes=gathered.prefixes,
         )
         for graph in gathered.graphs
     }

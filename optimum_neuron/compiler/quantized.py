@@ -5,6 +5,10 @@ of each group is scaled when it leaves PSUM. A model that is quantized calls it 
 kernel for it (`lower/quantized`). `weights/schemes.py` defines the layout of the operands.
 
     torch.ops.neuron.quantized_linear(x, values, scale, zero, bias)
+    torch.ops.neuron.dynamic_quantized_linear(x, values, scale, bias)
+
+The second one quantizes activations too, each token with a scale of its own: small numbers are multiplied by small
+numbers, and sums are scaled by both.
 
 Shape legend: I inputs, O outputs, G groups of inputs.
 """
@@ -14,13 +18,17 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-from ..weights import dequantize
+from ..weights import dequantize, quantize_rows
 
 _LIBRARY = torch.library.Library("neuron", "FRAGMENT")
 _LIBRARY.define("quantized_linear(Tensor x, Tensor values, Tensor scale, Tensor? zero, Tensor? bias) -> Tensor")
 
+_LIBRARY.define("dynamic_quantized_linear(Tensor x, Tensor values, Tensor scale, Tensor? bias) -> Tensor")
+
 QUANTIZED_LINEAR = torch.ops.neuron.quantized_linear.default
 """`x @ dequantized.T + bias` in the dtype of `x`; sums are in float32."""
+DYNAMIC_LINEAR = torch.ops.neuron.dynamic_quantized_linear.default
+"""The same with the rows of `x` quantized as `weights.quantize_rows` does, for a scale for each output."""
 
 
 @torch.library.register_fake("neuron::quantized_linear", lib=_LIBRARY)
@@ -46,3 +54,20 @@ def _run(
 ) -> torch.Tensor:
     weight_OI = dequantize(values, scale_OG, zero)
     return F.linear(x_I.float(), weight_OI, None if bias is None else bias.float()).to(x_I.dtype)
+
+
+@torch.library.register_fake("neuron::dynamic_quantized_linear", lib=_LIBRARY)
+def _dynamic_shape(
+    x_I: torch.Tensor, values: torch.Tensor, scale_O1: torch.Tensor, bias: torch.Tensor | None
+) -> torch.Tensor:
+    torch._check(scale_O1.shape[1] == 1)
+    return _shape(x_I, values, scale_O1, None, bias)
+
+
+@torch.library.impl(_LIBRARY, "dynamic_quantized_linear", "CPU")
+def _run_dynamic(
+    x_I: torch.Tensor, values: torch.Tensor, scale_O1: torch.Tensor, bias: torch.Tensor | None
+) -> torch.Tensor:
+    numbers_I, row_scale = quantize_rows(x_I, values.dtype)
+    result_O = F.linear(numbers_I.float(), values.float()) * row_scale * scale_O1[:, 0]
+    return (result_O if bias is None else result_O + bias.float()).to(x_I.dtype)

@@ -52,6 +52,8 @@ _SOFTMAX = ("aten.softmax", "aten._softmax", "aten.log_softmax", "aten._log_soft
 
 _ATTENTION = ("aten.scaled_dot_product_attention", "aten._scaled_dot_product_flash_attention_for_cpu")
 
+_DYNAMIC = "neuron.dynamic_quantized_linear"
+
 _FORMULAS: dict[str, Callable[..., int]] = {
     "aten._grouped_mm": lambda left, right, *_: 2 * left.num_elements * right.shape[-1],
     "aten._int_mm": lambda left, right: 2 * left.num_elements * right.shape[-1],
@@ -66,6 +68,7 @@ _FORMULAS: dict[str, Callable[..., int]] = {
     "aten.addmv": lambda _, matrix, vector: 2 * matrix.num_elements,
     "aten.dot": lambda left, right: 2 * left.num_elements,
     "aten.mv": lambda matrix, vector: 2 * matrix.num_elements,
+    _DYNAMIC: lambda left, right, *_: 2 * left.num_elements * right.shape[0],
     "neuron.quantized_linear": lambda left, right, *_: 2 * left.num_elements * right.shape[0],
     "transformers.grouped_mm_fallback": lambda left, right, *_: 2 * left.num_elements * right.shape[-1],
 }
@@ -146,7 +149,8 @@ def _of_parts(call: OpCall) -> CallWork:
 def _product(call: OpCall) -> CallWork:
     formula = _FORMULAS.get(call.name)
     flops = formula(*call.inputs) if formula else _torch_counts(call)
-    dtype = next(spec.dtype for spec in call.inputs)
+    # Numbers of 8 bits on both sides are multiplied as bfloat16, which has them exactly.
+    dtype = "bfloat16" if call.name == _DYNAMIC else next(spec.dtype for spec in call.inputs)
     evicted = sum(spec.num_elements for spec in call.outputs) + _unpacked(call)
     matmuls: dict[str, float] = {}
     if call.name in _ATTENTION:
@@ -159,8 +163,11 @@ def _product(call: OpCall) -> CallWork:
 def _unpacked(call: OpCall) -> int:
     """Elements that pass the vector engine for a quantized weight: 4-bit numbers, and sums of groups that are scaled.
 
-    Casts to 16 bits are part of the load, as elsewhere.
+    Casts to 16 bits are part of the load, as elsewhere. Inputs that are quantized pass it twice: for the largest of
+    each row, and to be scaled.
     """
+    if call.name == _DYNAMIC:
+        return 2 * call.inputs[0].num_elements
     if call.name != "neuron.quantized_linear":
         return 0
     x, values, scale, *_ = call.inputs
@@ -173,7 +180,7 @@ def _cycles(call: OpCall) -> float | None:
     specs = [spec for spec in call.inputs if spec.shape]
     if call.name == "aten.linear":
         return product_cycles(math.prod(specs[0].shape[:-1]), specs[0].shape[-1], math.prod(specs[1].shape[:-1]))
-    if call.name == "neuron.quantized_linear":
+    if call.name in ("neuron.quantized_linear", _DYNAMIC):
         return product_cycles(math.prod(specs[0].shape[:-1]), specs[0].shape[-1], specs[1].shape[0])
     if call.name in ("aten.mm", "aten.bmm", "aten.matmul"):
         return _matmul_cycles(specs[0], specs[1])

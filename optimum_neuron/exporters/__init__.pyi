@@ -7,7 +7,7 @@ from . import (
     tasks as tasks,
 )
 from .adapters import merge_adapter as merge_adapter
-from .build import cache_request as cache_request, cached_neff as cached_neff
+from .build import cache_request as cache_request, cached_neff as cached_neff, judging_target as judging_target
 from .cached import cached_entries as cached_entries, cached_models as cached_models, fill_cache as fill_cache
 from .decoder import DecoderKind as DecoderKind, decoder_captures as decoder_captures, state_specs as state_specs
 from .empty import empty_model as empty_model

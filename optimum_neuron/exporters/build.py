@@ -15,7 +15,7 @@ from ..compiler.rules import Report, base_name, host_ops
 from ..configuration import CompileConfig
 from ..core import Choice
 from ..errors import ConfigError, nearest
-from ..hardware import Target
+from ..hardware import Target, taking_e4m3fn
 from .kinds import Plan, kind_of
 from .request import entry_fields, label_of, request_fields, without_weights
 from .source import ModelSource
@@ -70,7 +70,7 @@ def compile_source(
     plan = kind_of(config.task, source.config.model_type).plan(source, config, trust_remote_code=trust_remote_code)
     compiled = compile_graphs(
         plan.captures,
-        target=target,
+        target=judging_target(target, config),
         auto_cast=config.auto_cast,
         auto_cast_type=config.auto_cast_type,
         allow_host_ops=config.allow_host_ops,
@@ -80,6 +80,11 @@ def compile_source(
     )
     _require_matched(config.allow_host_ops, compiled.reports)
     return Built(compiled=compiled, plan=plan)
+
+
+def judging_target(target: Target, config: CompileConfig) -> Target:
+    """Return the target by which operators are judged: with keys and values in fp8, it takes torch's e4m3."""
+    return taking_e4m3fn(target) if getattr(config, "kv_cache_dtype", "auto") == "fp8" else target
 
 
 def _require_matched(allowed: Sequence[str], reports: Sequence[Report]) -> None:

@@ -199,6 +199,7 @@ class DecoderKind(Kind):
             sequence_parallel=config.sequence_parallel,
             num_tokens=config.sequence_length,
             is_paged=config.continuous_batching,
+            kv_cache_dtype=config.kv_cache_dtype,
         )
         if config.continuous_batching:
             require_slots(family, source.config.model_type)

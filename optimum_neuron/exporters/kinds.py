@@ -113,7 +113,7 @@ class Plan:
     """Paths of the user's model inside the captured modules, the longest first."""
 
 
-DECODER_CHOICES = ("attention", "windows", "quantization")
+DECODER_CHOICES = ("attention", "windows", "quantization", "kv_cache")
 """Automatic choices of decoders in a program's metadata, where there were any; see `models.Family`."""
 
 

@@ -27,7 +27,7 @@ from ..core import Choice
 from ..errors import ArtifactError, ConfigError, ValidationError
 from ..hardware import Target, resolve_instance
 from ..runtime import CoreClaim, LoadedProgram, PrivateCore, require_fit, require_room
-from ..weights import BoundWeights, TensorSource, plain_names
+from ..weights import BoundWeights, Shards, TensorSource, plain_names
 from .build import cached_neff
 from .kinds import Kind, kind_of
 from .progress import Progress
@@ -244,7 +244,7 @@ def _copy_neff(neff: Path, folder: Path) -> None:
 
 def _quality(prepared: Prepared, recorder: Recorder, kind: Kind, reference: Any) -> Quality | None:
     """What quantization costs; None for other models."""
-    if "quantization" not in prepared.metadata:
+    if not {"quantization", "kv_cache"} & prepared.metadata.keys():
         return None
     signature = kind.signature(prepared.program, prepared.metadata, reference.config)
     return measure_quality(prepared.source.folder, recorder, signature, reference)
@@ -266,7 +266,8 @@ def _validate(
         reference = kind.prepare_reference(reference, prepared.config)
         with prepared.loaded.paused():
             quality = _quality(prepared, recorder, kind, reference)
-            reference = with_quantized_weights(reference, prepared.weight_sources, prepared.tensors.value)
+            shards = Shards.from_dict(prepared.metadata["shards"]) if "shards" in prepared.metadata else Shards()
+            reference = with_quantized_weights(reference, prepared.weight_sources, prepared.tensors.value, shards)
             errors = validate(
                 kind.scenarios(recorder, reference, prepared.metadata, prepared.config),
                 recorder,

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..weights import Recipe, TensorSource, dequantize, recipe_of
+from ..weights import ZEROS, Recipe, Shard, Shards, TensorSource, dequantize, quantize_rows, recipe_of
 
 if TYPE_CHECKING:
     import torch
@@ -66,6 +67,7 @@ def measure_quality(folder: Path, recorder: Recorder, signature: Signature, refe
     import torch
 
     from ..engine import make_decoder, make_sequences, plan_packing
+    from .validation import cache_dtype
 
     ids = _token_ids(folder)
     if ids is None or "image_index" in signature["score"].names:
@@ -75,7 +77,13 @@ def measure_quality(folder: Path, recorder: Recorder, signature: Signature, refe
     ids = ids[:, : decoder.prefill_buckets[-1]]
     with torch.no_grad():
         expected = reference(ids).logits.float()
-    actual = decoder(ids, plan_packing(torch.ones_like(ids), 0), sequences, num_past=0)
+    # Behind the first token, if the cache is in 8 bits: the tokens of a prompt see each other before that.
+    first = ids.shape[1] if cache_dtype(recorder.program) is None else 1
+    mask = torch.ones_like(ids)
+    parts = [decoder(ids[:, :first], plan_packing(mask[:, :first], 0), sequences, num_past=0)]
+    if first < ids.shape[1]:
+        parts.append(decoder(ids[:, first:], plan_packing(mask, first), sequences, num_past=first))
+    actual = torch.cat(parts, 1)
     return Quality(
         num_tokens=ids.shape[1] - 1,
         top1_agreement=(actual.argmax(-1) == expected.argmax(-1)).double().mean().item(),
@@ -84,13 +92,18 @@ def measure_quality(folder: Path, recorder: Recorder, signature: Signature, refe
     )
 
 
-def with_quantized_weights(reference: Any, sources: Mapping[str, tuple[str, ...]], tensors: TensorSource) -> Any:
+def with_quantized_weights(
+    reference: Any, sources: Mapping[str, tuple[str, ...]], tensors: TensorSource, shards: Shards
+) -> Any:
     """Return the reference model with the weights of a program, dequantized in float32.
+
+    Its linear layers round what they multiply, if the program's do.
 
     Args:
         reference: the transformers model; it is not changed.
         sources: tensors of each weight of the program.
         tensors: where they are.
+        shards: weights that are divided among cores, each of which rounds its inputs by their own largest one.
     """
     import torch
 
@@ -104,7 +117,31 @@ def with_quantized_weights(reference: Any, sources: Mapping[str, tuple[str, ...]
         for name, scheme in rounded.items():
             parts = {part: tensors.join([Recipe(name, scheme, part).name])[0] for part in scheme.parts}
             parameters[name].copy_(dequantize(parts["values"], parts["scale"], parts.get("zero")))
+    for weight, names in sources.items():
+        for recipe in filter(None, map(recipe_of, names)):
+            if recipe.scheme.is_dynamic and recipe.part == "values":
+                split = shards.of_weights.get(weight)
+                groups = _input_groups(split, parameters[recipe.tensor].shape[1])
+                round_inputs = functools.partial(_round_inputs, getattr(torch, recipe.scheme.dtype), groups)
+                layer = reference.get_submodule(recipe.tensor.removesuffix(".weight"))
+                layer.register_forward_pre_hook(round_inputs)
     return reference
+
+
+def _input_groups(shard: Shard | None, num_inputs: int) -> list[list[int]]:
+    """Inputs of a linear layer that are rounded together: all of them, or those of each core."""
+    if shard is None or shard.dim == 0:
+        return [list(range(num_inputs))]
+    parts = shard.splits[0].parts
+    return [[index for start, length in own if start != ZEROS for index in range(start, start + length)] for own in parts]
+
+
+def _round_inputs(dtype: torch.dtype, groups: list[list[int]], _layer: Any, inputs: tuple[torch.Tensor, ...]) -> Any:
+    x = inputs[0].clone()
+    for group in groups:
+        numbers, scale = quantize_rows(inputs[0][..., group], dtype)
+        x[..., group] = (numbers.float() * scale).to(x.dtype)
+    return (x, *inputs[1:])
 
 
 def _token_ids(folder: Path) -> torch.Tensor | None:

@@ -32,6 +32,7 @@ from .targets import (
     Target as Target,
     require_compilable as require_compilable,
     require_dtype as require_dtype,
+    taking_e4m3fn as taking_e4m3fn,
 )
 from .timings import TIMINGS as TIMINGS, CoreTiming as CoreTiming
 from .topology import (

@@ -125,6 +125,19 @@ TARGETS: Mapping[str, Target] = {
 """Targets by name."""
 
 
+def taking_e4m3fn(target: Target) -> Target:
+    """Return a target that takes torch's `float8_e4m3fn` for its own e4m3, if it has one.
+
+    Numbers up to 240 have the same bits in both. The compiler's flag is `--experimental-unsafe-fp8e4m3fn-as-fp8e4m3`,
+    which NxD Inference passes for caches in 8 bits.
+    """
+    core = target.core
+    if "float8_e4m3" not in core.dtypes or "float8_e4m3fn" in core.dtypes:
+        return target
+    core = dataclasses.replace(core, dtypes=(*core.dtypes, "float8_e4m3fn"))
+    return dataclasses.replace(target, chip=dataclasses.replace(target.chip, core=core))
+
+
 def require_compilable(target: Target) -> Target:
     """Return the target if artifacts can be compiled for it.
 

@@ -8,6 +8,7 @@ from .common import (
     SLOTS as SLOTS,
     LayerState as LayerState,
     Prompt as Prompt,
+    as_cached as as_cached,
     counts_tokens as counts_tokens,
     key_value_state as key_value_state,
 )

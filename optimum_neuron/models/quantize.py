@@ -1,4 +1,4 @@
-"""Weight-only quantization of a built decoder: which matrices are quantized, and what becomes of each.
+"""Quantization of a built decoder: which matrices are quantized, and what becomes of each.
 
 Linear layers get the scheme. The head, and an embedding that is its weight, get 8 bits by rows whatever the scheme is:
 the head chooses the tokens, and it is the largest matrix of a small model. Everything else stays: norms, embeddings
@@ -144,7 +144,7 @@ def _convert(weight: _Weight, scheme: Scheme) -> None:
         for part, spec in specs.items()
     }
     for _, owner in weight.owners:
-        owner.plain_dtype = before.dtype
+        owner.plain_dtype, owner.is_dynamic = before.dtype, scheme.is_dynamic
         for part, parameter in parts.items():
             owner.register_parameter("weight" if part == "values" else f"weight_{part}", parameter)
         if type(owner) is nn.Embedding:
@@ -206,9 +206,10 @@ def _choice(scheme: Scheme, converted: int, left: dict[str, str]) -> Choice[str]
     for name, reason in left.items():
         groups.setdefault(reason, []).append(name)
     head = "" if scheme == HEAD_SCHEME else f", the head in {HEAD_SCHEME.name}"
+    inputs = f"; each token that they multiply in {scheme.kind}" if scheme.is_dynamic else ""
     return Choice(
         value=scheme.name,
-        reason=f"{converted} matrices{head}; norms, embeddings of their own, and experts stay",
+        reason=f"{converted} matrices{head}{inputs}; norms, embeddings of their own, and experts stay",
         rejected=tuple(Rejected(candidate=_shortened(names), reason=reason) for reason, names in groups.items()),
     )
 

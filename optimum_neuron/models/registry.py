@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..core import Choice, Rejected
+from ..core import Choice, KVCacheDtype, Rejected
 from ..errors import ConfigError, invalid_choice
 from ..weights import Shards
-from .common import LayerState, counts_tokens, ring_choice
+from .common import LayerState, cache_choice, counts_tokens, ring_choice, stored_as
 from .generic import weight_map as generic_weight_map
 
 if TYPE_CHECKING:
@@ -56,6 +56,8 @@ class Family:
     """Names of the module's results."""
     windows: Choice[str] | None = None
     """What layers with a window keep, "ring" or "whole", and why; None if no window is shorter than a sequence."""
+    kv_cache: Choice[str] | None = None
+    """What keys and values are stored in, and which states keep their dtype; None for the dtype of the weights."""
     adapters: RowAdapters | None = None
     """LoRA adapters that its linear layers have room for; None: graphs take no adapters."""
 
@@ -150,6 +152,7 @@ def build_decoder(
     sequence_parallel: bool = False,
     num_tokens: int | None = None,
     is_paged: bool = False,
+    kv_cache_dtype: KVCacheDtype = "auto",
 ) -> Family:
     """Build the decoder of a transformers configuration of a causal language model, without weights.
 
@@ -163,10 +166,11 @@ def build_decoder(
         num_tokens: length of the longest sequence: windows that it does not fill are left out, and rotary frequencies
             that follow the length are those of shorter ones.
         is_paged: the cache is divided into blocks, in which every token has a slot.
+        kv_cache_dtype: what keys and values are stored in.
 
     Raises:
         ConfigError: no family covers a model that is to divide the residual stream.
-        ModelError: the model cannot be divided among cores.
+        ModelError: the model cannot be divided among cores, or its keys and values cannot be stored like that.
     """
     choice = choose_family(config, family=family)
     sizes: dict[str, Any] = {
@@ -174,6 +178,7 @@ def build_decoder(
         "group_size": group_size,
         "num_tokens": num_tokens,
         "is_paged": is_paged,
+        "kv_cache_dtype": kv_cache_dtype,
     }
     if choice.value != GENERIC:
         return family_decoder(choice, config, sequence_parallel=sequence_parallel, **sizes)
@@ -191,6 +196,7 @@ def generic_decoder(
     group_size: int = 1,
     num_tokens: int | None = None,
     is_paged: bool = False,
+    kv_cache_dtype: KVCacheDtype = "auto",
 ) -> Family:
     """The decoder of transformers' own code: a module that was built without weights, and is cast in place."""
     import torch
@@ -204,7 +210,7 @@ def generic_decoder(
         from .generic import split_generic
 
         shards = split_generic(module, group_size)
-    states = probe_states(module)
+    states = [stored_as(state, kv_cache_dtype) for state in probe_states(module)]
     module.states, windows = (tuple(states), None) if is_paged else ring_states(module, states, num_tokens)
     names = [name for name, _ in module.named_parameters()] + [name for name, _ in persistent_buffers(module)]
     return Family(
@@ -214,8 +220,14 @@ def generic_decoder(
         states=module.states,
         attention=module.attention,
         windows=windows,
+        kv_cache=cache_choice(module.states, kv_cache_dtype, _indexer_of(module)),
         shards=shards,
     )
+
+
+def _indexer_of(module: GenericDecoder) -> str | None:
+    kinds = getattr(module.text_config, "layer_types", None) or ()
+    return "the keys of its indexer are stored with the values" if "indexed_attention" in kinds else None
 
 
 def require_family(choice: Choice[str], *, sequence_parallel: bool) -> None:
@@ -243,6 +255,7 @@ def family_decoder(
     sequence_parallel: bool = False,
     num_tokens: int | None = None,
     is_paged: bool = False,
+    kv_cache_dtype: KVCacheDtype = "auto",
 ) -> Family:
     """The decoder of a family that covers a transformers configuration."""
     import torch
@@ -253,7 +266,7 @@ def family_decoder(
         module = definition.build(config)
     if num_tokens is not None:
         module.limit(num_tokens)
-    module.is_paged = is_paged
+    module.is_paged, module.kv_cache_dtype = is_paged, kv_cache_dtype
     if module.config.tie_embeddings:
         module.head.weight = module.embed.weight
     cast_parameters(module, getattr(torch, dtype))
@@ -278,8 +291,16 @@ def family_decoder(
         weight_sources=sources,
         states=module.states,
         windows=ring_choice(module.states),
+        kv_cache=cache_choice(module.states, kv_cache_dtype, _latent_of(module)),
         shards=shards,
     )
+
+
+def _latent_of(module: Decoder) -> str | None:
+    from .common import LatentAttention
+
+    has_latent = any(isinstance(part, LatentAttention) for part in module.modules())
+    return "its cache has one latent for all heads; family='generic' caches keys and values" if has_latent else None
 
 
 def cast_parameters(module: nn.Module, dtype: Any) -> None:

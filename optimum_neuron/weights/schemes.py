@@ -3,6 +3,7 @@
     int8            8 bits, one scale for each output
     fp8             float8 e4m3, the same; fp8-g128: one scale for each 128 inputs of an output
     int4-g32        4 bits, one scale for each 32 inputs of an output; int4-g32-zp: with zero points
+    int8-dynamic    int8, and so are the inputs, with a scale for each token; fp8-dynamic
 
 All are symmetric except those with zero points: a weight is `scale * (number - zero)`. Two 4-bit numbers share a byte:
 byte j of 16 has weight j of a run of 32 in its low half and weight j + 16 in its high half, stored as 0 to 15; the zero
@@ -43,7 +44,7 @@ LIMITS = {"int8": 127.0, "fp8": 240.0}
 those of torch's `float8_e4m3fn`."""
 
 _DTYPES = {"int8": "int8", "fp8": "float8_e4m3fn", "int4": "uint8"}
-_FORM = re.compile(r"(int8|fp8|int4)(?:-g(\d+))?(-zp)?")
+_FORM = re.compile(r"(int8|fp8|int4)(?:-g(\d+))?(-zp)?(-dynamic)?")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,11 +57,19 @@ class Scheme:
     """Inputs that share a scale; 0: all of them."""
     has_zeros: bool = False
     """Groups have zero points."""
+    is_dynamic: bool = False
+    """What the matrix multiplies is quantized too, while it runs: each token with a scale of its own."""
 
     @property
     def name(self) -> str:
         """Spelling that `parse` reads."""
-        return self.kind + (f"-g{self.group_size}" if self.group_size else "") + ("-zp" if self.has_zeros else "")
+        size = f"-g{self.group_size}" if self.group_size else ""
+        return self.kind + size + "-zp" * self.has_zeros + "-dynamic" * self.is_dynamic
+
+    @property
+    def dtype(self) -> str:
+        """torch's name of the dtype of the stored numbers."""
+        return _DTYPES[self.kind]
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -80,16 +89,18 @@ class Scheme:
             ConfigError: there is no such scheme.
         """
         found = _FORM.fullmatch(text)
-        kind, size, zeros = found.groups() if found else ("", None, None)
+        kind, size, zeros, dynamic = found.groups() if found else ("", None, None, None)
         group_size = int(size or (RUN if kind == "int4" else 0))
-        if not kind or group_size % RUN or (size and not group_size) or (zeros and kind != "int4"):
+        is_wrong = group_size % RUN or (size and not group_size) or (zeros and kind != "int4")
+        if not kind or is_wrong or (dynamic and group_size):
             raise ConfigError(
                 f"quantization={text!r} is not supported.",
-                hint=f"Pass {', '.join(SCHEME_NAMES)}, int4-g128-zp, or fp8-g128; groups are multiples of {RUN}.",
+                hint=f"Pass {', '.join(SCHEME_NAMES)}, int8-dynamic, int4-g128-zp, or fp8-g128; groups are multiples of "
+                f"{RUN}.",
                 option="quantization",
                 value=text,
             )
-        return cls(kind=kind, group_size=group_size, has_zeros=bool(zeros))
+        return cls(kind=kind, group_size=group_size, has_zeros=bool(zeros), is_dynamic=bool(dynamic))
 
     def specs(self, num_outputs: int, num_inputs: int) -> dict[Part, TensorSpec]:
         """Return shape and dtype of each part of a matrix."""
@@ -97,7 +108,7 @@ class Scheme:
         groups = (num_outputs, num_inputs // (self.group_size or num_inputs))
         scale_dtype = "float16" if self.kind == "int4" else "float32"
         specs: dict[Part, TensorSpec] = {
-            "values": TensorSpec(shape=(num_outputs, width), dtype=_DTYPES[self.kind]),
+            "values": TensorSpec(shape=(num_outputs, width), dtype=self.dtype),
             "scale": TensorSpec(shape=groups, dtype=scale_dtype),
         }
         if self.has_zeros:
@@ -136,6 +147,17 @@ class Scheme:
         if self.kind == "fp8":
             return {"values": numbers.to(torch.float8_e4m3fn), "scale": scale_OG}
         return {"values": numbers.round().to(torch.int8), "scale": scale_OG}
+
+
+def quantize_rows(x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return int8 or float8 numbers of a tensor [..., I], and the float32 scale [..., 1] of each row."""
+    import torch
+
+    limit = LIMITS["int8" if dtype == torch.int8 else "fp8"]
+    x = x.float()
+    scale = (x.abs().amax(-1, keepdim=True) / limit).clamp(min=torch.finfo(torch.float32).tiny)
+    numbers = (x / scale).clamp(-limit, limit)
+    return (numbers.round() if dtype == torch.int8 else numbers).to(dtype), scale
 
 
 def dequantize(values: torch.Tensor, scale_OG: torch.Tensor, zero_OG: torch.Tensor | None = None) -> torch.Tensor:

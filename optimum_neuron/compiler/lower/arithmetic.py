@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..quantized import QUANTIZED_LINEAR
+from ..quantized import DYNAMIC_LINEAR, QUANTIZED_LINEAR
 from . import attention, few_rows, onednn, quantized
 from .choose import max_streamed_rows
 
@@ -45,6 +45,7 @@ class HostArithmetic:
         return {
             torch.ops.aten.linear.default: self.linear,
             QUANTIZED_LINEAR: functools.partial(quantized.linear, self.features),
+            DYNAMIC_LINEAR: functools.partial(quantized.dynamic_linear, self.features),
             torch.ops.aten.scaled_dot_product_attention.default: self.attention,
             torch.ops.aten.max_pool2d.default: self.max_pool2d,
         }

@@ -192,6 +192,7 @@ def _build_decoder(row: Architecture, model_config: Any, config: ResolvedImageTe
         "dtype": config.torch_dtype,
         "group_size": config.tensor_parallel_size,
         "num_tokens": config.sequence_length,
+        "kv_cache_dtype": config.kv_cache_dtype,
     }
     if choice.value == GENERIC:
         module = build(model_config, auto_class=TASKS[config.task].auto_class)

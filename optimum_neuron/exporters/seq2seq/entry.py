@@ -25,6 +25,7 @@ from torch import nn
 from transformers.cache_utils import Cache, CacheLayerMixin, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
+from ...models.common import AttentionView
 from ...models.generic import SlotLayer
 from ..encoders.patches import masked_norm, replaced_forward
 from .sources import Source
@@ -47,7 +48,8 @@ class TargetLayer(SlotLayer):
     """Self-attention cache of one layer, which knows how many tokens are in it."""
 
     def __init__(self, keys: torch.Tensor, values: torch.Tensor, positions_B1: torch.Tensor, position: Any) -> None:
-        super().__init__(keys, values, positions_B1, num_slots=keys.shape[3])
+        view = AttentionView(positions_BT=positions_B1, angles=None, mask=None, num_slots=keys.shape[3])
+        super().__init__((keys, values), view)
         self.position = position
 
     def get_seq_length(self) -> Any:

@@ -18,6 +18,7 @@ import torch
 
 from ...engine import PromptImages, Sequences, make_decoder, make_sequences, plan_packing
 from ...wording import counted
+from .rounding import cache_dtype, cached_logits
 from .scenarios import SEED, Recorder, Results, Scenario
 
 if TYPE_CHECKING:
@@ -131,14 +132,33 @@ class DecoderScenarios:
         return results
 
     def _expected(self, batch: Batch) -> Results:
-        with torch.no_grad():
-            logits = self._reference(batch.ids_RT, **self._reference_options(batch)).logits.float()
+        logits = self._logits(batch)
         rows = list(enumerate(batch.lengths))
         results = {"prompt": torch.cat([logits[row, :length] for row, length in rows])}
         results["last prompt token"] = torch.stack([logits[row, length - 1] for row, length in rows])
         for step in range(batch.num_more):
             results[f"step {step}"] = torch.stack([logits[row, length + step] for row, length in rows])
         return results
+
+    @torch.no_grad()
+    def _logits(self, batch: Batch) -> torch.Tensor:
+        """Logits [R, T, V] of the reference model, with keys and values rounded as the program's cache stores them."""
+        options, dtype = self._reference_options(batch), cache_dtype(self._program)
+        if dtype is None:
+            return self._reference(batch.ids_RT, **options).logits.float()
+        # Chunks of a prompt with tables of blocks read what they have stored themselves.
+        most = 0 if self._signature.is_paged else self._decoder.chunks_from
+        rows = [
+            cached_logits(
+                self._reference,
+                batch.ids_RT[row : row + 1],
+                dtype,
+                num_exact=min(length, most),
+                **{name: value[row : row + 1] for name, value in options.items()},
+            )
+            for row, length in enumerate(batch.lengths)
+        ]
+        return torch.cat(rows)
 
     def _reference_options(self, batch: Batch) -> dict[str, torch.Tensor]:
         """What the reference takes beside token ids."""

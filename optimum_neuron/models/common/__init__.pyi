@@ -8,6 +8,12 @@ from .attention import (
     write_slots as write_slots,
 )
 from .blocks import Blocks as Blocks, place_tokens as place_tokens
+from .cache_dtypes import (
+    CACHE_NAMES as CACHE_NAMES,
+    as_cached as as_cached,
+    cache_choice as cache_choice,
+    stored_as as stored_as,
+)
 from .config import (
     DecoderConfig as DecoderConfig,
     LayerKind as LayerKind,

@@ -1,7 +1,7 @@
 """Attention with a static cache that is written in place.
 
 Projections take operands in the weights' dtype and their results join the float32 residual stream, as TensorE
-accumulates. Keys and values are cached in the weights' dtype.
+accumulates. Keys and values are cached in the weights' dtype, or in 8 bits (`cache_dtypes.py`).
 
 Shape legend: B batch, T new tokens, S cache slots, D hidden, N query heads, K key heads, H head width.
 """
@@ -9,6 +9,7 @@ Shape legend: B batch, T new tokens, S cache slots, D hidden, N query heads, K k
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,6 +17,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from .blocks import Blocks
+from .cache_dtypes import to_read, to_store
 from .config import DecoderConfig, LayerKind
 from .linear import capped, make_linear
 from .norms import make_norm
@@ -47,18 +49,30 @@ class AttentionView:
     blocks: Blocks | None = None
     """Where they go in a cache that is divided into blocks."""
 
-    def write(
+    def write(self, cache: Sequence[torch.Tensor], key_BKTH: torch.Tensor, value_BKTH: torch.Tensor) -> None:
+        """Write new keys and values into a layer's cache, in place: keys and values, and their scales if it has some.
+
+        Scales are placed as keys and values of width 1 are.
+        """
+        new = to_store(cache[0].dtype, key_BKTH, value_BKTH)
+        for first in range(0, len(cache), 2):
+            self._write_pair(*cache[first : first + 2], *new[first : first + 2])
+
+    def read(self, cache: Sequence[torch.Tensor], dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the cached keys and values [B, K, S, H] that the tokens attend to; those of 8 bits in `dtype`."""
+        pairs = (self._read_pair(*cache[first : first + 2]) for first in range(0, len(cache), 2))
+        return to_read([tensor for pair in pairs for tensor in pair], dtype)
+
+    def _write_pair(
         self, key_cache: torch.Tensor, value_cache: torch.Tensor, key_BKTH: torch.Tensor, value_BKTH: torch.Tensor
     ) -> None:
-        """Write new keys and values into the cache, in place."""
         place = self.blocks or self.ring
         if place is None:
             write_slots(key_cache, value_cache, self.positions_BT, key_BKTH, value_BKTH)
         else:
             place.write(key_cache, value_cache, key_BKTH, value_BKTH)
 
-    def read(self, key_cache: torch.Tensor, value_cache: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the cached keys and values [B, K, S, H] that the tokens attend to."""
+    def _read_pair(self, key_cache: torch.Tensor, value_cache: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         assert self.num_slots is not None, "tokens that begin a sequence attend to each other"
         if self.blocks is not None:
             return self.blocks.read(key_cache, value_cache)
@@ -157,17 +171,18 @@ class Attention(nn.Module):
         """What the layer caches for each token, on one core."""
         return key_value_state(self.heads[1], self.head_dim, self.head_dim)
 
-    def forward(self, x_BTD, view: AttentionView, key_cache_BKHS, value_cache_BKSH):  # type: ignore[no-untyped-def]
+    def forward(self, x_BTD, view: AttentionView, *cache):  # type: ignore[no-untyped-def]
         """Write the new keys and values into the cache at their slots, and attend.
 
-        Keys are cached with slots innermost: one query then streams them without a horizontal sum for each key.
+        Keys [B, K, H, S] are cached with slots innermost: one query then streams them without a horizontal sum for each
+        key.
         """
         batch, tokens, _ = x_BTD.shape
         query, key, value, *gates = self._project(x_BTD)
         query, key = self._place(query, key, view)
-        view.write(key_cache_BKHS, value_cache_BKSH, key, value)
+        view.write(cache, key, value)
         if view.num_slots is not None:
-            key, value = view.read(key_cache_BKHS, value_cache_BKSH)
+            key, value = view.read(cache, key.dtype)
         mixed = self._attend(query, key, value, view.mask)
         for gate in gates:
             mixed = (mixed * gate.float().sigmoid()).to(mixed.dtype)

@@ -12,14 +12,17 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from ...core import KVCacheDtype
 from .alibi import Alibi
 from .attention import Attention, AttentionView, visible_slots
 from .blocks import place_tokens
+from .cache_dtypes import stored_as
 from .config import DecoderConfig, LayerKind
 from .feed_forward import make_feed_forward
 from .linear import capped
@@ -133,6 +136,8 @@ class Decoder(TokenModule):
         """Axis of positions of each rotary frequency, where images have several; else a position is a slot."""
         self.is_paged = False
         """Whether the cache is divided into blocks, in which every token has a slot, also of layers with a window."""
+        self.kv_cache_dtype: KVCacheDtype = "auto"
+        """What keys and values are stored in."""
         self.embed = Embedding(config)
         if config.num_positions:
             self.position_embed = nn.Embedding(config.num_positions, config.hidden_size)
@@ -160,10 +165,13 @@ class Decoder(TokenModule):
         """What each layer keeps between calls, on one core; the first also where the next token is."""
         kinds = self.config.layers[: len(self.layers)]
         first, *others = (
-            seen_within(layer.attention.state, None if self.is_paged else kind.reach)
+            seen_within(self._stored(layer), None if self.is_paged else kind.reach)
             for layer, kind in zip(self.layers, kinds, strict=True)
         )
         return (first + (POSITION_OFFSET,) * bool(self.axes), *others)
+
+    def _stored(self, layer: Any) -> LayerState:
+        return stored_as(layer.attention.state, self.kv_cache_dtype)
 
     def limit(self, num_tokens: int) -> None:
         """Leave out windows and chunks that sequences of so many tokens do not fill."""
@@ -198,12 +206,14 @@ class Decoder(TokenModule):
         """
         places = positions_BT
         if self.axes:
-            offset_B1, states = states[2], [*states[:2], *states[3:]]
+            # Behind the tensors of the first layer.
+            place = len(self._stored(self.layers[0]))
+            offset_B1, states = states[place], [*states[:place], *states[place + 1 :]]
             places = axis_positions(positions_BT, offset_B1, prompt)
             places = places if prompt is None else places[..., list(self.axes)]
         # A capture cuts the layers and their states to what repeats, but not the configuration.
         kinds, rest = self.config.layers[: len(self.layers)], iter(states)
-        own = [tuple(itertools.islice(rest, len(layer.attention.state))) for layer in self.layers]
+        own = [tuple(itertools.islice(rest, len(self._stored(layer)))) for layer in self.layers]
         views = self._views(positions_BT, places, num_slots, prompt, num_new_B, self._num_kept(own), table_BM)
         embeds_BTD = self.embed(input_ids_BT) if prompt is None else prompt.embeds_BTD
         x_BTD = self.own_tokens(self._start(embeds_BTD.float(), positions_BT))

@@ -74,7 +74,7 @@ class LatentAttention(nn.Module):
         """What the layer caches for each token: every core has the latent whole."""
         return key_value_state(1, self.config.rank, self.config.rotary_dim)
 
-    def forward(self, x_BTD, view: AttentionView, latent_cache_B1RS, rotary_cache_B1SP):  # type: ignore[no-untyped-def]
+    def forward(self, x_BTD, view: AttentionView, *cache):  # type: ignore[no-untyped-def]
         """Write latents and rotary keys into the cache at their positions, and attend."""
         config = self.config
         query = self.q(x_BTD) if config.query_rank is None else self.q_up(self.q_norm(self.q_down(x_BTD)))
@@ -84,11 +84,11 @@ class LatentAttention(nn.Module):
         latent_B1TR = self.kv_norm(latent_BTR)[:, None]
         assert view.angles is not None, "latent attention has rotary positions"
         query_BNTP, key_B1TP = rotate(query_BNTP, view.angles), rotate(key_BTP[:, None], view.angles)
-        view.write(latent_cache_B1RS, rotary_cache_B1SP, latent_B1TR, key_B1TP)
+        view.write(cache, latent_B1TR, key_B1TP)
         if view.num_slots is None:
             mixed_BNTV = self._expanded(plain_BNTC, query_BNTP, latent_B1TR, key_B1TP, view)
         else:
-            latent_B1SR, rotary_B1SP = view.read(latent_cache_B1RS, rotary_cache_B1SP)
+            latent_B1SR, rotary_B1SP = view.read(cache, key_B1TP.dtype)
             mixed_BNTV = self._absorbed(plain_BNTC, query_BNTP, latent_B1SR.transpose(-1, -2), rotary_B1SP, view)
         return self.out(mixed_BNTV.transpose(1, 2).flatten(2))
 

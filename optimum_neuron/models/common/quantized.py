@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from ...compiler import QUANTIZED_LINEAR
+from ...compiler import DYNAMIC_LINEAR, QUANTIZED_LINEAR
 
 
 class QuantizedLinear(nn.Linear):
@@ -41,7 +41,9 @@ def operand_dtype(module: Any) -> torch.dtype:
 
 
 def quantized_product(x_I: torch.Tensor, linear: Any) -> torch.Tensor:
-    """Multiply by a quantized weight, in the dtype of `x_I`."""
+    """Multiply by a quantized weight, in the dtype of `x_I`, which is quantized too if the layer says so."""
+    if linear.is_dynamic:
+        return DYNAMIC_LINEAR(x_I, linear.weight, linear.weight_scale, linear.bias)
     zero = getattr(linear, "weight_zero", None)
     return QUANTIZED_LINEAR(x_I, linear.weight, linear.weight_scale, zero, linear.bias)
 

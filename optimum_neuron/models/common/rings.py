@@ -69,4 +69,6 @@ class Ring:
 
 def _take(x_BKTH: torch.Tensor, index_BS: torch.Tensor) -> torch.Tensor:
     """Tokens of each row by their index: [B, K, S, H]."""
+    if x_BKTH.dtype == torch.float8_e4m3fn:  # torch gathers none: by its bits
+        return _take(x_BKTH.view(torch.int8), index_BS).view(x_BKTH.dtype)
     return x_BKTH.gather(2, index_BS[:, None, :, None].expand(-1, x_BKTH.shape[1], -1, x_BKTH.shape[3]))

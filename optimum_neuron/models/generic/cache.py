@@ -13,16 +13,15 @@ import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from ..common import (
-    Blocks,
+    CACHE_NAMES,
+    AttentionView,
     LayerState,
     Prompt,
     Ring,
-    first_slots,
     place_tokens,
     real_tokens,
     take_window,
     visible_slots,
-    write_slots,
 )
 
 
@@ -46,27 +45,18 @@ class SlotLayer(UncountedLayer):
     part of each slot would copy the cache.
     """
 
-    def __init__(
-        self,
-        keys: torch.Tensor,
-        values: torch.Tensor,
-        positions_BT: torch.Tensor,
-        *,
-        num_slots: int | None,
-        place: Ring | Blocks | None = None,
-    ) -> None:
+    def __init__(self, cache: Sequence[torch.Tensor], view: AttentionView) -> None:
         super().__init__()
-        self.keys, self.values = keys, values
-        self.positions_BT, self.num_slots, self.place = positions_BT, num_slots, place
+        self.keys, self.values, *_ = self.cache = tuple(cache)
+        self.view, self.num_slots = view, view.num_slots
 
     def update(self, key_states, value_states, *args, **kwargs):  # type: ignore[no-untyped-def]
         """Write in place; return what the queries attend to."""
-        assert self.keys is not None and self.values is not None
         # Not before: a layer of Mllama that attends to images would take its slots for states of an image.
         self.is_initialized = True
         self._new = key_states, value_states
         # The rest of a slot is for the indexer's key, which comes next.
-        room = self.values.shape[3] - value_states.shape[3]
+        room = self.cache[1].shape[3] - value_states.shape[3]
         self._write(torch.nn.functional.pad(value_states, (0, room)) if room else value_states)
         if self.num_slots is None:
             return key_states, value_states
@@ -75,31 +65,22 @@ class SlotLayer(UncountedLayer):
 
     def update_indexer(self, indexer_key_states: torch.Tensor) -> torch.Tensor:
         """Write keys [B, T, W] of an indexer behind the values; return those that its queries are compared with."""
-        assert self.values is not None
         self._write(torch.cat((self._new[1], indexer_key_states[:, None].to(self._new[1].dtype)), -1))
         if self.num_slots is None:
             return indexer_key_states
         return self._read()[1][:, 0, :, self._new[1].shape[3] :]
 
     def _read(self) -> tuple[torch.Tensor, torch.Tensor]:
-        assert self.keys is not None and self.values is not None and self.num_slots is not None
-        if isinstance(self.place, Blocks):
-            return self.place.read(self.keys, self.values)
-        return first_slots(self.keys, self.values, self.num_slots)
+        return self.view.read(self.cache, self._new[0].dtype)
 
     def _write(self, value_states: torch.Tensor) -> None:
-        assert self.keys is not None and self.values is not None
-        if self.place is None:
-            write_slots(self.keys, self.values, self.positions_BT, self._new[0], value_states)
-        else:
-            self.place.write(self.keys, self.values, self._new[0], value_states)
+        self.view.write(self.cache, self._new[0], value_states)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return (query_length if self.num_slots is None else self.num_slots), 0
 
     def get_max_length(self) -> int:
-        assert self.keys is not None
-        return self.num_slots if isinstance(self.place, Blocks) and self.num_slots else int(self.keys.shape[3])
+        return self.num_slots if self.view.blocks and self.num_slots else int(self.cache[0].shape[3])
 
 
 class StatelessLayer(UncountedLayer):
@@ -233,11 +214,18 @@ def state_cache(
         own = dict(zip([tensor.name for tensor in layout], rest, strict=False))
         tensors |= {(name, index): tensor for name, tensor in own.items()}
         if "key_cache" in own:
-            keys, values, window = own["key_cache"], own["value_cache"], layout[0].window
+            window = layout[0].window
             if window is not None:
-                num_kept[window] = keys.shape[3]
-            place = blocks or (None if window is None else ring)
-            layers.append(SlotLayer(keys, values, positions_BT, num_slots=num_slots, place=place))
+                num_kept[window] = own["key_cache"].shape[3]
+            view = AttentionView(
+                positions_BT=positions_BT,
+                angles=None,
+                mask=None,
+                num_slots=num_slots,
+                ring=None if window is None else ring,
+                blocks=blocks,
+            )
+            layers.append(SlotLayer([own[name] for name in CACHE_NAMES if name in own], view))
         else:
             layers.append(StatelessLayer())
     starts_empty = num_slots is None

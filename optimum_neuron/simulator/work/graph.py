@@ -221,7 +221,9 @@ def _traffic(node: Node, call: OpCall, role_of: Mapping[Node, Role], read: set[N
         if role == "value" or not hasattr(value, "shape"):
             continue
         if role == "state":
-            total += Work(state_bytes=0 if _writes(node) else _size_bytes(value))
+            # Behind a cast too, what is read are the stored bytes.
+            element = base.meta["val"].element_size()
+            total += Work(state_bytes=0 if _writes(node) else int(value.numel()) * element)
         elif kind in LOOKUPS:
             found = node.meta["val"]
             total += Work(weight_bytes=_size_bytes(found), weight_rows=math.prod(found.shape[:-1]))

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import torch
 
-from ....weights import dequantize
-from ...quantized import QUANTIZED_LINEAR
+from ....weights import dequantize, quantize_rows
+from ...quantized import DYNAMIC_LINEAR, QUANTIZED_LINEAR
 from .. import onednn
 from ..choose import MAX_STREAMED_ROWS, CpuFeatures, probe_cpu
 from ..handles import Handle, Handles, tensors_of
@@ -32,7 +32,8 @@ STREAMED = torch.ops.neuron_host.quantized_linear.default
 
 def is_in(body: torch.fx.GraphModule, features: CpuFeatures) -> bool:
     """Return whether host code of a body calls the kernel."""
-    products = body.graph.find_nodes(op="call_function", target=QUANTIZED_LINEAR)
+    targets = (QUANTIZED_LINEAR, DYNAMIC_LINEAR)
+    products = [node for target in targets for node in body.graph.find_nodes(op="call_function", target=target)]
     return any(_num_rows(node.args[0].meta["val"]) <= MAX_STREAMED_ROWS for node in products)
 
 
@@ -53,6 +54,19 @@ def linear(
     else:
         result = onednn.LINEAR(x_I.float(), dequantize(values, scale_OG, zero_OG), None)
     return (result if bias_O is None else result + bias_O.float()).to(x_I.dtype)
+
+
+def dynamic_linear(
+    features: CpuFeatures,
+    x_I: torch.Tensor,
+    values: torch.Tensor,
+    scale_O1: torch.Tensor,
+    bias_O: torch.Tensor | None,
+) -> torch.Tensor:
+    """Multiply quantized rows by a quantized weight in the dtype of `x_I`; the numbers are exact in float32."""
+    numbers_I, row_scale = quantize_rows(x_I, values.dtype)
+    result_O = linear(features, numbers_I.float(), values, scale_O1, None, None) * row_scale
+    return (result_O if bias_O is None else result_O + bias_O.float()).to(x_I.dtype)
 
 
 def _num_rows(x_I: torch.Tensor) -> int:

@@ -1,0 +1,68 @@
+"""The reference model with what a compiled model rounds: keys and values that its cache stores in 8 bits.
+
+The tokens of a prompt attend to each other before their keys and values are stored, later tokens to what is stored.
+
+    logits = cached_logits(reference, ids, torch.int8, num_exact=24)
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+from ...models import as_cached
+
+if TYPE_CHECKING:
+    import torch
+
+    from ...compiler import Program
+
+
+def cache_dtype(program: Program) -> torch.dtype | None:
+    """Return the dtype of 8 bits in which a program stores keys and values, or None for another one."""
+    import torch
+
+    dtypes = {spec.dtype for name, spec in program.states.items() if name.startswith("key_cache.")}
+    return next((getattr(torch, name) for name in dtypes if getattr(torch, name).itemsize == 1), None)
+
+
+def cached_logits(
+    reference: Any, ids_1T: torch.Tensor, dtype: torch.dtype, *, num_exact: int, **options: torch.Tensor
+) -> torch.Tensor:
+    """Return float32 logits [1, T, V] of the reference model with rounded keys and values.
+
+    Args:
+        reference: the transformers model.
+        ids_1T: one sequence.
+        dtype: what keys and values are stored in.
+        num_exact: tokens at the beginning that attend to each other as they are; the others attend to stored ones.
+        **options: what the model takes beside token ids, for each token.
+    """
+    import torch
+    from transformers import DynamicCache
+
+    cache = DynamicCache(config=reference.config)
+    for layer in cache.layers:
+        if hasattr(layer, "update"):  # linear attention keeps no keys and values
+            _store_in(layer, dtype, has_exact=num_exact > 0)
+    num_tokens = ids_1T.shape[1]
+    # One by one behind the first ones: models with states without slots start anew from several.
+    ends = [num_exact, *range(num_exact + 1, num_tokens + 1)] if num_exact else [num_tokens]
+    parts = []
+    for first, end in itertools.pairwise([0, *ends]):
+        own = {name: value[:, first:end] for name, value in options.items()}
+        outputs = reference(ids_1T[:, first:end], past_key_values=cache, use_cache=True, **own)
+        parts.append(outputs.logits.float())
+    return torch.cat(parts, 1)
+
+
+def _store_in(layer: Any, dtype: torch.dtype, *, has_exact: bool) -> None:
+    """Let a layer of a transformers cache round keys and values; the first tokens may see theirs as they are."""
+    store = layer.update
+
+    def update(key: torch.Tensor, value: torch.Tensor, *args: Any, **options: Any) -> Any:
+        is_first = layer.get_seq_length() == 0
+        seen = store(*as_cached(dtype, key, value), *args, **options)
+        return (key, value) if is_first and has_exact else seen
+
+    layer.update = update
