@@ -22,7 +22,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NeuronModelForCa
         num_blocks=10,
         prefill_chunk_size=16,
         decode_buckets=(20, 48),
-        extend_length=1,
+        extend_length=4,
+        speculation=True,
         optlevel="1",
         torch_dtype="float32",
     )
