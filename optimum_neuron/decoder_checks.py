@@ -38,9 +38,6 @@ def decoder_errors(config: Any) -> Iterator[ConfigError]:
         hint = "Pass tensor_parallel_size=2 or more, or remove sequence_parallel."
         yield ConfigError(message, hint=hint, option="sequence_parallel", value=True)
     yield from _adapter_errors(config)
-    if config.speculation and config.continuous_batching:
-        message = "speculation=True is not supported with continuous_batching=True."
-        yield ConfigError(message, hint="Remove one of them.", option="speculation", value=True)
 
 
 def block_sizes(config: Any, length: int) -> dict[str, Any]:

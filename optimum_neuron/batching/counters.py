@@ -19,10 +19,18 @@ class Counters:
     answer_tokens_total: int = 0
     chunks_total: int = 0
     steps_total: int = 0
+    checks_total: int = 0
+    """Checks of a request's candidates; one call may do several."""
+    candidate_tokens_total: int = 0
+    """Tokens that drafts proposed, and checks saw."""
+    accepted_tokens_total: int = 0
+    """Candidates that became part of an answer."""
     preemptions_total: int = 0
     scheduling_seconds_total: float = 0.0
     """Time of planning and bookkeeping."""
     sampling_seconds_total: float = 0.0
+    draft_seconds_total: float = 0.0
+    """Time of proposing candidates."""
     chunk_seconds_total: float = 0.0
     step_seconds_total: float = 0.0
 

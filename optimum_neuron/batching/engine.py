@@ -1,4 +1,6 @@
-"""One step of serving: plan, copy blocks, read a chunk, run a step, choose tokens. It has no thread of its own.
+"""One step of serving: propose candidates, plan, copy blocks, read a chunk, run a step, choose tokens.
+
+It has no thread of its own.
 
 engine = Engine(Runner(loaded, signature))
 engine.add(request)
@@ -18,7 +20,7 @@ import torch
 from .blocks import BlockPool, chain_hashes
 from .counters import Counters
 from .request import Request, Status
-from .runner import Runner
+from .runner import Results, Runner
 from .scheduler import Plan, Scheduler
 
 
@@ -62,6 +64,7 @@ class Engine:
 
     def step(self) -> list[Request]:
         """Do one step; return the requests that have a new token or are over."""
+        failed = self._propose()
         started = time.perf_counter()
         with self.lock:
             cancelled = RuntimeError("The request was cancelled.")
@@ -77,12 +80,30 @@ class Engine:
                 changed += self._read(plan)
             if plan.steps:
                 changed += self._step(plan.steps)
-        return over + changed
+        return failed + over + changed
 
     def fail_all(self, error: Exception) -> list[Request]:
         """End all requests with an error; return them."""
         with self.lock:
             return [self._end(request, Status.FAILED, error) for request in [*self._requests.values()]]
+
+    def _propose(self) -> list[Request]:
+        """Let drafts propose candidates; a request whose draft fails ends alone, and is returned.
+
+        One that is preempted afterwards keeps them, so that it goes on as it would have.
+        """
+        started, failed = time.perf_counter(), []
+        for request in [*self.scheduler.running]:
+            if request.draft is None or not request.is_prompt_read:
+                continue
+            # The last token is never checked: its logits are not needed.
+            room = min(self.runner.most_candidates, request.max_new_tokens - len(request.answer) - 1)
+            try:
+                request.candidates = request.draft.propose(request.sampler.ids, room)
+            except Exception as error:  # noqa: BLE001  # a draft is anybody's model
+                failed.append(self._end(request, Status.FAILED, error))
+        self.counters.draft_seconds_total += time.perf_counter() - started
+        return failed
 
     def _copy(self, plan: Plan) -> None:
         for request, blocks in plan.preempted:
@@ -103,10 +124,12 @@ class Engine:
         chunk = plan.chunk
         assert chunk is not None
         request, started = chunk.request, time.perf_counter()
-        logits_V = self.runner.read(request, chunk.start, chunk.num_tokens)
+        results = self.runner.read(request, chunk.start, chunk.num_tokens)
+        if request.draft is not None:
+            request.draft.keep(results, chunk.num_tokens)
         self.counters.chunks_total += 1
         self.counters.chunk_seconds_total += time.perf_counter() - started
-        if not logits_V.max().isfinite():
+        if not results["logits"].max().isfinite():
             self._note_not_finite(request)
         with self.lock:
             self.scheduler.read(chunk)
@@ -116,32 +139,24 @@ class Engine:
         self.runner.free_row(request.row)
         self.counters.shared_tokens_total += request.num_shared
         request.status = Status.DECODING
-        return self._choose([request], [logits_V])
+        return self._choose([request], [results])
 
     def _step(self, requests: Sequence[Request]) -> list[Request]:
         started = time.perf_counter()
-        logits = self.runner.step(requests)
+        results = self.runner.step(requests)
         self.counters.steps_total += 1
         self.counters.step_seconds_total += time.perf_counter() - started
-        for request in requests:
-            request.num_computed += 1
-        return self._choose(requests, logits)
+        return self._choose(requests, results)
 
-    def _choose(self, requests: Sequence[Request], logits: Sequence[torch.Tensor]) -> list[Request]:
-        """Give every request its next token; one whose settings fail ends alone."""
+    def _choose(self, requests: Sequence[Request], results: Sequence[Results]) -> list[Request]:
+        """Give every request its next tokens; one whose settings fail ends alone."""
         started = time.perf_counter()
-        for request, logits_V in zip(requests, logits, strict=True):
+        for request, result in zip(requests, results, strict=True):
             try:
-                largest, index = logits_V.max(-1)
-                if not largest.isfinite():
-                    self._note_not_finite(request)
-                token, logprob = (int(index), None) if request.sampler.is_plain else request.sampler.choose(logits_V)
-                request.add(token, logprob)
-                is_complete = request.sampler.ends_with(token, len(request.answer))
+                is_complete = self._take(request, result)
             except Exception as error:  # noqa: BLE001  # processors and criteria are anybody's code
                 self._end(request, Status.FAILED, error)
                 continue
-            self.counters.answer_tokens_total += 1
             if is_complete:
                 self._end(request, Status.FINISHED)
         self.counters.sampling_seconds_total += time.perf_counter() - started
@@ -153,6 +168,29 @@ class Engine:
         self.runner.note_not_finite()
         with self.lock:
             self.pool.spoil(request.blocks)
+
+    def _take(self, request: Request, results: Results) -> bool:
+        """Add tokens to an answer as long as the next candidate is the one before; return whether it is complete."""
+        largest, tokens = results["logits"].max(-1)
+        if not largest.isfinite().all():
+            self._note_not_finite(request)
+        candidates, request.candidates = request.candidates, []
+        self.counters.checks_total += bool(candidates)
+        self.counters.candidate_tokens_total += len(candidates)
+        is_complete, num_before = False, len(request.answer)
+        for candidate, logits_V, likeliest in zip([*candidates, None], results["logits"], tokens.tolist(), strict=True):
+            token, logprob = (likeliest, None) if request.sampler.is_plain else request.sampler.choose(logits_V)
+            request.add(token, logprob)
+            self.counters.answer_tokens_total += 1
+            self.counters.accepted_tokens_total += token == candidate
+            is_complete = request.sampler.ends_with(token, len(request.answer))
+            if is_complete or token != candidate:
+                break
+        # The newest token is not in the cache, and rejected ones behind it are overwritten before they are seen.
+        request.num_computed = request.num_tokens - 1
+        if request.draft is not None and num_before:
+            request.draft.keep(results, len(request.answer) - num_before)
+        return is_complete
 
     def _end(self, request: Request, status: Status, error: Exception | None = None) -> Request:
         with self.lock:

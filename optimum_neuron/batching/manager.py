@@ -267,6 +267,7 @@ class BatchingManager:
                 prompt=prompt,
                 max_new_tokens=sampler.max_new_tokens,
                 sampler=sampler,
+                draft=sampler.draft,
                 streaming=streaming,
                 record_timestamps=record_timestamps,
                 adapter=self.model.hold_adapter(adapter_name),

@@ -41,6 +41,8 @@ class Request:
     """Most tokens of the answer; at least 1."""
     sampler: Any = None
     """Chooses tokens, see `sampling.py`; None in tests of the scheduler."""
+    draft: Any = None
+    """Proposes candidates, see `engine.SequenceDraft`; None: every token takes a step."""
     adapter: Adapter = dataclasses.field(default_factory=Adapter)
     """Its LoRA adapter; the default is the base model."""
     hashes: list[bytes] = dataclasses.field(default_factory=list)
@@ -53,6 +55,8 @@ class Request:
     """Number of its arrival: later ones give way to earlier ones."""
     status: Status = Status.WAITING
     answer: list[int] = dataclasses.field(default_factory=list)
+    candidates: list[int] = dataclasses.field(default_factory=list)
+    """Tokens that its draft proposes behind the answer; the next step checks them."""
     logprobs: list[float] = dataclasses.field(default_factory=list)
     error: Exception | None = None
     num_computed: int = 0
@@ -76,6 +80,11 @@ class Request:
     def num_tokens(self) -> int:
         """Tokens of the prompt and the answer so far."""
         return len(self.prompt) + len(self.answer)
+
+    @property
+    def num_next(self) -> int:
+        """Tokens in the cache after its next step, candidates included."""
+        return self.num_computed + 1 + len(self.candidates)
 
     @property
     def is_over(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -18,6 +18,9 @@ from .request import Request
 
 if TYPE_CHECKING:
     from ..runtime import LoadedProgram, State
+
+Results = dict[str, torch.Tensor]
+"""Logits and hidden states by name."""
 
 
 class Runner:
@@ -34,7 +37,10 @@ class Runner:
         self._steps = program.by_size("decode")
         self.num_blocks = signature.state_size(program, "num_blocks")
         self.block_size = signature.state_size(program, "block_size")
+        self._check = next(iter(program.by_size("extend").values()), None)
         self.chunk_size, self.num_slots = self._decoder.chunks_from, self._decoder.num_slots
+        self.most_candidates = self._decoder.extend_length - 1
+        """Tokens that one call checks behind the newest one."""
         shapes = [program.graphs[name].inputs["block_table"].shape for name in self._steps.values()]
         self.num_rows, self._width = shapes[0][0], max(shape[1] for shape in shapes)
         self._state = loaded.take_state()
@@ -47,45 +53,62 @@ class Runner:
         """Give the pool back; the object cannot run afterwards."""
         self._give_back()
 
-    def read(self, request: Request, start: int, num_tokens: int) -> torch.Tensor:
-        """Read tokens of a request's prompt; return logits [V] of the last one."""
+    def read(self, request: Request, start: int, num_tokens: int) -> Results:
+        """Read tokens of a request's prompt; return results [1, ...] of the last one."""
         ids = torch.tensor(request.prompt[start : start + num_tokens])
         table = torch.zeros(self._width, dtype=torch.long)
         table[: len(request.blocks)] = torch.tensor(request.blocks)
-        return self._decoder.read_chunk("prefill", ids, start, table, self._state, request.adapter.index)[0, 0]
+        results = self._decoder.read_chunk("prefill", ids, start, table, self._state, request.adapter.index)
+        return {name: result[0] for name, result in results.items()}
 
-    def step(self, requests: Sequence[Request]) -> list[torch.Tensor]:
-        """Add the newest token of each request; return logits [V] for each."""
-        by_slots: dict[int, list[int]] = {}
+    def step(self, requests: Sequence[Request]) -> list[Results]:
+        """Add the newest token of each request, and its candidates; return results [tokens, ...] for each.
+
+        Candidates of all requests are checked in one call, and requests without candidates go through their own step:
+        what a request computes depends on its own candidates only.
+        """
+        by_graph: dict[str, list[int]] = {}
         for index, request in enumerate(requests):
-            slots = smallest_bucket(request.num_computed + 1, self._steps)
-            assert slots is not None, "a request ends before its slots do"
-            by_slots.setdefault(slots, []).append(index)
-        results: list[Any] = [None] * len(requests)
-        for slots, indices in by_slots.items():
-            logits_B1V = self._run_step(self._steps[slots], [requests[index] for index in indices])
+            by_graph.setdefault(self._graph_of(request), []).append(index)
+        results: list[Results] = [{} for _ in requests]
+        for graph, indices in by_graph.items():
+            rows = self._run_step(graph, [requests[index] for index in indices])
             for index in indices:
-                results[index] = logits_B1V[requests[index].row, 0]
+                row, num_tokens = requests[index].row, 1 + len(requests[index].candidates)
+                results[index] = {name: result[row, :num_tokens] for name, result in rows.items()}
         return results
 
-    def _run_step(self, graph: str, requests: Sequence[Request]) -> torch.Tensor:
-        ids, positions, adapters = ([0] * self.num_rows for _ in range(3))
+    def _graph_of(self, request: Request) -> str:
+        if request.candidates:
+            assert self._check is not None and len(request.candidates) <= self.most_candidates
+            return self._check
+        slots = smallest_bucket(request.num_next, self._steps)
+        assert slots is not None, "a request ends before its slots do"
+        return self._steps[slots]
+
+    def _run_step(self, graph: str, requests: Sequence[Request]) -> Results:
+        graph_inputs = self._loaded.program.graphs[graph].inputs
+        ids_BT = torch.zeros(graph_inputs["input_ids"].shape, dtype=torch.long)
+        first_B, lengths_B, adapters_B = (torch.zeros(self.num_rows, dtype=torch.long) for _ in range(3))
         for request in requests:
             assert request.row is not None, "a running request has a row"
-            ids[request.row], positions[request.row] = request.answer[-1], request.num_computed
-            adapters[request.row] = request.adapter.index
+            tokens = [request.answer[-1], *request.candidates]
+            ids_BT[request.row, : len(tokens)] = torch.tensor(tokens)
+            first_B[request.row], lengths_B[request.row] = request.num_computed, len(tokens)
+            adapters_B[request.row] = request.adapter.index
             self._list_blocks(request)
-        graph_inputs = self._loaded.program.graphs[graph].inputs
         width = graph_inputs["block_table"].shape[1]
         tables = self._tables_BM[:, :width]
         if len(requests) < self.num_rows:
             rows = [request.row for request in requests]
             tables, listed = torch.zeros(self.num_rows, width, dtype=torch.long), tables
             tables[rows] = listed[rows]
-        inputs = [torch.tensor(ids)[:, None], torch.tensor(positions)[:, None], tables]
-        if ADAPTER_INDEX in graph_inputs:
-            inputs.append(torch.tensor(adapters))
-        return self._loaded.run(graph, inputs, self._state)["logits"]
+        positions_BT = first_B[:, None] + torch.arange(ids_BT.shape[1])
+        # Only padding can be behind the last slot.
+        inputs = [ids_BT, positions_BT.clamp_(max=self.num_slots - 1), tables]
+        inputs += [lengths_B] if "num_new_tokens" in graph_inputs else []
+        inputs += [adapters_B] if ADAPTER_INDEX in graph_inputs else []
+        return self._loaded.run(graph, inputs, self._state)
 
     def _list_blocks(self, request: Request) -> None:
         """Bring the row's table up to date; it changes when a request begins, goes on, or fills a block."""

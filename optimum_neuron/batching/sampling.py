@@ -19,13 +19,16 @@ import torch
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 from transformers.generation import EosTokenCriteria, GenerationMode, MaxLengthCriteria
 
+from ..engine import SequenceDraft
 from ..errors import ConfigError, ShapeError, nearest
 
 logger = logging.getLogger(__name__)
 
 _MODES = (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE)
-_OF_CALLS = ("logits_processor", "stopping_criteria", "prefix_allowed_tokens_fn", "tokenizer")
+_OF_CALLS = ("logits_processor", "stopping_criteria", "prefix_allowed_tokens_fn", "tokenizer", "assistant_model")
 """Keywords of `generate` that are no fields of its settings."""
+_OTHER_DRAFTS = ("use_mtp", "speculation_type", "assistant_early_exit", "assistant_ensemble_weight")
+"""Settings of drafts that read the model's layers, or change its scores."""
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -41,11 +44,18 @@ class Sampler:
     generator: torch.Generator | None
     """Its random stream; None: the likeliest token."""
     wants_logprobs: bool
+    draft: SequenceDraft | None = None
+    """Proposes tokens that a check of the model accepts or not; None: every token takes a step."""
 
     def __post_init__(self) -> None:
         self._num_tokens = len(self.prompt)
         self._ids = torch.zeros(1, len(self.prompt) + self.max_new_tokens, dtype=torch.long)
         self._ids[0, : len(self.prompt)] = torch.tensor(self.prompt)
+
+    @property
+    def ids(self) -> torch.Tensor:
+        """The prompt and the answer so far [1, tokens]."""
+        return self._ids[:, : self._num_tokens]
 
     @property
     def is_plain(self) -> bool:
@@ -55,7 +65,7 @@ class Sampler:
     def choose(self, logits_V: torch.Tensor) -> tuple[int, float | None]:
         """Return the next token, and its logarithmic probability if it is wanted."""
         scores = logits_V[None].clone()
-        scores = self.processors(self._ids[:, : self._num_tokens], scores)
+        scores = self.processors(self.ids, scores)
         if self.generator is None:
             token = int(scores.argmax(-1))
         else:
@@ -69,7 +79,7 @@ class Sampler:
         self._num_tokens += 1
         if token in self.end_ids or num_new >= self.max_new_tokens:
             return True
-        return bool(self.criteria) and bool(self.criteria(self._ids[:, : self._num_tokens], None).all())
+        return bool(self.criteria) and bool(self.criteria(self.ids, None).all())
 
 
 def checked_prompt(model: Any, input_ids: Sequence[int]) -> list[int]:
@@ -118,6 +128,7 @@ def make_sampler(
     limit = config.max_length  # of the user: defaults of transformers follow
     config, _ = model._prepare_generation_config(config)
     _refuse_modes(config)
+    _refuse_drafts(config)
     if config.eos_token_id == -1:
         config.eos_token_id = None  # transformers' word for an answer that no token ends
     max_new_tokens = _num_new_tokens(config.max_new_tokens, limit, len(prompt), num_slots)
@@ -148,6 +159,7 @@ def make_sampler(
         criteria=StoppingCriteriaList([*own, *(calls.get("stopping_criteria") or [])]),
         generator=torch.Generator().manual_seed(seed) if config.do_sample else None,
         wants_logprobs=wants_logprobs,
+        draft=model.request_draft(prompt, config, calls.get("assistant_model")),
     )
 
 
@@ -176,7 +188,7 @@ def _num_new_tokens(max_new_tokens: int | None, max_length: int | None, num_prom
 
 def _refuse_modes(config: GenerationConfig) -> None:
     mode = config.get_generation_mode()
-    if mode not in _MODES:
+    if mode not in (*_MODES, GenerationMode.ASSISTED_GENERATION):
         message = f"Continuous batching takes greedy search and sampling, not {mode.value}."
         raise ConfigError(message, hint="Use generate(), which has all modes.", mode=mode.value)
     if config.cache_implementation not in (None, "paged"):
@@ -185,6 +197,14 @@ def _refuse_modes(config: GenerationConfig) -> None:
     if config.guidance_scale is not None and config.guidance_scale != 1:
         message = f"guidance_scale={config.guidance_scale} needs a second sequence for every request."
         raise ConfigError(message, hint="Use generate().", option="guidance_scale", value=config.guidance_scale)
+
+
+def _refuse_drafts(config: GenerationConfig) -> None:
+    for option in _OTHER_DRAFTS:
+        if value := getattr(config, option):
+            message = f"{option}={value!r} is not supported in continuous batching."
+            hint = "Pass prompt_lookup_num_tokens, or an assistant_model."
+            raise ConfigError(message, hint=hint, option=option, value=value)
 
 
 def _unknown(name: str) -> ConfigError:

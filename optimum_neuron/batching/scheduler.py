@@ -7,9 +7,9 @@ It is pure: no tensors, no clock, no threads. A plan says what to do, in the ord
     plan = scheduler.plan()
 
 Requests run in the order of their arrival. One prompt is read at a time, a chunk before every step, so that answers go
-on meanwhile. A request gets the blocks of its prompt at once, and one more whenever its answer fills one. If there is
-none, the request that came last gives way: its keys and values wait on the host, and it goes on from them when there is
-room. They are not computed again, because a step and a chunk may round differently.
+on meanwhile. A request gets the blocks of its prompt at once, and more whenever its answer and the candidates of its
+draft fill them. If there are none, the request that came last gives way: its keys and values wait on the host, and it
+goes on from them when there is room. They are not computed again, because a step and a chunk may round differently.
 
 Prompts share what they begin with, in whole chunks: every prompt is divided at the same places, so what is shared is
 exactly what the request would have computed.
@@ -116,8 +116,8 @@ class Scheduler:
         request.saved = None
 
     def _grow(self, request: Request, plan: Plan) -> None:
-        """Make sure that there is a slot for the request's newest token."""
-        while self.pool.num_for(request.num_computed + 1) > len(request.blocks):
+        """Make sure that there are slots for the request's newest token and its candidates."""
+        while self.pool.num_for(request.num_next) > len(request.blocks):
             if self.pool.num_free:
                 request.blocks.append(self.pool.allocate())
                 continue
@@ -140,7 +140,7 @@ class Scheduler:
         gone = {id(request) for request, _ in plan.preempted}
         while self.preempted and self._rows and id(self.preempted[0]) not in gone:
             request = self.preempted[0]
-            num_blocks = self.pool.num_for(max(len(request.prompt), request.num_computed) + 1)
+            num_blocks = self.pool.num_for(max(len(request.prompt) + 1, request.num_next))
             if num_blocks + len(self.running) > self.pool.num_free and self.running:
                 return
             self.preempted.pop(0)

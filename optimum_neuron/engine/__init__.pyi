@@ -1,6 +1,7 @@
 from . import decoder as decoder
 from .buckets import choose_bucket as choose_bucket, smallest_bucket as smallest_bucket
 from .decoder import Decoder as Decoder
+from .drafts import Draft as Draft, SequenceDraft as SequenceDraft
 from .encoder_decoder import EncoderDecoder as EncoderDecoder
 from .forward import Forward as Forward
 from .images import (

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from ..core import Choice
 from .buckets import choose_bucket, smallest_bucket
 from .packing import Packing
+from .signature import is_of_layer
 from .steps import Check, CompiledRows, Steps
 
 if TYPE_CHECKING:
@@ -129,23 +130,20 @@ class Decoder:
         num_logits: int,
         images: PromptImages | None,
     ) -> Results:
-        longest = max(int(packing.lengths_R.max()), 1)
-        index_RT = packing.index_RT[:, -num_logits:] if num_logits else packing.index_RT
+        longest, num_skipped = max(int(packing.lengths_R.max()), 1), 0
         if num_past:
             packed = self.extend(group, packing.pack(input_ids_RT, longest), packing.first_R, packing.lengths_R)
         elif longest > self.prefill_buckets[-1] and images is None:
-            first = int(index_RT.min())
+            first = int(packing.index_RT[:, -num_logits:].min())
             packed, num_skipped = self._in_chunks(group, packing.pack(input_ids_RT, longest), packing.lengths_R, first)
-            index_RT = index_RT - num_skipped
         else:
             bucket = self.choose_bucket(longest).value
             ids, more = packing.pack(input_ids_RT, bucket), []
             if images is not None:
                 more = images.inputs(packing, bucket, self._program.graphs[self._score[bucket]])
-            if num_logits == 1:
-                return self.prefill(group, ids, packing.lengths_R, more)
-            packed = self.score(group, ids, packing.lengths_R, more)
-        return take_columns(packed, index_RT)
+            read = self.prefill if num_logits == 1 else self.score
+            packed = read(group, ids, packing.lengths_R, more)
+        return take_columns(packed, packing.index_RT, num_logits, num_skipped)
 
     def prefill(self, group: Group, ids_RT: torch.Tensor, lengths_R: torch.Tensor, more: list[torch.Tensor]) -> Results:
         """Read packed prompts of a bucket's length; return results [R, 1, ...] of the last of so many tokens."""
@@ -226,27 +224,41 @@ class Decoder:
 
         bucket = self.prefill_buckets[-1]
         head, head_lengths_R = ids_RT[:, :bucket], lengths_R.clamp(max=bucket)
-        if first < bucket:
-            results = [self.score(group, head, head_lengths_R, [])]
-        else:
-            results = []
-            self.prefill(group, head, head_lengths_R, [])
+        read = self.score if first < bucket else self.prefill
+        results = read(group, head, head_lengths_R, [])
+        if first >= bucket:
+            results = {name: part for name, part in results.items() if is_of_layer(name)}
         first_R, tail_lengths_R = torch.full((len(head),), bucket), (lengths_R - bucket).clamp(min=0)
         tail = self.extend(group, ids_RT[:, bucket:], first_R, tail_lengths_R)
-        return _joined([*results, tail]), 0 if results else bucket
+        return _joined([results, tail]), 0 if first < bucket else bucket
 
 
-def take_columns(packed: Results, index_RT: torch.Tensor) -> Results:
-    """Return results [R, T, ...] of columns of a padded batch, by their columns in the packed rows."""
-    return {name: part.gather(1, index_RT[:, :, None].expand(-1, -1, part.shape[-1])) for name, part in packed.items()}
+def take_columns(packed: Results, index_RT: torch.Tensor, num_last: int, num_skipped: int = 0) -> Results:
+    """Return results [R, T, ...] of columns of a padded batch.
+
+    Args:
+        packed: results of packed rows: of all tokens, or of the last one.
+        index_RT: column in the packed rows of each column of the batch.
+        num_last: number of last columns to return; 0 for all. Hidden states of layers are returned of all.
+        num_skipped: first columns of the packed rows that have only hidden states of layers.
+    """
+    last_RT = index_RT[:, -num_last:] - num_skipped
+
+    def taken(name: str, part: torch.Tensor) -> torch.Tensor:
+        if num_last == 1 and part.shape[1] == 1 and not is_of_layer(name):
+            return part
+        index = index_RT if is_of_layer(name) else last_RT
+        return part.gather(1, index[:, :, None].expand(-1, -1, part.shape[-1]))
+
+    return {name: taken(name, part) for name, part in packed.items()}
 
 
 def _joined(chunks: Sequence[Results]) -> Results:
     import torch
 
-    return (
-        chunks[0] if len(chunks) == 1 else {name: torch.cat([part[name] for part in chunks], 1) for name in chunks[0]}
-    )
+    if len(chunks) == 1:
+        return chunks[0]
+    return {name: torch.cat([part[name] for part in chunks if name in part], 1) for name in chunks[-1]}
 
 
 def _positions(ids_RT: torch.Tensor) -> torch.Tensor:

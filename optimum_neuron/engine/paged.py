@@ -14,7 +14,7 @@ from .buckets import smallest_bucket
 from .decoder import Decoder, Results, take_columns
 from .packing import Packing
 from .sequences import Group, Place, Sequences
-from .signature import ADAPTER_INDEX
+from .signature import ADAPTER_INDEX, is_of_layer
 
 if TYPE_CHECKING:
     import torch
@@ -72,11 +72,9 @@ class PagedDecoder(Decoder):
         ids_RT = packing.pack(input_ids_RT, longest)
         if num_past and longest <= self.extend_length:
             packed = self.extend(group, ids_RT, packing.first_R, packing.lengths_R)
-        elif num_logits == 1:
-            return {"logits": self._read("prefill", group, ids_RT, packing)}
         else:
-            packed = {"logits": self._read("score", group, ids_RT, packing)}
-        return take_columns(packed, packing.index_RT[:, -num_logits:] if num_logits else packing.index_RT)
+            packed = self._read("prefill" if num_logits == 1 else "score", group, ids_RT, packing)
+        return take_columns(packed, packing.index_RT, num_logits)
 
     def step(
         self, group: Group, graph: str, ids_RT: torch.Tensor, positions_RT: torch.Tensor, lengths_R: torch.Tensor
@@ -105,21 +103,26 @@ class PagedDecoder(Decoder):
         blocks = [row_blocks(rows.group.rows[place], self._width)[:width] for place in rows.places]
         return [positions_G1, torch.tensor([list(one) for one in blocks])]
 
-    def _read(self, role: str, group: Group, ids_RT: torch.Tensor, packing: Packing) -> torch.Tensor:
-        """Read packed tokens chunk by chunk, row by row; return logits [R, T, V], or [R, 1, V] of the last ones."""
+    def _read(self, role: str, group: Group, ids_RT: torch.Tensor, packing: Packing) -> Results:
+        """Read packed tokens in chunks, row by row; return results [R, T, ...], or [R, 1, ...] of the last ones."""
         import torch
 
         rows = zip(group.rows, packing.first_R.tolist(), packing.lengths_R.tolist(), group.adapters, strict=True)
-        results = []
+        results: list[Results] = []
         for (row, first, length, adapter), ids in zip(rows, ids_RT, strict=True):
-            parts = []
+            parts: list[Results] = []
             for start in range(0, max(length, 1), self.chunks_from):
                 chunk = ids[start : min(start + self.chunks_from, length)]
                 table = torch.tensor(row_blocks(row, self._width))
                 parts.append(self.read_chunk(role, chunk, first + start, table, group.state, adapter))
-            joined = parts[-1] if role == "prefill" else torch.cat(parts, 1)[:, : ids_RT.shape[1]]
-            results.append(torch.nn.functional.pad(joined, (0, 0, 0, max(ids_RT.shape[1] - joined.shape[1], 0))))
-        return torch.cat(results)[:, :1] if role == "prefill" else torch.cat(results)
+            results.append({})
+            for name, last in parts[-1].items():
+                if role == "prefill" and not is_of_layer(name):
+                    results[-1][name] = last
+                    continue
+                joined = torch.cat([part[name] for part in parts], 1)[:, : ids_RT.shape[1]]
+                results[-1][name] = torch.nn.functional.pad(joined, (0, 0, 0, ids_RT.shape[1] - joined.shape[1]))
+        return {name: torch.cat([result[name] for result in results]) for name in results[0]}
 
     def read_chunk(
         self,
@@ -129,11 +132,12 @@ class PagedDecoder(Decoder):
         table_M: torch.Tensor,
         state: list[torch.Tensor],
         adapter: int = 0,
-    ) -> torch.Tensor:
-        """Read tokens of one sequence from position `first` on; return logits of the last one, or of the chunk.
+    ) -> Results:
+        """Read tokens of one sequence from position `first` on; return results of the last one, or of the chunk.
 
         Args:
-            role: "prefill" for logits of the last token, "score" for those of every one, padding included.
+            role: "prefill" for logits of the last token, "score" for those of every one, padding included. Hidden
+                states of layers are always those of every token.
             ids_T: at most a chunk of tokens.
             first: position of the first.
             table_M: blocks of the sequence's slots.
@@ -154,7 +158,7 @@ class PagedDecoder(Decoder):
             inputs.append(torch.tensor([max(len(ids_T) - 1, 0)]))
         if ADAPTER_INDEX in self._program.graphs[graphs[slots]].inputs:
             inputs.append(torch.tensor([adapter]))
-        return self._loaded.run(graphs[slots], inputs, state)["logits"]
+        return self._loaded.run(graphs[slots], inputs, state)
 
 
 def make_decoder(loaded: LoadedProgram, signature: Signature) -> Decoder:

@@ -23,6 +23,14 @@ REPEATED_AXES = (*BATCH_AXES, "num_choices")
 ADAPTER_INDEX = "adapter_index"
 """Last input of a decoder's graphs if it has LoRA adapters: the index of each row's adapter, 0 for the base model."""
 
+LAYER_STATES = "hidden_states."
+"""Begins the name of what a layer gets, or what the last one returns: "hidden_states.2" is the input of layer 2."""
+
+
+def is_of_layer(name: str) -> bool:
+    """Return whether a result is the hidden states of a layer, which a graph returns for every token of a call."""
+    return name.startswith(LAYER_STATES)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Input:

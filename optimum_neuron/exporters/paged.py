@@ -34,7 +34,7 @@ class PagedEntry(nn.Module):
 
     def forward(
         self, input_ids_BT: torch.Tensor, positions_BT: torch.Tensor, table_BM: torch.Tensor, *rest: Any
-    ) -> torch.Tensor:
+    ) -> Any:
         """Logits of the last or of all tokens; the last argument is the list of states."""
         *inputs, states = rest
         rows: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
@@ -88,9 +88,9 @@ def paged_captures(family: Family, config: ResolvedNeuronConfig) -> list[Recaptu
             sizes={axis: value},
             inputs=_inputs(role, num_rows, num_tokens, -(-num_slots // size), family.adapters is not None),
             states=states,
-            outputs=("logits",),
+            outputs=family.outputs,
             cuts=tuple(f"{MODEL}.{path}" for path in family.module.cuts),
-            rare=role == "extend",
+            rare=role == "extend" and not config.speculation,
         )
 
     captures = []

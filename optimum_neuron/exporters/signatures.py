@@ -49,7 +49,7 @@ def decoder_signature(
     """
     layers, names = list(layers), tuple(outputs)
     if is_paged:
-        return _paged_signature(model_config, layers, takes_adapters)
+        return _paged_signature(model_config, layers, takes_adapters, names)
     vocabulary = model_config.get_text_config(decoder=True).vocab_size
     counts = Input(name="num_new_tokens", dtype="int64", axes=("batch_size",))
     tokens = (
@@ -77,7 +77,9 @@ def decoder_signature(
     )
 
 
-def _paged_signature(model_config: Any, layers: Iterable[LayerState], takes_adapters: bool) -> Signature:
+def _paged_signature(
+    model_config: Any, layers: Iterable[LayerState], takes_adapters: bool, names: Iterable[str]
+) -> Signature:
     """Return the signature of a decoder whose cache is divided into blocks, which tables assign to rows."""
     vocabulary = model_config.get_text_config(decoder=True).vocab_size
     step = (
@@ -88,13 +90,14 @@ def _paged_signature(model_config: Any, layers: Iterable[LayerState], takes_adap
     counted = (*step, Input(name="num_new_tokens", dtype="int64", axes=("batch_size",)))
     last = Input(name="last_index", dtype="int64", axes=("batch_size",))
     adapter = [_ADAPTER] * takes_adapters
-    every = RoleSignature(inputs=(*counted, *adapter), outputs={"logits": (_BATCH, _TOKENS)})
+    every = RoleSignature(inputs=(*counted, *adapter), outputs={name: (_BATCH, _TOKENS) for name in names})
+    one: dict[str, tuple[OutputAxis, ...]] = {name: (_BATCH,) for name in names}
     return Signature(
         roles={
-            "prefill": RoleSignature(inputs=(*counted, last, *adapter), outputs={"logits": (_BATCH,)}),
+            "prefill": RoleSignature(inputs=(*counted, last, *adapter), outputs=one),
             "score": every,
             "extend": every,
-            "decode": RoleSignature(inputs=(*step, *adapter), outputs={"logits": (_BATCH,)}),
+            "decode": RoleSignature(inputs=(*step, *adapter), outputs=one),
         },
         states={
             tensor.name: StateSignature(

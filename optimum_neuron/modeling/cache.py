@@ -31,8 +31,8 @@ class NeuronCache(Cache):
         self._signature = signature
         self.sequences = make_sequences(loaded, signature)
         self.columns = 0
-        self.last_hidden_RD: torch.Tensor | None = None
-        """Last hidden state of each row's newest token in `forward`, of a program that returns it."""
+        self.hidden: dict[str, torch.Tensor] = {}
+        """Hidden states [R, columns, D] of the newest call of `forward`, of a program that returns them."""
         self._newest = 0
 
     def __len__(self) -> int:
@@ -110,6 +110,14 @@ class NeuronCache(Cache):
         self._newest = max(self._newest, self.columns)
         if not logits[:, -1].isfinite().all():
             self.sequences.note_not_finite()
+
+    def newest_hidden(self, row: int, mask_RC: torch.Tensor | None) -> dict[str, torch.Tensor]:
+        """Return hidden states [tokens, D] of a row's real tokens in the newest call, by a mask over all columns."""
+        states = {name: part[row] for name, part in self.hidden.items()}
+        if mask_RC is None:
+            return states
+        mask_C = mask_RC[row, : self.columns].bool()
+        return {name: part[mask_C[-len(part) :]] for name, part in states.items()}
 
     def note_written(self, num_columns: int) -> None:
         """Note that candidates were written up to a column, whether they stay or not."""

@@ -5,6 +5,7 @@ It packs a padded batch, picks the entry point and bucket, and returns logits. `
 
 from __future__ import annotations
 
+import copy
 import inspect
 import logging
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from transformers.generation.candidate_generator import (
 )
 
 from ..core import Choice, Rejected
-from ..engine import PromptImages, Steps, check_positions, make_decoder, plan_packing
+from ..engine import Draft, PromptImages, SequenceDraft, Steps, check_positions, make_decoder, plan_packing
 from ..errors import ConfigError
 from ..exporters import Prepared
 from ..labels import IGNORED, next_labels
@@ -27,7 +28,7 @@ from .adapters import AdapterMethods, AdapterSlots
 from .cache import NeuronCache, own_cache
 from .checks import check_length, checked_mask, limit_length
 from .generation import NeuronGenerativeModel, known_inputs, limit_candidates
-from .speculation import Draft, GeneratedCandidates, Speculation, SpeculativeSteps
+from .speculation import GeneratedCandidates, Speculation, SpeculativeSteps
 from .targets import check_labels, label_loss
 from .token_loop import TRANSFORMERS, TokenLoop, choose_loop
 from .two_step import TwoStepExport
@@ -79,9 +80,9 @@ class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
         results = self._decoder.results(
             input_ids.long(), packing, cache.sequences, num_past=cache.columns, num_logits=num_logits, images=images
         )
-        logits, hidden_RTD = results["logits"], results.get("last_hidden_state")
+        logits = results.pop("logits")
         cache.add(num_columns, logits)
-        cache.last_hidden_RD = None if hidden_RTD is None else hidden_RTD[:, -1]
+        cache.hidden = results
         loss = None if labels is None else next_token_loss(logits, labels)
         if not is_count:
             logits = logits[:, logits_to_keep]
@@ -154,7 +155,8 @@ class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
         outputs = self._prefill(input_ids, generation_config, model_kwargs, is_first_iteration=is_first)
         cache = outputs.past_key_values
         check = self._decoder.check(cache.sequences, int(cache.lengths(model_kwargs.get("attention_mask"))))
-        steps = SpeculativeSteps(check, cache, draft, input_ids, generation_config.max_length)
+        mask = model_kwargs.get("attention_mask")
+        steps = SpeculativeSteps(check, cache, draft, input_ids, mask, generation_config.max_length)
         loop = TokenLoop(generation_config, logits_processor, stopping_criteria, streamer)
         try:
             ids = loop.run(input_ids, outputs.logits[:, -1:], steps, cache)
@@ -187,7 +189,7 @@ class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
     def _draft(
         self,
         input_ids: torch.Tensor,
-        logits_processor: LogitsProcessorList,
+        logits_processor: LogitsProcessorList | None,
         generation_config: GenerationConfig,
         model_kwargs: dict[str, Any],
         *,
@@ -215,6 +217,29 @@ class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
         )
         limit_candidates(generator, self._decoder.extend_length - 1, "a compiled chunk checks no more")
         return GeneratedCandidates(generator, "prompt lookup" if assistant_model is None else "assistant model")
+
+    def request_draft(
+        self, prompt: Sequence[int], settings: GenerationConfig, assistant_model: Any
+    ) -> SequenceDraft | None:
+        """Return the draft of a request of continuous batching; None if its settings choose none.
+
+        Raises:
+            ConfigError: no compiled graph checks several tokens.
+        """
+        if assistant_model is None and settings.prompt_lookup_num_tokens is None:
+            return None
+        if self._decoder.extend_length == 1:
+            message = "This model has no graph that checks candidates of a draft."
+            hint = "Export with extend_length=8, and speculation=True for fast host code."
+            raise ConfigError(message, hint=hint, option="extend_length", value=1)
+        settings = copy.deepcopy(settings)
+        settings.num_return_sequences = 1
+        ids = torch.tensor([prompt])
+        options = {"inputs_tensor": ids, "assistant_model": assistant_model}
+        options |= {"tokenizer": None, "assistant_tokenizer": None}
+        inputs = {"attention_mask": torch.ones_like(ids), "use_cache": True}
+        # A draft gets no processors: they may count their calls, which belong to the answer.
+        return SequenceDraft(self._draft(ids, None, settings, inputs, **options))
 
     def prepare_inputs_for_generation(
         self, input_ids: torch.Tensor, *args: Any, is_first_iteration: bool | None = False, **kwargs: Any

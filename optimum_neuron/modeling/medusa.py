@@ -23,6 +23,7 @@ from torch.nn import functional as F
 from ..compiler import capture, compile_graphs
 from ..compiler.lower import lower
 from ..core import TensorSpec
+from ..engine import Draft
 from ..errors import ConfigError, WeightsError
 from ..hardware import resolve_instance
 from ..runtime import LoadedProgram, load_program
@@ -59,10 +60,11 @@ class _Heads(nn.Module):
         return torch.stack([head(x_1D).float().argmax(-1) for head in self.heads], 1)
 
 
-class MedusaHeads:
+class MedusaHeads(Draft):
     """Compiled Medusa heads of a decoder, as `assistant_model` of its `generate`."""
 
     name = "Medusa heads"
+    reads = ("last_hidden_state",)
 
     def __init__(self, loaded: LoadedProgram, num_heads: int, config: Any) -> None:
         self.loaded, self.num_heads = loaded, num_heads
@@ -108,10 +110,10 @@ class MedusaHeads:
         )
         return cls(loaded, len(heads.heads), model.config)
 
-    def propose(self, ids_1C: torch.Tensor, hidden_1D: torch.Tensor | None) -> list[int]:
-        """Return the guess of each head."""
-        assert hidden_1D is not None, "the model was checked"
-        return self.loaded.run(_GRAPH, [hidden_1D])["tokens"][0].tolist()
+    def propose(self, ids_1C: torch.Tensor, hidden_NF: torch.Tensor | None) -> list[int]:
+        """Return the guess of each head, from the newest hidden state."""
+        assert hidden_NF is not None, "the model was checked"
+        return self.loaded.run(_GRAPH, [hidden_NF[-1:]])["tokens"][0].tolist()
 
     def close(self) -> None:
         """Free the core and the memory of the heads."""

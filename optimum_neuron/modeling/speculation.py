@@ -10,12 +10,12 @@ Shape legend: C columns of tokens so far, V vocabulary.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
 import torch
 from transformers.generation import AssistedCandidateGenerator
 
-from ..engine import Check
+from ..engine import Check, Draft, SequenceDraft
 
 if TYPE_CHECKING:
     from transformers.generation import CandidateGenerator
@@ -60,23 +60,7 @@ class Speculation:
         ).replace("%", " %")
 
 
-@runtime_checkable
-class Draft(Protocol):
-    """Proposes how a sequence continues; `generate` takes one as `assistant_model`."""
-
-    name: str
-    """What it is, for the report."""
-
-    def propose(self, ids_1C: torch.Tensor, hidden_1D: torch.Tensor | None) -> list[int]:
-        """Return candidates for the next tokens.
-
-        Args:
-            ids_1C: the sequence.
-            hidden_1D: last hidden state before its newest token, from a program that returns it.
-        """
-
-
-class GeneratedCandidates:
+class GeneratedCandidates(Draft):
     """Candidates of transformers' generators: prompt lookup, or an assistant model."""
 
     def __init__(self, generator: CandidateGenerator, name: str) -> None:
@@ -85,7 +69,7 @@ class GeneratedCandidates:
             # Its likeliest tokens are accepted most often, and draw nothing from the random stream of the result.
             generator.generation_config.update(do_sample=False, **dict.fromkeys(_OF_SAMPLING))
 
-    def propose(self, ids_1C: torch.Tensor, hidden_1D: torch.Tensor | None) -> list[int]:
+    def propose(self, ids_1C: torch.Tensor, hidden_NF: torch.Tensor | None) -> list[int]:
         """Return the generator's candidates."""
         ids, _ = self._generator.get_candidates(ids_1C)
         return ids[0, ids_1C.shape[1] :].tolist()
@@ -100,6 +84,7 @@ class SpeculativeSteps:
         cache: NeuronCache,
         draft: Draft,
         ids_1C: torch.Tensor,
+        mask_1C: torch.Tensor | None,
         max_length: int,
     ) -> None:
         """Begin behind a prompt.
@@ -109,11 +94,13 @@ class SpeculativeSteps:
             cache: cache of the sequence.
             draft: proposes candidates.
             ids_1C: the prompt.
+            mask_1C: which of its tokens are real; None for all.
             max_length: tokens that the result has at most.
         """
         self.report = Speculation(draft=draft.name)
-        self._check, self._cache, self._draft = check, cache, draft
-        self._ids_1C, self._hidden_1D, self._max_length = ids_1C, cache.last_hidden_RD, max_length
+        self._check, self._cache, self._draft = check, cache, SequenceDraft(draft)
+        self._ids_1C, self._max_length = ids_1C, max_length
+        self._draft.keep(cache.newest_hidden(0, mask_1C))
         self._num_new, self._columns = 0, cache.columns
         self._candidates: list[int] = []
         self._results: dict[str, torch.Tensor] = {}
@@ -133,12 +120,12 @@ class SpeculativeSteps:
 
     def _start(self, token: int) -> None:
         """Check a token that no candidate foresaw, and candidates for the ones after it."""
-        if "last_hidden_state" in self._results:
-            self._hidden_1D = self._results["last_hidden_state"][:, self._place]
+        if self._results:
+            self._draft.keep({name: result[0] for name, result in self._results.items()}, self._place + 1)
         ids_1C = torch.cat([self._ids_1C, torch.tensor([[token]])], 1)
         # The last token is never checked: its logits are not needed.
         room = min(self._check.room(self._num_new), self._max_length - ids_1C.shape[1] - 1)
-        self._candidates = self._draft.propose(ids_1C, self._hidden_1D)[:room] if room > 0 else []
+        self._candidates = self._draft.propose(ids_1C, room)
         self._results, self._place = self._check([token, *self._candidates], self._num_new), 0
         self._cache.note_written(self._columns + self._num_new + 1 + len(self._candidates))
         self.report.num_checks += 1
