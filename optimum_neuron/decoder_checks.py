@@ -13,7 +13,7 @@ from typing import Any
 
 from .errors import ConfigError
 from .sizes import is_rising, rising_error
-from .weights import Scheme
+from .weights import parse_schemes
 
 BLOCK_OPTIONS = ("block_size", "num_blocks", "prefill_chunk_size")
 """Fields of a configuration that need `continuous_batching`."""
@@ -110,7 +110,7 @@ def _quantization_errors(config: Any) -> Iterator[ConfigError]:
     if scheme is None:
         return
     try:
-        Scheme.parse(str(scheme))
+        parse_schemes(str(scheme))
     except ConfigError as error:
         yield error
     if config.auto_cast != "none":

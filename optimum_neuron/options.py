@@ -73,6 +73,8 @@ class SourceOptions:
 
     subfolder: str = option("", help="folder inside the repository that holds the model")
     """Folder inside the repository."""
+    gguf_file: str | None = option(None, help="GGUF file in that folder, with the weights and all settings")
+    """GGUF file in the folder, which is all that is read of it, as in transformers."""
     revision: str | None = option(None, help="branch, tag or commit on the Hub")
     """Branch, tag, or commit."""
     token: str | bool | None = None

@@ -31,7 +31,7 @@ from ..models import (
     with_adapters,
     with_hidden_states,
 )
-from ..weights import Scheme
+from ..weights import parse_schemes
 from .kinds import DECODER_CHOICES, MODEL, Kind, Plan, other_graphs, shard_facts
 from .paged import paged_captures, paged_graph_names, paged_problems, require_slots
 from .signatures import KEYS_AND_VALUES, decoder_signature
@@ -257,7 +257,8 @@ def quantized(family: Family, config: NeuronConfig) -> Family:
     """Return a decoder with its linear layers quantized as a configuration says."""
     if config.quantization is None:
         return family
-    return quantize_decoder(family, Scheme.parse(config.quantization), config.modules_to_not_convert)
+    scheme, head_scheme = parse_schemes(config.quantization)
+    return quantize_decoder(family, scheme, config.modules_to_not_convert, head_scheme=head_scheme)
 
 
 def require_cores(model_config: Any, config: NeuronConfig) -> None:

@@ -17,14 +17,14 @@ from typing import Any
 
 from ..core import Choice
 from ..errors import ModelError
-from ..weights import RUN, Scheme
+from ..weights import GGUF_SCHEMES, RUN, Scheme, parse_schemes
 
-DEQUANTIZED = {"fp8": None, "mxfp8": None, "mxfp4": None, "compressed-tensors": "compressed_tensors"}
+DEQUANTIZED = {"fp8": None, "mxfp8": None, "mxfp4": None, "compressed-tensors": "compressed_tensors", "gguf": "gguf"}
 """Methods that transformers dequantizes on a CPU (those whose configuration has `dequantize`), and the package that
 each needs."""
 
-READ_HERE = ("fp8", "compressed-tensors", "gptq", "awq")
-"""Methods whose tensors `weights/published.py` reads, as far as `published_scheme` finds a scheme."""
+READ_HERE = ("fp8", "compressed-tensors", "gptq", "awq", "gguf")
+"""Methods whose tensors `weights/published.py` or `weights/gguf.py` reads, if `published_scheme` finds a scheme."""
 
 KEY = "quantization_config"
 """Field of a transformers configuration that says how its weights are quantized."""
@@ -76,6 +76,8 @@ def published_scheme(quantization: Mapping[str, Any]) -> Choice[str | None]:
     if method not in READ_HERE:
         return Choice(value=None, reason=f"{method} has a layout that is not read here")
     settings = dict(quantization)
+    if method == "gguf":
+        return _gguf_scheme(settings)
     if method == "fp8":
         settings |= {"bits": 8, "is_float": True, "group_size": (settings.get("weight_block_size") or (0, 0))[1]}
     elif method == "awq":
@@ -95,6 +97,20 @@ def published_scheme(quantization: Mapping[str, Any]) -> Choice[str | None]:
             "sym": weights.get("symmetric", True),
         }
     return _scheme_of(settings, method)
+
+
+def _gguf_scheme(settings: Mapping[str, Any]) -> Choice[str | None]:
+    """The scheme of most matrices of a GGUF file, and that of its head; the others stay plain."""
+    forms, architecture = settings["forms"], settings["architecture"]
+    if not settings["is_read_here"]:
+        return Choice(value=None, reason=f"transformers converts the tensors of the architecture {architecture}")
+    form = next((form for form in forms if form in GGUF_SCHEMES), None)
+    if form is None:
+        listed = ", ".join(f"{form} ({number} matrices)" for form, number in forms.items())
+        return Choice(value=None, reason=f"no scheme has the numbers of {listed}")
+    scheme, head = GGUF_SCHEMES[form], GGUF_SCHEMES.get(settings["head"])
+    name = scheme if head in (None, parse_schemes(scheme)[1].name) else f"{scheme}/{head}"
+    return Choice(value=name, reason=f"the numbers of {form} as they are stored; activations stay in 16 bits")
 
 
 def _scheme_of(settings: Mapping[str, Any], method: str) -> Choice[str | None]:

@@ -14,6 +14,7 @@ from ..core import Choice
 from ..errors import ModelError, nearest
 from ..options import SOURCE_OPTIONS, SourceOptions, check_known
 from ..plain_json import parse_json
+from .gguf import gguf_folder, is_gguf
 from .quantization import require_readable
 from .tasks import SYNONYMS, TASKS, other_tasks, plain_task, task_of, tasks_of
 
@@ -42,7 +43,7 @@ class ModelSource:
     def has_weights(self) -> bool:
         """Whether there are weights to bind; a configuration alone can be compiled too."""
         in_folder = any(self.folder.glob("*.safetensors")) or any(self.folder.glob("*.bin"))
-        return self.module is not None or in_folder
+        return self.module is not None or in_folder or is_gguf(self.folder)
 
 
 def find_folder(name: str | Path, *, with_weights: bool = True, **options: Any) -> Path:
@@ -55,7 +56,7 @@ def find_folder(name: str | Path, *, with_weights: bool = True, **options: Any) 
 
     Raises:
         ConfigError: a keyword is unknown.
-        ModelError: there is no such folder and no such model on the Hub.
+        ModelError: there is no such folder and no such model on the Hub, or a GGUF file cannot be read.
     """
     from ..checkpoints import resolve_model
 
@@ -65,8 +66,10 @@ def find_folder(name: str | Path, *, with_weights: bool = True, **options: Any) 
     if not path.is_dir():
         if path.exists() or str(name).startswith((".", "/", "~")) or str(name).count("/") > 1:
             raise _missing_folder(str(name), path)
-        path = _download(str(name), where, patterns=_FILES if with_weights else _CONFIGURATION)
-    return path / where.subfolder if where.subfolder else path
+        files = [f"*{where.gguf_file}"] if where.gguf_file else _FILES if with_weights else _CONFIGURATION
+        path = _download(str(name), where, patterns=files)
+    path = path / where.subfolder if where.subfolder else path
+    return gguf_folder(path, where.gguf_file) if where.gguf_file else path
 
 
 def _missing_folder(name: str, path: Path) -> ModelError:

@@ -24,15 +24,25 @@ from ..models import cast_parameters
 from ..weights import (
     SINGLE_FILE,
     Checkpoint,
+    GgufSource,
     PublishedSource,
     QuantizedSource,
     StateDict,
     TensorSource,
     pack_checkpoint,
+    parse_schemes,
     plain_names,
 )
+from .gguf import METHOD, gguf_path, is_gguf, open_gguf
 from .kinds import kind_of
-from .quantization import dequantizing, layout_of, method_of, quantization_of, with_quantization
+from .quantization import (
+    dequantizing,
+    layout_of,
+    method_of,
+    published_scheme,
+    quantization_of,
+    with_quantization,
+)
 from .source import ModelSource, first_line, served_task
 from .tasks import find_task
 
@@ -77,33 +87,62 @@ def _open_plain(
         random = ", ".join(sorted(names & set(source.random_weights)))
         reason = f"loaded by transformers; random numbers: {random}" if random else "a copy of those in memory"
         return Choice(value=tensors_in_memory(source.module, names, source.name), reason=reason)
-    checkpoint: TensorSource = Checkpoint.open(source.folder)
-    layout = layout_of(quantization) if (quantization := quantization_of(source.config)) is not None else None
-    if layout is not None:
-        checkpoint = PublishedSource(checkpoint, layout)
-    missing = sorted(names - checkpoint.specs.keys())
-    if layout is not None and not missing:
-        return Choice(value=checkpoint, reason=f"mapped from the checkpoint's safetensors in the layout of {layout}")
-    if quantization is None and (not missing or not kind_of(task, source.config.model_type).converts(family)):
-        return Choice(value=checkpoint, reason="mapped from the checkpoint's safetensors")
+    quantization = quantization_of(source.config)
+    checkpoint = _open_files(source)
+    missing = sorted(names - checkpoint.specs.keys()) if checkpoint is not None else sorted(names)
+    if quantization is not None and not missing and not isinstance(checkpoint, Checkpoint):
+        assert checkpoint is not None, "nothing is missing"
+        return Choice(value=checkpoint, reason=_how_mapped(quantization))
+    if checkpoint is not None and quantization is None:
+        converts = bool(missing) and kind_of(task, source.config.model_type).converts(family)
+        if not converts:
+            return Choice(value=checkpoint, reason="mapped from the checkpoint's safetensors")
     model = load_original(source, task=task, dtype=dtype, trust_remote_code=trust_remote_code, needed=names)
     if quantization is not None:
-        what = f"dequantizes them from {method_of(quantization)} to {dtype}"
+        what = f"dequantizes them from {method_of(quantization)} to {dtype}: {published_scheme(quantization).reason}"
     else:
         what = f"converts this architecture's tensors ({missing[0]} is not in the files)"
     tensors = _state_dict(model, f"{source.folder}, converted by transformers")
     return Choice(value=tensors, reason=f"loaded by transformers, which {what}")
 
 
+def _open_files(source: ModelSource) -> TensorSource | None:
+    """Return the tensors of a folder by plain names; None: only transformers can read a GGUF file.
+
+    Raises:
+        WeightsError: a file is missing or damaged.
+    """
+    if is_gguf(source.folder):
+        return open_gguf(source.folder)
+    checkpoint = Checkpoint.open(source.folder)
+    quantization = quantization_of(source.config)
+    layout = None if quantization is None else layout_of(quantization)
+    return checkpoint if layout is None else PublishedSource(checkpoint, layout)
+
+
+def _how_mapped(quantization: Mapping[str, Any]) -> str:
+    choice, method = published_scheme(quantization), method_of(quantization)
+    if method != METHOD:
+        return f"mapped from the checkpoint's safetensors in the layout of {method}"
+    end = "" if choice.value is not None else f", and dequantized: {choice.reason}"
+    return f"mapped from the GGUF file{end}"
+
+
 def plain_modules(source: ModelSource, quantization: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the modules of a quantized checkpoint whose matrices are plain, by its files if there are any."""
-    layout = layout_of(quantization)
-    if layout is None or not source.has_weights or source.module is not None:
+    choice = published_scheme(quantization)
+    if choice.value is None or not source.has_weights or source.module is not None:
         return ("lm_head",)
-    plain = Checkpoint.open(source.folder).specs
-    specs = PublishedSource(Checkpoint.open(source.folder), layout).specs
-    matrices = [name for name, spec in specs.items() if len(spec.shape) == 2 and plain.get(name) == spec]
-    return tuple(name.removesuffix(".weight") for name in matrices)
+    tensors = _open_files(source)
+    assert tensors is not None, "a scheme was found for its layout"
+    matrices = [name for name, spec in tensors.specs.items() if len(spec.shape) == 2]
+    if isinstance(tensors, GgufSource):
+        own = {scheme.name for scheme in parse_schemes(choice.value)}
+        plain = [name for name in matrices if tensors.scheme_of(name) not in own]
+    else:
+        stored = Checkpoint.open(source.folder).specs
+        plain = [name for name in matrices if stored.get(name) == tensors.specs[name]]
+    return tuple(name.removesuffix(".weight") for name in plain)
 
 
 def check_files(source: ModelSource) -> None:
@@ -113,7 +152,7 @@ def check_files(source: ModelSource) -> None:
         WeightsError: a file is missing or damaged.
     """
     if source.has_weights and source.module is None:
-        Checkpoint.open(source.folder)
+        _open_files(source)
 
 
 def tensors_in_memory(
@@ -202,10 +241,10 @@ def _load(source: ModelSource, *, task: str, dtype: str, trust_remote_code: bool
 
     folder, auto_class = source.folder, getattr(transformers, find_task(task, source.config.model_type).auto_class)
     try:
-        with _readable(source, dtype) as (readable, config):
+        with _readable(source, dtype) as (readable, how):
             model, info = auto_class.from_pretrained(
                 readable,
-                config=config,
+                **how,
                 dtype=getattr(torch, dtype),
                 trust_remote_code=trust_remote_code,
                 output_loading_info=True,
@@ -221,14 +260,24 @@ def _load(source: ModelSource, *, task: str, dtype: str, trust_remote_code: bool
 
 
 @contextlib.contextmanager
-def _readable(source: ModelSource, dtype: str) -> Iterator[tuple[Path, Any]]:
-    """Folder and configuration with which transformers loads a model; a temporary one if it is dequantized here."""
+def _readable(source: ModelSource, dtype: str) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Folder and options with which transformers loads a model; a temporary one if it is dequantized here."""
     quantization = quantization_of(source.config)
-    layout = None if quantization is None else layout_of(quantization)
-    if layout is None or layout == "fp8":
-        yield source.folder, dequantizing(source.config)
+    if quantization is None or layout_of(quantization) == "fp8":
+        yield source.folder, {"config": dequantizing(source.config)}
         return
-    tensors = PublishedSource(Checkpoint.open(source.folder), layout)
+    tensors = _open_files(source)
+    if tensors is None:
+        from transformers import GgufConfig
+
+        yield (
+            source.folder,
+            {"gguf_file": gguf_path(source.folder).name, "quantization_config": GgufConfig(dequantize=True)},
+        )
+        return
+    if isinstance(tensors, Checkpoint):
+        yield source.folder, {"config": dequantizing(source.config)}
+        return
     specs = tensors.specs
     with tempfile.TemporaryDirectory(prefix="optimum-neuron-") as folder:
         pack_checkpoint(tensors, specs, {name: (name,) for name in specs}, Path(folder, SINGLE_FILE), dtype=dtype)
@@ -237,4 +286,4 @@ def _readable(source: ModelSource, dtype: str) -> Iterator[tuple[Path, Any]]:
                 shutil.copyfile(path, Path(folder, path.name))
         plain = with_quantization(source.config, None)
         plain.save_pretrained(folder)
-        yield Path(folder), plain
+        yield Path(folder), {"config": plain}

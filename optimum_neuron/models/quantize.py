@@ -20,12 +20,9 @@ from torch import nn
 
 from ..core import Choice, Rejected
 from ..errors import ModelError
-from ..weights import ZEROS, Recipe, Scheme, Shard, Split
+from ..weights import HEAD_SCHEME, ZEROS, Recipe, Scheme, Shard, Split
 from .common import QuantizedEmbedding, QuantizedLinear
 from .registry import Family
-
-HEAD_SCHEME = Scheme(kind="int8")
-"""Scheme of the head."""
 
 _DIRECT = ("kv_up", "shared_gate", "gate", "router")
 """Linear layers whose weight is used without calling them, and those that choose experts."""
@@ -47,13 +44,16 @@ class _Weight:
         return any(isinstance(owner, nn.Embedding) for _, owner in self.owners)
 
 
-def quantize_decoder(family: Family, scheme: Scheme, modules_to_not_convert: Collection[str] = ()) -> Family:
+def quantize_decoder(
+    family: Family, scheme: Scheme, modules_to_not_convert: Collection[str] = (), *, head_scheme: Scheme = HEAD_SCHEME
+) -> Family:
     """Return a decoder whose linear layers are quantized; its module is changed in place.
 
     Args:
         family: a decoder without weights, as `build_decoder` returns it, split or not.
         scheme: how linear layers are quantized.
         modules_to_not_convert: names of modules in the checkpoint, or the ends or parts of names, as in transformers.
+        head_scheme: how the head is quantized.
 
     Raises:
         ModelError: no layer can be quantized, or a name is of no module.
@@ -66,7 +66,7 @@ def quantize_decoder(family: Family, scheme: Scheme, modules_to_not_convert: Col
     for weight in _weights(family.module):
         names = sources[weight.name]
         is_head = any(owner is head for _, owner in weight.owners)
-        own = HEAD_SCHEME if is_head else scheme
+        own = head_scheme if is_head else scheme
         # Also where the head is the embedding, and the checkpoint has no tensor of its name.
         aliases = (*names, "lm_head.weight") if is_head else names
         skipped = any(_is_named(name, key) for name in aliases for key in modules_to_not_convert)
@@ -87,7 +87,7 @@ def quantize_decoder(family: Family, scheme: Scheme, modules_to_not_convert: Col
         family,
         weight_sources=sources,
         shards=dataclasses.replace(family.shards, of_weights=of_weights),
-        quantization=_choice(scheme, converted, left),
+        quantization=_choice(scheme, head_scheme, converted, left),
     )
 
 
@@ -122,6 +122,8 @@ def _obstacle(weight: _Weight, scheme: Scheme, shard: Shard | None) -> str | Non
         module = type(owner).__module__
         if isinstance(owner, nn.Embedding) and type(owner) is not nn.Embedding and not module.startswith(__package__):
             return f"it is also a {type(owner).__name__}"
+    if weight.is_lookup and scheme.kind == "int4":
+        return "it is also an embedding, whose rows have 8 bits"
     if not scheme.fits(_num_inputs(weight)):
         return f"its {_num_inputs(weight)} inputs are not divided by groups of {scheme.group_size}"
     if shard is not None and shard.dim == 1 and scheme.group_size and not _is_aligned(shard.splits[0], scheme.unit):
@@ -200,12 +202,12 @@ def _require_useful(converted: int, unknown: Collection[str], left: dict[str, st
         )
 
 
-def _choice(scheme: Scheme, converted: int, left: dict[str, str]) -> Choice[str]:
+def _choice(scheme: Scheme, head_scheme: Scheme, converted: int, left: dict[str, str]) -> Choice[str]:
     """The scheme, with the layers that stay as they are and why."""
     groups: dict[str, list[str]] = {}
     for name, reason in left.items():
         groups.setdefault(reason, []).append(name)
-    head = "" if scheme == HEAD_SCHEME else f", the head in {HEAD_SCHEME.name}"
+    head = "" if scheme == head_scheme else f", the head in {head_scheme.name}"
     inputs = f"; each token that they multiply in {scheme.kind}" if scheme.is_dynamic else ""
     return Choice(
         value=scheme.name,

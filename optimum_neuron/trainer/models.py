@@ -50,8 +50,9 @@ class NeuronModelForCausalLM:
         from ..exporters import find_folder
 
         _require_layout(trn_config)
-        # transformers takes trust_remote_code too.
-        where = {name: options.pop(name) for name in SOURCE_OPTIONS if name in options and name != "trust_remote_code"}
+        # transformers takes these too.
+        shared = ("trust_remote_code", "gguf_file")
+        where = {name: options.pop(name) for name in SOURCE_OPTIONS if name in options and name not in shared}
         upstream: Any = getattr(transformers, cls._class_name)
         return upstream.from_pretrained(find_folder(model_id, **where), **_supported(options))
 

@@ -6,6 +6,8 @@ from .checkpoint import (
     TensorSource as TensorSource,
     weight_files as weight_files,
 )
+from .gguf import GGUF_SCHEMES as GGUF_SCHEMES, GgufName as GgufName, GgufSource as GgufSource
+from .gguf_file import GgufFile as GgufFile
 from .low_rank import LowRankStack as LowRankStack, low_rank_stack as low_rank_stack
 from .mapped import DTYPES as DTYPES, MAX_HEADER_BYTES as MAX_HEADER_BYTES, MappedFile as MappedFile
 from .pack import pack_checkpoint as pack_checkpoint
@@ -19,12 +21,14 @@ from .quantized import (
 )
 from .schemes import (
     LIMITS as LIMITS,
+    HEAD_SCHEME as HEAD_SCHEME,
     RUN as RUN,
     SCHEME_NAMES as SCHEME_NAMES,
     Scheme as Scheme,
     dequantize as dequantize,
     pack_nibbles as pack_nibbles,
     quantize_rows as quantize_rows,
+    parse_schemes as parse_schemes,
     unpack_nibbles as unpack_nibbles,
 )
 from .shards import (

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from ..core import TensorSpec
 from .checkpoint import TensorSource
+from .gguf import GgufSource
 from .published import PublishedSource
 from .schemes import Part, Scheme
 
@@ -98,8 +99,9 @@ class QuantizedSource:
             return self._small[recipe]
         key = (recipe.tensor, recipe.scheme)
         if self._last is None or self._last[0] != key:
-            stored = self._checkpoint.parts(*key) if isinstance(self._checkpoint, PublishedSource) else None
-            parts = stored or recipe.scheme.quantize(self._checkpoint.join([recipe.tensor])[0])
+            checkpoint = self._checkpoint
+            stored = checkpoint.parts(*key) if isinstance(checkpoint, (PublishedSource, GgufSource)) else None
+            parts = stored or recipe.scheme.quantize(checkpoint.join([recipe.tensor])[0])
             self._last = (key, parts)
             others = {Recipe(*key, part): tensor for part, tensor in parts.items() if part != "values"}
             self._small |= others

@@ -160,6 +160,29 @@ def quantize_rows(x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, to
     return (numbers.round() if dtype == torch.int8 else numbers).to(dtype), scale
 
 
+HEAD_SCHEME = Scheme(kind="int8")
+"""Scheme of the head of a model whose other layers have 4 bits or fp8."""
+
+
+def parse_schemes(text: str) -> tuple[Scheme, Scheme]:
+    """Read a scheme of linear layers, and that of the head, which may follow after a slash: "int4/int8-g32".
+
+    Without one, the head has the scheme of the layers if that is of int8, else int8 by rows.
+
+    Raises:
+        ConfigError: there is no such scheme.
+
+    Example:
+        >>> [scheme.name for scheme in parse_schemes("int4")]
+        ['int4-g32', 'int8']
+    """
+    layers, slash, head = text.partition("/")
+    scheme = Scheme.parse(layers)
+    if slash:
+        return scheme, Scheme.parse(head)
+    return scheme, scheme if scheme.kind == "int8" and not scheme.is_dynamic else HEAD_SCHEME
+
+
 def dequantize(values: torch.Tensor, scale_OG: torch.Tensor, zero_OG: torch.Tensor | None = None) -> torch.Tensor:
     """Return the float32 matrix [O, I] of its parts."""
     import torch

@@ -49,8 +49,12 @@ def quantized_product(x_I: torch.Tensor, linear: Any) -> torch.Tensor:
 
 
 def embedded(embedding: Any, ids: torch.Tensor) -> torch.Tensor:
-    """Return the embeddings of tokens, whose weight may be quantized to 8 bits by rows."""
+    """Return the embeddings of tokens, whose weight may be quantized to 8 bits by rows or groups of a row."""
     rows_D = F.embedding(ids, embedding.weight, embedding.padding_idx)
     if not is_quantized(embedding):
         return rows_D
-    return (rows_D.float() * F.embedding(ids, embedding.weight_scale)).to(embedding.plain_dtype)
+    scale_G = F.embedding(ids, embedding.weight_scale)
+    if scale_G.shape[-1] == 1:
+        return (rows_D.float() * scale_G).to(embedding.plain_dtype)
+    rows_GD = rows_D.float().unflatten(-1, (scale_G.shape[-1], -1))
+    return (rows_GD * scale_G[..., None]).flatten(-2).to(embedding.plain_dtype)
