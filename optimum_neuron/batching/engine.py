@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import torch
 
 from .blocks import BlockPool, chain_hashes
+from .clock import Clock
 from .counters import Counters
 from .request import Request, Status
 from .runner import Runner
@@ -30,6 +31,7 @@ class Engine:
         self.pool = BlockPool(runner.num_blocks, runner.block_size)
         self.scheduler = Scheduler(self.pool, num_rows=runner.num_rows, chunk_size=runner.chunk_size)
         self.counters = Counters()
+        self.clock = Clock(runner.serving_cost, block_bytes=runner.block_bytes)
         self.lock = threading.RLock()
         """Held while requests are planned, added, or ended; not while graphs run."""
         self._requests: dict[str, Request] = {}
@@ -47,6 +49,8 @@ class Engine:
             assert request.request_id not in self._requests, "whoever adds requests names them differently"
             if self._shares:
                 request.hashes = chain_hashes(request.prompt, self.pool.block_size, request.adapter.key)
+            if request.simulated.arrival_s is None:
+                request.simulated.arrival_s = self.clock.now_s
             self.scheduler.add(request)
             self._requests[request.request_id] = request
             self.counters.prompt_tokens_total += len(request.prompt)
@@ -71,6 +75,7 @@ class Engine:
             plan = self.scheduler.plan()
             self.counters.preemptions_total = self.scheduler.num_preemptions
         self._copy(plan)
+        self.clock.copy(plan)
         self.counters.scheduling_seconds_total += time.perf_counter() - started
         changed = []
         with torch.inference_mode():
@@ -78,6 +83,7 @@ class Engine:
                 changed += self._read(plan)
             if plan.steps:
                 changed += self._step(plan.steps)
+        self.counters.simulated_seconds_total = self.clock.busy_s
         return over + changed
 
     def fail_all(self, error: Exception) -> list[Request]:
@@ -99,8 +105,10 @@ class Engine:
         """Read the chunk; the request gets its first token if it was the last one."""
         chunk = plan.chunk
         assert chunk is not None
-        request, started = chunk.request, time.perf_counter()
+        request, started, device_s = chunk.request, time.perf_counter(), self.runner.timer.total_s()
+        request.simulated.start(self.clock.now_s)
         logits_V = self.runner.read(request, chunk.start, chunk.num_tokens)
+        self.clock.read(self.runner.timer.total_s() - device_s)
         self.counters.chunks_total += 1
         self.counters.chunk_seconds_total += time.perf_counter() - started
         with self.lock:
@@ -114,8 +122,9 @@ class Engine:
         return self._choose([request], [logits_V])
 
     def _step(self, requests: Sequence[Request]) -> list[Request]:
-        started = time.perf_counter()
+        started, device_s = time.perf_counter(), self.runner.timer.total_s()
         logits = self.runner.step(requests)
+        self.clock.step(self.runner.timer.total_s() - device_s, num_rows=len(requests))
         self.counters.steps_total += 1
         self.counters.step_seconds_total += time.perf_counter() - started
         for request in requests:
@@ -132,6 +141,7 @@ class Engine:
                     self._not_finite.add(request.request_id)
                 token, logprob = (int(index), None) if request.sampler.is_plain else request.sampler.choose(logits_V)
                 request.add(token, logprob)
+                request.simulated.note_tokens(self.clock.now_s)
                 is_complete = request.sampler.ends_with(token, len(request.answer))
             except Exception as error:  # noqa: BLE001  # processors and criteria are anybody's code
                 self._end(request, Status.FAILED, error)
@@ -139,6 +149,7 @@ class Engine:
             self.counters.answer_tokens_total += 1
             if is_complete:
                 self._end(request, Status.FINISHED)
+                self.counters.add_times(request.simulated)
         self.counters.sampling_seconds_total += time.perf_counter() - started
         return list(requests)
 
