@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import configuration
-from .runtime import HOOKS, CallCost
+from .runtime import HOOKS, CallCost, ServingCost
 
 if TYPE_CHECKING:
     from .configuration import CompileConfig
@@ -22,6 +22,12 @@ def _call_cost(track: Track, graph: str) -> CallCost:
     from .simulator import call_cost
 
     return call_cost(track, graph)
+
+
+def _serving_cost(instance: str) -> ServingCost:
+    from .simulator import serving_cost
+
+    return serving_cost(instance)
 
 
 def _inspect_process(folder: Path) -> None:
@@ -39,4 +45,5 @@ def _exported_config(model: str | Path, where: Mapping[str, Any]) -> tuple[Compi
 
 configuration.HOOKS.exported_config = _exported_config
 HOOKS.call_cost = _call_cost
+HOOKS.serving_cost = _serving_cost
 HOOKS.inspect_process = _inspect_process

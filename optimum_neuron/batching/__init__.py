@@ -8,7 +8,7 @@ and tokenizers are above it.
     runner.py     runs chunks and steps               engine.py     plans, runs, and samples: one step
     manager.py    a thread with transformers' interface
     outbox.py     outputs that wait, and handlers     settings.py   transformers' settings of the manager
-    counters.py   what happened
+    clock.py      its simulated time                  counters.py   what happened
 """
 
 import lazy_loader

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+from .request import SimulatedTimes
+
 
 @dataclasses.dataclass
 class Counters:
@@ -33,6 +35,20 @@ class Counters:
     """Time of proposing candidates."""
     chunk_seconds_total: float = 0.0
     step_seconds_total: float = 0.0
+    simulated_seconds_total: float = 0.0
+    """Simulated time in which the device and the host around it worked."""
+    simulated_ttft_seconds_total: float = 0.0
+    """Simulated time to the first token, of all finished requests together."""
+    simulated_tpot_seconds_total: float = 0.0
+    """Simulated time per output token, the same."""
+    simulated_latency_seconds_total: float = 0.0
+    """Simulated time to the last token, the same."""
+
+    def add_times(self, times: SimulatedTimes) -> None:
+        """Add the simulated times of a request that is finished."""
+        self.simulated_ttft_seconds_total += times.ttft_s or 0.0
+        self.simulated_tpot_seconds_total += times.tpot_s or 0.0
+        self.simulated_latency_seconds_total += times.latency_s or 0.0
 
     def to_dict(self) -> dict[str, float]:
         """Return the counts by name."""

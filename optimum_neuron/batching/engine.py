@@ -18,6 +18,7 @@ from collections.abc import Sequence
 import torch
 
 from .blocks import BlockPool, chain_hashes
+from .clock import Clock
 from .counters import Counters
 from .request import Request, Status
 from .runner import Results, Runner
@@ -32,6 +33,7 @@ class Engine:
         self.pool = BlockPool(runner.num_blocks, runner.block_size)
         self.scheduler = Scheduler(self.pool, num_rows=runner.num_rows, chunk_size=runner.chunk_size)
         self.counters = Counters()
+        self.clock = Clock(runner.serving_cost, block_bytes=runner.block_bytes)
         self.lock = threading.RLock()
         """Held while requests are planned, added, or ended; not while graphs run."""
         self._requests: dict[str, Request] = {}
@@ -48,6 +50,8 @@ class Engine:
             assert request.request_id not in self._requests, "whoever adds requests names them differently"
             if self._shares:
                 request.hashes = chain_hashes(request.prompt, self.pool.block_size, request.adapter.key)
+            if request.simulated.arrival_s is None:
+                request.simulated.arrival_s = self.clock.now_s
             self.scheduler.add(request)
             self._requests[request.request_id] = request
             self.counters.prompt_tokens_total += len(request.prompt)
@@ -73,6 +77,7 @@ class Engine:
             plan = self.scheduler.plan()
             self.counters.preemptions_total = self.scheduler.num_preemptions
         self._copy(plan)
+        self.clock.copy(plan)
         self.counters.scheduling_seconds_total += time.perf_counter() - started
         changed = []
         with torch.inference_mode():
@@ -80,6 +85,7 @@ class Engine:
                 changed += self._read(plan)
             if plan.steps:
                 changed += self._step(plan.steps)
+        self.counters.simulated_seconds_total = self.clock.busy_s
         return failed + over + changed
 
     def fail_all(self, error: Exception) -> list[Request]:
@@ -123,8 +129,10 @@ class Engine:
         """Read the chunk; the request gets its first token if it was the last one."""
         chunk = plan.chunk
         assert chunk is not None
-        request, started = chunk.request, time.perf_counter()
+        request, started, device_s = chunk.request, time.perf_counter(), self.runner.timer.total_s()
+        request.simulated.start(self.clock.now_s)
         results = self.runner.read(request, chunk.start, chunk.num_tokens)
+        self.clock.read(self.runner.timer.total_s() - device_s)
         if request.draft is not None:
             request.draft.keep(results, chunk.num_tokens)
         self.counters.chunks_total += 1
@@ -142,8 +150,9 @@ class Engine:
         return self._choose([request], [results])
 
     def _step(self, requests: Sequence[Request]) -> list[Request]:
-        started = time.perf_counter()
+        started, device_s = time.perf_counter(), self.runner.timer.total_s()
         results = self.runner.step(requests)
+        self.clock.step(self.runner.timer.total_s() - device_s, num_rows=len(requests))
         self.counters.steps_total += 1
         self.counters.step_seconds_total += time.perf_counter() - started
         return self._choose(requests, results)
@@ -153,12 +162,15 @@ class Engine:
         started = time.perf_counter()
         for request, result in zip(requests, results, strict=True):
             try:
+                num_before = len(request.answer)
                 is_complete = self._take(request, result)
+                request.simulated.note_tokens(self.clock.now_s, len(request.answer) - num_before)
             except Exception as error:  # noqa: BLE001  # processors and criteria are anybody's code
                 self._end(request, Status.FAILED, error)
                 continue
             if is_complete:
                 self._end(request, Status.FINISHED)
+                self.counters.add_times(request.simulated)
         self.counters.sampling_seconds_total += time.perf_counter() - started
         return list(requests)
 

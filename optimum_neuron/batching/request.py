@@ -31,6 +31,52 @@ class Adapter:
     """Called once when the request is over."""
 
 
+@dataclasses.dataclass(kw_only=True)
+class SimulatedTimes:
+    """Times of a request on the simulated device, in seconds of its engine's clock."""
+
+    arrival_s: float | None = None
+    """Arrival; None until the engine takes the request."""
+    start_s: float | None = None
+    """First chunk of its prompt."""
+    first_token_s: float | None = None
+    end_s: float | None = None
+    """Last token."""
+    num_tokens: int = 0
+    """Tokens of the answer."""
+
+    def start(self, now_s: float) -> None:
+        """Note the first time that its prompt is read."""
+        self.start_s = now_s if self.start_s is None else self.start_s
+
+    def note_tokens(self, now_s: float, count: int = 1) -> None:
+        """Note that so many tokens were added to the answer."""
+        self.first_token_s = now_s if self.first_token_s is None else self.first_token_s
+        self.end_s, self.num_tokens = now_s, self.num_tokens + count
+
+    @property
+    def wait_s(self) -> float | None:
+        """Time until the prompt is read, if it was."""
+        return None if self.start_s is None or self.arrival_s is None else self.start_s - self.arrival_s
+
+    @property
+    def ttft_s(self) -> float | None:
+        """Time to the first token, if there is one."""
+        return None if self.first_token_s is None or self.arrival_s is None else self.first_token_s - self.arrival_s
+
+    @property
+    def tpot_s(self) -> float | None:
+        """Time per output token after the first, if there are several."""
+        if self.end_s is None or self.first_token_s is None or self.num_tokens < 2:
+            return None
+        return (self.end_s - self.first_token_s) / (self.num_tokens - 1)
+
+    @property
+    def latency_s(self) -> float | None:
+        """Time to the newest token, if there is one."""
+        return None if self.end_s is None or self.arrival_s is None else self.end_s - self.arrival_s
+
+
 @dataclasses.dataclass(kw_only=True, eq=False)
 class Request:
     """A prompt and its answer."""
@@ -75,6 +121,7 @@ class Request:
     started_s: float = -1.0
     ended_s: float = -1.0
     timestamps: list[float] = dataclasses.field(default_factory=list)
+    simulated: SimulatedTimes = dataclasses.field(default_factory=SimulatedTimes)
 
     @property
     def num_tokens(self) -> int:

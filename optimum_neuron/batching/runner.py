@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..engine import ADAPTER_INDEX, PagedDecoder, Signature, smallest_bucket
+from ..runtime import HOOKS, ServingCost
+from .clock import DeviceTimer
 from .request import Request
 
 if TYPE_CHECKING:
@@ -43,11 +45,19 @@ class Runner:
         """Tokens that one call checks behind the newest one."""
         shapes = [program.graphs[name].inputs["block_table"].shape for name in self._steps.values()]
         self.num_rows, self._width = shapes[0][0], max(shape[1] for shape in shapes)
+        self.timer = DeviceTimer(loaded.tracks)
+        """Simulated time of the graphs that a thread runs."""
+        self.block_bytes = loaded.need.kv_cache // self.num_blocks
         self._state = loaded.take_state()
         self._tables_BM = torch.zeros(self.num_rows, self._width, dtype=torch.long)
         self._num_listed = [0] * self.num_rows
         self._spoilt: list[bool] = []
         self._give_back = weakref.finalize(self, _give_back, loaded, self._state, self._spoilt)
+
+    @property
+    def serving_cost(self) -> ServingCost:
+        """Simulated time around the graphs."""
+        return HOOKS.serving_cost(self._loaded.tracks[0].instance.name)
 
     def close(self) -> None:
         """Give the pool back; the object cannot run afterwards."""

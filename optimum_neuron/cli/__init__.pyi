@@ -1,6 +1,7 @@
 from . import machine as machine
 from .arguments import (
     add_compile_arguments as add_compile_arguments,
+    add_decoder_arguments as add_decoder_arguments,
     add_graph_arguments as add_graph_arguments,
     add_size_arguments as add_size_arguments,
     digits as digits,

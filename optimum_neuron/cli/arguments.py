@@ -10,11 +10,11 @@ import argparse
 import contextlib
 import math
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import UnionType
 from typing import Any, TypeVar
 
-from ..configuration import CompileConfig
+from ..configuration import CompileConfig, NeuronConfig
 from ..exporters import config_classes
 from ..options import MODEL_GROUP, Option, SourceOptions, options_of
 
@@ -91,7 +91,18 @@ def add_size_arguments(parser: argparse.ArgumentParser) -> None:
     _add(parser, config_classes(), lambda option: option.is_input_size)
 
 
-def _add(parser: argparse.ArgumentParser, owners: tuple[type, ...], accepts: Callable[[Option], bool]) -> None:
+def add_decoder_arguments(parser: argparse.ArgumentParser, *, without: Collection[str]) -> None:
+    """Add the options of an export that decide a decoder's graphs, except some by name."""
+    _add(parser, (NeuronConfig,), lambda option: option.in_graph, without=without)
+
+
+def _add(
+    parser: argparse.ArgumentParser,
+    owners: tuple[type, ...],
+    accepts: Callable[[Option], bool],
+    *,
+    without: Collection[str] = (),
+) -> None:
     """Add the described fields of dataclasses; a field of several has one argument, which takes the type of each."""
     types: dict[str, set[Any]] = {}
     options: dict[str, Option] = {}
@@ -100,7 +111,7 @@ def _add(parser: argparse.ArgumentParser, owners: tuple[type, ...], accepts: Cal
         hints = typing.get_type_hints(owner)
         for name, option in options_of(owner).items():
             types.setdefault(name, set()).update(_members(hints[name]))
-            if option.help and accepts(option) and name not in options:
+            if option.help and accepts(option) and name not in (*options, *without):
                 options[name] = option
                 titles[name] = str(option.group or getattr(owner, "group", MODEL_GROUP))
     # Options of every kind come after those that select the model.

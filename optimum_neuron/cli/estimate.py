@@ -15,7 +15,7 @@ from optimum.commands.base import CommandInfo
 
 from ..core import AutoCast
 from ..wording import counted, number, size, time_span
-from .arguments import add_size_arguments, options_from, positive_int
+from .arguments import add_decoder_arguments, add_size_arguments, options_from, positive_int
 from .output import Out, cell, choice_rows, show_memory
 from .parser import Command
 
@@ -31,6 +31,11 @@ _UNITS = {
     "mfu": "share of the peak (MFU)",
     "mbu": "share of the HBM rate (MBU)",
 }
+_NOT_OF_EXPORT = (
+    *("task", "batch_size", "sequence_length", "torch_dtype", "auto_cast", "auto_cast_type", "instance_type"),
+    *("tensor_parallel_size", "pipeline_parallel_size", "speculation"),
+)
+"""Options of an export that an estimate has already, or has no graphs for."""
 _CHOICES = {name: name for name in ("instance", "num_cores", "num_copies")}
 
 
@@ -55,6 +60,7 @@ class EstimateCommand(Command):
         choice.add_argument("--compare", action="store_true", help="rank all instances and core counts that fit")
         choice.add_argument("--optimize", choices=("latency", "throughput", "cost"), help="pick the best and say why")
         add_size_arguments(parser)
+        add_decoder_arguments(parser, without=_NOT_OF_EXPORT)
 
     def execute(self, out: Out) -> None:
         options = options_from(self.args, without=("model", "compare", "optimize"))
@@ -85,6 +91,21 @@ def _add_request(parser: argparse.ArgumentParser) -> None:
         help="requests that arrive at random each second, for waiting times and the replicas that they need",
     )
     request.add_argument("--task", help="task of the model (default: from the config)")
+    speculation = parser.add_argument_group("speculation")
+    speculation.add_argument(
+        "--acceptance_rate", type=float, metavar="X", help="share of the candidates that are accepted, 0 to 1"
+    )
+    speculation.add_argument(
+        "--num_speculative_tokens",
+        "--speculation_length",
+        type=positive_int,
+        metavar="N",
+        help="candidates of a check (default: as many as the program checks)",
+    )
+    speculation.add_argument("--draft_model", metavar="MODEL", help="model that proposes them (default: prompt lookup)")
+    speculation.add_argument(
+        "--draft_parameters", type=positive_int, metavar="N", help="weights of another draft, such as Medusa heads"
+    )
     diffusion = parser.add_argument_group("diffusion pipelines")
     diffusion.add_argument(
         "--num_inference_steps", type=positive_int, metavar="N", help="denoising steps (default: the pipeline's)"
@@ -159,10 +180,13 @@ def show_quantities(out: Out, data: Mapping[str, Any], titles: Mapping[str, str]
 
 
 def _show_load(out: Out, load: Mapping[str, Any]) -> None:
+    from ..simulator import SERVED
+
     titles = {"utilization": "utilization", "wait_mean_ms": "mean wait", "wait_p95_ms": "95th percentile of the wait"}
     rows = [
         {"quantity": title, **{end: _bounded(name, load[name][end]) for end in ("value", "low", "high")}}
-        for name, title in titles.items()
+        for name, title in {**titles, **SERVED}.items()
+        if load[name] is not None
     ]
     arriving = "1 request arrives" if load["requests_per_s"] == 1 else f"{load['requests_per_s']:g} requests arrive"
     out.table(rows, title=f"{arriving} each second, simulated")

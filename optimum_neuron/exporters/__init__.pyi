@@ -54,11 +54,13 @@ from .progress import Progress as Progress, follow as follow
 from .public_facts import public_facts as public_facts
 from .quantization import (
     method_of as method_of,
+    published_scheme as published_scheme,
     quantization_of as quantization_of,
     require_plain as require_plain,
     require_readable as require_readable,
     with_quantization as with_quantization,
 )
+from .quantization_options import QUANTIZATION_OPTIONS as QUANTIZATION_OPTIONS
 from .request import (
     label_of as label_of,
     neuron_config as neuron_config,

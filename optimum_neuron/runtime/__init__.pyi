@@ -15,7 +15,7 @@ from .hbm import (
     ledger as ledger,
     size_text as size_text,
 )
-from .hooks import HOOKS as HOOKS, CallCost as CallCost
+from .hooks import HOOKS as HOOKS, CallCost as CallCost, ServingCost as ServingCost
 from .loaded import (
     LoadedProgram as LoadedProgram,
     announce as announce,

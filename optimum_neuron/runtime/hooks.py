@@ -1,6 +1,6 @@
 """Functions that packages above the runtime provide: it reports simulated times without knowing the simulator.
 
-`optimum_neuron/wiring.py` sets both when the package is imported.
+`optimum_neuron/wiring.py` sets them when the package is imported.
 
     from optimum_neuron.runtime.hooks import HOOKS
 
@@ -30,11 +30,29 @@ class CallCost:
     """Operations; a multiplication and an addition are two."""
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ServingCost:
+    """Simulated time of a served decoder around the calls of its graphs."""
+
+    chunk_s: float
+    """Host, for each chunk of a prompt."""
+    step_s: float
+    """Host, for each decode step."""
+    row_s: float
+    """Host, for each request in a decode step."""
+    copy_bytes_per_s: float
+    """Rate of copies between host and device."""
+    basis: str
+    """Target and constants, in words."""
+
+
 class Hooks:
     """The functions; each is set once."""
 
     call_cost: Callable[[Track, str], CallCost]
     """Cost of one call of a graph of a track."""
+    serving_cost: Callable[[str], ServingCost]
+    """Cost around the calls of a decoder that an instance of that name serves."""
     inspect_process: Callable[[Path], None]
     """Records this process from now on, and writes its profile to a folder at exit."""
 

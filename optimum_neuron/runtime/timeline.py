@@ -118,6 +118,11 @@ class Track:
         """Calls since it was loaded, by graph."""
         return _of_all_threads((graph, count) for (_, graph), (count, _) in list(self._counts.items()))
 
+    def num_calls_here(self) -> dict[str, int]:
+        """Return the calls that this thread made since it was loaded, by graph."""
+        thread = threading.get_ident()
+        return {graph: count for (caller, graph), (count, _) in list(self._counts.items()) if caller == thread}
+
     @property
     def host_us(self) -> dict[str, float]:
         """Measured time that this host took to simulate these calls, by graph."""

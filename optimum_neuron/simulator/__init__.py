@@ -10,6 +10,8 @@ decoders.py graphs.py compiled.py                the kinds of models
 configured.py programs.py                        from a configuration; from graphs
 result.py        intervals, quantities, price and machine put together
 diffusion/                                       pipelines of several models
+continuous.py                                    continuous batching: the scheduler without a device
+speculation.py                                   candidates that are checked together
 queueing.py                                      waiting, where requests arrive at random
 quantity.py      the result
 entry.py ranking.py training.py training_layout.py `estimate`; all instances ranked; training

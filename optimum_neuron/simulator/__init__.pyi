@@ -4,6 +4,7 @@ from .clock import (
     call_cost as call_cost,
     call_time as call_time,
     core_usage as core_usage,
+    serving_cost as serving_cost,
     track_time as track_time,
     work_of_call as work_of_call,
     work_on_track as work_on_track,
@@ -18,6 +19,12 @@ from .constants import (
     HostConstants as HostConstants,
     constants as constants,
 )
+from .continuous import (
+    ServedPool as ServedPool,
+    poisson_arrivals as poisson_arrivals,
+    simulate_requests as simulate_requests,
+    summarize as summarize,
+)
 from .decoders import DecoderRequest as DecoderRequest
 from .device_time import (
     DeviceTime as DeviceTime,
@@ -29,7 +36,7 @@ from .entry import estimate as estimate
 from .graphs import kind_of_graph as kind_of_graph
 from .machine import Machine as Machine, choose_machine as choose_machine
 from .programs import program_estimate as program_estimate
-from .quantity import QUANTITIES as QUANTITIES, Estimate as Estimate, Quantity as Quantity
+from .quantity import QUANTITIES as QUANTITIES, SERVED as SERVED, Estimate as Estimate, Quantity as Quantity
 from .queueing import load_on as load_on, simulate_waits as simulate_waits
 from .ranking import Comparison as Comparison, compare as compare
 from .result import EXACT as EXACT, WIDE as WIDE, band_of as band_of
@@ -43,6 +50,7 @@ from .serving import (
     serving_times as serving_times,
     token_host_s as token_host_s,
 )
+from .speculation import Speculation as Speculation, tokens_per_check as tokens_per_check
 from .stacks import (
     FIRST_FUSED_SDK as FIRST_FUSED_SDK,
     STACKS as STACKS,

@@ -14,8 +14,8 @@ import weakref
 from typing import TYPE_CHECKING
 
 from ..core import AutoCast
-from ..runtime import OBSERVERS, TIMELINE, CallCost, CoreUsage, Track
-from .compiled import SERVED_AS, generates
+from ..runtime import OBSERVERS, TIMELINE, CallCost, CoreUsage, ServingCost, Track
+from .compiled import SERVED_AS, generates, serving_cost_on
 from .device_time import DeviceTime, device_time
 from .machine import Machine, choose_machine
 from .work import GraphWork, work_of_program
@@ -53,6 +53,11 @@ def call_cost(track: Track, graph: str) -> CallCost:
     machine = choose_machine(track.instance.name)
     time = track_time(work, machine, track)
     return CallCost(device_us=1e6 * time.total_s, launch_us=1e6 * time.parts_s["launch"], flops=work.total.flops)
+
+
+def serving_cost(instance: str) -> ServingCost:
+    """Time around the graphs of a decoder that serves requests on an instance."""
+    return serving_cost_on(choose_machine(instance))
 
 
 def track_time(work: GraphWork, machine: Machine, track: Track) -> DeviceTime:

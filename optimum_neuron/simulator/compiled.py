@@ -1,17 +1,33 @@
-"""The plan of a compiled model that generates: the graphs that a request would run.
+"""Estimate of a compiled model that generates, and its plan: the graphs that a request would run.
 
 A decoder has prefill and decode graphs; an encoder-decoder encodes a source before them.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+from collections.abc import Mapping
 
 from ..compiler import Program
 from ..core import AutoCast, Choice
 from ..errors import ConfigError
+from ..runtime import ServingCost
+from ..wording import counted
+from .continuous import ServedPool, served_pool, simulate_requests
 from .decoders import DecoderRequest
-from .serving import ServingPlan
+from .machine import Machine, choose_copies
+from .quantity import Estimate
+from .serving import (
+    Outcome,
+    ServingPlan,
+    ServingTimes,
+    graph_time_on,
+    prompt_host_s,
+    serving_estimate,
+    token_host_s,
+)
+from .speculation import Speculation
 from .stacks import STACKS
 from .work import work_of_program
 
@@ -43,6 +59,8 @@ def serving_plan_of(program: Program, request: DecoderRequest, *, auto_cast: Aut
         prompt = length - output
         encode, first = None, prefill[smallest_bucket(prompt, prefill) or max(prefill)]
         step = decode[smallest_bucket(prompt + output // 2 + 1, decode) or longest]
+    if request.speculation is not None:
+        step = _check_graph(program, request.speculation)
     rows = max(spec.shape[0] for spec in program.graphs[step].inputs.values() if spec.shape)
     arriving = min(request.concurrency or rows, rows)
     # With tables of blocks, prompts are read one after the other, in chunks.
@@ -62,6 +80,121 @@ def serving_plan_of(program: Program, request: DecoderRequest, *, auto_cast: Aut
     )
     reason = f"its own graphs {', '.join(names)} and {step}: {rows} rows, {prompt} tokens or frames that are read"
     return Choice(value=plan, reason=f"{reason}, {output} output tokens")
+
+
+def _check_graph(program: Program, speculation: Speculation) -> str:
+    """Return the graph that checks the candidates.
+
+    Raises:
+        ConfigError: no graph adds several tokens, or requests join and leave its batch.
+    """
+    checks = program.by_size("extend")
+    if not checks or is_paged(program):
+        what = "continuous batching" if checks else "a model without a graph that checks several tokens"
+        message = f"acceptance_rate={speculation.acceptance_rate} has no effect on an estimate of {what}."
+        hint = "Remove it, or estimate a decoder that was exported with speculation=True."
+        raise ConfigError(message, hint=hint, option="acceptance_rate")
+    return checks[max(checks)]
+
+
+def generated_estimate(
+    program: Program,
+    plan: Choice[ServingPlan],
+    request: DecoderRequest,
+    machine: Machine,
+    *,
+    name: str,
+    memory: dict[str, int],
+    auto_cast: AutoCast,
+    origin: str,
+    assumptions: tuple[str, ...] = (),
+) -> Estimate:
+    """Estimate a program that generates: requests of one batch, or those that its scheduler takes.
+
+    Args:
+        origin: where the graphs come from, in words.
+        assumptions: more conditions.
+    """
+    from ..compiler import group_size_of
+
+    encodes, num_cores = plan.value.encode is not None, group_size_of(program) * program.num_stages
+    pool = _pool_of(program, plan.value, machine, num_cores, memory, auto_cast) if is_paged(program) else None
+    speculation, outcome = None, None
+    if request.speculation is not None:
+        speculation = request.speculation.checked_by(max(program.by_size("extend")))
+        outcome = functools.partial(speculation.outcome, plan.value)
+        assumptions = (*assumptions, speculation.assumption)
+    elif pool is not None:
+        outcome = functools.partial(_burst, pool, plan.value)
+        scheduled = f"{counted(plan.value.concurrency, 'request')} together, scheduled as the engine does in chunks of "
+        assumptions = (*assumptions, f"{scheduled}{pool.chunk_size} prompt tokens; {pool.cost.basis}")
+    result = serving_estimate(
+        plan.value,
+        machine,
+        name=name,
+        kind="seq2seq" if encodes else "decoder",
+        num_cores=Choice(value=num_cores, reason=f"compiled for {counted(num_cores, 'core')}"),
+        num_copies=choose_copies(machine, num_cores, request.data_parallel_size),
+        memory=memory,
+        assumptions=(f"{plan.reason}, {origin}", *assumptions, machine.price_source),
+        notes=("no published value of this class of model",) if encodes else (),
+        outcome=outcome,
+    )
+    spoken = None if speculation is None else speculation.to_dict()
+    return dataclasses.replace(result, served_pool=pool, speculation=spoken)
+
+
+def _pool_of(
+    program: Program,
+    plan: ServingPlan,
+    machine: Machine,
+    num_cores: int,
+    memory: Mapping[str, int],
+    auto_cast: AutoCast,
+) -> ServedPool:
+    def call_s(graph: str) -> float:
+        work = work_of_program(program, graph, auto_cast=auto_cast)
+        return graph_time_on(machine, work, SERVED_AS, num_cores=num_cores).total_s
+
+    return served_pool(
+        program,
+        memory,
+        call_s=call_s,
+        cost=serving_cost_on(machine),
+        num_prompt=plan.input_length,
+        num_answer=plan.output_length,
+    )
+
+
+def _burst(pool: ServedPool, plan: ServingPlan, times: ServingTimes) -> Outcome:
+    """Times of requests that arrive together; an answer of one token takes a step's time for it."""
+    requests = simulate_requests(pool, [0.0] * plan.concurrency)
+    answer_s = max(request.latency_s or 0.0 for request in requests)
+    tpots_s = [request.tpot_s for request in requests if request.tpot_s is not None]
+    return Outcome(
+        ttft_s=max(request.ttft_s or 0.0 for request in requests),
+        tpot_s=sum(tpots_s) / len(tpots_s) if tpots_s else times.tpot_s,
+        answer_s=answer_s,
+        tokens_per_s=plan.concurrency * plan.output_length / answer_s,
+    )
+
+
+def serving_cost_on(machine: Machine) -> ServingCost:
+    """Time of the host and of copies around the graphs of a decoder that serves requests."""
+    host = machine.constants.hosts[SERVED_AS.host]
+    return ServingCost(
+        chunk_s=prompt_host_s(host, machine.instance.value.family),
+        step_s=token_host_s(host, 0),
+        row_s=token_host_s(host, 1) - token_host_s(host, 0),
+        copy_bytes_per_s=machine.constants.copy_bytes_per_s,
+        basis=f"simulated on {machine.target.name} with the host path of {SERVED_AS.name} and constants version "
+        f"{machine.constants.version}",
+    )
+
+
+def is_paged(program: Program) -> bool:
+    """Return whether the cache of a program is a pool of blocks."""
+    return any("block_table" in graph.inputs for graph in program.graphs.values())
 
 
 def chunk_size(program: Program, prefill: str) -> int | None:

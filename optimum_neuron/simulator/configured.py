@@ -11,15 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from ..core import AutoCast
 from ..errors import ConfigError
+from ..hardware import legal_core_counts
+from ..options import options_of
 from .decoders import DTYPES, DecoderRequest, decoder_estimate
 from .machine import Machine, require_fits
-from .programs import DEFAULT_AUTO_CAST, linked_estimate
+from .programs import DEFAULT_AUTO_CAST, linked_estimate, program_estimate
 from .quantity import Estimate
 from .stacks import parse_sdk
 
 if TYPE_CHECKING:
     from ..compiler import MemoryNeed, Program
-    from ..exporters import ModelSource
+    from ..configuration import CompileConfig
+    from ..exporters import Kind, ModelSource
 
 TEXT_IN_LARGER = "image-text-to-text"
 """Task of a configuration that holds a decoder beside other modules."""
@@ -41,10 +44,79 @@ def config_estimate(
         message = "An estimate of a configuration has no pipeline stages."
         hint = "Export the model with pipeline_parallel_size, which needs no weights, and estimate the exported folder."
         raise ConfigError(message, hint=hint, option="pipeline_parallel_size", value=options["pipeline_parallel_size"])
-    require_no_options({key: value for key, value in options.items() if key != "task"}, "a decoder")
+    options = {key: value for key, value in options.items() if key != "task"}
+    if compiles := _program_options(source, kind, request, options):
+        return _compiled_estimate(source, request, machine, compiles, task, trust_remote_code=trust_remote_code)
+    require_no_options(options, "a decoder")
     sizes = decoder_sizes(source.config, trust_remote_code=trust_remote_code)
     result = decoder_estimate(sizes, request, machine, name=source.name)
     return result.noted(kind.estimate_note) if kind.estimate_note else result
+
+
+def _program_options(
+    source: ModelSource, kind: Kind, request: DecoderRequest, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the options of an export that make a decoder another program than sizes describe; none for a plain one."""
+    from ..exporters import QUANTIZATION_OPTIONS, published_scheme, quantization_of, translate
+
+    names = {name for name, option in options_of(kind.config_class).items() if option.is_keyword and option.in_graph}
+    names = names - OF_REQUEST | {*QUANTIZATION_OPTIONS}
+    require_no_options({name: value for name, value in options.items() if name not in names}, "a decoder")
+    options = {name: value for name, value in translate(options).items() if value is not None}
+    if request.speculation is not None:
+        options = {"speculation": True} | options
+        if request.speculation.num_candidates is not None:
+            options = {"extend_length": request.speculation.num_candidates + 1} | options
+    settings = quantization_of(source.config)
+    published = None if settings is None else published_scheme(settings).value
+    return options if published is None else {"quantization": published} | options
+
+
+def _compiled_estimate(
+    source: ModelSource,
+    request: DecoderRequest,
+    machine: Machine,
+    options: dict[str, Any],
+    task: str,
+    *,
+    trust_remote_code: bool,
+) -> Estimate:
+    """Estimate a decoder from the graphs that an export with these options would compile."""
+    fixed = {name: getattr(request, name) for name in ("sdk", "stack") if getattr(request, name) is not None}
+    if fixed:
+        message = f"{', '.join(fixed)} cannot be chosen with {', '.join(options)}: graphs are those of this package."
+        raise ConfigError(message, hint="Remove it.", options=list(fixed))
+    chosen = {
+        "sequence_length": request.sequence_length,
+        "torch_dtype": DTYPES.get(request.dtype or "", request.dtype),
+        "auto_cast": request.auto_cast,
+    }
+    options = {name: value for name, value in chosen.items() if value is not None} | options
+    options |= {"task": task, "batch_size": request.batch_size, "instance_type": machine.instance.value.name}
+    counts = legal_core_counts(machine.instance.value).counts
+    counts = counts if request.tensor_parallel_size is None else (request.tensor_parallel_size,)
+    for count in counts:
+        captured = capture_model(source, trust_remote_code=trust_remote_code, tensor_parallel_size=count, **options)
+        if captured.need.total <= machine.hbm_bytes_per_core:
+            break
+    plain = {name: value for name, value in options.items() if name not in ("task", "instance_type")}
+    plain |= {"torch_dtype": captured.config.torch_dtype, "tensor_parallel_size": count}
+    spelled = ", ".join(f"{name}={value}" for name, value in sorted(plain.items()))
+    result = program_estimate(
+        captured.program,
+        captured.config,
+        dataclasses.replace(request, **FIXED),
+        machine,
+        name=source.name,
+        origin=f"as an export with {spelled} would compile it; no weights were read",
+    )
+    return dataclasses.replace(result, divisible=True)
+
+
+OF_REQUEST = {"task", "target", "instance_type", "torch_dtype"}
+"""Options of an export that have other names in an estimate."""
+FIXED: dict[str, Any] = {"batch_size": 1, "tensor_parallel_size": None, "dtype": None, "auto_cast": None}
+"""Sizes of a request that its graphs have already."""
 
 
 def decodes(config: Any) -> bool:
@@ -97,11 +169,11 @@ def _forward_estimate(
     if request.sequence_length is not None:
         shapes["sequence_length"] = request.sequence_length
     options = {**options, **shapes, "torch_dtype": dtype, "task": task, "instance_type": machine.instance.value.name}
-    program, need = capture_model(source, trust_remote_code=trust_remote_code, **options)
-    memory = dataclasses.asdict(need)
+    captured = capture_model(source, trust_remote_code=trust_remote_code, **options)
+    memory = dataclasses.asdict(captured.need)
     require_fits(source.name, memory, machine)
     return linked_estimate(
-        program,
+        captured.program,
         request,
         machine,
         name=source.name,
@@ -114,13 +186,18 @@ def _forward_estimate(
     )
 
 
-def capture_model(
-    source: ModelSource, *, trust_remote_code: bool = False, **options: Any
-) -> tuple[Program, MemoryNeed]:
-    """Capture a model as an export with these options would, without weights and without host code.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CapturedModel:
+    """The graphs that an export would compile, with their weights named."""
 
-    Returns:
-        The graphs with their weights named, and the HBM that they need of a core.
+    program: Program
+    config: CompileConfig
+    need: MemoryNeed
+    """HBM of a core."""
+
+
+def capture_model(source: ModelSource, *, trust_remote_code: bool = False, **options: Any) -> CapturedModel:
+    """Capture a model as an export with these options would, without weights and without host code.
 
     Raises:
         CaptureError: the model's code is not static.
@@ -134,7 +211,8 @@ def capture_model(
     plan = kind_of(config.task, source.config.model_type).plan(source, config, trust_remote_code=trust_remote_code)
     with Progress(f"Estimating {source.name} for {config.target}") as progress:
         program = compile_graphs(plan.captures, target=None, on_done=progress.captured).program
-    return program, memory_need(program, lnc=target.value.chip.default_lnc)
+    need = memory_need(program, lnc=target.value.chip.default_lnc)
+    return CapturedModel(program=program, config=config, need=need)
 
 
 def require_decoder_options_absent(request: DecoderRequest, task: str, *, generates: bool) -> None:
@@ -146,6 +224,7 @@ def require_decoder_options_absent(request: DecoderRequest, task: str, *, genera
         "output_length": None if generates else request.output_length,
         "tensor_parallel_size": None if cores == 1 else cores,
         "concurrency": None if generates else request.concurrency,
+        "acceptance_rate": request.speculation,
         "stack": request.stack,
     }
     options = [name for name, value in values.items() if value is not None]

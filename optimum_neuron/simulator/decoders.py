@@ -17,6 +17,7 @@ from .machine import Machine, choose_copies, choose_cores, does_not_fit, positiv
 from .quantity import Estimate
 from .result import generation_notes
 from .serving import plan_serving, serving_estimate
+from .speculation import Speculation
 from .stacks import DEFAULT_SDK, Stack, choose_stack
 from .work import DecoderSizes, Layout, cache_bytes, parameter_bytes
 
@@ -48,6 +49,8 @@ class DecoderRequest:
     auto_cast: AutoCast | None = None
     sdk: str | None = None
     stack: str | None = None
+    speculation: Speculation | None = None
+    """Candidates that are checked together; None for one token in each step."""
 
     def resolved(self, sizes: DecoderSizes) -> DecoderRequest:
         """With every size filled in and checked.
@@ -205,7 +208,7 @@ def _does_not_fit(
     elif larger:
         hint = f"Take a larger instance, such as {larger[0]}"
     else:
-        hint = f"Pass dtype='int8', or take a family with more memory than {instance.family}"
+        hint = f"Pass quantization='int8', or take a family with more memory than {instance.family}"
     return does_not_fit(
         f"{name} on {num_cores} cores of {instance.name}", memory, machine, hint=f"{hint}.", fitting_core_counts=counts
     )

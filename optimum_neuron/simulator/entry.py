@@ -11,6 +11,7 @@ Nothing is downloaded beyond the configuration, no weight is read, and nothing i
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,12 +19,14 @@ from typing import TYPE_CHECKING, Any
 from ..core import AutoCast
 from ..errors import ConfigError
 from ..options import SOURCE_OPTIONS, source_options
+from .compiled import SERVED_AS
 from .configured import config_estimate, require_no_options
 from .decoders import DecoderRequest
 from .machine import Machine, choose_machine, positive, require_one_instance
 from .programs import module_estimate, program_estimate
 from .quantity import Estimate
 from .queueing import under_load
+from .speculation import Draft, choose_speculation, draft_of_parameters
 
 if TYPE_CHECKING:
     import torch
@@ -50,6 +53,10 @@ def estimate(
     stack: str | None = None,
     price: float | None = None,
     requests_per_s: float | None = None,
+    acceptance_rate: float | None = None,
+    num_speculative_tokens: int | None = None,
+    draft_model: Any = None,
+    draft_parameters: int | None = None,
     example_inputs: Sequence[torch.Tensor] | None = None,
     **options: Any,
 ) -> Estimate:
@@ -72,9 +79,14 @@ def estimate(
         stack: serving stack, see `stacks.STACKS`; None for the usual one.
         price: US dollars for an hour of one instance; None for the published on-demand price.
         requests_per_s: requests that arrive at random, for waiting times; None for none.
+        acceptance_rate: share of the candidates of speculation that are accepted; None for no speculation.
+        num_speculative_tokens: candidates of a check; None for as many as the program checks.
+        draft_model: a model that proposes them, as `model`; None for prompt lookup, which takes no time.
+        draft_parameters: weights that another draft reads for a check, such as Medusa heads or an EAGLE layer.
         example_inputs: arguments of a torch module's forward; real or on the meta device.
         **options: Shapes of `main_export` such as `height`, image options (`num_inference_steps`, `guidance_scale`,
-            `data_parallel_mode`), and options that locate the model.
+            `data_parallel_mode`), options that locate the model, and those of an export that decide a decoder's graphs,
+            such as `quantization`, `continuous_batching`, and `max_loras`.
 
     Returns:
         Quantities with 80 % intervals, memory, bounds, assumptions.
@@ -96,6 +108,8 @@ def estimate(
     """
     positive("batch_size", batch_size)
     machine = choose_machine(instance, price=price)
+    draft_request = DecoderRequest(sequence_length=sequence_length, output_length=output_length)
+    draft = _draft_of(draft_model, draft_parameters, machine, draft_request)
     request = DecoderRequest(
         batch_size=batch_size,
         sequence_length=sequence_length,
@@ -107,6 +121,7 @@ def estimate(
         auto_cast=auto_cast,
         sdk=sdk,
         stack=stack,
+        speculation=choose_speculation(acceptance_rate, num_speculative_tokens, draft),
     )
     result = _estimate(model, example_inputs, request, machine, options)
     footprint = result.quantities["hbm_bytes_per_core"]
@@ -126,7 +141,7 @@ def _estimate(
     machine: Machine,
     options: dict[str, Any],
 ) -> Estimate:
-    from ..exporters import method_of, quantization_of
+    from ..exporters import method_of, published_scheme, quantization_of
 
     others = {key: value for key, value in options.items() if key not in SOURCE_OPTIONS}
     if hasattr(model, "forward") and hasattr(model, "parameters"):
@@ -147,8 +162,31 @@ def _estimate(
     quantization = quantization_of(source.config)
     if quantization is None:
         return result
-    method = method_of(quantization)
-    return result.noted(f"the checkpoint's weights are quantized with {method}; an export dequantizes them")
+    scheme, method = published_scheme(quantization), method_of(quantization)
+    export = f"compiles them as {scheme.value}" if scheme.value else "dequantizes them"
+    return result.noted(f"the checkpoint's weights are quantized with {method}; an export {export}: {scheme.reason}")
+
+
+def _draft_of(model: Any, num_parameters: int | None, machine: Machine, request: DecoderRequest) -> Draft | None:
+    """The draft of a request, whose model is estimated on the same machine, one sequence at a time."""
+    if num_parameters is not None:
+        if model is not None:
+            message, hint = "draft_model and draft_parameters are two drafts.", "Pass one of them."
+            raise ConfigError(message, hint=hint, options=["draft_model", "draft_parameters"])
+        return draft_of_parameters(num_parameters, machine)
+    if model is None:
+        return None
+    compiled = isinstance(model, (str, Path)) and _is_compiled(Path(model))
+    request = request if compiled else dataclasses.replace(request, stack=SERVED_AS.name)
+    result = _estimate(model, None, request, machine, {})
+    if result.tpot_ms is None or result.ttft_ms is None:
+        message = f"{result.model} is no decoder, so it drafts no tokens."
+        raise ConfigError(message, hint="Pass a smaller decoder as draft_model.", option="draft_model")
+    return Draft(
+        name=f"draft model {result.model}",
+        candidate_s=1e-3 * result.tpot_ms.value,
+        prompt_s=1e-3 * result.ttft_ms.value,
+    )
 
 
 def _pipeline_of(model: str | Path, options: Mapping[str, Any]) -> Pipeline | None:

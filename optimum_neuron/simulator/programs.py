@@ -13,15 +13,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..configuration import DEGREES
-from ..core import AutoCast, Choice
+from ..core import AutoCast
 from ..errors import ConfigError
 from ..hardware import require_degrees
-from ..wording import counted
 from .decoders import DecoderRequest
 from .graphs import graph_estimate
-from .machine import Machine, choose_copies, positive, require_fits
+from .machine import Machine, positive, require_fits
 from .quantity import Estimate
-from .serving import serving_estimate
 
 if TYPE_CHECKING:
     from ..compiler import Program
@@ -33,9 +31,18 @@ DEFAULT_AUTO_CAST: AutoCast = "matmul"
 
 
 def program_estimate(
-    program: Program, config: CompileConfig | None, request: DecoderRequest, machine: Machine, *, name: str
+    program: Program,
+    config: CompileConfig | None,
+    request: DecoderRequest,
+    machine: Machine,
+    *,
+    name: str,
+    origin: str = "of the compiled program, its largest shapes",
 ) -> Estimate:
-    """Estimate a compiled program, from its own graphs; `config` is None where a NEFF does not say how."""
+    """Estimate a compiled program, from its own graphs; `config` is None where a NEFF does not say how.
+
+    `origin` is where the graphs come from, in words.
+    """
     from ..compiler import group_size_of, memory_need
     from ..runtime import require_fit
     from .compiled import generates
@@ -53,7 +60,7 @@ def program_estimate(
         program=program,
     )
     memory = dataclasses.asdict(need)
-    lengths = ("sequence_length", "output_length", "concurrency") if generates(program) else ()
+    lengths = ("sequence_length", "output_length", "concurrency", "speculation") if generates(program) else ()
     _require_own_shapes(request, "a compiled model", lengths)
     return linked_estimate(
         program,
@@ -63,7 +70,7 @@ def program_estimate(
         memory=memory,
         auto_cast=auto_cast,
         task=config.task if config is not None else None,
-        origin="of the compiled program, its largest shapes",
+        origin=origin,
     )
 
 
@@ -88,22 +95,13 @@ def linked_estimate(
         assumptions: more conditions of a single-pass model.
     """
     from ..compiler import group_size_of
-    from .compiled import serving_plan_of
+    from .compiled import generated_estimate, serving_plan_of
     from .work import work_of_program
 
     plan = serving_plan_of(program, request, auto_cast=auto_cast)
     if plan is not None:
-        encodes, num_cores = plan.value.encode is not None, group_size_of(program) * program.num_stages
-        return serving_estimate(
-            plan.value,
-            machine,
-            name=name,
-            kind="seq2seq" if encodes else "decoder",
-            num_cores=Choice(value=num_cores, reason=f"compiled for {counted(num_cores, 'core')}"),
-            num_copies=choose_copies(machine, num_cores, request.data_parallel_size),
-            memory=memory,
-            assumptions=(f"{plan.reason}, {origin}", machine.price_source),
-            notes=("no published value of this class of model",) if encodes else (),
+        return generated_estimate(
+            program, plan, request, machine, name=name, memory=memory, auto_cast=auto_cast, origin=origin
         )
     graph_name = list(program.graphs)[-1]
     shapes = [spec.shape for spec in program.graphs[graph_name].inputs.values() if spec.shape]

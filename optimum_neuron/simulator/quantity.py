@@ -12,10 +12,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core import Choice
 from .constants import Band
+
+if TYPE_CHECKING:
+    from .continuous import ServedPool
 
 QUANTITIES = {
     "ttft_ms": "until every request of a batch has its first token",
@@ -30,6 +33,17 @@ QUANTITIES = {
     "mbu": "share of the HBM bandwidth, in a decode step or in one run",
 }
 """Quantities of an estimate, by name, with the meaning of each."""
+
+
+SERVED = {
+    "ttft_mean_ms": "mean time to first token",
+    "ttft_p90_ms": "90th percentile of the time to first token",
+    "tpot_mean_ms": "mean time per output token",
+    "tpot_p90_ms": "90th percentile of the time per output token",
+    "latency_mean_ms": "mean latency",
+    "latency_p90_ms": "90th percentile of the latency",
+}
+"""Times of requests under a load, by name, with the meaning of each; only for continuous batching."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,6 +94,8 @@ class Load:
     """Until service begins, on average."""
     wait_p95_ms: Quantity
     """The same, exceeded by one request in twenty."""
+    served: Mapping[str, Quantity] = dataclasses.field(default_factory=dict, hash=False)
+    """Times of requests by the names in `SERVED`, with continuous batching."""
     num_copies: int
     """Fewest replicas that keep up at the slow end of the estimate, on as many instances as they take."""
     num_instances: int
@@ -91,7 +107,8 @@ class Load:
     def to_dict(self) -> dict[str, Any]:
         """Plain data; infinity is None."""
         data = dataclasses.asdict(self)
-        for name in ("utilization", "wait_mean_ms", "wait_p95_ms"):
+        data |= dict.fromkeys(SERVED) | data.pop("served")
+        for name in ("utilization", "wait_mean_ms", "wait_p95_ms", *self.served):
             data[name] = {key: None if value == math.inf else value for key, value in data[name].items()}
         return data
 
@@ -128,6 +145,10 @@ class Estimate:
     """Operators whose work is not known, with their share of the calls."""
     load: Load | None = None
     """Waiting under requests that arrive at random, where a rate was given."""
+    speculation: Mapping[str, Any] | None = dataclasses.field(default=None, hash=False)
+    """Candidates, tokens of a check, and the cost of the draft, if tokens are checked together."""
+    served_pool: ServedPool | None = None
+    """How a program with continuous batching serves requests, for a load; no part of the plain data."""
     divisible: bool = False
     """Whether a replica can be divided over more cores; compiled and single-core models cannot."""
     simulated: bool = True
@@ -161,5 +182,6 @@ class Estimate:
             "assumptions": list(self.assumptions),
             "notes": list(self.notes),
             "unknown_operators": dict(self.unknown),
+            "speculation": None if self.speculation is None else dict(self.speculation),
             "load": self.load.to_dict() if self.load is not None else None,
         }

@@ -14,15 +14,19 @@ from __future__ import annotations
 import dataclasses
 import heapq
 import math
-import random
+from collections.abc import Mapping
+from typing import Any
 
 from ..errors import ConfigError
-from .quantity import Estimate, Load, Quantity
+from .continuous import ServedPool, capacity_per_s, poisson_arrivals, serve_load
+from .quantity import SERVED, Estimate, Load, Quantity
 
 NUM_REQUESTS = 50_000
 """Requests that are simulated."""
 WARM_UP = 0.1
 """Share of the first requests, which find an emptier queue than later ones and are not counted."""
+ENDS = ("value", "low", "high")
+"""An estimate and the ends of its interval."""
 CROWDED = 0.95
 """Utilization from which waits depend on how long the load lasts."""
 
@@ -61,11 +65,7 @@ def simulate_waits(
         assert 0.0045 < waits.mean_s < 0.0055  # 0.5 x 0.01 / (2 x (1 - 0.5)), Pollaczek and Khinchine
         ```
     """
-    chance = random.Random(0)
-    arrivals, now = [], 0.0
-    for _ in range(num_requests):
-        now += chance.expovariate(requests_per_s)
-        arrivals.append(now)
+    arrivals = poisson_arrivals(requests_per_s, num_requests)
     free_at = [0.0] * num_servers
     waits: list[float] = []
     while len(waits) < num_requests:
@@ -83,14 +83,24 @@ def simulate_waits(
 def under_load(estimate: Estimate, requests_per_s: float, *, room: int) -> Estimate:
     """Add the effects of random arrivals to an estimate.
 
-    A decoder serves each request in a separate row, and the time of one is that with every row in use; other models
-    take the waiting requests, up to their batch, in one run.
+    A program with continuous batching serves them by its scheduler; each replica has an equal part of them. Another
+    decoder serves each request in a separate row, and the time of one is that with every row in use; other models take
+    the waiting requests, up to their batch, in one run.
 
     Raises:
         ConfigError: the rate is not above 0.
     """
     service = estimate.quantities["latency_ms"]
     copies = estimate.num_copies.value
+    machine: dict[str, Any] = {
+        "num_copies": copies,
+        "room": room,
+        "num_instances": estimate.num_instances,
+        "price_usd_per_h": estimate.usd_per_h,
+    }
+    if estimate.served_pool is not None:
+        load = _load_of_scheduler(estimate.served_pool, requests_per_s, service, **machine)
+        return dataclasses.replace(estimate, load=load)
     rows = max(round(estimate.quantities["throughput_per_s"].value * service.value * 1e-3 / copies), 1)
     generates = "tpot_ms" in estimate.quantities
     load = load_on(
@@ -98,12 +108,28 @@ def under_load(estimate: Estimate, requests_per_s: float, *, room: int) -> Estim
         service_ms=service,
         num_servers=copies * rows if generates else copies,
         batch_size=1 if generates else rows,
-        num_copies=copies,
-        room=room,
-        num_instances=estimate.num_instances,
-        price_usd_per_h=estimate.usd_per_h,
+        **machine,
     )
     return dataclasses.replace(estimate, load=load)
+
+
+def _load_of_scheduler(pool: ServedPool, requests_per_s: float, service_ms: Quantity, **machine: Any) -> Load:
+    """Put a load on replicas with continuous batching; each end of the interval is simulated by itself."""
+    _require_rate(requests_per_s)
+    copies = machine["num_copies"]
+    slower = {end: getattr(service_ms, end) / service_ms.value for end in ENDS}
+    capacity = copies * capacity_per_s(pool)
+    busy = {end: requests_per_s * factor / capacity for end, factor in slower.items()}
+    served = {
+        end: serve_load(pool, requests_per_s / copies, slower=factor)
+        if busy[end] < 1
+        else dict.fromkeys(("wait_mean_ms", "wait_p95_ms", *SERVED), math.inf)
+        for end, factor in slower.items()
+    }
+    note = "Poisson arrivals, an equal part of them at each replica; simulated with the scheduler of continuous "
+    note += f"batching, {pool.num_rows} requests in a step, prompts in chunks of {pool.chunk_size}, nothing shared; "
+    limit = service_ms.limited_by
+    return _load(requests_per_s, busy, served, note=note + pool.cost.basis, limited_by=limit, **machine)
 
 
 def load_on(
@@ -132,10 +158,8 @@ def load_on(
     Raises:
         ConfigError: the rate is not above 0.
     """
-    if not 0 < requests_per_s < 1e9:
-        message, hint = f"requests_per_s={requests_per_s} is not a rate of arrivals.", "Pass a number such as 2.5."
-        raise ConfigError(message, hint=hint, option="requests_per_s", value=requests_per_s)
-    ends = {end: getattr(service_ms, end) * 1e-3 for end in ("value", "low", "high")}
+    _require_rate(requests_per_s)
+    ends = {end: getattr(service_ms, end) * 1e-3 for end in ENDS}
     busy = {end: requests_per_s * seconds / (num_servers * batch_size) for end, seconds in ends.items()}
     waits = {
         end: simulate_waits(
@@ -145,21 +169,56 @@ def load_on(
         else Waits(mean_s=math.inf, p95_s=math.inf)
         for end, share in busy.items()
     }
-    limit = service_ms.limited_by
-    copies = math.floor(busy["high"] * num_copies) + 1
-    groups = math.ceil(copies / room)
-    note = "Poisson arrivals, served in order, each for the same time; simulated request by request"
+    return _load(
+        requests_per_s,
+        busy,
+        {end: {"wait_mean_ms": 1e3 * wait.mean_s, "wait_p95_ms": 1e3 * wait.p95_s} for end, wait in waits.items()},
+        note="Poisson arrivals, served in order, each for the same time; simulated request by request",
+        limited_by=service_ms.limited_by,
+        num_copies=num_copies,
+        room=room,
+        num_instances=num_instances,
+        price_usd_per_h=price_usd_per_h,
+    )
+
+
+def _load(
+    requests_per_s: float,
+    busy: Mapping[str, float],
+    times_ms: Mapping[str, Mapping[str, float]],
+    *,
+    note: str,
+    limited_by: str,
+    num_copies: int,
+    room: int,
+    num_instances: int,
+    price_usd_per_h: float | None,
+) -> Load:
+    """Put a report together: `busy` and `times_ms` by end of the interval, times also by name."""
     if busy["value"] >= 1:
         note += "; the instance cannot keep up: the queue grows as long as the load lasts"
     elif busy["value"] >= CROWDED:
         note += f"; from {CROWDED:.0%} on, waits depend on how long the load lasts"
+    copies = math.floor(busy["high"] * num_copies) + 1
+    groups = math.ceil(copies / room)
+    times = {
+        name: Quantity(**{end: times_ms[end][name] for end in ENDS}, limited_by=limited_by)
+        for name in times_ms["value"]
+    }
     return Load(
         requests_per_s=requests_per_s,
-        utilization=Quantity(**busy, limited_by=limit),
-        wait_mean_ms=Quantity(**{end: 1e3 * wait.mean_s for end, wait in waits.items()}, limited_by=limit),
-        wait_p95_ms=Quantity(**{end: 1e3 * wait.p95_s for end, wait in waits.items()}, limited_by=limit),
+        utilization=Quantity(**busy, limited_by=limited_by),
+        wait_mean_ms=times["wait_mean_ms"],
+        wait_p95_ms=times["wait_p95_ms"],
+        served={name: times[name] for name in SERVED if name in times},
         num_copies=copies,
         num_instances=groups * num_instances,
         usd_per_h=None if price_usd_per_h is None else groups * price_usd_per_h,
         note=note,
     )
+
+
+def _require_rate(requests_per_s: float) -> None:
+    if not 0 < requests_per_s < 1e9:
+        message, hint = f"requests_per_s={requests_per_s} is not a rate of arrivals.", "Pass a number such as 2.5."
+        raise ConfigError(message, hint=hint, option="requests_per_s", value=requests_per_s)

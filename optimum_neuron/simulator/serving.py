@@ -11,7 +11,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from ..core import Choice
 from ..hardware import is_first_of_instance
@@ -51,6 +52,20 @@ class ServingPlan:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """Simulated times of the requests of a plan, as a user sees them."""
+
+    ttft_s: float
+    """Until every request that arrived has its first token."""
+    tpot_s: float
+    """Between tokens."""
+    answer_s: float
+    """Until every request has its answer."""
+    tokens_per_s: float
+    """Output tokens of one replica, prompts included in the time."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ServingTimes:
     """Simulated times of a plan."""
 
@@ -65,9 +80,20 @@ class ServingTimes:
     decode: DeviceTime
     """One step on the device."""
 
+    def outcome(self, plan: ServingPlan) -> Outcome:
+        """Times of requests that are answered in one batch."""
+        return outcome_of(plan, self.ttft_s, self.tpot_s)
+
     def tokens_per_s(self, plan: ServingPlan) -> float:
         """Output tokens of one replica, prompts included in the time."""
-        return plan.concurrency * plan.output_length / (self.ttft_s + plan.output_length * self.tpot_s)
+        return self.outcome(plan).tokens_per_s
+
+
+def outcome_of(plan: ServingPlan, ttft_s: float, tpot_s: float) -> Outcome:
+    """Return the outcome of requests that are answered in one batch, at these times."""
+    answer_s = ttft_s + plan.output_length * tpot_s
+    per_s = plan.concurrency * plan.output_length / answer_s
+    return Outcome(ttft_s=ttft_s, tpot_s=tpot_s, answer_s=answer_s, tokens_per_s=per_s)
 
 
 def plan_serving(
@@ -121,15 +147,9 @@ def serving_times(
         network_bytes_per_s: as in `device_time`, by stage.
     """
     stack, network = plan.stack, network_bytes_per_s or {}
-    stage_time = functools.partial(device_time, decoder=True, num_chips=num_chips, tiled=stack.tiled, flash=stack.flash)
-
-    def run(graph: GraphWork) -> DeviceTime:
-        times = [
-            stage_time(work, rates, fitted, network_bytes_per_s=network.get(stage))
-            for stage, work in enumerate(graph.by_stage)
-        ]
-        return functools.reduce(operator.add, times)
-
+    run = functools.partial(
+        graph_time, rates=rates, fitted=fitted, stack=stack, num_chips=num_chips, network_bytes_per_s=network
+    )
     encode = None if plan.encode is None else run(plan.encode)
     prefill, decode = run(plan.prefill), run(plan.decode)
     if not stack.flash and plan.prefill.total.tensor_cycles > LARGE_GRAPH_CYCLES:
@@ -144,19 +164,48 @@ def serving_times(
     )
 
 
-def _times_on(plan: ServingPlan, machine: Machine, group_size: int) -> ServingTimes:
-    """Time a plan with so many cores for each stage."""
-    instance, num_stages = machine.instance.value, len(plan.decode.by_stage)
+def graph_time(
+    graph: GraphWork,
+    *,
+    rates: CoreRates,
+    fitted: CoreConstants,
+    stack: Stack,
+    num_chips: int,
+    network_bytes_per_s: Mapping[int, float],
+) -> DeviceTime:
+    """Time of one run of a graph of a decoder, whose stages run one after the other."""
+    options: dict[str, Any] = {"num_chips": num_chips, "tiled": stack.tiled, "flash": stack.flash}
+    times = [
+        device_time(work, rates, fitted, decoder=True, network_bytes_per_s=network_bytes_per_s.get(stage), **options)
+        for stage, work in enumerate(graph.by_stage)
+    ]
+    return functools.reduce(operator.add, times)
+
+
+def graph_time_on(machine: Machine, graph: GraphWork, stack: Stack, *, num_cores: int) -> DeviceTime:
+    """Time of one run of a graph on a machine, by all cores of a replica."""
+    links = _links(machine, num_cores, len(graph.by_stage))
+    return graph_time(graph, rates=machine.rates, fitted=machine.fitted, stack=stack, **links)
+
+
+def _links(machine: Machine, num_cores: int, num_stages: int) -> dict[str, Any]:
+    """Chips of a stage, and the network of stages that begin on another instance."""
+    instance, group_size = machine.instance.value, num_cores // num_stages
     rate = machine.network_bytes_per_s(group_size)
     first = [stage for stage in range(num_stages) if is_first_of_instance(instance, stage, num_stages)]
+    network = {} if rate is None else dict.fromkeys(first, rate)
+    return {"num_chips": machine.num_chips(group_size), "network_bytes_per_s": network}
+
+
+def _times_on(plan: ServingPlan, machine: Machine, num_cores: int) -> ServingTimes:
+    """Time a plan with so many cores for a replica."""
     return serving_times(
         plan,
         machine.rates,
         machine.fitted,
         machine.constants.hosts[plan.stack.host],
-        family=instance.family,
-        num_chips=machine.num_chips(group_size),
-        network_bytes_per_s={} if rate is None else dict.fromkeys(first, rate),
+        family=machine.instance.value.family,
+        **_links(machine, num_cores, len(plan.decode.by_stage)),
     )
 
 
@@ -181,11 +230,16 @@ def serving_estimate(
     memory: dict[str, int],
     assumptions: tuple[str, ...],
     notes: tuple[str, ...] = (),
+    outcome: Callable[[ServingTimes], Outcome] | None = None,
 ) -> Estimate:
-    """Time a plan and put every quantity and its interval together."""
+    """Time a plan and put every quantity and its interval together.
+
+    `outcome` returns what requests see where they are not answered in one batch, token by token.
+    """
     rates, num_stages = machine.rates, len(plan.decode.by_stage)
-    times = _times_on(plan, machine, num_cores.value // num_stages)
-    tokens = num_copies.value * times.tokens_per_s(plan)
+    times = _times_on(plan, machine, num_cores.value)
+    seen = times.outcome(plan) if outcome is None else outcome(times)
+    tokens = num_copies.value * seen.tokens_per_s
     decode = plan.decode.total
     runs = [("prefill", plan.prefill, times.prefill), ("decode", plan.decode, times.decode)]
     if plan.encode is not None and times.encode is not None:
@@ -196,15 +250,14 @@ def serving_estimate(
     prefill_limit = max((time for _, _, time in before), key=lambda time: time.total_s).limited_by
     decode_limit = times.decode.limited_by
     read = "weights" if decode.weight_bytes >= decode.state_bytes else "kv_cache"
-    answer_s = times.ttft_s + plan.output_length * times.tpot_s
     return make_estimate(
         machine,
         name=name,
         kind=kind,
         values={
-            "ttft_ms": (times.ttft_s * 1e3, prefill_limit),
-            "tpot_ms": (times.tpot_s * 1e3, decode_limit),
-            "latency_ms": (answer_s * 1e3, decode_limit),
+            "ttft_ms": (seen.ttft_s * 1e3, prefill_limit),
+            "tpot_ms": (seen.tpot_s * 1e3, decode_limit),
+            "latency_ms": (seen.answer_s * 1e3, decode_limit),
             "throughput_per_s": (tokens / plan.output_length, decode_limit),
             "tokens_per_s": (tokens, decode_limit),
             "hbm_bytes_per_core": (sum(memory.values()), largest(memory)),

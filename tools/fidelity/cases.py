@@ -244,7 +244,7 @@ def _graph_work(model: str, batch: int, sequence_length: int | None) -> Any:
         values = json.loads((HERE / "models.json").read_text())[model]
         (Path(folder) / "config.json").write_text(json.dumps(values))
         shapes = {"sequence_length": sequence_length} if sequence_length else {}
-        program, _ = capture_model(load_source(folder), batch_size=batch, **shapes)
+        program = capture_model(load_source(folder), batch_size=batch, **shapes).program
     (name,) = program.graphs
     return work_of_program(program, name, auto_cast="matmul").total
 

@@ -1,0 +1,112 @@
+"""The simulated clock of a served load: the device time of every call, and the host and copies around it.
+
+    clock = Clock(HOOKS.serving_cost("inf2.xlarge"), block_bytes=4096)
+    clock.step(device_s=0.004, num_rows=8)
+    clock.now_s
+
+`Engine` has one for the calls that it makes, and `simulator/continuous.py` one for calls that it only counts: both give
+a load the same times.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from ..runtime import HOOKS, ServingCost
+
+if TYPE_CHECKING:
+    from ..runtime import Track
+    from .request import Request
+    from .scheduler import Plan
+
+
+class Clock:
+    """Simulated seconds since an engine began."""
+
+    def __init__(self, cost: ServingCost, *, block_bytes: int) -> None:
+        self.cost, self.now_s, self.busy_s = cost, 0.0, 0.0
+        self._block_bytes = block_bytes
+
+    def copy(self, plan: Plan) -> None:
+        """Add the copies of a plan between host and device."""
+        num_blocks = sum(len(blocks) for _, blocks in (*plan.preempted, *plan.resumed))
+        self._spend(num_blocks * self._block_bytes / self.cost.copy_bytes_per_s)
+
+    def read(self, device_s: float) -> None:
+        """Add a chunk of a prompt, which takes so long on the device."""
+        self._spend(device_s + self.cost.chunk_s)
+
+    def step(self, device_s: float, *, num_rows: int) -> None:
+        """Add a decode step of so many requests, which takes so long on the device."""
+        self._spend(device_s + self.cost.step_s + num_rows * self.cost.row_s)
+
+    def wait_until(self, now_s: float) -> None:
+        """Skip the time until a request arrives."""
+        self.now_s = max(self.now_s, now_s)
+
+    def _spend(self, seconds: float) -> None:
+        self.now_s += seconds
+        self.busy_s += seconds
+
+
+class DeviceTimer:
+    """Simulated time of the calls that a thread makes of a loaded program."""
+
+    def __init__(self, tracks: Sequence[Track]) -> None:
+        self._tracks = tracks
+        self._call_s: dict[tuple[int, str], float] = {}
+
+    def total_s(self) -> float:
+        """Return the device time of all calls of this thread so far; stages run one after the other."""
+        return sum(
+            count * self._time_of(number, graph)
+            for number, track in enumerate(self._tracks)
+            for graph, count in track.num_calls_here().items()
+        )
+
+    def _time_of(self, number: int, graph: str) -> float:
+        if (number, graph) not in self._call_s:
+            self._call_s[number, graph] = 1e-6 * HOOKS.call_cost(self._tracks[number], graph).device_us
+        return self._call_s[number, graph]
+
+
+class Server(Protocol):
+    """Takes requests, and does their work step by step: an engine, or the simulation of one."""
+
+    clock: Clock
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a request waits or runs."""
+
+    def add(self, request: Request) -> None:
+        """Let a request wait for its turn."""
+
+    def step(self) -> object:
+        """Do one step."""
+
+
+def serve_trace(server: Server, requests: Sequence[Request]) -> None:
+    """Serve requests that arrive at simulated times (`simulated.arrival_s`). Nothing waits: idle time is skipped.
+
+    Example:
+        ```python no-run
+        engine = model.init_continuous_batching().engine
+        serve_trace(engine, requests)
+        print([request.simulated.ttft_s for request in requests])
+        ```
+    """
+    coming = collections.deque(sorted(requests, key=_arrival_s))
+    while coming or server.has_work:
+        if not server.has_work:
+            server.clock.wait_until(_arrival_s(coming[0]))
+        while coming and _arrival_s(coming[0]) <= server.clock.now_s:
+            server.add(coming.popleft())
+        server.step()
+
+
+def _arrival_s(request: Request) -> float:
+    assert request.simulated.arrival_s is not None, "a request of a trace has an arrival"
+    return request.simulated.arrival_s

@@ -1,0 +1,179 @@
+"""Continuous batching without a device: the scheduler of `batching` plans, and every graph takes its simulated time.
+
+    times = simulate_requests(pool, arrivals_s=[0.0, 0.1])
+
+`batching.Engine` has the same scheduler and the same clock, so a load takes the same simulated time there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ..batching import BlockPool, Clock, Request, Scheduler, SimulatedTimes, serve_trace
+from ..runtime import ServingCost
+
+if TYPE_CHECKING:
+    from ..compiler import Program
+
+NUM_TOKENS = 100_000
+"""Tokens and chunks that a load is simulated for: longer requests mean fewer of them."""
+FEWEST_REQUESTS, MOST_REQUESTS = 100, 2_000
+WARM_UP = 0.1
+"""Share of the first requests, which find an emptier engine than later ones and are not counted."""
+FILLS = 5
+"""Times that a full batch is served to find the capacity of an engine."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ServedPool:
+    """What the times of a served load depend on."""
+
+    num_rows: int
+    """Requests of a step."""
+    chunk_size: int
+    num_blocks: int
+    block_size: int
+    block_bytes: int
+    chunk_s: Mapping[int, float] = dataclasses.field(hash=False)
+    """Device time of a chunk, by the slots that it attends to."""
+    step_s: Mapping[int, float] = dataclasses.field(hash=False)
+    """Device time of a decode step, by the slots that it attends to."""
+    cost: ServingCost
+    """Time around the graphs."""
+    num_prompt: int
+    """Tokens of a prompt of the estimated load."""
+    num_answer: int
+    """Tokens of an answer."""
+
+
+def served_pool(
+    program: Program,
+    memory: Mapping[str, int],
+    *,
+    call_s: Callable[[str], float],
+    cost: ServingCost,
+    num_prompt: int,
+    num_answer: int,
+) -> ServedPool:
+    """Read the sizes of a program with a pool of blocks; `call_s` is the device time of a call of a graph."""
+    prefill, decode = program.by_size("prefill"), program.by_size("decode")
+    keys = next(spec.shape for name, spec in program.states.items() if name.startswith("key_cache"))
+    return ServedPool(
+        num_rows=program.graphs[decode[max(decode)]].inputs["block_table"].shape[0],
+        chunk_size=program.graphs[prefill[max(prefill)]].inputs["input_ids"].shape[1],
+        num_blocks=keys[0],
+        block_size=keys[-1],
+        block_bytes=memory["kv_cache"] // keys[0],
+        chunk_s={slots: call_s(graph) for slots, graph in prefill.items()},
+        step_s={slots: call_s(graph) for slots, graph in decode.items()},
+        cost=cost,
+        num_prompt=num_prompt,
+        num_answer=num_answer,
+    )
+
+
+class SimulatedEngine:
+    """Serves requests as `batching.Engine` does, and runs no graph: it knows how long each takes."""
+
+    def __init__(self, pool: ServedPool) -> None:
+        self._pool = pool
+        blocks = BlockPool(pool.num_blocks, pool.block_size)
+        self.scheduler = Scheduler(blocks, num_rows=pool.num_rows, chunk_size=pool.chunk_size)
+        self.clock = Clock(pool.cost, block_bytes=pool.block_bytes)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a request waits or runs."""
+        return self.scheduler.has_work
+
+    def add(self, request: Request) -> None:
+        """Let a request wait for its turn."""
+        self.scheduler.add(request)
+
+    def step(self) -> None:
+        """Do one step."""
+        plan = self.scheduler.plan()
+        self.clock.copy(plan)
+        if (chunk := plan.chunk) is not None:
+            chunk.request.simulated.start(self.clock.now_s)
+            self.clock.read(self._pool.chunk_s[_smallest(self._pool.chunk_s, chunk.start + chunk.num_tokens)])
+            self.scheduler.read(chunk)
+            if chunk.is_last:
+                self._add_tokens([chunk.request])
+        if plan.steps:
+            # Every row goes through the smallest graph that holds it.
+            graphs = {_smallest(self._pool.step_s, request.num_computed + 1) for request in plan.steps}
+            self.clock.step(sum(self._pool.step_s[slots] for slots in graphs), num_rows=len(plan.steps))
+            for request in plan.steps:
+                request.num_computed += 1
+            self._add_tokens(plan.steps)
+
+    def _add_tokens(self, requests: Iterable[Request]) -> None:
+        for request in requests:
+            request.answer.append(0)
+            request.simulated.note_tokens(self.clock.now_s)
+            if len(request.answer) == request.max_new_tokens:
+                self.scheduler.end(request)
+
+
+def _smallest(sizes: Iterable[int], num_slots: int) -> int:
+    return min(slots for slots in sizes if slots >= num_slots)
+
+
+def simulate_requests(pool: ServedPool, arrivals_s: Sequence[float]) -> list[SimulatedTimes]:
+    """Return the times of requests that arrive at these times, in the order of their arrival."""
+    requests = [
+        Request(
+            request_id=str(number),
+            prompt=[0] * pool.num_prompt,
+            max_new_tokens=pool.num_answer,
+            simulated=SimulatedTimes(arrival_s=arrival_s),
+        )
+        for number, arrival_s in enumerate(sorted(arrivals_s))
+    ]
+    serve_trace(SimulatedEngine(pool), requests)
+    return [request.simulated for request in requests]
+
+
+def poisson_arrivals(requests_per_s: float, num_requests: int, *, seed: int = 0) -> list[float]:
+    """Return the times of requests that arrive independently of each other, the same ones for the same seed."""
+    chance, now_s, arrivals = random.Random(seed), 0.0, []
+    for _ in range(num_requests):
+        now_s += chance.expovariate(requests_per_s)
+        arrivals.append(now_s)
+    return arrivals
+
+
+def capacity_per_s(pool: ServedPool) -> float:
+    """Return the requests that an engine finishes each second while others always wait."""
+    rows = pool.num_rows
+    ends = sorted(times.end_s or 0.0 for times in simulate_requests(pool, [0.0] * (FILLS * rows)))
+    first, last = rows - 1, (FILLS - 1) * rows - 1  # neither the first fill nor the last, which leaves rows empty
+    return (last - first) / (ends[last] - ends[first])
+
+
+def serve_load(pool: ServedPool, requests_per_s: float, *, slower: float = 1.0) -> dict[str, float]:
+    """Return the means and percentiles of a random load in milliseconds, by name; all times are `slower` as long."""
+    work = pool.num_answer + -(-pool.num_prompt // pool.chunk_size)
+    num_requests = min(max(NUM_TOKENS // work, FEWEST_REQUESTS), MOST_REQUESTS)
+    arrivals_s = [arrival / slower for arrival in poisson_arrivals(requests_per_s, num_requests)]
+    times = simulate_requests(pool, arrivals_s)[int(WARM_UP * num_requests) :]
+    return {name: slower * value for name, value in summarize(times).items()}
+
+
+def summarize(times: Sequence[SimulatedTimes]) -> dict[str, float]:
+    """Return the mean and the 90th percentile of waits, first tokens, tokens, and latencies, in milliseconds.
+
+    An answer of one token has no time per output token.
+    """
+    summary = {}
+    for name in ("wait", "ttft", "tpot", "latency"):
+        values = sorted(value for one in times if (value := getattr(one, f"{name}_s")) is not None)
+        if values:
+            summary[f"{name}_mean_ms"] = 1e3 * sum(values) / len(values)
+            for percent in (90, 95):
+                summary[f"{name}_p{percent}_ms"] = 1e3 * values[len(values) * percent // 100]
+    return summary
