@@ -39,6 +39,8 @@ class NativeLibrary:
     """Optimization and target of the compiler."""
     libraries: tuple[str, ...] = ("torch_cpu",)
     """Libraries of torch that it calls."""
+    headers: Path | None = None
+    """A folder of headers that it includes, whose content is part of the name too."""
     announced_s: int | None = None
     """Duration of compiling, announced on stderr; None announces nothing."""
 
@@ -49,9 +51,10 @@ class NativeLibrary:
         digest = hashlib.sha256()
         abi = torch.compiled_with_cxx11_abi()
         digest.update("\0".join([torch.__version__, str(abi), platform.machine(), *_FLAGS, *self.flags]).encode())
-        for path in sorted(self.source.parent.iterdir()):
-            if path.suffix in {".cpp", ".h"}:
-                digest.update(path.name.encode() + b"\0" + path.read_bytes())
+        for folder in (self.source.parent, *([self.headers] if self.headers else ())):
+            for path in sorted(folder.iterdir()):
+                if path.suffix in {".cpp", ".h"}:
+                    digest.update(path.name.encode() + b"\0" + path.read_bytes())
         return env.home() / self.folder / f"{self.source.stem}-{digest.hexdigest()[:16]}.json"
 
     def ensure_built(self, record: Path | None = None) -> Path:

@@ -11,7 +11,12 @@ from .gguf_file import GgufFile as GgufFile
 from .low_rank import LowRankStack as LowRankStack, low_rank_stack as low_rank_stack
 from .mapped import DTYPES as DTYPES, MAX_HEADER_BYTES as MAX_HEADER_BYTES, MappedFile as MappedFile
 from .pack import pack_checkpoint as pack_checkpoint
-from .pages import HUGE_PAGE_BYTES as HUGE_PAGE_BYTES, concatenate as concatenate, convert as convert
+from .pages import (
+    HUGE_PAGE_BYTES as HUGE_PAGE_BYTES,
+    concatenate as concatenate,
+    convert as convert,
+    empty as empty,
+)
 from .published import LAYOUTS as LAYOUTS, PublishedSource as PublishedSource
 from .quantized import (
     QuantizedSource as QuantizedSource,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..quantized import DYNAMIC_LINEAR, QUANTIZED_LINEAR
-from . import attention, few_rows, onednn, quantized
+from . import attention, block_attention, few_rows, onednn, quantized
 from .choose import max_streamed_rows
 
 if TYPE_CHECKING:
@@ -84,6 +84,9 @@ class HostArithmetic:
     ) -> torch.Tensor:
         """Scaled dot-product attention; one query streams keys and values once, in their own dtype."""
         batch, num_heads, num_queries, width = query_BNTH.shape
+        if dropout_p == 0 and not is_causal:
+            if block_attention.is_faster(self.features, query_BNTH, key_BKSH, value_BKSH, attn_mask):
+                return block_attention.attend(query_BNTH, key_BKSH, value_BKSH, attn_mask, scale=scale)
         is_row_mask = attn_mask is None or (attn_mask.dtype == torch.bool and attn_mask.shape[1:-1] == (1, 1))
         # Also of 16-bit operands: their products are summed in float32 on the chip, and torch's kernel takes longer.
         query, key, value = query_BNTH.float(), key_BKSH.float(), value_BKSH.float()

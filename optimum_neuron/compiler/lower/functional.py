@@ -17,7 +17,7 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from . import experts, few_rows, onednn
+from . import block_attention, experts, few_rows, onednn
 from .arithmetic import HostArithmetic
 from .choose import CpuFeatures
 from .convolutions import fuse
@@ -58,7 +58,25 @@ class _WithArithmetic(fx.Interpreter):
             if few_rows.is_faster(self._arithmetic.features, x, weight):
                 # It converts a weight in registers; the copy would be written and read.
                 return self._arithmetic.linear(x, weight, *self.fetch_args_kwargs_from_env(n)[0][2:])
+        if n.target == torch.ops.aten.scaled_dot_product_attention.default:
+            mixed = self._attend_to_blocks(n)
+            if mixed is not None:
+                return mixed
         return super().run_node(n)
+
+    def _attend_to_blocks(self, n: fx.Node) -> torch.Tensor | None:
+        """Attend to a pool of blocks where they lie; None where the kernel does not take the call."""
+        blocks = block_attention.find_blocks(n)
+        if blocks is None:
+            return None
+        args, kwargs = self.fetch_args_kwargs_from_env(n)
+        query, _, _, mask, *others = (*args, None)[: max(len(args), 4)]
+        key, value = self.env[blocks.key].transpose(2, 3), self.env[blocks.value]
+        is_plain = not any(others) and not kwargs.get("dropout_p") and not kwargs.get("is_causal")
+        if not is_plain or not block_attention.is_faster(self._arithmetic.features, query, key, value, mask):
+            return None
+        table = self.env[blocks.table]
+        return block_attention.attend(query, key, value, mask, table, scale=kwargs.get("scale"))
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return super().call_function(self._replaced.get(target, target), args, kwargs)

@@ -17,7 +17,7 @@ import torch
 from torch._inductor import config
 
 from ..serial import body_from_dict
-from . import attention, experts, few_rows, quantized
+from . import attention, block_attention, experts, few_rows, panels, quantized
 from .choose import HostLevel, compiler_knows_cpu, probe_cpu
 from .functional import Traced, trace
 from .prepare import Preparation
@@ -39,7 +39,7 @@ def inductor_options(level: HostLevel) -> dict[str, Any]:
     """Return Inductor's settings for a level."""
     options = OPTIONS | (_MAX_OPTIONS if level == "inductor-max" else {})
     functions = experts.c_functions()
-    for kernel in (attention.KERNEL, few_rows.KERNEL, quantized.KERNEL):
+    for kernel in (attention.KERNEL, block_attention.KERNEL, few_rows.KERNEL, panels.KERNEL, quantized.KERNEL):
         functions |= kernel.c_function
     options["aot_inductor.custom_ops_to_c_shims"] = functions
     options["cpp.vec_isa_ok"] = compiler_knows_cpu() or None
@@ -62,7 +62,9 @@ def generate(body: dict[str, Any], level: HostLevel, preparations: Sequence[Prep
     convolutions = [one.targets[0] for one in preparations if one.kind == "convolution"]
     orders = [(one.sources, one.targets) for one in preparations if one.kind == "channels_last"]
     with _quiet(), torch.no_grad(), config.patch(inductor_options(level)):
-        traced = trace(body_from_dict(body), probe_cpu(), convolutions, *orders)  # type: ignore[arg-type]
+        module = body_from_dict(body)
+        panels.take_panels(module, [one.targets[0] for one in preparations if one.kind == "panels"])
+        traced = trace(module, probe_cpu(), convolutions, *orders)  # type: ignore[arg-type]
         return _write(traced)
 
 

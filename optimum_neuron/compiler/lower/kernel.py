@@ -1,7 +1,8 @@
 """A hand-written kernel in C++: a torch operator, and the C function that Inductor's code calls instead.
 
 It is compiled once for each torch and kind of CPU. Code that calls it looks its function up when it is loaded, so the
-kernel is loaded before. The kernels are `attention/`, `few_rows/`, and `quantized/`.
+kernel is loaded before. The kernels are `attention/`, `few_rows/`, `panels/`, and `quantized/`; they
+include headers of `shared/`.
 
     KERNEL = HostKernel(title="attention on the host", operator=ATTENTION, arguments=(...), source=..., is_in=is_in)
     KERNEL.load(probe_cpu().isa)
@@ -30,6 +31,8 @@ TARGET_FLAGS = {
     "AVX2": ("-mavx2", "-mfma", "-mf16c"),
 }
 """Compiler flags of the vector extensions that kernels were measured with, by torch's names."""
+
+_HEADERS = Path(__file__).with_name("shared")
 
 _TYPES = {
     "AtenTensorHandle": Handle,
@@ -74,7 +77,7 @@ class HostKernel:
         """Return the library for a vector extension, as torch names it; for others the compiler's default."""
         # Contraction makes one instruction of a product and its sum; it assumes nothing about infinities.
         flags = ("-O3", "-ffp-contract=fast", *TARGET_FLAGS.get(isa, ()), *self.flags)
-        return NativeLibrary(title=self.title, source=self.source, folder="host", flags=flags)
+        return NativeLibrary(title=self.title, source=self.source, folder="host", flags=flags, headers=_HEADERS)
 
     def is_built(self, isa: str) -> bool:
         """Return whether the library is in the cache."""

@@ -21,7 +21,8 @@ from ...core import Choice, OptLevel, Rejected
 from ...errors import LoweringError
 from ...shared_objects import writable
 from ..ir import Graph, Program
-from ..serial import body_to_dict
+from ..serial import body_from_dict, body_to_dict
+from . import panels
 from .aten import HostFunction, aten_function
 from .background import Compiling, compile_in_background
 from .choose import HostLevel, choose_level, probe_compiler, probe_cpu
@@ -189,6 +190,15 @@ class _Code:
             self._by_operators[name] = aten_function(self.program.subprograms[name].body)
         return self._by_operators[name]
 
+    def _by_operators_with_panels(self, name: str) -> HostFunction:
+        """Return a subprogram that runs operator by operator on the prepared weights."""
+        positions = [one.targets[0] for one in self.preparations.of_subprogram.get(name, ())]
+        if not positions:
+            return self.by_operators(name)
+        body = body_from_dict(body_to_dict(self.program.subprograms[name].body))
+        panels.take_panels(body, positions)
+        return aten_function(body)
+
     def jobs(self) -> list[Job]:
         """Return a job for each missing subprogram."""
         return [
@@ -204,6 +214,8 @@ class _Code:
     def loaded(self, num_compiled: int = 0) -> HostCode:
         """Load the code; all of it is in the store."""
         features, subprograms = probe_cpu(), self.program.subprograms
+        if any(one.kind == "panels" for one in self.preparations.of_weights):
+            panels.KERNEL.load(features.isa)
         for kernel in KERNELS:
             is_called = any(kernel.is_in(subprograms[name].body, features) for name in self._records)
             # A file of the store also has functions of other programs, which may call more kernels.
@@ -213,7 +225,7 @@ class _Code:
         for name, subprogram in subprograms.items():
             record = self._records.get(name)
             if record is None:
-                functions[name] = self.by_operators(name)
+                functions[name] = self._by_operators_with_panels(name)
                 continue
             stored = self._stored.get(name) or locate(record)
             if stored is None:

@@ -20,7 +20,7 @@ import torch
 from torch import fx
 
 from ..ir import Call, Program
-from . import few_rows, onednn
+from . import few_rows, onednn, panels
 from .choose import CpuFeatures, max_streamed_rows, probe_cpu
 from .convolutions import fused_convolution
 from .layouts import channels_last
@@ -36,7 +36,7 @@ class Preparation(Generic[Place]):
     """Replacements before reading; places are arguments of a body, or weights of a program."""
 
     kind: str
-    """"linear" or "convolution"; or "channels_last", which is about data: `sources` are positions of arguments that
+    """"linear", "panels" or "convolution"; or "channels_last", which is about data: `sources` are positions of arguments that
     come in this order, `targets` those of results that leave in it."""
     sources: tuple[Place | None, ...]
     """Sources: positions of arguments, or names; None where the operator has none."""
@@ -44,7 +44,7 @@ class Preparation(Generic[Place]):
     """Weights that the results replace."""
     options: tuple[Any, ...] = ()
     size: tuple[int, ...] = dataclasses.field(default=(), compare=False)
-    """Shape of the data that it meets: the first of several serves all, as a layout may only be slower for others."""
+    """Shape of the data that it meets, or the rows of a product: the first of several serves all, as a layout may only be slower for others."""
 
     def to_list(self) -> list[Any]:
         """Plain data for another process."""
@@ -82,19 +82,26 @@ class Preparations:
         return tensors
 
 
+Candidates = dict[str, list[Preparation[int]]]
+"""Preparations that each subprogram can take."""
+
 NOTHING = Preparations(of_subprogram={}, of_weights=())
 """Unchanged weights."""
 
 
 def plan_preparations(program: Program, compiled: Collection[str]) -> Preparations:
-    """Decide the preparations of `compiled` subprograms; the others run the operators unchanged."""
+    """Decide the preparations of `compiled` subprograms; of the others, those that the operators of a body can take."""
     if not compiled or not onednn.is_available():
         return NOTHING
     features = probe_cpu()
-    candidates = {name: find(program.subprograms[name].body, features) for name in compiled}
+    candidates = {
+        name: find(subprogram.body, features) if name in compiled else list(_panels(subprogram.body, features))
+        for name, subprogram in program.subprograms.items()
+    }
     calls = [call for graph in program.graphs.values() for call in graph.calls]
     while rejected := set(_disagreeing(program, calls, candidates)):
         candidates = {name: [p for p in ones if (name, p) not in rejected] for name, ones in candidates.items()}
+    candidates = _without_lookups(calls, candidates)
     named = [_named(call, one) for call in calls for one in candidates.get(call.subprogram, ())]
     convolving = {name for name, ones in candidates.items() if any(one.kind == "convolution" for one in ones)}
     for name, (arguments, results) in channels_last(program, convolving).items():
@@ -103,6 +110,23 @@ def plan_preparations(program: Program, compiled: Collection[str]) -> Preparatio
         of_subprogram={name: tuple(ones) for name, ones in candidates.items() if ones},
         of_weights=tuple(dict.fromkeys(named)),
     )
+
+
+def _without_lookups(calls: list[Call], candidates: Candidates) -> Candidates:
+    """Leave out weights in panels that no product reads."""
+    rows: dict[str, int] = {}
+    for call in calls:
+        for one in candidates[call.subprogram]:
+            if one.kind == "panels":
+                name = call.inputs[one.targets[0]]
+                rows[name] = max(rows.get(name, 0), *one.size)
+    unread = {
+        (call.subprogram, one)
+        for call in calls
+        for one in candidates[call.subprogram]
+        if one.kind == "panels" and not rows[call.inputs[one.targets[0]]]
+    }
+    return {name: [one for one in ones if (name, one) not in unread] for name, ones in candidates.items()}
 
 
 def _named(call: Call, one: Preparation[int]) -> Preparation[str]:
@@ -143,13 +167,19 @@ def _disagreeing(
 def find(body: fx.GraphModule, features: CpuFeatures) -> list[Preparation[int]]:
     """Possible preparations of one body, if its arguments are weights."""
     position = {node: index for index, node in enumerate(n for n in body.graph.nodes if n.op == "placeholder")}
-    candidates: list[Preparation[int]] = []
+    candidates = list(_panels(body, features))
+    in_panels = {one.targets[0] for one in candidates}
     for node in body.graph.nodes:
-        if node.target == _ATEN.linear.default:
+        if node.target == _ATEN.linear.default and position.get(node.args[1]) not in in_panels:
             candidates += _linear(node, position, features)
         elif node.target == _ATEN.conv2d.default:
             candidates += _convolution(node, position)
     return candidates
+
+
+def _panels(body: fx.GraphModule, features: CpuFeatures) -> Iterator[Preparation[int]]:
+    for place, num_rows in panels.find_readers(body, features).items():
+        yield Preparation(kind="panels", sources=(place,), targets=(place,), size=(num_rows,))
 
 
 def _linear(node: fx.Node, position: Mapping[Any, int], features: CpuFeatures) -> Iterator[Preparation[int]]:
@@ -190,6 +220,10 @@ def _pack_linear(sources: list[Any], named: Preparation[str]) -> list[torch.Tens
     return [torch.ops.mkldnn._reorder_linear_weight(sources[0].contiguous())]
 
 
+def _write_panels(sources: list[Any], named: Preparation[str]) -> list[torch.Tensor]:
+    return [panels.panels(sources[0])]
+
+
 def _pack_convolution(sources: list[Any], named: Preparation[str]) -> list[torch.Tensor]:
     """With a norm, `gamma * (w * x + b - mean) / sqrt(var + eps) + beta` is a convolution again."""
     weight, *norm = sources
@@ -205,4 +239,4 @@ def _pack_convolution(sources: list[Any], named: Preparation[str]) -> list[torch
     return [pack(weight, padding, stride, dilation, groups, named.size), *bias]
 
 
-_COMPUTE = {"linear": _pack_linear, "convolution": _pack_convolution}
+_COMPUTE = {"linear": _pack_linear, "panels": _write_panels, "convolution": _pack_convolution}

@@ -22,13 +22,13 @@ from typing import Any
 
 from ...errors import LoweringError, NeuronError
 from ...shared_objects import publish
-from . import attention, few_rows, quantized
+from . import attention, block_attention, few_rows, panels, quantized
 from .choose import HostLevel, probe_cpu
 from .prepare import Preparation
 
 HEADER = Path(__file__).with_name("host.h")
 
-KERNELS = (attention.KERNEL, few_rows.KERNEL, quantized.KERNEL)
+KERNELS = (attention.KERNEL, block_attention.KERNEL, few_rows.KERNEL, panels.KERNEL, quantized.KERNEL)
 """Our own kernels."""
 
 UNIT_NODES = 160

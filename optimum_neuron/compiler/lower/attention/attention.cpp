@@ -6,11 +6,9 @@
 // 2022, algorithm 1). Keys and values are packed once for each head, queries for each task.
 //
 // Inductor's code calls `aoti_torch_cpu_attention`. The threads are torch's.
-#include <torch/csrc/inductor/aoti_torch/c/shim.h>
-#include <torch/csrc/stable/c/shim.h>
 #include <bit>
-#include <stdexcept>
 #include <vector>
+#include "../shared/tensors.h"
 #include "vectors.h"
 
 namespace neuron_host {
@@ -272,15 +270,11 @@ void Worker::read_mask(int64_t row, int64_t first_key, int64_t num_keys) {
   std::fill(to + num_keys, to + round_up(num_keys, kLanes), 0.0f);
 }
 
-void check(AOTITorchError status) {
-  if (status != AOTI_TORCH_SUCCESS) throw std::runtime_error("a function of torch failed");
-}
-
 Tensor view(AtenTensorHandle handle) {
   Tensor tensor;
-  int64_t *sizes, *strides;
-  check(aoti_torch_get_data_ptr(handle, &tensor.data));
-  check(aoti_torch_get_sizes(handle, &sizes));
+  tensor.data = data_of<void>(handle);
+  const int64_t* sizes = sizes_of(handle);
+  int64_t* strides;
   check(aoti_torch_get_strides(handle, &strides));
   std::copy(sizes, sizes + 4, tensor.sizes);
   for (int i = 0; i < 4; i++) tensor.strides[i] = sizes[i] == 1 ? 0 : strides[i];
@@ -320,27 +314,22 @@ extern "C" __attribute__((visibility("default"))) AOTITorchError aoti_torch_cpu_
     AtenTensorHandle* mask,
     int32_t is_causal,
     double scale,
-    AtenTensorHandle* result) try {
+    AtenTensorHandle* result) {
   using namespace neuron_host;
-  *result = nullptr;
-  Attention attention;
-  attention.query = view(query);
-  attention.key = view(key);
-  attention.value = view(value);
-  if (mask) {
-    int32_t dtype;
-    check(aoti_torch_get_dtype(*mask, &dtype));
-    attention.mask = view(*mask);
-    attention.has_mask = true;
-    attention.is_bool_mask = dtype == aoti_torch_dtype_bool();
-  }
-  attention.is_causal = is_causal;
-  attention.scale = static_cast<float>(scale);
-  *result = allocate(attention);
-  attention.result = view(*result);
-  run(attention);
-  return AOTI_TORCH_SUCCESS;
-} catch (const std::exception&) { // no memory: nothing else can fail here
-  if (*result) aoti_torch_delete_tensor_object(*result);
-  return AOTI_TORCH_FAILURE;
+  return guarded(result, [=] {
+    Attention attention;
+    attention.query = view(query);
+    attention.key = view(key);
+    attention.value = view(value);
+    if (mask) {
+      attention.mask = view(*mask);
+      attention.has_mask = true;
+      attention.is_bool_mask = dtype_of(*mask) == aoti_torch_dtype_bool();
+    }
+    attention.is_causal = is_causal;
+    attention.scale = static_cast<float>(scale);
+    *result = allocate(attention);
+    attention.result = view(*result);
+    run(attention);
+  });
 }

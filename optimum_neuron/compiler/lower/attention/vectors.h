@@ -13,45 +13,18 @@
 #include <cstring>
 #include <limits>
 #include <utility>
+#include "../shared/registers.h"
 
 namespace neuron_host {
 
-// What is indexed in these loops has to stay in registers.
-#define UNROLL _Pragma("GCC unroll 16")
-
 // A tile of kTileRows x kTileVectors sums, a row of vectors and a factor fill the registers of the target.
-#if defined(__AVX512F__)
-constexpr int kVectorBytes = 64, kTileVectors = 4;
-#elif defined(__AVX__)
-constexpr int kVectorBytes = 32, kTileVectors = 2;
-#elif defined(__aarch64__)
-constexpr int kVectorBytes = 16, kTileVectors = 4;
+#if defined(__AVX512F__) || defined(__aarch64__)
+constexpr int kTileVectors = 4;
 #else
-constexpr int kVectorBytes = 16, kTileVectors = 2;
+constexpr int kTileVectors = 2;
 #endif
 constexpr int kTileRows = 6;
-constexpr int kLanes = kVectorBytes / sizeof(float);
 constexpr int kPanel = kTileVectors * kLanes;
-
-typedef float Vector __attribute__((vector_size(kVectorBytes)));
-typedef int32_t Integers __attribute__((vector_size(kVectorBytes)));
-typedef float Unaligned __attribute__((vector_size(kVectorBytes), aligned(alignof(float)), may_alias));
-
-constexpr int64_t divide_up(int64_t number, int64_t divisor) {
-  return (number + divisor - 1) / divisor;
-}
-
-constexpr int64_t round_up(int64_t number, int64_t multiple) {
-  return divide_up(number, multiple) * multiple;
-}
-
-inline Vector load(const float* from) {
-  return *reinterpret_cast<const Unaligned*>(from);
-}
-
-inline void store(float* to, Vector vector) {
-  *reinterpret_cast<Unaligned*>(to) = vector;
-}
 
 inline Vector larger(Vector a, Vector b) {
   return a > b ? a : b;

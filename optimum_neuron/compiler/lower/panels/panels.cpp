@@ -1,0 +1,116 @@
+// Products with a bfloat16 weight in panels: y = x @ w^T in float32, of bfloat16 numbers.
+//
+// A panel has 16 outputs. Their numbers for two neighboring inputs follow each other: [input / 2][output][2], which is
+// what a dot product of pairs takes, so a sum needs no other lane and memory is read in order. The last panel is as wide
+// as the outputs left. The sum of a row is the same however many rows there are.
+//
+// Inductor's code calls `aoti_torch_cpu_panel_linear`. The threads are torch's.
+#include <algorithm>
+#include "../shared/registers.h"
+#include "../shared/tensors.h"
+
+namespace neuron_host {
+
+constexpr int kPanel = 16; // outputs of a panel
+constexpr int kRows = 8, kPanels = 3; // of a tile: its sums fill the registers
+constexpr int64_t kDepth = 512; // inputs that are summed from zero: fewer roundings, and weights stay in the cache
+constexpr int64_t kGrainBytes = 1 << 16; // of weights, that are worth a thread
+
+struct Product {
+  const uint16_t* x = nullptr;
+  const uint16_t* weight = nullptr;
+  float* result = nullptr;
+  int64_t num_rows = 0, num_inputs = 0, num_outputs = 0;
+};
+
+#if defined(__AVX512BF16__)
+typedef __m512 Sums;
+
+inline Sums add_products(Sums sums, const uint16_t* x, __m512i weight) {
+  int32_t pair;
+  __builtin_memcpy(&pair, x, sizeof(pair));
+  return _mm512_dpbf16_ps(sums, (__m512bh)_mm512_set1_epi32(pair), (__m512bh)weight);
+}
+
+// Add inputs [first, end) to a tile of the result; the first ones replace it.
+template <int num_rows, int num_panels, bool is_whole>
+void add_tile(const Product& p, int64_t row, int64_t output, int64_t first, int64_t end) {
+  const int64_t width = is_whole ? kPanel : p.num_outputs - output;
+  const __mmask16 mask = is_whole ? 0xffff : (1 << width) - 1;
+  const uint16_t* x = p.x + row * p.num_inputs;
+  const uint16_t* weight = p.weight + output * p.num_inputs;
+  float* result = p.result + row * p.num_outputs + output;
+  Sums sums[num_rows][num_panels];
+  UNROLL for (int r = 0; r < num_rows; r++)
+    UNROLL for (int n = 0; n < num_panels; n++) sums[r][n] = _mm512_setzero_ps();
+  for (int64_t i = first; i < end; i += 2) {
+    __m512i numbers[num_panels];
+    UNROLL for (int n = 0; n < num_panels; n++)
+      numbers[n] = _mm512_maskz_loadu_epi32(mask, weight + n * kPanel * p.num_inputs + i * width);
+    UNROLL for (int r = 0; r < num_rows; r++)
+      UNROLL for (int n = 0; n < num_panels; n++)
+        sums[r][n] = add_products(sums[r][n], x + r * p.num_inputs + i, numbers[n]);
+  }
+  UNROLL for (int r = 0; r < num_rows; r++)
+    UNROLL for (int n = 0; n < num_panels; n++) {
+      float* to = result + r * p.num_outputs + n * kPanel;
+      if (first) sums[r][n] = _mm512_add_ps(sums[r][n], _mm512_maskz_loadu_ps(mask, to));
+      _mm512_mask_storeu_ps(to, mask, sums[r][n]);
+    }
+}
+
+template <int num_panels, bool is_whole>
+void add_panels(const Product& p, int64_t output) {
+  for (int64_t first = 0; first < p.num_inputs; first += kDepth) {
+    const int64_t end = std::min(first + kDepth, p.num_inputs);
+    int64_t row = 0;
+    for (; row + kRows <= p.num_rows; row += kRows) add_tile<kRows, num_panels, is_whole>(p, row, output, first, end);
+    if (p.num_rows - row >= 4) add_tile<4, num_panels, is_whole>(p, row, output, first, end), row += 4;
+    if (p.num_rows - row >= 2) add_tile<2, num_panels, is_whole>(p, row, output, first, end), row += 2;
+    if (p.num_rows - row >= 1) add_tile<1, num_panels, is_whole>(p, row, output, first, end);
+  }
+}
+
+void run_panels(int64_t begin, int64_t end, void* context) {
+  const Product& p = *static_cast<const Product*>(context);
+  const int64_t whole = std::min(end, p.num_outputs / kPanel);
+  int64_t panel = begin;
+  for (; panel + kPanels <= whole; panel += kPanels) add_panels<kPanels, true>(p, panel * kPanel);
+  for (; panel < whole; panel++) add_panels<1, true>(p, panel * kPanel);
+  if (panel < end) add_panels<1, false>(p, panel * kPanel);
+}
+#else
+// For any CPU: it is correct, and not what makes a step fast.
+void run_panels(int64_t begin, int64_t end, void* context) {
+  const Product& p = *static_cast<const Product*>(context);
+  for (int64_t output = begin * kPanel; output < std::min(end * kPanel, p.num_outputs); output++) {
+    const int64_t first = output / kPanel * kPanel, width = std::min<int64_t>(kPanel, p.num_outputs - first);
+    const uint16_t* weight = p.weight + first * p.num_inputs + (output - first) * 2;
+    for (int64_t row = 0; row < p.num_rows; row++) {
+      float total = 0.0f;
+      for (int64_t i = 0; i < p.num_inputs; i++)
+        total += one(p.x + row * p.num_inputs + i) * one(weight + i / 2 * 2 * width + i % 2);
+      p.result[row * p.num_outputs + output] = total;
+    }
+  }
+}
+#endif
+
+} // namespace neuron_host
+
+// Both are contiguous, and the number of inputs is even.
+extern "C" __attribute__((visibility("default"))) AOTITorchError aoti_torch_cpu_panel_linear(
+    AtenTensorHandle x, AtenTensorHandle weight, AtenTensorHandle* result) {
+  using namespace neuron_host;
+  return guarded(result, [=] {
+    const Rows rows(x);
+    const int64_t* sizes = sizes_of(weight);
+    if (sizes[1] != rows.num_columns || sizes[1] % 2) throw std::invalid_argument("a weight of another shape");
+    *result = rows.allocate(sizes[0]);
+    Product p{data_of<const uint16_t>(x), data_of<const uint16_t>(weight), data_of<float>(*result)};
+    p.num_rows = rows.num_rows, p.num_inputs = sizes[1], p.num_outputs = sizes[0];
+    const int64_t panel_bytes = std::max<int64_t>(p.num_inputs * kPanel * 2, 1) * divide_up(p.num_rows, kRows);
+    const int64_t grain = std::max<int64_t>(kGrainBytes / panel_bytes, 1);
+    check(torch_parallel_for(0, divide_up(p.num_outputs, kPanel), grain, run_panels, &p));
+  });
+}

@@ -1,0 +1,66 @@
+// A vector register of the target, with the vector extension of GCC and Clang.
+#pragma once
+#include <cstdint>
+#if defined(__AVX512F__) || defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+namespace neuron_host {
+
+// What is indexed in these loops has to stay in registers.
+#define UNROLL _Pragma("GCC unroll 16")
+
+#if defined(__AVX512F__)
+constexpr int kVectorBytes = 64;
+#elif defined(__AVX__)
+constexpr int kVectorBytes = 32;
+#else
+constexpr int kVectorBytes = 16;
+#endif
+constexpr int kLanes = kVectorBytes / sizeof(float);
+
+typedef float Vector __attribute__((vector_size(kVectorBytes)));
+typedef int32_t Integers __attribute__((vector_size(kVectorBytes)));
+typedef uint16_t Halves __attribute__((vector_size(kVectorBytes / 2), aligned(alignof(uint16_t)), may_alias));
+typedef float Unaligned __attribute__((vector_size(kVectorBytes), aligned(alignof(float)), may_alias));
+
+constexpr int64_t divide_up(int64_t number, int64_t divisor) {
+  return (number + divisor - 1) / divisor;
+}
+
+constexpr int64_t round_up(int64_t number, int64_t multiple) {
+  return divide_up(number, multiple) * multiple;
+}
+
+inline Vector load(const float* from) {
+  return *reinterpret_cast<const Unaligned*>(from);
+}
+
+// Numbers in bfloat16.
+inline Vector load(const uint16_t* from) {
+  return reinterpret_cast<Vector>(__builtin_convertvector(*reinterpret_cast<const Halves*>(from), Integers) << 16);
+}
+
+inline void store(float* to, Vector vector) {
+  *reinterpret_cast<Unaligned*>(to) = vector;
+}
+
+inline float one(const float* from) {
+  return *from;
+}
+
+inline float one(const uint16_t* from) {
+  return __builtin_bit_cast(float, static_cast<uint32_t>(*from) << 16);
+}
+
+inline float sum(Vector vector) {
+#if defined(__AVX512F__)
+  return _mm512_reduce_add_ps(reinterpret_cast<__m512>(vector));
+#else
+  float total = 0.0f;
+  UNROLL for (int lane = 0; lane < kLanes; lane++) total += vector[lane];
+  return total;
+#endif
+}
+
+} // namespace neuron_host
