@@ -1,3 +1,4 @@
+from .audio_text import AudioTextScenarios as AudioTextScenarios
 from .decoder import DecoderScenarios as DecoderScenarios
 from .encoder import encoder_scenarios as encoder_scenarios, random_inputs as random_inputs
 from .encoder_decoder import EncoderDecoderScenarios as EncoderDecoderScenarios

@@ -1,0 +1,2 @@
+from .architecture import FeatureArchitecture as FeatureArchitecture
+from .plan import FeatureKind as FeatureKind
