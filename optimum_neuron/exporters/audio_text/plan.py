@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -14,8 +14,7 @@ from ..decoder import num_positions, require_cores
 from ..features import FeatureKind
 from ..signatures import audio_signature
 from ..source import ModelSource
-from ..tasks import architectures_of
-from ..validation import AudioTextScenarios, Recorder, Scenario
+from ..validation import AudioTextScenarios
 from .architectures import AudioArchitecture, find_architecture, num_frames
 from .configuration import ResolvedAudioTextConfig
 
@@ -26,11 +25,9 @@ class AudioTextKind(FeatureKind):
     name = "audio_text"
     modality = "audio"
     role = "encode_audio"
+    field = "audio-language"
+    scenarios_class = AudioTextScenarios
     estimate_note = "the text model alone: the audio modules are not counted"
-
-    def unserved(self, source: ModelSource, task: str) -> str:
-        is_served = source.config.model_type in architectures_of(task)
-        return "" if is_served else "transformers has no audio-language model of this architecture"
 
     def architecture(self, model_config: Any) -> AudioArchitecture:
         return find_architecture(model_config)
@@ -58,18 +55,6 @@ class AudioTextKind(FeatureKind):
 
     def encoder_signature(self, model_config: Any, dtype: str) -> RoleSignature:
         return audio_signature(find_architecture(model_config).has_mask, dtype)
-
-    def scenarios(
-        self, recorder: Recorder, reference: Any, metadata: Mapping[str, Any], config: Any
-    ) -> Iterable[Scenario]:
-        return AudioTextScenarios(
-            recorder,
-            self.signature(recorder.program, metadata, reference.config),
-            reference,
-            architecture=find_architecture(reference.config),
-            num_features=metadata["audio_tokens"],
-            most=config.max_num_audios,
-        )
 
     def encoder_problems(self, encoders: list[Graph], config: Any) -> list[str]:
         if len(encoders) != 1:

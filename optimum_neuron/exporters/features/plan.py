@@ -32,7 +32,8 @@ from ..decoder import DecoderKind, adaptable, choice_facts, decoder_captures, gr
 from ..kinds import MODEL, Plan, other_graphs, shard_facts
 from ..signatures import decoder_signature, feature_inputs
 from ..source import ModelSource
-from ..tasks import TASKS
+from ..tasks import TASKS, architectures_of
+from ..validation import FeatureScenarios, Recorder, Scenario
 from .architecture import FeatureArchitecture
 from .entry import EncoderEntry, PromptEntry
 
@@ -44,6 +45,14 @@ class FeatureKind(DecoderKind):
     """Input beside text."""
     role: ClassVar[Role]
     """Role of the encoder graphs."""
+    field: ClassVar[str]
+    """Name of such models."""
+    scenarios_class: ClassVar[type[FeatureScenarios]]
+    """Uses that validation compares."""
+
+    def unserved(self, source: ModelSource, task: str) -> str:
+        is_served = source.config.model_type in architectures_of(task)
+        return "" if is_served else f"transformers has no {self.field} model of this architecture"
 
     def converts(self, family: str) -> bool:
         return True  # transformers renames the tensors of older checkpoints
@@ -103,6 +112,18 @@ class FeatureKind(DecoderKind):
             num_stages=config.pipeline_parallel_size,
             # The encoder is wrapped once more, and so is a generic decoder.
             prefixes=(f"{MODEL}.{MODEL}", MODEL),
+        )
+
+    def scenarios(
+        self, recorder: Recorder, reference: Any, metadata: Mapping[str, Any], config: Any
+    ) -> Iterable[Scenario]:
+        return self.scenarios_class(
+            recorder,
+            self.signature(recorder.program, metadata, reference.config),
+            reference,
+            architecture=self.architecture(reference.config),
+            num_features=metadata[f"{self.modality}_tokens"],
+            most=getattr(config, f"max_num_{self.modality}s"),
         )
 
     def problems(self, program: Program, metadata: Mapping[str, Any], config: Any) -> list[str]:

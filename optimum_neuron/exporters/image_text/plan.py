@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...compiler import Graph, Program
@@ -12,8 +12,7 @@ from ..decoder import num_positions, require_cores
 from ..features import FeatureKind
 from ..signatures import KEYS_AND_VALUES, patches_signature, vision_signature
 from ..source import ModelSource
-from ..tasks import architectures_of
-from ..validation import ImageTextScenarios, Recorder, Scenario
+from ..validation import ImageTextScenarios
 from .architectures import Architecture, all_sizes, check_image_size, default_images, find_architecture
 from .configuration import ResolvedImageTextConfig
 
@@ -27,11 +26,9 @@ class ImageTextKind(FeatureKind):
     name = "image_text"
     modality = "image"
     role = "encode_image"
+    field = "vision-language"
+    scenarios_class = ImageTextScenarios
     estimate_note = "the text model alone: the vision modules are not counted"
-
-    def unserved(self, source: ModelSource, task: str) -> str:
-        is_served = source.config.model_type in architectures_of(task)
-        return "" if is_served else "transformers has no vision-language model of this architecture"
 
     def architecture(self, model_config: Any) -> Architecture:
         return find_architecture(model_config)
@@ -80,18 +77,6 @@ class ImageTextKind(FeatureKind):
     def rebuilt_signature(self, program: Program, metadata: Mapping[str, Any], model_config: Any) -> Signature:
         dtype = self.encoders(program)[0].inputs["pixel_values"].dtype
         return self.feature_signature(model_config, dtype, KEYS_AND_VALUES)
-
-    def scenarios(
-        self, recorder: Recorder, reference: Any, metadata: Mapping[str, Any], config: Any
-    ) -> Iterable[Scenario]:
-        return ImageTextScenarios(
-            recorder,
-            self.signature(recorder.program, metadata, reference.config),
-            reference,
-            architecture=find_architecture(reference.config),
-            num_features=metadata["image_tokens"],
-            most=config.max_num_images,
-        )
 
     def encoder_problems(self, encoders: list[Graph], config: Any) -> list[str]:
         sizes, problems = all_sizes(config.image_size), []
