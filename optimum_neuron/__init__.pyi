@@ -2,6 +2,7 @@ from .buckets import suggest_buckets as suggest_buckets
 from .checking import check_model as check_model
 from .configuration import NeuronConfig as NeuronConfig
 from .exporters import main_export as main_export
+from .exporters.audio_text.configuration import NeuronAudioTextConfig as NeuronAudioTextConfig
 from .exporters.encoders.configuration import NeuronEncoderConfig as NeuronEncoderConfig
 from .exporters.image_text.configuration import NeuronImageTextConfig as NeuronImageTextConfig
 from .exporters.seq2seq.configuration import (
@@ -19,6 +20,7 @@ from .modeling import (
     NeuronModelForImageClassification as NeuronModelForImageClassification,
     NeuronModelForImageTextToText as NeuronModelForImageTextToText,
     NeuronModelForMaskedLM as NeuronModelForMaskedLM,
+    NeuronModelForMultimodalLM as NeuronModelForMultimodalLM,
     NeuronModelForMultipleChoice as NeuronModelForMultipleChoice,
     NeuronModelForObjectDetection as NeuronModelForObjectDetection,
     NeuronModelForQuestionAnswering as NeuronModelForQuestionAnswering,

@@ -11,11 +11,12 @@ import pytest
 import optimum_neuron
 
 PUBLIC = [
-    "NeuronConfig", "NeuronEncoderConfig", "NeuronImageTextConfig", "NeuronModelForAudioClassification",
-    "NeuronModelForAudioFrameClassification", "NeuronModelForCTC", "NeuronModelForCausalLM",
-    "NeuronModelForDepthEstimation", "NeuronModelForEmbedding", "NeuronModelForFeatureExtraction",
-    "NeuronModelForImageClassification", "NeuronModelForImageTextToText", "NeuronModelForMaskedLM",
-    "NeuronModelForMultipleChoice", "NeuronModelForObjectDetection", "NeuronModelForQuestionAnswering",
+    "NeuronAudioTextConfig", "NeuronConfig", "NeuronEncoderConfig", "NeuronImageTextConfig",
+    "NeuronModelForAudioClassification", "NeuronModelForAudioFrameClassification", "NeuronModelForCTC",
+    "NeuronModelForCausalLM", "NeuronModelForDepthEstimation", "NeuronModelForEmbedding",
+    "NeuronModelForFeatureExtraction", "NeuronModelForImageClassification", "NeuronModelForImageTextToText",
+    "NeuronModelForMaskedLM", "NeuronModelForMultimodalLM", "NeuronModelForMultipleChoice",
+    "NeuronModelForObjectDetection", "NeuronModelForQuestionAnswering",
     "NeuronModelForSemanticSegmentation", "NeuronModelForSeq2SeqLM", "NeuronModelForSequenceClassification",
     "NeuronModelForSpeechSeq2Seq", "NeuronModelForTextReranking", "NeuronModelForTokenClassification",
     "NeuronModelForXVector", "NeuronModelForZeroShotImageClassification", "NeuronSentenceTransformer",

@@ -32,12 +32,13 @@ stages."""
 RANK_VALUE = "rank:"
 """Rank of a core in the group that shares a model, an int64 scalar."""
 
-Role = Literal["forward", "encode", "encode_image", "prefill", "score", "extend", "decode"]
+Role = Literal["forward", "encode", "encode_image", "encode_audio", "prefill", "score", "extend", "decode"]
 """Role of an entry point, for its callers:
 
 forward       inputs to results, nothing is kept
 encode        a source to hidden states, which an encoder-decoder reads
 encode_image  pixels to features, which stand for image tokens of a prompt
+encode_audio  a spectrogram to features, which stand for audio tokens of a prompt
 prefill       fills the cache, logits of the last token; for an encoder-decoder the first token of a target
 score         the same with logits of every token
 extend        several more tokens of sequences that are in the cache, logits of every one

@@ -3,12 +3,14 @@ from .buckets import choose_bucket as choose_bucket, smallest_bucket as smallest
 from .decoder import Decoder as Decoder
 from .drafts import Draft as Draft, SequenceDraft as SequenceDraft
 from .encoder_decoder import EncoderDecoder as EncoderDecoder
-from .forward import Forward as Forward
-from .images import (
-    PromptImages as PromptImages,
-    image_index as image_index,
+from .features import (
+    Modality as Modality,
+    PromptFeatures as PromptFeatures,
+    feature_index as feature_index,
     position_offset as position_offset,
+    reads_features as reads_features,
 )
+from .forward import Forward as Forward
 from .packing import Packing as Packing, check_positions as check_positions, plan_packing as plan_packing
 from .paged import (
     PagedDecoder as PagedDecoder,

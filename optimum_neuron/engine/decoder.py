@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import torch
 
     from ..runtime import LoadedProgram
-    from .images import PromptImages
+    from .features import PromptFeatures
     from .sequences import Group, Sequences
     from .signature import Signature
 
@@ -62,11 +62,11 @@ class Decoder:
         *,
         num_past: int,
         num_logits: int = 0,
-        images: PromptImages | None = None,
+        features: PromptFeatures | None = None,
     ) -> torch.Tensor:
         """Return logits [R, columns, V] of new columns; see `results`."""
         results = self.results(
-            input_ids_RT, packing, sequences, num_past=num_past, num_logits=num_logits, images=images
+            input_ids_RT, packing, sequences, num_past=num_past, num_logits=num_logits, features=features
         )
         return results["logits"]
 
@@ -78,7 +78,7 @@ class Decoder:
         *,
         num_past: int,
         num_logits: int = 0,
-        images: PromptImages | None = None,
+        features: PromptFeatures | None = None,
     ) -> Results:
         """Run new columns of a padded batch, write the cache, and return results [R, columns, ...].
 
@@ -88,7 +88,7 @@ class Decoder:
             sequences: the cache, one sequence for each row.
             num_past: columns of the padded batch that are in the cache.
             num_logits: number of last columns to return logits of; 0 for all.
-            images: images of a prompt, for a program that was compiled with them.
+            features: features of a prompt's images or audio, for a program that was compiled with them.
 
         Raises:
             ShapeError: a prompt is longer than the largest bucket and the program has no extend graph.
@@ -104,7 +104,7 @@ class Decoder:
                 own,
                 num_past=num_past,
                 num_logits=num_logits,
-                images=None if images is None else images.take(group),
+                features=None if features is None else features.take(group),
             )
 
         return sequences.run(run)
@@ -128,19 +128,19 @@ class Decoder:
         *,
         num_past: int,
         num_logits: int,
-        images: PromptImages | None,
+        features: PromptFeatures | None,
     ) -> Results:
         longest, num_skipped = max(int(packing.lengths_R.max()), 1), 0
         if num_past:
             packed = self.extend(group, packing.pack(input_ids_RT, longest), packing.first_R, packing.lengths_R)
-        elif longest > self.prefill_buckets[-1] and images is None:
+        elif longest > self.prefill_buckets[-1] and features is None:
             first = int(packing.index_RT[:, -num_logits:].min())
             packed, num_skipped = self._in_chunks(group, packing.pack(input_ids_RT, longest), packing.lengths_R, first)
         else:
             bucket = self.choose_bucket(longest).value
             ids, more = packing.pack(input_ids_RT, bucket), []
-            if images is not None:
-                more = images.inputs(packing, bucket, self._program.graphs[self._score[bucket]])
+            if features is not None:
+                more = features.inputs(packing, bucket, self._program.graphs[self._score[bucket]])
             read = self.prefill if num_logits == 1 else self.score
             packed = read(group, ids, packing.lengths_R, more)
         return take_columns(packed, packing.index_RT, num_logits, num_skipped)

@@ -31,6 +31,7 @@ Sizes = dict[str, int]
 _FIXED = {
     "num_channels": "Convert images as the model's own processor does, for example with image.convert('RGB').",
     "feature_size": "Pass the features that the model's own feature extractor makes.",
+    "num_frames": "Let the model's processor pad shorter audio; pass longer audio in parts.",
 }
 """Axes that no export can change, with the hint for each."""
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
 
     from ..runtime import LoadedProgram
-    from .images import PromptImages
+    from .features import PromptFeatures
     from .signature import Signature
     from .steps import CompiledRows
 
@@ -65,9 +65,9 @@ class PagedDecoder(Decoder):
         *,
         num_past: int,
         num_logits: int,
-        images: PromptImages | None,
+        features: PromptFeatures | None,
     ) -> Results:
-        assert images is None, "prompts with images have another protocol"
+        assert features is None, "prompts with images or audio have another protocol"
         longest = max(int(packing.lengths_R.max()), 1)
         ids_RT = packing.pack(input_ids_RT, longest)
         if num_past and longest <= self.extend_length:

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..compiler import Graph, Program, Role
 
-BATCH_AXES = ("batch_size", "text_batch_size", "image_batch_size", "num_images")
+BATCH_AXES = ("batch_size", "text_batch_size", "image_batch_size", "num_images", "num_audios")
 """Axes of independent rows: a batch can be split along them."""
 REPEATED_AXES = (*BATCH_AXES, "num_choices")
 """Axes that are padded with the first row, which is a valid one."""

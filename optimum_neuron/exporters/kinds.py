@@ -4,8 +4,8 @@ A kind is a row of `KINDS`: its configuration classes, and a module with a `Kind
 models of the kind only; the command line, keyword arguments, and the cache need no more than the row. Steps of an
 export know a task and an architecture and ask `kind_of(task, model_type)`. A decoder becomes prefill and decode graphs
 that share a cache (`decoder.py`), an encoder one graph for each combination of buckets (`encoders/plan.py`), an
-encoder-decoder both (`seq2seq/plan.py`, `seq2seq/speech.py`), and a vision-language model a decoder with a graph for
-images (`image_text/plan.py`).
+encoder-decoder both (`seq2seq/plan.py`, `seq2seq/speech.py`), and a vision-language or audio-language model a decoder
+with a graph for images (`image_text/plan.py`) or audio (`audio_text/plan.py`).
 
 `register_kind` and `tasks.register_task` add a kind; no other file changes.
 """
@@ -24,6 +24,7 @@ from ..core import Choice
 from ..errors import ConfigError, ModelError
 from ..options import options_of
 from ..weights import Shards
+from .audio_text import NeuronAudioTextConfig, ResolvedAudioTextConfig
 from .encoders import NeuronEncoderConfig, ResolvedEncoderConfig
 from .image_text import NeuronImageTextConfig, ResolvedImageTextConfig
 from .seq2seq import NeuronSeq2SeqConfig, NeuronSpeechSeq2SeqConfig, ResolvedSeq2SeqConfig, ResolvedSpeechConfig
@@ -64,6 +65,7 @@ KINDS = {
         ("seq2seq", NeuronSeq2SeqConfig, ResolvedSeq2SeqConfig, "seq2seq.plan"),
         ("speech", NeuronSpeechSeq2SeqConfig, ResolvedSpeechConfig, "seq2seq.speech"),
         ("image_text", NeuronImageTextConfig, ResolvedImageTextConfig, "image_text.plan"),
+        ("audio_text", NeuronAudioTextConfig, ResolvedAudioTextConfig, "audio_text.plan"),
         ("encoder", NeuronEncoderConfig, ResolvedEncoderConfig, "encoders.plan"),
     )
 }

@@ -66,11 +66,11 @@ def measure_quality(folder: Path, recorder: Recorder, signature: Signature, refe
     """
     import torch
 
-    from ..engine import make_decoder, make_sequences, plan_packing
+    from ..engine import make_decoder, make_sequences, plan_packing, reads_features
     from .validation import cache_dtype
 
     ids = _token_ids(folder)
-    if ids is None or "image_index" in signature["score"].names:
+    if ids is None or reads_features(signature["score"].names):
         return None
     decoder, sequences = make_decoder(recorder, signature), make_sequences(recorder, signature)  # type: ignore[arg-type]
     sequences.resize(1)

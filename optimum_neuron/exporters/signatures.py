@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ..engine import ADAPTER_INDEX, Input, OutputAxis, RoleSignature, Signature, StateSignature
+from ..engine import ADAPTER_INDEX, Input, Modality, OutputAxis, RoleSignature, Signature, StateSignature
 from ..models import SLOTS, LayerState, counts_tokens, key_value_state
 from .seq2seq import Source
 
@@ -134,10 +134,25 @@ def vision_signature(has_mask: bool, dtype: str) -> RoleSignature:
     )
 
 
-def image_inputs(*, has_blocks: bool, has_axes: bool) -> tuple[Input, ...]:
-    """Return the inputs of prefill and score graphs that read features of images.
+def audio_signature(has_mask: bool, dtype: str) -> RoleSignature:
+    """Return the signature of an audio encoder: any number of spectrograms of one length."""
+    sounds = Input(name="input_features", dtype=dtype, axes=("num_audios", "feature_size", "num_frames"))
+    mask = Input(name="feature_attention_mask", dtype="int64", axes=("num_audios", "num_frames"), default=1)
+    return RoleSignature(
+        inputs=(sounds, mask) if has_mask else (sounds,),
+        outputs={"audio_features": (OutputAxis(dim=0, axis="num_audios"),)},
+        exact={
+            "feature_size": "it is a property of the model",
+            "num_frames": "the audio encoder has positions for no other length",
+        },
+    )
+
+
+def feature_inputs(modality: Modality, *, has_blocks: bool, has_axes: bool) -> tuple[Input, ...]:
+    """Return the inputs of prefill and score graphs that read features.
 
     Args:
+        modality: first part of their names.
         has_blocks: some tokens of a prompt see each other in both directions.
         has_axes: tokens of images have positions in time, height, and width.
     """
@@ -145,8 +160,8 @@ def image_inputs(*, has_blocks: bool, has_axes: bool) -> tuple[Input, ...]:
     positions = Input(name="axis_positions", dtype="int64", axes=("batch_size", "num_tokens", "position_axes"))
     offset = Input(name="position_offset", dtype="int64", axes=("batch_size", "one"))
     return (
-        Input(name="image_index", dtype="int64", axes=("batch_size", "num_tokens")),
-        Input(name="image_features", dtype="float32", axes=("batch_size", "num_features", "hidden_size")),
+        Input(name=f"{modality}_index", dtype="int64", axes=("batch_size", "num_tokens")),
+        Input(name=f"{modality}_features", dtype="float32", axes=("batch_size", "num_features", "hidden_size")),
         *([blocks] if has_blocks else []),
         *([positions, offset] if has_axes else []),
     )

@@ -28,6 +28,8 @@ class Task:
     """transformers' table of the architectures that serve it."""
     suffixes: tuple[str, ...]
     """Endings of class names that serve it, for code that comes with a checkpoint and is in no table."""
+    apart: str = ""
+    """Another table, whose architectures are left out: they have a task of their own."""
     is_listed: bool = True
     """Whether every class in the table serves this task; False: only classes with one of the `suffixes`."""
     output_type: str = ""
@@ -91,6 +93,17 @@ _TABLE = [
         suffixes=("ForCausalLM", "LMHeadModel"),
         is_listed=False,
         pipeline="text-generation",
+    ),
+    # Before encoder-decoders: transformers lists audio-language models among them too.
+    Task(
+        name="any-to-any",
+        kind="audio_text",
+        model_class="NeuronModelForMultimodalLM",
+        auto_class="AutoModelForMultimodalLM",
+        mapping="MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES",
+        apart="MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES",
+        suffixes=(),
+        pipeline="any-to-any",
     ),
     # Before the encoders: transformers lists some of these classes under fill-mask too.
     Task(
@@ -183,6 +196,8 @@ SYNONYMS = {
     "audio-ctc": "automatic-speech-recognition",
     "speech2seq-lm": "automatic-speech-recognition",
     "vision2seq-lm": "image-text-to-text",
+    "audio-text-to-text": "any-to-any",
+    "multimodal-lm": "any-to-any",
 }
 """Names that optimum's exporters, transformers' pipelines and the Hub have for tasks too."""
 
@@ -204,23 +219,24 @@ def plain_task(name: str) -> str:
 def find_task(name: str, model_type: str) -> Task:
     """Return the row of a task for an architecture; the first one for code that comes with a checkpoint."""
     rows = kinds_of_task(name)
-    return next((task for task in rows if model_type in _architectures(task.mapping)), rows[0])
+    return next((task for task in rows if model_type in _architectures(task)), rows[0])
 
 
 def architectures_of(name: str) -> dict[str, tuple[str, ...]]:
     """Classes of transformers that serve a task, by model type."""
     classes: dict[str, tuple[str, ...]] = {}
     for task in kinds_of_task(name):
-        classes |= _architectures(task.mapping)
+        classes |= _architectures(task)
     return classes
 
 
 @functools.cache
-def _architectures(mapping: str) -> dict[str, tuple[str, ...]]:
+def _architectures(task: Task) -> dict[str, tuple[str, ...]]:
     from transformers.models.auto import modeling_auto
 
-    table = getattr(modeling_auto, mapping)
-    return {key: (value,) if isinstance(value, str) else tuple(value) for key, value in table.items()}
+    table, apart = getattr(modeling_auto, task.mapping), getattr(modeling_auto, task.apart, {})
+    served = {key: value for key, value in table.items() if key not in apart}
+    return {key: (value,) if isinstance(value, str) else tuple(value) for key, value in served.items()}
 
 
 def tasks_of(model_type: str) -> list[str]:

@@ -6,6 +6,7 @@ from .facts import load_preprocessor as load_preprocessor
 from .image_text import NeuronModelForImageTextToText as NeuronModelForImageTextToText
 from .loading import CHECKPOINT_OPTIONS as CHECKPOINT_OPTIONS, LOAD_OPTIONS as LOAD_OPTIONS, NeuronModel as NeuronModel
 from .medusa import MedusaHeads as MedusaHeads
+from .multimodal import NeuronModelForMultimodalLM as NeuronModelForMultimodalLM
 from .pooling import pooled as pooled, read_recipe as read_recipe
 from .reranking import NeuronModelForTextReranking as NeuronModelForTextReranking
 from .sentences import NeuronSentenceTransformer as NeuronSentenceTransformer

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection
-from typing import Any
 
 import torch
 
@@ -167,67 +166,3 @@ def check_pixel_mask(
         message = f"pixel_attention_mask has shape {shape}, but pixel_values has {list(pixel_values.shape)}."
         hint = f"Pass a mask of shape {expected}."
         raise ShapeError(message, hint=hint, input="pixel_attention_mask", shape=shape, expected=expected)
-
-
-def encoded_features(
-    outputs: dict[str, Any] | None, pixel_values: Any, details: dict[str, Any], *, num_past: int
-) -> list[torch.Tensor]:
-    """Return the image features in `outputs`, an empty list if there are none; `details` come with `pixel_values`.
-
-    Raises:
-        ConfigError: the features are of another modality, or the images come twice, too late, or as details only.
-    """
-    outputs = outputs or {}
-    if other := sorted(outputs.keys() - {"image"}):
-        message = f"mm_encoder_outputs has {', '.join(other)}, but the model takes images only."
-        hint = "Pass the result of get_image_features() under 'image'."
-        raise ConfigError(message, hint=hint, arguments=["mm_encoder_outputs"], keys=other)
-    features = outputs.get("image")
-    alone = [name for name, value in details.items() if value is not None and pixel_values is None]
-    if alone and (features is None or "pixel_attention_mask" in alone):
-        message, hint = f"{', '.join(alone)} needs pixel_values.", "Pass both, as the processor returns them."
-        raise ConfigError(message, hint=hint, arguments=alone)
-    if features is not None and pixel_values is not None:
-        message = "pixel_values and mm_encoder_outputs are two sources of the same images."
-        raise ConfigError(message, hint="Pass one of them.", arguments=["pixel_values", "mm_encoder_outputs"])
-    if num_past > 0 and (features is not None or pixel_values is not None):
-        message = f"Images cannot be added after {num_past} cached tokens: decode graphs take token IDs only."
-        hint = "Pass the whole prompt with all its images, without past_key_values."
-        raise ConfigError(message, hint=hint, arguments=["past_key_values"])
-    return [] if features is None else list(features.pooler_output)
-
-
-def check_features(
-    counts: list[int], lengths: list[int], *, image_tokens: int, max_num_images: int, by_row: bool
-) -> None:
-    """Check that each prompt has as many image tokens as its images have features.
-
-    `counts` are the image tokens in each row, `lengths` the features of each row with `by_row`, else of each image.
-
-    Raises:
-        ShapeError: a row has more or fewer tokens than features, or more images than compiled.
-    """
-    crowded = {row: count // image_tokens for row, count in enumerate(counts) if count > max_num_images * image_tokens}
-    if crowded:
-        rows = "; ".join(f"Row {row} has {count} images" for row, count in crowded.items())
-        message = f"{rows}, but max_num_images={max_num_images} was compiled (each tile of a split image counts)."
-        hint = "Pass fewer images, set do_image_splitting=False, or export with a larger max_num_images."
-        raise ShapeError(message, hint=hint, num_images=crowded, max_num_images=max_num_images)
-    if by_row and len(lengths) == len(counts):
-        problems = [
-            f"Row {row} has {count} image tokens and {length} features"
-            for row, (count, length) in enumerate(zip(counts, lengths, strict=True))
-            if count != length
-        ]
-    elif sum(counts) != sum(lengths):
-        problems = [f"The prompts have {sum(counts)} image tokens and {sum(lengths)} features"]
-    else:
-        ends = {0, *itertools.accumulate(lengths)}
-        torn = {row for row, end in enumerate(itertools.accumulate(counts)) if end not in ends}
-        # A row with a part of an image takes it from a neighbor, or leaves it to one.
-        torn |= {row + 1 for row in torn}
-        problems = [f"Row {row} has {counts[row]} image tokens" for row in sorted(torn)]
-    if problems:
-        message = f"{'; '.join(problems)}. An image takes {image_tokens} image tokens of its row."
-        hint = "Let the model's processor make input_ids and pixel_values together."
-        raise ShapeError(message, hint=hint, problems=problems, image_tokens=image_tokens)

@@ -1,4 +1,4 @@
-"""The base of compiled decoders, with or without images in their prompts: batching, KV cache, buckets, `generate`.
+"""The base of compiled decoders, with images, audio, or text alone in prompts: batching, cache, buckets, `generate`.
 
 It packs a padded batch, picks the entry point and bucket, and returns logits. `GenerationMixin` picks the next tokens.
 """
@@ -20,7 +20,7 @@ from transformers.generation.candidate_generator import (
 )
 
 from ..core import Choice, Rejected
-from ..engine import Draft, PromptImages, SequenceDraft, Steps, check_positions, make_decoder, plan_packing
+from ..engine import Draft, PromptFeatures, SequenceDraft, Steps, check_positions, make_decoder, plan_packing
 from ..errors import ConfigError
 from ..exporters import Prepared
 from ..labels import IGNORED, next_labels
@@ -64,7 +64,7 @@ class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
         cache: NeuronCache,
         labels: torch.Tensor | None,
         logits_to_keep: int | torch.Tensor,
-        images: PromptImages | None = None,
+        features: PromptFeatures | None = None,
         adapter_names: Sequence[str] | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return logits [batch, columns, V] of `logits_to_keep`, and the loss of all columns if there are labels."""
@@ -78,7 +78,7 @@ class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
         is_count = isinstance(logits_to_keep, int)
         num_logits = logits_to_keep if is_count and labels is None else 0
         results = self._decoder.results(
-            input_ids.long(), packing, cache.sequences, num_past=cache.columns, num_logits=num_logits, images=images
+            input_ids.long(), packing, cache.sequences, num_past=cache.columns, num_logits=num_logits, features=features
         )
         logits = results.pop("logits")
         cache.add(num_columns, logits)

@@ -9,37 +9,35 @@ Shape legend: R rows, T columns, N images, F features of a row, D hidden.
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from collections.abc import Sequence
 from typing import Any
 
 import torch
-from transformers.modeling_outputs import BaseModelOutputWithPooling, CausalLMOutputWithPast
+from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from ..core import Choice
-from ..engine import Forward, PromptImages, image_index, position_offset, smallest_bucket
+from ..engine import position_offset, smallest_bucket
 from ..errors import ConfigError
-from ..exporters import Prepared, architectures_of
+from ..exporters import Prepared
 from ..exporters.image_text import find_architecture
 from .cache import NeuronCache
 from .checks import refuse_outputs
+from .checks_features import encoded_features
 from .checks_image_text import (
-    check_features,
     check_grids,
     check_known,
     check_patches,
     check_pixel_mask,
     check_pixels,
     check_types,
-    encoded_features,
     split_positions,
 )
-from .decoder import NeuronDecoderModel
+from .features import FeatureDecoderModel
 from .registration import register
 
 
 @register
-class NeuronModelForImageTextToText(NeuronDecoderModel):
+class NeuronModelForImageTextToText(FeatureDecoderModel):
     """A model of images and text compiled for a simulated NeuronCore, such as SmolVLM and LLaVA.
 
     Example:
@@ -59,14 +57,11 @@ class NeuronModelForImageTextToText(NeuronDecoderModel):
 
     task = "image-text-to-text"
     input_modalities = ("image", "text")
+    modality = "image"
 
     def __init__(self, prepared: Prepared) -> None:
         super().__init__(prepared)
         self._architecture = find_architecture(self.config)
-        self._image_tokens: int = prepared.metadata["image_tokens"]
-        self._encode = Forward(self.copies, "encode_image", self._signature["encode_image"])
-        self._width = self.loaded.program.graphs[self._decoder.score_graph].inputs["image_features"].shape[-1]
-        self._output_type = _output_type(self.config.model_type, self.task)
 
     def forward(
         self,
@@ -132,16 +127,16 @@ class NeuronModelForImageTextToText(NeuronDecoderModel):
             features = self.get_image_features(pixel_values, pixel_attention_mask, image_grid_thw).pooler_output
         has_axes = self._architecture.positions is not None and not cache.columns
         position_ids, axes = split_positions(position_ids, has_axes=has_axes)
-        images = None
+        placed = None
         if not cache.columns:
-            images = self._images(input_ids, mask, features)
+            placed = self._prompt_features(input_ids, mask, features, by_row=self._architecture.layout == "rows")
             blocks = self._blocks(input_ids, token_type_ids)
             if axes is None and features and has_axes:
                 axes = self._axes(input_ids, mask, mm_token_type_ids, image_grid_thw)
             offset = None if axes is None else position_offset(axes, mask)
-            images = dataclasses.replace(images, blocks_RT=blocks, positions_RTA=axes, offset_R1=offset)
+            placed = dataclasses.replace(placed, blocks_RT=blocks, positions_RTA=axes, offset_R1=offset)
         logits, loss = self._logits_and_loss(
-            input_ids, mask, position_ids, cache, labels, logits_to_keep, images, adapter_names
+            input_ids, mask, position_ids, cache, labels, logits_to_keep, placed, adapter_names
         )
         output = self._output_type(loss=loss, logits=logits, past_key_values=self._output_cache(cache, use_cache))
         if features and hasattr(output, "image_hidden_states"):
@@ -183,7 +178,7 @@ class NeuronModelForImageTextToText(NeuronDecoderModel):
             pixel_attention_mask = torch.ones_like(pixel_values[:, :, 0], dtype=torch.long)
         counts = is_real_RN.sum(1).tolist()
         width = self._text_config.hidden_size
-        features = torch.zeros(0, self._image_tokens, width)
+        features = torch.zeros(0, self._num_tokens, width)
         if any(counts):
             features = self._features(pixel_values[is_real_RN], pixel_attention_mask[is_real_RN])
         return BaseModelOutputWithPooling(pooler_output=[part.flatten(0, 1) for part in features.split(counts)])
@@ -219,25 +214,6 @@ class NeuronModelForImageTextToText(NeuronDecoderModel):
             message = f"Images of a {self.config.model_type} model have one size, image_size={self.image_size}."
             raise ConfigError(message, hint="Let the processor resize them.", model_type=self.config.model_type)
         return self._encode.choose_bucket("num_patches", num_patches)
-
-    def _images(self, input_ids: torch.Tensor, mask: torch.Tensor, features: list[torch.Tensor]) -> PromptImages:
-        """Features by row, and where a prompt reads them."""
-        # Padding is never a part of an image, whatever it is filled with.
-        index_RT = image_index(input_ids.masked_fill(mask == 0, -1), self.config.image_token_id)
-        counts = index_RT.amax(1).tolist()
-        lengths = [len(part) for part in features]
-        check_features(
-            counts,
-            lengths,
-            image_tokens=self._image_tokens,
-            max_num_images=self.max_num_images,
-            by_row=self._architecture.layout == "rows",
-        )
-        features_RFD = torch.zeros(len(counts), max(counts), features[0].shape[-1] if features else self._width)
-        if features:
-            for row, part in enumerate(torch.cat(features).split(counts)):
-                features_RFD[row, : len(part)] = part
-        return PromptImages(index_RT=index_RT, features_RFD=features_RFD)
 
     def _axes(
         self,
@@ -292,11 +268,6 @@ class NeuronModelForImageTextToText(NeuronDecoderModel):
         return model_kwargs
 
     @property
-    def base_model(self) -> NeuronModelForImageTextToText:
-        """`generate` looks for `get_image_features` here."""
-        return self
-
-    @property
     def image_size(self) -> int | tuple[int, ...]:
         """Pixels of an image, or of a tile, in height and in width."""
         return self.neuron_config.image_size
@@ -305,10 +276,3 @@ class NeuronModelForImageTextToText(NeuronDecoderModel):
     def max_num_images(self) -> int:
         """Images that a prompt can have; one that is split counts as its tiles."""
         return self.neuron_config.max_num_images
-
-
-def _output_type(model_type: str, task: str) -> Any:
-    """transformers' class of results of an architecture."""
-    name = architectures_of(task)[model_type][0].replace("ForConditionalGeneration", "CausalLMOutputWithPast")
-    module = importlib.import_module(f"transformers.models.{model_type}.modeling_{model_type}")
-    return getattr(module, name, CausalLMOutputWithPast)

@@ -57,6 +57,7 @@ _NEEDS = {
     "audio-classification": ("feature_extractor",),
     "automatic-speech-recognition": ("tokenizer", "feature_extractor"),
     "image-text-to-text": ("processor",),
+    "any-to-any": ("processor",),
 }
 """Processors that a pipeline needs besides the model; a tokenizer by default."""
 

@@ -95,7 +95,8 @@ def calls_of(program: Program, *, prompt_length: int | None = None, num_steps: i
     steps = [decode[_bucket("tokens", prompt + step + 1, decode)] for step in range(num_steps)]
     chunk = chunk_size(program, first)
     reads = [first] if chunk is None else [prefill[_bucket("tokens", end, prefill)] for end in _ends(prompt, chunk)]
-    return [*program.by_size("encode_image").values(), *reads, *steps]
+    encoders = [*program.by_size("encode_image").values(), *program.by_size("encode_audio").values()]
+    return [*encoders, *reads, *steps]
 
 
 def _ends(num_tokens: int, chunk: int) -> list[int]:

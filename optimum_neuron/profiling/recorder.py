@@ -162,7 +162,7 @@ def _host_s(track: Track, graph: str, work: GraphWork, machine: Machine) -> floa
         return work.total.host_bytes / machine.constants.copy_bytes_per_s
     host = machine.constants.hosts[SERVED_AS.host]
     role = track.program.graphs[graph].role
-    if role in ("encode", "encode_image"):
+    if role in ("encode", "encode_image", "encode_audio"):
         return 0.0  # the prompt's share is that of the first step
     if role in ("prefill", "score"):
         return prompt_host_s(host, machine.instance.value.family)

@@ -1,7 +1,7 @@
 """Models that read images and text and write text, such as SmolVLM and LLaVA.
 
-`architectures/` has what is known of each, `entry.py` puts the features of images where a prompt has image tokens,
-`configuration.py` has the shapes, `plan.py` makes graphs of all that. The decoder is that of text generation.
+`architectures/` has what is known of each, `configuration.py` has the shapes, `plan.py` the vision encoder's graphs.
+Prompts are those of `exporters/features/`.
 """
 
 import lazy_loader

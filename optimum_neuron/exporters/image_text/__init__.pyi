@@ -9,4 +9,4 @@ from .configuration import (
     NeuronImageTextConfig as NeuronImageTextConfig,
     ResolvedImageTextConfig as ResolvedImageTextConfig,
 )
-from .entry import ENCODE as ENCODE
+from .plan import ENCODE as ENCODE

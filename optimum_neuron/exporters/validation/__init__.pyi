@@ -1,6 +1,8 @@
+from .audio_text import AudioTextScenarios as AudioTextScenarios
 from .decoder import DecoderScenarios as DecoderScenarios
 from .encoder import encoder_scenarios as encoder_scenarios, random_inputs as random_inputs
 from .encoder_decoder import EncoderDecoderScenarios as EncoderDecoderScenarios
+from .features import FeatureScenarios as FeatureScenarios
 from .image_text import ImageTextScenarios as ImageTextScenarios
 from .rounding import cache_dtype as cache_dtype
 from .scenarios import Recorder as Recorder, Results as Results, Scenario as Scenario, validate as validate

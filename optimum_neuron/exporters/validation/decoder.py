@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...engine import PromptImages, Sequences, make_decoder, make_sequences, plan_packing
+from ...engine import PromptFeatures, Sequences, make_decoder, make_sequences, plan_packing, reads_features
 from ...wording import counted
 from .rounding import cache_dtype, cached_logits
 from .scenarios import SEED, Recorder, Results, Scenario
@@ -77,7 +77,7 @@ class DecoderScenarios:
         self._reference = reference
         graph = next(graph for graph in self._program.graphs.values() if graph.role == "decode")
         self._num_rows = graph.inputs["input_ids"].shape[0]
-        self._reads_images = "image_index" in self._signature["score"].names
+        self._reads_features = reads_features(self._signature["score"].names)
 
     def __iter__(self) -> Iterator[Scenario]:
         smaller = 0
@@ -86,7 +86,7 @@ class DecoderScenarios:
             yield self._scenario(f"prompts of {counted(num_tokens, 'token')}", num_tokens)
             smaller = bucket
         largest = self._decoder.chunks_from
-        in_chunks = self._signature.is_paged or (self._program.by_size("extend") and not self._reads_images)
+        in_chunks = self._signature.is_paged or (self._program.by_size("extend") and not self._reads_features)
         if in_chunks and self._decoder.num_slots > largest + 1:
             yield self._scenario(f"prompts of {largest + 2} tokens, in chunks", largest + 2)
         # The scenarios before have run by now: decode graphs for longer sequences than theirs are left.
@@ -215,15 +215,15 @@ class DecoderScenarios:
         self, ids: torch.Tensor, mask: torch.Tensor, sequences: Sequences, *, num_past: int = 0, num_logits: int = 0
     ) -> torch.Tensor:
         """Behavior of a model's `forward`."""
-        images = None if num_past else self._no_images(mask)
+        features = None if num_past else self._no_features(mask)
         packing = plan_packing(mask, num_past)
-        return self._decoder(ids, packing, sequences, num_past=num_past, num_logits=num_logits, images=images)
+        return self._decoder(ids, packing, sequences, num_past=num_past, num_logits=num_logits, features=features)
 
     def _sequences(self) -> Sequences:
         sequences = make_sequences(self._recorder, self._signature)  # type: ignore[arg-type]
         sequences.resize(self._num_rows)
         return sequences
 
-    def _no_images(self, mask: torch.Tensor) -> PromptImages | None:
-        """Images of a prompt that has none, for a program whose prompts can have some; here prompts cannot."""
+    def _no_features(self, mask: torch.Tensor) -> PromptFeatures | None:
+        """Features of a prompt that has none, for a program whose prompts can have some; here prompts cannot."""
         return None

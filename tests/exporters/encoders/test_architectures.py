@@ -22,7 +22,7 @@ from optimum_neuron.errors import NeuronError
 from optimum_neuron.exporters import COMPARED, SUPPORT_FILE, TASKS, read_support, tasks_of
 from optimum_neuron.exporters.encoders import call_options, flatten, model_types
 from optimum_neuron.exporters.validation import FLOAT32_TOLERANCE, compare, random_inputs
-from tests import image_text, seq2seq, speech
+from tests import audio_text, image_text, seq2seq, speech
 from tests.encoders import save_tiny_encoder, shallow, tiny_shapes
 from tests.tiny import CONFIGS
 
@@ -41,9 +41,10 @@ GENERATING = [
         (model_type, "image-text-to-text")
         for model_type in dict.fromkeys(kind for kind, _ in (image_text.TINY | image_text.MORE_TINY).values())
     ),
+    *((model_type, "any-to-any") for model_type in audio_text.TINY),
 ]
-"""Compared in `tests/exporters/test_architectures.py`, and in `test_seq2seq.py`, `test_speech.py` and
-`test_image_text*.py` of `tests/modeling`.
+"""Compared in `tests/exporters/test_architectures.py`, and in `test_seq2seq.py`, `test_speech.py`,
+`test_image_text*.py`, and `test_multimodal.py` of `tests/modeling`.
 """
 ROWS = {"batch_size": 3, "text_batch_size": 3, "image_batch_size": 2}
 """The batches that were compiled are smaller."""

@@ -72,7 +72,7 @@ def test_check_names_model_modules(cli, tmp_path, family):
 
 
 def test_misplaced_features_are_detected(checkpoint, tmp_path, monkeypatch):
-    from optimum_neuron.exporters.image_text import plan
+    from optimum_neuron.exporters.features import plan
 
     def shifted(entry, **options):
         features = getattr(entry, "_features", None)

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, Literal
 
+from ...features import FeatureArchitecture
+
 Layout = Literal["rows", "images", "patches"]
 """Axes of `pixel_values`: rows [batch, images, channels, height, width] with a mask of pixels, where images of zeros
 fill up rows; images [images, channels, height, width] of all rows, one after the other; or their patches [patches,
@@ -13,25 +15,11 @@ width], with the grid of each image in `image_grid_thw`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Architecture:
+class Architecture(FeatureArchitecture):
     """What is known of one or several model types."""
 
-    model_types: tuple[str, ...]
-    """Architectures that behave alike."""
-    vision: tuple[str, ...]
-    """Modules that turn pixels into features."""
-    text: str = "model.language_model"
-    """Module of the decoder, without its head."""
-    head: str = "lm_head"
-    """Module of the decoder's head."""
-    features: Callable[..., Any]
-    """Features [N, L, D] from a model and pixels: calls the vision modules without what depends on the pixels' values.
-
-    transformers drops padding images and splits results by row while it runs; here a graph takes a fixed number of
-    images, and who calls it drops and splits.
-    """
     expected: Callable[[Any, Any], Any] = lambda model, outputs: outputs.pooler_output
-    """The same features from a transformers model and the result of its `get_image_features`."""
+    """Features from a transformers model and the result of its `get_image_features`."""
     image_tokens: Callable[[Any, int], int]
     """Tokens that stand for an image, from a configuration and pixels."""
     trained_size: Callable[[Any], int] = lambda config: config.vision_config.image_size
@@ -42,29 +30,10 @@ class Architecture:
     """Pixels of an image, and images that one is split into, from the settings of an image processor."""
     layout: Layout = "images"
     """Axes of `pixel_values`."""
-    inputs: tuple[str, ...] = ()
-    """What else the model's processor makes, beside token ids, their mask, and pixels."""
-    blocks: Callable[[Any], Any] | None = None
-    """Numbers of the blocks of tokens that see each other in both directions, from `token_type_ids`; 0 for no block."""
-    blocks_pass_windows: bool = False
-    """Whether tokens of a block see each other beyond the window of a layer too."""
-    positions: Callable[..., Any] | None = None
-    """Positions [R, T, A] in time, height, and width from token types, a mask of real tokens, grids of the images in
-    their order, and a configuration; None where a token's position is its index."""
-    axes: Callable[[Any], tuple[int, ...]] | None = None
-    """Axis of these positions for each rotary frequency, from the configuration of the text model."""
-    text_type: str | None = None
-    """Model type whose decoder the text model is, but for its positions; None for its own."""
-    num_added: Callable[[Any], int] = lambda config: 0
-    """Features of the same width behind those of an image, which are added to the results of the first layers."""
     answer_type: int | None = None
     """`token_type_ids` of generated tokens; None for that of the last token of the prompt."""
     towers: tuple[str, ...] = ()
     """Model types of the vision modules that are implemented, where there is a choice."""
-    prepare: Callable[[Any], None] = lambda model: None
-    """Changes the model before it is captured."""
-    is_uniform: Callable[[Any], bool] = lambda config: True
-    """Whether what follows the vision layers reads the last one only, so that few of them need be captured."""
 
 
 def trained_size(config: Any) -> int:

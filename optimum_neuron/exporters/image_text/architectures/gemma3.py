@@ -16,7 +16,7 @@ def _blocks(types_RT: torch.Tensor) -> torch.Tensor:
 
 ARCHITECTURE = Architecture(
     model_types=("gemma3",),
-    vision=("model.vision_tower", "model.multi_modal_projector"),
+    encoder=("model.vision_tower", "model.multi_modal_projector"),
     features=pooled_features,
     image_tokens=lambda config, image_size: config.mm_tokens_per_image,
     problem=trained_size_only,

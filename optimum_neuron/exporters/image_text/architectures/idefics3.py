@@ -40,7 +40,7 @@ def _tiles(settings: dict[str, Any]) -> tuple[int | None, int]:
 
 ARCHITECTURE = Architecture(
     model_types=("idefics3", "smolvlm"),
-    vision=("model.vision_model", "model.connector"),
+    encoder=("model.vision_model", "model.connector"),
     text="model.text_model",
     features=_features,
     image_tokens=_image_tokens,

@@ -17,7 +17,7 @@ def _tiles(settings: dict[str, Any]) -> tuple[int | None, int]:
 
 ARCHITECTURE = Architecture(
     model_types=("internvl",),
-    vision=("model.vision_tower", "model.multi_modal_projector"),
+    encoder=("model.vision_tower", "model.multi_modal_projector"),
     features=pooled_features,
     image_tokens=_image_tokens,
     trained_size=trained_size,

@@ -50,7 +50,7 @@ def _image_tokens(config: Any, image_size: int) -> int:
 
 ARCHITECTURE = Architecture(
     model_types=("llama4",),
-    vision=("vision_model", "multi_modal_projector"),
+    encoder=("vision_model", "multi_modal_projector"),
     text="language_model.model",
     head="language_model.lm_head",
     features=_features,

@@ -50,7 +50,7 @@ def _image_tokens(config: Any, image_size: int) -> int:
 
 ARCHITECTURE = Architecture(
     model_types=("llava",),
-    vision=("model.vision_tower", "model.multi_modal_projector"),
+    encoder=("model.vision_tower", "model.multi_modal_projector"),
     features=_features,
     image_tokens=_image_tokens,
     problem=trained_size_only,

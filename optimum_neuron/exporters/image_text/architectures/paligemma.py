@@ -20,7 +20,7 @@ def _image_tokens(config: Any, image_size: int) -> int:
 
 ARCHITECTURE = Architecture(
     model_types=("paligemma",),
-    vision=("model.vision_tower", "model.multi_modal_projector"),
+    encoder=("model.vision_tower", "model.multi_modal_projector"),
     features=pooled_features,
     image_tokens=_image_tokens,
     problem=trained_size_only,

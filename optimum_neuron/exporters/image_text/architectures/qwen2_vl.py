@@ -22,7 +22,7 @@ def _features(model: Any, patches_NPW: torch.Tensor, grid_N3: torch.Tensor) -> t
 
 ARCHITECTURE = Architecture(
     model_types=("qwen2_vl",),
-    vision=("model.visual",),
+    encoder=("model.visual",),
     features=_features,
     image_tokens=grids.image_tokens,
     trained_size=grids.usual_size,

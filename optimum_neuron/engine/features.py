@@ -1,7 +1,7 @@
-"""Features of images on their way into a compiled prompt.
+"""Features of images or audio on their way into a compiled prompt.
 
-    index_RT = image_index(input_ids, image_token_id)
-    images = PromptImages(index_RT=index_RT, features_RFD=features)
+    index_RT = feature_index(input_ids, image_token_id)
+    features = PromptFeatures(index_RT=index_RT, features_RFD=features)
 
 Shape legend: R sequences, T columns, A axes of positions, F features of a sequence, D hidden.
 """
@@ -9,7 +9,8 @@ Shape legend: R sequences, T columns, A axes of positions, F features of a seque
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     import torch
@@ -18,36 +19,43 @@ if TYPE_CHECKING:
     from .packing import Packing
     from .sequences import Group
 
+Modality = Literal["image", "audio"]
+"""Input beside text whose features stand for tokens of a prompt."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PromptImages:
-    """Features of images, and where the columns of a padded batch read them."""
+class PromptFeatures:
+    """Features of images or audio, and where the columns of a padded batch read them."""
 
     index_RT: torch.Tensor
     """0 for a text token, 1 + i for feature i of the sequence."""
     features_RFD: torch.Tensor
-    """Features of each sequence's images, one after the other; sequences with fewer end with zeros."""
+    """Features of each sequence, one image or audio after the other; sequences with fewer end with zeros."""
     blocks_RT: torch.Tensor | None = None
     """Number of each column's block, whose tokens see each other in both directions; 0, as None: no block."""
     positions_RTA: torch.Tensor | None = None
     """Rotary positions of each column in time, height, and width; None: those of text."""
     offset_R1: torch.Tensor | None = None
     """Added to the slots of later tokens for their rotary positions; None: 0."""
+    modality: Modality = "image"
+    """First part of the names of the graph's inputs."""
 
-    def take(self, group: Group) -> PromptImages:
-        """Return the images of a group of sequences."""
-        tensors = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        parts = {name: None if tensor is None else group.take(tensor) for name, tensor in tensors.items()}
-        return PromptImages(**parts)
+    def take(self, group: Group) -> PromptFeatures:
+        """Return the features of a group of sequences."""
+        names = [field.name for field in dataclasses.fields(self) if field.name != "modality"]
+        tensors = {name: getattr(self, name) for name in names}
+        parts: dict[str, Any] = {name: None if one is None else group.take(one) for name, one in tensors.items()}
+        return dataclasses.replace(self, **parts)
 
     def inputs(self, packing: Packing, length: int, graph: Graph) -> list[torch.Tensor]:
         """Return the inputs of a prefill or score graph of `length` tokens, in its order."""
         import torch
 
-        missing = graph.inputs["image_features"].shape[1] - self.features_RFD.shape[1]
+        index_name, features_name = f"{self.modality}_index", f"{self.modality}_features"
+        missing = graph.inputs[features_name].shape[1] - self.features_RFD.shape[1]
         # Negative padding cuts: a short prompt has no tokens for the features that are cut off.
         features = torch.nn.functional.pad(self.features_RFD, (0, 0, 0, missing))
-        inputs = {"image_index": packing.pack(self.index_RT, length), "image_features": features}
+        inputs = {index_name: packing.pack(self.index_RT, length), features_name: features}
         blocks_RT = torch.zeros_like(self.index_RT) if self.blocks_RT is None else self.blocks_RT
         inputs["block_ids"] = packing.pack(blocks_RT, length)
         positions_RTA = self.positions_RTA
@@ -65,7 +73,12 @@ def position_offset(positions_RTA: torch.Tensor, mask_RT: torch.Tensor) -> torch
     return largest_RT.amax(1, keepdim=True) + 1 - mask_RT.long().sum(1, keepdim=True)
 
 
-def image_index(input_ids_BT: torch.Tensor, image_token_id: int) -> torch.Tensor:
-    """Return 0 for each text token, and 1 + i for the i-th image token of its sequence."""
-    is_image_BT = input_ids_BT == image_token_id
-    return is_image_BT.long().cumsum(1) * is_image_BT
+def feature_index(input_ids_BT: torch.Tensor, token_id: int) -> torch.Tensor:
+    """Return 0 for each text token, and 1 + i for the i-th image or audio token of its sequence."""
+    is_placeholder_BT = input_ids_BT == token_id
+    return is_placeholder_BT.long().cumsum(1) * is_placeholder_BT
+
+
+def reads_features(names: Iterable[str]) -> bool:
+    """Return whether the inputs of a prefill or score graph have features."""
+    return any(name.endswith("_features") for name in names)

@@ -1,9 +1,9 @@
-"""The graphs of a model of images and text, as modules.
+"""The graphs of a model whose prompts have images or audio, as modules.
 
-encode_image                pixels of images: features
-prefill_<n> and score_<n>   as in `exporters/decoder.py`; features stand for the image tokens of a prompt
+encode_image, encode_audio  pixels or spectrograms: features
+prefill_<n> and score_<n>   as in `exporters/decoder.py`; features stand for the image or audio tokens of a prompt
 
-Shape legend: B batch, T tokens, N images, F features of a row, D hidden.
+Shape legend: B batch, T tokens, N images or audios, F features of a row, D hidden.
 """
 
 from __future__ import annotations
@@ -17,29 +17,26 @@ from torch import nn
 from ...models import Prompt
 from ...models.generic import GenericDecoder
 from ..decoder import Entry
-from .architectures import Architecture
-
-ENCODE = "encode_image"
-"""Name of the graph that turns pixels into features."""
+from .architecture import FeatureArchitecture
 
 
-class ImageEntry(nn.Module):
-    """The vision modules of a wrapped model, which return features in float32."""
+class EncoderEntry(nn.Module):
+    """The encoder of a wrapped model, which returns features in float32."""
 
     def __init__(self, model: GenericDecoder, features: Callable[..., torch.Tensor]) -> None:
         super().__init__()
         self.model = model
         self._features = features
 
-    def forward(self, *pixels: torch.Tensor) -> torch.Tensor:
-        """Features [N, L, D] of images."""
-        return self._features(self.model.model, *pixels).float()
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        """Features [N, L, D] of images or audios."""
+        return self._features(self.model.model, *inputs).float()
 
 
 class PromptEntry(Entry):
-    """A decoder that reads features in place of image tokens."""
+    """A decoder that reads features in place of image or audio tokens."""
 
-    def __init__(self, *arguments: Any, architecture: Architecture, **options: Any) -> None:
+    def __init__(self, *arguments: Any, architecture: FeatureArchitecture, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._architecture = architecture
 
@@ -48,19 +45,19 @@ class PromptEntry(Entry):
 
         The first is 0 for a token of text and 1 + i for the row's feature i, the features are [B, F, D].
         """
-        image_index_BT, features_BFD, *more = inputs
+        index_BT, features_BFD, *more = inputs
         embeds_BTD = self.model.embed(input_ids_BT)
-        place = (image_index_BT - 1).clamp(min=0)[:, :, None].expand(-1, -1, features_BFD.shape[-1])
-        is_image_BT1 = image_index_BT[:, :, None] > 0
-        # Behind the features of each image token are those for the first layers.
+        place = (index_BT - 1).clamp(min=0)[:, :, None].expand(-1, -1, features_BFD.shape[-1])
+        is_placed_BT1 = index_BT[:, :, None] > 0
+        # Behind the features of each token are those for the first layers.
         placed_BTD, *added = features_BFD.gather(1, place).split(embeds_BTD.shape[-1], -1)
         row = self._architecture
         prompt = Prompt(
-            embeds_BTD=torch.where(is_image_BT1, placed_BTD.to(embeds_BTD.dtype), embeds_BTD),
+            embeds_BTD=torch.where(is_placed_BT1, placed_BTD.to(embeds_BTD.dtype), embeds_BTD),
             blocks_BT=None if row.blocks is None else more.pop(0),
             blocks_pass_windows=row.blocks_pass_windows,
             positions_BTA=None if row.positions is None else more.pop(0),
             offset_B1=None if row.positions is None else more.pop(0),
-            added=tuple(torch.where(is_image_BT1, part_BTD, 0.0) for part_BTD in added),
+            added=tuple(torch.where(is_placed_BT1, part_BTD, 0.0) for part_BTD in added),
         )
         return {"prompt": prompt}

@@ -1,0 +1,9 @@
+from . import plan as plan
+from .architectures import (
+    AudioArchitecture as AudioArchitecture,
+    find_architecture as find_architecture,
+)
+from .configuration import (
+    NeuronAudioTextConfig as NeuronAudioTextConfig,
+    ResolvedAudioTextConfig as ResolvedAudioTextConfig,
+)

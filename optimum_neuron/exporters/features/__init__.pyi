@@ -1,0 +1,3 @@
+from . import plan as plan
+from .architecture import FeatureArchitecture as FeatureArchitecture
+from .plan import FeatureKind as FeatureKind
