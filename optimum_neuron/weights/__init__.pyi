@@ -25,15 +25,15 @@ from .quantized import (
     recipe_of as recipe_of,
 )
 from .schemes import (
-    LIMITS as LIMITS,
     HEAD_SCHEME as HEAD_SCHEME,
+    LIMITS as LIMITS,
     RUN as RUN,
     SCHEME_NAMES as SCHEME_NAMES,
     Scheme as Scheme,
     dequantize as dequantize,
     pack_nibbles as pack_nibbles,
-    quantize_rows as quantize_rows,
     parse_schemes as parse_schemes,
+    quantize_rows as quantize_rows,
     unpack_nibbles as unpack_nibbles,
 )
 from .shards import (

@@ -27,7 +27,7 @@ def heads(model, tmp_path_factory):
     width = model.config.hidden_size
     tensors = {"0.0.linear.weight": torch.randn(width, width), "0.0.linear.bias": torch.zeros(width)}
     folder = tmp_path_factory.mktemp("heads")
-    save_file(tensors | {"0.1.weight": torch.randn(VOCABULARY, width)}, folder / "medusa_lm_head.safetensors")
+    save_file(tensors | {"0.1.weight": torch.randn(model.config.vocab_size, width)}, folder / "medusa_lm_head.safetensors")
     loaded = MedusaHeads.from_pretrained(folder, model)
     yield loaded
     loaded.close()
