@@ -9,7 +9,6 @@ from optimum_neuron.engine import Draft
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.modeling import MedusaHeads
 from tests.batching.test_engine import SETTINGS, prompts, serve
-from tests.tiny import VOCABULARY
 
 
 @pytest.fixture
