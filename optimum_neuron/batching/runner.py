@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..engine import ADAPTER_INDEX, PagedDecoder, Signature, smallest_bucket
+from ..engine import ADAPTER_INDEX, PagedDecoder, Signature, pools_of, smallest_bucket
 from .request import Request
 
 if TYPE_CHECKING:
@@ -32,11 +32,18 @@ class Runner:
         self._loaded, self._decoder = loaded, PagedDecoder(loaded, signature)
         program = loaded.program
         self._steps = program.by_size("decode")
-        self.num_blocks = signature.state_size(program, "num_blocks")
-        self.block_size = signature.state_size(program, "block_size")
         self.chunk_size, self.num_slots = self._decoder.chunks_from, self._decoder.num_slots
         shapes = [program.graphs[name].inputs["block_table"].shape for name in self._steps.values()]
         self.num_rows, self._width = shapes[0][0], max(shape[1] for shape in shapes)
+        self._is_pool = pools_of(program, signature)
+        self.has_row_states = not all(self._is_pool)
+        """Whether a request has states in its row too, which its tokens change."""
+        # Without keys and values, blocks only count tokens: there are enough for all rows.
+        has_blocks = any(self._is_pool)
+        self.num_blocks = signature.state_size(program, "num_blocks") if has_blocks else self.num_rows * self._width + 1
+        self.block_size = (
+            signature.state_size(program, "block_size") if has_blocks else -(-self.num_slots // self._width)
+        )
         self._state = loaded.take_state()
         self._tables_BM = torch.zeros(self.num_rows, self._width, dtype=torch.long)
         self._num_listed = [0] * self.num_rows
@@ -52,7 +59,9 @@ class Runner:
         ids = torch.tensor(request.prompt[start : start + num_tokens])
         table = torch.zeros(self._width, dtype=torch.long)
         table[: len(request.blocks)] = torch.tensor(request.blocks)
-        return self._decoder.read_chunk("prefill", ids, start, table, self._state, request.adapter.index)[0, 0]
+        assert request.row is not None, "a request that is read has a row"
+        places = (start, table, self._state, request.adapter.index, request.row)
+        return self._decoder.read_chunk("prefill", ids, *places)[0, 0]
 
     def step(self, requests: Sequence[Request]) -> list[torch.Tensor]:
         """Add the newest token of each request; return logits [V] for each."""
@@ -83,6 +92,9 @@ class Runner:
             tables, listed = torch.zeros(self.num_rows, width, dtype=torch.long), tables
             tables[rows] = listed[rows]
         inputs = [torch.tensor(ids)[:, None], torch.tensor(positions)[:, None], tables]
+        if "num_new_tokens" in graph_inputs:
+            inputs.append(torch.zeros(self.num_rows, dtype=torch.long))
+            inputs[-1][[request.row for request in requests]] = 1
         if ADAPTER_INDEX in graph_inputs:
             inputs.append(torch.tensor(adapters))
         return self._loaded.run(graph, inputs, self._state)["logits"]
@@ -100,19 +112,21 @@ class Runner:
         """Note that a row has another request from now on."""
         self._num_listed[row] = 0
 
-    def save(self, blocks: Sequence[int]) -> list[torch.Tensor]:
-        """Copy blocks to the host."""
-        return [tensor[list(blocks)] for tensor in self._state]
+    def save(self, blocks: Sequence[int], row: int) -> list[torch.Tensor]:
+        """Copy blocks, and what a row has beside them, to the host."""
+        parts = zip(self._state, self._is_pool, strict=True)
+        return [tensor[list(blocks) if is_pool else [row]] for tensor, is_pool in parts]
 
-    def restore(self, saved: Sequence[torch.Tensor], blocks: Sequence[int]) -> None:
-        """Copy what was saved back, to other blocks."""
-        for tensor, content in zip(self._state, saved, strict=True):
-            tensor[list(blocks)] = content
+    def restore(self, saved: Sequence[torch.Tensor], blocks: Sequence[int], row: int) -> None:
+        """Copy what was saved back, to other blocks and another row."""
+        for tensor, is_pool, content in zip(self._state, self._is_pool, saved, strict=True):
+            tensor[list(blocks) if is_pool else [row]] = content
 
     def clear(self, blocks: Sequence[int]) -> None:
         """Fill blocks with zeros: a masked slot counts 0 times its value, and NaN would stay NaN."""
-        for tensor in self._state:
-            tensor[list(blocks)] = 0
+        for tensor, is_pool in zip(self._state, self._is_pool, strict=True):
+            if is_pool:
+                tensor[list(blocks)] = 0
 
     def note_not_finite(self) -> None:
         """Note that a graph wrote NaN or infinity; padding writes it to block 0, which all requests read."""

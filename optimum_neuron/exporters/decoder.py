@@ -33,7 +33,7 @@ from ..models import (
 )
 from ..weights import Scheme
 from .kinds import DECODER_CHOICES, MODEL, Kind, Plan, other_graphs, shard_facts
-from .paged import paged_captures, paged_graph_names, paged_problems, require_slots
+from .paged import paged_captures, paged_graph_names, paged_problems, require_batching
 from .signatures import KEYS_AND_VALUES, decoder_signature
 from .source import ModelSource
 from .tasks import TASKS, architectures_of
@@ -201,7 +201,7 @@ class DecoderKind(Kind):
             is_paged=config.continuous_batching,
         )
         if config.continuous_batching:
-            require_slots(family, source.config.model_type)
+            require_batching(family, source.config.model_type)
         family = quantized(adaptable(family, config), config)
         if config.speculation and config.pipeline_parallel_size == 1:
             family = with_hidden_states(family)

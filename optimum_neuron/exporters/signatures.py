@@ -6,10 +6,10 @@ encoder-decoders are called in one way, which is written here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..engine import ADAPTER_INDEX, Input, OutputAxis, RoleSignature, Signature, StateSignature
+from ..engine import ADAPTER_INDEX, STATE_ROW, Input, OutputAxis, RoleSignature, Signature, StateSignature
 from ..models import SLOTS, LayerState, counts_tokens, key_value_state
 from .seq2seq import Source
 
@@ -77,7 +77,7 @@ def decoder_signature(
     )
 
 
-def _paged_signature(model_config: Any, layers: Iterable[LayerState], takes_adapters: bool) -> Signature:
+def _paged_signature(model_config: Any, layers: Sequence[LayerState], takes_adapters: bool) -> Signature:
     """Return the signature of a decoder whose cache is divided into blocks, which tables assign to rows."""
     vocabulary = model_config.get_text_config(decoder=True).vocab_size
     step = (
@@ -86,19 +86,25 @@ def _paged_signature(model_config: Any, layers: Iterable[LayerState], takes_adap
         Input(name="block_table", dtype="int64", axes=("batch_size", "num_row_blocks")),
     )
     counted = (*step, Input(name="num_new_tokens", dtype="int64", axes=("batch_size",)))
+    # States that tokens change have a row for each row of a step; a chunk says which one it continues.
+    changes = any(tensor.changes for state in layers for tensor in state)
+    chunk = (*counted, *(Input(name=STATE_ROW, dtype="int64", axes=("batch_size",)),) * changes)
     last = Input(name="last_index", dtype="int64", axes=("batch_size",))
     adapter = [_ADAPTER] * takes_adapters
-    every = RoleSignature(inputs=(*counted, *adapter), outputs={"logits": (_BATCH, _TOKENS)})
+    outputs = {"logits": (_BATCH, _TOKENS)}
     return Signature(
         roles={
-            "prefill": RoleSignature(inputs=(*counted, last, *adapter), outputs={"logits": (_BATCH,)}),
-            "score": every,
-            "extend": every,
-            "decode": RoleSignature(inputs=(*step, *adapter), outputs={"logits": (_BATCH,)}),
+            "prefill": RoleSignature(inputs=(*chunk, last, *adapter), outputs={"logits": (_BATCH,)}),
+            "score": RoleSignature(inputs=(*chunk, *adapter), outputs=outputs),
+            "extend": RoleSignature(inputs=(*counted, *adapter), outputs=outputs),
+            "decode": RoleSignature(inputs=(*(counted if changes else step), *adapter), outputs={"logits": (_BATCH,)}),
         },
         states={
             tensor.name: StateSignature(
-                axes=("num_blocks", *("block_size" if axis == SLOTS else axis for axis in tensor.axes))
+                axes=(
+                    "num_blocks" if tensor.has_slots else "batch_size",
+                    *("block_size" if axis == SLOTS else axis for axis in tensor.axes),
+                )
             )
             for state in layers
             for tensor in state
