@@ -18,11 +18,11 @@ from torch import nn
 
 from ..compiler import Captured, Program, Recapture, Role, capture
 from ..configuration import ResolvedNeuronConfig
-from ..core import TensorSpec
+from ..core import Choice, TensorSpec
 from ..engine import ADAPTER_INDEX, STATE_ROW
 from ..errors import ConfigError
 from ..models import Family, RowAdapters
-from .kinds import MODEL
+from .kinds import MODEL, SHARING
 
 
 class PagedEntry(nn.Module):
@@ -61,6 +61,13 @@ def require_batching(family: Family, model_type: str) -> None:
         message += f"{', '.join(names)}, which a whole prompt sets."
         hint = "Remove it; generate() takes padded batches of any size."
         raise ConfigError(message, hint=hint, option="continuous_batching", model_type=model_type, states=names)
+
+
+def sharing_facts(family: Family) -> dict[str, Any]:
+    """Return the metadata of a decoder whose requests cannot share what their prompts begin with."""
+    names = sorted({tensor.name for state in family.states for tensor in state if tensor.changes})
+    reason = f"{', '.join(names)} change with every token, so no prompt can go on within another"
+    return {SHARING: Choice(value="off", reason=reason).to_dict()} if names else {}
 
 
 def paged_graph_names(config: ResolvedNeuronConfig) -> set[str]:
