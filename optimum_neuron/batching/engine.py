@@ -29,7 +29,9 @@ class Engine:
     """Requests, and the program that answers them. Other threads may add and cancel requests during a step."""
 
     def __init__(self, runner: Runner, *, enable_prefix_caching: bool = True) -> None:
-        self.runner, self._shares = runner, enable_prefix_caching
+        self.runner = runner
+        # A state that tokens change is there for the newest of them only, not where another prompt goes on.
+        self._shares = enable_prefix_caching and not runner.has_row_states
         self.pool = BlockPool(runner.num_blocks, runner.block_size)
         self.scheduler = Scheduler(self.pool, num_rows=runner.num_rows, chunk_size=runner.chunk_size)
         self.counters = Counters()
@@ -112,18 +114,16 @@ class Engine:
         return failed
 
     def _copy(self, plan: Plan) -> None:
-        for request, blocks in plan.preempted:
-            request.saved = self.runner.save(blocks)
+        for request, blocks, row in plan.preempted:
+            request.saved = self.runner.save(blocks, row)
         if reused := self.pool.take_reused():
             self.runner.clear(reused)
-        for request, blocks in plan.resumed:
-            self.runner.restore(request.saved, blocks)
+        for request, blocks, row in plan.resumed:
+            self.runner.restore(request.saved, blocks, row)
             request.saved = None
             if not request.is_finite:
                 self.pool.spoil(request.blocks)
-        for request, _ in plan.resumed:
-            assert request.row is not None
-            self.runner.free_row(request.row)
+            self.runner.free_row(row)
 
     def _read(self, plan: Plan) -> list[Request]:
         """Read the chunk; the request gets its first token if it was the last one."""

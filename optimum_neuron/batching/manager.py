@@ -1,4 +1,4 @@
-"""A thread that serves requests, with the interface of transformers' `ContinuousBatchingManager`.
+"""Takes requests and delivers outputs, with the interface of transformers' `ContinuousBatchingManager`.
 
 with model.continuous_batching_context_manager() as manager:
     manager.add_request([1, 2, 3], max_new_tokens=8, temperature=0.7, do_sample=True, seed=1)
@@ -8,11 +8,7 @@ with model.continuous_batching_context_manager() as manager:
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import threading
-import time
-import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -25,6 +21,7 @@ from .engine import Engine
 from .outbox import Handler, Outbox, output_of
 from .request import Request
 from .sampling import Sampler, checked_prompt, make_sampler
+from .session import Session
 from .settings import ManagerSettings
 
 logger = logging.getLogger(__name__)
@@ -33,162 +30,26 @@ SECONDS_OF_PATIENCE = 10.0
 """A request waits so long for a place in a full queue, as in transformers."""
 
 
-class BatchingManager:
+class BatchingManager(Session):
     """Takes requests from any thread, and delivers what they get."""
 
     is_tp_driver = True
     """One process drives all cores."""
-    warmed_up = True
-    """Graphs are compiled before a manager is made."""
 
     def __init__(
         self, model: Any, engine: Engine, generation_config: GenerationConfig, settings: ManagerSettings
     ) -> None:
-        self.model, self.engine = model, engine
+        super().__init__(model, engine)
         self.settings = settings
         self.continuous_batching_config = settings.resolved(engine.runner)
         self.use(generation_config)
-        self.background_thread_status = types.SimpleNamespace(fatal_error=None)  # transformers' place of the error
-        self._changed = threading.Condition(engine.lock)
         self._outbox = Outbox()
-        self._thread: threading.Thread | None = None
-        self._stop: str | None = None
-        self._has_ended = self._is_destroyed = False
-        self._pausers: list[int] = []
-        """Threads that hold a pause."""
-        self._is_paused = False
         self._num_requests = 0
 
     def use(self, generation_config: GenerationConfig) -> None:
         """Take the settings of requests that come from now on."""
         self.generation_config = generation_config
         self.num_return_sequences = generation_config.num_return_sequences or 1
-
-    @property
-    def fatal_error(self) -> Exception | None:
-        """Error that ended the thread and all requests."""
-        return self.background_thread_status.fatal_error
-
-    @property
-    def current_batch(self) -> int:
-        """Chunks and steps that have run."""
-        return self.engine.counters.chunks_total + self.engine.counters.steps_total
-
-    # The thread.
-
-    def warmup(self) -> None:
-        """Nothing to do, see `warmed_up`."""
-
-    def is_running(self) -> bool:
-        """Return whether the thread runs."""
-        return self._thread is not None and not self._has_ended
-
-    def start(self) -> None:
-        """Start the thread; requests may be waiting already.
-
-        Raises:
-            RuntimeError: the manager was destroyed.
-        """
-        if self.is_running():
-            logger.warning("The manager is running already.")
-            return
-        if self._is_destroyed:
-            raise RuntimeError("The manager was destroyed. Call init_continuous_batching() for another one.")
-        self._stop, self._has_ended, self.background_thread_status.fatal_error = None, False, None
-        self._thread = threading.Thread(target=self._serve, name="continuous batching", daemon=True)
-        self._thread.start()
-
-    def stop(
-        self,
-        block: bool = True,
-        timeout: float | None = None,
-        keep_for_next_session: bool = False,
-        hard_stop: bool = False,
-    ) -> None:
-        """Stop once all requests are answered.
-
-        Args:
-            block: wait for that.
-            timeout: wait at most so many seconds.
-            keep_for_next_session: let the model's next call of `init_continuous_batching` return this manager.
-            hard_stop: fail the requests that are not answered, instead.
-
-        Raises:
-            RuntimeError: the calling thread holds a pause, so it would wait for itself.
-        """
-        if self._thread is None:
-            logger.warning("The manager was not started.")
-            return
-        if threading.get_ident() in self._pausers:
-            raise RuntimeError("A manager cannot be stopped within its pause. Leave pause() first.")
-        with self._changed:
-            self._stop = "now" if hard_stop else "answered"
-            self._changed.notify_all()
-        if keep_for_next_session:
-            self.model._cached_continuous_batching_manager = self
-        if block:
-            self.join(time.perf_counter(), timeout)
-
-    def join(self, stop_trigger_time: float = 0.0, timeout: float | None = None) -> None:
-        """Wait for the thread to end, at most `timeout` seconds; transformers logs the time since the first one."""
-        if self._thread is not None:
-            self._thread.join(timeout)
-            if self._thread.is_alive():
-                logger.warning("The thread of continuous batching did not end in %s seconds.", timeout)
-
-    def destroy(self) -> None:
-        """Stop, and give the pool of blocks back; the manager cannot start again."""
-        if self.is_running():
-            self.stop(hard_stop=True)
-        with self._changed:
-            self._is_destroyed = True
-            self._deliver(self.engine.fail_all(_stopped()))  # of one that never started
-        self.engine.runner.close()
-
-    @contextlib.contextmanager
-    def pause(self) -> Iterator[None]:
-        """Run no graphs inside; requests go on afterwards.
-
-        Raises:
-            RuntimeError: the thread does not run.
-        """
-        own = threading.get_ident()
-        try:
-            with self._changed:
-                self._pausers.append(own)
-                self._changed.notify_all()
-                self._changed.wait_for(lambda: self._is_paused or not self.is_running())
-            if not self.is_running():
-                raise RuntimeError("Nothing to pause: the manager does not run.")
-            yield
-        finally:
-            with self._changed:
-                self._pausers.remove(own)
-                self._changed.notify_all()
-
-    def _serve(self) -> None:
-        try:
-            while self._wait_for_work():
-                self._deliver(self.engine.step())
-        except Exception as error:  # noqa: BLE001  # whoever waits for a result has to hear of it
-            logger.exception("Continuous batching failed.")
-            self.background_thread_status.fatal_error = error
-        with self._changed:
-            self._has_ended = True
-            self._deliver(self.engine.fail_all(self.fatal_error or _stopped()))
-
-    def _wait_for_work(self) -> bool:
-        """Wait for a request; return False when the thread shall end."""
-        with self._changed:
-            while True:
-                self._is_paused = bool(self._pausers)
-                if self._is_paused:
-                    self._changed.notify_all()
-                elif self._stop == "now" or (self._stop and not self.engine.has_work):
-                    return False
-                elif self.engine.has_work:
-                    return True
-                self._changed.wait()
 
     # Requests.
 
@@ -222,7 +83,8 @@ class BatchingManager:
             ShapeError: the prompt is empty, too long, or has ids that are no tokens.
             QueueFullError: the queue had no place for 10 seconds.
         """
-        if self._takes_requests():
+        # A place comes first: whoever offers too much is refused before settings are read, which takes longer.
+        if self._waits_for_places(1, SECONDS_OF_PATIENCE):
             settings |= {"max_new_tokens": max_new_tokens, "eos_token_id": eos_token_id}
             siblings = self.make_siblings(
                 input_ids,
@@ -334,19 +196,9 @@ class BatchingManager:
         return int(torch.empty((), dtype=torch.int64).random_())
 
     def _queue(self, requests: Sequence[Request], patience_s: float | None) -> bool:
-        limit, waiting = self.settings.max_queue_size, self.engine.scheduler.waiting
-
-        def has_room() -> bool:
-            return not limit or len(waiting) + len(requests) <= limit
-
         with self._changed:
-            if len(requests) <= limit:
-                self._changed.wait_for(lambda: has_room() or not self.is_running(), patience_s)
-            if not self._takes_requests():
+            if not self._waits_for_places(len(requests), patience_s):
                 return False
-            if not has_room():
-                message = f"No place for {len(requests)} more: {len(waiting)} of at most {limit} requests wait."
-                raise QueueFullError(message, hint="Try again later, or raise max_queue_size.", limit=limit)
             for request in requests:
                 if self.engine.has(request.request_id):
                     message = f"A request named {request.request_id!r} is not over yet."
@@ -356,8 +208,22 @@ class BatchingManager:
             self._changed.notify_all()
         return True
 
-    def _takes_requests(self) -> bool:
-        return not (self._stop or self._has_ended or self._is_destroyed)
+    def _waits_for_places(self, number: int, patience_s: float | None) -> bool:
+        """Wait for places in the queue; return False if the manager is stopping."""
+        limit, waiting = self.settings.max_queue_size, self.engine.scheduler.waiting
+
+        def has_room() -> bool:
+            return not limit or len(waiting) + number <= limit
+
+        with self._changed:
+            if number <= limit:
+                self._changed.wait_for(lambda: has_room() or not self.is_running(), patience_s)
+            if not self._takes_requests:
+                return False
+            if not has_room():
+                message = f"No place for {number} more: {len(waiting)} of at most {limit} requests wait."
+                raise QueueFullError(message, hint="Try again later, or raise max_queue_size.", limit=limit)
+        return True
 
     # Results.
 
@@ -390,7 +256,3 @@ class BatchingManager:
                 if request.streaming or request.is_over:
                     self._outbox.put(output_of(request))
             self._changed.notify_all()
-
-
-def _stopped() -> RuntimeError:
-    return RuntimeError("The manager was stopped.")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..engine import ADAPTER_INDEX, PagedDecoder, Signature, smallest_bucket
+from ..engine import ADAPTER_INDEX, PagedDecoder, Signature, pools_of, smallest_bucket
 from ..runtime import HOOKS, ServingCost
 from .clock import DeviceTimer
 from .request import Request
@@ -37,14 +37,21 @@ class Runner:
         self._loaded, self._decoder = loaded, PagedDecoder(loaded, signature)
         program = loaded.program
         self._steps = program.by_size("decode")
-        self.num_blocks = signature.state_size(program, "num_blocks")
-        self.block_size = signature.state_size(program, "block_size")
         self._check = next(iter(program.by_size("extend").values()), None)
         self.chunk_size, self.num_slots = self._decoder.chunks_from, self._decoder.num_slots
         self.most_candidates = self._decoder.extend_length - 1
         """Tokens that one call checks behind the newest one."""
         shapes = [program.graphs[name].inputs["block_table"].shape for name in self._steps.values()]
         self.num_rows, self._width = shapes[0][0], max(shape[1] for shape in shapes)
+        self._is_pool = pools_of(program, signature)
+        self.has_row_states = not all(self._is_pool)
+        """Whether a request has states in its row too, which its tokens change."""
+        # Without keys and values, blocks only count tokens: there are enough for all rows.
+        has_blocks = any(self._is_pool)
+        self.num_blocks = signature.state_size(program, "num_blocks") if has_blocks else self.num_rows * self._width + 1
+        self.block_size = (
+            signature.state_size(program, "block_size") if has_blocks else -(-self.num_slots // self._width)
+        )
         self.timer = DeviceTimer(loaded.tracks)
         """Simulated time of the graphs that a thread runs."""
         self.block_bytes = loaded.need.kv_cache // self.num_blocks
@@ -68,7 +75,9 @@ class Runner:
         ids = torch.tensor(request.prompt[start : start + num_tokens])
         table = torch.zeros(self._width, dtype=torch.long)
         table[: len(request.blocks)] = torch.tensor(request.blocks)
-        results = self._decoder.read_chunk("prefill", ids, start, table, self._state, request.adapter.index)
+        assert request.row is not None, "a request that is read has a row"
+        places = (start, table, self._state, request.adapter.index, request.row)
+        results = self._decoder.read_chunk("prefill", ids, *places)
         return {name: result[0] for name, result in results.items()}
 
     def step(self, requests: Sequence[Request]) -> list[Results]:
@@ -133,19 +142,21 @@ class Runner:
         """Note that a row has another request from now on."""
         self._num_listed[row] = 0
 
-    def save(self, blocks: Sequence[int]) -> list[torch.Tensor]:
-        """Copy blocks to the host."""
-        return [tensor[list(blocks)] for tensor in self._state]
+    def save(self, blocks: Sequence[int], row: int) -> list[torch.Tensor]:
+        """Copy blocks, and what a row has beside them, to the host."""
+        parts = zip(self._state, self._is_pool, strict=True)
+        return [tensor[list(blocks) if is_pool else [row]] for tensor, is_pool in parts]
 
-    def restore(self, saved: Sequence[torch.Tensor], blocks: Sequence[int]) -> None:
-        """Copy what was saved back, to other blocks."""
-        for tensor, content in zip(self._state, saved, strict=True):
-            tensor[list(blocks)] = content
+    def restore(self, saved: Sequence[torch.Tensor], blocks: Sequence[int], row: int) -> None:
+        """Copy what was saved back, to other blocks and another row."""
+        for tensor, is_pool, content in zip(self._state, self._is_pool, saved, strict=True):
+            tensor[list(blocks) if is_pool else [row]] = content
 
     def clear(self, blocks: Sequence[int]) -> None:
         """Fill blocks with zeros: a masked slot counts 0 times its value, and NaN would stay NaN."""
-        for tensor in self._state:
-            tensor[list(blocks)] = 0
+        for tensor, is_pool in zip(self._state, self._is_pool, strict=True):
+            if is_pool:
+                tensor[list(blocks)] = 0
 
     def note_not_finite(self) -> None:
         """Note that a graph wrote NaN or infinity; padding writes it to block 0, which all requests read."""

@@ -44,10 +44,10 @@ class Chunk:
 class Plan:
     """What to do next, in this order."""
 
-    preempted: list[tuple[Request, list[int]]] = dataclasses.field(default_factory=list)
-    """Requests whose blocks are copied to the host, with these blocks."""
-    resumed: list[tuple[Request, list[int]]] = dataclasses.field(default_factory=list)
-    """Requests whose blocks are copied back, to these blocks."""
+    preempted: list[tuple[Request, list[int], int]] = dataclasses.field(default_factory=list)
+    """Requests whose blocks and row are copied to the host, with these blocks and this row."""
+    resumed: list[tuple[Request, list[int], int]] = dataclasses.field(default_factory=list)
+    """Requests whose blocks and row are copied back, to these blocks and this row."""
     chunk: Chunk | None = None
     """The prompt that is read."""
     steps: list[Request] = dataclasses.field(default_factory=list)
@@ -128,7 +128,8 @@ class Scheduler:
 
     def _preempt(self, request: Request, plan: Plan) -> None:
         num_filled = self.pool.num_for(request.num_computed)
-        plan.preempted.append((request, request.blocks[:num_filled]))
+        assert request.row is not None, "a running request has a row"
+        plan.preempted.append((request, request.blocks[:num_filled], request.row))
         self._stop(request)
         request.num_shared = 0
         self.preempted.append(request)
@@ -137,7 +138,7 @@ class Scheduler:
 
     def _resume(self, plan: Plan) -> None:
         """Let preempted requests go on, the earliest first, if every running one can still fill a block."""
-        gone = {id(request) for request, _ in plan.preempted}
+        gone = {id(request) for request, _, _ in plan.preempted}
         while self.preempted and self._rows and id(self.preempted[0]) not in gone:
             request = self.preempted[0]
             num_blocks = self.pool.num_for(max(len(request.prompt) + 1, request.num_next))
@@ -145,8 +146,8 @@ class Scheduler:
                 return
             self.preempted.pop(0)
             request.blocks = [self.pool.allocate() for _ in range(num_blocks)]
-            plan.resumed.append((request, request.blocks[: self.pool.num_for(request.num_computed)]))
-            self._run(request)
+            row = self._run(request)
+            plan.resumed.append((request, request.blocks[: self.pool.num_for(request.num_computed)], row))
 
     def _admit(self) -> None:
         """Let the next request run, if it has a row and blocks, and no other prompt is read."""
@@ -169,12 +170,13 @@ class Scheduler:
         request.num_computed = request.num_shared = num_shared
         self._run(request)
 
-    def _run(self, request: Request) -> None:
-        request.row = self._rows.pop()
+    def _run(self, request: Request) -> int:
+        request.row = row = self._rows.pop()
         request.start()
         request.status = Status.DECODING if request.is_prompt_read else Status.PREFILLING
         self.running.append(request)
         self.running.sort(key=lambda one: one.order)
+        return row
 
     def _stop(self, request: Request) -> None:
         assert request.row is not None, "a running request has a row"

@@ -17,12 +17,14 @@ from .paged import (
     PagedSequences as PagedSequences,
     make_decoder as make_decoder,
     make_sequences as make_sequences,
+    pools_of as pools_of,
 )
 from .rows import batches as batches, pad_rows as pad_rows, run_rows as run_rows
 from .sequences import Group as Group, Sequences as Sequences
 from .signature import (
     ADAPTER_INDEX as ADAPTER_INDEX,
     BATCH_AXES as BATCH_AXES,
+    STATE_ROW as STATE_ROW,
     Input as Input,
     OutputAxis as OutputAxis,
     RoleSignature as RoleSignature,

@@ -14,11 +14,12 @@ from .buckets import smallest_bucket
 from .decoder import Decoder, Results, take_columns
 from .packing import Packing
 from .sequences import Group, Place, Sequences
-from .signature import ADAPTER_INDEX, is_of_layer
+from .signature import ADAPTER_INDEX, STATE_ROW, is_of_layer
 
 if TYPE_CHECKING:
     import torch
 
+    from ..compiler import Program
     from ..runtime import LoadedProgram
     from .features import PromptFeatures
     from .signature import Signature
@@ -31,15 +32,27 @@ class PagedSequences(Sequences):
     def __init__(self, loaded: LoadedProgram, signature: Signature) -> None:
         super().__init__(loaded, signature)
         tables = [graph.inputs["block_table"].shape for graph in loaded.program.graphs.values()]
-        num_rows = max(shape[0] for shape in tables)
+        self._num_rows = max(shape[0] for shape in tables)
         self._width = max(shape[1] for shape in tables)
-        # The first axis of a pool counts blocks, of which the first takes what padding writes.
-        self._num_rows = min(num_rows, (self._num_rows - 1) // self._width)
+        self._is_pool = pools_of(loaded.program, signature)
+        if any(self._is_pool):
+            # The first block takes what padding writes.
+            num_blocks = signature.state_size(loaded.program, "num_blocks")
+            self._num_rows = min(self._num_rows, (num_blocks - 1) // self._width)
 
     def _copy_row(self, source: Place, place: Place) -> None:
         first, origin = (row_blocks(one.row, self._width) for one in (place, source))
-        for tensor, original in zip(self._sets[place.state_set], self._sets[source.state_set], strict=True):
-            tensor[first.start : first.stop] = original[origin.start : origin.stop]
+        sets = (self._sets[place.state_set], self._sets[source.state_set])
+        for tensor, original, is_pool in zip(*sets, self._is_pool, strict=True):
+            if is_pool:
+                tensor[first.start : first.stop] = original[origin.start : origin.stop]
+            else:
+                tensor[place.row] = original[source.row]
+
+
+def pools_of(program: Program, signature: Signature) -> list[bool]:
+    """Return for each state tensor whether it is a pool of blocks; others have a row for each row of a step."""
+    return [signature.states[name.rpartition(".")[0]].has_slots for name in program.states]
 
 
 def row_blocks(row: int, width: int) -> range:
@@ -52,7 +65,7 @@ class PagedDecoder(Decoder):
 
     def __init__(self, loaded: LoadedProgram, signature: Signature) -> None:
         super().__init__(loaded, signature)
-        self._loaded = loaded
+        self._loaded, self._is_pool = loaded, pools_of(loaded.program, signature)
         graphs = loaded.program.graphs
         self._width = max(graph.inputs["block_table"].shape[1] for graph in graphs.values())
         self.chunks_from = graphs[self.score_graph].inputs["input_ids"].shape[1]
@@ -99,9 +112,11 @@ class PagedDecoder(Decoder):
     def _prepare(self, rows: CompiledRows, positions_G1: torch.Tensor) -> list[torch.Tensor]:
         import torch
 
-        width = self._program.graphs[rows.graph].inputs["block_table"].shape[1]
-        blocks = [row_blocks(rows.group.rows[place], self._width)[:width] for place in rows.places]
-        return [positions_G1, torch.tensor([list(one) for one in blocks])]
+        num_rows, width = self._program.graphs[rows.graph].inputs["block_table"].shape
+        table, counts = torch.zeros(num_rows, width, dtype=torch.long), torch.zeros(num_rows, dtype=torch.long)
+        for row in rows.group.rows:
+            table[row], counts[row] = torch.tensor(row_blocks(row, self._width)[:width]), 1
+        return [positions_G1, table, *self._counts(counts)]
 
     def _read(self, role: str, group: Group, ids_RT: torch.Tensor, packing: Packing) -> Results:
         """Read packed tokens in chunks, row by row; return results [R, T, ...], or [R, 1, ...] of the last ones."""
@@ -114,7 +129,7 @@ class PagedDecoder(Decoder):
             for start in range(0, max(length, 1), self.chunks_from):
                 chunk = ids[start : min(start + self.chunks_from, length)]
                 table = torch.tensor(row_blocks(row, self._width))
-                parts.append(self.read_chunk(role, chunk, first + start, table, group.state, adapter))
+                parts.append(self.read_chunk(role, chunk, first + start, table, group.state, adapter, row))
             results.append({})
             for name, last in parts[-1].items():
                 if role == "prefill" and not is_of_layer(name):
@@ -132,6 +147,7 @@ class PagedDecoder(Decoder):
         table_M: torch.Tensor,
         state: list[torch.Tensor],
         adapter: int = 0,
+        row: int = 0,
     ) -> Results:
         """Read tokens of one sequence from position `first` on; return results of the last one, or of the chunk.
 
@@ -143,6 +159,7 @@ class PagedDecoder(Decoder):
             table_M: blocks of the sequence's slots.
             state: the pool.
             adapter: index of the LoRA adapter; read by programs with the input `ADAPTER_INDEX`.
+            row: row of the sequence in states without slots, which start from zeros.
         """
         import torch
 
@@ -154,11 +171,21 @@ class PagedDecoder(Decoder):
         ids[0, : len(ids_T)] = ids_T
         positions = torch.arange(first, first + self.chunks_from).clamp_(max=slots - 1)[None]
         inputs = [ids, positions, table_M[None, :width], torch.tensor([len(ids_T)])]
+        if STATE_ROW in self._program.graphs[graphs[slots]].inputs:
+            inputs.append(torch.tensor([row]))
+            if first == 0:
+                self.clear_row(row, state)
         if role == "prefill":
             inputs.append(torch.tensor([max(len(ids_T) - 1, 0)]))
         if ADAPTER_INDEX in self._program.graphs[graphs[slots]].inputs:
             inputs.append(torch.tensor([adapter]))
         return self._loaded.run(graphs[slots], inputs, state)
+
+    def clear_row(self, row: int, state: list[torch.Tensor]) -> None:
+        """Let a row of states without slots be that of a new sequence."""
+        for tensor, is_pool in zip(state, self._is_pool, strict=True):
+            if not is_pool:
+                tensor[row] = 0
 
 
 def make_decoder(loaded: LoadedProgram, signature: Signature) -> Decoder:

@@ -32,6 +32,10 @@ def is_of_layer(name: str) -> bool:
     return name.startswith(LAYER_STATES)
 
 
+STATE_ROW = "state_row"
+"""Input of chunks of prompts in continuous batching: which row of the states without slots they continue."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Input:
     """One tensor that an entry point takes."""
@@ -147,8 +151,8 @@ class Signature:
 
     @property
     def is_paged(self) -> bool:
-        """Whether the states are pools of blocks, which tables assign to sequences."""
-        return any("block_size" in state.axes for state in self.states.values())
+        """Whether tables assign blocks of the cache to sequences."""
+        return "decode" in self.roles and "block_table" in self["decode"].names
 
     def state_size(self, program: Program, axis: str) -> int:
         """Return the size of an axis of the states, for example "num_slots"."""

@@ -33,7 +33,7 @@ from ..models import (
 )
 from ..weights import parse_schemes
 from .kinds import DECODER_CHOICES, MODEL, Kind, Plan, other_graphs, shard_facts
-from .paged import paged_captures, paged_graph_names, paged_problems, require_slots
+from .paged import paged_captures, paged_graph_names, paged_problems, require_batching, sharing_facts
 from .signatures import KEYS_AND_VALUES, decoder_signature
 from .source import ModelSource
 from .tasks import TASKS, architectures_of
@@ -202,7 +202,7 @@ class DecoderKind(Kind):
             kv_cache_dtype=config.kv_cache_dtype,
         )
         if config.continuous_batching:
-            require_slots(family, source.config.model_type)
+            require_batching(family, source.config.model_type)
         family = quantized(adaptable(family, config), config)
         if config.speculation and config.pipeline_parallel_size == 1:
             family = with_hidden_states(family)
@@ -221,6 +221,7 @@ class DecoderKind(Kind):
                 ).to_dict()
             }
             | choice_facts(family)
+            | (sharing_facts(family) if config.continuous_batching else {})
             | shard_facts(family.shards),
             num_stages=config.pipeline_parallel_size,
             # The generic decoder wraps transformers' model once more, under the same name.

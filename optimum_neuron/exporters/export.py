@@ -12,7 +12,7 @@ from ..hardware import resolve_instance
 from .adapters import merge_adapter
 from .folder import is_export
 from .inspection import describe_graph, describe_stages
-from .kinds import DECODER_CHOICES
+from .kinds import DECODER_CHOICES, SHARING
 from .peer_options import translate
 from .prepare import Prepared, WorkFolder, open_cache, prepare
 from .request import neuron_config, split_options
@@ -146,7 +146,7 @@ def describe(prepared: Prepared) -> dict[str, Any]:
         "model": prepared.source.name,
         "task": task.to_dict(),
         "family": prepared.metadata["family"],
-        **{name: prepared.metadata[name] for name in DECODER_CHOICES if name in prepared.metadata},
+        **{name: prepared.metadata[name] for name in (*DECODER_CHOICES, SHARING) if name in prepared.metadata},
         "target": prepared.target.to_dict(),
         "num_cores": prepared.artifact.num_cores.to_dict(),
         **({"stages": describe_stages(prepared.program, prepared.needs, instance)} if len(prepared.needs) > 1 else {}),

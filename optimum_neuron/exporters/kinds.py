@@ -115,6 +115,8 @@ class Plan:
     """Paths of the user's model inside the captured modules, the longest first."""
 
 
+SHARING = "prefix_sharing"
+"""Why requests of continuous batching do not share prefixes, in a program's metadata."""
 DECODER_CHOICES = ("attention", "windows", "quantization", "kv_cache")
 """Automatic choices of decoders in a program's metadata, where there were any; see `models.Family`."""
 

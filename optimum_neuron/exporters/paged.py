@@ -18,19 +18,22 @@ from torch import nn
 
 from ..compiler import Captured, Program, Recapture, Role, capture
 from ..configuration import ResolvedNeuronConfig
-from ..core import TensorSpec
-from ..engine import ADAPTER_INDEX
+from ..core import Choice, TensorSpec
+from ..engine import ADAPTER_INDEX, STATE_ROW
 from ..errors import ConfigError
 from ..models import Family, RowAdapters
-from .kinds import MODEL
+from .kinds import MODEL, SHARING
 
 
 class PagedEntry(nn.Module):
     """A decoder called the way one graph with tables of blocks calls it."""
 
-    def __init__(self, decoder: nn.Module, *, block_size: int, adapters: RowAdapters | None = None) -> None:
+    def __init__(
+        self, decoder: nn.Module, *, block_size: int, takes_rows: bool = False, adapters: RowAdapters | None = None
+    ) -> None:
         super().__init__()
         self.model, self.block_size, self.adapters = decoder, block_size, adapters
+        self.names = ("num_new_B", *("rows_B",) * takes_rows, "last_index_B")
 
     def forward(
         self, input_ids_BT: torch.Tensor, positions_BT: torch.Tensor, table_BM: torch.Tensor, *rest: Any
@@ -40,24 +43,31 @@ class PagedEntry(nn.Module):
         rows: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         if self.adapters is not None:
             rows = self.adapters.chosen(self.model, inputs.pop(), input_ids_BT.shape[1])
-        options = dict(zip(("num_new_B", "last_index_B"), inputs, strict=False))
+        options = dict(zip(self.names, inputs, strict=False))
         num_slots = table_BM.shape[1] * self.block_size
         with rows:
             return self.model(input_ids_BT, positions_BT, states, num_slots=num_slots, table_BM=table_BM, **options)
 
 
-def require_slots(family: Family, model_type: str) -> None:
-    """Check that everything a decoder keeps has a slot for each token.
+def require_batching(family: Family, model_type: str) -> None:
+    """Check that a decoder keeps nothing between calls but slots and states that its tokens change.
 
     Raises:
-        ConfigError: some layers keep a state that every token changes.
+        ConfigError: some layers keep what a prompt alone sets.
     """
-    names = sorted({tensor.name for state in family.states for tensor in state if not tensor.has_slots})
+    names = sorted({tensor.name for state in family.states for tensor in state if tensor.is_fixed})
     if names:
         message = f"continuous_batching=True is not supported for this {model_type} model: its layers keep "
-        message += f"{', '.join(names)}, which have no slot for each token."
+        message += f"{', '.join(names)}, which a whole prompt sets."
         hint = "Remove it; generate() takes padded batches of any size."
         raise ConfigError(message, hint=hint, option="continuous_batching", model_type=model_type, states=names)
+
+
+def sharing_facts(family: Family) -> dict[str, Any]:
+    """Return the metadata of a decoder whose requests cannot share what their prompts begin with."""
+    names = sorted({tensor.name for state in family.states for tensor in state if tensor.changes})
+    reason = f"{', '.join(names)} change with every token, so no prompt can go on within another"
+    return {SHARING: Choice(value="off", reason=reason).to_dict()} if names else {}
 
 
 def paged_graph_names(config: ResolvedNeuronConfig) -> set[str]:
@@ -72,7 +82,8 @@ def paged_captures(family: Family, config: ResolvedNeuronConfig) -> list[Recaptu
     assert size and chunk and config.num_blocks, "a resolved configuration has sizes"
     states = {
         f"{tensor.name}.{layer}": TensorSpec(
-            shape=tensor.shape(config.num_blocks, size), dtype=tensor.dtype or config.torch_dtype
+            shape=tensor.shape(config.num_blocks if tensor.has_slots else config.batch_size, size),
+            dtype=tensor.dtype or config.torch_dtype,
         )
         for layer, state in enumerate(family.states)
         for tensor in state
@@ -82,11 +93,16 @@ def paged_captures(family: Family, config: ResolvedNeuronConfig) -> list[Recaptu
         axis, value = ("num_tokens", num_tokens) if role == "extend" else ("num_slots", num_slots)
         return functools.partial(
             _capture,
-            PagedEntry(family.module, block_size=size, adapters=family.adapters),
+            PagedEntry(
+                family.module,
+                block_size=size,
+                takes_rows=family.counts_tokens and role in ("prefill", "score"),
+                adapters=family.adapters,
+            ),
             name=f"{role}_{value}",
             role=role,
             sizes={axis: value},
-            inputs=_inputs(role, num_rows, num_tokens, -(-num_slots // size), family.adapters is not None),
+            inputs=_inputs(family, role, num_rows, num_tokens, -(-num_slots // size)),
             states=states,
             outputs=family.outputs,
             cuts=tuple(f"{MODEL}.{path}" for path in family.module.cuts),
@@ -102,17 +118,16 @@ def paged_captures(family: Family, config: ResolvedNeuronConfig) -> list[Recaptu
     return captures
 
 
-def _inputs(
-    role: Role, num_rows: int, num_tokens: int, num_row_blocks: int, takes_adapters: bool
-) -> dict[str, TensorSpec]:
+def _inputs(family: Family, role: Role, num_rows: int, num_tokens: int, num_row_blocks: int) -> dict[str, TensorSpec]:
     tokens = TensorSpec(shape=(num_rows, num_tokens), dtype="int64")
     rows = TensorSpec(shape=(num_rows,), dtype="int64")
     table = TensorSpec(shape=(num_rows, num_row_blocks), dtype="int64")
     inputs = {"input_ids": tokens, "position_ids": tokens, "block_table": table}
-    # A row without a request has block 0 in its whole table, so a step needs no number of tokens.
-    inputs |= {} if role == "decode" else {"num_new_tokens": rows}
+    # A row without a request has block 0 in its whole table, so a step with slots only needs no number of tokens.
+    inputs |= {} if role == "decode" and not family.counts_tokens else {"num_new_tokens": rows}
+    inputs |= {STATE_ROW: rows} if role in ("prefill", "score") and family.counts_tokens else {}
     inputs |= {"last_index": rows} if role == "prefill" else {}
-    return inputs | ({ADAPTER_INDEX: rows} if takes_adapters else {})
+    return inputs | ({} if family.adapters is None else {ADAPTER_INDEX: rows})
 
 
 def _capture(entry: PagedEntry, shorten: bool, **options: Any) -> Captured:
@@ -128,11 +143,12 @@ def _problems(program: Program, config: ResolvedNeuronConfig) -> Iterator[str]:
     rows = {graph.inputs["input_ids"].shape[0] for graph in program.graphs.values() if graph.role == "decode"}
     if rows != {config.batch_size}:
         yield f"its steps have {', '.join(map(str, sorted(rows)))} rows instead of batch_size={config.batch_size}"
-    blocks = {spec.shape[0] for spec in program.states.values()}
-    if blocks != {config.num_blocks}:
+    pools = [spec for name, spec in program.states.items() if name.startswith(("key_cache", "value_cache"))]
+    blocks = {spec.shape[0] for spec in pools}
+    if pools and blocks != {config.num_blocks}:
         yield f"its cache has {', '.join(map(str, sorted(blocks)))} blocks instead of num_blocks={config.num_blocks}"
     sizes = {spec.shape[3] for name, spec in program.states.items() if name.startswith("key_cache")}
-    if sizes != {config.block_size}:
+    if pools and sizes != {config.block_size}:
         yield f"its blocks have {', '.join(map(str, sorted(sizes)))} slots instead of block_size={config.block_size}"
     tokens = {graph.inputs["input_ids"].shape[1] for graph in program.graphs.values() if graph.role == "prefill"}
     if tokens != {config.prefill_chunk_size}:

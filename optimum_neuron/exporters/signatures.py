@@ -6,10 +6,19 @@ encoder-decoders are called in one way, which is written here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..engine import ADAPTER_INDEX, Input, Modality, OutputAxis, RoleSignature, Signature, StateSignature
+from ..engine import (
+    ADAPTER_INDEX,
+    STATE_ROW,
+    Input,
+    Modality,
+    OutputAxis,
+    RoleSignature,
+    Signature,
+    StateSignature,
+)
 from ..models import SLOTS, LayerState, counts_tokens, key_value_state
 from .seq2seq import Source
 
@@ -78,7 +87,7 @@ def decoder_signature(
 
 
 def _paged_signature(
-    model_config: Any, layers: Iterable[LayerState], takes_adapters: bool, names: Iterable[str]
+    model_config: Any, layers: Sequence[LayerState], takes_adapters: bool, names: Iterable[str]
 ) -> Signature:
     """Return the signature of a decoder whose cache is divided into blocks, which tables assign to rows."""
     vocabulary = model_config.get_text_config(decoder=True).vocab_size
@@ -88,20 +97,26 @@ def _paged_signature(
         Input(name="block_table", dtype="int64", axes=("batch_size", "num_row_blocks")),
     )
     counted = (*step, Input(name="num_new_tokens", dtype="int64", axes=("batch_size",)))
+    # States that tokens change have a row for each row of a step; a chunk says which one it continues.
+    changes = any(tensor.changes for state in layers for tensor in state)
+    chunk = (*counted, *(Input(name=STATE_ROW, dtype="int64", axes=("batch_size",)),) * changes)
     last = Input(name="last_index", dtype="int64", axes=("batch_size",))
     adapter = [_ADAPTER] * takes_adapters
-    every = RoleSignature(inputs=(*counted, *adapter), outputs={name: (_BATCH, _TOKENS) for name in names})
+    every: dict[str, tuple[OutputAxis, ...]] = {name: (_BATCH, _TOKENS) for name in names}
     one: dict[str, tuple[OutputAxis, ...]] = {name: (_BATCH,) for name in names}
     return Signature(
         roles={
-            "prefill": RoleSignature(inputs=(*counted, last, *adapter), outputs=one),
-            "score": every,
-            "extend": every,
-            "decode": RoleSignature(inputs=(*step, *adapter), outputs=one),
+            "prefill": RoleSignature(inputs=(*chunk, last, *adapter), outputs=one),
+            "score": RoleSignature(inputs=(*chunk, *adapter), outputs=every),
+            "extend": RoleSignature(inputs=(*counted, *adapter), outputs=every),
+            "decode": RoleSignature(inputs=(*(counted if changes else step), *adapter), outputs=one),
         },
         states={
             tensor.name: StateSignature(
-                axes=("num_blocks", *("block_size" if axis == SLOTS else axis for axis in tensor.axes))
+                axes=(
+                    "num_blocks" if tensor.has_slots else "batch_size",
+                    *("block_size" if axis == SLOTS else axis for axis in tensor.axes),
+                )
             )
             for state in layers
             for tensor in state

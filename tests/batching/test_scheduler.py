@@ -14,7 +14,7 @@ def request(name: str, num_prompt: int, num_new: int, *, first: int = 0, block_s
 def run(scheduler: Scheduler) -> list[str]:
     """Do one plan; return what it did."""
     plan = scheduler.plan()
-    done = [f"-{one.request_id}" for one, _ in plan.preempted] + [f"+{one.request_id}" for one, _ in plan.resumed]
+    done = [f"-{one.request_id}" for one, *_ in plan.preempted] + [f"+{one.request_id}" for one, *_ in plan.resumed]
     if plan.chunk is not None:
         chunk, reader = plan.chunk, plan.chunk.request
         done.append(f"{reader.request_id}[{chunk.start}:{chunk.start + chunk.num_tokens}]")

@@ -68,6 +68,7 @@ from .reading import (
 from .rings import Ring as Ring
 from .rotary import rotary_angles as rotary_angles
 from .sinks import SinkAttention as SinkAttention
+from .state_rows import keep_state as keep_state, state_of_rows as state_of_rows
 from .states import (
     POSITION_OFFSET as POSITION_OFFSET,
     SLOTS as SLOTS,

@@ -44,6 +44,8 @@ class AttentionView:
     """Attend to this many slots of the cache; None: to the new tokens only, which begin a sequence."""
     num_new_B: torch.Tensor | None = None
     """Tokens of each row that are real, its first ones; None where every token has a slot of its own."""
+    rows_B: torch.Tensor | None = None
+    """Rows of the states without slots that the rows continue; None for all, in order."""
     ring: Ring | None = None
     """Where the tokens go in a layer that sees only the newest ones."""
     blocks: Blocks | None = None

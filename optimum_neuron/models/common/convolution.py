@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from .attention import AttentionView
+from .state_rows import keep_state, state_of_rows
 from .states import LayerState, convolution_state
 
 
@@ -23,13 +24,22 @@ def real_tokens(num_new_B: torch.Tensor, num_tokens: int) -> torch.Tensor:
 
 
 def take_window(
-    kept_BCW: torch.Tensor, new_BCT: torch.Tensor, num_new_B: torch.Tensor, *, starts_empty: bool
+    kept_RCW: torch.Tensor,
+    new_BCT: torch.Tensor,
+    num_new_B: torch.Tensor,
+    *,
+    starts_empty: bool,
+    rows_B: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Return the kept inputs, or zeros, and the new ones behind them; keep in place the newest that are real."""
+    """Return the kept inputs, or zeros, and the new ones behind them; keep in place the newest that are real.
+
+    `rows_B` are the rows of the kept inputs that a call continues; None for all, in order.
+    """
+    kept_BCW = state_of_rows(kept_RCW, rows_B)
     before = torch.zeros_like(kept_BCW) if starts_empty else kept_BCW
     inputs = torch.cat((before, new_BCT.to(kept_BCW.dtype)), -1)
     index_BW = num_new_B[:, None] + torch.arange(kept_BCW.shape[2])
-    kept_BCW.copy_(inputs.gather(2, index_BW[:, None].expand(-1, kept_BCW.shape[1], -1)))
+    keep_state(kept_RCW, inputs.gather(2, index_BW[:, None].expand(-1, kept_BCW.shape[1], -1)), rows_B)
     return inputs
 
 
@@ -49,7 +59,10 @@ class CausalConvolution(nn.Module):
 
     def forward(self, x_BTC: torch.Tensor, view: AttentionView, kept_BCW: torch.Tensor) -> torch.Tensor:
         assert view.num_new_B is not None, "a state without slots comes with the number of tokens"
-        inputs = take_window(kept_BCW, x_BTC.transpose(1, 2), view.num_new_B, starts_empty=view.num_slots is None)
+        starts_empty = view.num_slots is None
+        inputs = take_window(
+            kept_BCW, x_BTC.transpose(1, 2), view.num_new_B, starts_empty=starts_empty, rows_B=view.rows_B
+        )
         return F.conv1d(inputs, self.weight, self.bias, groups=self.weight.shape[0]).transpose(1, 2)
 
 

@@ -189,6 +189,7 @@ class Decoder(TokenModule):
         prompt: Prompt | None = None,
         num_new_B: torch.Tensor | None = None,
         table_BM: torch.Tensor | None = None,
+        rows_B: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Return logits [B, T, V], or [B, 1, V] at `last_index_B`.
 
@@ -203,6 +204,7 @@ class Decoder(TokenModule):
             num_new_B: number of real tokens in each row, which come first; needed where a token has no slot of its
                 own: in layers with a window, and in states that tokens change.
             table_BM: blocks of each row's slots, where the cache is divided into blocks.
+            rows_B: rows of the states without slots that the rows continue; None for all, in order.
         """
         places = positions_BT
         if self.axes:
@@ -214,7 +216,7 @@ class Decoder(TokenModule):
         # A capture cuts the layers and their states to what repeats, but not the configuration.
         kinds, rest = self.config.layers[: len(self.layers)], iter(states)
         own = [tuple(itertools.islice(rest, len(self._stored(layer)))) for layer in self.layers]
-        views = self._views(positions_BT, places, num_slots, prompt, num_new_B, self._num_kept(own), table_BM)
+        views = self._views(positions_BT, places, num_slots, prompt, num_new_B, self._num_kept(own), table_BM, rows_B)
         embeds_BTD = self.embed(input_ids_BT) if prompt is None else prompt.embeds_BTD
         x_BTD = self.own_tokens(self._start(embeds_BTD.float(), positions_BT))
         added = iter(() if prompt is None else prompt.added)
@@ -252,6 +254,7 @@ class Decoder(TokenModule):
         num_new_B: torch.Tensor | None,
         num_kept: dict[LayerKind, int],
         table_BM: torch.Tensor | None,
+        rows_B: torch.Tensor | None,
     ) -> dict[LayerKind, AttentionView]:
         """What the layers of each kind share, which keep so many slots; equal rotations and masks are made once."""
         ring = blocks = None
@@ -275,6 +278,7 @@ class Decoder(TokenModule):
                 mask=masks[kind.window, kind.chunk],
                 num_slots=num_slots,
                 num_new_B=num_new_B,
+                rows_B=rows_B,
                 ring=None if kind.reach is None else ring,
                 blocks=blocks,
             )

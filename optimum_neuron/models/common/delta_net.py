@@ -19,6 +19,7 @@ from .config import Norm
 from .convolution import CausalConvolution, real_tokens
 from .delta_rule import gated_delta_rule
 from .norms import RMSNorm
+from .state_rows import keep_state, state_of_rows
 from .states import LayerState, recurrent_state
 
 
@@ -69,9 +70,9 @@ class GatedDeltaNet(nn.Module):
         decay_BTN = -self.log_speed.float().exp() * F.softplus(step.float() + self.step_bias.float())
         real_BT1 = real_tokens(view.num_new_B, x_BTD.shape[1])[..., None]
         decay_BTN, rate_BTN = (torch.where(real_BT1, x, 0.0) for x in (decay_BTN, rate.float().sigmoid()))
-        before = None if view.num_slots is None else state_BNKV
+        before = None if view.num_slots is None else state_of_rows(state_BNKV, view.rows_B)
         mixed_BTNV, after = gated_delta_rule(query, key, value, decay_BTN[..., None], rate_BTN, before)
-        state_BNKV.copy_(after)
+        keep_state(state_BNKV, after, view.rows_B)
         mixed_BTNV = self.norm(mixed_BTNV) * F.silu(gate.float())
         return self.out_proj(mixed_BTNV.to(x_BTD.dtype).flatten(2))
 

@@ -18,8 +18,10 @@ from ..common import (
     LayerState,
     Prompt,
     Ring,
+    keep_state,
     place_tokens,
     real_tokens,
+    state_of_rows,
     take_window,
     visible_slots,
 )
@@ -114,9 +116,10 @@ class StateCache(Cache):
         starts_empty: bool,
         num_kept: Mapping[int, int] = MappingProxyType({}),
         prompt: Prompt | None = None,
+        rows_B: torch.Tensor | None = None,
     ) -> None:
         super().__init__(layers=layers)
-        self.prompt = prompt
+        self.prompt, self.rows_B = prompt, rows_B
         self.tensors, self.num_new_B, self.starts_empty = tensors, num_new_B, starts_empty
         self.num_kept = num_kept
         """Slots of the rings of each window."""
@@ -144,7 +147,9 @@ class StateCache(Cache):
         """The state before the tokens of the layer that runs; None for zeros."""
         self._scanned = self._read
         self.num_scans += 1
-        return None if self.starts_empty or self._read is None else self.tensors[self._read]
+        if self.starts_empty or self._read is None:
+            return None
+        return state_of_rows(self.tensors[self._read], self.rows_B)
 
     def get_conv_state(self, layer_idx: int, state_idx: int = 0) -> None:
         return None
@@ -158,13 +163,15 @@ class StateCache(Cache):
         """Return the kept inputs [B, C, W] and the new ones; keep the newest that are real."""
         assert self.num_new_B is not None, "a state without slots comes with the number of tokens"
         kept = self.tensors[_indexed("conv_state", state_idx), layer_idx]
-        return take_window(kept, conv_states, self.num_new_B, starts_empty=self.starts_empty)
+        return take_window(kept, conv_states, self.num_new_B, starts_empty=self.starts_empty, rows_B=self.rows_B)
 
     def update_recurrent_state(
         self, recurrent_states: torch.Tensor, layer_idx: int, state_idx: int = 0, **kwargs: object
     ) -> torch.Tensor:
         self.require_scan(layer_idx, state_idx)
-        return self.tensors[_indexed("recurrent_state", state_idx), layer_idx].copy_(recurrent_states)
+        state = self.tensors[_indexed("recurrent_state", state_idx), layer_idx]
+        keep_state(state, recurrent_states, self.rows_B)
+        return state_of_rows(state, self.rows_B)
 
     def require_scan(self, layer_idx: int, state_idx: int) -> None:
         """Make sure that a new state was computed from the one here and from real tokens only.
@@ -199,6 +206,7 @@ def state_cache(
     num_new_B: torch.Tensor | None = None,
     prompt: Prompt | None = None,
     table_BM: torch.Tensor | None = None,
+    rows_B: torch.Tensor | None = None,
 ) -> StateCache:
     """Wrap the flat list of states as a transformers cache; where it is short, the last layers were cut off."""
     layers: list[CacheLayerMixin] = []
@@ -229,4 +237,12 @@ def state_cache(
         else:
             layers.append(StatelessLayer())
     starts_empty = num_slots is None
-    return StateCache(layers, tensors, num_new_B=num_new_B, starts_empty=starts_empty, num_kept=num_kept, prompt=prompt)
+    return StateCache(
+        layers,
+        tensors,
+        num_new_B=num_new_B,
+        starts_empty=starts_empty,
+        num_kept=num_kept,
+        prompt=prompt,
+        rows_B=rows_B,
+    )

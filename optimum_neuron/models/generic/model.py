@@ -71,6 +71,7 @@ class GenericDecoder(nn.Module):
         prompt: Prompt | None = None,
         num_new_B: torch.Tensor | None = None,
         table_BM: torch.Tensor | None = None,
+        rows_B: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Return logits [B, T, V], or [B, 1, V] at `last_index_B`; see `common.decoder.Decoder.forward`.
 
@@ -96,6 +97,7 @@ class GenericDecoder(nn.Module):
                 num_new_B=num_new_B,
                 prompt=prompt,
                 table_BM=table_BM,
+                rows_B=rows_B,
             )
             if self.axes:
                 places = axis_positions(positions_BT, cache.tensors["position_offset", 0], prompt)
