@@ -1,4 +1,5 @@
 from .blocks import BlockPool as BlockPool, chain_hashes as chain_hashes
+from .candidates import CandidateSampler as CandidateSampler, candidate_sampler as candidate_sampler
 from .counters import Counters as Counters
 from .engine import Engine as Engine
 from .manager import BatchingManager as BatchingManager

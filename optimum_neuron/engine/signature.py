@@ -23,6 +23,10 @@ REPEATED_AXES = (*BATCH_AXES, "num_choices")
 ADAPTER_INDEX = "adapter_index"
 """Last input of a decoder's graphs if it has LoRA adapters: the index of each row's adapter, 0 for the base model."""
 
+NEXT_TOKEN, TOP_LOGITS, TOP_TOKENS = SAMPLED = ("next_token", "top_logits", "top_tokens")
+"""Results of decode steps that sample on the device: the first of the largest logits [rows, 1, 1], and the largest
+logits [rows, 1, K] in descending order with their tokens."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Input:

@@ -23,18 +23,26 @@ from ..engine import ADAPTER_INDEX
 from ..errors import ConfigError
 from ..models import Family, RowAdapters
 from .kinds import MODEL
+from .on_device import sampled_outputs, with_tokens
 
 
 class PagedEntry(nn.Module):
     """A decoder called the way one graph with tables of blocks calls it."""
 
-    def __init__(self, decoder: nn.Module, *, block_size: int, adapters: RowAdapters | None = None) -> None:
+    def __init__(
+        self,
+        decoder: nn.Module,
+        *,
+        block_size: int,
+        adapters: RowAdapters | None = None,
+        max_topk: int | None = None,
+    ) -> None:
         super().__init__()
-        self.model, self.block_size, self.adapters = decoder, block_size, adapters
+        self.model, self.block_size, self.adapters, self.max_topk = decoder, block_size, adapters, max_topk
 
     def forward(
         self, input_ids_BT: torch.Tensor, positions_BT: torch.Tensor, table_BM: torch.Tensor, *rest: Any
-    ) -> torch.Tensor:
+    ) -> Any:
         """Logits of the last or of all tokens; the last argument is the list of states."""
         *inputs, states = rest
         rows: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
@@ -43,7 +51,8 @@ class PagedEntry(nn.Module):
         options = dict(zip(("num_new_B", "last_index_B"), inputs, strict=False))
         num_slots = table_BM.shape[1] * self.block_size
         with rows:
-            return self.model(input_ids_BT, positions_BT, states, num_slots=num_slots, table_BM=table_BM, **options)
+            logits = self.model(input_ids_BT, positions_BT, states, num_slots=num_slots, table_BM=table_BM, **options)
+        return with_tokens(logits, self.max_topk)
 
 
 def require_slots(family: Family, model_type: str) -> None:
@@ -80,15 +89,16 @@ def paged_captures(family: Family, config: ResolvedNeuronConfig) -> list[Recaptu
 
     def entry(role: Role, num_rows: int, num_tokens: int, num_slots: int) -> Recapture:
         axis, value = ("num_tokens", num_tokens) if role == "extend" else ("num_slots", num_slots)
+        max_topk = config.max_topk if role == "decode" else None
         return functools.partial(
             _capture,
-            PagedEntry(family.module, block_size=size, adapters=family.adapters),
+            PagedEntry(family.module, block_size=size, adapters=family.adapters, max_topk=max_topk),
             name=f"{role}_{value}",
             role=role,
             sizes={axis: value},
             inputs=_inputs(role, num_rows, num_tokens, -(-num_slots // size), family.adapters is not None),
             states=states,
-            outputs=("logits",),
+            outputs=("logits", *sampled_outputs(config) * (role == "decode")),
             cuts=tuple(f"{MODEL}.{path}" for path in family.module.cuts),
             rare=role == "extend",
         )

@@ -36,6 +36,7 @@ def decoder_signature(
     takes_adapters: bool = False,
     is_paged: bool = False,
     outputs: Iterable[str] = ("logits",),
+    step_outputs: Iterable[str] = (),
 ) -> Signature:
     """Return the signature of a decoder.
 
@@ -46,10 +47,12 @@ def decoder_signature(
         takes_adapters: every graph takes the adapter of each row, as its last input.
         is_paged: the cache is divided into blocks.
         outputs: names of the results.
+        step_outputs: names of further results of decode graphs.
     """
     layers, names = list(layers), tuple(outputs)
+    more: dict[str, tuple[OutputAxis, ...]] = {name: (_BATCH,) for name in step_outputs}
     if is_paged:
-        return _paged_signature(model_config, layers, takes_adapters)
+        return _paged_signature(model_config, layers, takes_adapters, more)
     vocabulary = model_config.get_text_config(decoder=True).vocab_size
     counts = Input(name="num_new_tokens", dtype="int64", axes=("batch_size",))
     tokens = (
@@ -67,7 +70,7 @@ def decoder_signature(
             "prefill": RoleSignature(inputs=(*prompt, last, *adapter), outputs=one),
             "score": RoleSignature(inputs=(*prompt, *adapter), outputs=every.outputs),
             "extend": every,
-            "decode": RoleSignature(inputs=every.inputs, outputs=one),
+            "decode": RoleSignature(inputs=every.inputs, outputs=one | more),
         },
         states={
             tensor.name: StateSignature(axes=("batch_size", *tensor.axes), is_fixed=tensor.is_fixed)
@@ -77,7 +80,9 @@ def decoder_signature(
     )
 
 
-def _paged_signature(model_config: Any, layers: Iterable[LayerState], takes_adapters: bool) -> Signature:
+def _paged_signature(
+    model_config: Any, layers: Iterable[LayerState], takes_adapters: bool, more: dict[str, tuple[OutputAxis, ...]]
+) -> Signature:
     """Return the signature of a decoder whose cache is divided into blocks, which tables assign to rows."""
     vocabulary = model_config.get_text_config(decoder=True).vocab_size
     step = (
@@ -94,7 +99,7 @@ def _paged_signature(model_config: Any, layers: Iterable[LayerState], takes_adap
             "prefill": RoleSignature(inputs=(*counted, last, *adapter), outputs={"logits": (_BATCH,)}),
             "score": every,
             "extend": every,
-            "decode": RoleSignature(inputs=(*step, *adapter), outputs={"logits": (_BATCH,)}),
+            "decode": RoleSignature(inputs=(*step, *adapter), outputs={"logits": (_BATCH,)} | more),
         },
         states={
             tensor.name: StateSignature(

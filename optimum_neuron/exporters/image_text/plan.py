@@ -38,6 +38,7 @@ from ..decoder import (
     require_cores,
 )
 from ..kinds import MODEL, Plan, other_graphs, shard_facts
+from ..on_device import sampled_outputs
 from ..signatures import (
     KEYS_AND_VALUES,
     decoder_signature,
@@ -103,7 +104,12 @@ class ImageTextKind(DecoderKind):
             facts={
                 "image_tokens": image_tokens,
                 "signature": _signature(
-                    row, source.config, config.torch_dtype, decoder.states, takes_adapters=config.max_loras is not None
+                    row,
+                    source.config,
+                    config.torch_dtype,
+                    decoder.states,
+                    takes_adapters=config.max_loras is not None,
+                    step_outputs=sampled_outputs(config),
                 ).to_dict(),
             }
             | choice_facts(decoder)
@@ -155,10 +161,10 @@ def _encoders(program: Program) -> list[Graph]:
 
 
 def _signature(
-    row: Architecture, model_config: Any, dtype: str, states: Iterable[LayerState], *, takes_adapters: bool = False
+    row: Architecture, model_config: Any, dtype: str, states: Iterable[LayerState], **options: Any
 ) -> Signature:
     inputs = image_inputs(has_blocks=row.blocks is not None, has_axes=row.positions is not None)
-    signature = decoder_signature(model_config, states, inputs, takes_adapters=takes_adapters)
+    signature = decoder_signature(model_config, states, inputs, **options)
     encode = vision_signature("pixel_attention_mask" in row.inputs, dtype)
     if row.layout == "patches":
         encode = patches_signature(dtype, model_config.vision_config.spatial_merge_size**2)
