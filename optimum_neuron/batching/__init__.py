@@ -7,6 +7,7 @@ and tokenizers are above it.
     scheduler.py  who gets rows and blocks            sampling.py   the next token of one request
     runner.py     runs chunks and steps               engine.py     plans, runs, and samples: one step
     manager.py    a thread with transformers' interface
+    candidates.py sampling from the largest logits
     counters.py   what happened                       settings.py   transformers' settings of the manager
 """
 

@@ -51,7 +51,7 @@ def test_tokens_and_random_stream_are_those_of_multinomial(name, draws_uniforms,
         scores_RV = processors(None, logits_RV)
         assert torch.equal(tokens_R, torch.multinomial(scores_RV.softmax(-1), 1, generator=theirs)[:, 0])
         assert torch.equal(ours.get_state(), theirs.get_state())
-    assert num_picked > 90
+    assert num_picked > 70
 
 
 def test_rounding_that_decides_is_left_to_transformers():
