@@ -35,6 +35,8 @@ FIRST_DECODE_BUCKET = 1024
 """Smallest default decode bucket: with fewer slots, attention is a small part of a step."""
 DEFAULT_LORA_RANK = 16
 """Largest rank of an adapter if none is requested, as in vLLM."""
+DEFAULT_MAX_TOPK = 256
+"""Likeliest tokens of a step if no number is requested, as NxD Inference's `global_topk`."""
 
 Complete = TypeVar("Complete", bound="CompileConfig")
 
@@ -244,6 +246,10 @@ class NeuronConfig(CompileConfig):
     """Tokens that one call adds to a sequence that is already in the cache (assisted generation)."""
     speculation: bool = option(False, help="compile fast checks of extend_length tokens, for assisted generation")
     """Compile fast host code for checks of `extend_length` tokens, and return hidden states for Medusa heads."""
+    on_device_sampling: bool = option(False, help="decode steps return the likeliest tokens, not only logits")
+    """Decode steps return the likeliest tokens too, and the host reads these in place of all logits where it can."""
+    max_topk: int | None = option(None, help="with --on_device_sampling, likeliest tokens of a step (default: 256)")
+    """Likeliest tokens of a step; None: 256, with `on_device_sampling`."""
     family: str | None = None
     """Implementation: a family's name or "generic"; None chooses."""
     tensor_parallel_size: int = option(
@@ -300,7 +306,7 @@ class NeuronConfig(CompileConfig):
 
     def _problems(self) -> Iterator[ConfigError]:
         yield from count_errors(self, ("batch_size", "extend_length", *DEGREES))
-        optional = ("sequence_length", "max_loras", "max_lora_rank", *BLOCK_OPTIONS)
+        optional = ("sequence_length", "max_loras", "max_lora_rank", "max_topk", *BLOCK_OPTIONS)
         yield from count_errors(self, optional, optional=True)
         if self.kv_cache_dtype not in get_args(KVCacheDtype):
             yield invalid_choice("kv_cache_dtype", self.kv_cache_dtype, get_args(KVCacheDtype))
@@ -326,6 +332,7 @@ class NeuronConfig(CompileConfig):
             "prefill_buckets": prefill_buckets,
             "decode_buckets": self.decode_buckets or default_buckets(FIRST_DECODE_BUCKET, length),
             "extend_length": min(self.extend_length, length),
+            "max_topk": self.max_topk or (DEFAULT_MAX_TOPK if self.on_device_sampling else None),
             "max_lora_rank": self.max_lora_rank or (None if self.max_loras is None else DEFAULT_LORA_RANK),
         } | (block_sizes(self, length) if self.continuous_batching else {})
 

@@ -38,6 +38,9 @@ def decoder_errors(config: Any) -> Iterator[ConfigError]:
         hint = "Pass tensor_parallel_size=2 or more, or remove sequence_parallel."
         yield ConfigError(message, hint=hint, option="sequence_parallel", value=True)
     yield from _adapter_errors(config)
+    if config.max_topk is not None and not config.on_device_sampling:
+        message = f"max_topk={config.max_topk!r} needs on_device_sampling=True."
+        yield ConfigError(message, hint="Pass it, or remove max_topk.", option="max_topk", value=config.max_topk)
 
 
 def block_sizes(config: Any, length: int) -> dict[str, Any]:

@@ -6,8 +6,9 @@ and tokenizers are above it.
     request.py    one request and its state           blocks.py     blocks of the cache, shared by content
     scheduler.py  who gets rows and blocks            sampling.py   the next token of one request
     runner.py     runs chunks and steps               engine.py     plans, runs, and samples: one step
-    session.py    a thread that takes steps           manager.py    transformers' interface
-    outbox.py     outputs that wait, and handlers     settings.py   transformers' settings of the manager
+    candidates.py sampling from the largest logits    session.py    a thread that takes steps
+    manager.py    transformers' interface             outbox.py     outputs that wait, and handlers
+    settings.py   transformers' settings of the manager
     clock.py      its simulated time                  counters.py   what happened
 """
 

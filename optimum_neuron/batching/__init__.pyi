@@ -1,4 +1,5 @@
 from .blocks import BlockPool as BlockPool, chain_hashes as chain_hashes
+from .candidates import CandidateSampler as CandidateSampler, candidate_sampler as candidate_sampler
 from .clock import Clock as Clock, serve_trace as serve_trace
 from .counters import Counters as Counters
 from .engine import Engine as Engine

@@ -21,6 +21,7 @@ from transformers.generation import EosTokenCriteria, GenerationMode, MaxLengthC
 
 from ..engine import SequenceDraft
 from ..errors import ConfigError, ShapeError, nearest
+from .candidates import candidate_sampler
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +52,8 @@ class Sampler:
         self._num_tokens = len(self.prompt)
         self._ids = torch.zeros(1, len(self.prompt) + self.max_new_tokens, dtype=torch.long)
         self._ids[0, : len(self.prompt)] = torch.tensor(self.prompt)
+        samples = self.generator is not None and not self.wants_logprobs
+        self._candidates = candidate_sampler(self.processors) if samples else "it does not sample"
 
     @property
     def ids(self) -> torch.Tensor:
@@ -64,7 +67,11 @@ class Sampler:
 
     def choose(self, logits_V: torch.Tensor) -> tuple[int, float | None]:
         """Return the next token, and its logarithmic probability if it is wanted."""
-        scores = logits_V[None].clone()
+        scores = logits_V[None].float().clone()
+        if self.generator is not None and not isinstance(self._candidates, str):
+            tokens = self._candidates.pick_from(scores, self.generator)
+            if tokens is not None:
+                return int(tokens), None
         scores = self.processors(self.ids, scores)
         if self.generator is None:
             token = int(scores.argmax(-1))

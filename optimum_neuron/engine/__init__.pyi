@@ -24,7 +24,11 @@ from .sequences import Group as Group, Sequences as Sequences
 from .signature import (
     ADAPTER_INDEX as ADAPTER_INDEX,
     BATCH_AXES as BATCH_AXES,
+    NEXT_TOKEN as NEXT_TOKEN,
+    SAMPLED as SAMPLED,
     STATE_ROW as STATE_ROW,
+    TOP_LOGITS as TOP_LOGITS,
+    TOP_TOKENS as TOP_TOKENS,
     Input as Input,
     OutputAxis as OutputAxis,
     RoleSignature as RoleSignature,

@@ -34,6 +34,9 @@ def is_of_layer(name: str) -> bool:
 
 STATE_ROW = "state_row"
 """Input of chunks of prompts in continuous batching: which row of the states without slots they continue."""
+NEXT_TOKEN, TOP_LOGITS, TOP_TOKENS = SAMPLED = ("next_token", "top_logits", "top_tokens")
+"""Results of decode steps that sample on the device: the first of the largest logits [rows, 1, 1], and the largest
+logits [rows, 1, K] in descending order with their tokens."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

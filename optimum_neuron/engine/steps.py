@@ -16,8 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from .buckets import smallest_bucket
+from .signature import SAMPLED
 
-READ = ("logits",)
+READ = ("logits", *SAMPLED)
 """Results that pick the next token; a graph may have others."""
 
 if TYPE_CHECKING:
@@ -78,7 +79,8 @@ class Steps:
         parts = [part.run(tokens_R) for part in self._parts]
         if self._parts[0].group.is_whole:
             return parts[0]
-        joined = {name: result.new_empty(self._num_rows, *result.shape[1:]) for name, result in parts[0].items()}
+        first = {name: result for name, result in parts[0].items() if name in READ}
+        joined = {name: result.new_empty(self._num_rows, *result.shape[1:]) for name, result in first.items()}
         for part, results in zip(self._parts, parts, strict=True):
             for name in joined:
                 joined[name][part.group.indices] = results[name]

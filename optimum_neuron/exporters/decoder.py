@@ -33,6 +33,7 @@ from ..models import (
 )
 from ..weights import parse_schemes
 from .kinds import DECODER_CHOICES, MODEL, Kind, Plan, other_graphs, shard_facts
+from .on_device import sampled_outputs, with_tokens
 from .paged import paged_captures, paged_graph_names, paged_problems, require_batching, sharing_facts
 from .signatures import KEYS_AND_VALUES, decoder_signature
 from .source import ModelSource
@@ -51,9 +52,10 @@ class Entry(nn.Module):
         last_only: bool,
         counts_tokens: bool = False,
         adapters: RowAdapters | None = None,
+        max_topk: int | None = None,
     ) -> None:
         super().__init__()
-        self.model, self.adapters = decoder, adapters
+        self.model, self.adapters, self.max_topk = decoder, adapters, max_topk
         self.num_slots, self.last_only, self.counts_tokens = num_slots, last_only, counts_tokens
 
     def forward(self, input_ids_BT: torch.Tensor, positions_BT: torch.Tensor, *rest: Any) -> Any:
@@ -66,7 +68,8 @@ class Entry(nn.Module):
         options["last_index_B"] = inputs.pop() if self.last_only else None
         options |= self.prompt_options(input_ids_BT, inputs)
         with rows:
-            return self.model(input_ids_BT, positions_BT, states, num_slots=self.num_slots, **options)
+            results = self.model(input_ids_BT, positions_BT, states, num_slots=self.num_slots, **options)
+        return with_tokens(results, self.max_topk)
 
     def prompt_options(self, input_ids_BT: torch.Tensor, inputs: list[torch.Tensor]) -> dict[str, Any]:
         """Keywords that further inputs of prompts become; here there are none."""
@@ -142,13 +145,14 @@ def decoder_captures(
                 last_only=role == "prefill",
                 counts_tokens=family.counts_tokens,
                 adapters=family.adapters,
+                max_topk=config.max_topk if role == "decode" else None,
             ),
             name=f"{role}_{size}",
             role=role,
             sizes={axis: size},
             inputs=inputs,
             states=state_specs(family, config),
-            outputs=family.outputs,
+            outputs=family.outputs + sampled_outputs(config) * (role == "decode"),
             cuts=tuple(f"{MODEL}.{path}" for path in family.module.cuts),
             rare=role == "extend" and not config.speculation,
         )
@@ -218,6 +222,7 @@ class DecoderKind(Kind):
                     takes_adapters=family.adapters is not None,
                     is_paged=config.continuous_batching,
                     outputs=family.outputs,
+                    step_outputs=sampled_outputs(config),
                 ).to_dict()
             }
             | choice_facts(family)

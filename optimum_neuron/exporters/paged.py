@@ -23,16 +23,23 @@ from ..engine import ADAPTER_INDEX, STATE_ROW
 from ..errors import ConfigError
 from ..models import Family, RowAdapters
 from .kinds import MODEL, SHARING
+from .on_device import sampled_outputs, with_tokens
 
 
 class PagedEntry(nn.Module):
     """A decoder called the way one graph with tables of blocks calls it."""
 
     def __init__(
-        self, decoder: nn.Module, *, block_size: int, takes_rows: bool = False, adapters: RowAdapters | None = None
+        self,
+        decoder: nn.Module,
+        *,
+        block_size: int,
+        takes_rows: bool = False,
+        adapters: RowAdapters | None = None,
+        max_topk: int | None = None,
     ) -> None:
         super().__init__()
-        self.model, self.block_size, self.adapters = decoder, block_size, adapters
+        self.model, self.block_size, self.adapters, self.max_topk = decoder, block_size, adapters, max_topk
         self.names = ("num_new_B", *("rows_B",) * takes_rows, "last_index_B")
 
     def forward(
@@ -46,7 +53,8 @@ class PagedEntry(nn.Module):
         options = dict(zip(self.names, inputs, strict=False))
         num_slots = table_BM.shape[1] * self.block_size
         with rows:
-            return self.model(input_ids_BT, positions_BT, states, num_slots=num_slots, table_BM=table_BM, **options)
+            results = self.model(input_ids_BT, positions_BT, states, num_slots=num_slots, table_BM=table_BM, **options)
+        return with_tokens(results, self.max_topk)
 
 
 def require_batching(family: Family, model_type: str) -> None:
@@ -91,6 +99,7 @@ def paged_captures(family: Family, config: ResolvedNeuronConfig) -> list[Recaptu
 
     def entry(role: Role, num_rows: int, num_tokens: int, num_slots: int) -> Recapture:
         axis, value = ("num_tokens", num_tokens) if role == "extend" else ("num_slots", num_slots)
+        max_topk = config.max_topk if role == "decode" else None
         return functools.partial(
             _capture,
             PagedEntry(
@@ -98,13 +107,14 @@ def paged_captures(family: Family, config: ResolvedNeuronConfig) -> list[Recaptu
                 block_size=size,
                 takes_rows=family.counts_tokens and role in ("prefill", "score"),
                 adapters=family.adapters,
+                max_topk=max_topk,
             ),
             name=f"{role}_{value}",
             role=role,
             sizes={axis: value},
             inputs=_inputs(family, role, num_rows, num_tokens, -(-num_slots // size)),
             states=states,
-            outputs=family.outputs,
+            outputs=(*family.outputs, *sampled_outputs(config) * (role == "decode")),
             cuts=tuple(f"{MODEL}.{path}" for path in family.module.cuts),
             rare=role == "extend" and not config.speculation,
         )

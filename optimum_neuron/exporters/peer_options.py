@@ -33,6 +33,7 @@ WITHOUT_EFFECT = {
 """Why a keyword changes nothing."""
 
 FIXED: dict[str, tuple[Any, str]] = {
+    **dict.fromkeys(("async_mode", "async_scheduling"), (False, "a step begins when the tokens before it are picked")),
     "file_name": (NEFF_FILE, "the program of a folder has one name"),
     "encoder_file_name": (NEFF_FILE, "encoder and decoder are in one file"),
     "decoder_file_name": (NEFF_FILE, "encoder and decoder are in one file"),
@@ -47,6 +48,7 @@ OTHER_NAMES = {
     **dict.fromkeys(("pa_num_blocks", "num_gpu_blocks_override"), "num_blocks"),
     "pa_block_size": "block_size",
     "is_block_kv_layout": "continuous_batching",
+    "global_topk": "max_topk",
 }
 """Names of options in Optimum Neuron, NxD Inference, and vLLM."""
 
@@ -57,7 +59,12 @@ OF_DIFFUSION = (
 )
 """Keywords of diffusion pipelines, which are not compiled yet."""
 
-PEER_OPTIONS = (*WITHOUT_EFFECT, *FIXED, *OF_DIFFUSION, *QUANTIZATION_OPTIONS, *OTHER_NAMES, "neuron_config")
+_SAMPLING_CONFIG = "on_device_sampling_config"
+
+PEER_OPTIONS = (
+    *(*WITHOUT_EFFECT, *FIXED, *OF_DIFFUSION, *QUANTIZATION_OPTIONS, *OTHER_NAMES),
+    *(_SAMPLING_CONFIG, "neuron_config"),
+)
 """Keywords that `translate` knows."""
 
 OF_GENERATION = ("num_beams", "prefill_chunk_size")
@@ -93,7 +100,20 @@ def translate(options: Mapping[str, Any]) -> dict[str, Any]:
                 hint=f"Pass {name} only: {other} is another name for it.",
                 options=[other, name],
             )
-    return _fields_of(values.get("neuron_config")) | translate_quantization(values) | translated
+    sampling = _sampling_options(values.get(_SAMPLING_CONFIG))
+    return _fields_of(values.get("neuron_config")) | sampling | translate_quantization(values) | translated
+
+
+def _sampling_options(config: Any) -> dict[str, Any]:
+    """Return the options for NxD Inference's configuration of sampling on the device, a mapping or an object."""
+    if config is None:
+        return {}
+    fields = dict(config) if isinstance(config, Mapping) else vars(config)
+    settings = sorted(fields.keys() - {"global_topk"})
+    if settings:
+        logger.info("%s: %s change nothing: they are settings of a request.", _SAMPLING_CONFIG, ", ".join(settings))
+    number = fields.get("global_topk")
+    return {"on_device_sampling": True} | ({} if number is None else {"max_topk": number})
 
 
 def _refuse_diffusion(names: list[str]) -> None:
@@ -107,7 +127,7 @@ def _refuse_diffusion(names: list[str]) -> None:
 
 
 def _is_same(value: Any, expected: Any) -> bool:
-    return value == expected and not isinstance(value, bool)
+    return value == expected and isinstance(value, bool) == isinstance(expected, bool)
 
 
 def _fields_of(config: Any) -> dict[str, Any]:

@@ -45,6 +45,7 @@ def decoder_signature(
     takes_adapters: bool = False,
     is_paged: bool = False,
     outputs: Iterable[str] = ("logits",),
+    step_outputs: Iterable[str] = (),
 ) -> Signature:
     """Return the signature of a decoder.
 
@@ -55,10 +56,12 @@ def decoder_signature(
         takes_adapters: every graph takes the adapter of each row, as its last input.
         is_paged: the cache is divided into blocks.
         outputs: names of the results.
+        step_outputs: names of further results of decode graphs.
     """
     layers, names = list(layers), tuple(outputs)
+    more: dict[str, tuple[OutputAxis, ...]] = {name: (_BATCH,) for name in step_outputs}
     if is_paged:
-        return _paged_signature(model_config, layers, takes_adapters, names)
+        return _paged_signature(model_config, layers, takes_adapters, names, more)
     vocabulary = model_config.get_text_config(decoder=True).vocab_size
     counts = Input(name="num_new_tokens", dtype="int64", axes=("batch_size",))
     tokens = (
@@ -76,7 +79,7 @@ def decoder_signature(
             "prefill": RoleSignature(inputs=(*prompt, last, *adapter), outputs=one),
             "score": RoleSignature(inputs=(*prompt, *adapter), outputs=every.outputs),
             "extend": every,
-            "decode": RoleSignature(inputs=every.inputs, outputs=one),
+            "decode": RoleSignature(inputs=every.inputs, outputs=one | more),
         },
         states={
             tensor.name: StateSignature(axes=("batch_size", *tensor.axes), is_fixed=tensor.is_fixed)
@@ -87,7 +90,11 @@ def decoder_signature(
 
 
 def _paged_signature(
-    model_config: Any, layers: Sequence[LayerState], takes_adapters: bool, names: Iterable[str]
+    model_config: Any,
+    layers: Sequence[LayerState],
+    takes_adapters: bool,
+    names: Iterable[str],
+    more: dict[str, tuple[OutputAxis, ...]],
 ) -> Signature:
     """Return the signature of a decoder whose cache is divided into blocks, which tables assign to rows."""
     vocabulary = model_config.get_text_config(decoder=True).vocab_size
@@ -109,7 +116,7 @@ def _paged_signature(
             "prefill": RoleSignature(inputs=(*chunk, last, *adapter), outputs=one),
             "score": RoleSignature(inputs=(*chunk, *adapter), outputs=every),
             "extend": RoleSignature(inputs=(*counted, *adapter), outputs=every),
-            "decode": RoleSignature(inputs=(*(counted if changes else step), *adapter), outputs=one),
+            "decode": RoleSignature(inputs=(*(counted if changes else step), *adapter), outputs=one | more),
         },
         states={
             tensor.name: StateSignature(

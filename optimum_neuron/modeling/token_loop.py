@@ -24,7 +24,9 @@ from transformers.generation import (
     StoppingCriteriaList,
 )
 
+from ..batching import CandidateSampler, candidate_sampler
 from ..core import Choice, Rejected
+from ..engine import NEXT_TOKEN, TOP_LOGITS, TOP_TOKENS
 from .cache import NeuronCache
 
 if TYPE_CHECKING:
@@ -100,15 +102,35 @@ class TokenLoop:
     """Scores of each token, if requested."""
     logits: tuple[torch.Tensor, ...] | None = None
     """Logits of each token, if requested."""
+    reads_all: str = ""
+    """Why a token needs all logits; empty if it needs only the largest."""
 
     def __post_init__(self) -> None:
+        self._sampler: CandidateSampler | None = None
         if self.settings.return_dict_in_generate:
             self.scores = () if self.settings.output_scores else None
             self.logits = () if self.settings.output_logits else None
         self._has_end = any(hasattr(criterion, "eos_token_id") for criterion in self.criteria)
-        # Greedy decoding needs no more of the logits than their maximum.
-        self._needs_logits = bool(self.processors) or self.settings.do_sample or self.scores is not None
-        self._needs_logits |= self.logits is not None
+        if self.scores is not None or self.logits is not None:
+            self.reads_all = "the results have them"
+        elif self.settings.do_sample:
+            sampler = candidate_sampler(self.processors)
+            if isinstance(sampler, str):
+                self.reads_all = sampler
+            else:
+                self._sampler = sampler
+        elif self.processors:
+            self.reads_all = f"{', '.join(type(one).__name__ for one in self.processors)} changes them"
+
+    def reading(self, num_candidates: int) -> str:
+        """Return what is read of steps that return so many of the largest logits, with the reason."""
+        if self.reads_all:
+            return f"all logits are read: {self.reads_all}"
+        if self._sampler is None:
+            return "one token is read"
+        if self._sampler.top_k >= num_candidates:
+            return f"all logits are read: top_k={self._sampler.top_k} is not below max_topk={num_candidates}"
+        return f"{num_candidates} candidates are read"
 
     def run(
         self, ids_RC: torch.Tensor, logits_R1V: torch.Tensor, steps: NextLogits, cache: NeuronCache
@@ -123,7 +145,7 @@ class TokenLoop:
         """
         ends, goes_on, num_steps = Ends(self.criteria), [True] * len(ids_RC), 0
         results, num_prompt, answer = {"logits": logits_R1V}, ids_RC.shape[1], []
-        needs_ids = bool(self.processors) or ends.need_ids
+        needs_ids = ends.need_ids or (bool(self.processors) and self._sampler is None)
         try:
             while True:
                 tokens_R = self._next(ids_RC, results)
@@ -148,8 +170,8 @@ class TokenLoop:
 
     def _next(self, ids_RC: torch.Tensor, results: dict[str, torch.Tensor]) -> torch.Tensor:
         """Pick the next token of each row."""
-        if not self._needs_logits:
-            return _argmax(results["logits"])
+        if not self.reads_all and (tokens_R := self._likely(results)) is not None:
+            return tokens_R
         logits_RV = results["logits"][:, -1].float()
         scores_RV = self.processors(ids_RC, logits_RV)
         if self.scores is not None:
@@ -159,6 +181,15 @@ class TokenLoop:
         if self.settings.do_sample:
             return torch.multinomial(scores_RV.softmax(-1), 1).squeeze(1)
         return _argmax(scores_RV)
+
+    def _likely(self, results: dict[str, torch.Tensor]) -> torch.Tensor | None:
+        """Pick tokens from the largest logits only; None where rounding decides."""
+        logits_R1V, sampler = results["logits"], self._sampler
+        if sampler is None:
+            return results[NEXT_TOKEN].flatten() if NEXT_TOKEN in results else _argmax(logits_R1V)
+        if TOP_LOGITS in results and sampler.top_k < results[TOP_LOGITS].shape[-1]:
+            return sampler.pick(results[TOP_LOGITS][:, 0], results[TOP_TOKENS][:, 0], logits_R1V.shape[-1])
+        return sampler.pick_from(logits_R1V[:, -1].float())
 
     def output(self, ids_RC: torch.Tensor, cache: NeuronCache, *, has_encoder: bool) -> Any:
         """Return the tokens, or transformers' class of results if the settings request it."""

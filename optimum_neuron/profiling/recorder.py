@@ -157,9 +157,10 @@ def _class(track: Track, graph: str, work: GraphWork) -> tuple[str, str]:
 
 
 def _host_s(track: Track, graph: str, work: GraphWork, machine: Machine) -> float:
-    """Host time of a call: preparing prompts and tokens of a server, else copies."""
+    """Host time of a call: preparing prompts and tokens of a server, and copies."""
+    copies_s = work.total.host_bytes / machine.constants.copy_bytes_per_s
     if track.program is None or not generates(track.program):
-        return work.total.host_bytes / machine.constants.copy_bytes_per_s
+        return copies_s
     host = machine.constants.hosts[SERVED_AS.host]
     role = track.program.graphs[graph].role
     if role in ("encode", "encode_image", "encode_audio"):
@@ -167,7 +168,7 @@ def _host_s(track: Track, graph: str, work: GraphWork, machine: Machine) -> floa
     if role in ("prefill", "score"):
         return prompt_host_s(host, machine.instance.value.family)
     specs = track.program.graphs[graph].inputs.values()
-    return token_host_s(host, max(spec.shape[0] for spec in specs if spec.shape))
+    return token_host_s(host, max(spec.shape[0] for spec in specs if spec.shape)) + copies_s
 
 
 def _calls(executions: Recording, places: Sequence[int], graphs: Sequence[GraphProfile]) -> list[CallProfile]:

@@ -73,7 +73,8 @@ class Executor:
         Raises:
             ShapeError: an input has another shape or dtype than the graph was compiled for.
         """
-        return BoundCall(*self._bound(graph, inputs, state), state)
+        plan, values = self._bound(graph, inputs, state)
+        return BoundCall(plan, values, state)
 
     def trace(
         self, graph: str, inputs: Sequence[torch.Tensor], state: Sequence[torch.Tensor] = ()
@@ -88,7 +89,7 @@ class Executor:
             trace.append((call.module_path, results))
         return trace
 
-    def _bound(self, graph: str, inputs: Sequence[torch.Tensor], state: Sequence[torch.Tensor]):  # type: ignore[no-untyped-def]
+    def _bound(self, graph: str, inputs: Sequence[torch.Tensor], state: Sequence[torch.Tensor]) -> tuple[_Plan, Values]:
         """A graph's plan and its value table with inputs and state filled in."""
         check_inputs(self.program.graphs[graph], inputs)
         plan = self._plans[graph]
@@ -112,7 +113,7 @@ class BoundCall:
         values = self._values.copy()
         for part in self._parts:
             part.run(values)
-        return {name: values[slot] for name, slot in self._outputs.items()}  # type: ignore[misc]
+        return {name: values[slot] for name, slot in self._outputs.items()}
 
 
 def check_inputs(graph: Graph, inputs: Sequence[torch.Tensor]) -> None:

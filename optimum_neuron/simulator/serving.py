@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import operator
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -134,6 +135,7 @@ def serving_times(
     family: str,
     num_chips: int = 1,
     network_bytes_per_s: Mapping[int, float] | None = None,
+    copy_bytes_per_s: float = math.inf,
 ) -> ServingTimes:
     """Time a plan.
 
@@ -145,6 +147,7 @@ def serving_times(
         family: of the instance, whose host processor prepares prompts.
         num_chips: chips that have the cores of a stage.
         network_bytes_per_s: as in `device_time`, by stage.
+        copy_bytes_per_s: rate at which the host reads the results of a step.
     """
     stack, network = plan.stack, network_bytes_per_s or {}
     run = functools.partial(
@@ -157,7 +160,7 @@ def serving_times(
     begin_s = (0.0 if encode is None else encode.total_s) + plan.num_prefills * prefill.total_s
     return ServingTimes(
         ttft_s=begin_s + prompt_host_s(host, family),
-        tpot_s=decode.total_s + token_host_s(host, plan.concurrency),
+        tpot_s=decode.total_s + token_host_s(host, plan.concurrency) + plan.decode.total.host_bytes / copy_bytes_per_s,
         prefill=prefill,
         encode=encode,
         decode=decode,
@@ -205,6 +208,7 @@ def _times_on(plan: ServingPlan, machine: Machine, num_cores: int) -> ServingTim
         machine.fitted,
         machine.constants.hosts[plan.stack.host],
         family=machine.instance.value.family,
+        copy_bytes_per_s=machine.constants.copy_bytes_per_s,
         **_links(machine, num_cores, len(plan.decode.by_stage)),
     )
 

@@ -19,6 +19,7 @@ GRAPHS = [
     "--output_attentions", "--output_hidden_states", "--text_batch_size", "--width",
     "--tensor_parallel_size", "--num_cores", "--pipeline_parallel_size", "--sequence_parallel",
     "--sequence_parallel_enabled", "--speculation", "--max_loras", "--max_lora_rank", "--lora_target_modules",
+    "--on_device_sampling", "--max_topk",
     "--continuous_batching", "--block_size", "--num_blocks", "--prefill_chunk_size",
     "--quantization", "--modules_to_not_convert",
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import types
 
 import pytest
 
@@ -53,6 +54,16 @@ def test_other_names_of_options():
     with pytest.raises(ConfigError) as excinfo:
         translate({"max_num_seqs": 8, "batch_size": 4})
     assert excinfo.value.details == {"options": ["max_num_seqs", "batch_size"]}
+
+
+def test_sampling_on_the_device():
+    assert translate({"on_device_sampling": True, "global_topk": 64}) == {"on_device_sampling": True, "max_topk": 64}
+    config = {"global_topk": 64, "do_sample": True, "dynamic": True}
+    assert translate({"on_device_sampling_config": config}) == {"on_device_sampling": True, "max_topk": 64}
+    assert translate({"on_device_sampling_config": types.SimpleNamespace(top_k=1)}) == {"on_device_sampling": True}
+    with pytest.raises(ConfigError) as excinfo:
+        translate({"async_mode": True, "async_scheduling": False})
+    assert excinfo.value.details == {"options": {"async_mode": True}}
 
 
 @pytest.mark.parametrize("name", OF_DIFFUSION)

@@ -35,6 +35,8 @@ def work_of_program(program: Program, graph_name: str, *, auto_cast: AutoCast = 
 
     With `auto_cast` "matmul" and "all", float32 products run at the 16-bit rate.
     """
+    from ...engine import NEXT_TOKEN  # imports torch
+
     graph = program.graphs[graph_name]
     counted: dict[tuple[str, tuple[Role, ...]], list[_Counted]] = {}
     steps: list[Step] = []
@@ -46,7 +48,10 @@ def work_of_program(program: Program, graph_name: str, *, auto_cast: AutoCast = 
         for entry in counted[key]:
             path = _joined(call.module_path, entry.inner_path)
             steps.append(dataclasses.replace(entry.step, module_path=path, stage=call.stage))
-    moved = [*graph.inputs.values(), *(program.value_spec(graph, value) for value in graph.outputs.values())]
+    # A step that samples on the device returns logits too, which the host reads for few settings.
+    unread = {"logits"} if NEXT_TOKEN in graph.outputs else set()
+    results = [value for name, value in graph.outputs.items() if name not in unread]
+    moved = [*graph.inputs.values(), *(program.value_spec(graph, value) for value in results)]
     steps.append(Step(name="host", work=Work(host_bytes=sum(spec.size_bytes for spec in moved))))
     return _graph_work(graph_name, steps)
 
