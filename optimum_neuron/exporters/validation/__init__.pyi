@@ -10,4 +10,5 @@ from .statistics import (
     allow_rounding as allow_rounding,
     compare as compare,
     default_tolerance as default_tolerance,
+    rounding_dtype as rounding_dtype,
 )

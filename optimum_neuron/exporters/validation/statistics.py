@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ...configuration import CompileConfig
+from ...weights import Scheme
 
 if TYPE_CHECKING:
     import torch
@@ -98,9 +99,20 @@ def allow_rounding(error: OutputError, rounded: OutputError) -> OutputError:
     return dataclasses.replace(error, tolerance=largest) if is_rounding and math.isfinite(largest) else error
 
 
+def rounding_dtype(config: CompileConfig) -> str:
+    """Return the dtype whose rounding errors a model's results may have.
+
+    With float32 weights that is bfloat16 if cache or activations are rounded to 8 bits: a value in the middle between
+    two numbers becomes one of them here, and the other one there.
+    """
+    scheme = getattr(config, "quantization", None)
+    is_narrow = getattr(config, "kv_cache_dtype", "auto") != "auto" or (scheme and Scheme.parse(scheme).is_dynamic)
+    return "bfloat16" if is_narrow and config.torch_dtype == "float32" else config.torch_dtype
+
+
 def default_tolerance(config: CompileConfig, largest: float) -> float:
     """Return the absolute tolerance of a result whose largest value is given, under the configuration's arithmetic."""
-    narrow = config.auto_cast_type if config.auto_cast != "none" else config.torch_dtype
+    narrow = config.auto_cast_type if config.auto_cast != "none" else rounding_dtype(config)
     if narrow == "float32":
         return FLOAT32_TOLERANCE
     return TOLERANCE_ROUNDOFFS * UNIT_ROUNDOFF[narrow] * largest
