@@ -1,4 +1,4 @@
-"""Keys and values in 8 bits: exports that agree with a rounding reference, their bytes, folders, and what is refused."""
+"""Keys and values in 8 bits: agreement with a reference that rounds them, bytes, folders, and what is refused."""
 
 from __future__ import annotations
 
