@@ -12,8 +12,7 @@ from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.compiler.rules import check_graph
 from optimum_neuron.configuration import NeuronConfig
 from optimum_neuron.errors import ConfigError, ModelError
-from optimum_neuron.exporters import judging_target, main_export
-from optimum_neuron.exporters.peer_options import translate
+from optimum_neuron.exporters import judging_target, main_export, translate
 from optimum_neuron.exporters.validation import cached_logits
 from optimum_neuron.hardware import resolve_target
 from optimum_neuron.models import as_cached, build_decoder

@@ -11,8 +11,7 @@ from transformers import AutoModelForCausalLM, QuantoConfig
 
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.errors import ConfigError, ModelError
-from optimum_neuron.exporters import main_export
-from optimum_neuron.exporters.peer_options import translate
+from optimum_neuron.exporters import main_export, translate
 from optimum_neuron.weights import Scheme, dequantize
 from tests.tiny import SMALL, VOCABULARY, save_tiny
 
