@@ -288,9 +288,12 @@ class NeuronConfig(CompileConfig):
     """Tokens of a prompt that are read between two steps; None: 128."""
 
     quantization: str | None = option(
-        None, help="store weights in 8 or 4 bits: int8, fp8, int4, or a form such as int4-g64-zp", metavar="SCHEME"
+        None,
+        help="store weights in 8 or 4 bits: int8, fp8, int4, or a form such as int4-g64-zp or int8-dynamic",
+        metavar="SCHEME",
     )
-    """Scheme of quantized weights: "int8", "fp8", "int4", or with a group size; None: weights have `torch_dtype`."""
+    """Scheme of quantized weights: "int8", "fp8", "int4", with a group size, or "int8-dynamic", which quantizes
+    activations too; None: weights have `torch_dtype`."""
     modules_to_not_convert: tuple[str, ...] = option(
         (), help="modules that are not quantized, by their names in the checkpoint", metavar="NAME,NAME"
     )
@@ -309,7 +312,7 @@ class NeuronConfig(CompileConfig):
         optional = ("sequence_length", "max_loras", "max_lora_rank", "max_topk", *BLOCK_OPTIONS)
         yield from count_errors(self, optional, optional=True)
         if self.kv_cache_dtype not in get_args(KVCacheDtype):
-            yield invalid_choice("kv_cache_dtype", self.kv_cache_dtype, get_args(KVCacheDtype))
+            yield invalid_choice("kv_cache_dtype", self.kv_cache_dtype, get_args(KVCacheDtype))  # type: ignore[misc]
         yield from super()._problems()
         yield from decoder_errors(self)
 

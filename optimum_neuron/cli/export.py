@@ -35,6 +35,7 @@ _CHOICES = {
         "attention",
         "windows",
         "quantization",
+        "kv_cache",
         "target",
         "num_cores",
         "placed_share",

@@ -17,7 +17,7 @@ from typing import Any
 from ..configuration import NEFF_FILE, CompileConfig
 from ..errors import ConfigError, ModelError
 from .kinds import compile_options
-from .quantization_options import QUANTIZATION_OPTIONS, translate_quantization
+from .quantization_options import CACHE_DTYPES, QUANTIZATION_OPTIONS, translate_quantization
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +81,8 @@ def translate(options: Mapping[str, Any]) -> dict[str, Any]:
     translated = {name: value for name, value in options.items() if name not in PEER_OPTIONS}
     if _is_same(translated.get("prefill_chunk_size"), 0):
         del translated["prefill_chunk_size"]  # Optimum Neuron's word for prompts in one piece
+    if (cache := translated.get("kv_cache_dtype")) in CACHE_DTYPES:
+        translated["kv_cache_dtype"] = CACHE_DTYPES[str(cache)]
     values = {name: options[name] for name in PEER_OPTIONS if options.get(name) is not None}
     _refuse_diffusion([name for name in OF_DIFFUSION if values.get(name)])
     for name in WITHOUT_EFFECT:
@@ -95,11 +97,9 @@ def translate(options: Mapping[str, Any]) -> dict[str, Any]:
         )
     for other, name in OTHER_NAMES.items():
         if other in values and translated.setdefault(name, values[other]) != values[other]:
-            raise ConfigError(
-                f"{other}={values[other]!r} and {name}={translated[name]!r} are the same option.",
-                hint=f"Pass {name} only: {other} is another name for it.",
-                options=[other, name],
-            )
+            raise _same_option(other, values[other], name, translated[name])
+    if values.get("kv_cache_quant") and translated.setdefault("kv_cache_dtype", "fp8") != "fp8":
+        raise _same_option("kv_cache_quant", True, "kv_cache_dtype", translated["kv_cache_dtype"])
     sampling = _sampling_options(values.get(_SAMPLING_CONFIG))
     return _fields_of(values.get("neuron_config")) | sampling | translate_quantization(values) | translated
 
@@ -114,6 +114,14 @@ def _sampling_options(config: Any) -> dict[str, Any]:
         logger.info("%s: %s change nothing: they are settings of a request.", _SAMPLING_CONFIG, ", ".join(settings))
     number = fields.get("global_topk")
     return {"on_device_sampling": True} | ({} if number is None else {"max_topk": number})
+
+
+def _same_option(other: str, value: Any, name: str, own_value: Any) -> ConfigError:
+    return ConfigError(
+        f"{other}={value!r} and {name}={own_value!r} are the same option.",
+        hint=f"Pass {name} only: {other} is another name for it.",
+        options=[other, name],
+    )
 
 
 def _refuse_diffusion(names: list[str]) -> None:

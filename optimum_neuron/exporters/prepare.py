@@ -34,7 +34,14 @@ from .progress import Progress
 from .quality import Quality, measure_quality, with_quantized_weights
 from .source import ModelSource
 from .tensors import check_files, load_original, open_tensors
-from .validation import OutputError, Recorder, default_tolerance, validate
+from .validation import (
+    OutputError,
+    Recorder,
+    default_tolerance,
+    rounding_dtype,
+    rounds_to_8_bits,
+    validate,
+)
 
 WORKDIR_FILE = "graph.neff"
 """Name of the program in a compiler's work folder, as in `torch_neuronx.trace`."""
@@ -255,7 +262,7 @@ def _validate(
 ) -> tuple[list[OutputError], Quality | None]:
     import torch
 
-    task, dtype = prepared.config.task, prepared.config.torch_dtype
+    task, dtype = prepared.config.task, rounding_dtype(prepared.config)
     needed = plain_names(name for sources in prepared.weight_sources.values() for name in sources)
     reference = load_original(
         prepared.source, task=task, dtype="float32", trust_remote_code=trust_remote_code, needed=needed
@@ -274,6 +281,7 @@ def _validate(
                 reference,
                 tolerance=lambda largest: default_tolerance(prepared.config, largest) if atol is None else atol,
                 dtype=None if atol is not None or dtype == "float32" else getattr(torch, dtype),
+                is_chaotic=rounds_to_8_bits(prepared.config),
             )
             return errors, quality
     except ValidationError as error:

@@ -133,7 +133,9 @@ def _input_groups(shard: Shard | None, num_inputs: int) -> list[list[int]]:
     if shard is None or shard.dim == 0:
         return [list(range(num_inputs))]
     parts = shard.splits[0].parts
-    return [[index for start, length in own if start != ZEROS for index in range(start, start + length)] for own in parts]
+    return [
+        [index for start, length in own if start != ZEROS for index in range(start, start + length)] for own in parts
+    ]
 
 
 def _round_inputs(dtype: torch.dtype, groups: list[list[int]], _layer: Any, inputs: tuple[torch.Tensor, ...]) -> Any:

@@ -95,6 +95,7 @@ def published_scheme(quantization: Mapping[str, Any]) -> Choice[str | None]:
             "is_float": weights.get("type") == "float",
             "group_size": blocks[1] if weights.get("strategy") == "block" else weights.get("group_size"),
             "sym": weights.get("symmetric", True),
+            "is_dynamic": _is_dynamic(groups[0].get("input_activations") or {}),
         }
     return _scheme_of(settings, method)
 
@@ -123,8 +124,20 @@ def _scheme_of(settings: Mapping[str, Any], method: str) -> Choice[str | None]:
         return Choice(value=None, reason=f"groups of {size} inputs are no multiple of {RUN}")
     has_zeros = kind == "int4" and not settings.get("sym", True)
     size = size or (RUN if kind == "int4" else 0)
-    scheme = Scheme(kind=kind, group_size=size, has_zeros=has_zeros)
-    return Choice(value=scheme.name, reason=f"the numbers of {method} as they are stored; activations stay in 16 bits")
+    is_dynamic = kind == "int8" and not size and bool(settings.get("is_dynamic"))
+    scheme = Scheme(kind=kind, group_size=size, has_zeros=has_zeros, is_dynamic=is_dynamic)
+    inputs = "each token's activations in 8 bits too" if is_dynamic else "activations stay in 16 bits"
+    return Choice(value=scheme.name, reason=f"the numbers of {method} as they are stored; {inputs}")
+
+
+def _is_dynamic(activations: Mapping[str, Any]) -> bool:
+    """Return whether activations are integers of 8 bits with a scale for each token, found while the model runs."""
+    return (
+        (activations.get("num_bits"), activations.get("type", "int")) == (8, "int")
+        and activations.get("dynamic") is True
+        and activations.get("strategy", "token") == "token"
+        and activations.get("symmetric", True)
+    )
 
 
 def layout_of(quantization: Mapping[str, Any]) -> str | None:

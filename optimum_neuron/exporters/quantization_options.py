@@ -13,15 +13,27 @@ from typing import Any
 from ..errors import ConfigError
 from ..weights import SCHEME_NAMES
 
-QUANTIZATION_OPTIONS = ("quantization_config", "quantized", "quantization_dtype", "quantization_type")
+QUANTIZATION_OPTIONS = (
+    *("quantization_config", "quantized", "quantization_dtype", "quantization_type"),
+    *("activation_quantization_type", "kv_cache_quant"),
+)
 """Keywords that `translate_quantization` knows."""
 
 _QUANTO = {"int8": "int8", "float8": "fp8", "int4": "int4-g128"}
 """Weights of `QuantoConfig`; its groups have 128 inputs."""
-_TORCHAO = {"Int8WeightOnlyConfig": "int8", "Float8WeightOnlyConfig": "fp8", "Int4WeightOnlyConfig": "int4"}
-"""Classes of torchao that quantize weights only."""
+_TORCHAO = {
+    "Int8WeightOnlyConfig": "int8",
+    "Int8DynamicActivationInt8WeightConfig": "int8-dynamic",
+    "Float8WeightOnlyConfig": "fp8",
+    "Int4WeightOnlyConfig": "int4",
+}
+"""Classes of torchao that need no calibration."""
 _NXDI_DTYPES = {"int8": "int8", "f8e4m3": "fp8"}
 _NXDI_TYPES = {"per_channel_symmetric": "", "blockwise_symmetric": "-g128"}
+_NXDI_ACTIVATIONS = {"None": "", "dynamic": "-dynamic"}
+
+CACHE_DTYPES = {"fp8_e4m3": "fp8", "int8_per_token_head": "int8"}
+"""vLLM's values of `kv_cache_dtype` that have another name here."""
 
 
 def translate_quantization(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,7 +62,7 @@ def _of_transformers(config: Any) -> dict[str, Any]:
             scheme = f"int4-g{quantizer.group_size}"
     if scheme is None:
         raise ConfigError(
-            f"quantization_config={name} is not supported: only weights are quantized, without calibration.",
+            f"quantization_config={name} is not supported: nothing is calibrated.",
             hint='Pass QuantoConfig(weights="int8") or a weight-only TorchAoConfig, or quantization="int8".',
             option="quantization_config",
             type=name,
@@ -63,11 +75,15 @@ def _of_transformers(config: Any) -> dict[str, Any]:
 def _of_nxdi(options: Mapping[str, Any]) -> str:
     dtype = str(options.get("quantization_dtype") or "int8")
     kind = str(options.get("quantization_type") or "per_channel_symmetric")
-    if dtype not in _NXDI_DTYPES or kind not in _NXDI_TYPES or (dtype == "int8" and _NXDI_TYPES[kind]):
+    activations = str(options.get("activation_quantization_type"))
+    size, inputs = _NXDI_TYPES.get(kind), _NXDI_ACTIVATIONS.get(activations)
+    if dtype not in _NXDI_DTYPES or size is None or inputs is None or (size and (dtype == "int8" or inputs)):
         raise ConfigError(
-            f"quantization_dtype={dtype!r} with quantization_type={kind!r} is not supported.",
-            hint="Pass int8 or f8e4m3 with per_channel_symmetric, or f8e4m3 with blockwise_symmetric.",
+            f"quantization_dtype={dtype!r} with quantization_type={kind!r} and "
+            f"activation_quantization_type={activations!r} is not supported.",
+            hint="Pass int8 or f8e4m3 with per_channel_symmetric, where activations may be dynamic, or f8e4m3 with "
+            "blockwise_symmetric.",
             option="quantization_type",
             value=kind,
         )
-    return _NXDI_DTYPES[dtype] + _NXDI_TYPES[kind]
+    return _NXDI_DTYPES[dtype] + size + inputs

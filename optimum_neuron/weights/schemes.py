@@ -95,8 +95,8 @@ class Scheme:
         if not kind or is_wrong or (dynamic and group_size):
             raise ConfigError(
                 f"quantization={text!r} is not supported.",
-                hint=f"Pass {', '.join(SCHEME_NAMES)}, int8-dynamic, int4-g128-zp, or fp8-g128; groups are multiples of "
-                f"{RUN}.",
+                hint=f"Pass {', '.join(SCHEME_NAMES)}, int8-dynamic, int4-g128-zp, or fp8-g128; groups have a multiple "
+                f"of {RUN} inputs.",
                 option="quantization",
                 value=text,
             )

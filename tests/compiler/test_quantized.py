@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import nn
 
-from optimum_neuron.compiler import QUANTIZED_LINEAR, work_of
+from optimum_neuron.compiler import DYNAMIC_LINEAR, QUANTIZED_LINEAR, work_of
 from optimum_neuron.compiler.rules import OpCall, judge
 from optimum_neuron.core import Verdict
 from optimum_neuron.hardware import resolve_target
 from optimum_neuron.simulator.work import work_of_graph
-from optimum_neuron.weights import Scheme
+from optimum_neuron.weights import Scheme, dequantize, quantize_rows
 
 NUM_OUTPUTS, NUM_INPUTS = 96, 128
 
@@ -67,3 +67,37 @@ def test_four_bits_are_unpacked_by_the_vector_engine():
     eight, four = (work_of(call_of(scheme)).vector_elements for scheme in ("int8", "int4"))
     num_sums = 2 * NUM_OUTPUTS * (NUM_INPUTS // 32 - 1)
     assert four - eight == NUM_OUTPUTS * NUM_INPUTS + num_sums
+
+
+@pytest.mark.parametrize("scheme", ["int8", "fp8"])
+def test_rows_are_quantized_before_the_product(scheme):
+    x, weight = torch.randn(3, NUM_INPUTS), torch.randn(NUM_OUTPUTS, NUM_INPUTS)
+    x[1] *= 100
+    parts = Scheme.parse(scheme).quantize(weight)
+    actual = DYNAMIC_LINEAR(x, parts["values"], parts["scale"], torch.ones(NUM_OUTPUTS))
+    numbers, scale = quantize_rows(x, parts["values"].dtype)
+    expected = (numbers.double() * scale) @ dequantize(parts["values"], parts["scale"]).double().t() + 1
+    torch.testing.assert_close(actual.double(), expected, atol=1e-4, rtol=1e-5)
+    assert ((numbers.float() * scale - x).abs() <= scale * (0.5 if scheme == "int8" else 8)).all()
+
+
+def test_quantizing_rows_takes_two_passes_and_the_16_bit_rate():
+    x = torch.randn(2, NUM_INPUTS)
+    parts = Scheme.parse("int8").quantize(torch.randn(NUM_OUTPUTS, NUM_INPUTS))
+    works = []
+    for operator, arguments in ((QUANTIZED_LINEAR, (None, None)), (DYNAMIC_LINEAR, (None,))):
+        exported = torch.export.export(Called(operator, arguments), (x, *parts.values()))
+        (node,) = exported.graph_module.graph.find_nodes(op="call_function", target=operator)
+        works.append(work_of(OpCall.from_node(node)))
+    plain, dynamic = works
+    assert (plain.dtype, dynamic.dtype) == ("float32", "bfloat16") and plain.tensor_cycles == dynamic.tensor_cycles
+    assert dynamic.vector_elements - plain.vector_elements == 2 * 2 * NUM_INPUTS
+
+
+class Called(nn.Module):
+    def __init__(self, operator, arguments):
+        super().__init__()
+        self.operator, self.arguments = operator, arguments
+
+    def forward(self, *tensors):
+        return self.operator(*tensors, *self.arguments)

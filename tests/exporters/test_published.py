@@ -20,18 +20,22 @@ IDS = torch.randint(3, VOCABULARY, (2, 9), generator=torch.Generator().manual_se
 PACKED = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": GROUP, "symmetric": False}
 
 
-def compressed(weights):
+def compressed(weights, activations=None):
     return {
         "quant_method": "compressed-tensors",
-        "config_groups": {"group_0": {"weights": weights}},
+        "config_groups": {"group_0": {"weights": weights, "input_activations": activations}},
         "ignore": ["lm_head"],
     }
+
+
+TOKENS = {"num_bits": 8, "type": "int", "strategy": "token", "dynamic": True, "symmetric": True}
+INT8 = {"num_bits": 8, "type": "int", "strategy": "channel", "symmetric": True}
 
 
 SETTINGS = {
     "fp8": {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [GROUP, GROUP]},
     "float-quantized": compressed({"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": True}),
-    "int-quantized": compressed({"num_bits": 8, "type": "int", "strategy": "channel", "symmetric": True}),
+    "int-quantized": compressed(INT8),
     "pack-quantized": compressed(PACKED),
     "gptq": {"quant_method": "gptq", "bits": 4, "group_size": GROUP, "desc_act": False, "sym": False},
     "gptq, reordered": {"quant_method": "gptq", "bits": 4, "group_size": GROUP, "desc_act": True, "sym": True},
@@ -132,6 +136,9 @@ def test_published_numbers_are_kept(method, tmp_path):
         (SETTINGS["gptq"] | {"bits": 3}, None),
         (SETTINGS["awq"] | {"version": "gemv"}, None),
         (compressed(PACKED | {"num_bits": 8, "symmetric": True}), "int8-g32"),
+        (compressed(INT8, TOKENS), "int8-dynamic"),
+        (compressed(INT8, TOKENS | {"dynamic": False, "strategy": "tensor"}), "int8"),
+        (compressed(INT8, TOKENS | {"symmetric": False}), "int8"),
         (SETTINGS["fp8"] | {"weight_block_size": None}, "fp8"),
         (SETTINGS["fp8"] | {"weight_block_size": [16, 16]}, None),
         ({"quant_method": "bitsandbytes"}, None),

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, QuantoConfig
 
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.errors import ConfigError, ModelError
-from optimum_neuron.exporters import main_export
+from optimum_neuron.exporters import main_export, translate
 from optimum_neuron.weights import Scheme, dequantize
 from tests.tiny import SMALL, VOCABULARY, save_tiny
 
@@ -42,6 +42,12 @@ def expected_logits(folder, scheme="int8"):
         return model(IDS).logits
 
 
+def test_nxd_inference_spells_dynamic_activations():
+    dynamic = {"quantized": True, "activation_quantization_type": "dynamic"}
+    assert translate(dynamic) == {"quantization": "int8-dynamic"}
+    assert translate(dynamic | {"quantization_dtype": "f8e4m3"}) == {"quantization": "fp8-dynamic"}
+
+
 def assert_close(model, logits):
     torch.testing.assert_close(model(IDS).logits, logits, atol=1e-4, rtol=1e-4)
 
@@ -62,6 +68,18 @@ def test_exported_folder_takes_other_weights_without_compiling(checkpoint, expor
     other = save_tiny(tmp_path / "tuned", "llama", seed=7, **WIDE)
     model.replace_weights(other)
     assert_close(model, expected_logits(other))
+
+
+@pytest.mark.parametrize(("scheme", "options"), [("int8-dynamic", {"family": "generic"}), ("int8-dynamic", TWO_CORES)])
+def test_activations_are_rounded_as_in_the_reference(scheme, options, checkpoint, tmp_path):
+    config = SMALL | {"instance_type": "trn1.32xlarge", "quantization": scheme} | options
+    data = main_export(checkpoint, tmp_path / "out", **config).to_dict()
+    assert data["quantization"]["value"] == scheme and "int8" in data["quantization"]["reason"]
+    assert max(error["max_abs_error"] for error in data["validation"]) < 1e-4
+    stored = load_file(tmp_path / "out" / "model.safetensors")
+    assert stored["model.layers.0.mlp.down_proj.weight:int8-dynamic"].dtype == torch.int8
+    model = NeuronModelForCausalLM.from_pretrained(tmp_path / "out")
+    assert (model(IDS).logits - expected_logits(checkpoint)).abs().max() > 1e-3, "activations are rounded too"
 
 
 @pytest.mark.parametrize(
@@ -104,6 +122,8 @@ def test_modules_to_not_convert_stay(checkpoint):
         ({"quantization": "int4-g128"}, ModelError),
         ({"quantization_config": QuantoConfig(weights="int2")}, ConfigError),
         ({"quantized": True, "quantization_type": "per_tensor_symmetric"}, ConfigError),
+        ({"quantized": True, "activation_quantization_type": "static"}, ConfigError),
+        ({"quantization": "int8-g32-dynamic"}, ConfigError),
     ],
 )
 def test_what_cannot_be_quantized_is_refused(options, error, checkpoint, tmp_path):

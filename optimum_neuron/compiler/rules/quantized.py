@@ -20,5 +20,5 @@ def judge(call: OpCall, target: Target) -> Ruling:
         return refuse(call, "NCC_ESPP004", f"{target.core.name} has no {values}")
     unpacking = "ShiftRightLogical LogicalAnd " if values == "uint8" else ""
     if call.name == "neuron.dynamic_quantized_linear":
-        return accept(call, "Abs Reduce Div Round ConvertElementType DotGeneral Mul")
+        return accept(call, "Abs Reduce Div ConvertElementType DotGeneral Mul")
     return accept(call, f"{unpacking}ConvertElementType DotGeneral Mul")

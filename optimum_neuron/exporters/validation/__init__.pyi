@@ -4,7 +4,7 @@ from .encoder import encoder_scenarios as encoder_scenarios, random_inputs as ra
 from .encoder_decoder import EncoderDecoderScenarios as EncoderDecoderScenarios
 from .features import FeatureScenarios as FeatureScenarios
 from .image_text import ImageTextScenarios as ImageTextScenarios
-from .rounding import cache_dtype as cache_dtype
+from .rounding import cache_dtype as cache_dtype, cached_logits as cached_logits
 from .scenarios import Recorder as Recorder, Results as Results, Scenario as Scenario, validate as validate
 from .statistics import (
     FLOAT32_TOLERANCE as FLOAT32_TOLERANCE,
@@ -12,4 +12,6 @@ from .statistics import (
     allow_rounding as allow_rounding,
     compare as compare,
     default_tolerance as default_tolerance,
+    rounding_dtype as rounding_dtype,
+    rounds_to_8_bits as rounds_to_8_bits,
 )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...configuration import CompileConfig
+from ...weights import Scheme
 
 if TYPE_CHECKING:
     import torch
@@ -98,9 +100,53 @@ def allow_rounding(error: OutputError, rounded: OutputError) -> OutputError:
     return dataclasses.replace(error, tolerance=largest) if is_rounding and math.isfinite(largest) else error
 
 
+def allow_chaos(
+    errors: Sequence[OutputError], rounded: Sequence[OutputError], powers: Sequence[float]
+) -> list[OutputError]:
+    """Return errors with a larger tolerance, if rounding makes as large ones in some results or others.
+
+    Args:
+        errors: of the results of the compiled model.
+        rounded: of the same results of the reference model in the dtype of the compiled model.
+        powers: sums of the squares of each result of the reference model.
+    """
+    limit = allow_rounding(_joined(errors, powers), _joined(rounded, powers)).tolerance
+    return [
+        error if error.ok else dataclasses.replace(error, tolerance=max(limit, error.tolerance)) for error in errors
+    ]
+
+
+def _joined(errors: Sequence[OutputError], powers: Sequence[float]) -> OutputError:
+    """Largest error and signal-to-noise ratio of all results; no error passes."""
+    noise = sum(power / 10 ** (error.sqnr_db / 10) for error, power in zip(errors, powers, strict=True))
+    return OutputError(
+        output="all results",
+        max_abs_error=max(error.max_abs_error for error in errors),
+        mean_abs_error=0.0,
+        sqnr_db=10 * math.log10(max(sum(powers), 1e-300) / noise) if 0 < noise < math.inf else -math.inf,
+        top1_agreement=0.0,
+        tolerance=0.0,
+    )
+
+
+def rounds_to_8_bits(config: CompileConfig) -> bool:
+    """Return whether a model rounds to 8 bits while it runs: keys and values, or what layers multiply.
+
+    A value in the middle between two numbers then becomes one of them here, and the other one there.
+    """
+    scheme = getattr(config, "quantization", None)
+    is_dynamic = scheme is not None and Scheme.parse(scheme).is_dynamic
+    return is_dynamic or getattr(config, "kv_cache_dtype", "auto") != "auto"
+
+
+def rounding_dtype(config: CompileConfig) -> str:
+    """Return the dtype whose rounding errors results may have: also of float32, where rounding to 8 bits adds to it."""
+    return "bfloat16" if config.torch_dtype == "float32" and rounds_to_8_bits(config) else config.torch_dtype
+
+
 def default_tolerance(config: CompileConfig, largest: float) -> float:
     """Return the absolute tolerance of a result whose largest value is given, under the configuration's arithmetic."""
-    narrow = config.auto_cast_type if config.auto_cast != "none" else config.torch_dtype
+    narrow = config.auto_cast_type if config.auto_cast != "none" else rounding_dtype(config)
     if narrow == "float32":
         return FLOAT32_TOLERANCE
     return TOLERANCE_ROUNDOFFS * UNIT_ROUNDOFF[narrow] * largest

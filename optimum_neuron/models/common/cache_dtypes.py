@@ -36,8 +36,7 @@ def stored_as(state: LayerState, dtype: KVCacheDtype) -> LayerState:
     if dtype == "auto":
         return state
     narrow = tuple(
-        dataclasses.replace(tensor, dtype=_DTYPES[dtype]) if tensor.name in _SCALES else tensor
-        for tensor in state
+        dataclasses.replace(tensor, dtype=_DTYPES[dtype]) if tensor.name in _SCALES else tensor for tensor in state
     )
     scales = tuple(
         dataclasses.replace(

@@ -37,6 +37,7 @@ class Ring:
     ) -> None:
         """Write the keys and values of real tokens in place; of a prompt longer than the ring, the last ones."""
         num_slots, num_tokens = key_cache_BKHS.shape[3], key_BKTH.shape[2]
+        key_BKTH, value_BKTH = _as_moved(key_BKTH), _as_moved(value_BKTH)
         if num_tokens > num_slots:
             index_BS = (self._positions(num_slots) - self.positions_BT[:, :1]).clamp(min=0)
             key_cache_BKHS.copy_(_take(key_BKTH, index_BS).transpose(2, 3))
@@ -44,9 +45,12 @@ class Ring:
             return
         rows, slots_BT = torch.arange(len(self.num_new_B))[:, None], self.positions_BT % num_slots
         real_BT11 = (torch.arange(num_tokens) < self.num_new_B[:, None])[:, :, None, None]
-        new_keys, new_values = (x.transpose(1, 2).to(key_cache_BKHS.dtype) for x in (key_BKTH, value_BKTH))
-        key_cache_BKHS[rows, :, :, slots_BT] = torch.where(real_BT11, new_keys, key_cache_BKHS[rows, :, :, slots_BT])
-        value_cache_BKSH[rows, :, slots_BT] = torch.where(real_BT11, new_values, value_cache_BKSH[rows, :, slots_BT])
+        old_keys = _as_moved(key_cache_BKHS[rows, :, :, slots_BT])
+        old_values = _as_moved(value_cache_BKSH[rows, :, slots_BT])
+        new_keys, new_values = (x.transpose(1, 2).to(old_keys.dtype) for x in (key_BKTH, value_BKTH))
+        keys, values = torch.where(real_BT11, new_keys, old_keys), torch.where(real_BT11, new_values, old_values)
+        key_cache_BKHS[rows, :, :, slots_BT] = keys.to(key_cache_BKHS.dtype)
+        value_cache_BKSH[rows, :, slots_BT] = values.to(value_cache_BKSH.dtype)
 
     def visible(self, num_slots: int, num_keys: int, window: int | None, chunk: int | None = None) -> torch.Tensor:
         """Return which of the first `num_keys` slots each query sees, once the tokens are written: [B, 1, T, keys].
@@ -67,8 +71,11 @@ class Ring:
         return self._newest_B1 - (self._newest_B1 - torch.arange(num_slots)) % num_slots
 
 
+def _as_moved(x: torch.Tensor) -> torch.Tensor:
+    """Numbers in a dtype that torch gathers and selects: bfloat16 has those of float8."""
+    return x.bfloat16() if x.dtype == torch.float8_e4m3fn else x
+
+
 def _take(x_BKTH: torch.Tensor, index_BS: torch.Tensor) -> torch.Tensor:
     """Tokens of each row by their index: [B, K, S, H]."""
-    if x_BKTH.dtype == torch.float8_e4m3fn:  # torch gathers none: by its bits
-        return _take(x_BKTH.view(torch.int8), index_BS).view(x_BKTH.dtype)
     return x_BKTH.gather(2, index_BS[:, None, :, None].expand(-1, x_BKTH.shape[1], -1, x_BKTH.shape[3]))

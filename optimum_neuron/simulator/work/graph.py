@@ -226,9 +226,10 @@ def _traffic(node: Node, call: OpCall, role_of: Mapping[Node, Role], read: set[N
         if role == "value" or not hasattr(value, "shape"):
             continue
         if role == "state":
-            # Behind a cast too, what is read are the stored bytes.
-            element = base.meta["val"].element_size()
-            total += Work(state_bytes=0 if _writes(node) else int(value.numel()) * element)
+            if not _writes(node) and kind != "cast":
+                # As many elements as it takes, of the stored bytes, also behind a cast.
+                num_read = (node.meta["val"] if kind in LOOKUPS else value).numel()
+                total += Work(state_bytes=int(num_read) * base.meta["val"].element_size())
         elif kind in LOOKUPS:
             found = node.meta["val"]
             total += Work(weight_bytes=_size_bytes(found), weight_rows=math.prod(found.shape[:-1]))
