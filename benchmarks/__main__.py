@@ -33,7 +33,7 @@ NAMES = (
     "speculation",
 )
 
-LONG_NAMES = ("families", "faults", "soak")
+LONG_NAMES = ("families", "faults", "served_time", "soak")
 """Benchmarks that run only where they are named."""
 
 
@@ -53,7 +53,9 @@ def main() -> None:
     parser.add_argument("--optlevel", choices=("1", "2", "3"), default=Settings.optlevel, help="for soak")
     parser.add_argument("--batch_size", type=int, help="for families; default: 1 and 4")
     parser.add_argument(
-        "--quick", action="store_true", help="soak, faults: a tenth of the calls; soak: a tiny random model"
+        "--quick",
+        action="store_true",
+        help="soak, faults, served_time: a tenth of the calls; soak: a tiny random model",
     )
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
+import dataclasses
 import logging
 import threading
 import time
@@ -23,7 +24,7 @@ from transformers.generation.continuous_batching.requests import GenerationOutpu
 
 from ..errors import ConfigError, QueueFullError, ShapeError
 from .engine import Engine
-from .request import Request
+from .request import Request, SimulatedTimes
 from .sampling import Sampler, make_sampler
 from .settings import ManagerSettings
 
@@ -354,9 +355,16 @@ class BatchingManager:
             self._changed.notify_all()
 
 
-def output_of(request: Request) -> GenerationOutput:
+@dataclasses.dataclass
+class ServedOutput(GenerationOutput):
+    """transformers' output of a request, with its times on the simulated device."""
+
+    simulated: SimulatedTimes = dataclasses.field(default_factory=SimulatedTimes)
+
+
+def output_of(request: Request) -> ServedOutput:
     """Return what a request has got by now."""
-    return GenerationOutput(
+    return ServedOutput(
         request_id=request.request_id,
         prompt_ids=request.prompt,
         generated_tokens=[*request.answer],
@@ -366,4 +374,5 @@ def output_of(request: Request) -> GenerationOutput:
         created_time=request.created_s,
         lifespan=(request.started_s, request.ended_s),
         timestamps=[*request.timestamps] if request.record_timestamps else None,
+        simulated=dataclasses.replace(request.simulated),
     )
