@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import torch
 
 from .blocks import BlockPool, chain_hashes
-from .clock import Clock
+from .clock import Clock, DeviceTimer
 from .counters import Counters
 from .request import Request, Status
 from .runner import Runner
@@ -32,6 +32,7 @@ class Engine:
         self.scheduler = Scheduler(self.pool, num_rows=runner.num_rows, chunk_size=runner.chunk_size)
         self.counters = Counters()
         self.clock = Clock(runner.serving_cost, block_bytes=runner.block_bytes)
+        self._timer = DeviceTimer()
         self.lock = threading.RLock()
         """Held while requests are planned, added, or ended; not while graphs run."""
         self._requests: dict[str, Request] = {}
@@ -67,6 +68,7 @@ class Engine:
 
     def step(self) -> list[Request]:
         """Do one step; return the requests that have a new token or are over."""
+        self._timer.lap_s()
         started = time.perf_counter()
         with self.lock:
             cancelled = RuntimeError("The request was cancelled.")
@@ -80,11 +82,24 @@ class Engine:
         changed = []
         with torch.inference_mode():
             if plan.chunk is not None:
+                plan.chunk.request.simulated.start(self.clock.now_s)
                 changed += self._read(plan)
+                self.clock.read(self._timer.lap_s())
+                self._note(changed)
             if plan.steps:
-                changed += self._step(plan.steps)
+                stepped = self._step(plan.steps)
+                self.clock.step(self._timer.lap_s(), num_rows=len(plan.steps))
+                self._note(stepped)
+                changed += stepped
         self.counters.simulated_seconds_total = self.clock.busy_s
         return over + changed
+
+    def _note(self, requests: Sequence[Request]) -> None:
+        """Note the simulated times of requests that have new tokens."""
+        for request in requests:
+            request.simulated.note_answer(self.clock.now_s, len(request.answer))
+            if request.status == Status.FINISHED:
+                self.counters.add_times(request.simulated)
 
     def fail_all(self, error: Exception) -> list[Request]:
         """End all requests with an error; return them."""
@@ -105,10 +120,8 @@ class Engine:
         """Read the chunk; the request gets its first token if it was the last one."""
         chunk = plan.chunk
         assert chunk is not None
-        request, started, device_s = chunk.request, time.perf_counter(), self.runner.timer.total_s()
-        request.simulated.start(self.clock.now_s)
+        request, started = chunk.request, time.perf_counter()
         logits_V = self.runner.read(request, chunk.start, chunk.num_tokens)
-        self.clock.read(self.runner.timer.total_s() - device_s)
         self.counters.chunks_total += 1
         self.counters.chunk_seconds_total += time.perf_counter() - started
         with self.lock:
@@ -122,9 +135,8 @@ class Engine:
         return self._choose([request], [logits_V])
 
     def _step(self, requests: Sequence[Request]) -> list[Request]:
-        started, device_s = time.perf_counter(), self.runner.timer.total_s()
+        started = time.perf_counter()
         logits = self.runner.step(requests)
-        self.clock.step(self.runner.timer.total_s() - device_s, num_rows=len(requests))
         self.counters.steps_total += 1
         self.counters.step_seconds_total += time.perf_counter() - started
         for request in requests:
@@ -141,7 +153,6 @@ class Engine:
                     self._not_finite.add(request.request_id)
                 token, logprob = (int(index), None) if request.sampler.is_plain else request.sampler.choose(logits_V)
                 request.add(token, logprob)
-                request.simulated.note_tokens(self.clock.now_s)
                 is_complete = request.sampler.ends_with(token, len(request.answer))
             except Exception as error:  # noqa: BLE001  # processors and criteria are anybody's code
                 self._end(request, Status.FAILED, error)
@@ -149,7 +160,6 @@ class Engine:
             self.counters.answer_tokens_total += 1
             if is_complete:
                 self._end(request, Status.FINISHED)
-                self.counters.add_times(request.simulated)
         self.counters.sampling_seconds_total += time.perf_counter() - started
         return list(requests)
 

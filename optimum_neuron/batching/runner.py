@@ -15,7 +15,6 @@ import torch
 
 from ..engine import ADAPTER_INDEX, PagedDecoder, Signature, smallest_bucket
 from ..runtime import HOOKS, ServingCost
-from .clock import DeviceTimer
 from .request import Request
 
 if TYPE_CHECKING:
@@ -39,8 +38,6 @@ class Runner:
         self.chunk_size, self.num_slots = self._decoder.chunks_from, self._decoder.num_slots
         shapes = [program.graphs[name].inputs["block_table"].shape for name in self._steps.values()]
         self.num_rows, self._width = shapes[0][0], max(shape[1] for shape in shapes)
-        self.timer = DeviceTimer(loaded.tracks)
-        """Simulated time of the graphs that a thread runs."""
         self.block_bytes = loaded.need.kv_cache // self.num_blocks
         self._state = loaded.take_state()
         self._tables_BM = torch.zeros(self.num_rows, self._width, dtype=torch.long)

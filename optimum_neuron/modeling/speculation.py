@@ -42,11 +42,18 @@ class Speculation:
     """Proposed tokens."""
     num_accepted: int = 0
     """Proposed tokens that became part of the result."""
+    num_rejected: int = 0
+    """Checks with a candidate that the model would not have picked."""
 
     @property
     def acceptance_rate(self) -> float:
         """Share of the candidates that were accepted; 0 if there were none."""
         return self.num_accepted / max(self.num_candidates, 1)
+
+    @property
+    def acceptance_probability(self) -> float:
+        """Share of the candidates that were accepted if those before them were; `acceptance_rate` of `estimate`."""
+        return self.num_accepted / max(self.num_accepted + self.num_rejected, 1)
 
     @property
     def tokens_per_call(self) -> float:
@@ -133,6 +140,7 @@ class SpeculativeSteps:
 
     def _start(self, token: int) -> None:
         """Check a token that no candidate foresaw, and candidates for the ones after it."""
+        self.report.num_rejected += self._place < len(self._candidates)
         if "last_hidden_state" in self._results:
             self._hidden_1D = self._results["last_hidden_state"][:, self._place]
         ids_1C = torch.cat([self._ids_1C, torch.tensor([[token]])], 1)

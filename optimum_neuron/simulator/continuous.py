@@ -114,7 +114,7 @@ class SimulatedEngine:
     def _add_tokens(self, requests: Iterable[Request]) -> None:
         for request in requests:
             request.answer.append(0)
-            request.simulated.note_tokens(self.clock.now_s)
+            request.simulated.note_answer(self.clock.now_s, len(request.answer))
             if len(request.answer) == request.max_new_tokens:
                 self.scheduler.end(request)
 
