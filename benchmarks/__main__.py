@@ -33,7 +33,7 @@ NAMES = (
     "speculation",
 )
 
-LONG_NAMES = ("families", "faults", "soak")
+LONG_NAMES = ("families", "faults", "served_time", "soak")
 """Benchmarks that run only where they are named."""
 
 
@@ -54,7 +54,9 @@ def main() -> None:
     parser.add_argument("--batch_size", type=int, help="for families; default: 1 and 4")
     parser.add_argument("--openvino_python", help="for families: Python of an environment with optimum-intel")
     parser.add_argument(
-        "--quick", action="store_true", help="soak, faults: a tenth of the calls; soak: a tiny random model"
+        "--quick",
+        action="store_true",
+        help="soak, faults, served_time: a tenth of the calls; soak: a tiny random model",
     )
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()

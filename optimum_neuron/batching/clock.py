@@ -11,10 +11,11 @@ a load the same times.
 from __future__ import annotations
 
 import collections
+import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from ..runtime import HOOKS, ServingCost
+from ..runtime import HOOKS, TIMELINE, ServingCost
 
 if TYPE_CHECKING:
     from ..runtime import Track
@@ -52,24 +53,22 @@ class Clock:
 
 
 class DeviceTimer:
-    """Simulated time of the calls that a thread makes of a loaded program."""
+    """Simulated time of the calls that a thread makes, of a model and of its draft."""
 
-    def __init__(self, tracks: Sequence[Track]) -> None:
-        self._tracks = tracks
-        self._call_s: dict[tuple[int, str], float] = {}
+    def __init__(self) -> None:
+        self._last_s = 0.0
+        self._call_s: weakref.WeakKeyDictionary[Track, dict[str, float]] = weakref.WeakKeyDictionary()
 
-    def total_s(self) -> float:
-        """Return the device time of all calls of this thread so far; stages run one after the other."""
-        return sum(
-            count * self._time_of(number, graph)
-            for number, track in enumerate(self._tracks)
-            for graph, count in track.num_calls_here().items()
-        )
+    def lap_s(self) -> float:
+        """Return the device time of this thread's calls since the last lap, one after the other."""
+        before_s, self._last_s = self._last_s, sum(map(self._total_s, TIMELINE.tracks()))
+        return self._last_s - before_s
 
-    def _time_of(self, number: int, graph: str) -> float:
-        if (number, graph) not in self._call_s:
-            self._call_s[number, graph] = 1e-6 * HOOKS.call_cost(self._tracks[number], graph).device_us
-        return self._call_s[number, graph]
+    def _total_s(self, track: Track) -> float:
+        calls, call_s = track.num_calls_here(), self._call_s.setdefault(track, {})
+        for graph in calls.keys() - call_s.keys():
+            call_s[graph] = 1e-6 * HOOKS.call_cost(track, graph).device_us
+        return sum(count * call_s[graph] for graph, count in calls.items())
 
 
 class Server(Protocol):

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import torch
 
 from .blocks import BlockPool, chain_hashes
-from .clock import Clock
+from .clock import Clock, DeviceTimer
 from .counters import Counters
 from .request import Request, Status
 from .runner import Results, Runner
@@ -36,6 +36,7 @@ class Engine:
         self.scheduler = Scheduler(self.pool, num_rows=runner.num_rows, chunk_size=runner.chunk_size)
         self.counters = Counters()
         self.clock = Clock(runner.serving_cost, block_bytes=runner.block_bytes)
+        self._timer = DeviceTimer()
         self.lock = threading.RLock()
         """Held while requests are planned, added, or ended; not while graphs run."""
         self._requests: dict[str, Request] = {}
@@ -70,6 +71,7 @@ class Engine:
 
     def step(self) -> list[Request]:
         """Do one step; return the requests that have a new token or are over."""
+        self._timer.lap_s()
         failed = self._propose()
         started = time.perf_counter()
         with self.lock:
@@ -84,11 +86,24 @@ class Engine:
         changed = []
         with torch.inference_mode():
             if plan.chunk is not None:
+                plan.chunk.request.simulated.start(self.clock.now_s)
                 changed += self._read(plan)
+                self.clock.read(self._timer.lap_s())
+                self._note(changed)
             if plan.steps:
-                changed += self._step(plan.steps)
+                stepped = self._step(plan.steps)
+                self.clock.step(self._timer.lap_s(), num_rows=len(plan.steps))
+                self._note(stepped)
+                changed += stepped
         self.counters.simulated_seconds_total = self.clock.busy_s
         return failed + over + changed
+
+    def _note(self, requests: Sequence[Request]) -> None:
+        """Note the simulated times of requests that have new tokens."""
+        for request in requests:
+            request.simulated.note_answer(self.clock.now_s, len(request.answer))
+            if request.status == Status.FINISHED:
+                self.counters.add_times(request.simulated)
 
     def fail_all(self, error: Exception) -> list[Request]:
         """End all requests with an error; return them."""
@@ -129,10 +144,8 @@ class Engine:
         """Read the chunk; the request gets its first token if it was the last one."""
         chunk = plan.chunk
         assert chunk is not None
-        request, started, device_s = chunk.request, time.perf_counter(), self.runner.timer.total_s()
-        request.simulated.start(self.clock.now_s)
+        request, started = chunk.request, time.perf_counter()
         results = self.runner.read(request, chunk.start, chunk.num_tokens)
-        self.clock.read(self.runner.timer.total_s() - device_s)
         if request.draft is not None:
             request.draft.keep(results, chunk.num_tokens)
         self.counters.chunks_total += 1
@@ -150,9 +163,8 @@ class Engine:
         return self._choose([request], [results])
 
     def _step(self, requests: Sequence[Request]) -> list[Request]:
-        started, device_s = time.perf_counter(), self.runner.timer.total_s()
+        started = time.perf_counter()
         results = self.runner.step(requests)
-        self.clock.step(self.runner.timer.total_s() - device_s, num_rows=len(requests))
         self.counters.steps_total += 1
         self.counters.step_seconds_total += time.perf_counter() - started
         return self._choose(requests, results)
@@ -162,15 +174,12 @@ class Engine:
         started = time.perf_counter()
         for request, result in zip(requests, results, strict=True):
             try:
-                num_before = len(request.answer)
                 is_complete = self._take(request, result)
-                request.simulated.note_tokens(self.clock.now_s, len(request.answer) - num_before)
             except Exception as error:  # noqa: BLE001  # processors and criteria are anybody's code
                 self._end(request, Status.FAILED, error)
                 continue
             if is_complete:
                 self._end(request, Status.FINISHED)
-                self.counters.add_times(request.simulated)
         self.counters.sampling_seconds_total += time.perf_counter() - started
         return list(requests)
 

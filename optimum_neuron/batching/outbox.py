@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import dataclasses
 import logging
 from collections.abc import Callable
 
 from transformers.generation.continuous_batching.requests import GenerationOutput, RequestStatus
 
-from .request import Request
+from .request import Request, SimulatedTimes
 
 logger = logging.getLogger(__name__)
 
@@ -80,9 +81,16 @@ class Outbox:
             del self._handlers[name]
 
 
-def output_of(request: Request) -> GenerationOutput:
+@dataclasses.dataclass
+class ServedOutput(GenerationOutput):
+    """transformers' output of a request, with its times on the simulated device."""
+
+    simulated: SimulatedTimes = dataclasses.field(default_factory=SimulatedTimes)
+
+
+def output_of(request: Request) -> ServedOutput:
     """Return what a request has got by now."""
-    return GenerationOutput(
+    return ServedOutput(
         request_id=request.request_id,
         prompt_ids=request.prompt,
         generated_tokens=[*request.answer],
@@ -92,4 +100,5 @@ def output_of(request: Request) -> GenerationOutput:
         created_time=request.created_s,
         lifespan=(request.started_s, request.ended_s),
         timestamps=[*request.timestamps] if request.record_timestamps else None,
+        simulated=dataclasses.replace(request.simulated),
     )

@@ -49,10 +49,10 @@ class SimulatedTimes:
         """Note the first time that its prompt is read."""
         self.start_s = now_s if self.start_s is None else self.start_s
 
-    def note_tokens(self, now_s: float, count: int = 1) -> None:
-        """Note that so many tokens were added to the answer."""
+    def note_answer(self, now_s: float, num_tokens: int) -> None:
+        """Note that the answer has so many tokens from now on."""
         self.first_token_s = now_s if self.first_token_s is None else self.first_token_s
-        self.end_s, self.num_tokens = now_s, self.num_tokens + count
+        self.end_s, self.num_tokens = now_s, num_tokens
 
     @property
     def wait_s(self) -> float | None:

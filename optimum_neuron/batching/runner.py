@@ -15,7 +15,6 @@ import torch
 
 from ..engine import ADAPTER_INDEX, PagedDecoder, Signature, pools_of, smallest_bucket
 from ..runtime import HOOKS, ServingCost
-from .clock import DeviceTimer
 from .request import Request
 
 if TYPE_CHECKING:
@@ -52,8 +51,6 @@ class Runner:
         self.block_size = (
             signature.state_size(program, "block_size") if has_blocks else -(-self.num_slots // self._width)
         )
-        self.timer = DeviceTimer(loaded.tracks)
-        """Simulated time of the graphs that a thread runs."""
         self.block_bytes = loaded.need.kv_cache // self.num_blocks
         self._state = loaded.take_state()
         self._tables_BM = torch.zeros(self.num_rows, self._width, dtype=torch.long)

@@ -23,7 +23,10 @@ from .weights import Weights, open_weights
 if TYPE_CHECKING:
     from ..simulator import Estimate
 
-_ESTIMATE_OPTIONS = ["output_length", "sequence_length", "concurrency", "data_parallel_size"]
+_ESTIMATE_OPTIONS = [
+    *("output_length", "sequence_length", "concurrency", "data_parallel_size", "requests_per_s"),
+    *("acceptance_rate", "num_speculative_tokens", "draft_model", "draft_parameters"),
+]
 """Keywords of an estimate that are not fixed by the compile."""
 
 
@@ -160,19 +163,22 @@ class CompiledModel(HostCallable, ModelFacts, CheckpointParameters):
         Args:
             instance: instance type or family; None uses the one of the compile.
             price: US dollars per hour of the instance; None uses the published on-demand price.
-            **request: `output_length`, `sequence_length`, `concurrency`, and `data_parallel_size` of
-                `optimum_neuron.simulator.estimate`; other shapes are fixed by the compile.
+            **request: lengths, `concurrency`, `data_parallel_size`, `requests_per_s`, and the options of speculation
+                of `optimum_neuron.simulator.estimate`; other shapes are fixed by the compile.
 
         Raises:
             ConfigError: the instance is unknown, or a size is out of range.
         """
-        from ..simulator import DecoderRequest, choose_machine, program_estimate
+        from ..simulator import estimate_program
 
         check_known(request, _ESTIMATE_OPTIONS, what="the estimate of a compiled model")
-        machine = choose_machine(instance or self.neuron_config.instance_type, price=price)
-        name = self.prepared.source.name
-        return program_estimate(
-            self.prepared.program, self.neuron_config, DecoderRequest(**request), machine, name=name
+        return estimate_program(
+            self.prepared.program,
+            self.neuron_config,
+            name=self.prepared.source.name,
+            instance=instance or self.neuron_config.instance_type,
+            price=price,
+            **request,
         )
 
     @property

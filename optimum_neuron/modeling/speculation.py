@@ -42,11 +42,18 @@ class Speculation:
     """Proposed tokens."""
     num_accepted: int = 0
     """Proposed tokens that became part of the result."""
+    num_rejected: int = 0
+    """Checks with a candidate that the model would not have picked."""
 
     @property
     def acceptance_rate(self) -> float:
         """Share of the candidates that were accepted; 0 if there were none."""
         return self.num_accepted / max(self.num_candidates, 1)
+
+    @property
+    def acceptance_probability(self) -> float:
+        """Share of the candidates that were accepted if those before them were; `acceptance_rate` of `estimate`."""
+        return self.num_accepted / max(self.num_accepted + self.num_rejected, 1)
 
     @property
     def tokens_per_call(self) -> float:
@@ -120,6 +127,7 @@ class SpeculativeSteps:
 
     def _start(self, token: int) -> None:
         """Check a token that no candidate foresaw, and candidates for the ones after it."""
+        self.report.num_rejected += self._place < len(self._candidates)
         if self._results:
             self._draft.keep({name: result[0] for name, result in self._results.items()}, self._place + 1)
         ids_1C = torch.cat([self._ids_1C, torch.tensor([[token]])], 1)

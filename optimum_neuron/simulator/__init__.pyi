@@ -32,7 +32,7 @@ from .device_time import (
     core_rates as core_rates,
     device_time as device_time,
 )
-from .entry import estimate as estimate
+from .entry import estimate as estimate, estimate_program as estimate_program
 from .graphs import kind_of_graph as kind_of_graph
 from .machine import Machine as Machine, choose_machine as choose_machine
 from .programs import program_estimate as program_estimate

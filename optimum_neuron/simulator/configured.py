@@ -6,6 +6,7 @@ config_estimate(source, DecoderRequest(sequence_length=128), machine, {}, trust_
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -119,6 +120,11 @@ FIXED: dict[str, Any] = {"batch_size": 1, "tensor_parallel_size": None, "dtype":
 """Sizes of a request that its graphs have already."""
 
 
+KEPT = 8
+"""Captured programs that are kept: one for each legal number of cores."""
+_PROGRAMS: dict[str, Program] = {}
+
+
 def decodes(config: Any) -> bool:
     """Return whether a model is a causal language model, or one with an image or audio encoder."""
     from ..exporters import kind_of
@@ -204,15 +210,32 @@ def capture_model(source: ModelSource, *, trust_remote_code: bool = False, **opt
         ConfigError: an option is unknown, or one of another kind of model.
         ModelError: transformers cannot build it.
     """
-    from ..compiler import compile_graphs, memory_need
-    from ..exporters import Progress, kind_of, neuron_config
+    from ..compiler import memory_need
+    from ..exporters import neuron_config
 
     config, target = neuron_config(source, options, trust_remote_code=trust_remote_code)
+    program = _program_of(source, config, trust_remote_code=trust_remote_code)
+    need = memory_need(program, lnc=target.value.chip.default_lnc)
+    return CapturedModel(program=program, config=config, need=need)
+
+
+def _program_of(source: ModelSource, config: CompileConfig, *, trust_remote_code: bool) -> Program:
+    """Capture a program; the newest are kept, because a comparison estimates one on many instances."""
+    from ..compiler import compile_graphs
+    from ..exporters import Progress, kind_of
+
+    fields = {name: value for name, value in config.to_dict().items() if name not in ("target", "instance_type")}
+    key = json.dumps([str(source.folder), source.config.to_json_string(use_diff=False), fields], sort_keys=True)
+    if source.module is None and key in _PROGRAMS:
+        return _PROGRAMS[key]
     plan = kind_of(config.task, source.config.model_type).plan(source, config, trust_remote_code=trust_remote_code)
     with Progress(f"Estimating {source.name} for {config.target}") as progress:
         program = compile_graphs(plan.captures, target=None, on_done=progress.captured).program
-    need = memory_need(program, lnc=target.value.chip.default_lnc)
-    return CapturedModel(program=program, config=config, need=need)
+    if source.module is None:
+        _PROGRAMS[key] = program
+        while len(_PROGRAMS) > KEPT:
+            del _PROGRAMS[next(iter(_PROGRAMS))]
+    return program
 
 
 def require_decoder_options_absent(request: DecoderRequest, task: str, *, generates: bool) -> None:

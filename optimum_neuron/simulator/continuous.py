@@ -18,9 +18,9 @@ from ..runtime import ServingCost
 if TYPE_CHECKING:
     from ..compiler import Program
 
-NUM_TOKENS = 100_000
+NUM_TOKENS = 400_000
 """Tokens and chunks that a load is simulated for: longer requests mean fewer of them."""
-FEWEST_REQUESTS, MOST_REQUESTS = 100, 2_000
+FEWEST_REQUESTS, MOST_REQUESTS = 100, 10_000
 WARM_UP = 0.1
 """Share of the first requests, which find an emptier engine than later ones and are not counted."""
 FILLS = 5
@@ -114,7 +114,7 @@ class SimulatedEngine:
     def _add_tokens(self, requests: Iterable[Request]) -> None:
         for request in requests:
             request.answer.append(0)
-            request.simulated.note_tokens(self.clock.now_s)
+            request.simulated.note_answer(self.clock.now_s, len(request.answer))
             if len(request.answer) == request.max_new_tokens:
                 self.scheduler.end(request)
 

@@ -124,6 +124,38 @@ def estimate(
         speculation=choose_speculation(acceptance_rate, num_speculative_tokens, draft),
     )
     result = _estimate(model, example_inputs, request, machine, options)
+    return _completed(result, machine, requests_per_s)
+
+
+def estimate_program(
+    program: Program,
+    config: CompileConfig,
+    *,
+    name: str,
+    instance: str | None = None,
+    price: float | None = None,
+    requests_per_s: float | None = None,
+    acceptance_rate: float | None = None,
+    num_speculative_tokens: int | None = None,
+    draft_model: Any = None,
+    draft_parameters: int | None = None,
+    **lengths: int | None,
+) -> Estimate:
+    """Estimate a compiled program that is in memory; arguments are those of `estimate`.
+
+    Raises:
+        ConfigError: as `estimate`.
+    """
+    machine = choose_machine(instance, price=price)
+    request = DecoderRequest(**lengths)  # type: ignore[arg-type]
+    draft = _draft_of(draft_model, draft_parameters, machine, request)
+    speculation = choose_speculation(acceptance_rate, num_speculative_tokens, draft)
+    request = dataclasses.replace(request, speculation=speculation)
+    return _completed(program_estimate(program, config, request, machine, name=name), machine, requests_per_s)
+
+
+def _completed(result: Estimate, machine: Machine, requests_per_s: float | None) -> Estimate:
+    """Add a note on memory that may not suffice, and a load if there is one."""
     footprint = result.quantities["hbm_bytes_per_core"]
     if footprint.high > result.available_bytes:
         gib = result.available_bytes / 2**30
@@ -168,7 +200,7 @@ def _estimate(
 
 
 def _draft_of(model: Any, num_parameters: int | None, machine: Machine, request: DecoderRequest) -> Draft | None:
-    """The draft of a request, whose model is estimated on the same machine, one sequence at a time."""
+    """The draft of a request, whose model is estimated on the same machine, one sequence of its lengths at a time."""
     if num_parameters is not None:
         if model is not None:
             message, hint = "draft_model and draft_parameters are two drafts.", "Pass one of them."
@@ -177,7 +209,8 @@ def _draft_of(model: Any, num_parameters: int | None, machine: Machine, request:
     if model is None:
         return None
     compiled = isinstance(model, (str, Path)) and _is_compiled(Path(model))
-    request = request if compiled else dataclasses.replace(request, stack=SERVED_AS.name)
+    lengths = {"sequence_length": request.sequence_length, "output_length": request.output_length}
+    request = DecoderRequest(stack=None if compiled else SERVED_AS.name, **lengths)  # type: ignore[arg-type]
     result = _estimate(model, None, request, machine, {})
     if result.tpot_ms is None or result.ttft_ms is None:
         message = f"{result.model} is no decoder, so it drafts no tokens."

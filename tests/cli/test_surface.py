@@ -61,6 +61,10 @@ SURFACE = {
         *("--num_inference_steps", "--optimize", "--output_length", "--price", "--requests_per_s"),
         *("--revision", "--sdk", "--sequence_length", "--stack", "--subfolder", "--task"),
         *("--tensor_parallel_size", "--trust-remote-code", "--width", "MODEL_OR_DIR"),
+        *("--acceptance_rate", "--draft_model", "--draft_parameters", "--num_speculative_tokens"),
+        *("--speculation_length", "--block_size", "--continuous_batching", "--decode_buckets", "--lora_target_modules"),
+        *("--max_lora_rank", "--max_loras", "--modules_to_not_convert", "--num_blocks", "--prefill_buckets"),
+        *("--prefill_chunk_size", "--quantization", "--sequence_parallel", "--sequence_parallel_enabled"),
     ],
     "estimate-training": [
         *OUTPUT,

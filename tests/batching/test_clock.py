@@ -1,0 +1,101 @@
+"""Simulated time: a load takes on an engine what its estimate says, because both have one scheduler and one clock."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from optimum_neuron.batching import Engine, Request, Runner, SimulatedTimes, make_sampler, serve_trace
+from optimum_neuron.simulator import SERVED, estimate, poisson_arrivals, simulate_requests, summarize
+from tests.tiny import VOCABULARY
+
+NUM_PROMPT, NUM_ANSWER, REQUESTS_PER_S = 20, 6, 60.0
+
+
+@pytest.fixture(scope="module")
+def folder(model, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("paged")
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def engine(model):
+    """An engine that has served requests, twice as many each second as in the estimate: they give way to each other."""
+    engine = Engine(Runner(model.loaded, model._signature), enable_prefix_caching=False)
+    engine.requests = [request_at(model, time) for time in poisson_arrivals(2 * REQUESTS_PER_S, 60, seed=7)]
+    serve_trace(engine, engine.requests)
+    yield engine
+    engine.runner.close()
+
+
+def request_at(model, arrival_s: float) -> Request:
+    draw = random.Random(arrival_s)
+    prompt = [draw.randrange(3, VOCABULARY) for _ in range(NUM_PROMPT)]
+    options = {"max_new_tokens": NUM_ANSWER, "do_sample": False, "eos_token_id": -1}
+    sampler = make_sampler(model, prompt, None, options, num_slots=48, seed=0, wants_logprobs=False)
+    times = SimulatedTimes(arrival_s=arrival_s)
+    return Request(
+        request_id=str(arrival_s), prompt=prompt, max_new_tokens=NUM_ANSWER, sampler=sampler, simulated=times
+    )
+
+
+@pytest.fixture(scope="module")
+def estimated(folder):
+    lengths = {"sequence_length": NUM_PROMPT + NUM_ANSWER, "output_length": NUM_ANSWER}
+    return estimate(str(folder), data_parallel_size=1, requests_per_s=REQUESTS_PER_S, **lengths)
+
+
+def test_engine_and_estimate_have_one_clock(engine, estimated):
+    served = [request.simulated for request in engine.requests]
+    simulated = simulate_requests(estimated.served_pool, [times.arrival_s for times in served])
+    assert engine.counters.preemptions_total > 0
+    for name in ("wait_s", "ttft_s", "tpot_s", "latency_s"):
+        values = [getattr(times, name) for times in served]
+        assert values == pytest.approx([getattr(times, name) for times in simulated], rel=1e-6, abs=1e-12), name
+
+
+def test_load_is_that_of_other_arrivals_at_the_same_rate(estimated):
+    arrivals = poisson_arrivals(REQUESTS_PER_S, 2000, seed=7)
+    served = summarize(simulate_requests(estimated.served_pool, arrivals))
+    assert 0.2 < estimated.load.utilization.value < 0.5
+    assert set(estimated.load.served) == set(SERVED)
+    for name, quantity in estimated.load.served.items():
+        assert served[name] == pytest.approx(quantity.value, rel=0.1), name
+        assert quantity.low < quantity.value < quantity.high
+    report = estimated.to_dict()["load"]
+    assert report["ttft_p90_ms"]["value"] == estimated.load.served["ttft_p90_ms"].value
+
+
+def test_overload_has_no_end(folder):
+    result = estimate(str(folder), data_parallel_size=1, output_length=40, requests_per_s=1e3)
+    load = result.to_dict()["load"]
+    assert load["utilization"]["value"] > 1 and load["latency_p90_ms"]["value"] is None
+
+
+def test_counters_have_simulated_times(engine):
+    counters, times = engine.counters, [request.simulated for request in engine.requests]
+    assert counters.simulated_seconds_total == pytest.approx(engine.clock.busy_s)
+    assert engine.clock.busy_s < engine.clock.now_s
+    for name in ("ttft", "tpot", "latency"):
+        total = getattr(counters, f"simulated_{name}_seconds_total")
+        assert total == pytest.approx(sum(getattr(one, f"{name}_s") for one in times)), name
+    assert "simulated on inf2" in engine.clock.cost.basis
+
+
+def test_outputs_have_simulated_times(model):
+    with model.continuous_batching_context_manager() as manager:
+        manager.add_request([5, 6, 7], max_new_tokens=4, do_sample=False, eos_token_id=-1)
+        output = manager.get_result()
+    assert 0 < output.simulated.ttft_s < output.simulated.latency_s and output.simulated.num_tokens == 4
+
+
+def test_configuration_is_estimated_as_its_export(model, folder):
+    options = {name: getattr(model.neuron_config, name) for name in ("block_size", "num_blocks", "prefill_chunk_size")}
+    options |= {"decode_buckets": (20, 48), "extend_length": 1, "batch_size": 3, "sequence_length": 48}
+    source = str(model.prepared.source.folder)
+    result = estimate(source, continuous_batching=True, dtype="fp32", output_length=8, **options)
+    exported = estimate(str(folder), output_length=8)
+    assert result.quantities == exported.quantities and result.memory == exported.memory
+    assert result.served_pool == exported.served_pool
