@@ -28,7 +28,7 @@ PRODUCTS = (
 )
 """Rules of operators that multiply matrices."""
 
-LOOKUPS = ("embedding", "gather", "gather-along", "index")
+LOOKUPS = ("embedding", "gather", "gather-along", "index", "quantized-rows")
 """Rules of operators that read at computed positions."""
 
 MOVES = (
@@ -52,6 +52,8 @@ _SOFTMAX = ("aten.softmax", "aten._softmax", "aten.log_softmax", "aten._log_soft
 
 _ATTENTION = ("aten.scaled_dot_product_attention", "aten._scaled_dot_product_flash_attention_for_cpu")
 
+_QUANTIZED = ("neuron.quantized_linear", "neuron.quantized_experts", "neuron.quantized_experts_sum")
+
 _FORMULAS: dict[str, Callable[..., int]] = {
     "aten._grouped_mm": lambda left, right, *_: 2 * left.num_elements * right.shape[-1],
     "aten._int_mm": lambda left, right: 2 * left.num_elements * right.shape[-1],
@@ -67,6 +69,10 @@ _FORMULAS: dict[str, Callable[..., int]] = {
     "aten.dot": lambda left, right: 2 * left.num_elements,
     "aten.mv": lambda matrix, vector: 2 * matrix.num_elements,
     "neuron.quantized_linear": lambda left, right, *_: 2 * left.num_elements * right.shape[0],
+    **dict.fromkeys(
+        ("neuron.quantized_experts", "neuron.quantized_experts_sum"),
+        lambda left, right, *_: 2 * math.prod(left.shape[-2:]) * math.prod(right.shape[:2]),
+    ),
     "transformers.grouped_mm_fallback": lambda left, right, *_: 2 * left.num_elements * right.shape[-1],
 }
 """Products that torch's counter does not know, from the specs of their tensors: two for each multiply-add."""
@@ -159,13 +165,15 @@ def _product(call: OpCall) -> CallWork:
 def _unpacked(call: OpCall) -> int:
     """Elements that pass the vector engine for a quantized weight: 4-bit numbers, and sums of groups that are scaled.
 
-    Casts to 16 bits are part of the load, as elsewhere.
+    Casts to 16 bits are part of the load, as elsewhere. Sums over experts have a scale for each expert.
     """
-    if call.name != "neuron.quantized_linear":
+    if call.name not in _QUANTIZED:
         return 0
     x, values, scale, *_ = call.inputs
     halves = 2 * values.num_elements if values.dtype == "uint8" else 0
-    return halves + x.num_elements // x.shape[-1] * values.shape[0] * (scale.shape[1] - 1)
+    num_rows = math.prod(x.shape[:-1]) if len(values.shape) == 2 else x.shape[-2]
+    evicted = sum(spec.num_elements for spec in call.outputs)
+    return halves + num_rows * math.prod(values.shape[:-1]) * scale.shape[-1] - evicted
 
 
 def _cycles(call: OpCall) -> float | None:
@@ -175,6 +183,9 @@ def _cycles(call: OpCall) -> float | None:
         return product_cycles(math.prod(specs[0].shape[:-1]), specs[0].shape[-1], math.prod(specs[1].shape[:-1]))
     if call.name == "neuron.quantized_linear":
         return product_cycles(math.prod(specs[0].shape[:-1]), specs[0].shape[-1], specs[1].shape[0])
+    if call.name in _QUANTIZED:
+        num_experts, num_outputs = specs[1].shape[:2]
+        return num_experts * product_cycles(specs[0].shape[-2], specs[0].shape[-1], num_outputs)
     if call.name in ("aten.mm", "aten.bmm", "aten.matmul"):
         return _matmul_cycles(specs[0], specs[1])
     if call.name in ("aten.addmm", "aten.baddbmm"):

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..weights import Recipe, TensorSource, dequantize, recipe_of
+from ..weights import TensorSource, dequantize, recipe_of
 
 if TYPE_CHECKING:
     import torch
@@ -95,15 +95,17 @@ def with_quantized_weights(reference: Any, sources: Mapping[str, tuple[str, ...]
     import torch
 
     recipes = [recipe for names in sources.values() for name in names if (recipe := recipe_of(name))]
-    rounded = {recipe.tensor: recipe.scheme for recipe in recipes}
+    rounded = {recipe.tensor: recipe for recipe in recipes}
     if not rounded:
         return reference
     reference = copy.deepcopy(reference)
     parameters = dict(reference.named_parameters(remove_duplicate=False))
     with torch.no_grad():
-        for name, scheme in rounded.items():
-            parts = {part: tensors.join([Recipe(name, scheme, part).name])[0] for part in scheme.parts}
-            parameters[name].copy_(dequantize(parts["values"], parts["scale"], parts.get("zero")))
+        for name, recipe in rounded.items():
+            own = {part: dataclasses.replace(recipe, part=part).name for part in recipe.scheme.parts}
+            parts = {part: tensors.join([stored])[0] for part, stored in own.items()}
+            plain = dequantize(parts["values"], parts["scale"], parts.get("zero"))
+            parameters[name].copy_(plain.transpose(-1, -2) if recipe.is_transposed else plain)
     return reference
 
 

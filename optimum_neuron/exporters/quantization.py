@@ -23,7 +23,7 @@ DEQUANTIZED = {"fp8": None, "mxfp8": None, "mxfp4": None, "compressed-tensors": 
 """Methods that transformers dequantizes on a CPU (those whose configuration has `dequantize`), and the package that
 each needs."""
 
-READ_HERE = ("fp8", "compressed-tensors", "gptq", "awq", "gguf")
+READ_HERE = ("fp8", "mxfp4", "compressed-tensors", "gptq", "awq", "gguf")
 """Methods whose tensors `weights/published.py` or `weights/gguf.py` reads, if `published_scheme` finds a scheme."""
 
 KEY = "quantization_config"
@@ -78,6 +78,8 @@ def published_scheme(quantization: Mapping[str, Any]) -> Choice[str | None]:
     settings = dict(quantization)
     if method == "gguf":
         return _gguf_scheme(settings)
+    if method == "mxfp4":
+        return Choice(value="mxfp4", reason="the numbers of mxfp4 as they are stored; activations stay in 16 bits")
     if method == "fp8":
         settings |= {"bits": 8, "is_float": True, "group_size": (settings.get("weight_block_size") or (0, 0))[1]}
     elif method == "awq":

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..quantized import QUANTIZED_LINEAR
-from . import attention, few_rows, onednn, quantized
+from ..quantized import PICK_EXPERTS, QUANTIZED_EXPERTS, QUANTIZED_EXPERTS_SUM, QUANTIZED_LINEAR
+from . import attention, few_rows, onednn, quantized, quantized_experts
 from .choose import max_streamed_rows
 
 if TYPE_CHECKING:
@@ -45,6 +45,9 @@ class HostArithmetic:
         return {
             torch.ops.aten.linear.default: self.linear,
             QUANTIZED_LINEAR: functools.partial(quantized.linear, self.features),
+            PICK_EXPERTS: quantized_experts.picked,
+            QUANTIZED_EXPERTS: quantized_experts.product,
+            QUANTIZED_EXPERTS_SUM: quantized_experts.sum_of_experts,
             torch.ops.aten.scaled_dot_product_attention.default: self.attention,
             torch.ops.aten.max_pool2d.default: self.max_pool2d,
         }
