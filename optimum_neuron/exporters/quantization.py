@@ -115,6 +115,28 @@ def _gguf_scheme(settings: Mapping[str, Any]) -> Choice[str | None]:
     return Choice(value=name, reason=f"the numbers of {form} as they are stored; activations stay in 16 bits")
 
 
+def rounding_of(quantization: Mapping[str, Any]) -> str | None:
+    """Say why numbers of a quantized checkpoint are rounded once more, or return None.
+
+    Example:
+        ```python
+        from optimum_neuron.exporters.quantization import rounding_of
+
+        assert "desc_act" in rounding_of({"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": True})
+        assert rounding_of({"quant_method": "gptq", "bits": 4, "group_size": 128}) is None
+        ```
+    """
+    groups = (quantization.get("config_groups") or {}).values()
+    orders = [(group.get("weights") or {}).get("actorder") for group in groups]
+    if quantization.get("desc_act") and int(quantization.get("group_size") or 0) > 0:
+        name = "desc_act"
+    elif any(str(order).lower() == "group" for order in orders):
+        name = 'actorder="group"'
+    else:
+        return None
+    return f"{name} sorts the inputs of a group by activation, and a scheme has groups of neighbors"
+
+
 def _scheme_of(settings: Mapping[str, Any], method: str) -> Choice[str | None]:
     kinds = {(8, True): "fp8", (8, False): "int8", (4, False): "int4"}
     kind = kinds.get((settings.get("bits") or 0, bool(settings.get("is_float"))))

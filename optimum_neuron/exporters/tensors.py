@@ -44,6 +44,7 @@ from .quantization import (
     method_of,
     published_scheme,
     quantization_of,
+    rounding_of,
     with_quantization,
 )
 from .source import ModelSource, first_line, served_task
@@ -135,7 +136,9 @@ def _open_stored(source: ModelSource) -> TensorSource | None:
 def _how_mapped(quantization: Mapping[str, Any]) -> str:
     choice, method = published_scheme(quantization), method_of(quantization)
     if method != METHOD:
-        return f"mapped from the checkpoint's safetensors in the layout of {method}"
+        rounding = rounding_of(quantization)
+        end = "" if rounding is None else f"; numbers are rounded once more, because {rounding}"
+        return f"mapped from the checkpoint's safetensors in the layout of {method}{end}"
     end = "" if choice.value is not None else f", and dequantized: {choice.reason}"
     return f"mapped from the GGUF file{end}"
 
