@@ -49,7 +49,13 @@ from .placement import (
     judged_calls as judged_calls,
     placed_share as placed_share,
 )
-from .quantized import DYNAMIC_LINEAR as DYNAMIC_LINEAR, QUANTIZED_LINEAR as QUANTIZED_LINEAR
+from .quantized import (
+    DYNAMIC_LINEAR as DYNAMIC_LINEAR,
+    PICK_EXPERTS as PICK_EXPERTS,
+    QUANTIZED_EXPERTS as QUANTIZED_EXPERTS,
+    QUANTIZED_EXPERTS_SUM as QUANTIZED_EXPERTS_SUM,
+    QUANTIZED_LINEAR as QUANTIZED_LINEAR,
+)
 from .record import Segment as Segment, record as record
 from .serial import (
     base_of as base_of,

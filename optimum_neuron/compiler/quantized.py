@@ -1,16 +1,16 @@
-"""The matrix product with a quantized weight, as one operator of a graph.
+"""Matrix products with quantized weights, each as one operator of a graph.
 
 TensorE multiplies the stored numbers, which are exact in bfloat16, by 16-bit activations and sums in float32; the sum
 of each group is scaled when it leaves PSUM. A model that is quantized calls it in place of `linear`; host code has a
 kernel for it (`lower/quantized`). `weights/schemes.py` defines the layout of the operands.
 
     torch.ops.neuron.quantized_linear(x, values, scale, zero, bias)
-    torch.ops.neuron.dynamic_quantized_linear(x, values, scale, bias)
+    torch.ops.neuron.dynamic_quantized_linear(x, values, scale, bias)   # quantizes each token of the inputs too
+    torch.ops.neuron.pick_experts(values, index)                        # numbers of the experts of each token
+    torch.ops.neuron.quantized_experts(x, values, scale, zero)          # each expert on all tokens, or on its own
+    torch.ops.neuron.quantized_experts_sum(x, values, scale, zero)      # summed over experts
 
-The second one quantizes activations too, each token with a scale of its own: small numbers are multiplied by small
-numbers, and sums are scaled by both.
-
-Shape legend: I inputs, O outputs, G groups of inputs.
+Shape legend: I inputs, O outputs, G groups of inputs, E experts, N tokens.
 """
 
 from __future__ import annotations
@@ -71,3 +71,70 @@ def _run_dynamic(
     numbers_I, row_scale = quantize_rows(x_I, values.dtype)
     result_O = F.linear(numbers_I.float(), values.float()) * row_scale * scale_O1[:, 0]
     return (result_O if bias is None else result_O + bias.float()).to(x_I.dtype)
+
+
+_LIBRARY.define("pick_experts(Tensor values, Tensor index) -> Tensor")
+PICK_EXPERTS = torch.ops.neuron.pick_experts.default
+"""`values[index]` of stored numbers, which are moved: an 8-bit float needs no arithmetic on the core."""
+
+
+@torch.library.register_fake("neuron::pick_experts", lib=_LIBRARY)
+def _picked_shape(values: torch.Tensor, index_P: torch.Tensor) -> torch.Tensor:
+    return values.new_empty((*index_P.shape, *values.shape[1:]))
+
+
+@torch.library.impl(_LIBRARY, "pick_experts", "CPU")
+def _pick(values: torch.Tensor, index_P: torch.Tensor) -> torch.Tensor:
+    return values.view(torch.uint8)[index_P].view(values.dtype)
+
+
+_OPERANDS = "Tensor x, Tensor values, Tensor scale, Tensor? zero"
+_LIBRARY.define(f"quantized_experts({_OPERANDS}) -> Tensor")
+_LIBRARY.define(f"quantized_experts_sum({_OPERANDS}) -> Tensor")
+
+QUANTIZED_EXPERTS = torch.ops.neuron.quantized_experts.default
+"""Tokens [N, I] or [E, N, I] by the weight of each expert: [E, N, O] in the dtype of the tokens."""
+QUANTIZED_EXPERTS_SUM = torch.ops.neuron.quantized_experts_sum.default
+"""Tokens [E, N, I] by the weight of each expert, summed over experts: [N, O]."""
+
+
+@torch.library.register_fake("neuron::quantized_experts", lib=_LIBRARY)
+def _experts_shape(
+    x: torch.Tensor, values: torch.Tensor, scale_EOG: torch.Tensor, zero: torch.Tensor | None
+) -> torch.Tensor:
+    num_experts, num_outputs = values.shape[:2]
+    torch._check(x.shape[-1] == values.shape[2] * (2 if values.dtype == torch.uint8 else 1))
+    return x.new_empty((num_experts, x.shape[-2], num_outputs))
+
+
+@torch.library.register_fake("neuron::quantized_experts_sum", lib=_LIBRARY)
+def _sum_shape(
+    x: torch.Tensor, values: torch.Tensor, scale_EOG: torch.Tensor, zero: torch.Tensor | None
+) -> torch.Tensor:
+    return x.new_empty((x.shape[-2], values.shape[1]))
+
+
+@torch.library.impl(_LIBRARY, "quantized_experts", "CPU")
+def _run_experts(
+    x: torch.Tensor, values: torch.Tensor, scale_EOG: torch.Tensor, zero: torch.Tensor | None
+) -> torch.Tensor:
+    """One expert after the other, so that one weight is in float32 at a time."""
+    out_ENO = x.new_empty((len(values), x.shape[-2], values.shape[1]))
+    for expert, matrix in enumerate(values):
+        weight_OI = dequantize(matrix, scale_EOG[expert], None if zero is None else zero[expert])
+        out_ENO[expert] = F.linear((x if x.dim() == 2 else x[expert]).float(), weight_OI)
+    return out_ENO
+
+
+@torch.library.impl(_LIBRARY, "quantized_experts_sum", "CPU")
+def _run_sum(
+    x_ENI: torch.Tensor, values: torch.Tensor, scale_EOG: torch.Tensor, zero: torch.Tensor | None
+) -> torch.Tensor:
+    """Rows of zeros, of tokens that did not choose an expert, are left out."""
+    out_NO = torch.zeros((x_ENI.shape[1], values.shape[1]), dtype=torch.float32)
+    for expert, rows_NI in enumerate(x_ENI):
+        (token,) = rows_NI.any(-1).nonzero(as_tuple=True)
+        if len(token):
+            weight_OI = dequantize(values[expert], scale_EOG[expert], None if zero is None else zero[expert])
+            out_NO.index_add_(0, token, F.linear(rows_NI[token].float(), weight_OI))
+    return out_NO.to(x_ENI.dtype)

@@ -28,7 +28,7 @@ PRODUCTS = (
 )
 """Rules of operators that multiply matrices."""
 
-LOOKUPS = ("embedding", "gather", "gather-along", "index")
+LOOKUPS = ("embedding", "gather", "gather-along", "index", "quantized-rows")
 """Rules of operators that read at computed positions."""
 
 MOVES = (
@@ -53,6 +53,7 @@ _SOFTMAX = ("aten.softmax", "aten._softmax", "aten.log_softmax", "aten._log_soft
 _ATTENTION = ("aten.scaled_dot_product_attention", "aten._scaled_dot_product_flash_attention_for_cpu")
 
 _DYNAMIC = "neuron.dynamic_quantized_linear"
+_QUANTIZED = ("neuron.quantized_linear", "neuron.quantized_experts", "neuron.quantized_experts_sum")
 
 _FORMULAS: dict[str, Callable[..., int]] = {
     "aten._grouped_mm": lambda left, right, *_: 2 * left.num_elements * right.shape[-1],
@@ -70,6 +71,10 @@ _FORMULAS: dict[str, Callable[..., int]] = {
     "aten.mv": lambda matrix, vector: 2 * matrix.num_elements,
     _DYNAMIC: lambda left, right, *_: 2 * left.num_elements * right.shape[0],
     "neuron.quantized_linear": lambda left, right, *_: 2 * left.num_elements * right.shape[0],
+    **dict.fromkeys(
+        ("neuron.quantized_experts", "neuron.quantized_experts_sum"),
+        lambda left, right, *_: 2 * math.prod(left.shape[-2:]) * math.prod(right.shape[:2]),
+    ),
     "transformers.grouped_mm_fallback": lambda left, right, *_: 2 * left.num_elements * right.shape[-1],
 }
 """Products that torch's counter does not know, from the specs of their tensors: two for each multiply-add."""
@@ -164,15 +169,17 @@ def _unpacked(call: OpCall) -> int:
     """Elements that pass the vector engine for a quantized weight: 4-bit numbers, and sums of groups that are scaled.
 
     Casts to 16 bits are part of the load, as elsewhere. Inputs that are quantized pass it twice: for the largest of
-    each row, and to be scaled.
+    each row, and to be scaled. Sums over experts have a scale for each expert.
     """
     if call.name == _DYNAMIC:
         return 2 * call.inputs[0].num_elements
-    if call.name != "neuron.quantized_linear":
+    if call.name not in _QUANTIZED:
         return 0
     x, values, scale, *_ = call.inputs
     halves = 2 * values.num_elements if values.dtype == "uint8" else 0
-    return halves + x.num_elements // x.shape[-1] * values.shape[0] * (scale.shape[1] - 1)
+    num_rows = math.prod(x.shape[:-1]) if len(values.shape) == 2 else x.shape[-2]
+    evicted = sum(spec.num_elements for spec in call.outputs)
+    return halves + num_rows * math.prod(values.shape[:-1]) * scale.shape[-1] - evicted
 
 
 def _cycles(call: OpCall) -> float | None:
@@ -182,6 +189,9 @@ def _cycles(call: OpCall) -> float | None:
         return product_cycles(math.prod(specs[0].shape[:-1]), specs[0].shape[-1], math.prod(specs[1].shape[:-1]))
     if call.name in ("neuron.quantized_linear", _DYNAMIC):
         return product_cycles(math.prod(specs[0].shape[:-1]), specs[0].shape[-1], specs[1].shape[0])
+    if call.name in _QUANTIZED:
+        num_experts, num_outputs = specs[1].shape[:2]
+        return num_experts * product_cycles(specs[0].shape[-2], specs[0].shape[-1], num_outputs)
     if call.name in ("aten.mm", "aten.bmm", "aten.matmul"):
         return _matmul_cycles(specs[0], specs[1])
     if call.name in ("aten.addmm", "aten.baddbmm"):

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..weights import ZEROS, Recipe, Shard, Shards, TensorSource, dequantize, quantize_rows, recipe_of
+from ..weights import ZEROS, Shard, Shards, TensorSource, dequantize, quantize_rows, recipe_of
 
 if TYPE_CHECKING:
     import torch
@@ -108,15 +108,17 @@ def with_quantized_weights(
     import torch
 
     recipes = [recipe for names in sources.values() for name in names if (recipe := recipe_of(name))]
-    rounded = {recipe.tensor: recipe.scheme for recipe in recipes}
+    rounded = {recipe.tensor: recipe for recipe in recipes}
     if not rounded:
         return reference
     reference = copy.deepcopy(reference)
     parameters = dict(reference.named_parameters(remove_duplicate=False))
     with torch.no_grad():
-        for name, scheme in rounded.items():
-            parts = {part: tensors.join([Recipe(name, scheme, part).name])[0] for part in scheme.parts}
-            parameters[name].copy_(dequantize(parts["values"], parts["scale"], parts.get("zero")))
+        for name, recipe in rounded.items():
+            own = {part: dataclasses.replace(recipe, part=part).name for part in recipe.scheme.parts}
+            parts = {part: tensors.join([stored])[0] for part, stored in own.items()}
+            plain = dequantize(parts["values"], parts["scale"], parts.get("zero"))
+            parameters[name].copy_(plain.transpose(-1, -2) if recipe.is_transposed else plain)
     for weight, names in sources.items():
         for recipe in filter(None, map(recipe_of, names)):
             if recipe.scheme.is_dynamic and recipe.part == "values":

@@ -23,7 +23,7 @@ DEQUANTIZED = {"fp8": None, "mxfp8": None, "mxfp4": None, "compressed-tensors": 
 """Methods that transformers dequantizes on a CPU (those whose configuration has `dequantize`), and the package that
 each needs."""
 
-READ_HERE = ("fp8", "compressed-tensors", "gptq", "awq", "gguf")
+READ_HERE = ("fp8", "mxfp4", "compressed-tensors", "gptq", "awq", "gguf")
 """Methods whose tensors `weights/published.py` or `weights/gguf.py` reads, if `published_scheme` finds a scheme."""
 
 KEY = "quantization_config"
@@ -78,6 +78,8 @@ def published_scheme(quantization: Mapping[str, Any]) -> Choice[str | None]:
     settings = dict(quantization)
     if method == "gguf":
         return _gguf_scheme(settings)
+    if method == "mxfp4":
+        return Choice(value="mxfp4", reason="the numbers of mxfp4 as they are stored; activations stay in 16 bits")
     if method == "fp8":
         settings |= {"bits": 8, "is_float": True, "group_size": (settings.get("weight_block_size") or (0, 0))[1]}
     elif method == "awq":
@@ -112,6 +114,28 @@ def _gguf_scheme(settings: Mapping[str, Any]) -> Choice[str | None]:
     scheme, head = GGUF_SCHEMES[form], GGUF_SCHEMES.get(settings["head"])
     name = scheme if head in (None, parse_schemes(scheme)[1].name) else f"{scheme}/{head}"
     return Choice(value=name, reason=f"the numbers of {form} as they are stored; activations stay in 16 bits")
+
+
+def rounding_of(quantization: Mapping[str, Any]) -> str | None:
+    """Say why numbers of a quantized checkpoint are rounded once more, or return None.
+
+    Example:
+        ```python
+        from optimum_neuron.exporters.quantization import rounding_of
+
+        assert "desc_act" in rounding_of({"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": True})
+        assert rounding_of({"quant_method": "gptq", "bits": 4, "group_size": 128}) is None
+        ```
+    """
+    groups = (quantization.get("config_groups") or {}).values()
+    orders = [(group.get("weights") or {}).get("actorder") for group in groups]
+    if quantization.get("desc_act") and int(quantization.get("group_size") or 0) > 0:
+        name = "desc_act"
+    elif any(str(order).lower() == "group" for order in orders):
+        name = 'actorder="group"'
+    else:
+        return None
+    return f"{name} sorts the inputs of a group by activation, and a scheme has groups of neighbors"
 
 
 def _scheme_of(settings: Mapping[str, Any], method: str) -> Choice[str | None]:

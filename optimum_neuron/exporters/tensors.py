@@ -22,13 +22,16 @@ from ..core import Choice
 from ..errors import ModelError, WeightsError
 from ..models import cast_parameters
 from ..weights import (
+    LAYOUTS,
     SINGLE_FILE,
     Checkpoint,
     GgufSource,
+    PublishedExperts,
     PublishedSource,
     QuantizedSource,
     StateDict,
     TensorSource,
+    is_expert,
     pack_checkpoint,
     parse_schemes,
     plain_names,
@@ -41,6 +44,7 @@ from .quantization import (
     method_of,
     published_scheme,
     quantization_of,
+    rounding_of,
     with_quantization,
 )
 from .source import ModelSource, first_line, served_task
@@ -112,18 +116,29 @@ def _open_files(source: ModelSource) -> TensorSource | None:
     Raises:
         WeightsError: a file is missing or damaged.
     """
+    stored = _open_stored(source)
+    if stored is None or isinstance(stored, GgufSource) or quantization_of(source.config) is None:
+        return stored
+    experts = PublishedExperts(stored)
+    return experts if experts.weights else stored
+
+
+def _open_stored(source: ModelSource) -> TensorSource | None:
+    """Return the same, with the experts as they are in the files."""
     if is_gguf(source.folder):
         return open_gguf(source.folder)
     checkpoint = Checkpoint.open(source.folder)
     quantization = quantization_of(source.config)
     layout = None if quantization is None else layout_of(quantization)
-    return checkpoint if layout is None else PublishedSource(checkpoint, layout)
+    return PublishedSource(checkpoint, layout) if layout in LAYOUTS else checkpoint
 
 
 def _how_mapped(quantization: Mapping[str, Any]) -> str:
     choice, method = published_scheme(quantization), method_of(quantization)
     if method != METHOD:
-        return f"mapped from the checkpoint's safetensors in the layout of {method}"
+        rounding = rounding_of(quantization)
+        end = "" if rounding is None else f"; numbers are rounded once more, because {rounding}"
+        return f"mapped from the checkpoint's safetensors in the layout of {method}{end}"
     end = "" if choice.value is not None else f", and dequantized: {choice.reason}"
     return f"mapped from the GGUF file{end}"
 
@@ -141,7 +156,9 @@ def plain_modules(source: ModelSource, quantization: Mapping[str, Any]) -> tuple
         plain = [name for name in matrices if tensors.scheme_of(name) not in own]
     else:
         stored = Checkpoint.open(source.folder).specs
-        plain = [name for name in matrices if stored.get(name) == tensors.specs[name]]
+        plain = [name for name in matrices if stored.get(name) == tensors.specs[name] and not is_expert(name)]
+    if isinstance(tensors, PublishedExperts):
+        plain += [name for name in tensors.weights if tensors.is_plain(name)]
     return tuple(name.removesuffix(".weight") for name in plain)
 
 
@@ -263,10 +280,10 @@ def _load(source: ModelSource, *, task: str, dtype: str, trust_remote_code: bool
 def _readable(source: ModelSource, dtype: str) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Folder and options with which transformers loads a model; a temporary one if it is dequantized here."""
     quantization = quantization_of(source.config)
-    if quantization is None or layout_of(quantization) == "fp8":
+    if quantization is None or layout_of(quantization) in ("fp8", "mxfp4"):
         yield source.folder, {"config": dequantizing(source.config)}
         return
-    tensors = _open_files(source)
+    tensors = _open_stored(source)
     if tensors is None:
         from transformers import GgufConfig
 

@@ -1,9 +1,9 @@
 """Quantization of a built decoder: which matrices are quantized, and what becomes of each.
 
 Linear layers get the scheme. The head, and an embedding that is its weight, get 8 bits by rows whatever the scheme is:
-the head chooses the tokens, and it is the largest matrix of a small model. Everything else stays: norms, embeddings
-of their own (a step reads one row), routers, experts (their weights have three dimensions), and weights that are stored
-with their inputs first. The choice says so.
+the head chooses the tokens, and it is the largest matrix of a small model. Experts get the scheme too. Everything else
+stays: norms, embeddings of their own (a step reads one row), routers, and matrices that are stored with their inputs
+first. The choice says so.
 
     family = quantize_decoder(build_decoder(config, dtype="bfloat16"), Scheme.parse("int8"))
     print(family.quantization)
@@ -15,13 +15,14 @@ import dataclasses
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-import torch
 from torch import nn
 
 from ..core import Choice, Rejected
 from ..errors import ModelError
-from ..weights import HEAD_SCHEME, ZEROS, Recipe, Scheme, Shard, Split
+from ..weights import HEAD_SCHEME, Recipe, Scheme, Shard
 from .common import QuantizedEmbedding, QuantizedLinear
+from .quantized_experts import expert_weights
+from .quantized_parts import empty_parts, obstacle_of_inputs, part_name, part_shard
 from .registry import Family
 
 _DIRECT = ("kv_up", "shared_gate", "gate", "router")
@@ -59,36 +60,58 @@ def quantize_decoder(
         ModelError: no layer can be quantized, or a name is of no module.
     """
     sources, of_weights = dict(family.weight_sources), dict(family.shards.of_weights)
-    converted, left = 0, {}
+    left: dict[str, str] = {}
     named = [name for names in sources.values() for name in names] + ["lm_head.weight"]
     unknown = {key for key in modules_to_not_convert if not any(_is_named(name, key) for name in named)}
     head = _head(family.module)
+    num_matrices, num_experts, head_of = 0, 0, ""
     for weight in _weights(family.module):
         names = sources[weight.name]
         is_head = any(owner is head for _, owner in weight.owners)
         own = head_scheme if is_head else scheme
         # Also where the head is the embedding, and the checkpoint has no tensor of its name.
         aliases = (*names, "lm_head.weight") if is_head else names
-        skipped = any(_is_named(name, key) for name in aliases for key in modules_to_not_convert)
         shard = of_weights.get(weight.name)
-        reason = "named by modules_to_not_convert" if skipped else _obstacle(weight, own, shard)
+        reason = _wish(aliases, modules_to_not_convert) or _obstacle(weight, own, shard)
         if reason is not None:
             left[names[0].removesuffix(".weight")] = reason
             continue
         _convert(weight, own)
         for part in own.parts:
-            name = weight.name if part == "values" else f"{weight.name}_{part}"
+            name = part_name(weight.name, part)
             sources[name] = tuple(Recipe(source, own, part).name for source in names)
-            if (local := _part_shard(shard, own, part)) is not None:
+            if (local := part_shard(shard, own, part, 1)) is not None:
                 of_weights[name] = local
-        converted += 1
-    _require_useful(converted, unknown, left)
+        num_matrices += 1
+        head_of = own.name if is_head else head_of
+    # A product with experts does not quantize its inputs.
+    of_experts = dataclasses.replace(scheme, is_dynamic=False)
+    for experts in expert_weights(family.module):
+        names, shard = sources[experts.path], of_weights.get(experts.path)
+        reason = _wish(names, modules_to_not_convert) or experts.obstacle(of_experts, shard)
+        if reason is not None:
+            left[names[0]] = reason
+            continue
+        experts.convert(of_experts)
+        for part in of_experts.parts:
+            name = part_name(experts.path, part)
+            sources[name] = tuple(Recipe(one, of_experts, part, experts.is_transposed).name for one in names)
+            if (local := part_shard(experts.quantized_shard(shard), of_experts, part, 2)) is not None:
+                of_weights[name] = local
+        num_experts += 1
+    _require_useful(num_matrices + num_experts, unknown, left)
     return dataclasses.replace(
         family,
         weight_sources=sources,
         shards=dataclasses.replace(family.shards, of_weights=of_weights),
-        quantization=_choice(scheme, head_scheme, converted, left),
+        quantization=_choice(scheme, head_of, (num_matrices, num_experts), left),
     )
+
+
+def _wish(names: Sequence[str], modules_to_not_convert: Collection[str]) -> str | None:
+    """Return a reason if a user wants a weight to stay."""
+    is_named = any(_is_named(name, key) for name in names for key in modules_to_not_convert)
+    return "named by modules_to_not_convert" if is_named else None
 
 
 def _weights(module: nn.Module) -> Iterator[_Weight]:
@@ -124,65 +147,23 @@ def _obstacle(weight: _Weight, scheme: Scheme, shard: Shard | None) -> str | Non
             return f"it is also a {type(owner).__name__}"
     if weight.is_lookup and scheme.kind == "int4":
         return "it is also an embedding, whose rows have 8 bits"
-    if not scheme.fits(_num_inputs(weight)):
-        return f"its {_num_inputs(weight)} inputs are not divided by groups of {scheme.group_size}"
-    if shard is not None and shard.dim == 1 and scheme.group_size and not _is_aligned(shard.splits[0], scheme.unit):
-        return f"its share on a core divides a group of {scheme.group_size}"
-    return None
-
-
-def _num_inputs(weight: _Weight) -> int:
-    return int(weight.owners[0][1].weight.shape[1])
+    if scheme.kind == "mxfp4":
+        return "mxfp4 is a scheme of experts"
+    return obstacle_of_inputs(int(weight.owners[0][1].weight.shape[1]), scheme, shard, 1)
 
 
 def _convert(weight: _Weight, scheme: Scheme) -> None:
     """Give the modules of a weight its parts, with the shapes that they have on one core."""
     before = weight.owners[0][1].weight
-    specs = scheme.specs(*before.shape)
-    parts = {
-        part: nn.Parameter(
-            torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device=before.device), requires_grad=False
-        )
-        for part, spec in specs.items()
-    }
+    parts = empty_parts(before.shape, scheme, before.device)
     for _, owner in weight.owners:
         owner.plain_dtype, owner.is_dynamic = before.dtype, scheme.is_dynamic
         for part, parameter in parts.items():
-            owner.register_parameter("weight" if part == "values" else f"weight_{part}", parameter)
+            owner.register_parameter(part_name("weight", part), parameter)
         if type(owner) is nn.Embedding:
             owner.__class__ = QuantizedEmbedding
         elif isinstance(owner, nn.Linear) and not type(owner).__module__.startswith(__package__):
             owner.__class__ = QuantizedLinear
-
-
-def _part_shard(shard: Shard | None, scheme: Scheme, part: str) -> Shard | None:
-    """Return how a part is divided, of a weight that is divided like this."""
-    if shard is None or shard.dim == 0:
-        return shard
-    if part != "values":
-        return _in_units(shard, scheme.group_size) if scheme.group_size else None
-    return _in_units(shard, 2) if scheme.kind == "int4" else shard
-
-
-def _is_aligned(split: Split, unit: int) -> bool:
-    return all(
-        length % unit == 0 and (start == ZEROS or start % unit == 0) for own in split.parts for start, length in own
-    )
-
-
-def _in_units(shard: Shard, unit: int) -> Shard:
-    """The same split, of a dimension that has one element for so many."""
-    splits = [
-        Split(
-            size=split.size // unit,
-            parts=tuple(
-                tuple((start if start == ZEROS else start // unit, length // unit) for start, length in own)
-                for own in split.parts
-            ),
-        )
-        for split in shard.splits
-    ]
-    return Shard(shard.dim, tuple(splits))
 
 
 def _require_useful(converted: int, unknown: Collection[str], left: dict[str, str]) -> None:
@@ -202,16 +183,19 @@ def _require_useful(converted: int, unknown: Collection[str], left: dict[str, st
         )
 
 
-def _choice(scheme: Scheme, head_scheme: Scheme, converted: int, left: dict[str, str]) -> Choice[str]:
+def _choice(scheme: Scheme, head_scheme: str, numbers: tuple[int, int], left: dict[str, str]) -> Choice[str]:
     """The scheme, with the layers that stay as they are and why."""
     groups: dict[str, list[str]] = {}
     for name, reason in left.items():
         groups.setdefault(reason, []).append(name)
-    head = "" if scheme == head_scheme else f", the head in {head_scheme.name}"
+    head = f", the head in {head_scheme}" if head_scheme not in ("", scheme.name) else ""
     inputs = f"; each token that they multiply in {scheme.kind}" if scheme.is_dynamic else ""
+    counts = (
+        f"{number} {what}" for number, what in zip(numbers, ("matrices", "weights of experts"), strict=True) if number
+    )
     return Choice(
         value=scheme.name,
-        reason=f"{converted} matrices{head}{inputs}; norms, embeddings of their own, and experts stay",
+        reason=f"{' and '.join(counts)}{head}{inputs}; norms and embeddings of their own stay",
         rejected=tuple(Rejected(candidate=_shortened(names), reason=reason) for reason, names in groups.items()),
     )
 

@@ -10,6 +10,7 @@ from .gguf import GGUF_SCHEMES as GGUF_SCHEMES, GgufName as GgufName, GgufSource
 from .gguf_file import GgufFile as GgufFile
 from .low_rank import LowRankStack as LowRankStack, low_rank_stack as low_rank_stack
 from .mapped import DTYPES as DTYPES, MAX_HEADER_BYTES as MAX_HEADER_BYTES, MappedFile as MappedFile
+from .mx import mx_numbers as mx_numbers, mx_scale as mx_scale
 from .pack import pack_checkpoint as pack_checkpoint
 from .pages import (
     HUGE_PAGE_BYTES as HUGE_PAGE_BYTES,
@@ -18,6 +19,7 @@ from .pages import (
     empty as empty,
 )
 from .published import LAYOUTS as LAYOUTS, PublishedSource as PublishedSource
+from .published_experts import PublishedExperts as PublishedExperts, is_expert as is_expert
 from .quantized import (
     QuantizedSource as QuantizedSource,
     Recipe as Recipe,
@@ -29,6 +31,7 @@ from .schemes import (
     LIMITS as LIMITS,
     RUN as RUN,
     SCHEME_NAMES as SCHEME_NAMES,
+    SYMMETRIC_ZERO as SYMMETRIC_ZERO,
     Scheme as Scheme,
     dequantize as dequantize,
     pack_nibbles as pack_nibbles,

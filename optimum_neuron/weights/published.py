@@ -159,6 +159,10 @@ class PublishedSource:
         module = name.removesuffix(".weight")
         return self._matrix(module).parts(scheme) if module in self._modules else None
 
+    def is_plain(self, name: str) -> bool:
+        """Return whether the files have the tensor itself, and no numbers of a scheme."""
+        return name.removesuffix(".weight") not in self._modules
+
     def drop_pages(self, names: Sequence[str]) -> None:
         """Let memory go that tensors of a file take."""
         stored = [name for name in self._checkpoint.specs if f"{name.rpartition('.')[0]}.weight" in names]

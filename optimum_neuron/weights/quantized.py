@@ -4,14 +4,14 @@ A program that was compiled with `quantization` asks for tensors such as "model.
 the checkpoint, the scheme, and the part. Any checkpoint of the architecture has them behind `QuantizedSource`, so a
 fine-tuned one is bound without compiling. An exported folder has these tensors under these names.
 
-    >>> recipe_of("model.up.weight:int4-g32.scale")
-    Recipe(tensor='model.up.weight', scheme=Scheme(kind='int4', group_size=32, has_zeros=False), part='scale')
+    >>> recipe = recipe_of("model.up.weight:int4-g32.scale")
+    >>> recipe.tensor, recipe.scheme.name, recipe.part
+    ('model.up.weight', 'int4-g32', 'scale')
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -19,10 +19,18 @@ from ..core import TensorSpec
 from .checkpoint import TensorSource
 from .gguf import GgufSource
 from .published import PublishedSource
+from .published_experts import PublishedExperts
 from .schemes import Part, Scheme
 
 if TYPE_CHECKING:
     import torch
+
+
+STORED = (PublishedSource, PublishedExperts, GgufSource)
+"""Sources that may have the numbers of a scheme."""
+
+_TRANSPOSED = "-t"
+"""End of the scheme in the name of a recipe whose tensor has inputs before outputs."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,11 +41,18 @@ class Recipe:
     """Name in the checkpoint."""
     scheme: Scheme
     part: Part
+    is_transposed: bool = False
+    """The checkpoint has inputs before outputs; what is made has outputs first."""
 
     @property
     def name(self) -> str:
         """Name of the tensor that is made."""
-        return f"{self.tensor}:{self.scheme.name}" + ("" if self.part == "values" else f".{self.part}")
+        order, part = _TRANSPOSED * self.is_transposed, "" if self.part == "values" else f".{self.part}"
+        return f"{self.tensor}:{self.scheme.name}{order}{part}"
+
+    def shape_of(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Return the shape [..., outputs, inputs] of a tensor of the checkpoint."""
+        return (*shape[:-2], shape[-1], shape[-2]) if self.is_transposed else tuple(shape)
 
 
 def recipe_of(name: str) -> Recipe | None:
@@ -46,7 +61,8 @@ def recipe_of(name: str) -> Recipe | None:
     if not separator:
         return None
     scheme, _, part = recipe.partition(".")
-    return Recipe(tensor, Scheme.parse(scheme), part or "values")  # type: ignore[arg-type]
+    plain = scheme.removesuffix(_TRANSPOSED)
+    return Recipe(tensor, Scheme.parse(plain), part or "values", plain != scheme)  # type: ignore[arg-type]
 
 
 def plain_names(names: Iterable[str]) -> list[str]:
@@ -62,7 +78,7 @@ class QuantizedSource:
         available = checkpoint.specs
         recipes = {name: recipe for name in names if name not in available and (recipe := recipe_of(name))}
         self._recipes = {name: one for name, one in recipes.items() if _is_fit(one, available.get(one.tensor))}
-        self._last: tuple[tuple[str, Scheme], dict[Part, torch.Tensor]] | None = None
+        self._last: tuple[Recipe, dict[Part, torch.Tensor]] | None = None
         self._small: dict[Recipe, torch.Tensor] = {}
 
     @property
@@ -75,7 +91,7 @@ class QuantizedSource:
         """Shape and dtype of every tensor, of those with a recipe too."""
         specs = self._checkpoint.specs
         made = {
-            name: one.scheme.specs(specs[one.tensor].shape[0], math.prod(specs[one.tensor].shape[1:]))[one.part]
+            name: one.scheme.specs(*one.shape_of(specs[one.tensor].shape))[one.part]
             for name, one in self._recipes.items()
         }
         return specs | made
@@ -94,20 +110,33 @@ class QuantizedSource:
         self._checkpoint.drop_pages(plain_names(names))
 
     def _make(self, recipe: Recipe) -> torch.Tensor:
-        """Make all parts of a matrix at once: scales are kept, and of the values those of the last matrix."""
+        """Make all parts of a weight at once: scales are kept, and of the values those of the last weight."""
         if recipe in self._small:
             return self._small[recipe]
-        key = (recipe.tensor, recipe.scheme)
+        key = dataclasses.replace(recipe, part="values")
         if self._last is None or self._last[0] != key:
-            checkpoint = self._checkpoint
-            stored = checkpoint.parts(*key) if isinstance(checkpoint, (PublishedSource, GgufSource)) else None
-            parts = stored or recipe.scheme.quantize(checkpoint.join([recipe.tensor])[0])
+            checkpoint, named = self._checkpoint, (recipe.tensor, recipe.scheme)
+            stored = checkpoint.parts(*named) if isinstance(checkpoint, STORED) else None
+            parts = stored or _quantized(checkpoint.join([recipe.tensor])[0], recipe)
             self._last = (key, parts)
-            others = {Recipe(*key, part): tensor for part, tensor in parts.items() if part != "values"}
-            self._small |= others
+            self._small |= {
+                dataclasses.replace(key, part=part): tensor for part, tensor in parts.items() if part != "values"
+            }
         return self._last[1][recipe.part]
 
 
+def _quantized(weight: torch.Tensor, recipe: Recipe) -> dict[Part, torch.Tensor]:
+    """Quantize a matrix, or one matrix after the other: a whole layer of experts in float32 may have 30 GB."""
+    import torch
+
+    if weight.dim() == 2:
+        return recipe.scheme.quantize(weight.t() if recipe.is_transposed else weight)
+    each = [_quantized(matrix, recipe) for matrix in weight]
+    return {part: torch.stack([parts[part] for parts in each]) for part in recipe.scheme.parts}
+
+
 def _is_fit(recipe: Recipe, spec: TensorSpec | None) -> bool:
-    """Return whether there is a matrix that the recipe can be applied to."""
-    return spec is not None and len(spec.shape) == 2 and recipe.scheme.fits(spec.shape[1])
+    """Return whether there are matrices that the recipe can be applied to."""
+    if spec is None or len(spec.shape) not in (2, 3):
+        return False
+    return recipe.scheme.fits(recipe.shape_of(spec.shape)[-1])

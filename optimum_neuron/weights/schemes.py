@@ -1,9 +1,10 @@
-"""Schemes of quantized weights: how a matrix [outputs, inputs] becomes small numbers with scales, and back.
+"""Schemes of quantized weights: how matrices [..., outputs, inputs] become small numbers with scales, and back.
 
     int8            8 bits, one scale for each output
     fp8             float8 e4m3, the same; fp8-g128: one scale for each 128 inputs of an output
     int4-g32        4 bits, one scale for each 32 inputs of an output; int4-g32-zp: with zero points
     int8-dynamic    int8, and so are the inputs, with a scale for each token; fp8-dynamic
+    mxfp4           fp4 e2m1, a power of two for each 32 inputs of an output (`mx.py`); of experts
 
 All are symmetric except those with zero points: a weight is `scale * (number - zero)`. Two 4-bit numbers share a byte:
 byte j of 16 has weight j of a run of 32 in its low half and weight j + 16 in its high half, stored as 0 to 15; the zero
@@ -23,11 +24,12 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from ..core import TensorSpec
 from ..errors import ConfigError
+from .mx import mx_scale, quantize_mx, unpack_mx
 
 if TYPE_CHECKING:
     import torch
 
-SCHEME_NAMES = ("int8", "fp8", "int4")
+SCHEME_NAMES = ("int8", "fp8", "int4", "mxfp4")
 """Schemes in their usual form."""
 
 Part = Literal["values", "scale", "zero"]
@@ -43,8 +45,9 @@ LIMITS = {"int8": 127.0, "fp8": 240.0}
 """Largest number of a scheme of 8 bits. That of fp8 is the chip's: its e4m3 ends at 240, and up to there its bits are
 those of torch's `float8_e4m3fn`."""
 
-_DTYPES = {"int8": "int8", "fp8": "float8_e4m3fn", "int4": "uint8"}
-_FORM = re.compile(r"(int8|fp8|int4)(?:-g(\d+))?(-zp)?(-dynamic)?")
+_DTYPES = {"int8": "int8", "fp8": "float8_e4m3fn", "int4": "uint8", "mxfp4": "uint8"}
+_SCALE_DTYPES = {"int8": "float32", "fp8": "float32", "int4": "float16", "mxfp4": "uint8"}
+_FORM = re.compile(r"(int8|fp8|int4|mxfp4)(?:-g(\d+))?(-zp)?(-dynamic)?")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,7 +55,7 @@ class Scheme:
     """One way to quantize a matrix."""
 
     kind: str
-    """"int8", "fp8", or "int4"."""
+    """"int8", "fp8", "int4", or "mxfp4"."""
     group_size: int = 0
     """Inputs that share a scale; 0: all of them."""
     has_zeros: bool = False
@@ -63,6 +66,8 @@ class Scheme:
     @property
     def name(self) -> str:
         """Spelling that `parse` reads."""
+        if self.kind == "mxfp4":
+            return self.kind
         size = f"-g{self.group_size}" if self.group_size else ""
         return self.kind + size + "-zp" * self.has_zeros + "-dynamic" * self.is_dynamic
 
@@ -81,6 +86,11 @@ class Scheme:
         """Neighboring inputs that stay together: a group, of which values and scales are stored together."""
         return self.group_size or 1
 
+    @property
+    def per_byte(self) -> int:
+        """Numbers that share a byte."""
+        return 2 if _DTYPES[self.kind] == "uint8" else 1
+
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read a scheme.
@@ -90,9 +100,9 @@ class Scheme:
         """
         found = _FORM.fullmatch(text)
         kind, size, zeros, dynamic = found.groups() if found else ("", None, None, None)
-        group_size = int(size or (RUN if kind == "int4" else 0))
-        is_wrong = group_size % RUN or (size and not group_size) or (zeros and kind != "int4")
-        if not kind or is_wrong or (dynamic and group_size):
+        group_size = int(size or (RUN if kind in ("int4", "mxfp4") else 0))
+        is_wrong = group_size % RUN or (size and not group_size) or (size and kind == "mxfp4")
+        if not kind or is_wrong or (zeros and kind != "int4") or (dynamic and group_size):
             raise ConfigError(
                 f"quantization={text!r} is not supported.",
                 hint=f"Pass {', '.join(SCHEME_NAMES)}, int8-dynamic, int4-g128-zp, or fp8-g128; groups have a multiple "
@@ -102,14 +112,13 @@ class Scheme:
             )
         return cls(kind=kind, group_size=group_size, has_zeros=bool(zeros), is_dynamic=bool(dynamic))
 
-    def specs(self, num_outputs: int, num_inputs: int) -> dict[Part, TensorSpec]:
-        """Return shape and dtype of each part of a matrix."""
-        width = num_inputs // 2 if self.kind == "int4" else num_inputs
-        groups = (num_outputs, num_inputs // (self.group_size or num_inputs))
-        scale_dtype = "float16" if self.kind == "int4" else "float32"
+    def specs(self, *shape: int) -> dict[Part, TensorSpec]:
+        """Return shape and dtype of each part of matrices [..., O, I]."""
+        *leading, num_inputs = shape
+        groups = (*leading, num_inputs // (self.group_size or num_inputs))
         specs: dict[Part, TensorSpec] = {
-            "values": TensorSpec(shape=(num_outputs, width), dtype=self.dtype),
-            "scale": TensorSpec(shape=groups, dtype=scale_dtype),
+            "values": TensorSpec(shape=(*leading, num_inputs // self.per_byte), dtype=self.dtype),
+            "scale": TensorSpec(shape=groups, dtype=_SCALE_DTYPES[self.kind]),
         }
         if self.has_zeros:
             specs["zero"] = TensorSpec(shape=groups, dtype="uint8")
@@ -124,6 +133,9 @@ class Scheme:
         import torch
 
         weight_OGI = weight_OI.detach().float().unflatten(1, (-1, self.group_size or weight_OI.shape[1]))
+        if self.kind == "mxfp4":
+            values_OG, scale_OG = quantize_mx(weight_OGI)
+            return {"values": values_OG.flatten(1), "scale": scale_OG}
         dtype = torch.float16 if self.kind == "int4" else torch.float32
         if self.has_zeros:
             low_OG, high_OG = weight_OGI.amin(2).clamp(max=0), weight_OGI.amax(2).clamp(min=0)
@@ -184,17 +196,19 @@ def parse_schemes(text: str) -> tuple[Scheme, Scheme]:
 
 
 def dequantize(values: torch.Tensor, scale_OG: torch.Tensor, zero_OG: torch.Tensor | None = None) -> torch.Tensor:
-    """Return the float32 matrix [O, I] of its parts."""
+    """Return the float32 matrices [..., O, I] of their parts."""
     import torch
 
+    if scale_OG.dtype == torch.uint8:
+        return (unpack_mx(values).unflatten(-1, (-1, RUN)) * mx_scale(scale_OG)[..., None]).flatten(-2)
     is_packed = values.dtype == torch.uint8
     numbers = unpack_nibbles(values) if is_packed else values.float()
-    numbers_OGI = numbers.unflatten(1, (scale_OG.shape[1], -1))
+    numbers_OGI = numbers.unflatten(-1, (scale_OG.shape[-1], -1))
     if zero_OG is not None:
         numbers_OGI = numbers_OGI - zero_OG.float()[..., None]
     elif is_packed:
         numbers_OGI = numbers_OGI - SYMMETRIC_ZERO
-    return (numbers_OGI * scale_OG.float()[..., None]).flatten(1)
+    return (numbers_OGI * scale_OG.float()[..., None]).flatten(-2)
 
 
 def pack_nibbles(numbers_OI: torch.Tensor) -> torch.Tensor:
@@ -206,11 +220,11 @@ def pack_nibbles(numbers_OI: torch.Tensor) -> torch.Tensor:
 
 
 def unpack_nibbles(values: torch.Tensor) -> torch.Tensor:
-    """Return the float32 numbers [O, I] of bytes [O, I / 2]."""
+    """Return the float32 numbers [..., O, I] of bytes [..., O, I / 2]."""
     import torch
 
-    bytes_ = values.unflatten(1, (-1, RUN // 2))
-    return torch.stack([bytes_ & 15, bytes_ >> 4], 2).flatten(1).float()
+    bytes_ = values.unflatten(-1, (-1, RUN // 2))
+    return torch.stack([bytes_ & 15, bytes_ >> 4], -2).flatten(-3).float()
 
 
 def _nonzero(scale: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..quantized import DYNAMIC_LINEAR, QUANTIZED_LINEAR
-from . import attention, block_attention, few_rows, onednn, quantized
+from ..quantized import DYNAMIC_LINEAR, PICK_EXPERTS, QUANTIZED_EXPERTS, QUANTIZED_EXPERTS_SUM, QUANTIZED_LINEAR
+from . import attention, block_attention, few_rows, onednn, quantized, quantized_experts
 from .choose import max_streamed_rows
 
 if TYPE_CHECKING:
@@ -46,6 +46,9 @@ class HostArithmetic:
             torch.ops.aten.linear.default: self.linear,
             QUANTIZED_LINEAR: functools.partial(quantized.linear, self.features),
             DYNAMIC_LINEAR: functools.partial(quantized.dynamic_linear, self.features),
+            PICK_EXPERTS: quantized_experts.picked,
+            QUANTIZED_EXPERTS: quantized_experts.product,
+            QUANTIZED_EXPERTS_SUM: quantized_experts.sum_of_experts,
             torch.ops.aten.scaled_dot_product_attention.default: self.attention,
             torch.ops.aten.max_pool2d.default: self.max_pool2d,
         }

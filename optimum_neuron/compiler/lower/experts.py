@@ -23,7 +23,9 @@ from typing import Any
 import torch
 from torch import fx
 
-from . import onednn
+from ...weights import dequantize
+from ..quantized import QUANTIZED_EXPERTS, QUANTIZED_EXPERTS_SUM
+from . import onednn, quantized_experts
 
 _ATEN = torch.ops.aten
 _LIBRARY = torch.library.Library("neuron_host", "FRAGMENT")
@@ -71,9 +73,10 @@ def c_functions() -> dict[Any, list[str]]:
 def find_routed(body: fx.GraphModule) -> dict[fx.Node, fx.Node]:
     """Return the products of a body that sum over experts, each with the experts of each token [N, K]."""
     found = {}
-    for node in body.graph.find_nodes(op="call_function", target=_ATEN.tensordot.default):
+    products = body.graph.find_nodes(op="call_function", target=_ATEN.tensordot.default)
+    for node in [*products, *body.graph.find_nodes(op="call_function", target=QUANTIZED_EXPERTS_SUM)]:
         masked = next((source for source in _before_casts(node.args[0]) if source.target in _WHERE), None)
-        is_sum = tuple(map(list, node.args[2:4])) == ([0, 2], [0, 1])
+        is_sum = node.target == QUANTIZED_EXPERTS_SUM or tuple(map(list, node.args[2:4])) == ([0, 2], [0, 1])
         if is_sum and masked is not None and masked.args[2] == 0 and (index := _index_of(masked)) is not None:
             found[node] = index
     return found
@@ -126,7 +129,10 @@ class Pairs:
         """Return the value [N, D] of a node of `find_routed`."""
         hidden, down = node.args[:2]
         assert isinstance(hidden, fx.Node) and isinstance(down, fx.Node)
-        out_PD = self._product(self._of(hidden)[0], self._values[down])
+        if node.target == QUANTIZED_EXPERTS_SUM:
+            out_PD = self._quantized(node)[0]
+        else:
+            out_PD = self._product(self._of(hidden)[0], self._values[down])
         return out_PD[self._place_NK].float().sum(1).to(out_PD.dtype)
 
     def _product(self, rows_PI: torch.Tensor, weight_EIO: torch.Tensor) -> torch.Tensor:
@@ -137,6 +143,21 @@ class Pairs:
         # Inductor multiplies and sums while it reads the weights: no copy, and the next row finds them in the caches.
         out_PO = torch.matmul(rows_PI[:, None], weight_EIO[self._index[0]])[:, 0]
         return torch.where((self._expert_P < num_experts)[:, None], out_PO, 0.0)
+
+    def _quantized(self, node: fx.Node) -> torch.Tensor:
+        """Each row by the quantized weight of its expert: [1, P, O]."""
+        rows_PI = self._of(node.args[0])[0]
+        parts = [self._values[part] if isinstance(part, fx.Node) else None for part in node.args[1:4]]
+        values, scale, zero = parts
+        assert values is not None and scale is not None
+        num_experts = self._sizes[0]
+        if len(rows_PI) > MAX_STREAMED_PAIRS * num_experts:
+            weight_EOI = dequantize(values, scale, zero)
+            return EXPERTS_LINEAR(rows_PI.float(), weight_EOI, self._expert_P).to(rows_PI.dtype)[None]
+        index = self._index[0]
+        own = [None if part is None else part[index] for part in (scale, zero)]
+        out_PO = quantized_experts.own_weights(rows_PI[:, None], values[index], *own)[:, 0]
+        return torch.where((self._expert_P < num_experts)[:, None], out_PO, 0.0)[None]
 
     def _of(self, argument: Any) -> Any:
         """What stands for an argument: [1, P, ...] for a tensor that can be broadcast to [E, N, ...]."""
@@ -155,6 +176,8 @@ class Pairs:
         first = value[0] if isinstance(value, (list, tuple)) else value
         if tuple(first.shape[:2]) != self._sizes or first.dim() != 3:
             return self._taken(value)
+        if node.target == QUANTIZED_EXPERTS:
+            return self._quantized(node)
         if node.target == _ATEN.matmul.default:
             left, right = node.args
             assert isinstance(left, fx.Node) and isinstance(right, fx.Node)

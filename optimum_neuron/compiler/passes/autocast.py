@@ -27,6 +27,8 @@ PRODUCT_OPERANDS: dict[str, tuple[int, ...]] = {
     "aten.baddbmm.default": (1, 2),
     "aten.tensordot.default": (0, 1),
     "neuron.quantized_linear.default": (0,),
+    "neuron.quantized_experts.default": (0,),
+    "neuron.quantized_experts_sum.default": (0,),
     "aten.scaled_dot_product_attention.default": (0, 1, 2),
     "aten.convolution.default": (0, 1),
     "aten.conv1d.default": (0, 1),

@@ -4,7 +4,8 @@ A decode step has few tokens: it copies the weights of the experts that these ch
 many: every expert runs on all of its tokens in one batched product that reads each weight once, and what the router
 did not choose counts as zero. Sorting tokens by expert would make shapes follow the routing. The product that goes down
 sums over experts too, so that no core holds results of every expert. Host code runs chosen experts only
-(`compiler/lower/experts.py`, which looks for the operators of `_sum_of_experts`).
+(`compiler/lower/experts.py`, which looks for the operators of `_sum_of_experts`). Weights may be quantized, with
+outputs before inputs whatever `is_transposed` says of plain ones.
 
 Sources: Shazeer et al. 2017, section 2; Jiang et al. 2024 (Mixtral), section 2.1; DeepSeek-V3, section 2.1.2.
 
@@ -20,8 +21,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from ...compiler import PICK_EXPERTS, QUANTIZED_EXPERTS, QUANTIZED_EXPERTS_SUM
 from .config import DecoderConfig
 from .feed_forward import GatedMLP
+from .quantized import expert_parts
 from .tokens import TokenModule
 
 
@@ -183,12 +186,17 @@ def run_experts(
 
 def _sum_of_experts(experts: Any, hidden_ENF: torch.Tensor, weight_EN1: torch.Tensor) -> torch.Tensor:
     """Project what experts have weighted, and sum over experts and width in one product: [N, D]."""
+    if (parts := expert_parts(experts, "down_proj")) is not None:
+        return _with_bias(experts, QUANTIZED_EXPERTS_SUM(hidden_ENF, *parts), weight_EN1)
     down_EFD = experts.down_proj if experts.is_transposed else experts.down_proj.transpose(1, 2)
-    out_ND = torch.tensordot(hidden_ENF, down_EFD, dims=([0, 2], [0, 1]))
+    return _with_bias(experts, torch.tensordot(hidden_ENF, down_EFD, dims=([0, 2], [0, 1])), weight_EN1)
+
+
+def _with_bias(experts: Any, out_ND: torch.Tensor, weight_EN1: torch.Tensor) -> torch.Tensor:
     if not experts.has_bias:
         return out_ND
     bias_ND = weight_EN1.squeeze(-1).t() @ experts.down_proj_bias.float()
-    return (out_ND.float() + bias_ND).to(hidden_ENF.dtype)
+    return (out_ND.float() + bias_ND).to(out_ND.dtype)
 
 
 def _feed(
@@ -211,10 +219,16 @@ def _widen(experts: Any, x: torch.Tensor, weight: torch.Tensor | None, index: to
 
 def _linear(experts: Any, name: str, x: torch.Tensor, index: torch.Tensor | None) -> torch.Tensor:
     """Projections of tokens [N, D] by every expert, or of each expert's own [E, N, D]."""
-    weight, bias = getattr(experts, name), getattr(experts, f"{name}_bias") if experts.has_bias else None
-    if index is not None:
-        weight, bias = weight[index], None if bias is None else bias[index]
-    out = torch.matmul(x, weight if experts.is_transposed else weight.transpose(1, 2))
+    bias = getattr(experts, f"{name}_bias") if experts.has_bias else None
+    bias = bias if bias is None or index is None else bias[index]
+    if (parts := expert_parts(experts, name)) is not None:
+        values, *others = parts
+        if index is not None:
+            values, others = PICK_EXPERTS(values, index), [None if part is None else part[index] for part in others]
+        out = QUANTIZED_EXPERTS(x, values, *others)
+    else:
+        weight = getattr(experts, name) if index is None else getattr(experts, name)[index]
+        out = torch.matmul(x, weight if experts.is_transposed else weight.transpose(1, 2))
     return out if bias is None else out + bias[:, None]
 
 

@@ -58,3 +58,9 @@ def embedded(embedding: Any, ids: torch.Tensor) -> torch.Tensor:
         return (rows_D.float() * scale_G).to(embedding.plain_dtype)
     rows_GD = rows_D.float().unflatten(-1, (scale_G.shape[-1], -1))
     return (rows_GD * scale_G[..., None]).flatten(-2).to(embedding.plain_dtype)
+
+
+def expert_parts(experts: Any, name: str) -> tuple[torch.Tensor | None, ...] | None:
+    """Return values, scales, and zero points of a weight of experts, or None if it is plain."""
+    scale = getattr(experts, f"{name}_scale", None)
+    return None if scale is None else (getattr(experts, name), scale, getattr(experts, f"{name}_zero", None))

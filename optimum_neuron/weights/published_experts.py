@@ -1,0 +1,135 @@
+"""Experts of published quantized checkpoints under the names of transformers' weights of three dimensions.
+
+    mxfp4 (gpt-oss)   experts.gate_up_proj_blocks [E, O, I / 32, 16], experts.gate_up_proj_scales [E, O, I / 32]
+    others            a matrix for each expert: experts.0.gate_proj.weight and its parts, as `published.py` reads them
+
+`PublishedExperts` stands before such a source and has `experts.gate_up_proj` and `experts.down_proj`, dequantized, and
+the parts of a scheme, which have outputs before inputs in any case.
+
+Shape legend: E experts, O outputs, I inputs.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..core import TensorSpec
+from .checkpoint import TensorSource
+from .published import PublishedSource
+from .schemes import Part, Scheme, dequantize
+
+if TYPE_CHECKING:
+    import torch
+
+_BLOCKS, _SCALES = "_blocks", "_scales"
+_OF_EXPERT = re.compile(r"(.+)\.experts\.(\d+)\.(gate_proj|up_proj|down_proj|w1|w3|w2)\.weight")
+_MATRICES = {"gate_proj": "gate_up_proj", "up_proj": "gate_up_proj", "down_proj": "down_proj"}
+_MATRICES |= {"w1": "gate_up_proj", "w3": "gate_up_proj", "w2": "down_proj"}
+"""Weight that has the matrix of an expert; that of the gate comes first."""
+_ORDER = ("gate_proj", "w1", "up_proj", "w3", "down_proj", "w2")
+_MIXTURE = re.compile(r"\.block_sparse_moe\b")
+"""Mixtral's name of a mixture, which transformers calls mlp."""
+
+
+def is_expert(name: str) -> bool:
+    """Return whether a tensor is the matrix of one expert."""
+    return _OF_EXPERT.fullmatch(name) is not None
+
+
+class PublishedExperts:
+    """A checkpoint whose experts are quantized, by the names of plain weights."""
+
+    def __init__(self, checkpoint: TensorSource) -> None:
+        self._checkpoint = checkpoint
+        specs = checkpoint.specs
+        self._mx = [name.removesuffix(_BLOCKS) for name in specs if name.endswith(_BLOCKS)]
+        self._matrices: dict[str, dict[int, list[str]]] = {}
+        found = sorted(filter(None, map(_OF_EXPERT.fullmatch, specs)), key=lambda one: _ORDER.index(one[3]))
+        for one in found:
+            weight = f"{_renamed(one[1])}.experts.{_MATRICES[one[3]]}"
+            self._matrices.setdefault(weight, {}).setdefault(int(one[2]), []).append(one[0])
+        self._renamed = {_renamed(name): name for name in specs if _renamed(name) != name}
+
+    @property
+    def origin(self) -> str:
+        """Source of the tensors, for messages."""
+        return self._checkpoint.origin
+
+    @functools.cached_property
+    def specs(self) -> dict[str, TensorSpec]:
+        """Shape and dtype of every tensor, of quantized ones as they are after dequantizing."""
+        specs = dict(self._checkpoint.specs)
+        made = {}
+        for name in self._mx:
+            (num_experts, num_outputs, *blocks), scales = specs.pop(name + _BLOCKS).shape, specs.pop(name + _SCALES)
+            assert scales.shape == (num_experts, num_outputs, blocks[0]), "a scale for each block"
+            made[name] = TensorSpec(shape=(num_experts, 2 * blocks[0] * blocks[1], num_outputs), dtype="float32")
+        for name, experts in self._matrices.items():
+            shapes = [specs[matrix].shape for matrix in experts[0]]
+            dtype = specs[experts[0][0]].dtype
+            shape = (len(experts), sum(one[0] for one in shapes), shapes[0][1])
+            made[name] = TensorSpec(shape=shape, dtype=dtype)
+        return specs | {name: specs[stored] for name, stored in self._renamed.items()} | made
+
+    def is_plain(self, name: str) -> bool:
+        """Return whether the files have numbers of a weight of experts that are not quantized."""
+        if name in self._mx:
+            return False
+        matrix = self._matrices[name][0][0]
+        return not isinstance(self._checkpoint, PublishedSource) or self._checkpoint.is_plain(matrix)
+
+    @property
+    def weights(self) -> list[str]:
+        """Names of the weights of three dimensions that are made here."""
+        return [*self._mx, *self._matrices]
+
+    def join(self, names: Sequence[str]) -> tuple[torch.Tensor, bool]:
+        """Tensors joined along dimension 0, dequantized, and whether that took a copy."""
+        import torch
+
+        if len(names) == 1 and names[0] in self._mx:
+            values, scale = self._stored_mx(names[0])
+            return torch.stack([dequantize(*one).t() for one in zip(values, scale, strict=True)]), True
+        if len(names) == 1 and names[0] in self._matrices:
+            experts = self._matrices[names[0]]
+            return torch.stack([self._checkpoint.join(experts[number])[0] for number in sorted(experts)]), True
+        return self._checkpoint.join([self._renamed.get(name, name) for name in names])
+
+    def parts(self, name: str, scheme: Scheme) -> dict[Part, torch.Tensor] | None:
+        """Return the parts of a tensor in a scheme, or None if it is plain or has to be rounded to the scheme."""
+        import torch
+
+        if name in self._mx:
+            values, scale = self._stored_mx(name)
+            return {"values": values, "scale": scale} if scheme.kind == "mxfp4" else None
+        if not isinstance(self._checkpoint, PublishedSource):
+            return None
+        if name not in self._matrices:
+            return self._checkpoint.parts(self._renamed.get(name, name), scheme)
+        experts, made = self._matrices[name], []
+        for number in sorted(experts):
+            parts = [self._checkpoint.parts(matrix, scheme) for matrix in experts[number]]
+            if any(one is None for one in parts):
+                return None
+            made.append({part: torch.cat([one[part] for one in parts if one is not None]) for part in scheme.parts})
+        return {part: torch.stack([one[part] for one in made]) for part in scheme.parts}
+
+    def drop_pages(self, names: Sequence[str]) -> None:
+        """Let memory go that tensors of a file take."""
+        for name in names:
+            if name in self._mx:
+                self._checkpoint.drop_pages([name + _BLOCKS, name + _SCALES])
+            else:
+                matrices = [matrix for one in self._matrices.get(name, {}).values() for matrix in one]
+                self._checkpoint.drop_pages(matrices or [self._renamed.get(name, name)])
+
+    def _stored_mx(self, name: str) -> tuple[torch.Tensor, torch.Tensor]:
+        """Bytes [E, O, I / 2] and exponents [E, O, I / 32], as views of the file."""
+        return self._checkpoint.join([name + _BLOCKS])[0].flatten(-2), self._checkpoint.join([name + _SCALES])[0]
+
+
+def _renamed(name: str) -> str:
+    return _MIXTURE.sub(".mlp", name)

@@ -1,0 +1,93 @@
+"""Mixtures published with quantized experts run on their own numbers: gpt-oss in mxfp4, and a matrix for each expert."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
+
+from optimum_neuron import NeuronModelForCausalLM
+from tests.exporters.test_published import SETTINGS, store
+from tests.models.mixtures import GPT_OSS, QWEN
+from tests.tiny import SMALL, VOCABULARY, save_tiny, tiny_config
+
+IDS = torch.randint(3, VOCABULARY, (2, 9), generator=torch.Generator().manual_seed(1))
+WIDE = {"hidden_size": 64, "num_hidden_layers": 2, "moe_intermediate_size": 64, "tie_word_embeddings": False}
+LEVELS = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
+"""Values of fp4 e2m1 (OCP Microscaling Formats 1.0, table 5)."""
+
+
+def write_settings(folder, settings):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"quantization_config": settings}))
+
+
+def save_gpt_oss(folder):
+    """Write gpt-oss with random fp4 experts; return the tensors that it stands for."""
+    options = GPT_OSS | WIDE | {"layer_types": ["sliding_attention", "full_attention"]}
+    tensors = load_file(save_tiny(folder, "gpt_oss", **options) / "model.safetensors")
+    plain, stored, generator = dict(tensors), dict(tensors), torch.Generator().manual_seed(0)
+    for name in [name for name in tensors if name.endswith(("experts.gate_up_proj", "experts.down_proj"))]:
+        num_experts, num_inputs, num_outputs = stored.pop(name).shape
+        codes = torch.randint(16, (num_experts, num_outputs, num_inputs // 32, 32), generator=generator)
+        exponents = torch.randint(118, 122, codes.shape[:3], generator=generator)
+        weight = LEVELS[codes] * 2.0 ** (exponents[..., None] - 127)
+        plain[name] = weight.flatten(2).transpose(1, 2).contiguous()
+        stored[f"{name}_blocks"] = (codes[..., ::2] | (codes[..., 1::2] << 4)).to(torch.uint8)
+        stored[f"{name}_scales"] = exponents.to(torch.uint8)
+    save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
+    write_settings(folder, {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"]})
+    return plain, options
+
+
+def save_qwen(folder, method):
+    """Write Qwen3 MoE with a quantized matrix for each expert; return the tensors that it stands for."""
+    options = QWEN | WIDE
+    tensors = load_file(save_tiny(folder, "qwen3_moe", **options) / "model.safetensors")
+    plain, stored, generator = dict(tensors), dict(tensors), torch.Generator().manual_seed(0)
+    for name in [name for name in tensors if name.endswith("proj.weight")]:
+        parts, plain[name] = store(method, stored.pop(name), generator)
+        stored |= {f"{name.removesuffix('weight')}{part}": tensor.contiguous() for part, tensor in parts.items()}
+    save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
+    write_settings(folder, SETTINGS[method])
+    save_file(plain, folder.parent / "plain.safetensors", metadata={"format": "pt"})
+    return plain, options
+
+
+def reference(kind, options, plain, folder):
+    """Return transformers' model with plain tensors, as it loads them from a file."""
+    folder.mkdir()
+    tiny_config(kind, **options).save_pretrained(folder)
+    save_file(plain, folder / "model.safetensors", metadata={"format": "pt"})
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+
+
+@pytest.mark.parametrize("method", ["mxfp4", "fp8", "gptq", "int-quantized"])
+def test_numbers_of_experts_are_kept(method, tmp_path):
+    kind = "gpt_oss" if method == "mxfp4" else "qwen3_moe"
+    plain, options = save_gpt_oss(tmp_path / "m") if method == "mxfp4" else save_qwen(tmp_path / "m", method)
+    original = reference(kind, options, plain, tmp_path / "plain")
+    model = NeuronModelForCausalLM.from_pretrained(
+        tmp_path / "m", export=True, **SMALL, disable_validation=method != "mxfp4"
+    )
+    with torch.no_grad():
+        torch.testing.assert_close(model(IDS).logits, original(IDS).logits, atol=2e-4, rtol=2e-4)
+    weights = model.loaded.program.weights
+    experts = {spec.dtype for name, spec in weights.items() if name.endswith("experts.gate_up_proj")}
+    assert experts == {{"mxfp4": "uint8", "fp8": "float8_e4m3fn", "gptq": "uint8", "int-quantized": "int8"}[method]}
+    assert (
+        f"in the layout of {SETTINGS[method]['quant_method'] if method in SETTINGS else method}"
+        in (model.describe()["weights"]["reason"])
+    )
+
+
+def test_mxfp4_bytes_are_those_of_the_file(tmp_path):
+    save_gpt_oss(tmp_path / "m")
+    model = NeuronModelForCausalLM.from_pretrained(tmp_path / "m", export=True, **SMALL, disable_validation=True)
+    stored = load_file(tmp_path / "m" / "model.safetensors")["model.layers.1.mlp.experts.down_proj_blocks"]
+    model.save_pretrained(tmp_path / "exported")
+    kept = load_file(tmp_path / "exported" / "model.safetensors")["model.layers.1.mlp.experts.down_proj:mxfp4-t"]
+    assert torch.equal(kept, stored.flatten(2))
