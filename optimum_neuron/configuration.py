@@ -243,7 +243,11 @@ class NeuronConfig(CompileConfig):
     extend_length: int = 8
     """Tokens that one call adds to a sequence that is already in the cache (assisted generation)."""
     speculation: bool = option(False, help="compile fast checks of extend_length tokens, for assisted generation")
-    """Compile fast host code for checks of `extend_length` tokens, and return hidden states for Medusa heads."""
+    """Compile fast host code for checks of `extend_length` tokens, and return hidden states for draft heads."""
+    hidden_state_layers: tuple[int, ...] | None = option(
+        None, help="with speculation, layers whose inputs are returned for an EAGLE-3 draft"
+    )
+    """With `speculation`, layers whose inputs an EAGLE-3 draft reads; None: 2, the middle one, and the third last."""
     family: str | None = None
     """Implementation: a family's name or "generic"; None chooses."""
     tensor_parallel_size: int = option(

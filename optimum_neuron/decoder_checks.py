@@ -38,6 +38,10 @@ def decoder_errors(config: Any) -> Iterator[ConfigError]:
         hint = "Pass tensor_parallel_size=2 or more, or remove sequence_parallel."
         yield ConfigError(message, hint=hint, option="sequence_parallel", value=True)
     yield from _adapter_errors(config)
+    if config.hidden_state_layers is not None and not config.speculation:
+        message = "hidden_state_layers is for drafts of speculation, but speculation is False."
+        hint = "Pass speculation=True, or remove hidden_state_layers."
+        yield ConfigError(message, hint=hint, option="hidden_state_layers", value=config.hidden_state_layers)
 
 
 def block_sizes(config: Any, length: int) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from ..models import (
 )
 from ..weights import Scheme
 from .kinds import DECODER_CHOICES, MODEL, Kind, Plan, other_graphs, shard_facts
-from .paged import paged_captures, paged_graph_names, paged_problems, require_slots
+from .paged import graph_layers, paged_captures, paged_graph_names, paged_problems, require_slots
 from .signatures import KEYS_AND_VALUES, decoder_signature
 from .source import ModelSource
 from .tasks import TASKS, architectures_of
@@ -149,6 +149,7 @@ def decoder_captures(
             inputs=inputs,
             states=state_specs(family, config),
             outputs=family.outputs,
+            layer_results=graph_layers(family),
             cuts=tuple(f"{MODEL}.{path}" for path in family.module.cuts),
             rare=role == "extend" and not config.speculation,
         )
@@ -204,7 +205,7 @@ class DecoderKind(Kind):
             require_slots(family, source.config.model_type)
         family = quantized(adaptable(family, config), config)
         if config.speculation and config.pipeline_parallel_size == 1:
-            family = with_hidden_states(family)
+            family = with_hidden_states(family, config.hidden_state_layers)
         _require_separate_layers(family.module, source.config.model_type, config.pipeline_parallel_size)
         return Plan(
             choice=family.choice,
@@ -216,7 +217,7 @@ class DecoderKind(Kind):
                     family.states,
                     takes_adapters=family.adapters is not None,
                     is_paged=config.continuous_batching,
-                    outputs=family.outputs,
+                    outputs=(*family.outputs, *family.layer_results),
                 ).to_dict()
             }
             | choice_facts(family)

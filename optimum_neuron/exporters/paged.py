@@ -60,6 +60,11 @@ def require_slots(family: Family, model_type: str) -> None:
         raise ConfigError(message, hint=hint, option="continuous_batching", model_type=model_type, states=names)
 
 
+def graph_layers(family: Family) -> dict[str, str]:
+    """Return the layers whose results graphs return too, by the name of the result."""
+    return {name: f"{MODEL}.{path}" for name, path in family.layer_results.items()}
+
+
 def paged_graph_names(config: ResolvedNeuronConfig) -> set[str]:
     """Names of all entry points that a complete configuration is compiled into."""
     names = {f"{role}_{slots}" for role in ("prefill", "score", "decode") for slots in config.decode_buckets}
@@ -89,6 +94,7 @@ def paged_captures(family: Family, config: ResolvedNeuronConfig) -> list[Recaptu
             inputs=_inputs(role, num_rows, num_tokens, -(-num_slots // size), family.adapters is not None),
             states=states,
             outputs=family.outputs,
+            layer_results=graph_layers(family),
             cuts=tuple(f"{MODEL}.{path}" for path in family.module.cuts),
             rare=role == "extend" and not config.speculation,
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ..engine import ADAPTER_INDEX, Input, OutputAxis, RoleSignature, Signature, StateSignature
+from ..engine import ADAPTER_INDEX, Input, OutputAxis, RoleSignature, Signature, StateSignature, is_of_layer
 from ..models import SLOTS, LayerState, counts_tokens, key_value_state
 from .seq2seq import Source
 
@@ -61,7 +61,7 @@ def decoder_signature(
     last = Input(name="last_index", dtype="int64", axes=("batch_size",))
     adapter = [_ADAPTER] * takes_adapters
     every = RoleSignature(inputs=(*tokens, *adapter), outputs={name: (_BATCH, _TOKENS) for name in names})
-    one: dict[str, tuple[OutputAxis, ...]] = {name: (_BATCH,) for name in names}
+    one = _of_one_token(names)
     return Signature(
         roles={
             "prefill": RoleSignature(inputs=(*prompt, last, *adapter), outputs=one),
@@ -78,7 +78,7 @@ def decoder_signature(
 
 
 def _paged_signature(
-    model_config: Any, layers: Iterable[LayerState], takes_adapters: bool, names: Iterable[str]
+    model_config: Any, layers: Iterable[LayerState], takes_adapters: bool, names: tuple[str, ...]
 ) -> Signature:
     """Return the signature of a decoder whose cache is divided into blocks, which tables assign to rows."""
     vocabulary = model_config.get_text_config(decoder=True).vocab_size
@@ -91,7 +91,7 @@ def _paged_signature(
     last = Input(name="last_index", dtype="int64", axes=("batch_size",))
     adapter = [_ADAPTER] * takes_adapters
     every = RoleSignature(inputs=(*counted, *adapter), outputs={name: (_BATCH, _TOKENS) for name in names})
-    one: dict[str, tuple[OutputAxis, ...]] = {name: (_BATCH,) for name in names}
+    one = _of_one_token(names)
     return Signature(
         roles={
             "prefill": RoleSignature(inputs=(*counted, last, *adapter), outputs=one),
@@ -107,6 +107,11 @@ def _paged_signature(
             for tensor in state
         },
     )
+
+
+def _of_one_token(names: Iterable[str]) -> dict[str, tuple[OutputAxis, ...]]:
+    """Axes of the results of prefill and decode graphs: hidden states of layers are those of every token."""
+    return {name: (_BATCH, _TOKENS) if is_of_layer(name) else (_BATCH,) for name in names}
 
 
 def patches_signature(dtype: str, patches_per_token: int) -> RoleSignature:

@@ -24,6 +24,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NeuronModelForCa
         decode_buckets=(20, 48),
         extend_length=4,
         speculation=True,
+        hidden_state_layers=(1, 2, 3),
         optlevel="1",
         torch_dtype="float32",
     )
