@@ -245,7 +245,11 @@ class NeuronConfig(CompileConfig):
     extend_length: int = 8
     """Tokens that one call adds to a sequence that is already in the cache (assisted generation)."""
     speculation: bool = option(False, help="compile fast checks of extend_length tokens, for assisted generation")
-    """Compile fast host code for checks of `extend_length` tokens, and return hidden states for Medusa heads."""
+    """Compile fast host code for checks of `extend_length` tokens, and return hidden states for draft heads."""
+    hidden_state_layers: tuple[int, ...] | None = option(
+        None, help="with speculation, layers whose inputs are returned for an EAGLE-3 draft"
+    )
+    """With `speculation`, layers whose inputs an EAGLE-3 draft reads; None: 2, the middle one, and the third last."""
     on_device_sampling: bool = option(False, help="decode steps return the likeliest tokens, not only logits")
     """Decode steps return the likeliest tokens too, and the host reads these in place of all logits where it can."""
     max_topk: int | None = option(None, help="with --on_device_sampling, likeliest tokens of a step (default: 256)")

@@ -51,7 +51,8 @@ class Engine:
         """Let a request wait for its turn."""
         with self.lock:
             assert request.request_id not in self._requests, "whoever adds requests names them differently"
-            if self._shares:
+            # Hidden states of a shared prefix are not kept.
+            if self._shares and not (request.draft and request.draft.reads_prompt):
                 request.hashes = chain_hashes(request.prompt, self.pool.block_size, request.adapter.key)
             if request.simulated.arrival_s is None:
                 request.simulated.arrival_s = self.clock.now_s

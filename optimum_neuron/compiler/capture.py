@@ -55,6 +55,7 @@ class Captured:
     tied: dict[str, str]
     """Names of tied parameters, each with the first name of the same tensor."""
     cuts: tuple[str, ...] = ()
+    layer_results: Mapping[str, str] = dataclasses.field(default_factory=dict)
     rare: bool = False
     role: Role = "forward"
     sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -70,6 +71,7 @@ def capture(
     states: Mapping[str, TensorSpec] | None = None,
     outputs: tuple[str, ...] = ("output",),
     cuts: tuple[str, ...] = (),
+    layer_results: Mapping[str, str] | None = None,
     rare: bool = False,
     shorten: bool = True,
 ) -> Captured:
@@ -86,6 +88,7 @@ def capture(
         states: device-resident tensors that the module writes in place.
         outputs: names for the tensors that the module returns.
         cuts: Paths of modules, outside stacks, that become separate subprograms.
+        layer_results: further results of the graph by name: paths of layers in stacks, each of which returns a tensor.
         rare: the entry point is seldom run; -O2 spends no compile time on it alone.
         shorten: capture only the distinct layers of equal stacks.
 
@@ -120,6 +123,7 @@ def capture(
         stacks=stacks,
         tied=_tied_names(module),
         cuts=cuts,
+        layer_results=layer_results or {},
         rare=rare,
         role=role,
         sizes=sizes or {},

@@ -23,6 +23,7 @@ from .passes import (
     divide_into_stages,
     merge,
     outline,
+    return_layers,
     rewrite_bodies,
     stretch,
     verify,
@@ -135,6 +136,9 @@ def link(
     programs, stacks = [], {}
     for graph in graphs:
         program, chosen = _outlined(graph.captured, graph.recapture)
+        program = verify(
+            return_layers(program, graph.captured.name, graph.captured.layer_results), after="return_layers"
+        )
         programs.append(verify(cut_at_exchanges(program), after="cut_at_exchanges"))
         stacks.update(chosen)
     linked = verify(merge(programs), after="merge")

@@ -34,5 +34,6 @@ from .signature import (
     RoleSignature as RoleSignature,
     Signature as Signature,
     StateSignature as StateSignature,
+    is_of_layer as is_of_layer,
 )
 from .steps import Check as Check, Steps as Steps

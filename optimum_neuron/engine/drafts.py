@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from .signature import is_of_layer
+
 if TYPE_CHECKING:
     import torch
 
@@ -46,6 +48,11 @@ class SequenceDraft:
         """Begin a sequence."""
         self._draft = draft.begin()
         self._parts: list[torch.Tensor] = []
+
+    @property
+    def reads_prompt(self) -> bool:
+        """Whether it reads hidden states of every token, also of the prompt."""
+        return any(map(is_of_layer, self._draft.reads))
 
     def keep(self, results: Mapping[str, torch.Tensor], num_tokens: int | None = None) -> None:
         """Note results [T, F] of a call; of its first `num_tokens` tokens, if that is a number."""

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..compiler import Graph, Program, Role
+from ..models import LAYER_STATES
 
 BATCH_AXES = ("batch_size", "text_batch_size", "image_batch_size", "num_images", "num_audios")
 """Axes of independent rows: a batch can be split along them."""
@@ -22,9 +23,6 @@ REPEATED_AXES = (*BATCH_AXES, "num_choices")
 
 ADAPTER_INDEX = "adapter_index"
 """Last input of a decoder's graphs if it has LoRA adapters: the index of each row's adapter, 0 for the base model."""
-
-LAYER_STATES = "hidden_states."
-"""Begins the name of what a layer gets, or what the last one returns: "hidden_states.2" is the input of layer 2."""
 
 
 def is_of_layer(name: str) -> bool:

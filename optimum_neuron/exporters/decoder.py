@@ -34,7 +34,14 @@ from ..models import (
 from ..weights import parse_schemes
 from .kinds import DECODER_CHOICES, MODEL, Kind, Plan, other_graphs, shard_facts
 from .on_device import sampled_outputs, with_tokens
-from .paged import paged_captures, paged_graph_names, paged_problems, require_batching, sharing_facts
+from .paged import (
+    graph_layers,
+    paged_captures,
+    paged_graph_names,
+    paged_problems,
+    require_batching,
+    sharing_facts,
+)
 from .signatures import KEYS_AND_VALUES, decoder_signature
 from .source import ModelSource
 from .tasks import TASKS, architectures_of
@@ -153,6 +160,7 @@ def decoder_captures(
             inputs=inputs,
             states=state_specs(family, config),
             outputs=family.outputs + sampled_outputs(config) * (role == "decode"),
+            layer_results=graph_layers(family),
             cuts=tuple(f"{MODEL}.{path}" for path in family.module.cuts),
             rare=role == "extend" and not config.speculation,
         )
@@ -209,7 +217,7 @@ class DecoderKind(Kind):
             require_batching(family, source.config.model_type)
         family = quantized(adaptable(family, config), config)
         if config.speculation and config.pipeline_parallel_size == 1:
-            family = with_hidden_states(family)
+            family = with_hidden_states(family, config.hidden_state_layers)
         _require_separate_layers(family.module, source.config.model_type, config.pipeline_parallel_size)
         return Plan(
             choice=family.choice,
@@ -221,7 +229,7 @@ class DecoderKind(Kind):
                     family.states,
                     takes_adapters=family.adapters is not None,
                     is_paged=config.continuous_batching,
-                    outputs=family.outputs,
+                    outputs=(*family.outputs, *family.layer_results),
                     step_outputs=sampled_outputs(config),
                 ).to_dict()
             }

@@ -78,6 +78,11 @@ def sharing_facts(family: Family) -> dict[str, Any]:
     return {SHARING: Choice(value="off", reason=reason).to_dict()} if names else {}
 
 
+def graph_layers(family: Family) -> dict[str, str]:
+    """Return the layers whose results graphs return too, by the name of the result."""
+    return {name: f"{MODEL}.{path}" for name, path in family.layer_results.items()}
+
+
 def paged_graph_names(config: ResolvedNeuronConfig) -> set[str]:
     """Names of all entry points that a complete configuration is compiled into."""
     names = {f"{role}_{slots}" for role in ("prefill", "score", "decode") for slots in config.decode_buckets}
@@ -115,6 +120,7 @@ def paged_captures(family: Family, config: ResolvedNeuronConfig) -> list[Recaptu
             inputs=_inputs(family, role, num_rows, num_tokens, -(-num_slots // size)),
             states=states,
             outputs=(*family.outputs, *sampled_outputs(config) * (role == "decode")),
+            layer_results=graph_layers(family),
             cuts=tuple(f"{MODEL}.{path}" for path in family.module.cuts),
             rare=role == "extend" and not config.speculation,
         )

@@ -18,6 +18,7 @@ from ..engine import (
     RoleSignature,
     Signature,
     StateSignature,
+    is_of_layer,
 )
 from ..models import SLOTS, LayerState, counts_tokens, key_value_state
 from .seq2seq import Source
@@ -73,7 +74,7 @@ def decoder_signature(
     last = Input(name="last_index", dtype="int64", axes=("batch_size",))
     adapter = [_ADAPTER] * takes_adapters
     every = RoleSignature(inputs=(*tokens, *adapter), outputs={name: (_BATCH, _TOKENS) for name in names})
-    one: dict[str, tuple[OutputAxis, ...]] = {name: (_BATCH,) for name in names}
+    one = _of_one_token(names)
     return Signature(
         roles={
             "prefill": RoleSignature(inputs=(*prompt, last, *adapter), outputs=one),
@@ -110,7 +111,7 @@ def _paged_signature(
     last = Input(name="last_index", dtype="int64", axes=("batch_size",))
     adapter = [_ADAPTER] * takes_adapters
     every: dict[str, tuple[OutputAxis, ...]] = {name: (_BATCH, _TOKENS) for name in names}
-    one: dict[str, tuple[OutputAxis, ...]] = {name: (_BATCH,) for name in names}
+    one = _of_one_token(names)
     return Signature(
         roles={
             "prefill": RoleSignature(inputs=(*chunk, last, *adapter), outputs=one),
@@ -129,6 +130,11 @@ def _paged_signature(
             for tensor in state
         },
     )
+
+
+def _of_one_token(names: Iterable[str]) -> dict[str, tuple[OutputAxis, ...]]:
+    """Axes of the results of prefill and decode graphs: hidden states of layers are those of every token."""
+    return {name: (_BATCH, _TOKENS) if is_of_layer(name) else (_BATCH,) for name in names}
 
 
 def patches_signature(dtype: str, patches_per_token: int) -> RoleSignature:

@@ -20,15 +20,14 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from ..compiler import capture, compile_graphs
-from ..compiler.lower import lower
+from ..compiler import capture
 from ..core import TensorSpec
 from ..engine import Draft
-from ..errors import ConfigError, WeightsError
-from ..hardware import resolve_instance
-from ..runtime import LoadedProgram, load_program
-from ..weights import Checkpoint, MappedFile, Shards, bind_weights
+from ..errors import WeightsError
+from ..runtime import LoadedProgram
+from ..weights import Checkpoint, MappedFile
 from .decoder import NeuronDecoderModel
+from .draft_program import load_draft, require_results
 
 _PREFIX = "heads."
 _LAYER = re.compile(r"(\d+)\.(\d+)\.linear\.weight")
@@ -84,30 +83,13 @@ class MedusaHeads(Draft):
             WeightsError: the checkpoint has no Medusa heads, or heads of another model.
             CoreBusyError, DeviceMemoryError: there is no room for them on a core.
         """
-        require_hidden_states(model)
+        require_results(model, cls.reads)
         files = sorted(Path(folder).glob("*.safetensors"))
         tensors = Checkpoint([MappedFile.open(path) for path in files], str(folder))
         heads, sources = _empty_heads(tensors, model)
-        config, target = model.neuron_config, model.prepared.target.value
-        instance, name = resolve_instance(config.instance_type).value, f"{model.prepared.source.name}, Medusa heads"
         width = heads.heads[0][-1].in_features
-        program = compile_graphs(
-            [functools.partial(_capture, heads.to(getattr(torch, config.torch_dtype)), width)],
-            target=target,
-            auto_cast=config.auto_cast,
-            auto_cast_type=config.auto_cast_type,
-        ).program
-        weights = bind_weights(program.weights, sources, tensors, Shards())
-        host = lower(program, optlevel=config.optlevel)
-        loaded = load_program(
-            program,
-            weights.tensors,
-            host,
-            instance=instance,
-            target=target,
-            model_name=name,
-            auto_cast=config.auto_cast,
-        )
+        heads.to(getattr(torch, model.neuron_config.torch_dtype))
+        loaded = load_draft([functools.partial(_capture, heads, width)], sources, tensors, model, cls.name)
         return cls(loaded, len(heads.heads), model.config)
 
     def propose(self, ids_1C: torch.Tensor, hidden_NF: torch.Tensor | None) -> list[int]:
@@ -118,23 +100,6 @@ class MedusaHeads(Draft):
     def close(self) -> None:
         """Free the core and the memory of the heads."""
         self.loaded.close()
-
-
-def require_hidden_states(model: NeuronDecoderModel) -> None:
-    """Check that a decoder returns the hidden states that draft heads read.
-
-    Raises:
-        ConfigError: it does not.
-    """
-    if "last_hidden_state" in model._signature["decode"].outputs:
-        return
-    if model.neuron_config.speculation:
-        message = f"The {model.prepared.family} decoder returns no hidden states on this number of cores."
-        hint = "Use a model of an optimized family on one core, or another draft."
-    else:
-        message = "The model was exported without hidden states, which draft heads read."
-        hint = "Export with speculation=True."
-    raise ConfigError(message, hint=hint, option="speculation", family=model.prepared.family)
 
 
 def _empty_heads(tensors: Checkpoint, model: NeuronDecoderModel) -> tuple[_Heads, dict[str, tuple[str, ...]]]:

@@ -12,17 +12,26 @@ from .common import (
     counts_tokens as counts_tokens,
     key_value_state as key_value_state,
 )
+from .eagle import (
+    EAGLE_WEIGHT_MAP as EAGLE_WEIGHT_MAP,
+    EagleEntry as EagleEntry,
+    EagleNetwork as EagleNetwork,
+    eagle_gap as eagle_gap,
+    eagle_sizes as eagle_sizes,
+)
 from .heads import head_layout as head_layout, require_group_size as require_group_size
 from .parallel import split_module as split_module
 from .plans import PLANS as PLANS, Plan as Plan, pattern_of as pattern_of
 from .quantize import quantize_decoder as quantize_decoder
 from .registry import (
     GENERIC as GENERIC,
+    LAYER_STATES as LAYER_STATES,
     Family as Family,
     build_decoder as build_decoder,
     cast_parameters as cast_parameters,
     cast_weights as cast_weights,
     choose_family as choose_family,
+    eagle_layers as eagle_layers,
     families as families,
     family_decoder as family_decoder,
     generic_decoder as generic_decoder,

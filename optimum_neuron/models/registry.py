@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 GENERIC = "generic"
 """Name of the path that runs transformers' own modeling code."""
+
+LAYER_STATES = "hidden_states."
+"""Begins the name of what a layer gets, or what the last one returns: "hidden_states.2" is the input of layer 2."""
 
 LAYER_TYPES = ("full_attention", "sliding_attention")
 """Types of layers that a family has if its file does not say otherwise."""
@@ -54,6 +57,8 @@ class Family:
     """Scheme of its linear layers, and which stay as they are; None if nothing is quantized."""
     outputs: tuple[str, ...] = ("logits",)
     """Names of the module's results."""
+    layer_results: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Further results of graphs by name: paths of layers in the module."""
     windows: Choice[str] | None = None
     """What layers with a window keep, "ring" or "whole", and why; None if no window is shorter than a sequence."""
     kv_cache: Choice[str] | None = None
@@ -67,15 +72,40 @@ class Family:
         return counts_tokens(self.states)
 
 
-def with_hidden_states(family: Family) -> Family:
-    """Let a decoder of the shared blocks on one core return the hidden states behind its logits; others do not."""
+def with_hidden_states(family: Family, layers: Sequence[int] | None = None) -> Family:
+    """Let a decoder of the shared blocks on one core return hidden states for drafts; others do not.
+
+    Args:
+        family: the decoder. Its graphs return "last_hidden_state", what the head projects.
+        layers: numbers of layers whose inputs they return too, as "hidden_states.2", up to the number of layers; None
+            for those that EAGLE-3 drafts read unless they say otherwise.
+
+    Raises:
+        ConfigError: there is no such layer.
+    """
     from .common import Head
 
     head = getattr(family.module, "head", None)
     if not isinstance(head, Head) or family.shards != Shards():
-        return family
+        if layers is None:
+            return family
+        message = f"hidden_state_layers is not supported for the {family.choice.value} decoder on these cores."
+        hint = "Use a model of an optimized family on one core, or remove it."
+        raise ConfigError(message, hint=hint, option="hidden_state_layers", value=tuple(layers))
     head.returns_hidden_states = True
-    return dataclasses.replace(family, outputs=("logits", "last_hidden_state"))
+    num_layers = len(family.module.layers)
+    layers = eagle_layers(num_layers) if layers is None else layers
+    if wrong := [layer for layer in layers if not 1 <= layer <= num_layers]:
+        message = f"hidden_state_layers has {', '.join(map(str, wrong))}, but the inputs of layers 1 to {num_layers}"
+        hint = f"Pass numbers from 1 to {num_layers}, which is the result of the last layer."
+        raise ConfigError(f"{message} can be returned.", hint=hint, option="hidden_state_layers", value=tuple(layers))
+    results = {f"{LAYER_STATES}{layer}": f"layers.{layer - 1}" for layer in layers}
+    return dataclasses.replace(family, outputs=("logits", "last_hidden_state"), layer_results=results)
+
+
+def eagle_layers(num_layers: int) -> tuple[int, ...]:
+    """Return the layers whose inputs an EAGLE-3 draft reads unless its configuration names others."""
+    return tuple(min(max(layer, 1), num_layers) for layer in (2, num_layers // 2, num_layers - 3))
 
 
 class FamilyModule(Protocol):

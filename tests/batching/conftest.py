@@ -51,4 +51,6 @@ def checkpoint_of_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="package")
 def model(export: Export, checkpoint_of_model: Path) -> NeuronModelForCausalLM:
     """Three rows, and blocks for two whole sequences: requests give way to each other."""
-    return export(checkpoint_of_model, num_blocks=10, decode_buckets=(20, 48), extend_length=4, speculation=True)
+    options = {"num_blocks": 10, "decode_buckets": (20, 48)}
+    drafts = {"extend_length": 4, "speculation": True, "hidden_state_layers": (1, 2, 3)}
+    return export(checkpoint_of_model, **options, **drafts)

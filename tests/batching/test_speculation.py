@@ -7,8 +7,9 @@ from transformers import ContinuousBatchingConfig
 
 from optimum_neuron.engine import Draft
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.modeling import MedusaHeads
+from optimum_neuron.modeling import EagleDraft, MedusaHeads
 from tests.batching.test_engine import SETTINGS, prompts, serve
+from tests.eagle import draft_config, draft_tensors, saved
 
 
 @pytest.fixture
@@ -26,8 +27,18 @@ def heads(model, tmp_path_factory):
     width = model.config.hidden_size
     tensors = {"0.0.linear.weight": torch.randn(width, width), "0.0.linear.bias": torch.zeros(width)}
     folder = tmp_path_factory.mktemp("heads")
-    save_file(tensors | {"0.1.weight": torch.randn(model.config.vocab_size, width)}, folder / "medusa_lm_head.safetensors")
+    save_file(
+        tensors | {"0.1.weight": torch.randn(model.config.vocab_size, width)}, folder / "medusa_lm_head.safetensors"
+    )
     loaded = MedusaHeads.from_pretrained(folder, model)
+    yield loaded
+    loaded.close()
+
+
+@pytest.fixture(scope="module")
+def eagle(model, tmp_path_factory):
+    config = draft_config(model.config)
+    loaded = EagleDraft.from_pretrained(saved(config, draft_tensors(config), tmp_path_factory.mktemp("eagle")), model)
     yield loaded
     loaded.close()
 
@@ -53,12 +64,13 @@ def requests_of(number: int) -> list[tuple[list[int], dict]]:
     ]
 
 
-def test_tokens_are_those_without_a_draft(manager, heads):
+def test_tokens_are_those_without_a_draft(manager, heads, eagle):
     requests = requests_of(18)
     plain = serve(manager, requests)
     oracle = Oracle([prompt + tokens for (prompt, _), (tokens, _) in zip(requests, plain, strict=True)])
-    drafts = ({"prompt_lookup_num_tokens": 3}, {"assistant_model": oracle}, {"assistant_model": heads}, {})
-    mixed = [(prompt, settings | drafts[index % 4]) for index, (prompt, settings) in enumerate(requests)]
+    assistants = [{"assistant_model": one} for one in (oracle, heads, eagle)]
+    drafts = ({"prompt_lookup_num_tokens": 3}, *assistants, {})
+    mixed = [(prompt, settings | drafts[index % 5]) for index, (prompt, settings) in enumerate(requests)]
     alone = [serve(manager, [request])[0] for request in mixed]
     assert [tokens for tokens, _ in alone] == [tokens for tokens, _ in plain]
     for (_, actual), (_, expected) in zip(alone, plain, strict=True):

@@ -86,6 +86,16 @@ def test_recipe_trains_exports_and_uses(tmp_path, real_environment, script, word
     assert (tmp_path / "tuned" / "exported" / "neuron_config.json").is_file()
 
 
+@pytest.mark.checkpoint
+def test_llama_trains_a_draft(tmp_path, checkpoint, real_environment):
+    words = ["--num_words", "4", "--num_held_out", "1", "--max_new_tokens", "4", "--max_steps", "2", "--optlevel", "1"]
+    words += ["--model", str(checkpoint), "--sequence_length", "48", "--draft_vocab_size", "32"]
+    result = run(tmp_path, "llama/eagle3.py", *words, **real_environment)
+    assert result.returncode == 0, result.stderr[-4000:]
+    assert "1 of 1 answers as without a draft" in result.stdout and "step 2: loss" in result.stdout
+    assert (tmp_path / "eagle3_out" / "model.safetensors").is_file()
+
+
 def test_card_lists_every_row_of_weight_map():
     card = (MODELS / "llama" / "README.md").read_text(encoding="utf-8")
     for parameter in families()["llama"].WEIGHT_MAP:

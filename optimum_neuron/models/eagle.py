@@ -1,0 +1,145 @@
+"""EAGLE-3 drafts: one decoder layer that reads the decoder's own hidden states and guesses the next token.
+
+For each token it gets the token's embedding, and hidden states of three layers of the decoder behind the token before.
+A projection makes one vector of these; after the newest token, the draft's own result stands in its place, so that a
+chain of guesses needs no call of the decoder (Li et al. 2025). Names of tensors are those of published checkpoints.
+
+Shape legend: T tokens, D hidden width of the draft, F the decoder's hidden width times 3, S cache slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from .common import (
+    Attention,
+    AttentionView,
+    DecoderConfig,
+    GatedMLP,
+    LayerKind,
+    LayerState,
+    Norm,
+    activation_gap,
+    full_precision_linear,
+    make_linear,
+    make_norm,
+    one_token,
+    read_rotary,
+    read_sizes,
+    rotary_angles,
+    rotary_gap,
+    visible_slots,
+)
+
+NUM_LAYERS_READ = 3
+"""Layers of the decoder whose hidden states a draft reads."""
+
+EAGLE_WEIGHT_MAP: dict[str, tuple[str, ...]] = {
+    "embed.weight": ("embed_tokens.weight",),
+    "fc.weight": ("fc.weight",),
+    "embed_norm.weight": ("midlayer.input_layernorm.weight",),
+    "hidden_norm.weight": ("midlayer.hidden_norm.weight",),
+    "attention.qkv.weight": tuple(f"midlayer.self_attn.{name}_proj.weight" for name in "qkv"),
+    "attention.out.weight": ("midlayer.self_attn.o_proj.weight",),
+    "mlp_norm.weight": ("midlayer.post_attention_layernorm.weight",),
+    "mlp.gate_up.weight": ("midlayer.mlp.gate_proj.weight", "midlayer.mlp.up_proj.weight"),
+    "mlp.down.weight": ("midlayer.mlp.down_proj.weight",),
+    "norm.weight": ("norm.weight",),
+    "head.weight": ("lm_head.weight",),
+}
+"""Where each parameter comes from in published checkpoints."""
+
+
+class EagleNetwork(nn.Module):
+    """The layer between the embedding and the head of an EAGLE-3 draft, with a cache of its own."""
+
+    def __init__(
+        self, sizes: DecoderConfig, *, target_width: int, num_draft_tokens: int, is_residual_normed: bool
+    ) -> None:
+        """Make the network, with uninitialized parameters.
+
+        Args:
+            sizes: sizes of the draft, see `eagle_sizes`.
+            target_width: hidden width of the decoder.
+            num_draft_tokens: tokens that the draft can guess.
+            is_residual_normed: attention adds to the normalized hidden states.
+        """
+        super().__init__()
+        width, (kind,), self.is_residual_normed = sizes.hidden_size, sizes.layers, is_residual_normed
+        self.embed = nn.Embedding(sizes.vocab_size, width)
+        self.fc = nn.Linear(NUM_LAYERS_READ * target_width, width, bias=False)
+        self.embed_norm, self.hidden_norm, self.mlp_norm, self.norm = (make_norm(width, sizes.norm) for _ in range(4))
+        self.attention, self.mlp = Attention(sizes, kind), GatedMLP(sizes)
+        self.attention.qkv = make_linear(sizes, 2 * width, sum(self.attention.heads) * sizes.head_dim, bias=False)
+        self.head = nn.Linear(width, num_draft_tokens, bias=False)
+        (self._rotary,) = sizes.rotaries
+        inv_freq = torch.tensor(self._rotary.inv_freq, device="cpu")
+        self.register_buffer("inv_freq", inv_freq, persistent=False)
+
+    @property
+    def state(self) -> LayerState:
+        """Keys and values of its layer."""
+        return self.attention.state
+
+    def project(self, hidden_1TF: torch.Tensor) -> torch.Tensor:
+        """Make one vector of the decoder's hidden states."""
+        return self.fc(hidden_1TF.to(self.fc.weight.dtype)).float()
+
+    def forward(
+        self,
+        ids_1T: torch.Tensor,
+        positions_1T: torch.Tensor,
+        hidden_1TD: torch.Tensor,
+        states: Sequence[torch.Tensor],
+    ) -> torch.Tensor:
+        """Return the layer's result [1, T, D], which the head and the next guess read."""
+        normed_1TD = self.hidden_norm(hidden_1TD)
+        x_1TD = (normed_1TD if self.is_residual_normed else hidden_1TD).float()
+        num_slots = states[0].shape[-1]
+        view = AttentionView(
+            positions_BT=positions_1T,
+            angles=rotary_angles(positions_1T, self.inv_freq, self._rotary),
+            mask=visible_slots(positions_1T, num_slots, None),
+            num_slots=num_slots,
+        )
+        both_1TD = torch.cat((self.embed_norm(self.embed(ids_1T)), normed_1TD), -1)
+        x_1TD = x_1TD + self.attention(both_1TD, view, *states).float()
+        return x_1TD + self.mlp(self.mlp_norm(x_1TD)).float()
+
+    def guess(self, x_1TD: torch.Tensor) -> torch.Tensor:
+        """Return the likeliest token [1, T], as the draft numbers tokens."""
+        return full_precision_linear(self.norm(x_1TD), self.head).argmax(-1)
+
+
+class EagleEntry(nn.Module):
+    """How a graph calls the network: on tokens with hidden states of the decoder, or on a guess with its own."""
+
+    def __init__(self, network: EagleNetwork, *, reads_decoder: bool) -> None:
+        super().__init__()
+        self.network, self.reads_decoder = network, reads_decoder
+
+    def forward(self, ids_1T, positions_1T, hidden_1TF, last_index_1, states):  # type: ignore[no-untyped-def]
+        """Return the guess [1, 1] behind one of the tokens, and what the next guess reads [1, 1, D]."""
+        hidden_1TD = self.network.project(hidden_1TF) if self.reads_decoder else hidden_1TF
+        x_11D = one_token(self.network(ids_1T, positions_1T, hidden_1TD, states), last_index_1)
+        return self.network.guess(x_11D), x_11D
+
+
+def eagle_sizes(config: Any) -> DecoderConfig:
+    """Read the sizes of a draft from its transformers configuration."""
+    norm, kind = Norm(eps=config.rms_norm_eps), LayerKind(rotary=read_rotary(config))
+    return DecoderConfig(**read_sizes(config), layers=(kind,), norm=norm, activation=config.hidden_act)
+
+
+def eagle_gap(config: Any) -> str | None:
+    """Say which option of a draft's configuration the network does not implement, or None."""
+    if config.num_hidden_layers != 1:
+        return f"num_hidden_layers={config.num_hidden_layers}"
+    biases = [name for name in ("attention_bias", "mlp_bias") if getattr(config, name, False)]
+    if biases:
+        return f"{biases[0]}=True"
+    return activation_gap("hidden_act", config.hidden_act) or rotary_gap(config)
