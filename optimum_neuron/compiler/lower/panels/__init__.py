@@ -135,8 +135,10 @@ def panels(weight_OI: torch.Tensor) -> torch.Tensor:
     result = empty_pages(weight_OI.shape, weight_OI.dtype)
     pairs = weight_OI.contiguous().view(torch.int32)
     to = result.view(-1).view(torch.int32)
-    for source, part in ((pairs[:whole].view(-1, PANEL, num_inputs // 2), to[: whole * num_inputs // 2]),
-                         (pairs[whole:][None], to[whole * num_inputs // 2 :])):
+    for source, part in (
+        (pairs[:whole].view(-1, PANEL, num_inputs // 2), to[: whole * num_inputs // 2]),
+        (pairs[whole:][None], to[whole * num_inputs // 2 :]),
+    ):
         part.view(source.shape[0], num_inputs // 2, source.shape[1]).copy_(source.transpose(1, 2))
     return result
 
