@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from optimum_neuron.compiler.lower import block_attention, probe_compiler, probe_cpu
-from optimum_neuron.models.common.blocks import Blocks
+from optimum_neuron.models.common import Blocks
 from tests.compiler.lower.conftest import compiled
 from tests.programs import body_of, spec
 
@@ -67,7 +67,7 @@ def test_row_depends_on_its_own_tokens_only():
 
 def test_step_of_compiled_subgraph_reads_blocks(tmp_path):
     query, key, value, table, mask = inputs("a step", torch.bfloat16)
-    blocks, places = table[:, :1], torch.full((5, 1), 2)
+    blocks, places = table[:, :1].contiguous(), torch.full((5, 1), 2)
     new = torch.ones(5, 3, 1, 64).bfloat16()
 
     def step(new, key, blocks, places, value, table, query, mask):
