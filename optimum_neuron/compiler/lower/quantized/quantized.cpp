@@ -194,40 +194,39 @@ float bias_of(const Product& p, int64_t output) {
 }
 
 template <Kind kind, int num_rows>
-void run_outputs(const Product& p, int64_t row, int64_t begin, int64_t end) {
-  const int64_t part = (end - begin + kOutputs - 1) / kOutputs;
-  for (int64_t i = 0; i < part; i++) {
-    int64_t outputs[kOutputs];
-    // Each reads a part of the range from its beginning to its end; the last ones again where the parts are unequal.
-    UNROLL for (int o = 0; o < kOutputs; o++) outputs[o] = std::min(begin + o * part + i, end - 1);
-    float results[num_rows][kOutputs] = {};
+void run_rows(const Product& p, int64_t row, const int64_t* outputs) {
+  float results[num_rows][kOutputs] = {};
 #if defined(__AVX512VNNI__)
-    if (kind == Kind::kInt8 && p.fixed)
-      multiply8_fixed<num_rows>(p, row, outputs, results);
-    else if (kind == Kind::kInt4)
-      multiply4_fixed<num_rows>(p, row, outputs, results);
-    else
+  if (kind == Kind::kInt8 && p.fixed)
+    multiply8_fixed<num_rows>(p, row, outputs, results);
+  else if (kind == Kind::kInt4)
+    multiply4_fixed<num_rows>(p, row, outputs, results);
+  else
 #endif
-    if constexpr (kind == Kind::kInt4)
-      multiply4<num_rows>(p, row, outputs, results);
-    else
-      multiply8<kind, num_rows>(p, row, outputs, results);
-    for (int r = 0; r < num_rows; r++)
-      for (int o = 0; o < kOutputs; o++)
-        p.result[(row + r) * p.num_outputs + outputs[o]] = results[r][o] + bias_of(p, outputs[o]);
-  }
+  if constexpr (kind == Kind::kInt4)
+    multiply4<num_rows>(p, row, outputs, results);
+  else
+    multiply8<kind, num_rows>(p, row, outputs, results);
+  for (int r = 0; r < num_rows; r++)
+    for (int o = 0; o < kOutputs; o++)
+      p.result[(row + r) * p.num_outputs + outputs[o]] = results[r][o] + bias_of(p, outputs[o]);
 }
 
 template <Kind kind>
 void run_range(int64_t begin, int64_t end, void* context) {
   const Product& p = *static_cast<const Product*>(context);
-  for (int64_t row = 0; row < p.num_rows; row += kMaxRows) {
-    switch (std::min(p.num_rows - row, kMaxRows)) {
-      case 1: run_outputs<kind, 1>(p, row, begin, end); break;
-      case 2: run_outputs<kind, 2>(p, row, begin, end); break;
-      case 3: run_outputs<kind, 3>(p, row, begin, end); break;
-      default: run_outputs<kind, 4>(p, row, begin, end);
-    }
+  const int64_t part = divide_up(end - begin, kOutputs);
+  for (int64_t i = 0; i < part; i++) {
+    int64_t outputs[kOutputs];
+    // Each reads a part of the range from its beginning to its end; the last ones again where the parts are unequal.
+    UNROLL for (int o = 0; o < kOutputs; o++) outputs[o] = std::min(begin + o * part + i, end - 1);
+    for (int64_t row = 0; row < p.num_rows; row += kMaxRows) // further rows find the weights in the cache
+      switch (std::min(p.num_rows - row, kMaxRows)) {
+        case 1: run_rows<kind, 1>(p, row, outputs); break;
+        case 2: run_rows<kind, 2>(p, row, outputs); break;
+        case 3: run_rows<kind, 3>(p, row, outputs); break;
+        default: run_rows<kind, 4>(p, row, outputs);
+      }
   }
 }
 
