@@ -16,9 +16,7 @@ SCHEMES = ("int8", "fp8", "fp8-g32", "int4", "int4-g64", "int4-g64-zp")
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize(
-    ("num_rows", "num_outputs", "num_inputs"), [(1, 7, 64), (3, 130, 192), (9, 5, 128), (16, 6, 64)]
-)
+@pytest.mark.parametrize(("num_rows", "num_outputs", "num_inputs"), [(1, 7, 64), (3, 130, 192), (9, 5, 128)])
 def test_kernel_agrees_with_dequantized_weight(scheme, num_rows, num_outputs, num_inputs):
     generator = torch.Generator().manual_seed(0)
     weight = torch.randn(num_outputs, num_inputs, generator=generator)
@@ -43,9 +41,7 @@ def test_every_number_is_decoded(scheme):
         torch.testing.assert_close(result[:, 0], column @ values[0].float(), atol=0, rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("num_rows", "is_streamed"), [(1, True), (quantized.MAX_ROWS, True), (quantized.MAX_ROWS + 1, False)]
-)
+@pytest.mark.parametrize(("num_rows", "is_streamed"), [(1, True), (16, True), (17, False)])
 def test_generated_code_calls_the_kernel_for_few_rows(num_rows, is_streamed):
     parts = Scheme.parse("int4").quantize(torch.ones(8, 64))
     body = make_fx(lambda x, values, scale: (QUANTIZED_LINEAR(x, values, scale, None, None),), tracing_mode="fake")(
