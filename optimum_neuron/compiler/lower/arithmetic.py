@@ -87,9 +87,9 @@ class HostArithmetic:
     ) -> torch.Tensor:
         """Scaled dot-product attention; one query streams keys and values once, in their own dtype."""
         batch, num_heads, num_queries, width = query_BNTH.shape
-        if dropout_p == 0 and not is_causal:
-            if block_attention.is_faster(self.features, query_BNTH, key_BKSH, value_BKSH, attn_mask):
-                return block_attention.attend(query_BNTH, key_BKSH, value_BKSH, attn_mask, scale=scale)
+        is_cached = block_attention.is_faster(self.features, query_BNTH, key_BKSH, value_BKSH, attn_mask)
+        if is_cached and attn_mask is not None and dropout_p == 0 and not is_causal:
+            return block_attention.attend(query_BNTH, key_BKSH, value_BKSH, attn_mask, scale=scale)
         is_row_mask = attn_mask is None or (attn_mask.dtype == torch.bool and attn_mask.shape[1:-1] == (1, 1))
         # Also of 16-bit operands: their products are summed in float32 on the chip, and torch's kernel takes longer.
         query, key, value = query_BNTH.float(), key_BKSH.float(), value_BKSH.float()

@@ -32,6 +32,10 @@ OPTIONS: dict[str, Any] = {
     "alignment_asserts": False,
     "nan_asserts": False,
 }
+PARALLEL_ELEMENTS = 1 << 14
+"""From this many elements on, several threads share a loop; Inductor's own limit is 512 for each thread. A norm or an
+activation of a step with 8 rows takes one thread some microseconds, which is what starting the others takes."""
+
 _MAX_OPTIONS: dict[str, Any] = {"max_autotune": True, "cpp.enable_grouped_gemm_template": True}
 
 
@@ -42,6 +46,7 @@ def inductor_options(level: HostLevel) -> dict[str, Any]:
     for kernel in (attention.KERNEL, block_attention.KERNEL, few_rows.KERNEL, panels.KERNEL, quantized.KERNEL):
         functions |= kernel.c_function
     options["aot_inductor.custom_ops_to_c_shims"] = functions
+    options["cpp.min_chunk_size"] = max(PARALLEL_ELEMENTS // torch.get_num_threads(), 512)
     options["cpp.vec_isa_ok"] = compiler_knows_cpu() or None
     options["cpp.march"] = probe_cpu().march
     return options

@@ -1,7 +1,7 @@
 """A hand-written kernel in C++: a torch operator, and the C function that Inductor's code calls instead.
 
 It is compiled once for each torch and kind of CPU. Code that calls it looks its function up when it is loaded, so the
-kernel is loaded before. The kernels are `attention/`, `few_rows/`, `panels/`, and `quantized/`; they
+kernel is loaded before. The kernels are `attention/`, `block_attention/`, `few_rows/`, `panels/`, `quantized/`; they
 include headers of `shared/`.
 
     KERNEL = HostKernel(title="attention on the host", operator=ATTENTION, arguments=(...), source=..., is_in=is_in)

@@ -36,15 +36,16 @@ class Preparation(Generic[Place]):
     """Replacements before reading; places are arguments of a body, or weights of a program."""
 
     kind: str
-    """"linear", "panels" or "convolution"; or "channels_last", which is about data: `sources` are positions of arguments that
-    come in this order, `targets` those of results that leave in it."""
+    """"linear", "panels", or "convolution"; "channels_last" is about data: `sources` are positions of arguments
+    that come in this order, `targets` those of results that leave in it."""
     sources: tuple[Place | None, ...]
     """Sources: positions of arguments, or names; None where the operator has none."""
     targets: tuple[Place, ...]
     """Weights that the results replace."""
     options: tuple[Any, ...] = ()
     size: tuple[int, ...] = dataclasses.field(default=(), compare=False)
-    """Shape of the data that it meets, or the rows of a product: the first of several serves all, as a layout may only be slower for others."""
+    """Shape of the data that it meets, or the rows of a product: the first of several serves all, as a layout may only
+    be slower for others."""
 
     def to_list(self) -> list[Any]:
         """Plain data for another process."""

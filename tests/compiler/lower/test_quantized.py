@@ -41,7 +41,7 @@ def test_every_number_is_decoded(scheme):
         torch.testing.assert_close(result[:, 0], column @ values[0].float(), atol=0, rtol=1e-6)
 
 
-@pytest.mark.parametrize(("num_rows", "is_streamed"), [(1, True), (8, False)])
+@pytest.mark.parametrize(("num_rows", "is_streamed"), [(1, True), (16, True), (17, False)])
 def test_generated_code_calls_the_kernel_for_few_rows(num_rows, is_streamed):
     parts = Scheme.parse("int4").quantize(torch.ones(8, 64))
     body = make_fx(lambda x, values, scale: (QUANTIZED_LINEAR(x, values, scale, None, None),), tracing_mode="fake")(

@@ -1,9 +1,9 @@
 """Attention of a few queries of each row to its cache on the host CPU, as an operator that Inductor calls from C++.
 
-Keys and values are read where they lie: in blocks of a pool, which the program gathers first, or in one cache. What
-nothing sees is not read. On 2 cores, 8 rows with 40 tokens each of 1,024 slots took SmolLM2's layer ... ms less.
+Keys and values are read where they lie: in blocks of a pool, which the operators of the program gather first, or in one
+cache. Slots that no query sees are not read, so a step takes as long as its tokens, not as its compiled length.
 
-    find_blocks(body)                                       # attention to what a table of blocks lists
+    find_blocks(node)                                       # pools and table of a call that gathers its keys
     torch.ops.neuron_host.block_attention(query_BNTH, key_AKPH, value_AKPV, table_BM, mask_B1TS, scale)
 
 Shape legend: B rows, N query heads, K key heads, T queries, H width of queries and keys, V of values; A blocks, P slots

@@ -72,7 +72,7 @@ def _rows_of_reader(node: fx.Node, weight: fx.Node) -> int | None:
 
 
 def _num_rows(product: fx.Node) -> int:
-    return product.args[0].meta["val"].shape[:-1].numel()  # type: ignore[union-attr]
+    return product.args[0].meta["val"].shape[:-1].numel()
 
 
 def _is_cast(node: fx.Node) -> bool:
@@ -105,7 +105,7 @@ def take_panels(body: fx.GraphModule, positions: Collection[int]) -> None:
 
 
 def _replace(node: fx.Node, function: object, args: tuple[object, ...]) -> None:
-    node.target, node.args, node.kwargs = function, args, {}  # type: ignore[assignment]
+    node.target, node.args, node.kwargs = function, args, {}
 
 
 def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:

@@ -8,42 +8,23 @@
 // are multiplied (`fixed_point.h`).
 //
 // Inductor's code calls `aoti_torch_cpu_quantized_linear`. The threads are torch's.
-#include <torch/csrc/inductor/aoti_torch/c/shim.h>
-#include <torch/csrc/stable/c/shim.h>
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdint>
 #include <cstring>
-#include <stdexcept>
 #include <vector>
-#if defined(__AVX512F__) || defined(__AVX2__)
-#include <immintrin.h>
-#endif
+#include "../shared/registers.h"
+#include "../shared/tensors.h"
 
 namespace neuron_host {
 
-#define UNROLL _Pragma("GCC unroll 16")
-
-#if defined(__AVX512F__)
-constexpr int kVectorBytes = 64;
-#elif defined(__AVX__)
-constexpr int kVectorBytes = 32;
-#else
-constexpr int kVectorBytes = 16;
-#endif
-constexpr int kLanes = kVectorBytes / sizeof(float);
 constexpr int kRun = 32; // weights whose 4-bit numbers share 16 bytes
 constexpr int kOutputs = 4; // summed side by side
 constexpr int kAhead = 1024; // bytes of a row that memory is asked for before they are needed
 constexpr int64_t kMaxRows = 4;
 constexpr int64_t kGrainBytes = 1 << 16; // of weights, that are worth a thread
 
-typedef float Vector __attribute__((vector_size(kVectorBytes)));
-typedef int32_t Integers __attribute__((vector_size(kVectorBytes)));
 typedef int8_t Signed __attribute__((vector_size(kLanes)));
 typedef uint8_t Bytes __attribute__((vector_size(kLanes)));
-typedef float Unaligned __attribute__((vector_size(kVectorBytes), aligned(alignof(float)), may_alias));
 
 enum class Kind { kInt8, kFloat8, kInt4 };
 
@@ -59,25 +40,11 @@ struct Product {
   const struct FixedPoint* fixed = nullptr; // x, where integers are multiplied
 };
 
-inline Vector load(const float* from) {
-  return *reinterpret_cast<const Unaligned*>(from);
-}
-
 template <class T>
 T read(const uint8_t* from) {
   T value;
   std::memcpy(&value, from, sizeof(T));
   return value;
-}
-
-inline float sum(Vector vector) {
-#if defined(__AVX512F__)
-  return _mm512_reduce_add_ps(reinterpret_cast<__m512>(vector));
-#else
-  float total = 0.0f;
-  UNROLL for (int i = 0; i < kLanes; i++) total += vector[i];
-  return total;
-#endif
 }
 
 inline float half_to_float(uint16_t bits) {
@@ -223,59 +190,44 @@ void multiply4(const Product& p, int64_t row, const int64_t* outputs, float (*re
 float bias_of(const Product& p, int64_t output) {
   if (!p.bias) return 0.0f;
   if (p.has_float_bias) return static_cast<const float*>(p.bias)[output];
-  const uint32_t bits = static_cast<uint32_t>(static_cast<const uint16_t*>(p.bias)[output]) << 16;
-  float value;
-  std::memcpy(&value, &bits, sizeof(value));
-  return value;
+  return one(static_cast<const uint16_t*>(p.bias) + output);
 }
 
 template <Kind kind, int num_rows>
-void run_outputs(const Product& p, int64_t row, int64_t begin, int64_t end) {
-  const int64_t part = (end - begin + kOutputs - 1) / kOutputs;
-  for (int64_t i = 0; i < part; i++) {
-    int64_t outputs[kOutputs];
-    // Each reads a part of the range from its beginning to its end; the last ones again where the parts are unequal.
-    UNROLL for (int o = 0; o < kOutputs; o++) outputs[o] = std::min(begin + o * part + i, end - 1);
-    float results[num_rows][kOutputs] = {};
+void run_rows(const Product& p, int64_t row, const int64_t* outputs) {
+  float results[num_rows][kOutputs] = {};
 #if defined(__AVX512VNNI__)
-    if (kind == Kind::kInt8 && p.fixed)
-      multiply8_fixed<num_rows>(p, row, outputs, results);
-    else if (kind == Kind::kInt4)
-      multiply4_fixed<num_rows>(p, row, outputs, results);
-    else
+  if (kind == Kind::kInt8 && p.fixed)
+    multiply8_fixed<num_rows>(p, row, outputs, results);
+  else if (kind == Kind::kInt4)
+    multiply4_fixed<num_rows>(p, row, outputs, results);
+  else
 #endif
-    if constexpr (kind == Kind::kInt4)
-      multiply4<num_rows>(p, row, outputs, results);
-    else
-      multiply8<kind, num_rows>(p, row, outputs, results);
-    for (int r = 0; r < num_rows; r++)
-      for (int o = 0; o < kOutputs; o++)
-        p.result[(row + r) * p.num_outputs + outputs[o]] = results[r][o] + bias_of(p, outputs[o]);
-  }
+  if constexpr (kind == Kind::kInt4)
+    multiply4<num_rows>(p, row, outputs, results);
+  else
+    multiply8<kind, num_rows>(p, row, outputs, results);
+  for (int r = 0; r < num_rows; r++)
+    for (int o = 0; o < kOutputs; o++)
+      p.result[(row + r) * p.num_outputs + outputs[o]] = results[r][o] + bias_of(p, outputs[o]);
 }
 
 template <Kind kind>
 void run_range(int64_t begin, int64_t end, void* context) {
   const Product& p = *static_cast<const Product*>(context);
-  for (int64_t row = 0; row < p.num_rows; row += kMaxRows) {
-    switch (std::min(p.num_rows - row, kMaxRows)) {
-      case 1: run_outputs<kind, 1>(p, row, begin, end); break;
-      case 2: run_outputs<kind, 2>(p, row, begin, end); break;
-      case 3: run_outputs<kind, 3>(p, row, begin, end); break;
-      default: run_outputs<kind, 4>(p, row, begin, end);
-    }
+  const int64_t part = divide_up(end - begin, kOutputs);
+  for (int64_t i = 0; i < part; i++) {
+    int64_t outputs[kOutputs];
+    // Each reads a part of the range from its beginning to its end; the last ones again where the parts are unequal.
+    UNROLL for (int o = 0; o < kOutputs; o++) outputs[o] = std::min(begin + o * part + i, end - 1);
+    for (int64_t row = 0; row < p.num_rows; row += kMaxRows) // further rows find the weights in the cache
+      switch (std::min(p.num_rows - row, kMaxRows)) {
+        case 1: run_rows<kind, 1>(p, row, outputs); break;
+        case 2: run_rows<kind, 2>(p, row, outputs); break;
+        case 3: run_rows<kind, 3>(p, row, outputs); break;
+        default: run_rows<kind, 4>(p, row, outputs);
+      }
   }
-}
-
-void check(AOTITorchError status) {
-  if (status != AOTI_TORCH_SUCCESS) throw std::runtime_error("a function of torch failed");
-}
-
-template <class T>
-T* data_of(AtenTensorHandle handle) {
-  void* data;
-  check(aoti_torch_get_data_ptr(handle, &data));
-  return static_cast<T*>(data);
 }
 
 void multiply(Product& p, Kind kind) {
@@ -301,46 +253,27 @@ extern "C" __attribute__((visibility("default"))) AOTITorchError aoti_torch_cpu_
     AtenTensorHandle scale,
     AtenTensorHandle* zero,
     AtenTensorHandle* bias,
-    AtenTensorHandle* result) try {
+    AtenTensorHandle* result) {
   using namespace neuron_host;
-  *result = nullptr;
-  int64_t dim, *sizes, *weight_sizes, *scale_sizes;
-  int32_t dtype;
-  check(aoti_torch_get_dim(x, &dim));
-  check(aoti_torch_get_sizes(x, &sizes));
-  check(aoti_torch_get_sizes(values, &weight_sizes));
-  check(aoti_torch_get_sizes(scale, &scale_sizes));
-  check(aoti_torch_get_dtype(values, &dtype));
-  const Kind kind = dtype == aoti_torch_dtype_int8() ? Kind::kInt8
-      : dtype == aoti_torch_dtype_uint8()            ? Kind::kInt4
-                                                     : Kind::kFloat8;
-  Product p;
-  p.x = data_of<const float>(x);
-  p.values = data_of<const uint8_t>(values);
-  p.scale = data_of<const void>(scale);
-  if (zero) p.zero = data_of<const uint8_t>(*zero);
-  if (bias) {
-    p.bias = data_of<const void>(*bias);
-    check(aoti_torch_get_dtype(*bias, &dtype));
-    p.has_float_bias = dtype == aoti_torch_dtype_float32();
-  }
-  p.num_inputs = sizes[dim - 1];
-  p.num_outputs = weight_sizes[0];
-  p.num_groups = scale_sizes[1];
-  if (weight_sizes[1] * (kind == Kind::kInt4 ? 2 : 1) != p.num_inputs || scale_sizes[0] != p.num_outputs)
-    throw std::invalid_argument("a weight has another number of inputs");
-  p.num_rows = 1;
-  std::array<int64_t, 8> result_sizes, strides;
-  for (int64_t i = 0; i + 1 < dim; i++) p.num_rows *= result_sizes[i] = sizes[i];
-  result_sizes[dim - 1] = p.num_outputs;
-  int64_t stride = 1;
-  for (int64_t i = dim - 1; i >= 0; stride *= result_sizes[i--]) strides[i] = stride;
-  check(aoti_torch_empty_strided(
-      dim, result_sizes.data(), strides.data(), aoti_torch_dtype_float32(), aoti_torch_device_type_cpu(), 0, result));
-  p.result = data_of<float>(*result);
-  multiply(p, kind);
-  return AOTI_TORCH_SUCCESS;
-} catch (const std::exception&) { // no memory, or a weight of another shape
-  if (*result) aoti_torch_delete_tensor_object(*result);
-  return AOTI_TORCH_FAILURE;
+  return guarded(result, [=] {
+    const Rows rows(x);
+    const int64_t *sizes = sizes_of(values), *scale_sizes = sizes_of(scale);
+    const int32_t dtype = dtype_of(values);
+    const Kind kind = dtype == aoti_torch_dtype_int8() ? Kind::kInt8
+        : dtype == aoti_torch_dtype_uint8()            ? Kind::kInt4
+                                                       : Kind::kFloat8;
+    Product p;
+    p.num_rows = rows.num_rows, p.num_inputs = rows.num_columns;
+    p.num_outputs = sizes[0], p.num_groups = scale_sizes[1];
+    if (sizes[1] * (kind == Kind::kInt4 ? 2 : 1) != p.num_inputs || scale_sizes[0] != p.num_outputs)
+      throw std::invalid_argument("a weight has another number of inputs");
+    p.x = data_of<const float>(x);
+    p.values = data_of<const uint8_t>(values);
+    p.scale = data_of<const void>(scale);
+    if (zero) p.zero = data_of<const uint8_t>(*zero);
+    if (bias) p.bias = data_of<const void>(*bias), p.has_float_bias = dtype_of(*bias) == aoti_torch_dtype_float32();
+    *result = rows.allocate(p.num_outputs);
+    p.result = data_of<float>(*result);
+    multiply(p, kind);
+  });
 }

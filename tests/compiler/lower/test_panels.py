@@ -1,0 +1,76 @@
+"""Weights in panels: sums in float32, the same for a row alone and beside others; lookups; which weights take them."""
+
+import dataclasses
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from optimum_neuron.compiler.lower import CpuFeatures, find, panels, probe_compiler
+from tests.programs import body_of, spec
+
+pytestmark = pytest.mark.skipif(probe_compiler() is None, reason="no C++ compiler on this machine")
+
+BF16 = CpuFeatures(isa="AVX512", has_bf16_dot=True)
+NUM_TOKENS, WIDTH = 50, 38
+
+
+def numbers(*shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0)).bfloat16()
+
+
+@pytest.fixture(params=["for any CPU", "for this CPU"])
+def kernel(request, monkeypatch):
+    """The code without dot products, and the one with them if the CPU has them."""
+    if request.param == "for any CPU":
+        monkeypatch.setattr(panels, "KERNEL", dataclasses.replace(panels.KERNEL, flags=()))
+
+
+@pytest.mark.parametrize(("num_inputs", "num_outputs"), [(64, 16), (WIDTH, NUM_TOKENS), (1030, 83)])
+def test_sums_are_exact_and_do_not_depend_on_other_rows(kernel, num_inputs, num_outputs):
+    x, weight = numbers(2, 9, num_inputs), numbers(num_outputs, num_inputs)
+    stored = panels.panels(weight)
+    result = panels.LINEAR(x, stored)
+    expected = x.double() @ weight.double().T
+    torch.testing.assert_close(result.double(), expected, atol=2e-5, rtol=1e-5)
+    for num_rows in range(1, 9):
+        assert (panels.LINEAR(x[1:, :num_rows].contiguous(), stored) == result[1:, :num_rows]).all()
+
+
+def test_lookup_reads_what_the_weight_has():
+    weight, index = numbers(NUM_TOKENS, WIDTH), torch.arange(NUM_TOKENS).view(5, 10)
+    assert (panels.look_up(panels.panels(weight), index) == F.embedding(index, weight)).all()
+
+
+def tied_body():
+    """A lookup, a product whose result stays in float32, and one that is rounded."""
+
+    def tied(table, index, weight, bias):
+        x = F.embedding(index, table)
+        y = F.linear(x, weight, bias)
+        return F.linear(y.float(), table.float()), y
+
+    table, *layer = (spec(*shape, dtype="bfloat16") for shape in ((NUM_TOKENS, WIDTH), (WIDTH, WIDTH), (WIDTH,)))
+    return body_of(tied, table, spec(5, dtype="int64"), *layer, num_outputs=2)
+
+
+def test_subgraph_takes_panels():
+    table, weight, bias = numbers(NUM_TOKENS, WIDTH), numbers(WIDTH, WIDTH), numbers(WIDTH)
+    body, index = tied_body(), torch.tensor([3, 0, 49, 48, 7])
+    logits, hidden = body(table, index, weight, bias)
+    panels.take_panels(body, [0, 2])
+    result = body(panels.panels(table), index, panels.panels(weight), bias)
+    torch.testing.assert_close(result[1], hidden, atol=1e-2, rtol=1e-2)
+    torch.testing.assert_close(result[0], logits, atol=0.1, rtol=1e-2)
+    assert panels.is_in(body, BF16) and not panels.is_in(tied_body(), BF16)
+
+
+def test_weights_of_products_in_bfloat16_are_in_panels():
+    positions = {one.targets: one.size for one in find(tied_body(), BF16) if one.kind == "panels"}
+    assert positions == {(0,): (5,), (2,): (5,)}
+    assert not panels.find_readers(tied_body(), CpuFeatures(isa="AVX512", has_bf16_dot=False))
+    assert not panels.find_readers(tied_body(), CpuFeatures(isa="AVX512", has_bf16_dot=True, extensions=("amx",)))
+    odd = body_of(F.linear, spec(3, 5, dtype="bfloat16"), spec(4, 5, dtype="bfloat16"))
+    assert not panels.find_readers(odd, BF16), "pairs of inputs"
+    other = body_of(lambda x, w: F.linear(x, w) + w.sum(), *[spec(4, 4, dtype="bfloat16")] * 2)
+    assert not panels.find_readers(other, BF16), "it is also read otherwise"
