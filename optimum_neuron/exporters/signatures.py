@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ..engine import ADAPTER_INDEX, Input, Modality, OutputAxis, RoleSignature, Signature, StateSignature
+from ..engine import ADAPTER_INDEX, Input, OutputAxis, RoleSignature, Signature, StateSignature
 from ..models import SLOTS, LayerState, counts_tokens, key_value_state
 from .seq2seq import Source
 
@@ -145,7 +145,7 @@ def audio_signature(has_mask: bool, dtype: str) -> RoleSignature:
     )
 
 
-def feature_inputs(modality: Modality, *, has_blocks: bool, has_axes: bool) -> tuple[Input, ...]:
+def feature_inputs(modality: str, *, has_blocks: bool, has_axes: bool) -> tuple[Input, ...]:
     """Return the inputs of prefill and score graphs that read features.
 
     Args:

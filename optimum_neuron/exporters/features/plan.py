@@ -142,12 +142,12 @@ class FeatureKind(DecoderKind):
         return [program.graphs[name] for name in program.by_size(self.role).values()]
 
     def feature_signature(
-        self, model_config: Any, dtype: str, states: Iterable[LayerState], *, takes_adapters: bool = False
+        self, model_config: Any, dtype: str, states: Iterable[LayerState], **options: Any
     ) -> Signature:
-        """Return the signature of a decoder with an encoder."""
+        """Return the signature of a decoder with an encoder; options are those of `decoder_signature`."""
         row = self.architecture(model_config)
         inputs = feature_inputs(self.modality, has_blocks=row.blocks is not None, has_axes=row.positions is not None)
-        signature = decoder_signature(model_config, states, inputs, takes_adapters=takes_adapters)
+        signature = decoder_signature(model_config, states, inputs, **options)
         encode: dict[Role, RoleSignature] = {self.role: self.encoder_signature(model_config, dtype)}
         return dataclasses.replace(signature, roles=encode | signature.roles)
 
