@@ -214,7 +214,7 @@ def _build_decoder(row: FeatureArchitecture, model_config: Any, config: Any) -> 
     }
     if choice.value == GENERIC:
         module = build(model_config, auto_class=TASKS[config.task].auto_class)
-        _remove(module.model, row.encoder)
+        _remove(module.model, row.encoder, stand_in=_Absent())
         module.axes = axes
         return generic_decoder(choice, module, **sizes)
     family = family_decoder(choice, text, **sizes, sequence_parallel=config.sequence_parallel)
@@ -233,7 +233,15 @@ def _checkpoint_name(row: FeatureArchitecture, source: str) -> str:
     return re.sub(r"^lm_head\.", f"{row.head}.", re.sub(r"^(model|transformer|gpt_neox)\.", f"{row.text}.", source))
 
 
-def _remove(model: nn.Module, paths: tuple[str, ...]) -> None:
+class _Absent(nn.Module):
+    """In place of an encoder that a decoder does not run; Qwen2-Audio reads its device."""
+
+    device = torch.device("cpu")
+
+
+def _remove(model: nn.Module, paths: tuple[str, ...], *, stand_in: nn.Module | None = None) -> None:
     for path in paths:
         owner, _, name = path.rpartition(".")
         delattr(model.get_submodule(owner), name)
+        if stand_in is not None:
+            setattr(model.get_submodule(owner), name, stand_in)
