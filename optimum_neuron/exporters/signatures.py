@@ -13,7 +13,6 @@ from ..engine import (
     ADAPTER_INDEX,
     STATE_ROW,
     Input,
-    Modality,
     OutputAxis,
     RoleSignature,
     Signature,
@@ -176,7 +175,7 @@ def audio_signature(has_mask: bool, dtype: str) -> RoleSignature:
     )
 
 
-def feature_inputs(modality: Modality, *, has_blocks: bool, has_axes: bool) -> tuple[Input, ...]:
+def feature_inputs(modality: str, *, has_blocks: bool, has_axes: bool) -> tuple[Input, ...]:
     """Return the inputs of prefill and score graphs that read features.
 
     Args:

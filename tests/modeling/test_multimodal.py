@@ -35,10 +35,10 @@ def pairs(tmp_path_factory):
     """Return a function that makes the compiled model and the original of an architecture, once each."""
     root = tmp_path_factory.mktemp("audio_text")
 
-    def make(name: str) -> tuple[Any, Any]:
-        folder = save_tiny_audio_text(root / name, name)
+    def make(name: str, family: str | None = None) -> tuple[Any, Any]:
+        folder = save_tiny_audio_text(root / f"{name}-{family}", name)
         original = AutoModelForMultimodalLM.from_pretrained(folder, dtype=torch.float32).eval()
-        return NeuronModelForMultimodalLM.from_pretrained(folder, export=True, **SHAPES), original
+        return NeuronModelForMultimodalLM.from_pretrained(folder, export=True, family=family, **SHAPES), original
 
     return functools.cache(make)
 
@@ -53,6 +53,13 @@ def test_greedy_matches_transformers(name, frames, pairs):
     result, expected = both(pairs(name), processed(name, frames), **GREEDY)
     assert result == expected
     assert any("with 2 audios" in error.output for error in pairs(name)[0].prepared.validation)
+
+
+def test_generic_decoders_match_too(pairs):
+    compiled, original = pairs("qwen2_audio", "generic")
+    result, expected = both((compiled, original), processed("qwen2_audio", [[FRAMES, 29], [], [18]]), **GREEDY)
+    assert result == expected and compiled.prepared.family == "generic"
+    assert pairs("qwen2_audio")[0].prepared.family == "qwen2"
 
 
 @pytest.mark.parametrize("options", [{"num_beams": 2}, {"use_cache": False}], ids=["beams", "without_cache"])

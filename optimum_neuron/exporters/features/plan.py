@@ -30,6 +30,7 @@ from ...models import (
 from ...models.generic import GenericDecoder, build, weight_map
 from ..decoder import DecoderKind, adaptable, choice_facts, decoder_captures, graph_names, quantized
 from ..kinds import MODEL, Plan, other_graphs, shard_facts
+from ..on_device import sampled_outputs
 from ..signatures import decoder_signature, feature_inputs
 from ..source import ModelSource
 from ..tasks import TASKS, architectures_of
@@ -87,7 +88,11 @@ class FeatureKind(DecoderKind):
         decoder = quantized(adaptable(_build_decoder(row, source.config, config), config), config)
         names = [name for name, _ in encoder.named_parameters()] + [name for name, _ in persistent_buffers(encoder)]
         signature = self.feature_signature(
-            source.config, config.torch_dtype, decoder.states, takes_adapters=config.max_loras is not None
+            source.config,
+            config.torch_dtype,
+            decoder.states,
+            takes_adapters=config.max_loras is not None,
+            step_outputs=sampled_outputs(config),
         )
         return Plan(
             choice=decoder.choice,
@@ -142,12 +147,12 @@ class FeatureKind(DecoderKind):
         return [program.graphs[name] for name in program.by_size(self.role).values()]
 
     def feature_signature(
-        self, model_config: Any, dtype: str, states: Iterable[LayerState], *, takes_adapters: bool = False
+        self, model_config: Any, dtype: str, states: Iterable[LayerState], **options: Any
     ) -> Signature:
-        """Return the signature of a decoder with an encoder."""
+        """Return the signature of a decoder with an encoder; options are those of `decoder_signature`."""
         row = self.architecture(model_config)
         inputs = feature_inputs(self.modality, has_blocks=row.blocks is not None, has_axes=row.positions is not None)
-        signature = decoder_signature(model_config, states, inputs, takes_adapters=takes_adapters)
+        signature = decoder_signature(model_config, states, inputs, **options)
         encode: dict[Role, RoleSignature] = {self.role: self.encoder_signature(model_config, dtype)}
         return dataclasses.replace(signature, roles=encode | signature.roles)
 
@@ -215,7 +220,7 @@ def _build_decoder(row: FeatureArchitecture, model_config: Any, config: Any) -> 
     }
     if choice.value == GENERIC:
         module = build(model_config, auto_class=TASKS[config.task].auto_class)
-        _remove(module.model, row.encoder)
+        _remove(module.model, row.encoder, stand_in=_Absent())
         module.axes = axes
         return generic_decoder(choice, module, **sizes)
     family = family_decoder(choice, text, **sizes, sequence_parallel=config.sequence_parallel)
@@ -234,7 +239,15 @@ def _checkpoint_name(row: FeatureArchitecture, source: str) -> str:
     return re.sub(r"^lm_head\.", f"{row.head}.", re.sub(r"^(model|transformer|gpt_neox)\.", f"{row.text}.", source))
 
 
-def _remove(model: nn.Module, paths: tuple[str, ...]) -> None:
+class _Absent(nn.Module):
+    """In place of an encoder that a decoder does not run; Qwen2-Audio reads its device."""
+
+    device = torch.device("cpu")
+
+
+def _remove(model: nn.Module, paths: tuple[str, ...], *, stand_in: nn.Module | None = None) -> None:
     for path in paths:
         owner, _, name = path.rpartition(".")
         delattr(model.get_submodule(owner), name)
+        if stand_in is not None:
+            setattr(model.get_submodule(owner), name, stand_in)
