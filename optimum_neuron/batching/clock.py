@@ -32,9 +32,7 @@ class Clock:
 
     def copy(self, plan: Plan) -> None:
         """Add the copies of a plan between host and device."""
-        num_blocks = sum(len(blocks) for _, blocks, _ in plan.preempted) + sum(
-            len(blocks) for _, blocks in plan.resumed
-        )
+        num_blocks = sum(len(blocks) for _, blocks, _ in (*plan.preempted, *plan.resumed))
         self._spend(num_blocks * self._block_bytes / self.cost.copy_bytes_per_s)
 
     def read(self, device_s: float) -> None:
