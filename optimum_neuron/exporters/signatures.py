@@ -91,7 +91,7 @@ def _paged_signature(model_config: Any, layers: Sequence[LayerState], takes_adap
     chunk = (*counted, *(Input(name=STATE_ROW, dtype="int64", axes=("batch_size",)),) * changes)
     last = Input(name="last_index", dtype="int64", axes=("batch_size",))
     adapter = [_ADAPTER] * takes_adapters
-    outputs = {"logits": (_BATCH, _TOKENS)}
+    outputs: dict[str, tuple[OutputAxis, ...]] = {"logits": (_BATCH, _TOKENS)}
     return Signature(
         roles={
             "prefill": RoleSignature(inputs=(*chunk, last, *adapter), outputs={"logits": (_BATCH,)}),
