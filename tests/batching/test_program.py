@@ -1,5 +1,7 @@
 """A program with blocks: its memory, estimate, profile and folder, and what cannot be one."""
 
+import copy
+
 import pytest
 import torch
 
@@ -67,3 +69,18 @@ def test_sizes_have_defaults_and_hold_one_sequence():
 def test_images_are_refused():
     with pytest.raises(ConfigError):
         NeuronImageTextConfig(**BATCHED)
+
+
+def test_copies_of_a_cache_continue_one_prefix(model):
+    """transformers' recipe for a system prompt: fill a cache once, and copy it for each continuation."""
+    prefix, settings = torch.tensor([[*range(40, 61)]]), {"max_new_tokens": 6, "do_sample": False}
+    cache = model(prefix, use_cache=True).past_key_values
+    num_charges = len(model.loaded.charges)
+    for more in ([5, 6], [7], [8, 9, 10]):
+        ids = torch.cat([prefix, torch.tensor([more])], 1)
+        copied = copy.deepcopy(cache)
+        assert len(model.loaded.charges) == num_charges + 1
+        tokens = model.generate(ids, past_key_values=copied, **settings)
+        assert torch.equal(tokens, model.generate(ids, **settings))
+        del copied
+    assert cache.get_seq_length() == 21
