@@ -90,7 +90,6 @@ def test_a_step_reads_the_stored_bytes(export_result):
 @pytest.mark.parametrize(
     ("dtype", "options"),
     [
-        ("fp8", {}),
         ("fp8", TWO_CORES),
         ("int8", {"family": "generic"}),
         ("int8", BLOCKS),
