@@ -321,16 +321,9 @@ def family_decoder(
         weight_sources=sources,
         states=module.states,
         windows=ring_choice(module.states),
-        kv_cache=cache_choice(module.states, kv_cache_dtype, _latent_of(module)),
+        kv_cache=cache_choice(module.states, kv_cache_dtype),
         shards=shards,
     )
-
-
-def _latent_of(module: Decoder) -> str | None:
-    from .common import LatentAttention
-
-    has_latent = any(isinstance(part, LatentAttention) for part in module.modules())
-    return "its cache has one latent for all heads; family='generic' caches keys and values" if has_latent else None
 
 
 def cast_parameters(module: nn.Module, dtype: Any) -> None:

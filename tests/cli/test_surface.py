@@ -21,7 +21,7 @@ GRAPHS = [
     "--sequence_parallel_enabled", "--speculation", "--max_loras", "--max_lora_rank", "--lora_target_modules",
     "--on_device_sampling", "--max_topk",
     "--continuous_batching", "--block_size", "--num_blocks", "--prefill_chunk_size",
-    "--quantization", "--modules_to_not_convert",
+    "--quantization", "--modules_to_not_convert", "--kv_cache_dtype",
 ]  # fmt: skip
 COMPILE = [*GRAPHS, "--allow_host_ops", "--inline-weights-neff", "-O1", "-O2", "-O3"]
 PEER = [

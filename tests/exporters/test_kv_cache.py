@@ -17,6 +17,7 @@ from optimum_neuron.exporters.validation import cached_logits
 from optimum_neuron.hardware import resolve_target
 from optimum_neuron.models import as_cached, build_decoder
 from optimum_neuron.simulator.work import work_of_program
+from tests.models.mixtures import DEEPSEEK
 from tests.tiny import SHAPES, VOCABULARY, save_tiny, tiny_config
 
 SHORT = SHAPES | {"sequence_length": 32, "prefill_buckets": (16,), "decode_buckets": (32,), "extend_length": 4}
@@ -89,7 +90,6 @@ def test_a_step_reads_the_stored_bytes(export_result):
 @pytest.mark.parametrize(
     ("dtype", "options"),
     [
-        ("fp8", {}),
         ("fp8", TWO_CORES),
         ("int8", {"family": "generic"}),
         ("int8", BLOCKS),
@@ -101,6 +101,14 @@ def test_validation_rounds_as_the_cache_does(dtype, options, checkpoint, tmp_pat
     data = main_export(checkpoint, tmp_path / "out", kv_cache_dtype=dtype, **SHORT | options).to_dict()
     assert max(error["max_abs_error"] for error in data["validation"]) < 1e-4
     assert data["kv_cache"]["value"] == dtype
+
+
+def test_latents_are_stored_in_8_bits(tmp_path):
+    folder = save_tiny(tmp_path / "deepseek", "deepseek_v3", **DEEPSEEK | {"num_hidden_layers": 2})
+    data = main_export(folder, tmp_path / "out", kv_cache_dtype="int8", **SHORT | {"extend_length": 1}).to_dict()
+    assert max(error["max_abs_error"] for error in data["validation"]) < 1e-4
+    # 2 layers, 2 rows, 32 slots: a latent and a rotary key, each with a scale.
+    assert data["hbm_bytes"]["kv_cache"] == 2 * 2 * 32 * (DEEPSEEK["kv_lora_rank"] + DEEPSEEK["qk_rope_head_dim"] + 8)
 
 
 def test_states_without_slots_keep_their_dtype():
@@ -116,9 +124,8 @@ def test_states_without_slots_keep_their_dtype():
     }
 
 
-@pytest.mark.parametrize(("model_type", "options"), [("mamba", {"state_size": 4}), ("deepseek_v3", {})])
-def test_models_without_keys_and_values_are_refused(model_type, options):
-    config = tiny_config(model_type, **options)
+def test_models_without_keys_and_values_are_refused():
+    config = tiny_config("mamba", state_size=4)
     with pytest.raises(ModelError) as excinfo:
         build_decoder(config, dtype="float32", kv_cache_dtype="int8")
     assert excinfo.value.details["option"] == "kv_cache_dtype"

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from optimum_neuron.compiler import QUANTIZED_LINEAR, body_to_dict
+from optimum_neuron.compiler import DYNAMIC_LINEAR, QUANTIZED_LINEAR, body_to_dict
 from optimum_neuron.compiler.lower import generate, probe_compiler, probe_cpu, quantized
 from optimum_neuron.weights import Scheme, dequantize
 
@@ -28,6 +28,17 @@ def test_kernel_agrees_with_dequantized_weight(scheme, num_rows, num_outputs, nu
     # With VNNI, activations have 15 bits of the largest of 32.
     torch.testing.assert_close(quantized.STREAMED(x, *operands, bias), expected, atol=4e-3, rtol=1e-3)
     torch.testing.assert_close(QUANTIZED_LINEAR(x, *operands, bias), expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("num_rows", [2, 9])
+def test_quantized_rows_agree_with_the_operator(num_rows):
+    x = torch.randn(num_rows, 128, generator=torch.Generator().manual_seed(0))
+    parts = Scheme.parse("int8").quantize(torch.randn(40, 128, generator=torch.Generator().manual_seed(1)))
+    operands = (parts["values"], parts["scale"], torch.ones(40))
+    actual = quantized.dynamic_linear(probe_cpu(), x, *operands)
+    torch.testing.assert_close(actual, DYNAMIC_LINEAR(x, *operands), atol=4e-3, rtol=1e-3)
+    x[0, 5] = torch.nan
+    assert quantized.dynamic_linear(probe_cpu(), x, *operands)[0].isnan().all()
 
 
 @pytest.mark.parametrize("scheme", ["int8", "fp8"])
