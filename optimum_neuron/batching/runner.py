@@ -38,11 +38,15 @@ class Runner:
         self.chunk_size, self.num_slots = self._decoder.chunks_from, self._decoder.num_slots
         shapes = [program.graphs[name].inputs["block_table"].shape for name in self._steps.values()]
         self.num_rows, self._width = shapes[0][0], max(shape[1] for shape in shapes)
-        self.block_bytes = loaded.need.kv_cache // self.num_blocks
         self._state = loaded.take_state()
         self._tables_BM = torch.zeros(self.num_rows, self._width, dtype=torch.long)
         self._num_listed = [0] * self.num_rows
         self._give_back = weakref.finalize(self, loaded.give_back, self._state)
+
+    @property
+    def block_bytes(self) -> int:
+        """HBM of a block on each core."""
+        return self._loaded.need.kv_cache // self.num_blocks
 
     @property
     def serving_cost(self) -> ServingCost:
