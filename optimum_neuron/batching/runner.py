@@ -51,12 +51,16 @@ class Runner:
         self.block_size = (
             signature.state_size(program, "block_size") if has_blocks else -(-self.num_slots // self._width)
         )
-        self.block_bytes = loaded.need.kv_cache // self.num_blocks
         self._state = loaded.take_state()
         self._tables_BM = torch.zeros(self.num_rows, self._width, dtype=torch.long)
         self._num_listed = [0] * self.num_rows
         self._spoilt: list[bool] = []
         self._give_back = weakref.finalize(self, _give_back, loaded, self._state, self._spoilt)
+
+    @property
+    def block_bytes(self) -> int:
+        """HBM of a block on each core."""
+        return self._loaded.need.kv_cache // self.num_blocks
 
     @property
     def serving_cost(self) -> ServingCost:

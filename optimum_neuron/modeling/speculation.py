@@ -120,6 +120,7 @@ class SpeculativeSteps:
             self._place += 1
             self.report.num_accepted += 1
         else:
+            self.report.num_rejected += self._place < len(self._candidates)
             self._start(token)
         self._num_new += 1
         self._ids_1C = torch.cat([self._ids_1C, tokens_R[:, None]], 1)
@@ -127,7 +128,6 @@ class SpeculativeSteps:
 
     def _start(self, token: int) -> None:
         """Check a token that no candidate foresaw, and candidates for the ones after it."""
-        self.report.num_rejected += self._place < len(self._candidates)
         if self._results:
             self._draft.keep({name: result[0] for name, result in self._results.items()}, self._place + 1)
         ids_1C = torch.cat([self._ids_1C, torch.tensor([[token]])], 1)

@@ -60,9 +60,13 @@ def served_pool(
 ) -> ServedPool:
     """Read the sizes of a program with a pool of blocks; `call_s` is the device time of a call of a graph."""
     prefill, decode = program.by_size("prefill"), program.by_size("decode")
-    keys = next(spec.shape for name, spec in program.states.items() if name.startswith("key_cache"))
+    num_rows, width = program.graphs[decode[max(decode)]].inputs["block_table"].shape
+    # A decoder without keys counts its tokens in blocks all the same, and has enough of them for all rows.
+    without_keys = (num_rows * width + 1, -(-max(decode) // width))
+    pools = (spec.shape for name, spec in program.states.items() if name.startswith("key_cache"))
+    keys = next(pools, without_keys)
     return ServedPool(
-        num_rows=program.graphs[decode[max(decode)]].inputs["block_table"].shape[0],
+        num_rows=num_rows,
         chunk_size=program.graphs[prefill[max(prefill)]].inputs["input_ids"].shape[1],
         num_blocks=keys[0],
         block_size=keys[-1],

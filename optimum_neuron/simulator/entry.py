@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -245,7 +246,8 @@ def source_of(model: Any, options: dict[str, Any]) -> ModelSource:
         hint = "Pass a name, a folder, a transformers configuration, or a torch module."
         raise ConfigError(f"A {name} cannot be estimated.", hint=hint, type=name)
     require_readable(model, model=f"a {model.model_type} configuration")
-    return ModelSource(name=model.model_type, folder=Path(), config=model, revision=None)
+    # The current folder may hold a checkpoint, which is not this model's.
+    return ModelSource(name=model.model_type, folder=Path(os.devnull), config=model, revision=None)
 
 
 def _is_compiled(path: Path) -> bool:

@@ -11,6 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.exporters import quantization
+from optimum_neuron.simulator import estimate
 from optimum_neuron.weights import LAYOUTS
 from tests.tiny import SMALL, VOCABULARY, save_tiny, tiny_config
 
@@ -127,6 +128,10 @@ def test_published_numbers_are_kept(method, tmp_path):
     assert model.describe()["quantization"]["value"] == scheme
     dtypes = {name: spec.dtype for name, spec in model.loaded.program.weights.items()}
     assert dtypes["model.head.weight"] == "float32" and dtypes["model.layers.0.mlp.down.weight"] != "float32"
+    if method == "awq":
+        options = {name: value for name, value in SMALL.items() if name not in ("optlevel", "torch_dtype")}
+        estimated, exported = estimate(tmp_path / "model", dtype="fp32", **options), model.estimate()
+        assert estimated.memory == exported.memory and estimated.quantities == exported.quantities
 
 
 @pytest.mark.parametrize(
