@@ -284,7 +284,8 @@ class NeuronConfig(CompileConfig):
     quantization: str | None = option(
         None, help="store weights in 8 or 4 bits: int8, fp8, int4, or a form such as int4-g64-zp", metavar="SCHEME"
     )
-    """Scheme of quantized weights: "int8", "fp8", "int4", or with a group size; None: weights have `torch_dtype`."""
+    """Scheme of quantized weights: "int8", "fp8", "int4", or with a group size, and "mxfp4" for experts; None: weights
+    have `torch_dtype`."""
     modules_to_not_convert: tuple[str, ...] = option(
         (), help="modules that are not quantized, by their names in the checkpoint", metavar="NAME,NAME"
     )

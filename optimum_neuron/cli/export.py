@@ -35,6 +35,7 @@ _CHOICES = {
         "attention",
         "windows",
         "quantization",
+        "stored_as",
         "target",
         "num_cores",
         "placed_share",

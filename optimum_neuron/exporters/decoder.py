@@ -199,6 +199,7 @@ class DecoderKind(Kind):
             sequence_parallel=config.sequence_parallel,
             num_tokens=config.sequence_length,
             is_paged=config.continuous_batching,
+            expert_unit=1 if config.quantization is None else parse_schemes(config.quantization)[0].unit,
         )
         if config.continuous_batching:
             require_slots(family, source.config.model_type)

@@ -150,6 +150,7 @@ def build_decoder(
     sequence_parallel: bool = False,
     num_tokens: int | None = None,
     is_paged: bool = False,
+    expert_unit: int = 1,
 ) -> Family:
     """Build the decoder of a transformers configuration of a causal language model, without weights.
 
@@ -163,6 +164,7 @@ def build_decoder(
         num_tokens: length of the longest sequence: windows that it does not fill are left out, and rotary frequencies
             that follow the length are those of shorter ones.
         is_paged: the cache is divided into blocks, in which every token has a slot.
+        expert_unit: see `parallel.split_module`; the generic path has none.
 
     Raises:
         ConfigError: no family covers a model that is to divide the residual stream.
@@ -176,7 +178,7 @@ def build_decoder(
         "is_paged": is_paged,
     }
     if choice.value != GENERIC:
-        return family_decoder(choice, config, sequence_parallel=sequence_parallel, **sizes)
+        return family_decoder(choice, config, sequence_parallel=sequence_parallel, expert_unit=expert_unit, **sizes)
     require_family(choice, sequence_parallel=sequence_parallel)
     from .generic import build
 
@@ -243,6 +245,7 @@ def family_decoder(
     sequence_parallel: bool = False,
     num_tokens: int | None = None,
     is_paged: bool = False,
+    expert_unit: int = 1,
 ) -> Family:
     """The decoder of a family that covers a transformers configuration."""
     import torch
@@ -271,6 +274,7 @@ def family_decoder(
             group_size=group_size,
             sequence_parallel=sequence_parallel,
             sources=sources,
+            expert_unit=expert_unit,
         )
     return Family(
         choice=choice,

@@ -95,9 +95,9 @@ def test_stored_numbers_are_those_of_transformers(form, head, architecture, sche
         torch.testing.assert_close(model(IDS).logits, original(IDS).logits, atol=1e-4, rtol=1e-4)
     dtypes = {name: spec.dtype for name, spec in model.loaded.program.weights.items()}
     facts = model.describe()
-    assert "mapped from the GGUF file" in facts["weights"]["reason"]
+    assert "mapped from the GGUF file" in facts["stored_as"]["reason"]
     if scheme is None:
-        assert "no scheme has the numbers of q4_1" in facts["weights"]["reason"] and "quantization" not in facts
+        assert "no scheme has the numbers of q4_1" in facts["stored_as"]["reason"] and "quantization" not in facts
         return
     layers, _, of_head = scheme.partition("/")
     assert facts["quantization"]["value"] == layers
