@@ -9,8 +9,8 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from optimum_neuron import NeuronModelForCausalLM
-from optimum_neuron.errors import ModelError, WeightsError
-from optimum_neuron.exporters import load_source, quantization
+from optimum_neuron.errors import ConfigError, ModelError, WeightsError
+from optimum_neuron.exporters import load_source, merge_adapter, quantization
 from optimum_neuron.weights import GgufFile
 from tests.tiny import SMALL, VOCABULARY, save_tiny
 
@@ -125,6 +125,12 @@ def test_a_changed_file_is_read_again(tmp_path):
     changed = load_source(tmp_path, gguf_file=name)
     assert changed.folder != first.folder
     assert quantization.published_scheme(quantization.quantization_of(changed.config)).value == "int4-g32/int4-g32"
+
+
+def test_no_adapter_is_merged(tmp_path):
+    with pytest.raises(ConfigError) as failure:
+        merge_adapter(tmp_path, tmp_path / "adapter", tmp_path / "merged", gguf_file="a.gguf")
+    assert failure.value.details["option"] == "gguf_file"
 
 
 def test_wrong_files_are_named(tmp_path):
