@@ -296,8 +296,8 @@ class NeuronConfig(CompileConfig):
         help="store weights in 8 or 4 bits: int8, fp8, int4, or a form such as int4-g64-zp or int8-dynamic",
         metavar="SCHEME",
     )
-    """Scheme of quantized weights: "int8", "fp8", "int4", with a group size, or "int8-dynamic", which quantizes
-    activations too; None: weights have `torch_dtype`."""
+    """Scheme of quantized weights: "int8", "fp8", "int4", with a group size, "mxfp4" for experts, or "int8-dynamic",
+    which quantizes activations too; None: weights have `torch_dtype`."""
     modules_to_not_convert: tuple[str, ...] = option(
         (), help="modules that are not quantized, by their names in the checkpoint", metavar="NAME,NAME"
     )

@@ -36,6 +36,7 @@ _CHOICES = {
         "windows",
         "quantization",
         "kv_cache",
+        "stored_as",
         "target",
         "num_cores",
         "placed_share",

@@ -64,6 +64,9 @@ def merge_adapter(model_name_or_path: str | Path, adapter: str | Path, output: s
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         message = f"The merged model cannot be written to {output}, which is not an empty folder."
         raise ConfigError(message, hint="Choose a new folder.", output=str(output))
+    if where.get("gguf_file"):
+        message = f"An adapter cannot be merged into the quantized weights of {where['gguf_file']}."
+        raise ConfigError(message, hint="Pass the base model in safetensors.", option="gguf_file")
     trust = where.pop("trust_remote_code", False)
     base, folder = find_folder(model_name_or_path, **where), find_folder(adapter)
     config = read_config(base, trust_remote_code=trust)

@@ -212,6 +212,7 @@ class DecoderKind(Kind):
             num_tokens=config.sequence_length,
             is_paged=config.continuous_batching,
             kv_cache_dtype=config.kv_cache_dtype,
+            expert_unit=1 if config.quantization is None else parse_schemes(config.quantization)[0].unit,
         )
         if config.continuous_batching:
             require_batching(family, source.config.model_type)

@@ -15,6 +15,7 @@ from .inspection import describe_graph, describe_stages
 from .kinds import DECODER_CHOICES, SHARING
 from .peer_options import translate
 from .prepare import Prepared, WorkFolder, open_cache, prepare
+from .quantization import method_of, quantization_of
 from .request import neuron_config, split_options
 from .save import check_output, save_folder
 from .source import ModelSource, load_source, served_task
@@ -142,6 +143,7 @@ def describe(prepared: Prepared) -> dict[str, Any]:
     if task is None or task.value != prepared.config.task:
         task = Choice(value=prepared.config.task, reason="requested by name")
     outcome, _, why = prepared.cache.reason.partition(": ")
+    quantization = quantization_of(prepared.source.config)
     return {
         "model": prepared.source.name,
         "task": task.to_dict(),
@@ -155,6 +157,11 @@ def describe(prepared: Prepared) -> dict[str, Any]:
         "weights": None
         if prepared.tensors is None
         else {"value": prepared.tensors.value.origin, "reason": prepared.tensors.reason},
+        **(
+            {"stored_as": {"value": method_of(quantization), "reason": prepared.tensors.reason}}
+            if quantization is not None and prepared.tensors is not None
+            else {}
+        ),
         "config": prepared.config.to_dict(),
         "placed_share": prepared.placement,
         "layers": prepared.metadata["stacks"],

@@ -74,8 +74,8 @@ class NeuronModel(CompiledModel):
             model_id: folder, Hub model ID, or name in `optimum_neuron.checkpoints`.
             config: transformers configuration to use instead of the checkpoint's; that of an exported folder is fixed.
             export: True exports a checkpoint, False requires an exported folder, None accepts both.
-            **options: fields of `NeuronConfig` and `instance_type`; the location of the model (`subfolder, revision,
-                token, cache_dir, local_files_only, force_download, trust_remote_code`); for an export
+            **options: fields of `NeuronConfig` and `instance_type`; the location of the model (`subfolder, gguf_file,
+                revision, token, cache_dir, local_files_only, force_download, trust_remote_code`); for an export
                 `disable_validation, atol, disable_neuron_cache, cache_url, compiler_workdir, allow_missing_weights`;
                 and `wait_for_host_code`: True returns once all host code is compiled, False at once, and blocks run
                 operator by operator until their code is ready. A class may have more, see there. Keywords of Optimum

@@ -52,6 +52,7 @@ def split_module(
     group_size: int,
     sequence_parallel: bool = False,
     sources: Mapping[str, Sequence[Any]] | None = None,
+    expert_unit: int = 1,
 ) -> Shards:
     """Give a module without weights the shapes of one core, and exchanges where its partial results meet.
 
@@ -63,11 +64,12 @@ def split_module(
         group_size: cores that share the model.
         sequence_parallel: the module is a family's decoder, and the residual stream of a prompt is divided too.
         sources: the tensors that make each parameter; None: one each.
+        expert_unit: so many neighbors of the width of an expert stay together, such as a group that shares a scale.
 
     Raises:
         ModelError: the plan names no module at all, or a style that is not implemented.
     """
-    splitter = Splitter(module, num_heads, num_kv_heads, group_size)
+    splitter = Splitter(module, num_heads, num_kv_heads, group_size, expert_unit)
     styles = {path: style for path, _ in module.named_modules() if (style := _style_of(path, plan))}
     if not styles:
         raise ModelError(
@@ -236,16 +238,17 @@ def _experts(splitter: Splitter, path: str, num_sources: int) -> None:
         )
     up, wide_dim = ("gate_up_proj", "up_proj")[not experts.has_gate], 2 if experts.is_transposed else 1
     size = getattr(experts, up).shape[wide_dim]
+    unit = splitter.expert_unit if width % splitter.expert_unit == 0 else 1
     if not experts.has_gate:
-        split = even_split(size, group_size)
+        split = even_split(size, group_size, unit=unit)
     elif experts.is_concatenated:
-        split = packed_split(size, 2, group_size)
+        split = joined_split([even_split(width, group_size, unit=unit)] * 2)
     else:  # gate and up alternate, and stay together
-        split = even_split(size, group_size, unit=2)
+        split = even_split(size, group_size, unit=2 * unit)
     splitter.narrow(path, up, wide_dim, split)
     splitter.narrow(path, f"{up}_bias", 1, split)
     down_dim = 3 - wide_dim
-    splitter.narrow(path, "down_proj", down_dim, even_split(experts.down_proj.shape[down_dim], group_size))
+    splitter.narrow(path, "down_proj", down_dim, even_split(width, group_size, unit=unit))
     if experts.has_bias:
         # Along the experts: the first core has the biases, and the others zeros.
         splitter.narrow(path, "down_proj_bias", 0, first_split(experts.down_proj_bias.shape[0], group_size))

@@ -183,6 +183,7 @@ def build_decoder(
     num_tokens: int | None = None,
     is_paged: bool = False,
     kv_cache_dtype: KVCacheDtype = "auto",
+    expert_unit: int = 1,
 ) -> Family:
     """Build the decoder of a transformers configuration of a causal language model, without weights.
 
@@ -197,6 +198,7 @@ def build_decoder(
             that follow the length are those of shorter ones.
         is_paged: the cache is divided into blocks, in which every token has a slot.
         kv_cache_dtype: what keys and values are stored in.
+        expert_unit: see `parallel.split_module`; the generic path has none.
 
     Raises:
         ConfigError: no family covers a model that is to divide the residual stream.
@@ -211,7 +213,7 @@ def build_decoder(
         "kv_cache_dtype": kv_cache_dtype,
     }
     if choice.value != GENERIC:
-        return family_decoder(choice, config, sequence_parallel=sequence_parallel, **sizes)
+        return family_decoder(choice, config, sequence_parallel=sequence_parallel, expert_unit=expert_unit, **sizes)
     require_family(choice, sequence_parallel=sequence_parallel)
     from .generic import build
 
@@ -286,6 +288,7 @@ def family_decoder(
     num_tokens: int | None = None,
     is_paged: bool = False,
     kv_cache_dtype: KVCacheDtype = "auto",
+    expert_unit: int = 1,
 ) -> Family:
     """The decoder of a family that covers a transformers configuration."""
     import torch
@@ -314,6 +317,7 @@ def family_decoder(
             group_size=group_size,
             sequence_parallel=sequence_parallel,
             sources=sources,
+            expert_unit=expert_unit,
         )
     return Family(
         choice=choice,

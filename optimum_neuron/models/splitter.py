@@ -22,8 +22,10 @@ _WIDTHS = ("all_head_size", "inner_dim", "split_size")
 class Splitter:
     """Divides one module; tied parameters are divided once."""
 
-    def __init__(self, module: nn.Module, num_heads: int, num_kv_heads: int, group_size: int) -> None:
-        self.module, self.group_size = module, group_size
+    def __init__(
+        self, module: nn.Module, num_heads: int, num_kv_heads: int, group_size: int, expert_unit: int = 1
+    ) -> None:
+        self.module, self.group_size, self.expert_unit = module, group_size, expert_unit
         self.tokens = TokenSplit(group_size)
         self.shards: dict[str, Shard] = {}
         self.layout = head_layout(num_heads, num_kv_heads, group_size)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..core import TensorSpec
+from ..errors import WeightsError
 from .checkpoint import TensorSource
 from .schemes import LIMITS, SYMMETRIC_ZERO, Part, Scheme, pack_nibbles
 
@@ -101,8 +102,15 @@ class PublishedSource:
         self._checkpoint = checkpoint
         self._read = LAYOUTS[layout]
         specs = checkpoint.specs
-        self._modules = [name.removesuffix(end) for end in _VALUES for name in specs if _is_values(name, end, specs)]
+        ends = {name.removesuffix(end): end for end in _PARTS for name in specs if _is_values(name, end, specs)}
+        self._modules = list(ends)
         self._last: tuple[str, Matrix] | None = None
+        problems = [problem for module, end in ends.items() if (problem := self._problem(module, end))]
+        if problems:
+            rest = f"; and {len(problems) - _NUM_SHOWN} more" if len(problems) > _NUM_SHOWN else ""
+            message = f"The quantized weights of {self.origin} cannot be read as {layout}: "
+            hint = "Download the checkpoint again, or pass the one that it was quantized from."
+            raise WeightsError(f"{message}{'; '.join(problems[:_NUM_SHOWN])}{rest}.", hint=hint, problems=problems)
 
     @property
     def origin(self) -> str:
@@ -116,6 +124,23 @@ class PublishedSource:
         plain = {name: spec for name, spec in specs.items() if not any(name.startswith(f"{m}.") for m in self._modules)}
         biases = {f"{module}.bias": specs[f"{module}.bias"] for module in self._modules if f"{module}.bias" in specs}
         return plain | biases | {f"{module}.weight": self._spec(module) for module in self._modules}
+
+    def _problem(self, module: str, end: str) -> str | None:
+        """Say what is wrong with the tensors of a module, or return None."""
+        specs = self._checkpoint.specs
+        missing = [part for part in _PARTS[end] if not any(f"{module}.{one}" in specs for one in (part, f"{part}_inv"))]
+        if missing:
+            return f"{module} lacks {' and '.join(missing)}"
+        if any(f"{module}.{name}" in specs for name in ("g_idx", "weight_g_idx")):
+            return None
+        num_inputs = self._spec(module).shape[1]
+        if end == ".qweight":
+            num_groups = specs[f"{module}.scales"].shape[0]
+        else:
+            name = f"{module}.weight_scale"
+            shape = specs[name if name in specs else f"{name}_inv"].shape
+            num_groups = shape[1] if len(shape) == 2 else 1
+        return f"{module} has {num_inputs} inputs in {num_groups} groups" if num_inputs % num_groups else None
 
     def _spec(self, module: str) -> TensorSpec:
         specs = self._checkpoint.specs
@@ -169,7 +194,13 @@ class PublishedSource:
         self._checkpoint.drop_pages(stored)
 
 
-_VALUES = (".qweight", ".weight_packed", ".weight")
+_PARTS = {
+    ".qweight": ("qzeros", "scales"),
+    ".weight_packed": ("weight_scale", "weight_shape"),
+    ".weight": ("weight_scale",),
+}
+"""End of the name of numbers, and the tensors of the module that they need."""
+_NUM_SHOWN = 6
 
 
 def _is_values(name: str, end: str, specs: dict[str, TensorSpec]) -> bool:

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..core import TensorSpec
+from ..errors import WeightsError
 from .checkpoint import TensorSource
 from .published import PublishedSource
-from .schemes import Part, Scheme, dequantize
+from .schemes import RUN, Part, Scheme, dequantize
 
 if TYPE_CHECKING:
     import torch
@@ -46,6 +47,10 @@ class PublishedExperts:
         self._checkpoint = checkpoint
         specs = checkpoint.specs
         self._mx = [name.removesuffix(_BLOCKS) for name in specs if name.endswith(_BLOCKS)]
+        problems = [problem for name in self._mx if (problem := _problem(name, specs))]
+        if problems:
+            message = f"The quantized experts of {self.origin} cannot be read as mxfp4: {'; '.join(problems)}."
+            raise WeightsError(message, hint="Download the checkpoint again.", problems=problems)
         self._matrices: dict[str, dict[int, list[str]]] = {}
         found = sorted(filter(None, map(_OF_EXPERT.fullmatch, specs)), key=lambda one: _ORDER.index(one[3]))
         for one in found:
@@ -64,8 +69,8 @@ class PublishedExperts:
         specs = dict(self._checkpoint.specs)
         made = {}
         for name in self._mx:
-            (num_experts, num_outputs, *blocks), scales = specs.pop(name + _BLOCKS).shape, specs.pop(name + _SCALES)
-            assert scales.shape == (num_experts, num_outputs, blocks[0]), "a scale for each block"
+            num_experts, num_outputs, *blocks = specs.pop(name + _BLOCKS).shape
+            del specs[name + _SCALES]
             made[name] = TensorSpec(shape=(num_experts, 2 * blocks[0] * blocks[1], num_outputs), dtype="float32")
         for name, experts in self._matrices.items():
             shapes = [specs[matrix].shape for matrix in experts[0]]
@@ -80,6 +85,10 @@ class PublishedExperts:
             return False
         matrix = self._matrices[name][0][0]
         return not isinstance(self._checkpoint, PublishedSource) or self._checkpoint.is_plain(matrix)
+
+    def is_mapped(self, name: str, scheme: Scheme) -> bool:
+        """Return whether the parts of a tensor in a scheme are views of the file."""
+        return name in self._mx and scheme.kind == "mxfp4"
 
     @property
     def weights(self) -> list[str]:
@@ -129,6 +138,16 @@ class PublishedExperts:
     def _stored_mx(self, name: str) -> tuple[torch.Tensor, torch.Tensor]:
         """Bytes [E, O, I / 2] and exponents [E, O, I / 32], as views of the file."""
         return self._checkpoint.join([name + _BLOCKS])[0].flatten(-2), self._checkpoint.join([name + _SCALES])[0]
+
+
+def _problem(name: str, specs: Mapping[str, TensorSpec]) -> str | None:
+    """Say what is wrong with the blocks of a weight, or return None."""
+    blocks, scales = specs[name + _BLOCKS], specs.get(name + _SCALES)
+    if scales is None:
+        return f"{name} lacks {name.rpartition('.')[2]}{_SCALES}"
+    if len(blocks.shape) == 4 and blocks.shape[:3] == scales.shape and 2 * blocks.shape[3] == RUN:
+        return None
+    return f"{name} has blocks of shape {list(blocks.shape)} and scales of shape {list(scales.shape)}"
 
 
 def _renamed(name: str) -> str:

@@ -102,8 +102,11 @@ class QuantizedSource:
 
         if not any(name in self._recipes for name in names):
             return self._checkpoint.join(names)
-        made = [self._make(self._recipes[name]) for name in names]
-        return (made[0] if len(made) == 1 else torch.cat(made)), True
+        recipes = [self._recipes[name] for name in names]
+        made = [self._make(recipe) for recipe in recipes]
+        if len(made) > 1:
+            return torch.cat(made), True
+        return made[0], not _is_mapped(self._checkpoint, recipes[0])
 
     def drop_pages(self, names: Sequence[str]) -> None:
         """Let memory go that tensors of a file take."""
@@ -123,6 +126,11 @@ class QuantizedSource:
                 dataclasses.replace(key, part=part): tensor for part, tensor in parts.items() if part != "values"
             }
         return self._last[1][recipe.part]
+
+
+def _is_mapped(checkpoint: TensorSource, recipe: Recipe) -> bool:
+    """Return whether parts are views of a file."""
+    return isinstance(checkpoint, PublishedExperts) and checkpoint.is_mapped(recipe.tensor, recipe.scheme)
 
 
 def _quantized(weight: torch.Tensor, recipe: Recipe) -> dict[Part, torch.Tensor]:

@@ -9,8 +9,8 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from optimum_neuron import NeuronModelForCausalLM
-from optimum_neuron.errors import ModelError, WeightsError
-from optimum_neuron.exporters import load_source, quantization
+from optimum_neuron.errors import ConfigError, ModelError, WeightsError
+from optimum_neuron.exporters import load_source, merge_adapter, quantization
 from optimum_neuron.weights import GgufFile
 from tests.tiny import SMALL, VOCABULARY, save_tiny
 
@@ -95,9 +95,9 @@ def test_stored_numbers_are_those_of_transformers(form, head, architecture, sche
         torch.testing.assert_close(model(IDS).logits, original(IDS).logits, atol=1e-4, rtol=1e-4)
     dtypes = {name: spec.dtype for name, spec in model.loaded.program.weights.items()}
     facts = model.describe()
-    assert "mapped from the GGUF file" in facts["weights"]["reason"]
+    assert "mapped from the GGUF file" in facts["stored_as"]["reason"]
     if scheme is None:
-        assert "no scheme has the numbers of q4_1" in facts["weights"]["reason"] and "quantization" not in facts
+        assert "no scheme has the numbers of q4_1" in facts["stored_as"]["reason"] and "quantization" not in facts
         return
     layers, _, of_head = scheme.partition("/")
     assert facts["quantization"]["value"] == layers
@@ -125,6 +125,12 @@ def test_a_changed_file_is_read_again(tmp_path):
     changed = load_source(tmp_path, gguf_file=name)
     assert changed.folder != first.folder
     assert quantization.published_scheme(quantization.quantization_of(changed.config)).value == "int4-g32/int4-g32"
+
+
+def test_no_adapter_is_merged(tmp_path):
+    with pytest.raises(ConfigError) as failure:
+        merge_adapter(tmp_path, tmp_path / "adapter", tmp_path / "merged", gguf_file="a.gguf")
+    assert failure.value.details["option"] == "gguf_file"
 
 
 def test_wrong_files_are_named(tmp_path):

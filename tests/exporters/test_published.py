@@ -121,7 +121,7 @@ def test_published_numbers_are_kept(method, tmp_path):
     actual = model(IDS).logits
     if method == "gptq, reordered":  # groups that are no neighbors are rounded to groups that are
         assert (actual.argmax(-1) == expected.argmax(-1)).float().mean() > 0.7
-        assert "rounded once more, because desc_act" in model.describe()["weights"]["reason"]
+        assert "rounded once more, because desc_act" in model.describe()["stored_as"]["reason"]
     else:
         torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-4)
     scheme = quantization.published_scheme(SETTINGS[method]).value

@@ -1,4 +1,4 @@
-"""Mixtures published with quantized experts run on their own numbers: gpt-oss in mxfp4, and a matrix for each expert."""
+"""Mixtures published with quantized experts run on their own numbers: mxfp4, and a matrix for each expert."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from optimum_neuron import NeuronModelForCausalLM
-from tests.exporters.test_published import SETTINGS, store
+from optimum_neuron.errors import WeightsError
+from optimum_neuron.weights import Checkpoint, PublishedExperts, QuantizedSource
+from tests.exporters.test_published import SETTINGS, save_published, store
 from tests.models.mixtures import GPT_OSS, QWEN
 from tests.tiny import SMALL, VOCABULARY, save_tiny, tiny_config
 
@@ -45,7 +47,7 @@ def save_gpt_oss(folder):
 
 def save_qwen(folder, method):
     """Write Qwen3 MoE with a quantized matrix for each expert; return the tensors that it stands for."""
-    options = QWEN | WIDE
+    options = QWEN | WIDE | {"head_dim": 16}
     tensors = load_file(save_tiny(folder, "qwen3_moe", **options) / "model.safetensors")
     plain, stored, generator = dict(tensors), dict(tensors), torch.Generator().manual_seed(0)
     for name in [name for name in tensors if name.endswith("proj.weight")]:
@@ -53,7 +55,6 @@ def save_qwen(folder, method):
         stored |= {f"{name.removesuffix('weight')}{part}": tensor.contiguous() for part, tensor in parts.items()}
     save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
     write_settings(folder, SETTINGS[method])
-    save_file(plain, folder.parent / "plain.safetensors", metadata={"format": "pt"})
     return plain, options
 
 
@@ -80,14 +81,43 @@ def test_numbers_of_experts_are_kept(method, tmp_path):
     assert experts == {{"mxfp4": "uint8", "fp8": "float8_e4m3fn", "gptq": "uint8", "int-quantized": "int8"}[method]}
     assert (
         f"in the layout of {SETTINGS[method]['quant_method'] if method in SETTINGS else method}"
-        in (model.describe()["weights"]["reason"])
+        in (model.describe()["stored_as"]["reason"])
     )
 
 
-def test_mxfp4_bytes_are_those_of_the_file(tmp_path):
+def test_mxfp4_numbers_are_views_of_the_file(tmp_path):
     save_gpt_oss(tmp_path / "m")
-    model = NeuronModelForCausalLM.from_pretrained(tmp_path / "m", export=True, **SMALL, disable_validation=True)
-    stored = load_file(tmp_path / "m" / "model.safetensors")["model.layers.1.mlp.experts.down_proj_blocks"]
-    model.save_pretrained(tmp_path / "exported")
-    kept = load_file(tmp_path / "exported" / "model.safetensors")["model.layers.1.mlp.experts.down_proj:mxfp4-t"]
-    assert torch.equal(kept, stored.flatten(2))
+    checkpoint = Checkpoint.open(tmp_path / "m")
+    name = "model.layers.1.mlp.experts.down_proj"
+    source = QuantizedSource(PublishedExperts(checkpoint), [f"{name}:mxfp4-t", f"{name}:mxfp4-t.scale"])
+    for part, stored in (("", "_blocks"), (".scale", "_scales")):
+        tensor, is_copied = source.join([f"{name}:mxfp4-t{part}"])
+        assert tensor.data_ptr() == checkpoint.join([name + stored])[0].data_ptr() and not is_copied
+        assert source.specs[f"{name}:mxfp4-t{part}"].shape == tuple(tensor.shape)
+
+
+def test_missing_and_wrong_parts_are_named_at_once(tmp_path):
+    save_gpt_oss(tmp_path / "m")
+    path = tmp_path / "m" / "model.safetensors"
+    stored = load_file(path)
+    del stored["model.layers.0.mlp.experts.gate_up_proj_scales"]
+    name = "model.layers.1.mlp.experts.down_proj_scales"
+    stored[name] = stored[name][..., :1].clone()
+    save_file(stored, path, metadata={"format": "pt"})
+    with pytest.raises(WeightsError) as failure:
+        NeuronModelForCausalLM.from_pretrained(tmp_path / "m", export=True, **SMALL)
+    assert len(failure.value.details["problems"]) == 2
+
+
+def test_wrong_matrices_are_named_at_once(tmp_path):
+    save_published(tmp_path / "m", "awq")
+    path = tmp_path / "m" / "model.safetensors"
+    stored = load_file(path)
+    del stored["model.layers.0.mlp.up_proj.scales"]
+    for name in ("model.layers.1.mlp.up_proj.scales", "model.layers.1.mlp.up_proj.qzeros"):
+        stored[name] = torch.cat([stored[name], stored[name][:1]])
+    save_file(stored, path, metadata={"format": "pt"})
+    with pytest.raises(WeightsError) as failure:
+        NeuronModelForCausalLM.from_pretrained(tmp_path / "m", export=True, **SMALL)
+    first, second = failure.value.details["problems"]
+    assert "up_proj lacks scales" in first and "64 inputs in 3 groups" in second

@@ -17,15 +17,17 @@ MODELS = {
     "mixtral": {},
     "qwen3_moe": QWEN,
     "gpt_oss": GPT_OSS | {"layer_types": ["sliding_attention", "full_attention"]},
+    "gpt_oss, wide": GPT_OSS | {"layer_types": ["sliding_attention", "full_attention"], "intermediate_size": 96},
     "deepseek_v3": DEEPSEEK,
 }
-TRANSPOSED = ("gpt_oss",)
+"""Three groups of the width of "gpt_oss, wide" are two for one core, and one and padding for the other."""
+TRANSPOSED = ("gpt_oss", "gpt_oss, wide")
 
 
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory):
     root = tmp_path_factory.mktemp("mixtures")
-    return {kind: save_tiny(root / kind, kind, **MODELS[kind] | WIDE) for kind in MODELS}
+    return {kind: save_tiny(root / kind, kind.partition(",")[0], **MODELS[kind] | WIDE) for kind in MODELS}
 
 
 def rounded(weight, scheme, *, is_transposed):
@@ -54,8 +56,8 @@ def expected_logits(folder, kind, scheme):
         ("mixtral", "int8", {}),
         ("qwen3_moe", "int4", {"tensor_parallel_size": 2}),
         ("gpt_oss", "mxfp4", {}),
-        ("gpt_oss", "int4-g32-zp", {"tensor_parallel_size": 2}),
         ("gpt_oss", "mxfp4", {"family": "generic"}),
+        ("gpt_oss, wide", "int4-g32-zp", {"tensor_parallel_size": 2}),
         ("deepseek_v3", "fp8-g32", {"tensor_parallel_size": 2}),
         ("mixtral", "int8-g32", {"family": "generic", "tensor_parallel_size": 2}),
     ],
