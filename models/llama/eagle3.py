@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 from torch import nn
-from torch.nn import functional as F
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRMSNorm, LlamaRotaryEmbedding
 
@@ -35,10 +34,10 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="smollm2", help="folder, id on the Hub, or name that neuron fetch knows")
     parser.add_argument("--output", type=Path, default=Path("eagle3_out"), help="folder of the draft")
-    parser.add_argument("--num_words", type=int, default=256, help="nouns whose answers the draft learns from")
+    parser.add_argument("--num_words", type=int, default=320, help="nouns whose answers the draft learns from")
     parser.add_argument("--num_held_out", type=int, default=8, help="nouns that are asked in the end")
-    parser.add_argument("--max_new_tokens", type=int, default=40, help="tokens of an answer")
-    parser.add_argument("--max_steps", type=int, default=160, help="steps of training")
+    parser.add_argument("--max_new_tokens", type=int, default=32, help="tokens of an answer")
+    parser.add_argument("--max_steps", type=int, default=100, help="steps of training")
     parser.add_argument("--batch_size", type=int, default=16, help="answers of a step")
     parser.add_argument("--learning_rate", type=float, default=2e-3, help="at its highest")
     parser.add_argument("--draft_vocab_size", type=int, default=2048, help="tokens that the draft can guess")
@@ -72,10 +71,13 @@ class Draft(nn.Module):
         self.register_buffer("d2t", tokens - torch.arange(len(tokens)))
         self.register_buffer("t2d", torch.zeros(config.vocab_size, dtype=torch.bool).index_fill(0, tokens, True))
         # It begins with the head of the model, and with the feed-forward of its last layer.
-        self.lm_head.weight.data.copy_(target.lm_head.weight[tokens])
+        head = nn.Linear(width, len(tokens), bias=False)
+        head.weight.data.copy_(target.lm_head.weight[tokens])
+        self.lm_head.load_state_dict(head.state_dict())
         self.norm.load_state_dict(target.model.norm.state_dict())
         self.midlayer.mlp.load_state_dict(target.model.layers[-1].mlp.state_dict())
-        self.embed, self.rotary = [target.model.embed_tokens], [LlamaRotaryEmbedding(config)]  # no parts of its state
+        # Lists keep these out of its state.
+        self.embed, self.target_head, self.rotary = [target.model.embed_tokens], [head], [LlamaRotaryEmbedding(config)]
 
     def forward(self, ids_BT: torch.Tensor, x_BTD: torch.Tensor) -> torch.Tensor:
         """Return the layer's result, which the head and the next guess read."""
@@ -86,14 +88,14 @@ class Draft(nn.Module):
         return x_BTD + layer.mlp(layer.post_attention_layernorm(x_BTD))
 
     def loss(self, ids_BT: torch.Tensor, hidden_BTF: torch.Tensor, is_answer_BT: torch.Tensor) -> torch.Tensor:
-        """Cross-entropy of guesses: at once, and from the draft's own results in place of the model's."""
-        numbers = torch.full_like(self.t2d, -100, dtype=torch.long)
-        numbers[self.t2d] = torch.arange(len(self.d2t))
-        labels = numbers[ids_BT[:, 2:]].masked_fill(~is_answer_BT[:, 2:], -100)
+        """Cross-entropy with what the model thinks, of guesses from its hidden states and from the draft's own."""
+        hidden_BTF, last_BTD = hidden_BTF.split(self.fc.in_features, -1)
+        with torch.no_grad():
+            expected = self.target_head[0](last_BTD[:, 1:-1]).softmax(-1)
         x_BTD, losses = self.fc(hidden_BTF[:, :-2]), []
         for _ in range(UNROLLED):
             out_BTD = self(ids_BT[:, 1:-1], x_BTD)
-            losses.append(F.cross_entropy(self.lm_head(self.norm(out_BTD)).flatten(0, 1), labels.flatten()))
+            losses.append(-(self.lm_head(self.norm(out_BTD)).log_softmax(-1) * expected).sum(-1)[is_answer_BT[:, 2:]])
             x_BTD = torch.cat([x_BTD[:, :1], out_BTD[:, :-1]], 1)
         return torch.stack(losses).mean()
 
@@ -116,9 +118,9 @@ def answers(target: Any, tokenizer: Any, texts: list[str], args: argparse.Namesp
 
 @torch.no_grad()
 def hidden_states(target: Any, layers: list[int], ids_T: torch.Tensor) -> torch.Tensor:
-    """What the layers of the model get, side by side."""
+    """What the layers of the model get, and its head, side by side."""
     states = target.model(ids_T[None], output_hidden_states=True).hidden_states
-    return torch.cat([states[layer][0] for layer in layers], -1)
+    return torch.cat([states[layer][0] for layer in (*layers, -1)], -1)
 
 
 def train(target: Any, tokenizer: Any, texts: list[str], args: argparse.Namespace) -> tuple[Draft, LlamaConfig]:
@@ -172,7 +174,12 @@ def main() -> None:
     )
     print(f"trained in {time.perf_counter() - started:.0f} s: {sum(p.numel() for p in draft.parameters())} parameters")
 
-    options = {"sequence_length": args.sequence_length, "torch_dtype": "float32", "optlevel": args.optlevel, "speculation": True}
+    options = {
+        "sequence_length": args.sequence_length,
+        "torch_dtype": "float32",
+        "optlevel": args.optlevel,
+        "speculation": True,
+    }
     model = NeuronModelForCausalLM.from_pretrained(
         folder, export=True, extend_length=args.num_candidates + 1, **options
     )

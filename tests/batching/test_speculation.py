@@ -113,7 +113,10 @@ def test_a_draft_that_raises_fails_its_request_only(manager):
     assert [results[name].error is None for name in outputs] == [True, False]
 
 
-def test_drafts_that_are_not_supported(manager):
+def test_drafts_that_are_not_supported(manager, model, monkeypatch):
     for settings in ({"use_mtp": True}, {"assistant_early_exit": 1}, {"num_beams": 2, "prompt_lookup_num_tokens": 2}):
         with pytest.raises(ConfigError):
             manager.add_request([3], **settings)
+    monkeypatch.setattr(model._decoder, "extend_length", 1)
+    with pytest.raises(ConfigError):
+        manager.add_request([3], prompt_lookup_num_tokens=2)
