@@ -7,7 +7,12 @@ from .checkpoint import (
     weight_files as weight_files,
 )
 from .low_rank import LowRankStack as LowRankStack, low_rank_stack as low_rank_stack
-from .mapped import DTYPES as DTYPES, MAX_HEADER_BYTES as MAX_HEADER_BYTES, MappedFile as MappedFile
+from .mapped import (
+    DTYPES as DTYPES,
+    MAX_HEADER_BYTES as MAX_HEADER_BYTES,
+    MappedFile as MappedFile,
+    drop_pages_of as drop_pages_of,
+)
 from .pack import pack_checkpoint as pack_checkpoint
 from .pages import (
     HUGE_PAGE_BYTES as HUGE_PAGE_BYTES,
