@@ -9,7 +9,12 @@ from .checkpoint import (
 from .gguf import GGUF_SCHEMES as GGUF_SCHEMES, GgufName as GgufName, GgufSource as GgufSource
 from .gguf_file import GgufFile as GgufFile
 from .low_rank import LowRankStack as LowRankStack, low_rank_stack as low_rank_stack
-from .mapped import DTYPES as DTYPES, MAX_HEADER_BYTES as MAX_HEADER_BYTES, MappedFile as MappedFile
+from .mapped import (
+    DTYPES as DTYPES,
+    MAX_HEADER_BYTES as MAX_HEADER_BYTES,
+    MappedFile as MappedFile,
+    drop_pages_of as drop_pages_of,
+)
 from .mx import mx_numbers as mx_numbers, mx_scale as mx_scale
 from .pack import pack_checkpoint as pack_checkpoint
 from .pages import (

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import mmap
 import warnings
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -66,7 +67,9 @@ class MappedFile:
         except (OSError, ValueError) as error:
             hint = "Check the path, or download the checkpoint again."
             raise WeightsError(f"{path} cannot be mapped: {error}.", hint=hint, path=str(path)) from error
-        return cls(memoryview(mapped), str(path))
+        file_of_path = cls(memoryview(mapped), str(path))
+        _OPEN.add(file_of_path)
+        return file_of_path
 
     def get(self, names: Sequence[str]) -> tuple[torch.Tensor, bool] | None:
         """The named tensors joined along dimension 0, and whether that took a copy; None when they are apart."""
@@ -94,20 +97,49 @@ class MappedFile:
 
     def drop_pages(self, names: Sequence[str]) -> None:
         """Let memory go in which tensors of the file are: whoever reads them again has them read from the file."""
-        import torch
+        mapping, offset = self._mapping(), self._data_begin
+        if mapping is not None:
+            for entry in (self.entries[name] for name in names):
+                _drop(
+                    mapping, _address(self._buffer) - _address(mapping) + offset + entry.begin, entry.end - entry.begin
+                )
 
+    def drop_pages_of(self, tensor: torch.Tensor) -> bool:
+        """Do the same for a tensor; return whether it is a view of the file."""
+        mapping = self._mapping()
+        begin = -1 if mapping is None else tensor.data_ptr() - _address(mapping)
+        if mapping is None or not 0 <= begin <= len(mapping) - tensor.nbytes:
+            return False
+        _drop(mapping, begin, tensor.nbytes)
+        return True
+
+    def _mapping(self) -> mmap.mmap | None:
         mapping = self._buffer.obj
-        if not isinstance(mapping, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED"):
-            return
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)
-            buffer, whole = (torch.frombuffer(data, dtype=torch.uint8).data_ptr() for data in (self._buffer, mapping))
-        for entry in (self.entries[name] for name in names):
-            begin, end = (buffer - whole + self._data_begin + place for place in (entry.begin, entry.end))
-            first = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE  # pages that the tensor has for itself
-            length = end // mmap.PAGESIZE * mmap.PAGESIZE - first
-            if length > 0:
-                mapping.madvise(mmap.MADV_DONTNEED, first, length)
+        return mapping if isinstance(mapping, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED") else None
+
+
+_OPEN: weakref.WeakSet[MappedFile] = weakref.WeakSet()
+"""Files that are mapped now."""
+
+
+def drop_pages_of(tensor: torch.Tensor) -> None:
+    """Let the memory of a tensor go if it is a view of a mapped file, as after a copy of it in another layout."""
+    any(file.drop_pages_of(tensor) for file in list(_OPEN))
+
+
+def _address(buffer: memoryview | mmap.mmap) -> int:
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)
+        return torch.frombuffer(buffer, dtype=torch.uint8).data_ptr()
+
+
+def _drop(mapping: mmap.mmap, begin: int, size_bytes: int) -> None:
+    first = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE  # pages that the tensor has for itself
+    length = (begin + size_bytes) // mmap.PAGESIZE * mmap.PAGESIZE - first
+    if length > 0:
+        mapping.madvise(mmap.MADV_DONTNEED, first, length)
 
 
 def _parse_header(buffer: memoryview, name: str) -> tuple[dict[str, Entry], int]:

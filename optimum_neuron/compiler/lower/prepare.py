@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import fx
 
+from ...weights import drop_pages_of
 from ..ir import Call, Program
 from . import few_rows, onednn, panels
 from .choose import CpuFeatures, max_streamed_rows, probe_cpu
@@ -222,7 +223,9 @@ def _pack_linear(sources: list[Any], named: Preparation[str]) -> list[torch.Tens
 
 
 def _write_panels(sources: list[Any], named: Preparation[str]) -> list[torch.Tensor]:
-    return [panels.panels(sources[0])]
+    written = panels.panels(sources[0])
+    drop_pages_of(sources[0])  # it would be in memory twice
+    return [written]
 
 
 def _pack_convolution(sources: list[Any], named: Preparation[str]) -> list[torch.Tensor]:
