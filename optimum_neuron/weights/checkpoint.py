@@ -113,7 +113,7 @@ def weight_files(folder: Path) -> list[Path]:
         return [folder / SINGLE_FILE]
     index = folder / INDEX_FILE
     if not index.is_file():
-        pickles, others = _other_files(folder, "*.bin"), _other_files(folder, "*.safetensors")
+        pickles, others = _other_files(folder, "*.bin"), _other_files(folder, "model*.safetensors")
         if others:
             message = f"{folder} has {', '.join(others)}, but no {SINGLE_FILE}, and no {INDEX_FILE} that names them."
             hint = f"Rename the file to {SINGLE_FILE}, or save the model again without a variant."
