@@ -99,6 +99,10 @@ class Checkpoint:
             self._file_of[name].drop_pages([name])
 
 
+def _other_files(folder: Path, pattern: str) -> list[str]:
+    return sorted(path.name for path in folder.glob(pattern)) if folder.is_dir() else []
+
+
 def weight_files(folder: Path) -> list[Path]:
     """The safetensors files of a checkpoint folder, in the order of their names.
 
@@ -109,7 +113,11 @@ def weight_files(folder: Path) -> list[Path]:
         return [folder / SINGLE_FILE]
     index = folder / INDEX_FILE
     if not index.is_file():
-        pickles = [path.name for path in folder.glob("*.bin")] if folder.is_dir() else []
+        pickles, others = _other_files(folder, "*.bin"), _other_files(folder, "model*.safetensors")
+        if others:
+            message = f"{folder} has {', '.join(others)}, but no {SINGLE_FILE}, and no {INDEX_FILE} that names them."
+            hint = f"Rename the file to {SINGLE_FILE}, or save the model again without a variant."
+            raise WeightsError(message, hint=hint, path=str(folder), files=others)
         only = f", only {', '.join(pickles)}, a pickle that could run code" if pickles else ""
         hint = "Save the model with save_pretrained() of a current transformers."
         raise WeightsError(f"{folder} has no safetensors weights{only}.", hint=hint, path=str(folder), pickles=pickles)

@@ -15,6 +15,7 @@ GRAPHS = [
     "--decode_buckets", "--decoder_sequence_length", "--prefill_buckets", "--revision", "--sequence_length",
     "--subfolder", "--task", "--torch_dtype", "--dtype", "--trust-remote-code", "--audio_sequence_length",
     "--dynamic-batch-size", "--feature_size", "--image_size", "--max_num_images",
+    "--max_num_audios", "--audio_batch_size",
     "--height", "--image_batch_size", "--nb_max_frames", "--num_beams", "--num_channels", "--num_choices",
     "--output_attentions", "--output_hidden_states", "--text_batch_size", "--width",
     "--tensor_parallel_size", "--num_cores", "--pipeline_parallel_size", "--sequence_parallel",

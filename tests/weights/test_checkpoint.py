@@ -96,6 +96,14 @@ def test_folder_without_safetensors_is_an_error_naming_pickles(tmp_path):
         assert excinfo.value.details == {"path": str(folder), "pickles": pickles}
 
 
+def test_weights_under_another_name_are_named(tmp_path):
+    (tmp_path / "model.fp16.safetensors").touch()
+    (tmp_path / "pytorch_model.bin").touch()
+    with pytest.raises(WeightsError) as excinfo:
+        weight_files(tmp_path)
+    assert excinfo.value.details == {"path": str(tmp_path), "files": ["model.fp16.safetensors"]}
+
+
 def test_tensors_in_memory_are_a_source():
     source = StateDict(tensors={"a": torch.ones(1, 2), "b": torch.zeros(2, 2)}, origin="memory")
     assert str(source.specs["b"]) == "float32[2, 2]"

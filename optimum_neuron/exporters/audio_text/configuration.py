@@ -37,7 +37,7 @@ class NeuronAudioTextConfig(NeuronConfig):
         None, help="audios of a prompt (any-to-any); one that is longer than 30 seconds counts as its parts"
     )
     """Audios of a prompt of the length that the model was trained on; a longer one counts as its parts. None: 1."""
-    audio_batch_size: int = 1
+    audio_batch_size: int = option(1, help="audios that the audio encoder takes at once (any-to-any)")
     """Audios that the audio encoder takes at once; fewer are padded, more are split."""
 
     @property
