@@ -212,10 +212,10 @@ class DecoderKind(Kind):
             num_tokens=config.sequence_length,
             is_paged=config.continuous_batching,
             kv_cache_dtype=config.kv_cache_dtype,
-            expert_unit=1 if config.quantization is None else parse_schemes(config.quantization)[0].unit,
+            expert_unit=expert_unit(config),
         )
         if config.continuous_batching:
-            require_batching(family, source.config.model_type)
+            require_batching(family, source.config.model_type, speculation=config.speculation)
         family = quantized(adaptable(family, config), config)
         if config.speculation and config.pipeline_parallel_size == 1:
             family = with_hidden_states(family, config.hidden_state_layers)
@@ -266,6 +266,11 @@ class DecoderKind(Kind):
         if any(num > config.sequence_length or (num < config.sequence_length and not is_ring) for num in num_slots):
             problems.append(f"its cache has not sequence_length={config.sequence_length} slots")
         return problems
+
+
+def expert_unit(config: Any) -> int:
+    """Return how many neighbors of the width of an expert stay on one core: those that share a scale."""
+    return 1 if config.quantization is None else parse_schemes(config.quantization)[0].unit
 
 
 def quantized(family: Family, config: NeuronConfig) -> Family:

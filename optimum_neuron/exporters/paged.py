@@ -57,12 +57,17 @@ class PagedEntry(nn.Module):
         return with_tokens(results, self.max_topk)
 
 
-def require_batching(family: Family, model_type: str) -> None:
+def require_batching(family: Family, model_type: str, *, speculation: bool) -> None:
     """Check that a decoder keeps nothing between calls but slots and states that its tokens change.
 
     Raises:
-        ConfigError: some layers keep what a prompt alone sets.
+        ConfigError: some layers keep what a prompt alone sets, or with `speculation` cannot forget a rejected token.
     """
+    changing = sorted({tensor.name for state in family.states for tensor in state if tensor.changes})
+    if changing and speculation:
+        message = f"speculation=True is not supported with continuous_batching=True for this {model_type} model: its "
+        message += f"{', '.join(changing)} cannot forget rejected tokens."
+        raise ConfigError(message, hint="Remove one of them.", option="speculation", model_type=model_type)
     names = sorted({tensor.name for state in family.states for tensor in state if tensor.is_fixed})
     if names:
         message = f"continuous_batching=True is not supported for this {model_type} model: its layers keep "

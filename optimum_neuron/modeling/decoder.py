@@ -224,10 +224,13 @@ class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
         """Return the draft of a request of continuous batching; None if its settings choose none.
 
         Raises:
-            ConfigError: no compiled graph checks several tokens.
+            ConfigError: no compiled graph checks several tokens, or the model cannot forget rejected ones.
         """
         if assistant_model is None and settings.prompt_lookup_num_tokens is None:
             return None
+        if names := sorted(name for name, state in self._signature.states.items() if not state.has_slots):
+            message = f"Requests to this model cannot have a draft: {', '.join(names)} cannot forget rejected tokens."
+            raise ConfigError(message, hint="Remove the draft from the request.", states=names)
         if self._decoder.extend_length == 1:
             message = "This model has no graph that checks candidates of a draft."
             hint = "Export with extend_length=8, and speculation=True for fast host code."

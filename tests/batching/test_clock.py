@@ -93,7 +93,8 @@ def test_outputs_have_simulated_times(model):
 
 def test_configuration_is_estimated_as_its_export(model, folder):
     options = {name: getattr(model.neuron_config, name) for name in ("block_size", "num_blocks", "prefill_chunk_size")}
-    options |= {"decode_buckets": (20, 48), "extend_length": 1, "batch_size": 3, "sequence_length": 48}
+    options |= {"decode_buckets": (20, 48), "extend_length": 4, "batch_size": 3, "sequence_length": 48}
+    options |= {"speculation": True, "hidden_state_layers": (1, 2, 3)}
     source = str(model.prepared.source.folder)
     result = estimate(source, continuous_batching=True, dtype="fp32", output_length=8, **options)
     exported = estimate(str(folder), output_length=8)

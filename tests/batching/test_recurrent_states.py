@@ -8,6 +8,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, ContinuousBatchingConfig
 
+from optimum_neuron.errors import ConfigError
 from tests.models.generic.test_states import CASES
 from tests.tiny import VOCABULARY, save_tiny
 
@@ -61,3 +62,13 @@ def test_generate_takes_padded_prompts_and_beams(pair):
         for row, prompt in enumerate((ids[:1, 17:], ids[1:])):
             expected = original.generate(prompt, **settings)[0, prompt.shape[1] :]
             assert torch.equal(tokens[row, 20:], expected)
+
+
+def test_drafts_are_refused(pair, export):
+    compiled, _ = pair
+    with compiled.continuous_batching_context_manager() as manager, pytest.raises(ConfigError) as caught:
+        manager.add_request([5, 6, 7], prompt_lookup_num_tokens=2, max_new_tokens=2)
+    assert caught.value.details["states"]
+    with pytest.raises(ConfigError) as caught:
+        export(compiled.prepared.source.folder, extend_length=4, speculation=True)
+    assert caught.value.details["option"] == "speculation"

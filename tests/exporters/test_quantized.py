@@ -131,3 +131,11 @@ def test_what_cannot_be_quantized_is_refused(options, error, checkpoint, tmp_pat
     with pytest.raises(error) as excinfo:
         main_export(checkpoint, tmp_path / "out", **SMALL, **keep, **options)
     assert {"option", "options"} & excinfo.value.details.keys()
+
+
+@pytest.mark.parametrize("scheme", ["int8", "int4"])
+def test_code_that_reads_a_weight_itself_gets_it_dequantized(scheme, tmp_path):
+    """Mamba multiplies by the weight of a layer that it does not call, and casts to the dtype of the head's."""
+    folder = save_tiny(tmp_path, "mamba", hidden_size=64, num_hidden_layers=2, state_size=8)
+    with NeuronModelForCausalLM.from_pretrained(folder, export=True, quantization=scheme, **SMALL) as model:
+        assert all(error.ok for error in model.prepared.validation)

@@ -28,7 +28,15 @@ from ...models import (
     require_family,
 )
 from ...models.generic import GenericDecoder, build, weight_map
-from ..decoder import DecoderKind, adaptable, choice_facts, decoder_captures, graph_names, quantized
+from ..decoder import (
+    DecoderKind,
+    adaptable,
+    choice_facts,
+    decoder_captures,
+    expert_unit,
+    graph_names,
+    quantized,
+)
 from ..kinds import MODEL, Plan, other_graphs, shard_facts
 from ..on_device import sampled_outputs
 from ..signatures import decoder_signature, feature_inputs
@@ -223,7 +231,9 @@ def _build_decoder(row: FeatureArchitecture, model_config: Any, config: Any) -> 
         _remove(module.model, row.encoder, stand_in=_Absent())
         module.axes = axes
         return generic_decoder(choice, module, **sizes)
-    family = family_decoder(choice, text, **sizes, sequence_parallel=config.sequence_parallel)
+    family = family_decoder(
+        choice, text, **sizes, sequence_parallel=config.sequence_parallel, expert_unit=expert_unit(config)
+    )
     if axes:
         family.module.axes = axes
         family = dataclasses.replace(family, states=family.module.states)

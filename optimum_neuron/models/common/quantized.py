@@ -14,10 +14,21 @@ from torch import nn
 from torch.nn import functional as F
 
 from ...compiler import DYNAMIC_LINEAR, QUANTIZED_LINEAR
+from ...weights import dequantize
 
 
 class QuantizedLinear(nn.Linear):
-    """A linear layer whose weight has a scale for each output, or for each group of inputs of an output."""
+    """A linear layer whose weight has a scale for each output, or for each group of inputs of an output.
+
+    Code that reads its weight, as Mamba's does, gets it dequantized.
+    """
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """The weight as it was before, but for rounding."""
+        scale_OG = self._parameters["weight_scale"]
+        plain_OI = dequantize(numbers_of(self), scale_OG, self._parameters.get("weight_zero"))
+        return plain_OI.to(self.plain_dtype)
 
     def forward(self, x_I: torch.Tensor) -> torch.Tensor:
         return quantized_product(x_I, self)
@@ -35,6 +46,11 @@ def is_quantized(module: nn.Module) -> bool:
     return "weight_scale" in module._parameters
 
 
+def numbers_of(module: nn.Module) -> Any:
+    """Return the stored numbers of a quantized weight."""
+    return module._parameters["weight"]
+
+
 def operand_dtype(module: Any) -> torch.dtype:
     """Return the dtype of what a projection multiplies: that of its weight before it was quantized."""
     return module.plain_dtype if is_quantized(module) else module.weight.dtype
@@ -43,9 +59,9 @@ def operand_dtype(module: Any) -> torch.dtype:
 def quantized_product(x_I: torch.Tensor, linear: Any) -> torch.Tensor:
     """Multiply by a quantized weight, in the dtype of `x_I`, which is quantized too if the layer says so."""
     if linear.is_dynamic:
-        return DYNAMIC_LINEAR(x_I, linear.weight, linear.weight_scale, linear.bias)
+        return DYNAMIC_LINEAR(x_I, numbers_of(linear), linear.weight_scale, linear.bias)
     zero = getattr(linear, "weight_zero", None)
-    return QUANTIZED_LINEAR(x_I, linear.weight, linear.weight_scale, zero, linear.bias)
+    return QUANTIZED_LINEAR(x_I, numbers_of(linear), linear.weight_scale, zero, linear.bias)
 
 
 def embedded(embedding: Any, ids: torch.Tensor) -> torch.Tensor:
