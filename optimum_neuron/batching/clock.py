@@ -53,21 +53,22 @@ class Clock:
 
 
 class DeviceTimer:
-    """Simulated time of the calls that a thread makes, of a model and of its draft."""
+    """Simulated time of the calls that a thread makes, of a model and of its draft, with their copies."""
 
     def __init__(self) -> None:
         self._last_s = 0.0
         self._call_s: weakref.WeakKeyDictionary[Track, dict[str, float]] = weakref.WeakKeyDictionary()
 
     def lap_s(self) -> float:
-        """Return the device time of this thread's calls since the last lap, one after the other."""
+        """Return the simulated time of this thread's calls since the last lap, one after the other."""
         before_s, self._last_s = self._last_s, sum(map(self._total_s, TIMELINE.tracks()))
         return self._last_s - before_s
 
     def _total_s(self, track: Track) -> float:
         calls, call_s = track.num_calls_here(), self._call_s.setdefault(track, {})
         for graph in calls.keys() - call_s.keys():
-            call_s[graph] = 1e-6 * HOOKS.call_cost(track, graph).device_us
+            cost = HOOKS.call_cost(track, graph)
+            call_s[graph] = 1e-6 * (cost.device_us + cost.copy_us)
         return sum(count * call_s[graph] for graph, count in calls.items())
 
 

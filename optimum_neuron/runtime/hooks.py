@@ -26,6 +26,8 @@ class CallCost:
     """Time on the core."""
     launch_us: float
     """Part of `device_us` that starts the call."""
+    copy_us: float
+    """Time of the copies of inputs and results between host and device."""
     flops: int
     """Operations; a multiplication and an addition are two."""
 

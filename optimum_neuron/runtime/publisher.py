@@ -152,8 +152,9 @@ class Publisher:
 
 
 def _graphs(track: Track, costs: dict[str, CallCost]) -> tuple[GraphStatus, ...]:
-    host_us, unknown = track.host_us, dict.fromkeys(("device_us", "launch_us", "flops"))
-    simulated = {graph: dataclasses.asdict(cost) for graph, cost in costs.items()}
+    host_us, fields = track.host_us, ("device_us", "launch_us", "flops")
+    unknown = dict.fromkeys(fields)
+    simulated = {graph: {name: getattr(cost, name) for name in fields} for graph, cost in costs.items()}
     return tuple(
         GraphStatus(name=graph, num_calls=num_calls, host_us=host_us.get(graph, 0.0), **simulated.get(graph, unknown))
         for graph, num_calls in track.num_calls.items()

@@ -48,11 +48,16 @@ def core_usage() -> list[CoreUsage]:
 
 
 def call_cost(track: Track, graph: str) -> CallCost:
-    """Core time of one call of a loaded program."""
+    """Cost of one call of a loaded program."""
     work = work_on_track(track, graph)
     machine = choose_machine(track.instance.name)
     time = track_time(work, machine, track)
-    return CallCost(device_us=1e6 * time.total_s, launch_us=1e6 * time.parts_s["launch"], flops=work.total.flops)
+    return CallCost(
+        device_us=1e6 * time.total_s,
+        launch_us=1e6 * time.parts_s["launch"],
+        copy_us=1e6 * work.total.host_bytes / machine.constants.copy_bytes_per_s,
+        flops=work.total.flops,
+    )
 
 
 def serving_cost(instance: str) -> ServingCost:
