@@ -32,7 +32,7 @@ TARGET_FLAGS = {
 }
 """Compiler flags of the vector extensions that kernels were measured with, by torch's names."""
 
-_HEADERS = Path(__file__).with_name("shared")
+_HEADERS = Path(__file__).with_name("headers")
 
 _TYPES = {
     "AtenTensorHandle": Handle,

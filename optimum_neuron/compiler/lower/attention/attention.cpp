@@ -8,7 +8,7 @@
 // Inductor's code calls `aoti_torch_cpu_attention`. The threads are torch's.
 #include <bit>
 #include <vector>
-#include "../shared/tensors.h"
+#include "../headers/tensors.h"
 #include "vectors.h"
 
 namespace neuron_host {

@@ -13,7 +13,7 @@
 #include <cstring>
 #include <limits>
 #include <utility>
-#include "../shared/registers.h"
+#include "../headers/registers.h"
 
 namespace neuron_host {
 

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <vector>
 #include "../attention/vectors.h"
-#include "../shared/tensors.h"
+#include "../headers/tensors.h"
 
 namespace neuron_host {
 

@@ -6,8 +6,8 @@
 //
 // Inductor's code calls `aoti_torch_cpu_few_rows`. The threads are torch's.
 #include <algorithm>
-#include "../shared/registers.h"
-#include "../shared/tensors.h"
+#include "../headers/registers.h"
+#include "../headers/tensors.h"
 
 namespace neuron_host {
 

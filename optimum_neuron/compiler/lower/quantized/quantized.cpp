@@ -12,8 +12,8 @@
 #include <cmath>
 #include <cstring>
 #include <vector>
-#include "../shared/registers.h"
-#include "../shared/tensors.h"
+#include "../headers/registers.h"
+#include "../headers/tensors.h"
 
 namespace neuron_host {
 
