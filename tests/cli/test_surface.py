@@ -20,7 +20,7 @@ GRAPHS = [
     "--output_attentions", "--output_hidden_states", "--text_batch_size", "--width",
     "--tensor_parallel_size", "--num_cores", "--pipeline_parallel_size", "--sequence_parallel",
     "--sequence_parallel_enabled", "--speculation", "--max_loras", "--max_lora_rank", "--lora_target_modules",
-    "--on_device_sampling", "--max_topk",
+    "--on_device_sampling", "--max_topk", "--hidden_state_layers", "--gguf_file",
     "--continuous_batching", "--block_size", "--num_blocks", "--prefill_chunk_size",
     "--quantization", "--modules_to_not_convert", "--kv_cache_dtype",
 ]  # fmt: skip
@@ -66,6 +66,7 @@ SURFACE = {
         *("--speculation_length", "--block_size", "--continuous_batching", "--decode_buckets", "--lora_target_modules"),
         *("--max_lora_rank", "--max_loras", "--modules_to_not_convert", "--num_blocks", "--prefill_buckets"),
         *("--prefill_chunk_size", "--quantization", "--sequence_parallel", "--sequence_parallel_enabled"),
+        *("--gguf_file", "--hidden_state_layers", "--kv_cache_dtype", "--max_topk", "--on_device_sampling"),
     ],
     "estimate-training": [
         *OUTPUT,

@@ -210,7 +210,7 @@ def test_entry_points_share_source_options(monkeypatch, tmp_path):
     from optimum_neuron.exporters import source
 
     where = {"subfolder": "inner", "revision": "v1", "token": "secret", "cache_dir": str(tmp_path)}
-    where |= {"local_files_only": True, "force_download": True}
+    where |= {"local_files_only": True, "force_download": True, "gguf_file": "model.gguf"}
     assert {*where, "trust_remote_code"} == set(SOURCE_OPTIONS)
     calls = []
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...configuration import CompileConfig
-from ...weights import Scheme
+from ...weights import parse_schemes
 
 if TYPE_CHECKING:
     import torch
@@ -135,7 +135,7 @@ def rounds_to_8_bits(config: CompileConfig) -> bool:
     A value in the middle between two numbers then becomes one of them here, and the other one there.
     """
     scheme = getattr(config, "quantization", None)
-    is_dynamic = scheme is not None and Scheme.parse(scheme).is_dynamic
+    is_dynamic = scheme is not None and parse_schemes(scheme)[0].is_dynamic
     return is_dynamic or getattr(config, "kv_cache_dtype", "auto") != "auto"
 
 
