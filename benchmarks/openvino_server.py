@@ -16,7 +16,7 @@ from typing import Any
 
 
 class Server:
-    """One checkpoint in OpenVINO in a process of its own; `close` ends it."""
+    """One checkpoint in OpenVINO in a separate process; `close` ends it."""
 
     def __init__(self, python: str, folder: Path, dtype: str) -> None:
         """Start the process; `dtype` is "bf16" or "f32"."""

@@ -269,7 +269,7 @@ class DecoderKind(Kind):
 
 
 def expert_unit(config: Any) -> int:
-    """Return how many neighbors of the width of an expert stay on one core: those that share a scale."""
+    """Return how many neighboring inputs of an expert must stay on one core, because they share a scale."""
     return 1 if config.quantization is None else parse_schemes(config.quantization)[0].unit
 
 

@@ -158,7 +158,7 @@ def _class(track: Track, graph: str, work: GraphWork) -> tuple[str, str]:
 
 def _host_s(track: Track, graph: str, work: GraphWork, machine: Machine) -> float:
     """Host time of a call: preparing prompts and tokens of a server, and copies."""
-    copies_s = work.total.host_bytes / machine.constants.copy_bytes_per_s
+    copies_s = machine.copies_s(work.total)
     if track.program is None or not generates(track.program):
         return copies_s
     host = machine.constants.hosts[SERVED_AS.host]

@@ -55,7 +55,7 @@ def call_cost(track: Track, graph: str) -> CallCost:
     return CallCost(
         device_us=1e6 * time.total_s,
         launch_us=1e6 * time.parts_s["launch"],
-        copy_us=1e6 * work.total.host_bytes / machine.constants.copy_bytes_per_s,
+        copy_us=1e6 * machine.copies_s(work.total),
         flops=work.total.flops,
     )
 

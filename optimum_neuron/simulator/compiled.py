@@ -154,8 +154,7 @@ def _pool_of(
 ) -> ServedPool:
     def call_s(graph: str) -> float:
         work = work_of_program(program, graph, auto_cast=auto_cast)
-        copies_s = work.total.host_bytes / machine.constants.copy_bytes_per_s
-        return graph_time_on(machine, work, SERVED_AS, num_cores=num_cores).total_s + copies_s
+        return graph_time_on(machine, work, SERVED_AS, num_cores=num_cores).total_s + machine.copies_s(work.total)
 
     return served_pool(
         program,

@@ -55,7 +55,7 @@ def graph_estimate(
     device = device_time(
         total, rates, machine.fitted, decoder=False, num_chips=machine.num_chips(num_cores), tiled=True
     )
-    host_s = total.host_bytes / machine.constants.copy_bytes_per_s
+    host_s = machine.copies_s(total)
     run_s = device.total_s + host_s
     parts = {**device.parts_s, "host": host_s}
     limited_by = max(parts, key=lambda part: parts[part])

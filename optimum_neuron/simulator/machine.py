@@ -23,6 +23,7 @@ from ..hardware import (
 )
 from .constants import Constants, CoreConstants, constants
 from .device_time import CoreRates, core_rates
+from .work import Work
 
 MAX_SIZE = 2**20
 """Rows, tokens and replicas beyond this are taken for a slip."""
@@ -84,6 +85,10 @@ class Machine:
     def num_chips(self, num_cores: int) -> int:
         """Chips that a replica on `num_cores` cores takes."""
         return -(-num_cores // self.target.logical_cores_per_chip())
+
+    def copies_s(self, work: Work) -> float:
+        """Seconds that the copies of a graph between host and device take."""
+        return work.host_bytes / self.constants.copy_bytes_per_s
 
 
 def choose_machine(instance: str | None, *, price: float | None = None) -> Machine:
