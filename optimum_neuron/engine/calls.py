@@ -227,9 +227,7 @@ class Calls:
         import torch
 
         sizes = {
-            tensor.shape[leaf.rows]
-            for leaf, tensor in zip(call.inputs, tensors, strict=True)
-            if leaf.rows is not None
+            tensor.shape[leaf.rows] for leaf, tensor in zip(call.inputs, tensors, strict=True) if leaf.rows is not None
         }
         compiled = call.num_rows
         if compiled is None or len(sizes) != 1:

@@ -6,7 +6,10 @@ from .component import (
     part_name as part_name,
     redirected as redirected,
 )
-from .configuration import NeuronDiffusionConfig as NeuronDiffusionConfig, ResolvedDiffusionConfig as ResolvedDiffusionConfig
+from .configuration import (
+    NeuronDiffusionConfig as NeuronDiffusionConfig,
+    ResolvedDiffusionConfig as ResolvedDiffusionConfig,
+)
 from .dry_run import example_arguments as example_arguments, note_calls as note_calls
 from .pipeline import (
     PreparedPipeline as PreparedPipeline,

@@ -1,7 +1,7 @@
 """All programs of a pipeline: exported from its components, or loaded from its folder.
 
-    prepared = prepare_pipeline(source, config, target, cache=cache, validate=True)
-    prepared.parts["unet"].program
+prepared = prepare_pipeline(source, config, target, cache=cache, validate=True)
+prepared.parts["unet"].program
 """
 
 from __future__ import annotations
@@ -210,16 +210,16 @@ def load_pipeline(
             )
         config = next(iter(parts.values())).config
         kind = kind or pipeline_class(source.config.model_type)
-        models = {name: empty_component(each, config.torch_dtype) for name, each in _component_sources(source, parts).items()}
+        models = {
+            name: empty_component(each, config.torch_dtype) for name, each in _component_sources(source, parts).items()
+        }
         stock = stock_pipeline(source, kind, models | dict(modules))
     except BaseException:
         for part in parts.values():
             if part.loaded is not None:
                 part.loaded.close()
         raise
-    whole = dataclasses.replace(
-        config, component="", calls=(), data_parallel_mode=mode or config.data_parallel_mode
-    )
+    whole = dataclasses.replace(config, component="", calls=(), data_parallel_mode=mode or config.data_parallel_mode)
     target = next(iter(parts.values())).target
     return PreparedPipeline(source=source, config=whole, target=target, stock=stock, parts=parts)
 

@@ -38,7 +38,9 @@ def describe_pipeline(prepared: PreparedPipeline) -> dict[str, Any]:
     first = next(iter(parts.values()))
     graphs = [{"component": name, **graph} for name, part in parts.items() for graph in part["graphs"]]
     errors = [
-        {**error, "output": f"{name}: {error['output']}"} for name, part in parts.items() for error in part["validation"]
+        {**error, "output": f"{name}: {error['output']}"}
+        for name, part in parts.items()
+        for error in part["validation"]
     ]
     outcomes = {part["cache"]["value"] for part in parts.values()}
     config = {name: value for name, value in prepared.config.to_dict().items() if name not in ("calls", "component")}
@@ -54,7 +56,9 @@ def describe_pipeline(prepared: PreparedPipeline) -> dict[str, Any]:
         "config": config,
         "graphs": graphs,
         "hbm_bytes": {
-            key: sum(part["hbm_bytes"][key] for part in parts.values()) for key in first["hbm_bytes"] if key != "available"
+            key: sum(part["hbm_bytes"][key] for part in parts.values())
+            for key in first["hbm_bytes"]
+            if key != "available"
         }
         | {"available": first["hbm_bytes"]["available"]},
         "fits_one_core": all(part["fits_one_core"] for part in parts.values()),

@@ -1,7 +1,7 @@
 """The named classes of compiled diffusion pipelines: one list of diffusers' classes, without a class body for each.
 
-    >>> CLASSES["NeuronFluxPipeline"]
-    'FluxPipeline'
+>>> CLASSES["NeuronFluxPipeline"]
+'FluxPipeline'
 """
 
 from __future__ import annotations
