@@ -25,6 +25,7 @@ from . import few_rows, onednn, panels
 from .choose import CpuFeatures, max_streamed_rows, probe_cpu
 from .convolutions import fused_convolution
 from .layouts import channels_last
+from .panels import readers
 
 _ATEN = torch.ops.aten
 
@@ -180,8 +181,9 @@ def find(body: fx.GraphModule, features: CpuFeatures) -> list[Preparation[int]]:
 
 
 def _panels(body: fx.GraphModule, features: CpuFeatures) -> Iterator[Preparation[int]]:
-    for place, num_rows in panels.find_readers(body, features).items():
-        yield Preparation(kind="panels", sources=(place,), targets=(place,), size=(num_rows,))
+    for place, found in readers.find_readers(body, features).items():
+        options, size = (found.is_transposed,), (found.max_rows,)
+        yield Preparation(kind="panels", sources=(place,), targets=(place,), options=options, size=size)
 
 
 def _linear(node: fx.Node, position: Mapping[Any, int], features: CpuFeatures) -> Iterator[Preparation[int]]:
@@ -223,7 +225,7 @@ def _pack_linear(sources: list[Any], named: Preparation[str]) -> list[torch.Tens
 
 
 def _write_panels(sources: list[Any], named: Preparation[str]) -> list[torch.Tensor]:
-    written = panels.panels(sources[0])
+    written = panels.panels(sources[0], is_transposed=named.options[0])
     drop_pages_of(sources[0])  # it would be in memory twice
     return [written]
 
