@@ -124,6 +124,7 @@ def _measured(name: str, folder: Path, batch_size: int, settings: Settings) -> l
             torch_dtype="bfloat16",
             family=family,
             wait_for_host_code=True,
+            disable_validation=True,
         )
         for path, family in (("family", None), ("generic", "generic"))
     }
