@@ -45,7 +45,7 @@ class BoundTensors(Mapping[str, "torch.Tensor"]):
         return len(self._tensors)
 
     def __or__(self, others: Mapping[str, torch.Tensor]) -> BoundTensors:
-        return BoundTensors({**self._tensors, **others}, self._copy)  # type: ignore[dict-item]
+        return BoundTensors({**self._tensors, **others}, self._copy)
 
     def forget(self, name: str) -> None:
         """Let the memory of a tensor go, as after a copy of it in another layout."""

@@ -20,7 +20,7 @@ import torch
 from torch import fx
 
 from ....weights import empty as empty_pages
-from ..choose import CpuFeatures, probe_cpu
+from ..choose import CpuFeatures, compiler_knows_cpu, probe_cpu
 from ..handles import Handle, Handles, tensors_of
 from ..kernel import HostKernel
 
@@ -33,8 +33,15 @@ LINEAR = torch.ops.neuron_host.panel_linear.default
 
 
 def is_supported(features: CpuFeatures) -> bool:
-    """Return whether the CPU has the dot products that the kernel was measured with, and no tiles, which are faster."""
-    return features.isa == "AVX512" and features.has_bf16_dot and "amx" not in features.extensions
+    """Return whether the CPU has the dot products or tiles that the kernel was measured with."""
+    has_compiler = "amx" not in features.extensions or compiler_knows_cpu()
+    return features.isa == "AVX512" and features.has_bf16_dot and has_compiler
+
+
+def _flags(features: CpuFeatures) -> tuple[str, ...]:
+    if features.isa != "AVX512" or not features.has_bf16_dot:
+        return ()
+    return ("-mamx-tile", "-mamx-bf16") if "amx" in features.extensions else ("-mavx512bf16",)
 
 
 def multiply(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
@@ -107,6 +114,6 @@ KERNEL = HostKernel(
     arguments=("AtenTensorHandle x", "AtenTensorHandle weight", "AtenTensorHandle* result"),
     source=Path(__file__).with_name("panels.cpp"),
     is_in=is_in,
-    flags=("-mavx512bf16",) if is_supported(probe_cpu()) else (),
+    flags=_flags(probe_cpu()),
 )
 """The kernel."""
