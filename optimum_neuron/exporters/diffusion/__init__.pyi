@@ -1,3 +1,10 @@
+from .additions import (
+    ADDITION_GROUPS as ADDITION_GROUPS,
+    ADDITION_OPTIONS as ADDITION_OPTIONS,
+    ADDITION_SYNONYMS as ADDITION_SYNONYMS,
+    PipelineAdditions as PipelineAdditions,
+    split_additions as split_additions,
+)
 from .component import (
     DiffusersConfig as DiffusersConfig,
     arguments_of as arguments_of,
@@ -6,7 +13,11 @@ from .component import (
     part_name as part_name,
     redirected as redirected,
 )
-from .configuration import NeuronDiffusionConfig as NeuronDiffusionConfig, ResolvedDiffusionConfig as ResolvedDiffusionConfig
+from .configuration import (
+    NeuronDiffusionConfig as NeuronDiffusionConfig,
+    ResolvedDiffusionConfig as ResolvedDiffusionConfig,
+)
+from .customize import Custom as Custom, customize as customize
 from .dry_run import example_arguments as example_arguments, note_calls as note_calls
 from .pipeline import (
     PreparedPipeline as PreparedPipeline,

@@ -63,12 +63,13 @@ def fuse_loras(pipe: Any, loras: Sequence[tuple[str, str | None, str, float]], *
         message = f"diffusers' {type(pipe).__name__} takes no LoRA adapters."
         raise ModelError(message, hint="Remove lora_model_ids.", option="lora_model_ids", pipeline=type(pipe).__name__)
     require_peft()
-    for model, file, name, _ in loras:
+    for model, file, name, scale in loras:
+        # One after the other: with several at once, diffusers 0.42 fails on text encoders of transformers 5.
         _load_lora(pipe, model, file, name, downloads)
-    pipe.set_adapters([name for _, _, name, _ in loras], [scale for *_, scale in loras])
-    adapted = sorted({part for part, names in pipe.get_list_adapters().items() if names})
-    pipe.fuse_lora(components=adapted, adapter_names=[name for _, _, name, _ in loras])
-    pipe.unload_lora_weights()
+        pipe.set_adapters([name], [scale])
+        adapted = sorted({part for part, names in pipe.get_list_adapters().items() if names})
+        pipe.fuse_lora(components=adapted, adapter_names=[name])
+        pipe.unload_lora_weights()
 
 
 def require_peft() -> None:
@@ -163,3 +164,4 @@ def scale_image_adapters(module: Any, scales: Sequence[float]) -> None:
         for _, index, layer in layers:
             for parameter in layer.parameters():
                 parameter.mul_(scales[index])
+    module.image_adapter_scales = list(scales)

@@ -19,7 +19,7 @@ from ...errors import ConfigError, ModelError
 from ...plain_json import read_object
 from ..source import find_folder
 
-SYNONYMS = {
+ADDITION_SYNONYMS = {
     "unet": "unet_id",
     "controlnet_id": "controlnet_ids",
     "ip_adapter_ids": "ip_adapter_id",
@@ -29,13 +29,13 @@ SYNONYMS = {
 }
 """Other names of options."""
 
-GROUPS = {
+ADDITION_GROUPS = {
     "lora_args": ("lora_model_ids", "lora_weight_names", "lora_adapter_names", "lora_scales"),
     "ip_adapter_args": ("ip_adapter_id", "ip_adapter_subfolder", "ip_adapter_weight_name", "ip_adapter_scale"),
 }
 """Optimum Neuron's objects with several options as attributes, in this order, and the options."""
 
-_OF_LORA, _OF_IP_ADAPTER = GROUPS["lora_args"], GROUPS["ip_adapter_args"]
+_OF_LORA, _OF_IP_ADAPTER = ADDITION_GROUPS["lora_args"], ADDITION_GROUPS["ip_adapter_args"]
 
 _SHARED_SIZES = (
     "block_out_channels",
@@ -96,9 +96,9 @@ class PipelineAdditions:
         """
         given: dict[str, Any] = {}
         for name, value in _flat(options):
-            ours = SYNONYMS.get(name, name)
-            if value is None:
-                continue
+            ours = ADDITION_SYNONYMS.get(name, name)
+            if value is None or (not isinstance(value, (int, float)) and not value):
+                continue  # not given, or an empty list
             if given.setdefault(ours, value) != value:
                 message = f"{name}={value!r} and {ours}={given[ours]!r} are the same option."
                 raise ConfigError(message, hint=f"Pass {ours} only.", options=[name, ours])
@@ -109,6 +109,9 @@ class PipelineAdditions:
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items() if value}
 
+    def __bool__(self) -> bool:
+        return bool(self.to_dict())
+
     @property
     def loras(self) -> list[tuple[str, str | None, str, float]]:
         """Model, file, name and scale of each LoRA adapter."""
@@ -118,10 +121,21 @@ class PipelineAdditions:
         return list(zip(self.lora_model_ids, files, names, self.lora_scales or (1.0,) * number, strict=True))
 
 
+def split_additions(options: Mapping[str, Any]) -> tuple[PipelineAdditions, dict[str, Any]]:
+    """Take what is added to a pipeline out of a set of keywords; return it, and the others.
+
+    Raises:
+        ConfigError: see `PipelineAdditions.from_options`.
+    """
+    names = {*ADDITION_OPTIONS, *ADDITION_SYNONYMS, *ADDITION_GROUPS}
+    rest = {name: value for name, value in options.items() if name not in names}
+    return PipelineAdditions.from_options(options), rest
+
+
 def _flat(options: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """The options, with those of Optimum Neuron's objects one by one."""
-    flat = [(name, options[name]) for name in (*ADDITION_OPTIONS, *SYNONYMS) if name in options]
-    for group, names in GROUPS.items():
+    flat = [(name, options[name]) for name in (*ADDITION_OPTIONS, *ADDITION_SYNONYMS) if name in options]
+    for group, names in ADDITION_GROUPS.items():
         if (given := options.get(group)) is not None:
             flat += [(name, getattr(given, _attribute(name), None)) for name in names]
     return flat

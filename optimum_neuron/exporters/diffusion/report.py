@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from ...compiler.lower import Mode
 from ..prepare import open_cache
 from ..request import neuron_config
 from ..source import ModelSource
+from .customize import Custom
 from .pipeline import PreparedPipeline, prepare_pipeline
 from .save import check_pipeline_output, save_pipeline
 
@@ -38,7 +40,9 @@ def describe_pipeline(prepared: PreparedPipeline) -> dict[str, Any]:
     first = next(iter(parts.values()))
     graphs = [{"component": name, **graph} for name, part in parts.items() for graph in part["graphs"]]
     errors = [
-        {**error, "output": f"{name}: {error['output']}"} for name, part in parts.items() for error in part["validation"]
+        {**error, "output": f"{name}: {error['output']}"}
+        for name, part in parts.items()
+        for error in part["validation"]
     ]
     outcomes = {part["cache"]["value"] for part in parts.values()}
     config = {name: value for name, value in prepared.config.to_dict().items() if name not in ("calls", "component")}
@@ -52,9 +56,12 @@ def describe_pipeline(prepared: PreparedPipeline) -> dict[str, Any]:
         },
         "host_code": first["host_code"],
         "config": config,
+        **({"additions": prepared.additions.to_dict()} if prepared.additions else {}),
         "graphs": graphs,
         "hbm_bytes": {
-            key: sum(part["hbm_bytes"][key] for part in parts.values()) for key in first["hbm_bytes"] if key != "available"
+            key: sum(part["hbm_bytes"][key] for part in parts.values())
+            for key in first["hbm_bytes"]
+            if key != "available"
         }
         | {"available": first["hbm_bytes"]["available"]},
         "fits_one_core": all(part["fits_one_core"] for part in parts.values()),
@@ -70,6 +77,7 @@ def export_pipeline(
     output: Path,
     fields: dict[str, Any],
     *,
+    custom: Callable[[str], Custom],
     disable_validation: bool,
     atol: float | None,
     disable_neuron_cache: bool,
@@ -78,6 +86,18 @@ def export_pipeline(
     host_code: Mode,
 ) -> PipelineReport:
     """Compile a pipeline and save it.
+
+    Args:
+        source: the pipeline.
+        output: folder to write.
+        fields: options of its configuration.
+        custom: task to what is added to the pipeline.
+        disable_validation: do not compare with diffusers.
+        atol: largest difference that passes.
+        disable_neuron_cache: compile even if the cache has the programs.
+        cache_url: where compiled programs are kept.
+        compiler_workdir: folder that gets a copy of each NEFF.
+        host_code: when code for this machine is compiled.
 
     Raises:
         NeuronError: see `optimum_neuron/errors.py`.
@@ -89,6 +109,7 @@ def export_pipeline(
         config,
         target,
         cache=open_cache(disable_neuron_cache, cache_url),
+        custom=custom(config.task),
         validate=not disable_validation,
         atol=atol,
         host_code=host_code,

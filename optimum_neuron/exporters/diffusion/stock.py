@@ -15,6 +15,7 @@ from ...errors import ModelError, nearest
 from ...plain_json import parse_json
 from ..source import ModelSource, first_line, read_config
 from .component import DiffusersConfig
+from .variants import describe_module
 
 INDEX_FILE = "model_index.json"
 """File of a pipeline's folder that names the class of each part."""
@@ -87,13 +88,12 @@ def component_sources(source: ModelSource, kind: Any, modules: Mapping[str, Any]
         ModelError: a component is missing in the folder.
     """
     sources = {}
-    for name, row in source.config.to_dict().items():
+    for name, row in {**source.config.to_dict(), **dict.fromkeys(modules, (None, None))}.items():
         if name not in inspect.signature(kind.__init__).parameters or not isinstance(row, (list, tuple)):
             continue
         if (module := modules.get(name)) is not None:
-            config = DiffusersConfig({**module.config, "_class_name": type(module).__name__})
-            if hasattr(module.config, "model_type"):
-                config = module.config
+            is_transformers = hasattr(getattr(module, "config", None), "model_type")
+            config = module.config if is_transformers else DiffusersConfig(describe_module(module))
             sources[name] = ModelSource(name=name, folder=source.folder, config=config, revision=None, module=module)
         elif row[0] in ("diffusers", "transformers") and row[1] is not None and _is_model(source.folder, name, row):
             config = read_config(source.folder / name)

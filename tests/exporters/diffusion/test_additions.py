@@ -77,7 +77,15 @@ def test_models_are_loaded_and_those_of_another_base_refused(tmp_path):
 
 
 def test_every_option_has_a_reader():
-    from optimum_neuron.exporters.diffusion.additions import ADDITION_OPTIONS, GROUPS, SYNONYMS
+    from optimum_neuron.exporters.diffusion.additions import (
+        ADDITION_GROUPS,
+        ADDITION_OPTIONS,
+        ADDITION_SYNONYMS,
+    )
 
     fields = {field.name for field in dataclasses.fields(PipelineAdditions)}
-    assert fields == set(ADDITION_OPTIONS) and fields >= {*SYNONYMS.values(), *sum(GROUPS.values(), ())}
+    assert fields == set(ADDITION_OPTIONS)
+    assert fields >= {
+        *ADDITION_SYNONYMS.values(),
+        *sum(ADDITION_GROUPS.values(), ()),
+    }
