@@ -146,7 +146,8 @@ def _tree(value: Any, name: str, tensors: dict[str, torch.Tensor]) -> Tree:
     import torch
 
     def inside(items: Mapping[Any, Any]) -> dict[str, Tree]:
-        return {str(key): _tree(item, f"{name}.{key}".strip("."), tensors) for key, item in items.items()}
+        # Sorted, because files do not keep an order.
+        return {str(key): _tree(items[key], f"{name}.{key}".strip("."), tensors) for key in sorted(items)}
 
     if isinstance(value, float):
         value = torch.tensor(value)
@@ -154,9 +155,9 @@ def _tree(value: Any, name: str, tensors: dict[str, torch.Tensor]) -> Tree:
         tensors[name or "output"] = value
         return {"tensor": len(tensors) - 1}
     if isinstance(value, (tuple, list)):
-        return {type(value).__name__ if type(value) is list else "tuple": list(inside(dict(enumerate(value))).values())}
+        return {"list" if isinstance(value, list) else "tuple": list(inside(dict(enumerate(value))).values())}
     if _is_output(type(value)):
-        return {"output": _path(type(value)), "fields": inside({key: item for key, item in value.items()})}
+        return {"output": _path(type(value)), "fields": inside(dict(value))}
     if isinstance(value, Mapping):
         return {"dict": inside(value)}
     if isinstance(getattr(value, "parameters", None), torch.Tensor):
@@ -226,9 +227,7 @@ class Calls:
         import torch
 
         sizes = {
-            tensor.shape[leaf.rows]
-            for leaf, tensor in zip(call.inputs, tensors, strict=True)
-            if leaf.rows is not None
+            tensor.shape[leaf.rows] for leaf, tensor in zip(call.inputs, tensors, strict=True) if leaf.rows is not None
         }
         compiled = call.num_rows
         if compiled is None or len(sizes) != 1:

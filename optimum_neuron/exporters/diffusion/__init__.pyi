@@ -21,6 +21,8 @@ from .customize import Custom as Custom, customize as customize
 from .dry_run import example_arguments as example_arguments, note_calls as note_calls
 from .pipeline import (
     PreparedPipeline as PreparedPipeline,
+    component_of as component_of,
+    is_divided as is_divided,
     load_pipeline as load_pipeline,
     prepare_pipeline as prepare_pipeline,
 )
@@ -29,7 +31,7 @@ from .report import (
     describe_pipeline as describe_pipeline,
     export_pipeline as export_pipeline,
 )
-from .save import save_pipeline as save_pipeline
+from .save import check_pipeline_output as check_pipeline_output, save_pipeline as save_pipeline
 from .stock import (
     is_exported_pipeline as is_exported_pipeline,
     is_pipeline as is_pipeline,

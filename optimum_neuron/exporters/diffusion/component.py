@@ -31,10 +31,10 @@ class DiffusersConfig:
     """The configuration of a model or a pipeline of diffusers, with the interface of transformers' configurations."""
 
     def __init__(self, data: Mapping[str, Any]) -> None:
-        self._data = {name: value for name, value in data.items() if name != "neuron"}
+        self._data = {name: value for name, value in data.items() if name not in ("neuron", "dtype")}
         self.model_type = str(data["_class_name"])
         self.architectures = [self.model_type]
-        self.dtype = None
+        self.dtype = data.get("dtype")
         self.num_labels = 0
 
     @classmethod
@@ -182,15 +182,13 @@ class _Redirected:
         return torch.device("cpu")
 
     def to(self, *args: Any, **kwargs: Any) -> Any:
-        """Accept the CPU, "neuron", and the compiled dtype.
+        """Accept the CPU and "neuron"; a dtype is ignored, as pipelines cast their decoder for a while.
 
         Raises:
-            ConfigError: the arguments name another device or dtype.
+            ConfigError: the arguments name another device.
         """
-        device, dtype, *_ = torch._C._nn._parse_to(*args, **kwargs)
-        own = next((p.dtype for p in self._original.parameters() if p.is_floating_point()), dtype)
-        if (device is not None and device.type not in ("cpu", "neuron")) or dtype not in (None, own):
-            asked = {"device": device and str(device), "dtype": dtype and str(dtype)}
-            message = f"A compiled {type(self).__name__} in {own} cannot be moved to {device or dtype}."
-            raise ConfigError(message, hint="Export with another torch_dtype, or remove to().", **asked)
+        device, *_ = torch._C._nn._parse_to(*args, **kwargs)
+        if device is not None and device.type not in ("cpu", "neuron"):
+            message = f"A compiled {type(self).__name__} cannot be moved to {device}."
+            raise ConfigError(message, hint="Remove to().", device=str(device))
         return self

@@ -10,6 +10,7 @@ those that change, on the host.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -50,7 +51,13 @@ class Custom:
 
 
 def customize(
-    source: ModelSource, task: str, additions: PipelineAdditions, *, kind: Any = None, **where: Any
+    source: ModelSource,
+    task: str,
+    additions: PipelineAdditions,
+    *,
+    kind: Any = None,
+    given: Mapping[str, Any] | None = None,
+    **where: Any,
 ) -> Custom:
     """Load the models that are added to a pipeline, and put adapters on its own.
 
@@ -59,32 +66,40 @@ def customize(
         task: its task.
         additions: names of what is added.
         kind: class of the pipeline in diffusers; None takes that of its index and the task.
+        given: parts in memory, in place of those in the folder.
         **where: fields of `SourceOptions`.
 
     Raises:
         ConfigError: PEFT is not installed.
         ModelError: an addition does not exist, belongs to another base model, or the pipeline does not take it.
     """
-    loaded = load_additions(additions, source.folder, **where)
+    loaded = {**(given or {}), **load_additions(additions, source.folder, **where)}
     name = source.config.model_type
     if additions.controlnet_ids and kind is None:
         name = f"{_plain(name)}ControlNetPipeline"
     kind = kind or pipeline_class(name, task)
+    if additions.controlnet_ids and "controlnet" not in inspect.signature(kind.__init__).parameters:
+        message = f"diffusers' {kind.__name__} takes no ControlNets."
+        hint = "Use NeuronDiffusionPipeline, which finds the class, or the class for ControlNets."
+        raise ModelError(message, hint=hint, option="controlnet_ids", pipeline=kind.__name__)
     if isinstance(nets := loaded.get("controlnet"), list):
         loaded["controlnet"] = _joined(nets)
     elif nets is None and source.config.to_dict().get("controlnet", [None, None])[1] == _MULTI:
         loaded["controlnet"] = _multi().from_pretrained(source.folder / "controlnet")
-    if not (additions.lora_model_ids or additions.ip_adapter_id):
-        return Custom(kind=kind, modules=loaded, additions=additions)
-    pipe = stock_pipeline(source, kind, loaded)
-    before = {id(part) for part in pipe.components.values()}
-    apply_adapters(pipe, additions, **where)
-    adapted = {"unet", "transformer", *getattr(pipe, "_lora_loadable_modules", ()), *loaded}
-    parts = {name: part for name, part in pipe.components.items() if name in adapted or id(part) not in before}
+    if additions.lora_model_ids or additions.ip_adapter_id:
+        pipe = stock_pipeline(source, kind, loaded)
+        before = {id(part) for part in pipe.components.values()}
+        apply_adapters(pipe, additions, **where)
+        adapted = {"unet", "transformer", *getattr(pipe, "_lora_loadable_modules", ())}
+        loaded |= {
+            name: part
+            for name, part in pipe.components.items()
+            if part is not None and (name in adapted or id(part) not in before)
+        }
     return Custom(
         kind=kind,
-        modules={name: part for name, part in parts.items() if isinstance(part, nn.Module)},
-        others={name: part for name, part in parts.items() if part is not None and not isinstance(part, nn.Module)},
+        modules={name: part for name, part in loaded.items() if isinstance(part, nn.Module)},
+        others={name: part for name, part in loaded.items() if not isinstance(part, nn.Module)},
         num_image_adapters=len(additions.ip_adapter_weight_name),
         additions=additions,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +138,7 @@ def prepare_pipeline(
     )
     try:
         for part, calls in note_calls(stock, config, **custom.arguments()).items():
-            component = next(name for name in sources if part in {part_name(name, method) for method in METHODS})
+            component = component_of(part, sources)
             part_config = dataclasses.replace(
                 config, component=part, calls=tuple(call.to_dict() for call in _divided(calls, component, config))
             )
@@ -189,43 +189,51 @@ def is_divided(component: str, config: Any) -> bool:
 
 
 def load_pipeline(
-    source: ModelSource, options: dict[str, Any], *, host_code: Mode = "background", kind: Any = None
+    source: ModelSource,
+    options: Mapping[str, Any],
+    *,
+    host_code: Mode = "background",
+    kind: Any = None,
+    modules: Mapping[str, Any] | None = None,
 ) -> PreparedPipeline:
-    """Load an exported pipeline.
+    """Load an exported pipeline; `modules` are other parts than those of the folder, such as a scheduler.
 
     Raises:
         ArtifactError, ConfigError, WeightsError, DeviceMemoryError, CoreBusyError: as for one model, see `load.py`.
     """
+    options, modules = dict(options), modules or {}
+    mode = options.pop("data_parallel_mode", None)
     folders = sorted(path.parent for path in source.folder.glob(f"*/{NEFF_FILE}"))
     parts: dict[str, Prepared] = {}
     try:
         for folder in folders:
             parts[folder.name] = load_exported(
-                folder,
-                dict(options),
-                name=f"{source.name}/{folder.name}",
-                revision=source.revision,
-                host_code=host_code,
+                folder, options, name=f"{source.name}/{folder.name}", revision=source.revision, host_code=host_code
             )
         config = next(iter(parts.values())).config
         kind = kind or pipeline_class(source.config.model_type)
-        models = {name: empty_component(each, config.torch_dtype) for name, each in _component_sources(parts).items()}
-        stock = stock_pipeline(source, kind, models)
+        models = {
+            name: empty_component(each, config.torch_dtype) for name, each in _component_sources(source, parts).items()
+        }
+        stock = stock_pipeline(source, kind, models | dict(modules))
     except BaseException:
         for part in parts.values():
             if part.loaded is not None:
                 part.loaded.close()
         raise
-    whole = dataclasses.replace(config, component="", calls=())
+    whole = dataclasses.replace(config, component="", calls=(), data_parallel_mode=mode or config.data_parallel_mode)
     target = next(iter(parts.values())).target
     return PreparedPipeline(source=source, config=whole, target=target, stock=stock, parts=parts)
 
 
-def _component_sources(parts: Mapping[str, Prepared]) -> dict[str, ModelSource]:
-    return {
-        part.removesuffix("_encoder").removesuffix("_decoder") if part.startswith("vae_") else part: prepared.source
-        for part, prepared in parts.items()
-    }
+def component_of(part: str, names: Iterable[str]) -> str:
+    """Return the component, one of some names, that a program is of."""
+    return next(name for name in names if part in {part_name(name, method) for method in METHODS})
+
+
+def _component_sources(source: ModelSource, parts: Mapping[str, Prepared]) -> dict[str, ModelSource]:
+    names = source.config.to_dict()
+    return {component_of(part, names): prepared.source for part, prepared in parts.items()}
 
 
 def _validate_picture(

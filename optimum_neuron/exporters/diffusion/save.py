@@ -33,6 +33,8 @@ def save_pipeline(prepared: PreparedPipeline, output: Path, *, pipe: Any = None)
         CacheError: the folder cannot be written.
     """
     check_pipeline_output(prepared.source.folder, output)
+    import diffusers
+
     pipe = pipe or prepared.stock
     output.mkdir(parents=True, exist_ok=True)
     (output / INDEX_FILE).unlink(missing_ok=True)
@@ -41,7 +43,7 @@ def save_pipeline(prepared: PreparedPipeline, output: Path, *, pipe: Any = None)
         if part is not None and not isinstance(part, nn.Module) and hasattr(part, "save_pretrained"):
             part.save_pretrained(output / name)
     index = {name: value for name, value in pipe.config.items() if name != "_name_or_path"}
-    index["_class_name"] = type(prepared.stock).__name__
+    index |= {"_class_name": type(prepared.stock).__name__, "_diffusers_version": diffusers.__version__}
     (output / INDEX_FILE).write_text(json.dumps(index, indent=2, sort_keys=True) + "\n")
     return size_bytes
 
