@@ -1,3 +1,4 @@
+from .adapters import fuse_loras as fuse_loras
 from .additions import (
     ADDITION_GROUPS as ADDITION_GROUPS,
     ADDITION_OPTIONS as ADDITION_OPTIONS,

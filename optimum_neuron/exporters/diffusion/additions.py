@@ -240,7 +240,7 @@ def _load(folder: Path, dtype: Any) -> Any:
         message = f"{folder / 'config.json'} names the class {name!r}, which diffusers does not have."
         raise ModelError(message, hint="Pass a folder that diffusers saved.", folder=str(folder), class_name=name)
     try:
-        return module_class.from_pretrained(folder, torch_dtype=dtype, local_files_only=True)
+        return module_class.from_pretrained(str(folder), torch_dtype=dtype, local_files_only=True)
     except (OSError, ValueError, RuntimeError) as error:
         first = str(error).strip().partition("\n")[0]
         message = f"diffusers cannot load {folder}: {first}"

@@ -117,7 +117,8 @@ def load_component(source: ModelSource, dtype: str) -> tuple[Any, list[str]]:
         ModelError: its library cannot load it.
     """
     if source.module is not None:
-        return copy.deepcopy(source.module).to(getattr(torch, dtype)).eval(), []
+        wanted = getattr(torch, dtype)
+        return source.module if source.module.dtype == wanted else copy.deepcopy(source.module).to(wanted), []
     kind = component_class(source.config)
     try:
         model, info = kind.from_pretrained(source.folder, torch_dtype=getattr(torch, dtype), output_loading_info=True)

@@ -33,7 +33,7 @@ from .component import METHODS, empty_component, load_component, part_name, redi
 from .configuration import NeuronDiffusionConfig
 from .customize import Custom, customize
 from .dry_run import example_arguments, in_place, note_calls
-from .stock import component_sources, pipeline_class, stock_pipeline
+from .stock import component_sources, pipeline_class, read_additions, stock_pipeline
 
 PICTURE_TOLERANCE = 1e-3
 """Largest difference of a picture in float32, whose values are 0 to 1."""
@@ -223,7 +223,10 @@ def load_pipeline(
         raise
     whole = dataclasses.replace(config, component="", calls=(), data_parallel_mode=mode or config.data_parallel_mode)
     target = next(iter(parts.values())).target
-    return PreparedPipeline(source=source, config=whole, target=target, stock=stock, parts=parts)
+    additions = read_additions(source.folder)
+    return PreparedPipeline(
+        source=source, config=whole, target=target, stock=stock, parts=parts, additions=additions
+    )
 
 
 def component_of(part: str, names: Iterable[str]) -> str:

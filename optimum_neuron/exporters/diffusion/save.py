@@ -17,7 +17,7 @@ from ...configuration import NEFF_FILE
 from ...errors import ConfigError
 from ..save import save_folder
 from .pipeline import PreparedPipeline
-from .stock import INDEX_FILE, is_pipeline
+from .stock import FACTS, INDEX_FILE, is_pipeline
 
 
 def save_pipeline(prepared: PreparedPipeline, output: Path, *, pipe: Any = None) -> int:

@@ -12,13 +12,16 @@ from typing import Any
 
 from ...configuration import NEFF_FILE
 from ...errors import ModelError, nearest
-from ...plain_json import parse_json
+from ...plain_json import parse_json, read_object
 from ..source import ModelSource, first_line, read_config
+from .additions import PipelineAdditions
 from .component import DiffusersConfig
 from .variants import describe_module
 
 INDEX_FILE = "model_index.json"
 """File of a pipeline's folder that names the class of each part."""
+FACTS = "neuron"
+"""Field of that file, in an export, with what was added to the pipeline."""
 
 _TASK_TABLES = {
     "text-to-image": "AUTO_TEXT2IMAGE_PIPELINES_MAPPING",
@@ -138,6 +141,16 @@ def stock_pipeline(source: ModelSource, kind: Any, models: Mapping[str, Any]) ->
     finally:
         logging.set_verbosity(verbosity)
         logging.enable_progress_bar()
+
+
+def read_additions(folder: Path) -> PipelineAdditions:
+    """Read what was added to an exported pipeline.
+
+    Raises:
+        ConfigError: the file was changed.
+    """
+    facts = read_object(folder / INDEX_FILE).get(FACTS, {})
+    return PipelineAdditions.from_options(facts.get("additions", {}))
 
 
 def read_index(folder: Path) -> DiffusersConfig:

@@ -25,7 +25,8 @@ def describe_module(module: Any) -> dict[str, Any]:
     """Return the configuration of a model of diffusers in memory, with what its class does not note."""
     if hasattr(module, NETS):
         return {"_class_name": type(module).__name__, NETS: [describe_module(net) for net in module.nets]}
-    data = {**module.config, "_class_name": type(module).__name__}
+    data = {name: value for name, value in module.config.items() if name != "_name_or_path"}
+    data["_class_name"] = type(module).__name__
     layers = getattr(getattr(module, "encoder_hid_proj", None), "image_projection_layers", None)
     if layers is not None:
         scales = getattr(module, "image_adapter_scales", [1.0] * len(layers))
