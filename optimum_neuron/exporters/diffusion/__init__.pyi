@@ -40,3 +40,4 @@ from .stock import (
     read_index as read_index,
     stock_pipeline as stock_pipeline,
 )
+from .variants import IMAGE_ADAPTERS as IMAGE_ADAPTERS

@@ -112,6 +112,10 @@ class PipelineAdditions:
     def __bool__(self) -> bool:
         return bool(self.to_dict())
 
+    def without_lora(self) -> PipelineAdditions:
+        """Return the same without LoRA adapters: what only an export can add."""
+        return dataclasses.replace(self, **dict.fromkeys(_OF_LORA, ()))
+
     @property
     def loras(self) -> list[tuple[str, str | None, str, float]]:
         """Model, file, name and scale of each LoRA adapter."""

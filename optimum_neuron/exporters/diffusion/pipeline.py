@@ -224,9 +224,7 @@ def load_pipeline(
     whole = dataclasses.replace(config, component="", calls=(), data_parallel_mode=mode or config.data_parallel_mode)
     target = next(iter(parts.values())).target
     additions = read_additions(source.folder)
-    return PreparedPipeline(
-        source=source, config=whole, target=target, stock=stock, parts=parts, additions=additions
-    )
+    return PreparedPipeline(source=source, config=whole, target=target, stock=stock, parts=parts, additions=additions)
 
 
 def component_of(part: str, names: Iterable[str]) -> str:

@@ -12,17 +12,16 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ...errors import ConfigError
+from ...errors import ConfigError, NeuronError
 from ...exporters import Prepared
-from ...exporters.diffusion import PreparedPipeline, empty_component, fuse_loras
+from ...exporters.diffusion import IMAGE_ADAPTERS, PreparedPipeline, empty_component, fuse_loras
 from ...options import SOURCE_OPTIONS, check_known
-from ..weights import Weights
 
 
 class AdapterMethods:
@@ -34,9 +33,10 @@ class AdapterMethods:
     _plain: dict[str, dict[str, torch.Tensor]]
     """Weights of components before the first adapter."""
 
-    def replace_weights(self, weights: str | Path | None = None, **components: Weights) -> None:
-        """Replace weights; see `NeuronDiffusionPipelineBase`."""
-        raise NotImplementedError
+    replace_weights: Callable[..., None]
+    """Of `NeuronDiffusionPipelineBase`."""
+    close: Callable[[], None]
+    """Of `NeuronDiffusionPipelineBase`."""
 
     def load_lora_weights(
         self,
@@ -65,7 +65,19 @@ class AdapterMethods:
             message = f"There is an adapter named {name!r} already."
             raise ConfigError(message, hint="Pass another adapter_name.", adapter_name=name)
         loras[name] = (str(pretrained_model_name_or_path_or_dict), weight_name, 1.0)
-        self._apply(loras, **where)
+        self._put(loras, **where)
+
+    def put_loras(self, loras: Sequence[tuple[str, str | None, str, float]], **where: Any) -> None:
+        """Add LoRA adapters to the weights: model, file, name and scale of each.
+
+        Raises:
+            ConfigError, ModelError, WeightsError: as `load_lora_weights`; the pipeline is closed then.
+        """
+        try:
+            self._put({name: (model, file, scale) for model, file, name, scale in loras}, **where)
+        except NeuronError:
+            self.close()
+            raise
 
     def set_adapters(self, adapter_names: str | Sequence[str], adapter_weights: Any = None) -> None:
         """Set the scales of LoRA adapters; adapters that are not named get 0.
@@ -79,12 +91,13 @@ class AdapterMethods:
         """
         names = [adapter_names] if isinstance(adapter_names, str) else list(adapter_names)
         check_known(names, getattr(self, "_loras", {}), what="the loaded adapters")
-        weights = list(adapter_weights) if isinstance(adapter_weights, (list, tuple)) else [adapter_weights] * len(names)
+        several = isinstance(adapter_weights, (list, tuple))
+        weights = list(adapter_weights) if several else [adapter_weights] * len(names)
         if len(weights) != len(names) or not all(isinstance(one, (int, float)) or one is None for one in weights):
             message = f"adapter_weights={adapter_weights!r} are not {len(names)} numbers."
             raise ConfigError(message, hint="Pass one number for each adapter.", option="adapter_weights")
         scales = {name: 1.0 if one is None else float(one) for name, one in zip(names, weights, strict=True)}
-        self._apply({name: (*at, scales.get(name, 0.0)) for name, (*at, _) in self._loras.items()})
+        self._put({name: (*at, scales.get(name, 0.0)) for name, (*at, _) in self._loras.items()})
 
     def fuse_lora(self, lora_scale: float = 1.0, **ignored: Any) -> None:
         """Do nothing but check the scale: adapters are in the weights already.
@@ -98,7 +111,7 @@ class AdapterMethods:
 
     def unload_lora_weights(self) -> None:
         """Restore the weights without the adapters that were loaded here; those of the export stay."""
-        self._apply({})
+        self._put({})
 
     def get_list_adapters(self) -> dict[str, list[str]]:
         """Return the names of LoRA adapters that each component has."""
@@ -138,8 +151,20 @@ class AdapterMethods:
         self.replace_weights(**{name: state})
         assert model is not None
         model.image_adapter_scales = [float(one) for one in scales]
+        self._note_scales(name, model.image_adapter_scales)
 
-    def _apply(self, loras: dict[str, tuple[str, str | None, float]], **where: Any) -> None:
+    def _note_scales(self, component: str, scales: list[float]) -> None:
+        """Note the scales that are in the weights, for an export of the pipeline."""
+        part = self.prepared.parts[component]
+        data = part.source.config.to_dict()
+        rows = [{**row, "scale": scale} for row, scale in zip(data[IMAGE_ADAPTERS], scales, strict=True)]
+        config = type(part.source.config)({**data, IMAGE_ADAPTERS: rows})
+        part = dataclasses.replace(part, source=dataclasses.replace(part.source, config=config))
+        parts = {**self.prepared.parts, component: part}
+        additions = dataclasses.replace(self.prepared.additions, ip_adapter_scale=tuple(scales))
+        self.prepared = dataclasses.replace(self.prepared, parts=parts, additions=additions)
+
+    def _put(self, loras: dict[str, tuple[str, str | None, float]], **where: Any) -> None:
         """Let the weights be the plain ones with these adapters."""
         stock = self.prepared.stock
         names = [n for n in getattr(stock, "_lora_loadable_modules", ()) if n in self.prepared.parts]
@@ -180,4 +205,4 @@ def _with_weights(part: Prepared, state: Mapping[str, torch.Tensor]) -> Any:
 
 def _wanted(model: Any, names: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     state = model.state_dict()
-    return {name: state[name] if name in state else tensor for name, tensor in names.items()}
+    return {name: state.get(name, tensor) for name, tensor in names.items()}

@@ -38,6 +38,7 @@ from ...runtime import Copies
 from ..form import require_name
 from ..loading import EXPORT_OPTIONS, LOAD_OPTIONS
 from ..weights import Weights, rebound
+from .adapters import AdapterMethods
 from .classes import compiled_class
 from .placement import place
 
@@ -52,7 +53,7 @@ _CALL_SIZES = {
 """Arguments of a call to the options that are their defaults."""
 
 
-class NeuronDiffusionPipelineBase:
+class NeuronDiffusionPipelineBase(AdapterMethods):
     """What compiled pipelines add to diffusers; the base of one class for each stock class."""
 
     stock: ClassVar[Any] = None
@@ -91,12 +92,16 @@ class NeuronDiffusionPipelineBase:
         how = {name: value for name, value in options.items() if name in EXPORT_OPTIONS}
         mode: Mode = "wait" if options.get("wait_for_host_code") else "background"
         if is_exported_pipeline(source.folder):
-            given = {name: value for name, value in {"export": export, **how}.items() if value not in (None, False)}
+            given = {"export": export, **how, **additions.without_lora().to_dict()}
+            given = {name: value for name, value in given.items() if value not in (None, False)}
             if given:
                 message = f"{model_id} is already exported, so {', '.join(given)} has no effect."
                 raise ConfigError(message, hint="Remove it, or pass the checkpoint.", options=given)
             prepared = load_pipeline(source, shapes, host_code=mode, kind=cls.stock, modules=modules)
-            return cls._wrap(prepared)
+            pipe = cls._wrap(prepared)
+            if additions:
+                pipe.put_loras(additions.loras, **location)
+            return pipe
         if export is False:
             message = f"{model_id} is a plain pipeline, which must be exported before it can run."
             raise ConfigError(message, hint="Pass export=True.", option="export", value=False)
@@ -266,9 +271,12 @@ _REFUSED = {
         ("enable_freeu", "disable_freeu", "fuse_qkv_projections", "enable_attention_slicing", "set_attention_slice"),
         "it would change the compiled code",
     ),
+    "load_ip_adapter": "image adapters add layers; pass ip_adapter_id to the export",
+    "unload_ip_adapter": "image adapters are layers of the compiled code",
+    "load_textual_inversion": "it adds tokens; load it into the stock pipeline, save that, and export it",
     **dict.fromkeys(
-        ("load_lora_weights", "fuse_lora", "unfuse_lora", "set_adapters", "load_ip_adapter", "load_textual_inversion"),
-        "adapters are part of the export: change the stock pipeline, save it, and export that",
+        ("unfuse_lora", "disable_lora", "enable_lora", "delete_adapters"),
+        "adapters are in the weights: use set_adapters and unload_lora_weights",
     ),
     **dict.fromkeys(
         ("enable_model_cpu_offload", "enable_sequential_cpu_offload", "enable_group_offload"),
