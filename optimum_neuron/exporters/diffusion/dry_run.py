@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.overrides import TorchFunctionMode
 
 from ...compiler import capture_error, fake_parameters, quiet
 from ...engine import Call, Leaf, flatten, unflatten
@@ -45,6 +46,17 @@ class Noted:
     outputs: tuple[tuple[str, str, tuple[int, ...]], ...]
 
 
+class _WithoutFloat64(TorchFunctionMode):
+    """Computes in float32 where a model has float64, as diffusers does on devices without it; NeuronCores are such."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def single(value: Any) -> Any:
+            return torch.float32 if value is torch.float64 else value
+
+        function = torch.Tensor.float if func is torch.Tensor.double else func
+        return function(*map(single, args), **{name: single(value) for name, value in (kwargs or {}).items()})
+
+
 class Entry(nn.Module):
     """A method of a model as a function of tensors, to be captured; the names of its results are in `names`."""
 
@@ -57,7 +69,8 @@ class Entry(nn.Module):
 
     def forward(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
         """Return the tensors of the result."""
-        output = getattr(self.model, self._method)(**unflatten(self._arguments, tensors))
+        with _WithoutFloat64():
+            output = getattr(self.model, self._method)(**unflatten(self._arguments, tensors))
         self.result, results = flatten(output)
         self.names = tuple(results)
         return list(results.values())
@@ -68,18 +81,21 @@ class Recorder:
 
     def __init__(self, model: nn.Module, name: str) -> None:
         self._model, self._name = model, name
-        self.calls: list[Noted] = []
         self._known: dict[Any, Noted] = {}
+
+    @property
+    def calls(self) -> list[Noted]:
+        """The calls, each once: a pipeline may encode one picture after another."""
+        return list(self._known.values())
 
     def __call__(self, method: str, arguments: dict[str, Any]) -> Any:
         """Note a call, and return zeros of the shapes of its results."""
         tree, tensors = flatten(arguments)
         inputs = tuple((name, _dtype(name, tensor), tuple(tensor.shape)) for name, tensor in tensors.items())
         key = (method, repr(tree), inputs)
-        noted = self._known.get(key)
-        if noted is None:
-            noted = self._known[key] = self._traced(method, tree, inputs)
-        self.calls.append(noted)
+        if key not in self._known:
+            self._known[key] = self._traced(method, tree, inputs)
+        noted = self._known[key]
         zeros = [torch.zeros(shape, dtype=getattr(torch, dtype)) for _, dtype, shape in noted.outputs]
         return unflatten(noted.result, zeros)
 

@@ -1,4 +1,4 @@
-"""Groups of arguments that scripts pass as one object, such as `lora_args=LoRAAdapterArguments(...)` of `main_export`."""
+"""Groups of arguments that scripts pass as one object, such as `lora_args=LoRAAdapterArguments(...)`."""
 
 from __future__ import annotations
 
