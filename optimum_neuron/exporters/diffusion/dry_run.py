@@ -105,7 +105,7 @@ class Recorder:
             try:
                 results = entry(*(torch.empty(shape, dtype=getattr(torch, dtype)) for _, dtype, shape in inputs))
             except (RuntimeError, NotImplementedError) as error:
-                raise capture_error(self._model, f"{self._name}.{method}", error) from error  # type: ignore[arg-type]
+                raise capture_error(self._model, f"{self._name}.{method}", error) from error
         outputs = tuple(
             (name, _plain(tensor.dtype), tuple(map(int, tensor.shape)))
             for name, tensor in zip(entry.names, results, strict=True)
