@@ -94,7 +94,7 @@ def test_a_size_that_was_not_compiled_is_refused(pipe):
 
 
 def test_changes_of_code_are_refused(pipe):
-    for change in (pipe.enable_freeu, lambda: pipe.load_lora_weights("x"), lambda: pipe.to("cuda")):
+    for change in (pipe.enable_freeu, lambda: pipe.load_ip_adapter("x"), lambda: pipe.to("cuda")):
         with pytest.raises(ConfigError):
             change()
     assert pipe.to("cpu") is pipe
