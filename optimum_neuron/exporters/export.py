@@ -10,11 +10,11 @@ from ..core import Choice
 from ..errors import ModelError
 from ..hardware import resolve_instance
 from .adapters import merge_adapter
-from .diffusion import PipelineReport, export_pipeline, is_pipeline
+from .diffusion import PipelineReport, customize, export_pipeline, is_pipeline, split_additions
 from .folder import is_export
 from .inspection import describe_graph, describe_stages
 from .kinds import DECODER_CHOICES, SHARING
-from .peer_options import translate
+from .peer_options import refuse_additions, translate
 from .prepare import Prepared, WorkFolder, open_cache, prepare
 from .quantization import method_of, quantization_of
 from .request import neuron_config, split_options
@@ -69,7 +69,8 @@ def main_export(
         compiler_workdir: folder that gets a copy of the NEFF, graph.neff.
         precompile: also compile the code that runs the model on this machine, into the host-code store; it is not
             part of the export. Without it, the model is validated with ATen's operators, unless the code is there.
-        **options: fields of `NeuronConfig`, or of the configuration that the task has, and of `SourceOptions`.
+        **options: fields of `NeuronConfig`, or of the configuration that the task has, of `SourceOptions`,
+            and, for diffusion pipelines, of `PipelineAdditions`.
 
     Returns:
         The report; `to_dict()` is the output of `--json`.
@@ -86,6 +87,7 @@ def main_export(
         ```
     """
     cache = open_cache(disable_neuron_cache, cache_url)
+    additions, options = split_additions(options)
     where, fields = split_options(translate(options))
     trust = where.get("trust_remote_code", False)
     work = WorkFolder()  # of a merged checkpoint, which is read until the export is written
@@ -95,6 +97,7 @@ def main_export(
             source,
             Path(output),
             fields,
+            custom=lambda task: customize(source, task, additions, **where),
             disable_validation=disable_validation,
             atol=atol,
             disable_neuron_cache=disable_neuron_cache,
@@ -102,6 +105,7 @@ def main_export(
             compiler_workdir=compiler_workdir,
             host_code="wait" if precompile else "stored",
         )
+    refuse_additions(additions.to_dict())
     check_output(source, Path(output))
     config, target = neuron_config(source, fields, trust_remote_code=trust)
     if allow_missing_weights and source.has_weights:

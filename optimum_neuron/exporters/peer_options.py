@@ -11,11 +11,12 @@ possible value; `neuron_config` stands for the options of a configuration.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..configuration import NEFF_FILE, CompileConfig
 from ..errors import ConfigError, ModelError
+from .diffusion import ADDITION_GROUPS, ADDITION_OPTIONS, ADDITION_SYNONYMS
 from .kinds import compile_options
 from .quantization_options import CACHE_DTYPES, QUANTIZATION_OPTIONS, translate_quantization
 
@@ -29,6 +30,7 @@ WITHOUT_EFFECT = {
     "low_cpu_mem_usage": "weights are memory-mapped",
     "model_save_dir": "save_pretrained() says where a model is saved",
     "patch_size": "the configuration of the checkpoint has the patch size",
+    "vae_scale_factor": "the configuration of the autoencoder has it",
 }
 """Why a keyword changes nothing."""
 
@@ -52,12 +54,8 @@ OTHER_NAMES = {
 }
 """Names of options in Optimum Neuron, NxD Inference, and vLLM."""
 
-OF_DIFFUSION = (
-    *("unet", "unet_id", "controlnet_ids"),
-    *("lora_model_ids", "lora_weight_names", "lora_adapter_names", "lora_scales"),
-    *("ip_adapter_id", "ip_adapter_subfolder", "ip_adapter_weight_name", "ip_adapter_scale"),
-)
-"""Keywords of diffusion pipelines, which are not compiled yet."""
+OF_DIFFUSION = (*ADDITION_OPTIONS, *ADDITION_SYNONYMS, *ADDITION_GROUPS)
+"""Keywords of what is added to diffusion pipelines; other models have none of it."""
 
 _SAMPLING_CONFIG = "on_device_sampling_config"
 
@@ -84,7 +82,7 @@ def translate(options: Mapping[str, Any]) -> dict[str, Any]:
     if (cache := translated.get("kv_cache_dtype")) in CACHE_DTYPES:
         translated["kv_cache_dtype"] = CACHE_DTYPES[str(cache)]
     values = {name: options[name] for name in PEER_OPTIONS if options.get(name) is not None}
-    _refuse_diffusion([name for name in OF_DIFFUSION if values.get(name)])
+    refuse_additions([name for name in OF_DIFFUSION if values.get(name)])
     for name in WITHOUT_EFFECT:
         if name in values:
             logger.info("%s=%r changes nothing: %s.", name, values[name], WITHOUT_EFFECT[name])
@@ -124,13 +122,17 @@ def _same_option(other: str, value: Any, name: str, own_value: Any) -> ConfigErr
     )
 
 
-def _refuse_diffusion(names: list[str]) -> None:
+def refuse_additions(names: Collection[str]) -> None:
+    """Reject options of diffusion pipelines for another model.
+
+    Raises:
+        ModelError: there are some.
+    """
     if names:
         raise ModelError(
-            f"Diffusion pipelines cannot be compiled yet, and {', '.join(names)} are options of one.",
-            hint="Compile the components with torch_neuronx.trace, or estimate the pipeline with `optimum-cli neuron "
-            "estimate`. To merge a LoRA adapter into a transformers model, pass adapter (--adapter).",
-            options=names,
+            f"{', '.join(names)} are options of diffusion pipelines, and this is another model.",
+            hint="To merge a LoRA adapter into a transformers model, pass adapter (--adapter).",
+            options=list(names),
         )
 
 

@@ -1,3 +1,11 @@
+from .adapters import fuse_loras as fuse_loras
+from .additions import (
+    ADDITION_GROUPS as ADDITION_GROUPS,
+    ADDITION_OPTIONS as ADDITION_OPTIONS,
+    ADDITION_SYNONYMS as ADDITION_SYNONYMS,
+    PipelineAdditions as PipelineAdditions,
+    split_additions as split_additions,
+)
 from .component import (
     DiffusersConfig as DiffusersConfig,
     arguments_of as arguments_of,
@@ -10,6 +18,7 @@ from .configuration import (
     NeuronDiffusionConfig as NeuronDiffusionConfig,
     ResolvedDiffusionConfig as ResolvedDiffusionConfig,
 )
+from .customize import Custom as Custom, customize as customize
 from .dry_run import example_arguments as example_arguments, note_calls as note_calls
 from .pipeline import (
     PreparedPipeline as PreparedPipeline,
@@ -31,3 +40,4 @@ from .stock import (
     read_index as read_index,
     stock_pipeline as stock_pipeline,
 )
+from .variants import IMAGE_ADAPTERS as IMAGE_ADAPTERS

@@ -18,6 +18,7 @@ from torch import nn
 from ...errors import ConfigError, ModelError
 from ...models import cast_weights
 from ..source import ModelSource, first_line
+from .variants import NETS, module_from
 
 METHODS = ("forward", "encode", "decode")
 """Methods of models that pipelines call."""
@@ -65,6 +66,10 @@ def component_class(config: Any) -> Any:
 
     library = diffusers if isinstance(config, DiffusersConfig) else transformers
     name = (config.architectures or ["a model without a name"])[0]
+    if NETS in config.to_dict():
+        from diffusers.models.controlnets.multicontrolnet import MultiControlNetModel
+
+        return MultiControlNetModel
     if not hasattr(library, name):
         message = f"{library.__name__} has no {name}."
         raise ModelError(message, hint=f"Upgrade {library.__name__}, or check config.json.", architecture=name)
@@ -85,7 +90,7 @@ def empty_component(source: ModelSource, dtype: str) -> nn.Module:
     try:
         with init_empty_weights(include_buffers=False):
             if isinstance(source.config, DiffusersConfig):
-                model = kind.from_config(source.config.to_dict())
+                model = module_from(kind, source.config.to_dict())
             else:
                 model = kind._from_config(copy.deepcopy(source.config))
                 model.tie_weights()
@@ -111,6 +116,9 @@ def load_component(source: ModelSource, dtype: str) -> tuple[Any, list[str]]:
     Raises:
         ModelError: its library cannot load it.
     """
+    if source.module is not None:
+        wanted = getattr(torch, dtype)
+        return source.module if source.module.dtype == wanted else copy.deepcopy(source.module).to(wanted), []
     kind = component_class(source.config)
     try:
         model, info = kind.from_pretrained(source.folder, torch_dtype=getattr(torch, dtype), output_loading_info=True)

@@ -195,6 +195,8 @@ def example_arguments(
     if names.keys() & {"image", "control_image", "mask_image"}:
         picture = [_picture(height or 64, width or 64)] * batch_size
         picture = picture[0] if batch_size == 1 else picture
+    num_nets = len(getattr(getattr(pipe, "controlnet", None), "nets", ()))
+    control = "control_image" if "control_image" in names else "image"
     candidates = {
         "prompt": ["a picture"] * batch_size if batch_size > 1 else "a picture",
         "batch_size": batch_size,
@@ -212,6 +214,8 @@ def example_arguments(
         "generator": torch.Generator().manual_seed(SEED),
         "output_type": "np",
     }
+    if num_nets:
+        candidates[control] = [picture] * num_nets
     return {name: value for name, value in candidates.items() if name in names and value is not None}
 
 

@@ -28,10 +28,12 @@ from ..load import load_exported
 from ..prepare import Prepared, prepare
 from ..source import ModelSource
 from ..validation import OutputError, compare, default_tolerance
+from .additions import PipelineAdditions
 from .component import METHODS, empty_component, load_component, part_name, redirected
 from .configuration import NeuronDiffusionConfig
+from .customize import Custom, customize
 from .dry_run import example_arguments, in_place, note_calls
-from .stock import component_sources, pipeline_class, stock_pipeline
+from .stock import component_sources, pipeline_class, read_additions, stock_pipeline
 
 PICTURE_TOLERANCE = 1e-3
 """Largest difference of a picture in float32, whose values are 0 to 1."""
@@ -52,6 +54,8 @@ class PreparedPipeline:
     """Each program by the name of its folder, such as "vae_decoder"."""
     validation: tuple[OutputError, ...] = ()
     """Difference of a whole picture."""
+    additions: PipelineAdditions = dataclasses.field(default_factory=PipelineAdditions)
+    """What was added to the pipeline of the folder."""
 
     @property
     def models(self) -> dict[str, nn.Module]:
@@ -104,9 +108,7 @@ def prepare_pipeline(
     host_code: Mode = "background",
     claims: bool = False,
     compiler_workdir: str | Path | None = None,
-    kind: Any = None,
-    modules: Mapping[str, Any] | None = None,
-    call_arguments: Mapping[str, Any] | None = None,
+    custom: Custom | None = None,
 ) -> PreparedPipeline:
     """Compile, load and validate every component of a pipeline.
 
@@ -120,22 +122,22 @@ def prepare_pipeline(
         host_code: when code for this machine is compiled.
         claims: claim cores of the instance; False loads on private ones.
         compiler_workdir: folder that gets a copy of each NEFF, in a folder of its component.
-        kind: class of the pipeline in diffusers; None takes that of its index and the task.
-        modules: stock models in memory, with weights, in place of those in the folder.
-        call_arguments: further arguments with which the pipeline is called, such as an image for an adapter.
+        custom: class and models of the pipeline, where they are not those of its folder.
 
     Raises:
         NeuronError: an error of one of the steps; see `errors.py`.
     """
-    kind = kind or pipeline_class(source.config.model_type, config.task)
-    sources = component_sources(source, kind, modules or {})
+    custom = custom or customize(source, config.task, PipelineAdditions())
+    sources = component_sources(source, custom.kind, custom.modules)
     models = {name: empty_component(each, config.torch_dtype) for name, each in sources.items()}
-    stock = stock_pipeline(source, kind, {**(modules or {}), **models})
+    stock = stock_pipeline(source, custom.kind, {**models, **custom.others})
     config = _with_sizes(config, stock)
     parts: dict[str, Prepared] = {}
-    prepared = PreparedPipeline(source=source, config=config, target=target, stock=stock, parts=parts)
+    prepared = PreparedPipeline(
+        source=source, config=config, target=target, stock=stock, parts=parts, additions=custom.additions
+    )
     try:
-        for part, calls in note_calls(stock, config, **(call_arguments or {})).items():
+        for part, calls in note_calls(stock, config, **custom.arguments()).items():
             component = component_of(part, sources)
             part_config = dataclasses.replace(
                 config, component=part, calls=tuple(call.to_dict() for call in _divided(calls, component, config))
@@ -154,7 +156,7 @@ def prepare_pipeline(
                     compiler_workdir=None if compiler_workdir is None else Path(compiler_workdir) / part,
                 )
         if validate:
-            errors = _validate_picture(prepared, sources, atol)
+            errors = _validate_picture(prepared, sources, atol, custom.arguments())
             prepared = dataclasses.replace(prepared, validation=errors)
     except BaseException:
         prepared.close()
@@ -221,7 +223,8 @@ def load_pipeline(
         raise
     whole = dataclasses.replace(config, component="", calls=(), data_parallel_mode=mode or config.data_parallel_mode)
     target = next(iter(parts.values())).target
-    return PreparedPipeline(source=source, config=whole, target=target, stock=stock, parts=parts)
+    additions = read_additions(source.folder)
+    return PreparedPipeline(source=source, config=whole, target=target, stock=stock, parts=parts, additions=additions)
 
 
 def component_of(part: str, names: Iterable[str]) -> str:
@@ -235,7 +238,7 @@ def _component_sources(source: ModelSource, parts: Mapping[str, Prepared]) -> di
 
 
 def _validate_picture(
-    prepared: PreparedPipeline, sources: Mapping[str, ModelSource], atol: float | None
+    prepared: PreparedPipeline, sources: Mapping[str, ModelSource], atol: float | None, arguments: Mapping[str, Any]
 ) -> tuple[OutputError, ...]:
     """Compare a picture of few steps with that of diffusers in float32.
 
@@ -246,8 +249,9 @@ def _validate_picture(
     if any(one is None for one in loaded.values()):
         return ()
     copies = {name: Copies([one]) for name, one in loaded.items() if one is not None}
-    actual = _picture(prepared, prepared.connected(copies))
-    expected = _picture(prepared, {name: load_component(source, "float32")[0] for name, source in sources.items()})
+    actual = _picture(prepared, prepared.connected(copies), arguments)
+    reference = {name: load_component(source, "float32")[0] for name, source in sources.items()}
+    expected = _picture(prepared, reference, arguments)
     exact = config.torch_dtype == "float32" and config.auto_cast == "none"
     tolerance = atol if atol is not None else PICTURE_TOLERANCE if exact else default_tolerance(config, 1.0)
     error = compare("picture", actual, expected, tolerance=tolerance)
@@ -258,11 +262,11 @@ def _validate_picture(
     return (error,)
 
 
-def _picture(prepared: PreparedPipeline, models: Mapping[str, Any]) -> torch.Tensor:
+def _picture(prepared: PreparedPipeline, models: Mapping[str, Any], more: Mapping[str, Any]) -> torch.Tensor:
     """Return a picture that the pipeline makes with some models."""
     height, width = prepared.config.resolutions()[0]
     arguments = example_arguments(
         prepared.stock, prepared.config, batch_size=1, height=height, width=width, num_steps=NUM_STEPS
     )
     with in_place(prepared.stock, models), torch.no_grad():
-        return torch.as_tensor(prepared.stock(**arguments)[0])
+        return torch.as_tensor(prepared.stock(**arguments, **more)[0])

@@ -85,7 +85,7 @@ def _capture(model: torch.nn.Module, call: Call, shorten: bool) -> Captured:
 
 def _scenarios(calls: Calls, reference: Any) -> Iterator[Scenario]:
     for call in calls.calls:
-        inputs = _random_inputs(call, reference.config)
+        inputs = _random_inputs(call, getattr(reference, "config", None))
 
         def actual(call: Call = call, inputs: list[torch.Tensor] = inputs) -> Results:
             result = calls(call.method, unflatten(call.arguments, inputs))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from ...compiler.lower import Mode
 from ..prepare import open_cache
 from ..request import neuron_config
 from ..source import ModelSource
+from .customize import Custom
 from .pipeline import PreparedPipeline, prepare_pipeline
 from .save import check_pipeline_output, save_pipeline
 
@@ -54,6 +56,7 @@ def describe_pipeline(prepared: PreparedPipeline) -> dict[str, Any]:
         },
         "host_code": first["host_code"],
         "config": config,
+        **({"additions": prepared.additions.to_dict()} if prepared.additions else {}),
         "graphs": graphs,
         "hbm_bytes": {
             key: sum(part["hbm_bytes"][key] for part in parts.values())
@@ -74,6 +77,7 @@ def export_pipeline(
     output: Path,
     fields: dict[str, Any],
     *,
+    custom: Callable[[str], Custom],
     disable_validation: bool,
     atol: float | None,
     disable_neuron_cache: bool,
@@ -82,6 +86,18 @@ def export_pipeline(
     host_code: Mode,
 ) -> PipelineReport:
     """Compile a pipeline and save it.
+
+    Args:
+        source: the pipeline.
+        output: folder to write.
+        fields: options of its configuration.
+        custom: task to what is added to the pipeline.
+        disable_validation: do not compare with diffusers.
+        atol: largest difference that passes.
+        disable_neuron_cache: compile even if the cache has the programs.
+        cache_url: where compiled programs are kept.
+        compiler_workdir: folder that gets a copy of each NEFF.
+        host_code: when code for this machine is compiled.
 
     Raises:
         NeuronError: see `optimum_neuron/errors.py`.
@@ -93,6 +109,7 @@ def export_pipeline(
         config,
         target,
         cache=open_cache(disable_neuron_cache, cache_url),
+        custom=custom(config.task),
         validate=not disable_validation,
         atol=atol,
         host_code=host_code,

@@ -17,7 +17,7 @@ from ...configuration import NEFF_FILE
 from ...errors import ConfigError
 from ..save import save_folder
 from .pipeline import PreparedPipeline
-from .stock import INDEX_FILE, is_pipeline
+from .stock import FACTS, INDEX_FILE, is_pipeline
 
 
 def save_pipeline(prepared: PreparedPipeline, output: Path, *, pipe: Any = None) -> int:
@@ -44,6 +44,8 @@ def save_pipeline(prepared: PreparedPipeline, output: Path, *, pipe: Any = None)
             part.save_pretrained(output / name)
     index = {name: value for name, value in pipe.config.items() if name != "_name_or_path"}
     index |= {"_class_name": type(prepared.stock).__name__, "_diffusers_version": diffusers.__version__}
+    if prepared.additions:
+        index[FACTS] = {"additions": prepared.additions.to_dict()}
     (output / INDEX_FILE).write_text(json.dumps(index, indent=2, sort_keys=True) + "\n")
     return size_bytes
 

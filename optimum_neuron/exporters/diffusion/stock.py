@@ -12,12 +12,16 @@ from typing import Any
 
 from ...configuration import NEFF_FILE
 from ...errors import ModelError, nearest
-from ...plain_json import parse_json
+from ...plain_json import parse_json, read_object
 from ..source import ModelSource, first_line, read_config
+from .additions import PipelineAdditions
 from .component import DiffusersConfig
+from .variants import describe_module
 
 INDEX_FILE = "model_index.json"
 """File of a pipeline's folder that names the class of each part."""
+FACTS = "neuron"
+"""Field of that file, in an export, with what was added to the pipeline."""
 
 _TASK_TABLES = {
     "text-to-image": "AUTO_TEXT2IMAGE_PIPELINES_MAPPING",
@@ -87,13 +91,12 @@ def component_sources(source: ModelSource, kind: Any, modules: Mapping[str, Any]
         ModelError: a component is missing in the folder.
     """
     sources = {}
-    for name, row in source.config.to_dict().items():
+    for name, row in {**source.config.to_dict(), **dict.fromkeys(modules, (None, None))}.items():
         if name not in inspect.signature(kind.__init__).parameters or not isinstance(row, (list, tuple)):
             continue
         if (module := modules.get(name)) is not None:
-            config = DiffusersConfig({**module.config, "_class_name": type(module).__name__})
-            if hasattr(module.config, "model_type"):
-                config = module.config
+            is_transformers = hasattr(getattr(module, "config", None), "model_type")
+            config = module.config if is_transformers else DiffusersConfig(describe_module(module))
             sources[name] = ModelSource(name=name, folder=source.folder, config=config, revision=None, module=module)
         elif row[0] in ("diffusers", "transformers") and row[1] is not None and _is_model(source.folder, name, row):
             config = read_config(source.folder / name)
@@ -138,6 +141,16 @@ def stock_pipeline(source: ModelSource, kind: Any, models: Mapping[str, Any]) ->
     finally:
         logging.set_verbosity(verbosity)
         logging.enable_progress_bar()
+
+
+def read_additions(folder: Path) -> PipelineAdditions:
+    """Read what was added to an exported pipeline.
+
+    Raises:
+        ConfigError: the file was changed.
+    """
+    facts = read_object(folder / INDEX_FILE).get(FACTS, {})
+    return PipelineAdditions.from_options(facts.get("additions", {}))
 
 
 def read_index(folder: Path) -> DiffusersConfig:

@@ -22,6 +22,7 @@ from ...exporters.diffusion import (
     NeuronDiffusionConfig,
     PreparedPipeline,
     check_pipeline_output,
+    customize,
     describe_pipeline,
     is_exported_pipeline,
     is_pipeline,
@@ -30,12 +31,14 @@ from ...exporters.diffusion import (
     pipeline_class,
     prepare_pipeline,
     save_pipeline,
+    split_additions,
 )
 from ...options import SOURCE_OPTIONS, check_known, source_options
 from ...runtime import Copies
 from ..form import require_name
 from ..loading import EXPORT_OPTIONS, LOAD_OPTIONS
 from ..weights import Weights, rebound
+from .adapters import AdapterMethods
 from .classes import compiled_class
 from .placement import place
 
@@ -50,7 +53,7 @@ _CALL_SIZES = {
 """Arguments of a call to the options that are their defaults."""
 
 
-class NeuronDiffusionPipelineBase:
+class NeuronDiffusionPipelineBase(AdapterMethods):
     """What compiled pipelines add to diffusers; the base of one class for each stock class."""
 
     stock: ClassVar[Any] = None
@@ -82,18 +85,23 @@ class NeuronDiffusionPipelineBase:
         kind = pipeline_class(source.config.model_type) if cls.stock is None else cls.stock
         names = inspect.signature(kind.__init__).parameters
         modules = {name: value for name, value in options.items() if name in names and not isinstance(value, str)}
-        options = translate({name: value for name, value in options.items() if name not in modules})
+        additions, options = split_additions({k: value for k, value in options.items() if k not in modules})
+        options = translate(options)
         check_known(options, [*compile_options(), *SOURCE_OPTIONS, *EXPORT_OPTIONS, *LOAD_OPTIONS], what=cls.__name__)
         shapes = {name: value for name, value in options.items() if name in compile_options()}
         how = {name: value for name, value in options.items() if name in EXPORT_OPTIONS}
         mode: Mode = "wait" if options.get("wait_for_host_code") else "background"
         if is_exported_pipeline(source.folder):
-            given = {name: value for name, value in {"export": export, **how}.items() if value not in (None, False)}
+            given = {"export": export, **how, **additions.without_lora().to_dict()}
+            given = {name: value for name, value in given.items() if value not in (None, False)}
             if given:
                 message = f"{model_id} is already exported, so {', '.join(given)} has no effect."
                 raise ConfigError(message, hint="Remove it, or pass the checkpoint.", options=given)
             prepared = load_pipeline(source, shapes, host_code=mode, kind=cls.stock, modules=modules)
-            return cls._wrap(prepared)
+            pipe = cls._wrap(prepared)
+            if additions:
+                pipe.put_loras(additions.loras, **location)
+            return pipe
         if export is False:
             message = f"{model_id} is a plain pipeline, which must be exported before it can run."
             raise ConfigError(message, hint="Pass export=True.", option="export", value=False)
@@ -106,8 +114,7 @@ class NeuronDiffusionPipelineBase:
             validate=not how.pop("disable_validation", False),
             host_code=mode,
             claims=True,
-            kind=cls.stock,
-            modules=modules,
+            custom=customize(source, config.task, additions, kind=cls.stock, given=modules, **location),
             **how,
         )
         return cls._wrap(prepared)
@@ -264,9 +271,12 @@ _REFUSED = {
         ("enable_freeu", "disable_freeu", "fuse_qkv_projections", "enable_attention_slicing", "set_attention_slice"),
         "it would change the compiled code",
     ),
+    "load_ip_adapter": "image adapters add layers; pass ip_adapter_id to the export",
+    "unload_ip_adapter": "image adapters are layers of the compiled code",
+    "load_textual_inversion": "it adds tokens; load it into the stock pipeline, save that, and export it",
     **dict.fromkeys(
-        ("load_lora_weights", "fuse_lora", "unfuse_lora", "set_adapters", "load_ip_adapter", "load_textual_inversion"),
-        "adapters are part of the export: change the stock pipeline, save it, and export that",
+        ("unfuse_lora", "disable_lora", "enable_lora", "delete_adapters"),
+        "adapters are in the weights: use set_adapters and unload_lora_weights",
     ),
     **dict.fromkeys(
         ("enable_model_cpu_offload", "enable_sequential_cpu_offload", "enable_group_offload"),

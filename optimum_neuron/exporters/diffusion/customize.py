@@ -1,0 +1,130 @@
+"""A pipeline with what is added to it: which class it then has, and its models in memory.
+
+Without additions a pipeline's models are read from its folder when their programs are loaded; here, diffusers loads
+those that change, on the host.
+
+    custom = customize(source, "text-to-image", PipelineAdditions.from_options({"lora_model_ids": "style"}))
+    prepare_pipeline(source, config, target, cache=cache, custom=custom)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from ...errors import ModelError
+from ..source import ModelSource
+from .adapters import apply_adapters
+from .additions import PipelineAdditions, load_additions
+from .stock import pipeline_class, stock_pipeline
+
+_MULTI = "MultiControlNetModel"
+_ENDINGS = ("ControlNetImg2Img", "ControlNetInpaint", "ControlNet", "Img2Img", "Inpaint")
+"""Variants in the names of pipelines."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Custom:
+    """What an export takes in place of parts of a pipeline's folder."""
+
+    kind: Any
+    """Class of the pipeline in diffusers."""
+    modules: Mapping[str, nn.Module] = dataclasses.field(default_factory=dict)
+    """Models with weights."""
+    others: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Processors."""
+    num_image_adapters: int = 0
+    """Image adapters, each of which needs an image in a call."""
+    additions: PipelineAdditions = dataclasses.field(default_factory=PipelineAdditions)
+    """Where they come from."""
+
+    def arguments(self) -> dict[str, Any]:
+        """Return further arguments of an example call."""
+        from PIL import Image
+
+        pictures = [Image.new("RGB", (64, 64), (200, 80, 40))] * self.num_image_adapters
+        return {"ip_adapter_image": pictures} if pictures else {}
+
+
+def customize(
+    source: ModelSource,
+    task: str,
+    additions: PipelineAdditions,
+    *,
+    kind: Any = None,
+    given: Mapping[str, Any] | None = None,
+    **where: Any,
+) -> Custom:
+    """Load the models that are added to a pipeline, and put adapters on its own.
+
+    Args:
+        source: the pipeline.
+        task: its task.
+        additions: names of what is added.
+        kind: class of the pipeline in diffusers; None takes that of its index and the task.
+        given: parts in memory, in place of those in the folder.
+        **where: fields of `SourceOptions`.
+
+    Raises:
+        ConfigError: PEFT is not installed.
+        ModelError: an addition does not exist, belongs to another base model, or the pipeline does not take it.
+    """
+    loaded = {**(given or {}), **load_additions(additions, source.folder, **where)}
+    name = source.config.model_type
+    if additions.controlnet_ids and kind is None:
+        name = f"{_plain(name)}ControlNetPipeline"
+    kind = kind or pipeline_class(name, task)
+    if additions.controlnet_ids and "controlnet" not in inspect.signature(kind.__init__).parameters:
+        message = f"diffusers' {kind.__name__} takes no ControlNets."
+        hint = "Use NeuronDiffusionPipeline, which finds the class, or the class for ControlNets."
+        raise ModelError(message, hint=hint, option="controlnet_ids", pipeline=kind.__name__)
+    if isinstance(nets := loaded.get("controlnet"), list):
+        loaded["controlnet"] = _joined(nets)
+    elif nets is None and source.config.to_dict().get("controlnet", [None, None])[1] == _MULTI:
+        loaded["controlnet"] = _multi().from_pretrained(source.folder / "controlnet")
+    if additions.lora_model_ids or additions.ip_adapter_id:
+        pipe = stock_pipeline(source, kind, loaded)
+        before = {id(part) for part in pipe.components.values()}
+        apply_adapters(pipe, additions, **where)
+        adapted = {"unet", "transformer", *getattr(pipe, "_lora_loadable_modules", ())}
+        loaded |= {
+            name: part
+            for name, part in pipe.components.items()
+            if part is not None and (name in adapted or id(part) not in before)
+        }
+    return Custom(
+        kind=kind,
+        modules={name: part for name, part in loaded.items() if isinstance(part, nn.Module)},
+        others={name: part for name, part in loaded.items() if not isinstance(part, nn.Module)},
+        num_image_adapters=len(additions.ip_adapter_weight_name),
+        additions=additions,
+    )
+
+
+def _plain(name: str) -> str:
+    """`StableDiffusionXLImg2ImgPipeline` is of the models `StableDiffusionXL`."""
+    stem = name.removesuffix("Pipeline")
+    return next((stem.removesuffix(ending) for ending in _ENDINGS if stem.endswith(ending)), stem)
+
+
+def _multi() -> Any:
+    from diffusers.models.controlnets.multicontrolnet import MultiControlNetModel
+
+    return MultiControlNetModel
+
+
+def _joined(nets: list[Any]) -> Any:
+    """Several ControlNets as one model, which adds up what they return.
+
+    Raises:
+        ModelError: diffusers does not add up those of their class.
+    """
+    names = sorted({type(net).__name__ for net in nets})
+    if names != ["ControlNetModel"]:
+        message = f"controlnet_ids: several of {', '.join(names)} cannot be used in one pipeline."
+        raise ModelError(message, hint="Pass one.", option="controlnet_ids", classes=names)
+    return _multi()(nets)
