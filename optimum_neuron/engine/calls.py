@@ -1,9 +1,9 @@
 """Calls of a model's methods with nested arguments, as entry points of a program, and their results.
 
-A stock pipeline calls its models with tensors inside dictionaries and tuples, and reads results by name. `flatten` takes
-the tensors out of such a value and describes the rest as plain data, a tree; `unflatten` is its inverse. A `Call` is a
-method with the tree of its arguments and the shapes of its tensors, some of which have a dimension of rows. It does not
-depend on diffusers or transformers; classes of results are found by their names.
+A stock pipeline calls its models with tensors inside dictionaries and tuples, and reads results by name. `flatten`
+takes the tensors out of such a value and describes the rest as plain data, a tree; `unflatten` is its inverse. A `Call`
+is a method with the tree of its arguments and the shapes of its tensors, some of which have a dimension of rows. It
+does not depend on diffusers or transformers; classes of results are found by their names.
 
     calls = Calls(copies, [Call.from_dict(row) for row in metadata["calls"]])
     result = calls("forward", {"sample": latents, "timestep": t, "return_dict": False})
