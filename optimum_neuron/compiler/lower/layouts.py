@@ -49,4 +49,4 @@ def channels_last(program: Program, convolving: Collection[str]) -> Layouts:
 
 
 def _is_image(spec: TensorSpec) -> bool:
-    return len(spec.shape) == 4 and spec.dtype == "float32"
+    return len(spec.shape) == 4 and spec.dtype in ("float32", "bfloat16")

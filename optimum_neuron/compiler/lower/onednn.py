@@ -49,12 +49,16 @@ def _convolution(x: torch.Tensor, weight: torch.Tensor, bias: Any, other: Any, *
     """
     stride, padding, dilation, groups, relu, _ = options
     call = torch.ops.mkldnn._convolution_pointwise
-    after: tuple[Any, ...] = ("relu" if relu else "none", [], "")
     x = x.contiguous(memory_format=torch.channels_last)
     if other is None:
-        return call(x, weight, bias, padding, stride, dilation, groups, *after)
+        return call(x, weight, bias, padding, stride, dilation, groups, *_then(relu, "none"))
     other = other.contiguous(memory_format=torch.channels_last)
-    return call.binary(x, other, weight, bias, padding, stride, dilation, groups, "add", 1.0, *after)
+    return call.binary(x, other, weight, bias, padding, stride, dilation, groups, "add", 1.0, *_then(relu, None))
+
+
+def _then(relu: bool, nothing: str | None) -> tuple[str | None, list[Any], str]:
+    """Arguments for what follows; torch's operators with an addend and without one spell nothing differently."""
+    return ("relu" if relu else nothing, [], "")
 
 
 @torch.library.register_fake("neuron_host::convolution", lib=_LIBRARY)
@@ -93,8 +97,7 @@ def register_lowerings() -> None:
     def convolution(x: Any, weight: Any, bias: Any, other: Any, *options: Any) -> Any:
         stride, padding, dilation, groups, relu, reuse_other = options
         where = (padding, stride, dilation, groups)
-        after: tuple[Any, ...] = ("relu" if relu else "none", [], "")
         if other is None:
-            return TensorBox.create(mkldnn_ir.ConvolutionUnary.create(x, weight, bias, *where, *after))
+            return TensorBox.create(mkldnn_ir.ConvolutionUnary.create(x, weight, bias, *where, *_then(relu, "none")))
         kernel = mkldnn_ir.ConvolutionBinaryInplace if reuse_other else mkldnn_ir.ConvolutionBinary
-        return TensorBox.create(kernel.create(x, other, weight, bias, *where, "add", 1.0, *after))
+        return TensorBox.create(kernel.create(x, other, weight, bias, *where, "add", 1.0, *_then(relu, None)))

@@ -179,7 +179,7 @@ def find(body: fx.GraphModule, features: CpuFeatures) -> list[Preparation[int]]:
         if node.target == _ATEN.linear.default and position.get(node.args[1]) not in in_panels:
             candidates += _linear(node, position, features)
         elif node.target == _ATEN.conv2d.default:
-            candidates += _convolution(node, position)
+            candidates += _convolution(node, position, features)
     return candidates
 
 
@@ -193,17 +193,22 @@ def _linear(node: fx.Node, position: Mapping[Any, int], features: CpuFeatures) -
     x, weight = node.args[:2]
     assert isinstance(x, fx.Node) and isinstance(weight, fx.Node)
     rows = math.prod(x.meta["val"].shape[:-1])
-    dtype, max_streamed = weight.meta["val"].dtype, max_streamed_rows(x.meta["val"].dtype, features)
-    fits = dtype == torch.float32 or (dtype == torch.bfloat16 and features.has_bf16_dot)
+    max_streamed = max_streamed_rows(x.meta["val"].dtype, features)
     is_packed = rows > max_streamed and not few_rows.is_faster(features, x.meta["val"], weight.meta["val"])
-    if weight in position and len(weight.users) == 1 and is_packed and fits:
+    if weight in position and len(weight.users) == 1 and is_packed and _fits(weight, features):
         yield Preparation(kind="linear", sources=(position[weight],), targets=(position[weight],))
 
 
-def _convolution(node: fx.Node, position: Mapping[Any, int]) -> Iterator[Preparation[int]]:
+def _fits(weight: fx.Node, features: CpuFeatures) -> bool:
+    """Return whether oneDNN multiplies by a weight as the chip does: with operands as they are, summed in float32."""
+    dtype = weight.meta["val"].dtype
+    return dtype == torch.float32 or (dtype == torch.bfloat16 and features.has_bf16_dot)
+
+
+def _convolution(node: fx.Node, position: Mapping[Any, int], features: CpuFeatures) -> Iterator[Preparation[int]]:
     fused = fused_convolution(node)
     stride, padding, dilation, groups = fused.where
-    if isinstance(padding, str) or fused.weight.meta["val"].dtype != torch.float32 or len(fused.weight.users) != 1:
+    if isinstance(padding, str) or not _fits(fused.weight, features) or len(fused.weight.users) != 1:
         return
     if fused.weight not in position or (fused.bias is not None and fused.bias not in position):
         return
@@ -238,9 +243,9 @@ def _pack_convolution(sources: list[Any], named: Preparation[str]) -> list[torch
     bias = []
     if norm:
         gamma, beta, mean, var, conv_bias = norm
-        scale = gamma * torch.rsqrt(var + rest[0])
-        weight = weight * scale[:, None, None, None]
-        bias = [beta + ((0 if conv_bias is None else conv_bias) - mean) * scale]
+        scale = gamma.float() * torch.rsqrt(var.float() + rest[0])
+        bias = [(beta + ((0 if conv_bias is None else conv_bias) - mean) * scale).to(beta.dtype)]
+        weight = (weight * scale[:, None, None, None]).to(weight.dtype)
     weight = weight.contiguous(memory_format=torch.channels_last)
     pack = torch.ops.mkldnn._reorder_convolution_weight
     return [pack(weight, padding, stride, dilation, groups, named.size), *bias]

@@ -146,6 +146,40 @@ def test_sum_overwrites_addend_without_later_reader():
     assert not any(reuses(read_by_another, *shapes))
 
 
+class Sums(nn.Module):
+    """Sums without a relu after them: of an argument, and of a result that nothing reads later."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two, self.three = (nn.Conv2d(16, 16, 3, padding=1) for _ in range(3))
+
+    def forward(self, x):
+        y = self.one(x) + x
+        return self.three(F.silu(self.two(y))) + self.two(y)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.skipif(probe_compiler() is None, reason="no C++ compiler on this machine")
+def test_sums_without_relu_are_fused(tmp_path, dtype):
+    torch.manual_seed(0)
+    module, x = Sums().to(dtype), torch.randn(2, 16, 8, 8, dtype=dtype)
+    name = str(dtype).removeprefix("torch.")
+    program = compile_module(module, {"x": spec(2, 16, 8, 8, dtype=name)}).program
+    host = lower(program, optlevel="2", root=tmp_path)
+    executor = Executor(program, host.functions, host.preparations.apply(weights_of(program, module)))
+    (result,) = executor.run(next(iter(program.graphs)), [x]).values()
+    with torch.no_grad():
+        error = compare(name, result.float(), module.float()(x.float()), tolerance=1e-5 if name == "float32" else 0.05)
+    assert error.ok and error.sqnr_db > (110 if name == "float32" else 40), error
+
+
+def test_bf16_convolutions_are_packed_where_the_cpu_multiplies_bf16():
+    body = body_of(F.conv2d, *(spec(*shape, dtype="bfloat16") for shape in ((1, 4, 5, 5), (4, 4, 1, 1))))
+    assert find(body, PLAIN) == [] and [one.kind for one in find(body, BF16)] == ["convolution"]
+    half = body_of(F.conv2d, *(spec(*shape, dtype="float16") for shape in ((1, 4, 5, 5), (4, 4, 1, 1))))
+    assert find(half, BF16) == []
+
+
 def test_training_statistics_are_not_folded():
     body = body_of(
         lambda x, w, g, b: F.batch_norm(F.conv2d(x, w), None, None, g, b, training=True),
