@@ -1,7 +1,7 @@
 """Give the OpenMP threads of the calling thread back when another one computes from now on.
 
-GNU's OpenMP, which torch has on Linux, keeps a team of threads for every thread that ever ran an operator in parallel. As
-soon as there are more of them than cores, threads no longer wait for each other actively but sleep, also in the only
+GNU's OpenMP, which torch has on Linux, keeps a team of threads for every thread that ever ran an operator in parallel.
+As soon as there are more of them than cores, threads no longer wait for each other actively but sleep, also in the only
 team that works: 8 rows of SmolLM2 then took 30 ms a step instead of 19. It does not depend on programs.
 
     rest_threads()      # this thread leaves the work to others; its next parallel operator starts a team again
