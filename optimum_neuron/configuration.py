@@ -289,7 +289,8 @@ class NeuronConfig(CompileConfig):
     prefill_chunk_size: int | None = option(
         None, help="with --continuous_batching, prompt tokens that are read between two steps (default: 128)"
     )
-    """Tokens of a prompt that are read between two steps; None: 128."""
+    """Tokens of prompts that are read between two steps; None: 128, or the last of `prefill_buckets`, which are the
+    lengths that the end of a prompt may be padded to."""
 
     quantization: str | None = option(
         None,

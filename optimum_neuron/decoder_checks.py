@@ -19,6 +19,8 @@ BLOCK_OPTIONS = ("block_size", "num_blocks", "prefill_chunk_size")
 """Fields of a configuration that need `continuous_batching`."""
 DEFAULT_BLOCK_SIZE, DEFAULT_CHUNK_SIZE = 32, 128
 """Tokens of a cache block, and prompt tokens that are read at once."""
+SMALLEST_HALF = 32
+"""A chunk that ends a prompt may have half as many tokens by default, if these are at least so many."""
 
 
 def wrong_type(name: str, value: Any, expected: str) -> ConfigError:
@@ -54,14 +56,17 @@ def block_sizes(config: Any, length: int) -> dict[str, Any]:
         ConfigError: the cache does not hold one such sequence.
     """
     size = min(config.block_size or DEFAULT_BLOCK_SIZE, length)
-    chunk = min(config.prefill_chunk_size or DEFAULT_CHUNK_SIZE, length)
+    lengths = config.prefill_buckets or ()
+    chunk = min(lengths[-1] if lengths else config.prefill_chunk_size or DEFAULT_CHUNK_SIZE, length)
+    half = (chunk // 2,) if chunk // 2 >= SMALLEST_HALF else ()
     num_of_row = -(-length // size)
     num_blocks = config.num_blocks or config.batch_size * num_of_row + 1
     if num_blocks <= num_of_row:
         message = f"num_blocks={num_blocks} blocks of {size} tokens hold no sequence of {length} tokens."
         hint = f"Pass num_blocks={num_of_row + 1} or more: one block takes what padding writes."
         raise ConfigError(message, hint=hint, option="num_blocks", value=num_blocks, least=num_of_row + 1)
-    return {"block_size": size, "num_blocks": num_blocks, "prefill_chunk_size": chunk, "prefill_buckets": (chunk,)}
+    buckets = lengths or (*half, chunk)
+    return {"block_size": size, "num_blocks": num_blocks, "prefill_chunk_size": chunk, "prefill_buckets": buckets}
 
 
 def _block_errors(config: Any) -> Iterator[ConfigError]:
@@ -70,11 +75,12 @@ def _block_errors(config: Any) -> Iterator[ConfigError]:
             if (value := getattr(config, name)) is not None:
                 message = f"{name}={value!r} needs continuous_batching=True."
                 yield ConfigError(message, hint=f"Pass it, or remove {name}.", option=name, value=value)
-    elif (buckets := config.prefill_buckets) is not None and list(buckets) != [config.prefill_chunk_size]:
-        message = f"prefill_buckets={buckets!r} has no effect with continuous_batching=True: prompts of any length are "
-        message += "read in chunks of prefill_chunk_size."
-        hint = "Remove prefill_buckets, or pass prefill_chunk_size."
-        yield ConfigError(message, hint=hint, option="prefill_buckets", value=buckets)
+        return
+    buckets, chunk = config.prefill_buckets, config.prefill_chunk_size
+    if buckets is not None and chunk is not None and is_rising(buckets) and buckets[-1] != chunk:
+        message = f"prefill_buckets={tuple(buckets)} ends with {buckets[-1]}, but prefill_chunk_size={chunk}."
+        hint = f"End the buckets at {chunk}, or remove prefill_chunk_size."
+        yield ConfigError(message, hint=hint, option="prefill_buckets", value=list(buckets), chunk_size=chunk)
 
 
 def _bucket_errors(config: Any, name: str) -> Iterator[ConfigError]:

@@ -22,7 +22,7 @@ from .clock import Clock, DeviceTimer
 from .counters import Counters
 from .request import Request, Status
 from .runner import Results, Runner
-from .scheduler import Plan, Scheduler
+from .scheduler import Chunk, Plan, Scheduler
 
 
 class Engine:
@@ -33,7 +33,7 @@ class Engine:
         # A state that tokens change is there for the newest of them only, not where another prompt goes on.
         self._shares = enable_prefix_caching and not runner.has_row_states
         self.pool = BlockPool(runner.num_blocks, runner.block_size)
-        self.scheduler = Scheduler(self.pool, num_rows=runner.num_rows, chunk_size=runner.chunk_size)
+        self.scheduler = Scheduler(self.pool, num_rows=runner.num_rows, chunk_sizes=runner.chunk_sizes)
         self.counters = Counters()
         self.clock = Clock(runner.serving_cost, block_bytes=runner.block_bytes)
         self._timer = DeviceTimer()
@@ -86,11 +86,12 @@ class Engine:
         self.counters.scheduling_seconds_total += time.perf_counter() - started
         changed = []
         with torch.inference_mode():
-            if plan.chunk is not None:
-                plan.chunk.request.simulated.start(self.clock.now_s)
-                changed += self._read(plan)
+            for chunk in plan.chunks:
+                chunk.request.simulated.start(self.clock.now_s)
+                answered = self._read(chunk)
                 self.clock.read(self._timer.lap_s())
-                self._note(changed)
+                self._note(answered)
+                changed += answered
             if plan.steps:
                 stepped = self._step(plan.steps)
                 self.clock.step(self._timer.lap_s(), num_rows=len(plan.steps))
@@ -141,10 +142,8 @@ class Engine:
                 self.pool.spoil(request.blocks)
             self.runner.free_row(row)
 
-    def _read(self, plan: Plan) -> list[Request]:
-        """Read the chunk; the request gets its first token if it was the last one."""
-        chunk = plan.chunk
-        assert chunk is not None
+    def _read(self, chunk: Chunk) -> list[Request]:
+        """Read a chunk; the request gets its first token if it was the last one."""
         request, started = chunk.request, time.perf_counter()
         results = self.runner.read(request, chunk.start, chunk.num_tokens)
         if request.draft is not None:

@@ -37,7 +37,7 @@ class Runner:
         program = loaded.program
         self._steps = program.by_size("decode")
         self._check = next(iter(program.by_size("extend").values()), None)
-        self.chunk_size, self.num_slots = self._decoder.chunks_from, self._decoder.num_slots
+        self.chunk_sizes, self.num_slots = self._decoder.chunk_sizes, self._decoder.num_slots
         self.most_candidates = self._decoder.extend_length - 1
         """Tokens that one call checks behind the newest one."""
         shapes = [program.graphs[name].inputs["block_table"].shape for name in self._steps.values()]

@@ -2,14 +2,16 @@
 
 It is pure: no tensors, no clock, no threads. A plan says what to do, in the order of its fields.
 
-    scheduler = Scheduler(BlockPool(num_blocks=9, block_size=4), num_rows=2, chunk_size=8)
+    scheduler = Scheduler(BlockPool(num_blocks=9, block_size=4), num_rows=2, chunk_sizes=(4, 8))
     scheduler.add(Request(request_id="a", prompt=[1, 2, 3], max_new_tokens=4))
     plan = scheduler.plan()
 
-Requests run in the order of their arrival. One prompt is read at a time, a chunk before every step, so that answers go
-on meanwhile. A request gets the blocks of its prompt at once, and more whenever its answer and the candidates of its
-draft fill them. If there are none, the request that came last gives way: its keys and values wait on the host, and it
-goes on from them when there is room. They are not computed again, because a step and a chunk may round differently.
+Requests run in the order of their arrival. Prompts are read one after the other, in chunks of the largest size, and
+their ends in the smallest that fits. Before every step, as many tokens are read as the largest chunk has, padding
+included: one chunk, or the ends of several prompts. So answers go on meanwhile. A request gets the blocks of its prompt
+at once, and more whenever its answer and the candidates of its draft fill them. If there are none, the request that
+came last gives way: its keys and values wait on the host, and it goes on from them when there is room. They are not
+computed again, because a step and a chunk may round differently.
 
 Prompts share what they begin with, in whole chunks: every prompt is divided at the same places, so what is shared is
 exactly what the request would have computed.
@@ -21,7 +23,9 @@ import collections
 import dataclasses
 import itertools
 import math
+from collections.abc import Sequence
 
+from ..engine import smallest_bucket
 from .blocks import BlockPool
 from .request import Request, Status
 
@@ -48,8 +52,8 @@ class Plan:
     """Requests whose blocks and row are copied to the host, with these blocks and this row."""
     resumed: list[tuple[Request, list[int], int]] = dataclasses.field(default_factory=list)
     """Requests whose blocks and row are copied back, to these blocks and this row."""
-    chunk: Chunk | None = None
-    """The prompt that is read."""
+    chunks: list[Chunk] = dataclasses.field(default_factory=list)
+    """Parts of prompts that are read, each of another request."""
     steps: list[Request] = dataclasses.field(default_factory=list)
     """Requests that get a token from a step."""
 
@@ -57,15 +61,15 @@ class Plan:
 class Scheduler:
     """Rows of a step, blocks of the cache, and the requests that have them or wait for them."""
 
-    def __init__(self, pool: BlockPool, *, num_rows: int, chunk_size: int) -> None:
-        self.pool, self.chunk_size = pool, chunk_size
+    def __init__(self, pool: BlockPool, *, num_rows: int, chunk_sizes: Sequence[int]) -> None:
+        self.pool, self.chunk_sizes, self.chunk_size = pool, chunk_sizes, chunk_sizes[-1]
         self.waiting: collections.deque[Request] = collections.deque()
         self.preempted: list[Request] = []
         self.running: list[Request] = []
         self.num_preemptions = 0
         self._rows = list(range(num_rows - 1, -1, -1))
         self._numbers = itertools.count()
-        self._shared_step = math.lcm(chunk_size, pool.block_size)
+        self._shared_step = math.lcm(self.chunk_size, pool.block_size)
         """Prompts share multiples of so many tokens."""
 
     @property
@@ -86,14 +90,30 @@ class Scheduler:
             if request.is_prompt_read and request.row is not None:
                 self._grow(request, plan)
         self._resume(plan)
-        self._admit()
-        reading = next((request for request in self.running if not request.is_prompt_read), None)
-        if reading is not None:
-            start = reading.num_computed
-            num_tokens = min(self.chunk_size, len(reading.prompt) - start)
-            plan.chunk = Chunk(request=reading, start=start, num_tokens=num_tokens)
+        self._plan_chunks(plan)
         plan.steps = [request for request in self.running if request.is_prompt_read]
         return plan
+
+    def _plan_chunks(self, plan: Plan) -> None:
+        """Read a chunk, or the ends of several prompts.
+
+        Only the last chunk of a prompt is short, and what others may share was read before it: so a prompt that is
+        admitted behind it shares the same blocks now as later.
+        """
+        room, planned = self.chunk_size, set[int]()
+        while room >= self.chunk_sizes[0]:
+            unread = [one for one in self.running if not one.is_prompt_read and id(one) not in planned]
+            if not unread and not (unread := self._admit()):
+                return
+            request = unread[0]
+            num_tokens = min(self.chunk_size, len(request.prompt) - request.num_computed)
+            size = smallest_bucket(num_tokens, self.chunk_sizes)
+            assert size is not None, "no chunk is larger than the largest"
+            if size > room:
+                return
+            room -= size
+            planned.add(id(request))
+            plan.chunks.append(Chunk(request=request, start=request.num_computed, num_tokens=num_tokens))
 
     def read(self, chunk: Chunk) -> None:
         """Note that a chunk was computed: later prompts may begin with its blocks."""
@@ -149,11 +169,10 @@ class Scheduler:
             row = self._run(request)
             plan.resumed.append((request, request.blocks[: self.pool.num_for(request.num_computed)], row))
 
-    def _admit(self) -> None:
-        """Let the next request run, if it has a row and blocks, and no other prompt is read."""
-        is_reading = any(not request.is_prompt_read for request in self.running)
-        if not self.waiting or self.preempted or not self._rows or is_reading:
-            return
+    def _admit(self) -> list[Request]:
+        """Let the next request run, if it has a row and blocks; return it."""
+        if not self.waiting or self.preempted or not self._rows:
+            return []
         request = self.waiting[0]
         found = self.pool.find(request.hashes)
         # The last token is computed in any case: the answer begins with its logits.
@@ -162,13 +181,14 @@ class Scheduler:
         shared = found[: num_shared // self.pool.block_size]
         num_more = self.pool.num_for(len(request.prompt) + 1) - len(shared)
         if num_more > self.pool.num_free - sum(map(self.pool.is_idle, shared)):
-            return
+            return []
         self.waiting.popleft()
         for block in shared:
             self.pool.share(block)
         request.blocks = shared + [self.pool.allocate() for _ in range(num_more)]
         request.num_computed = request.num_shared = num_shared
         self._run(request)
+        return [request]
 
     def _run(self, request: Request) -> int:
         request.row = row = self._rows.pop()

@@ -98,5 +98,5 @@ def _sizes(runner: Runner) -> dict[str, tuple[int, str]]:
         "block_size": (runner.block_size, "block_size"),
         "num_blocks": (runner.num_blocks, "num_blocks"),
         "max_requests_per_batch": (runner.num_rows, "batch_size"),
-        "max_batch_tokens": (runner.chunk_size, "prefill_chunk_size"),
+        "max_batch_tokens": (runner.chunk_sizes[-1], "prefill_chunk_size"),
     }

@@ -119,9 +119,20 @@ class Program:
         return 1 + max((call.stage for graph in self.graphs.values() for call in graph.calls), default=0)
 
     def by_size(self, role: Role) -> dict[int, str]:
-        """Return the entry points of a role by the size of their only axis, rising; 0 stands for no axis."""
-        graphs = [graph for graph in self.graphs.values() if graph.role == role]
+        """Return the entry points of a role by the size of their only axis, rising; 0 stands for no axis.
+
+        Chunks that are shorter than the others of a role have a second axis, see `chunks`.
+        """
+        graphs = [graph for graph in self.graphs.values() if graph.role == role and len(graph.sizes) < 2]
         return dict(sorted((next(iter(graph.sizes.values()), 0), graph.name) for graph in graphs))
+
+    def chunks(self, role: Role) -> dict[int, dict[int, str]]:
+        """Return the entry points of a role that reads chunks of prompts, by their tokens and by the slots they see."""
+        found: dict[int, dict[int, str]] = {}
+        for graph in self.graphs.values():
+            if graph.role == role:
+                found.setdefault(graph.inputs["input_ids"].shape[1], {})[graph.sizes["num_slots"]] = graph.name
+        return {length: dict(sorted(graphs.items())) for length, graphs in sorted(found.items())}
 
     def value_spec(self, graph: Graph, value: str) -> TensorSpec:
         """Shape and dtype of a value of a graph."""

@@ -69,6 +69,9 @@ class PagedDecoder(Decoder):
         graphs = loaded.program.graphs
         self._width = max(graph.inputs["block_table"].shape[1] for graph in graphs.values())
         self.chunks_from = graphs[self.score_graph].inputs["input_ids"].shape[1]
+        self._chunks = {"prefill": loaded.program.chunks("prefill"), "score": {self.chunks_from: self._score}}
+        self.chunk_sizes = tuple(self._chunks["prefill"])
+        """Tokens of compiled chunks, rising: a prompt is divided by the last, and its end padded to the smallest."""
 
     def _run(
         self,
@@ -163,13 +166,15 @@ class PagedDecoder(Decoder):
         """
         import torch
 
-        graphs = self._prefill if role == "prefill" else self._score
+        length = smallest_bucket(len(ids_T), self._chunks[role])
+        assert length is not None, "callers divide prompts"
+        graphs = self._chunks[role][length]
         slots = smallest_bucket(first + len(ids_T), graphs)
         assert slots is not None, "whoever packs sequences checks that the cache holds them"
         width = self._program.graphs[graphs[slots]].inputs["block_table"].shape[1]
-        ids = torch.zeros(1, self.chunks_from, dtype=torch.long)
+        ids = torch.zeros(1, length, dtype=torch.long)
         ids[0, : len(ids_T)] = ids_T
-        positions = torch.arange(first, first + self.chunks_from).clamp_(max=slots - 1)[None]
+        positions = torch.arange(first, first + length).clamp_(max=slots - 1)[None]
         inputs = [ids, positions, table_M[None, :width], torch.tensor([len(ids_T)])]
         if STATE_ROW in self._program.graphs[graphs[slots]].inputs:
             inputs.append(torch.tensor([row]))

@@ -1,6 +1,7 @@
 """Entry points of a decoder for continuous batching: its cache is a pool of blocks, and tables assign them to rows.
 
 prefill_<n>  the next chunk of one prompt, which is within its first n slots: logits of its last token
+prefill_<n>_of_<t>  the same with a shorter chunk, of t tokens, for the end of a prompt
 score_<n>    the same with logits of every token
 extend_<n>   several more tokens of each row, logits of every one
 decode_<n>   one more token of each row, which is within its first n slots
@@ -91,6 +92,7 @@ def graph_layers(family: Family) -> dict[str, str]:
 def paged_graph_names(config: ResolvedNeuronConfig) -> set[str]:
     """Names of all entry points that a complete configuration is compiled into."""
     names = {f"{role}_{slots}" for role in ("prefill", "score", "decode") for slots in config.decode_buckets}
+    names |= {f"prefill_{slots}_of_{short}" for slots in config.decode_buckets for short in config.prefill_buckets[:-1]}
     return names | ({f"extend_{config.extend_length}"} if config.extend_length > 1 else set())
 
 
@@ -108,7 +110,10 @@ def paged_captures(family: Family, config: ResolvedNeuronConfig) -> list[Recaptu
     }
 
     def entry(role: Role, num_rows: int, num_tokens: int, num_slots: int) -> Recapture:
-        axis, value = ("num_tokens", num_tokens) if role == "extend" else ("num_slots", num_slots)
+        sizes = {"num_tokens": num_tokens} if role == "extend" else {"num_slots": num_slots}
+        name = "_".join(map(str, (role, *sizes.values())))
+        if role == "prefill" and num_tokens < chunk:
+            name, sizes = f"{name}_of_{num_tokens}", {**sizes, "num_tokens": num_tokens}
         max_topk = config.max_topk if role == "decode" else None
         return functools.partial(
             _capture,
@@ -119,9 +124,9 @@ def paged_captures(family: Family, config: ResolvedNeuronConfig) -> list[Recaptu
                 adapters=family.adapters,
                 max_topk=max_topk,
             ),
-            name=f"{role}_{value}",
+            name=name,
             role=role,
-            sizes={axis: value},
+            sizes=sizes,
             inputs=_inputs(family, role, num_rows, num_tokens, -(-num_slots // size)),
             states=states,
             outputs=(*family.outputs, *sampled_outputs(config) * (role == "decode")),
@@ -133,6 +138,7 @@ def paged_captures(family: Family, config: ResolvedNeuronConfig) -> list[Recaptu
     captures = []
     for slots in config.decode_buckets:
         captures += [entry(role, 1, chunk, slots) for role in ("prefill", "score")]
+        captures += [entry("prefill", 1, short, slots) for short in config.prefill_buckets[:-1]]
     captures += [entry("decode", config.batch_size, 1, slots) for slots in config.decode_buckets]
     if config.extend_length > 1:
         captures.append(entry("extend", config.batch_size, config.extend_length, config.sequence_length))
@@ -171,7 +177,6 @@ def _problems(program: Program, config: ResolvedNeuronConfig) -> Iterator[str]:
     sizes = {spec.shape[3] for name, spec in program.states.items() if name.startswith("key_cache")}
     if pools and sizes != {config.block_size}:
         yield f"its blocks have {', '.join(map(str, sorted(sizes)))} slots instead of block_size={config.block_size}"
-    tokens = {graph.inputs["input_ids"].shape[1] for graph in program.graphs.values() if graph.role == "prefill"}
-    if tokens != {config.prefill_chunk_size}:
-        numbers = ", ".join(map(str, sorted(tokens)))
-        yield f"its chunks have {numbers} tokens instead of prefill_chunk_size={config.prefill_chunk_size}"
+    if (tokens := tuple(program.chunks("prefill"))) != tuple(config.prefill_buckets):
+        numbers = ", ".join(map(str, tokens))
+        yield f"its chunks have {numbers} tokens instead of prefill_buckets={config.prefill_buckets}"

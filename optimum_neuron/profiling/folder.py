@@ -8,7 +8,7 @@ The values of a graph do not change its time on the core, so inputs are zeros.
 from __future__ import annotations
 
 import collections
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -94,17 +94,22 @@ def calls_of(program: Program, *, prompt_length: int | None = None, num_steps: i
     _bucket("prompt_length + num_steps", prompt + num_steps, decode)
     steps = [decode[_bucket("tokens", prompt + step + 1, decode)] for step in range(num_steps)]
     chunk = chunk_size(program, first)
-    reads = [first] if chunk is None else [prefill[_bucket("tokens", end, prefill)] for end in _ends(prompt, chunk)]
+    reads = [first] if chunk is None else _chunks(program, prompt, chunk)
     encoders = [*program.by_size("encode_image").values(), *program.by_size("encode_audio").values()]
     return [*encoders, *reads, *steps]
 
 
-def _ends(num_tokens: int, chunk: int) -> list[int]:
-    """Tokens that are in the cache after each chunk of a prompt."""
-    return [*range(chunk, num_tokens, chunk), num_tokens]
+def _chunks(program: Program, num_tokens: int, chunk: int) -> list[str]:
+    """Return the entry points that read a prompt: its last chunk may be a shorter one."""
+    graphs, names = program.chunks("prefill"), []
+    for start in range(0, num_tokens, chunk):
+        end = min(start + chunk, num_tokens)
+        of_length = graphs[_bucket("tokens", end - start, graphs)]
+        names.append(of_length[_bucket("tokens", end, of_length)])
+    return names
 
 
-def _bucket(name: str, tokens: int, sizes: dict[int, str]) -> int:
+def _bucket(name: str, tokens: int, sizes: Mapping[int, object]) -> int:
     """Return the smallest compiled size that fits the tokens."""
     bucket = smallest_bucket(tokens, sizes)
     if tokens < 1 or bucket is None:

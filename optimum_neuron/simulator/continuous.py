@@ -33,12 +33,11 @@ class ServedPool:
 
     num_rows: int
     """Requests of a step."""
-    chunk_size: int
     num_blocks: int
     block_size: int
     block_bytes: int
-    chunk_s: Mapping[int, float] = dataclasses.field(hash=False)
-    """Device time of a chunk, by the slots that it attends to."""
+    chunk_s: Mapping[int, Mapping[int, float]] = dataclasses.field(hash=False)
+    """Device time of a chunk, by its tokens and by the slots that it attends to."""
     step_s: Mapping[int, float] = dataclasses.field(hash=False)
     """Device time of a decode step, by the slots that it attends to."""
     cost: ServingCost
@@ -47,6 +46,11 @@ class ServedPool:
     """Tokens of a prompt of the estimated load."""
     num_answer: int
     """Tokens of an answer."""
+
+    @property
+    def chunk_size(self) -> int:
+        """Tokens of prompts that are read between two steps."""
+        return max(self.chunk_s)
 
 
 def served_pool(
@@ -59,7 +63,7 @@ def served_pool(
     num_answer: int,
 ) -> ServedPool:
     """Read the sizes of a program with a pool of blocks; `call_s` is the device time of a call of a graph."""
-    prefill, decode = program.by_size("prefill"), program.by_size("decode")
+    chunks, decode = program.chunks("prefill"), program.by_size("decode")
     num_rows, width = program.graphs[decode[max(decode)]].inputs["block_table"].shape
     # A decoder without keys counts its tokens in blocks all the same, and has enough of them for all rows.
     without_keys = (num_rows * width + 1, -(-max(decode) // width))
@@ -67,11 +71,12 @@ def served_pool(
     keys = next(pools, without_keys)
     return ServedPool(
         num_rows=num_rows,
-        chunk_size=program.graphs[prefill[max(prefill)]].inputs["input_ids"].shape[1],
         num_blocks=keys[0],
         block_size=keys[-1],
         block_bytes=memory["kv_cache"] // keys[0],
-        chunk_s={slots: call_s(graph) for slots, graph in prefill.items()},
+        chunk_s={
+            length: {slots: call_s(graph) for slots, graph in graphs.items()} for length, graphs in chunks.items()
+        },
         step_s={slots: call_s(graph) for slots, graph in decode.items()},
         cost=cost,
         num_prompt=num_prompt,
@@ -85,7 +90,7 @@ class SimulatedEngine:
     def __init__(self, pool: ServedPool) -> None:
         self._pool = pool
         blocks = BlockPool(pool.num_blocks, pool.block_size)
-        self.scheduler = Scheduler(blocks, num_rows=pool.num_rows, chunk_size=pool.chunk_size)
+        self.scheduler = Scheduler(blocks, num_rows=pool.num_rows, chunk_sizes=sorted(pool.chunk_s))
         self.clock = Clock(pool.cost, block_bytes=pool.block_bytes)
 
     @property
@@ -101,9 +106,10 @@ class SimulatedEngine:
         """Do one step."""
         plan = self.scheduler.plan()
         self.clock.copy(plan)
-        if (chunk := plan.chunk) is not None:
+        for chunk in plan.chunks:
             chunk.request.simulated.start(self.clock.now_s)
-            self.clock.read(self._pool.chunk_s[_smallest(self._pool.chunk_s, chunk.start + chunk.num_tokens)])
+            graphs_s = self._pool.chunk_s[_smallest(self._pool.chunk_s, chunk.num_tokens)]
+            self.clock.read(graphs_s[_smallest(graphs_s, chunk.start + chunk.num_tokens)])
             self.scheduler.read(chunk)
             if chunk.is_last:
                 self._add_tokens([chunk.request])

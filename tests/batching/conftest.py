@@ -16,7 +16,7 @@ OPTIONS = {
     "sequence_length": 48,
     "continuous_batching": True,
     "block_size": 8,
-    "prefill_chunk_size": 16,
+    "prefill_buckets": (8, 16),
     "extend_length": 1,
     "optlevel": "1",
     "torch_dtype": "float32",

@@ -92,7 +92,7 @@ def test_outputs_have_simulated_times(model):
 
 
 def test_configuration_is_estimated_as_its_export(model, folder):
-    options = {name: getattr(model.neuron_config, name) for name in ("block_size", "num_blocks", "prefill_chunk_size")}
+    options = {name: getattr(model.neuron_config, name) for name in ("block_size", "num_blocks", "prefill_buckets")}
     options |= {"decode_buckets": (20, 48), "extend_length": 4, "batch_size": 3, "sequence_length": 48}
     options |= {"speculation": True, "hidden_state_layers": (1, 2, 3)}
     source = str(model.prepared.source.folder)

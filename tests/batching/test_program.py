@@ -20,7 +20,9 @@ def test_memory_estimate_and_profile_count_pools_and_chunks(model, tmp_path):
     pools = [spec.shape for name, spec in program.states.items() if name.startswith("key_cache")]
     assert pools == [(10, 2, 8, 8)] * 3
     assert model.loaded.need.kv_cache == 2 * 3 * 10 * 2 * 8 * 8 * 4
-    assert calls_of(program, prompt_length=33, num_steps=1) == ["prefill_20", "prefill_48", "prefill_48", "decode_48"]
+    assert calls_of(program, prompt_length=33, num_steps=1) == [
+        *("prefill_20", "prefill_48", "prefill_48_of_8", "decode_48")
+    ]
     model.save_pretrained(tmp_path)
     estimated = estimate(str(tmp_path), sequence_length=48, output_length=8)
     assert estimated.memory["kv_cache"] == model.loaded.need.kv_cache
@@ -49,7 +51,7 @@ def test_generate_has_all_modes(model):
         {"block_size": 8},
         {"num_blocks": 8},
         {"prefill_chunk_size": 8},
-        BATCHED | {"prefill_buckets": (8, 16)},
+        BATCHED | {"prefill_buckets": (8, 16), "prefill_chunk_size": 32},
         BATCHED | {"block_size": 0},
     ],
 )
@@ -61,6 +63,7 @@ def test_options_that_contradict_each_other(options):
 def test_sizes_have_defaults_and_hold_one_sequence():
     config = NeuronConfig(batch_size=3, sequence_length=100, **BATCHED).resolve(max_position_embeddings=200)
     assert (config.block_size, config.num_blocks, config.prefill_chunk_size) == (32, 13, 100)
+    assert config.prefill_buckets == (50, 100)
     with pytest.raises(ConfigError) as excinfo:
         NeuronConfig(sequence_length=100, num_blocks=4, **BATCHED).resolve(max_position_embeddings=200)
     assert excinfo.value.details["least"] == 5

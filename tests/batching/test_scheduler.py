@@ -15,8 +15,8 @@ def run(scheduler: Scheduler) -> list[str]:
     """Do one plan; return what it did."""
     plan = scheduler.plan()
     done = [f"-{one.request_id}" for one, *_ in plan.preempted] + [f"+{one.request_id}" for one, *_ in plan.resumed]
-    if plan.chunk is not None:
-        chunk, reader = plan.chunk, plan.chunk.request
+    for chunk in plan.chunks:
+        reader = chunk.request
         done.append(f"{reader.request_id}[{chunk.start}:{chunk.start + chunk.num_tokens}]")
         scheduler.read(chunk)
         if chunk.is_last:
@@ -35,7 +35,7 @@ def answer(scheduler: Scheduler, one: Request) -> None:
 
 
 def test_prompts_are_read_in_chunks_between_steps():
-    scheduler = Scheduler(BlockPool(num_blocks=20, block_size=4), num_rows=2, chunk_size=4)
+    scheduler = Scheduler(BlockPool(num_blocks=20, block_size=4), num_rows=2, chunk_sizes=(4,))
     for one in (request("a", 3, 4), request("b", 9, 2), request("c", 1, 1)):
         scheduler.add(one)
     assert [run(scheduler) for _ in range(5)] == [
@@ -50,7 +50,7 @@ def test_prompts_are_read_in_chunks_between_steps():
 
 
 def test_the_last_request_gives_way_and_goes_on():
-    scheduler = Scheduler(BlockPool(num_blocks=5, block_size=2), num_rows=2, chunk_size=4)
+    scheduler = Scheduler(BlockPool(num_blocks=5, block_size=2), num_rows=2, chunk_sizes=(4,))
     first, second = request("a", 3, 4), request("b", 3, 4)
     scheduler.add(first)
     scheduler.add(second)
@@ -62,7 +62,7 @@ def test_the_last_request_gives_way_and_goes_on():
 
 
 def test_prompts_share_whole_chunks_but_not_their_last_token():
-    scheduler = Scheduler(BlockPool(num_blocks=20, block_size=2), num_rows=2, chunk_size=4)
+    scheduler = Scheduler(BlockPool(num_blocks=20, block_size=2), num_rows=2, chunk_sizes=(4,))
     for name, length in (("a", 11), ("b", 11), ("c", 8)):
         scheduler.add(request(name, length, 1, block_size=2))
     assert run(scheduler) + run(scheduler) + run(scheduler) == ["a[0:4]", "a[4:8]", "a[8:11]"]
@@ -72,10 +72,31 @@ def test_prompts_share_whole_chunks_but_not_their_last_token():
     assert run(scheduler) == ["d[0:4]"]
 
 
+def test_short_ends_of_prompts_are_read_together():
+    scheduler = Scheduler(BlockPool(num_blocks=40, block_size=4), num_rows=5, chunk_sizes=(2, 4, 8))
+    for name, length in (("a", 10), ("b", 3), ("c", 2), ("d", 1), ("e", 5)):
+        scheduler.add(request(name, length, 2))
+    assert [run(scheduler) for _ in range(4)] == [
+        ["a[0:8]"],
+        ["a[8:10]", "b[0:3]", "c[0:2]"],
+        ["d[0:1]", "a", "b", "c"],
+        ["e[0:5]", "d"],
+    ]
+
+
+def test_a_prompt_behind_a_short_end_shares_what_was_read_before():
+    scheduler = Scheduler(BlockPool(num_blocks=20, block_size=2), num_rows=3, chunk_sizes=(2, 4))
+    for name, length in (("a", 5), ("b", 6), ("c", 9)):
+        scheduler.add(request(name, length, 9, block_size=2))
+    assert run(scheduler) == ["a[0:4]"]
+    assert run(scheduler)[:2] == ["a[4:5]", "b[4:6]"]
+    assert run(scheduler)[0] == "c[4:8]"
+
+
 def test_any_load_is_answered_and_leaks_no_block():
     draw = random.Random(0)
     pool = BlockPool(num_blocks=8, block_size=2)
-    scheduler = Scheduler(pool, num_rows=3, chunk_size=4)
+    scheduler = Scheduler(pool, num_rows=3, chunk_sizes=(1, 2, 4))
     requests = [
         request(str(number), draw.randint(1, 9), draw.randint(1, 5), first=draw.randint(0, 1), block_size=2)
         for number in range(300)

@@ -59,7 +59,7 @@ class Oracle(Draft):
 
 def requests_of(number: int) -> list[tuple[list[int], dict]]:
     return [
-        (prompt, SETTINGS[index % len(SETTINGS)] | {"seed": index, "max_new_tokens": 5 + index % 11})
+        (prompt, SETTINGS[index % len(SETTINGS)] | {"seed": index, "max_new_tokens": 8 + index % 11})
         for index, prompt in enumerate(prompts(number))
     ]
 

@@ -16,11 +16,10 @@ from tests.tiny import save_tiny, tiny_config
 COST = ServingCost(chunk_s=0.5, step_s=0.25, row_s=0.125, copy_bytes_per_s=1.0, basis="a test")
 POOL = ServedPool(
     num_rows=2,
-    chunk_size=8,
     num_blocks=9,
     block_size=4,
     block_bytes=3,
-    chunk_s={16: 1.0, 32: 2.0},
+    chunk_s={8: {16: 1.0, 32: 2.0}},
     step_s={16: 0.125, 32: 0.25},
     cost=COST,
     num_prompt=12,

@@ -100,7 +100,9 @@ class DecoderScenarios:
         """Tokens of a prompt that a bucket is for; its decode steps pass the limit of a decode bucket if they can."""
         most = max(min(bucket, self._decoder.num_slots - 1), 1)
         limits = [size - 1 for size in list(self._program.by_size("decode"))[:-1] if smaller < size - 1 <= most]
-        return limits[0] if limits else min(max(smaller + 1, NUM_PROMPT_TOKENS), most)
+        # Behind the limit of a smaller graph, a whole chunk and the end of a prompt.
+        more = self._decoder.chunks_from if self._signature.is_paged and smaller else 0
+        return limits[0] if limits else min(max(smaller + 1 + more, NUM_PROMPT_TOKENS), most)
 
     def _batch(self, num_tokens: int, num_more: int = NUM_DECODE_STEPS) -> Batch:
         generator = torch.Generator().manual_seed(SEED)
