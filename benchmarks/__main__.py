@@ -1,6 +1,7 @@
 """`python -m benchmarks [NAME ...] [--rounds N] [--sequence_length N] [--optlevel N] [--batch_size N] [--json]`
 
-`--quick` shortens `soak`, `--openvino_python` adds OpenVINO to `families`.
+`--quick` shortens `soak`; `--models` selects those of `families`, and `--openvino_python` adds OpenVINO to it. Rows are
+printed as soon as they are measured.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import argparse
 import importlib
 import json
 import sys
+from typing import Any
 
 from optimum_neuron.compiler.lower import probe_compiler, probe_cpu
 
@@ -52,6 +54,7 @@ def main() -> None:
     parser.add_argument("--model", default=Settings.model)
     parser.add_argument("--optlevel", choices=("1", "2", "3"), default=Settings.optlevel, help="for soak")
     parser.add_argument("--batch_size", type=int, help="for families; default: 1 and 4")
+    parser.add_argument("--models", help="for families: model types, separated by commas; default: all")
     parser.add_argument("--openvino_python", help="for families: Python of an environment with optimum-intel")
     parser.add_argument(
         "--quick",
@@ -71,23 +74,25 @@ def main() -> None:
         model=args.model,
         optlevel=args.optlevel,
         batch_size=args.batch_size,
+        models=None if args.models is None else tuple(args.models.split(",")),
         openvino_python=args.openvino_python,
         quick=args.quick,
     )
     host = f"{torch.get_num_threads()} threads, {probe_cpu()}, {probe_compiler()}, torch {torch.__version__}"
     if not args.json:
         print(f"this host: {host}; sequence_length {settings.sequence_length}, {settings.rounds} rounds in turn")
-    results = {}
+    results: dict[str, list[dict[str, Any]]] = {}
     for name in args.names or NAMES:
         print(f"running {name} ...", file=sys.stderr)
-        rows = importlib.import_module(f"{__package__}.{name}").run(settings)
-        contenders.forget()
-        results[name] = [row.to_dict() for row in rows]
         if not args.json:
             print(f"\n{name}")
-            for row in rows:
+        results[name] = []
+        for row in importlib.import_module(f"{__package__}.{name}").run(settings):
+            results[name].append(row.to_dict())
+            if not args.json:
                 spread = "" if row.low is None else f"[{row.low:.4g} .. {row.high:.4g}]"
-                print(f"  {row.what:<52} {row.value:10.4g} {row.unit:<8} {spread:<22} {row.note}")
+                print(f"  {row.what:<52} {row.value:10.4g} {row.unit:<8} {spread:<22} {row.note}", flush=True)
+        contenders.forget()
     if args.json:
         print(json.dumps({"host": host, "simulated_target": True, "results": results}, indent=2))
 

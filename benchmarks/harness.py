@@ -23,6 +23,8 @@ class Settings:
     """Optimization level of `soak`."""
     batch_size: int | None = None
     """Rows of `families`; None for 1 and 4."""
+    models: tuple[str, ...] | None = None
+    """Model types of `families`; None for all."""
     openvino_python: str | None = None
     """Python of an environment with optimum-intel, for `families`."""
     quick: bool = False

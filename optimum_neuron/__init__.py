@@ -26,4 +26,30 @@ TRAINING_NAMES = (
 )
 """Names that need TRL, from the extra `training`; an `import *` leaves them out, so that it works without."""
 
-__all__ = [name for name in _names if name not in TRAINING_NAMES]
+DIFFUSION_NAMES = (
+    "NeuronDDIMPipeline",
+    "NeuronDDPMPipeline",
+    "NeuronFluxImg2ImgPipeline",
+    "NeuronFluxInpaintPipeline",
+    "NeuronFluxKontextPipeline",
+    "NeuronFluxPipeline",
+    "NeuronLTXPipeline",
+    "NeuronLatentConsistencyModelPipeline",
+    "NeuronPixArtAlphaPipeline",
+    "NeuronPixArtSigmaPipeline",
+    "NeuronStableDiffusion3Img2ImgPipeline",
+    "NeuronStableDiffusion3InpaintPipeline",
+    "NeuronStableDiffusion3Pipeline",
+    "NeuronStableDiffusionControlNetPipeline",
+    "NeuronStableDiffusionImg2ImgPipeline",
+    "NeuronStableDiffusionInpaintPipeline",
+    "NeuronStableDiffusionInstructPix2PixPipeline",
+    "NeuronStableDiffusionPipeline",
+    "NeuronStableDiffusionXLControlNetPipeline",
+    "NeuronStableDiffusionXLImg2ImgPipeline",
+    "NeuronStableDiffusionXLInpaintPipeline",
+    "NeuronStableDiffusionXLPipeline",
+)
+"""Names that need diffusers, from the extra `diffusers`, likewise."""
+
+__all__ = [name for name in _names if name not in (*TRAINING_NAMES, *DIFFUSION_NAMES)]

@@ -79,4 +79,5 @@ from .trainer.post_training import (
 )
 from .version import __version__ as __version__
 
+DIFFUSION_NAMES: tuple[str, ...]
 TRAINING_NAMES: tuple[str, ...]

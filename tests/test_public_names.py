@@ -11,7 +11,8 @@ import pytest
 import optimum_neuron
 
 PUBLIC = [
-    "NeuronAudioTextConfig", "NeuronConfig", "NeuronEncoderConfig", "NeuronImageTextConfig",
+    "NeuronAudioTextConfig", "NeuronConfig", "NeuronDiffusionConfig", "NeuronDiffusionPipeline",
+    "NeuronDiffusionPipelineBase", "NeuronEncoderConfig", "NeuronImageTextConfig",
     "NeuronModelForAudioClassification", "NeuronModelForAudioFrameClassification", "NeuronModelForCTC",
     "NeuronModelForCausalLM", "NeuronModelForDepthEstimation", "NeuronModelForEmbedding",
     "NeuronModelForFeatureExtraction", "NeuronModelForImageClassification", "NeuronModelForImageTextToText",
@@ -43,6 +44,19 @@ TRAINING = [
 ]  # fmt: skip
 """Names that need the extra `training`: no `import *` brings them."""
 
+DIFFUSION = [
+    "NeuronDDIMPipeline", "NeuronDDPMPipeline", "NeuronFluxImg2ImgPipeline", "NeuronFluxInpaintPipeline",
+    "NeuronFluxKontextPipeline", "NeuronFluxPipeline", "NeuronLTXPipeline",
+    "NeuronLatentConsistencyModelPipeline", "NeuronPixArtAlphaPipeline", "NeuronPixArtSigmaPipeline",
+    "NeuronStableDiffusion3Img2ImgPipeline", "NeuronStableDiffusion3InpaintPipeline",
+    "NeuronStableDiffusion3Pipeline", "NeuronStableDiffusionControlNetPipeline",
+    "NeuronStableDiffusionImg2ImgPipeline", "NeuronStableDiffusionInpaintPipeline",
+    "NeuronStableDiffusionInstructPix2PixPipeline", "NeuronStableDiffusionPipeline",
+    "NeuronStableDiffusionXLControlNetPipeline", "NeuronStableDiffusionXLImg2ImgPipeline",
+    "NeuronStableDiffusionXLInpaintPipeline", "NeuronStableDiffusionXLPipeline",
+]  # fmt: skip
+"""Names that need the extra `diffusers`, likewise."""
+
 
 def test_names_are_pinned_and_sorted():
     assert sorted(optimum_neuron.__all__) == optimum_neuron.__all__ == PUBLIC
@@ -54,8 +68,14 @@ def test_names_from_extras_are_pinned():
     assert all(getattr(optimum_neuron, name).__name__ == name for name in TRAINING)
 
 
+def test_names_of_diffusion_pipelines_are_pinned():
+    assert list(optimum_neuron.DIFFUSION_NAMES) == DIFFUSION
+    pytest.importorskip("diffusers")
+    assert all(getattr(optimum_neuron, name).__name__ == name for name in DIFFUSION)
+
+
 def test_dir_lists_them():
-    assert {*PUBLIC, *TRAINING} <= set(dir(optimum_neuron))
+    assert {*PUBLIC, *TRAINING, *DIFFUSION} <= set(dir(optimum_neuron))
     assert dir(optimum_neuron) == sorted(dir(optimum_neuron))
 
 

@@ -17,6 +17,7 @@ from transformers import GenerationConfig
 from transformers.generation.continuous_batching.requests import GenerationOutput
 
 from ..errors import ConfigError, QueueFullError
+from ..runtime import rest_threads
 from .engine import Engine
 from .outbox import Handler, Outbox, output_of
 from .request import Request
@@ -206,6 +207,7 @@ class BatchingManager(Session):
             for request in requests:
                 self.engine.add(request)
             self._changed.notify_all()
+        rest_threads()  # the caller may have computed since `start`
         return True
 
     def _waits_for_places(self, number: int, patience_s: float | None) -> bool:

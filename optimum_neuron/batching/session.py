@@ -14,6 +14,7 @@ import types
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from ..runtime import rest_threads
 from .engine import Engine
 from .request import Request
 
@@ -72,6 +73,7 @@ class Session:
             return
         if self._is_destroyed:
             raise RuntimeError("The manager was destroyed. Call init_continuous_batching() for another one.")
+        rest_threads()  # from now on the new thread computes
         self._stop, self._has_ended, self.background_thread_status.fatal_error = None, False, None
         self._thread = threading.Thread(target=self._serve, name="continuous batching", daemon=True)
         self._thread.start()

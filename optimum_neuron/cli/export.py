@@ -133,6 +133,7 @@ def show_report(out: Out, report: Mapping[str, Any]) -> None:
 def hint_next(out: Out, report: Mapping[str, Any], output: str) -> None:
     """Name the command that looks into the folder and, for a text model, the Python lines that talk to it."""
     task = value_of(report.get("task"))
-    out.hint(f"optimum-cli neuron inspect {shlex.quote(output)}")
+    parts = [f"{output}/{name}" for name in report.get("components", ())]
+    out.hint(f"optimum-cli neuron inspect {shlex.quote(parts[-1] if parts else output)}")
     if task in ("text-generation", "text-classification", "token-classification", "feature-extraction"):
         out.hint(f"python: from optimum_neuron import pipeline\nprint(pipeline({task!r}, {output!r})('Hello'))")

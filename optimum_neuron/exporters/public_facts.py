@@ -23,6 +23,7 @@ def public_facts(config: CompileConfig, model_type: str) -> dict[str, Any]:
     shapes = config.static_shapes
     flags = {name: value for name, value in config.to_dict().items() if name not in shapes and value is not None}
     del flags["torch_dtype"]
+    flags.pop("calls", None)  # shapes of every call of a component of a pipeline: for the loader only
     return {
         **{f"static_{axis}": size for axis, size in shapes.items()},
         "tensor_parallel_size": 1,

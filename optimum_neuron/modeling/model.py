@@ -13,7 +13,7 @@ import torch
 from ..errors import ConfigError
 from ..exporters import Prepared, describe, is_export, save_folder
 from ..options import check_known
-from ..runtime import Copies, LoadedProgram
+from ..runtime import Copies, LoadedProgram, rest_threads
 from .checks import HostCallable
 from .facts import ModelFacts, with_facts
 from .parameters import CheckpointParameters
@@ -40,6 +40,7 @@ class CompiledModel(HostCallable, ModelFacts, CheckpointParameters):
         self.loaded: LoadedProgram = prepared.loaded
         self.copies = Copies([prepared.loaded])
         self._saved_in = prepared.source.folder.resolve() if is_export(prepared.source.folder) else None
+        rest_threads()  # loading had many; whoever calls the model may be another thread
 
     def __repr__(self) -> str:
         config = self.neuron_config

@@ -16,6 +16,7 @@ from .hbm import (
     size_text as size_text,
 )
 from .hooks import HOOKS as HOOKS, CallCost as CallCost, ServingCost as ServingCost
+from .host_threads import rest_threads as rest_threads
 from .loaded import (
     LoadedProgram as LoadedProgram,
     announce as announce,

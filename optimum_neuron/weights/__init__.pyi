@@ -1,4 +1,4 @@
-from .bind import BoundWeights as BoundWeights, bind_weights as bind_weights
+from .bind import BoundTensors as BoundTensors, BoundWeights as BoundWeights, bind_weights as bind_weights
 from .checkpoint import (
     SINGLE_FILE as SINGLE_FILE,
     Checkpoint as Checkpoint,

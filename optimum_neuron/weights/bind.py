@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ..core import TensorSpec
 from ..errors import WeightsError, nearest
 from .checkpoint import TensorSource
+from .mapped import drop_pages_of
 from .pages import convert
 from .shards import Shards
 
@@ -23,11 +25,42 @@ Sources = Mapping[str, tuple[str, ...]]
 as zeros and is written later, such as room for adapters."""
 
 
+class BoundTensors(Mapping[str, "torch.Tensor"]):
+    """Tensors by name; a copy of what a file has can be forgotten, and is made again when it is read."""
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor], copy: Mapping[str, Callable[[], torch.Tensor]]) -> None:
+        self._tensors: dict[str, torch.Tensor | None] = dict(tensors)
+        self._copy = copy
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        tensor = self._tensors[name]
+        if tensor is None:
+            tensor = self._tensors[name] = self._copy[name]()
+        return tensor
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    def __or__(self, others: Mapping[str, torch.Tensor]) -> BoundTensors:
+        return BoundTensors({**self._tensors, **others}, self._copy)
+
+    def forget(self, name: str) -> None:
+        """Let the memory of a tensor go, as after a copy of it in another layout."""
+        tensor = self._tensors[name]
+        if name in self._copy:
+            self._tensors[name] = None
+        elif tensor is not None:
+            drop_pages_of(tensor)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BoundWeights:
     """Tensors for a program, and how many bytes were mapped or copied."""
 
-    tensors: dict[str, torch.Tensor]
+    tensors: BoundTensors
     """By the program's weight names."""
     mapped_bytes: int
     """Bytes that are views of the file."""
@@ -65,6 +98,7 @@ def bind_weights(
         hint = "Pass the checkpoint that was exported, or a fine-tuned one of the same architecture."
         raise WeightsError(message, hint=hint, problems=problems)
     tensors: dict[str, torch.Tensor] = {}
+    copy: dict[str, Callable[[], torch.Tensor]] = {}
     zeros: dict[TensorSpec, torch.Tensor] = {}
     size_bytes = dict.fromkeys(("mapped", "copied", "shared"), 0)
     for name, spec in specs.items():
@@ -72,12 +106,15 @@ def bind_weights(
             tensors |= _room(name, spec, shards)
             continue
         copied_before = size_bytes["copied"]
-        for own, tensor, kind in _parts(name, spec, sources[name], checkpoint, shards, zeros):
+        for rank, (own, tensor, kind) in enumerate(_parts(name, spec, sources[name], checkpoint, shards, zeros)):
             tensors[own] = tensor
             size_bytes[kind] += spec.size_bytes
+            if kind == "copied":
+                copy[own] = functools.partial(_copy, name, rank, spec, sources[name], checkpoint, shards)
         if size_bytes["copied"] > copied_before:
             checkpoint.drop_pages(sources[name])
-    return BoundWeights(tensors=tensors, mapped_bytes=size_bytes["mapped"], copied_bytes=size_bytes["copied"])
+    bound = BoundTensors(tensors, copy)
+    return BoundWeights(tensors=bound, mapped_bytes=size_bytes["mapped"], copied_bytes=size_bytes["copied"])
 
 
 def _room(name: str, spec: TensorSpec, shards: Shards) -> dict[str, torch.Tensor]:
@@ -120,6 +157,22 @@ def _parts(
             continue
         part = convert(shard.part(tensors, rank), dtype)
         yield f"{name}@{rank}", part, "mapped" if part.untyped_storage().data_ptr() in files else "copied"
+
+
+def _copy(
+    name: str, rank: int, spec: TensorSpec, sources: tuple[str, ...], checkpoint: TensorSource, shards: Shards
+) -> torch.Tensor:
+    """Return a weight, or the part of a core, in memory that no other tensor has."""
+    import torch
+
+    shard = shards.of_weights.get(name)
+    if shard is None:
+        tensor = checkpoint.join(sources)[0]
+    else:
+        tensor = shard.part([checkpoint.join([source])[0] for source in sources], rank)
+    copy = convert(tensor, getattr(torch, spec.dtype))
+    checkpoint.drop_pages(sources)
+    return copy
 
 
 def _problems(specs: Mapping[str, TensorSpec], sources: Sources, checkpoint: TensorSource) -> list[str]:

@@ -105,12 +105,14 @@ def test_error_names_all_operators_and_next_command(export):
 
 def test_options_of_optimum_neuron_reach_python_api(export):
     words = """-m acme/tiny out --num_cores 1 --num_beams 4 --patch_size 16 --disable-fast-relayout --disable-fallback
-    --disable-neuron-cache --dtype bfloat16 --compiler_workdir work --unet u --lora_model_ids a b"""
+    --disable-neuron-cache --dtype bfloat16 --compiler_workdir work --unet u --lora_model_ids a b
+    --controlnet_ids c --ip_adapter_ids i --data_parallel_mode unet"""
     assert export(*words.split()).code == 0
     assert export.options == {
         "model_name_or_path": "acme/tiny", "output": "out", "tensor_parallel_size": 1, "num_beams": 4,
         "patch_size": 16, "disable_fast_relayout": True, "disable_fallback": True, "disable_neuron_cache": True,
         "torch_dtype": "bfloat16", "compiler_workdir": "work", "lora_model_ids": ["a", "b"], "unet": "u",
+        "controlnet_ids": ["c"], "ip_adapter_id": ["i"], "data_parallel_mode": "unet",
     }  # fmt: skip
 
 

@@ -38,7 +38,7 @@ def test_every_optimum_neuron_name_is_exported():
     for name in optimum_neuron.__all__:
         assert getattr(module, name) is getattr(optimum_neuron, name)
     assert set(module.__all__) >= set(optimum_neuron.__all__)
-    assert not set(module.__all__) & {*optimum_neuron.TRAINING_NAMES, "NeuronStableDiffusionPipeline"}
+    assert not set(module.__all__) & {*optimum_neuron.TRAINING_NAMES}
 
 
 @pytest.mark.parametrize("module", NAMES)
@@ -61,7 +61,7 @@ def test_names_after_architecture_are_classes_of_tasks():
 @pytest.mark.parametrize(
     ("module", "name", "hint"),
     [
-        ("optimum.neuron", "NeuronStableDiffusionPipeline", "torch_neuronx.trace"),
+        ("optimum.neuron.pipelines", "NeuronStableDiffusionPipelineMixin", "NeuronStableDiffusionPipeline"),
         ("optimum.neuron.cache.entries", "SingleModelCacheEntry", "get_hub_cached_entries"),
         ("optimum.neuron.models.training", "FusedLinearsSpec", "consolidate"),
     ],
@@ -83,6 +83,28 @@ def test_table_of_missing_features_is_used_and_complete():
 def test_unknown_name_is_attribute_error_of_this_module():
     with pytest.raises(AttributeError, match=r"module 'optimum\.neuron' has no attribute 'NeuronModelForCausalLn'"):
         importlib.import_module("optimum.neuron").NeuronModelForCausalLn  # noqa: B018
+
+
+def test_diffusion_classes_and_groups_of_arguments():
+    from optimum.neuron import NeuronFluxPipeline, NeuronStableDiffusionControlNetPipeline
+    from optimum.neuron.utils import InputShapesArguments, IPAdapterArguments, LoRAAdapterArguments, constant
+
+    from optimum_neuron.exporters.diffusion import PipelineAdditions
+
+    assert NeuronFluxPipeline is optimum_neuron.NeuronFluxPipeline
+    assert NeuronStableDiffusionControlNetPipeline.__mro__[1].__name__ == "NeuronDiffusionPipelineBase"
+    groups = {
+        "lora_args": LoRAAdapterArguments(model_ids="a", scales=0.5),
+        "ip_adapter_args": IPAdapterArguments(model_id="b", weight_name="c"),
+    }
+    assert PipelineAdditions.from_options(groups).to_dict() == {
+        "lora_model_ids": ["a"],
+        "lora_scales": [0.5],
+        "ip_adapter_id": ["b"],
+        "ip_adapter_weight_name": ["c"],
+    }
+    assert InputShapesArguments(height=512).height == 512
+    assert constant.DIFFUSION_MODEL_VAE_DECODER_NAME == "vae_decoder"
 
 
 def test_duplicate_export_option_is_an_error(tmp_path):

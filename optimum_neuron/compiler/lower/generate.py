@@ -20,6 +20,7 @@ from ..serial import body_from_dict
 from . import attention, block_attention, experts, few_rows, panels, quantized
 from .choose import HostLevel, compiler_knows_cpu, probe_cpu
 from .functional import Traced, trace
+from .panels import readers
 from .prepare import Preparation
 
 OPTIONS: dict[str, Any] = {
@@ -68,7 +69,7 @@ def generate(body: dict[str, Any], level: HostLevel, preparations: Sequence[Prep
     orders = [(one.sources, one.targets) for one in preparations if one.kind == "channels_last"]
     with _quiet(), torch.no_grad(), config.patch(inductor_options(level)):
         module = body_from_dict(body)
-        panels.take_panels(module, [one.targets[0] for one in preparations if one.kind == "panels"])
+        readers.take_panels(module, [one.targets[0] for one in preparations if one.kind == "panels"])
         traced = trace(module, probe_cpu(), convolutions, *orders)  # type: ignore[arg-type]
         return _write(traced)
 

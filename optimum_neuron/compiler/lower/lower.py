@@ -27,6 +27,7 @@ from .aten import HostFunction, aten_function
 from .background import Compiling, compile_in_background
 from .choose import HostLevel, choose_level, probe_compiler, probe_cpu
 from .library import load_function
+from .panels import readers
 from .prepare import NOTHING, Preparations, plan_preparations
 from .store import locate, record_path
 from .unit import KERNELS, Job, compile_jobs
@@ -196,7 +197,7 @@ class _Code:
         if not positions:
             return self.by_operators(name)
         body = body_from_dict(body_to_dict(self.program.subprograms[name].body))
-        panels.take_panels(body, positions)
+        readers.take_panels(body, positions)
         return aten_function(body)
 
     def jobs(self) -> list[Job]:

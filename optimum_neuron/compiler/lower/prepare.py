@@ -19,12 +19,13 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import fx
 
-from ...weights import drop_pages_of
+from ...weights import BoundTensors
 from ..ir import Call, Program
 from . import few_rows, onednn, panels
 from .choose import CpuFeatures, max_streamed_rows, probe_cpu
 from .convolutions import fused_convolution
 from .layouts import channels_last
+from .panels import readers
 
 _ATEN = torch.ops.aten
 
@@ -76,12 +77,15 @@ class Preparations:
         return self._last[1]
 
     def _prepare(self, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        tensors = dict(weights)
+        tensors: dict[str, torch.Tensor] = {}
         for named in self.of_weights:
             sources = [None if name is None else weights[name] for name in named.sources]
             with torch.no_grad():
                 tensors |= dict(zip(named.targets, _COMPUTE[named.kind](sources, named), strict=True))
-        return tensors
+            if isinstance(weights, BoundTensors):  # they would be in memory twice
+                for name in named.targets:
+                    weights.forget(name)
+        return {name: tensors[name] if name in tensors else weights[name] for name in weights}
 
 
 Candidates = dict[str, list[Preparation[int]]]
@@ -180,8 +184,9 @@ def find(body: fx.GraphModule, features: CpuFeatures) -> list[Preparation[int]]:
 
 
 def _panels(body: fx.GraphModule, features: CpuFeatures) -> Iterator[Preparation[int]]:
-    for place, num_rows in panels.find_readers(body, features).items():
-        yield Preparation(kind="panels", sources=(place,), targets=(place,), size=(num_rows,))
+    for place, found in readers.find_readers(body, features).items():
+        options, size = (found.is_transposed,), (found.max_rows,)
+        yield Preparation(kind="panels", sources=(place,), targets=(place,), options=options, size=size)
 
 
 def _linear(node: fx.Node, position: Mapping[Any, int], features: CpuFeatures) -> Iterator[Preparation[int]]:
@@ -223,9 +228,7 @@ def _pack_linear(sources: list[Any], named: Preparation[str]) -> list[torch.Tens
 
 
 def _write_panels(sources: list[Any], named: Preparation[str]) -> list[torch.Tensor]:
-    written = panels.panels(sources[0])
-    drop_pages_of(sources[0])  # it would be in memory twice
-    return [written]
+    return [panels.panels(sources[0], is_transposed=named.options[0])]
 
 
 def _pack_convolution(sources: list[Any], named: Preparation[str]) -> list[torch.Tensor]:

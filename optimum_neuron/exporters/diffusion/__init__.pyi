@@ -1,9 +1,14 @@
-from .adapters import fuse_loras as fuse_loras
+from .adapters import (
+    apply_adapters as apply_adapters,
+    fuse_loras as fuse_loras,
+    scale_image_adapters as scale_image_adapters,
+)
 from .additions import (
     ADDITION_GROUPS as ADDITION_GROUPS,
     ADDITION_OPTIONS as ADDITION_OPTIONS,
     ADDITION_SYNONYMS as ADDITION_SYNONYMS,
     PipelineAdditions as PipelineAdditions,
+    load_additions as load_additions,
     split_additions as split_additions,
 )
 from .component import (

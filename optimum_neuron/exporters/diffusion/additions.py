@@ -11,7 +11,7 @@ It reads names and configurations, and loads modules that are replaced. It does 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +115,18 @@ class PipelineAdditions:
     def without_lora(self) -> PipelineAdditions:
         """Return the same without LoRA adapters: what only an export can add."""
         return dataclasses.replace(self, **dict.fromkeys(_OF_LORA, ()))
+
+    def with_loras(self, loras: Sequence[tuple[str, str | None, str, float]]) -> PipelineAdditions:
+        """Return the same with further LoRA adapters; names that are there already are left out of both."""
+        every = [*self.loras, *loras]
+        models, files, names, scales = zip(*every, strict=True) if every else ((), (), (), ())
+        return dataclasses.replace(
+            self,
+            lora_model_ids=models,
+            lora_weight_names=files if all(files) else (),
+            lora_adapter_names=names if len(set(names)) == len(names) else (),
+            lora_scales=scales,
+        )
 
     @property
     def loras(self) -> list[tuple[str, str | None, str, float]]:

@@ -56,13 +56,17 @@ class NeuronDiffusionConfig(CompileConfig):
         "none", help="programs that are on every core, which share the rows of a call", metavar="MODE"
     )
     """Programs that are loaded on every core: with guidance, each core computes one of the two rows of a step."""
+    component: str = option("", is_keyword=False)
+    """Program of the pipeline, such as "unet" or "vae_decoder"; empty for the whole."""
+    calls: tuple[dict[str, Any], ...] = option((), is_keyword=False)
+    """How the pipeline calls it, as `engine.Call.to_dict` writes it."""
 
     def _problems(self) -> Iterator[ConfigError]:
         yield from count_errors(self, ("batch_size", "num_images_per_prompt"))
         yield from count_errors(self, ("num_frames", "sequence_length"), optional=True)
         yield from size_errors(self, ("height", "width"))
         if self.data_parallel_mode not in get_args(DataParallelMode):
-            yield invalid_choice("data_parallel_mode", self.data_parallel_mode, get_args(DataParallelMode))
+            yield invalid_choice("data_parallel_mode", self.data_parallel_mode, get_args(DataParallelMode))  # type: ignore[misc]
         yield from super()._problems()
 
     @property
@@ -72,15 +76,10 @@ class NeuronDiffusionConfig(CompileConfig):
 
     def resolutions(self) -> list[tuple[int | None, int | None]]:
         """Return every height with every width."""
-        sizes = [value if isinstance(value, tuple) else (value,) for value in (self.height, self.width)]
-        return list(itertools.product(*sizes))
+        heights, widths = (value if isinstance(value, tuple) else (value,) for value in (self.height, self.width))
+        return list(itertools.product(heights, widths))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class ResolvedDiffusionConfig(NeuronDiffusionConfig):
-    """`NeuronDiffusionConfig` of one pipeline, or of one of its programs."""
-
-    component: str = option("", is_keyword=False)
-    """Program of the pipeline, such as "unet" or "vae_decoder"; empty for the whole."""
-    calls: tuple[dict[str, Any], ...] = option((), is_keyword=False)
-    """How the pipeline calls it, as `engine.Call.to_dict` writes it."""
+    """`NeuronDiffusionConfig` of one pipeline, with the size of its pictures, or of one of its programs."""

@@ -105,7 +105,7 @@ class Recorder:
             try:
                 results = entry(*(torch.empty(shape, dtype=getattr(torch, dtype)) for _, dtype, shape in inputs))
             except (RuntimeError, NotImplementedError) as error:
-                raise capture_error(self._model, f"{self._name}.{method}", error) from error  # type: ignore[arg-type]
+                raise capture_error(self._model, f"{self._name}.{method}", error) from error
         outputs = tuple(
             (name, _plain(tensor.dtype), tuple(map(int, tensor.shape)))
             for name, tensor in zip(entry.names, results, strict=True)
@@ -222,7 +222,7 @@ def example_arguments(
         "output_type": "np",
     }
     if num_nets:
-        candidates[control] = [picture] * num_nets
+        candidates[control] = [_picture(height or 64, width or 64)] * num_nets  # the same for every prompt
     return {name: value for name, value in candidates.items() if name in names and value is not None}
 
 

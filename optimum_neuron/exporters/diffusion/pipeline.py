@@ -170,8 +170,9 @@ def _claimed(config: Any, name: str) -> Any:
 
 def _with_sizes(config: Any, stock: Any) -> Any:
     """Fill in the size of pictures that a pipeline makes by default."""
-    denoiser = next((getattr(stock, name) for name in ("unet", "transformer") if getattr(stock, name, None)), None)
-    sample_size = getattr(stock, "default_sample_size", None) or getattr(denoiser.config, "sample_size", None) or 64
+    denoiser = getattr(stock, "unet", None) or getattr(stock, "transformer", None)
+    of_model = getattr(getattr(denoiser, "config", None), "sample_size", None)
+    sample_size = getattr(stock, "default_sample_size", None) or of_model or 64
     side = sample_size * getattr(stock, "vae_scale_factor", 1) if isinstance(sample_size, int) else 512
     return dataclasses.replace(config, height=config.height or side, width=config.width or side)
 

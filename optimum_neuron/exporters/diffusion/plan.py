@@ -13,7 +13,6 @@ import torch
 from ...compiler import Captured, Program, capture
 from ...core import Choice
 from ...engine import Call, Calls, Leaf, Signature, flatten, unflatten
-from ...errors import ConfigError
 from ...models import persistent_buffers
 from ...runtime import Copies
 from ..kinds import MODEL, Kind, Plan, other_graphs
@@ -32,7 +31,10 @@ class DiffusionKind(Kind):
 
     name = "diffusion"
     captures_module = True
-    without_effect = {"dynamic_batch_size": "every batch is padded to the compiled one, or split over it"}
+    without_effect = {
+        "dynamic_batch_size": "every batch is padded to the compiled one, or split over it",
+        "inline_weights_to_neff": "weights stay beside the programs, so that adapters change without compiling",
+    }
 
     def unserved(self, source: ModelSource, task: str) -> str:
         return "" if isinstance(source.config, DiffusersConfig) else "it is no diffusion pipeline"
@@ -40,9 +42,6 @@ class DiffusionKind(Kind):
     def resolve(
         self, source: ModelSource, config: NeuronDiffusionConfig, *, trust_remote_code: bool
     ) -> ResolvedDiffusionConfig:
-        if config.inline_weights_to_neff:
-            message = "inline_weights_to_neff=True is not supported for diffusion pipelines."
-            raise ConfigError(message, hint="Remove it.", option="inline_weights_to_neff")
         return config.completed(ResolvedDiffusionConfig)
 
     def plan(self, source: ModelSource, config: ResolvedDiffusionConfig, *, trust_remote_code: bool) -> Plan:

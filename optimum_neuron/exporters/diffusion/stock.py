@@ -6,6 +6,7 @@ Schedulers, tokenizers and processors are real; models are those that are passed
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,10 @@ from .additions import PipelineAdditions
 from .component import DiffusersConfig
 from .variants import describe_module
 
+logger = logging.getLogger(__name__)
+
+SAFETY_CHECKER = "safety_checker"
+"""Component of Stable Diffusion that is not compiled."""
 INDEX_FILE = "model_index.json"
 """File of a pipeline's folder that names the class of each part."""
 FACTS = "neuron"
@@ -122,25 +127,34 @@ def _is_model(folder: Path, name: str, row: Any) -> bool:
     return True
 
 
+def _without_checker(source: ModelSource, kind: Any) -> dict[str, Any]:
+    """Leave out the safety checker: its Python loops over results cannot be compiled."""
+    if SAFETY_CHECKER not in inspect.signature(kind.__init__).parameters:
+        return {}
+    if (source.config.to_dict().get(SAFETY_CHECKER) or [None])[0] is not None:
+        logger.warning("The safety checker of %s is left out: it cannot be compiled.", source.name)
+    return {SAFETY_CHECKER: None, "requires_safety_checker": False}
+
+
 def stock_pipeline(source: ModelSource, kind: Any, models: Mapping[str, Any]) -> Any:
     """Build a stock pipeline of a class with the given models; what else it has is loaded from its folder.
 
     Raises:
         ModelError: diffusers cannot build it.
     """
-    from diffusers.utils import logging
+    from diffusers.utils import logging as messages
 
     try:
-        verbosity = logging.get_verbosity()
-        logging.set_verbosity_error()
-        logging.disable_progress_bar()
-        return kind.from_pretrained(source.folder, local_files_only=True, **models)
+        verbosity = messages.get_verbosity()
+        messages.set_verbosity_error()
+        messages.disable_progress_bar()
+        return kind.from_pretrained(source.folder, local_files_only=True, **_without_checker(source, kind), **models)
     except (OSError, ValueError, TypeError, RuntimeError, ImportError, AttributeError) as error:
         message = f"diffusers cannot build the {kind.__name__} in {source.folder}: {first_line(error)}"
         raise ModelError(message, hint="Check the folder, or pass another task.", folder=str(source.folder)) from error
     finally:
-        logging.set_verbosity(verbosity)
-        logging.enable_progress_bar()
+        messages.set_verbosity(verbosity)
+        messages.enable_progress_bar()
 
 
 def read_additions(folder: Path) -> PipelineAdditions:

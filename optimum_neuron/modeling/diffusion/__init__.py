@@ -2,7 +2,8 @@
 
     from optimum_neuron import NeuronDiffusionPipeline
 
-pipeline.py has what all of them add to diffusers; the named classes, in `classes.py`, are made when first used.
+pipeline.py has what all of them add to diffusers; the named classes, in `classes.py`, are made when they are first
+used.
 """
 
 from typing import Any

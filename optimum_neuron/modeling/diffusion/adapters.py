@@ -20,7 +20,7 @@ import torch
 
 from ...errors import ConfigError, NeuronError
 from ...exporters import Prepared
-from ...exporters.diffusion import IMAGE_ADAPTERS, PreparedPipeline, empty_component, fuse_loras
+from ...exporters.diffusion import IMAGE_ADAPTERS, PipelineAdditions, PreparedPipeline, empty_component, fuse_loras
 from ...options import SOURCE_OPTIONS, check_known
 
 
@@ -30,6 +30,8 @@ class AdapterMethods:
     prepared: PreparedPipeline
     _loras: dict[str, tuple[str, str | None, float]]
     """File and scale of each LoRA adapter by its name; without an attribute there were none."""
+    _exported: PipelineAdditions
+    """What was added to the pipeline before them."""
     _plain: dict[str, dict[str, torch.Tensor]]
     """Weights of components before the first adapter."""
 
@@ -163,6 +165,8 @@ class AdapterMethods:
         parts = {**self.prepared.parts, component: part}
         additions = dataclasses.replace(self.prepared.additions, ip_adapter_scale=tuple(scales))
         self.prepared = dataclasses.replace(self.prepared, parts=parts, additions=additions)
+        if hasattr(self, "_exported"):
+            self._exported = dataclasses.replace(self._exported, ip_adapter_scale=tuple(scales))
 
     def _put(self, loras: dict[str, tuple[str, str | None, float]], **where: Any) -> None:
         """Let the weights be the plain ones with these adapters."""
@@ -177,6 +181,9 @@ class AdapterMethods:
             fuse_loras(pipe, [(model, file, name, scale) for name, (model, file, scale) in loras.items()], **where)
         self.replace_weights(**{name: _wanted(model, plain[name]) for name, model in models.items()})
         self._plain, self._loras = plain, loras
+        self._exported = getattr(self, "_exported", self.prepared.additions)
+        added = self._exported.with_loras([(model, file, name, scale) for name, (model, file, scale) in loras.items()])
+        self.prepared = dataclasses.replace(self.prepared, additions=added)
 
 
 def _adapter_of(weight: str) -> int | None:

@@ -31,7 +31,7 @@ def named_class(name: str) -> Any:
 
 
 @functools.cache
-def compiled_class(stock: type) -> Any:
+def compiled_class(stock: Any) -> Any:
     """Return the class of the compiled pipelines of a stock class, which it is a subclass of."""
     from .pipeline import NeuronDiffusionPipelineBase
 

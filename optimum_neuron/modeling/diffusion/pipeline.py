@@ -17,7 +17,7 @@ import torch
 
 from ...compiler.lower import Mode
 from ...errors import ConfigError, ModelError
-from ...exporters import compile_options, load_source, neuron_config, open_cache, task_of, translate
+from ...exporters import compile_options, load_source, neuron_config, open_cache, plain_task, task_of, translate
 from ...exporters.diffusion import (
     NeuronDiffusionConfig,
     PreparedPipeline,
@@ -96,7 +96,7 @@ class NeuronDiffusionPipelineBase(AdapterMethods):
         if export is False:
             message = f"{model_id} is a plain pipeline, which must be exported before it can run."
             raise ConfigError(message, hint="Pass export=True.", option="export", value=False)
-        config, target = neuron_config(source, shapes if cls.stock is None else {**shapes, "task": _task(cls.stock)})
+        config, target = neuron_config(source, {**shapes, "task": cls._task(shapes.get("task"))})
         prepared = prepare_pipeline(
             source,
             config,
@@ -109,6 +109,15 @@ class NeuronDiffusionPipelineBase(AdapterMethods):
             **how,
         )
         return cls._wrap(prepared)
+
+    @classmethod
+    def _task(cls, requested: str | None) -> str | None:
+        """The task of the stock class, as its name says, or the requested one where the class is for any."""
+        own = None if cls.stock is None else task_of(cls.stock.__name__)
+        if own is not None and requested is not None and plain_task(requested) not in ("auto", own):
+            message = f"{cls.__name__} is for {own}, not {requested}."
+            raise ModelError(message, hint="Use NeuronDiffusionPipeline, or remove task.", task=requested)
+        return own or requested
 
     @staticmethod
     def _wrap(prepared: PreparedPipeline) -> Any:
@@ -245,13 +254,6 @@ class NeuronDiffusionPipeline(NeuronDiffusionPipelineBase):
         pipe("a lighthouse at night", generator=torch.Generator().manual_seed(0)).images[0].save("lighthouse.png")
         ```
     """
-
-
-def _task(stock: type) -> str:
-    """The task of a stock class, as its name says."""
-    task = task_of(stock.__name__)
-    assert task is not None, "every name of a pipeline ends like that of some task"
-    return task
 
 
 _REFUSED = {

@@ -33,10 +33,8 @@ ACCELERATE = {
 }
 """accelerate finds the device "neuron" by itself; the state of a process needs nothing more."""
 
-_DIFFUSION = (
-    "Diffusion pipelines are not compiled yet. Compile the components with `torch_neuronx.trace`, or estimate the "
-    "pipeline with `optimum-cli neuron estimate`."
-)
+_STOCK_CALLS = "The code of diffusers' pipelines runs; use a class such as `NeuronStableDiffusionPipeline`."
+_ALL_COMPONENTS = "`main_export` finds the components of a pipeline, their calls, and their shapes."
 _SHARDING = (
     "Weights keep transformers' names and shapes here, so nothing is transformed: `NeuronTrainer` shards them by the "
     "plans of `optimum_neuron.distributed`, and `optimum-cli neuron consolidate` joins checkpoints."
@@ -48,24 +46,7 @@ _CACHE_ENTRIES = (
 _PATCHING = "The simulator patches no other package. Use `unittest.mock.patch`."
 _NXD = "Use `optimum_neuron.NeuronConfig`, which has the shapes, arithmetic, and target of a compiled decoder."
 
-DIFFUSION_CLASSES = [
-    "NeuronDiffusionPipelineBase",
-    "NeuronFluxInpaintPipeline",
-    "NeuronFluxKontextPipeline",
-    "NeuronFluxPipeline",
-    "NeuronLatentConsistencyModelPipeline",
-    "NeuronPixArtAlphaPipeline",
-    "NeuronPixArtSigmaPipeline",
-    "NeuronStableDiffusionControlNetPipeline",
-    "NeuronStableDiffusionImg2ImgPipeline",
-    "NeuronStableDiffusionInpaintPipeline",
-    "NeuronStableDiffusionInstructPix2PixPipeline",
-    "NeuronStableDiffusionPipeline",
-    "NeuronStableDiffusionXLControlNetPipeline",
-    "NeuronStableDiffusionXLImg2ImgPipeline",
-    "NeuronStableDiffusionXLInpaintPipeline",
-    "NeuronStableDiffusionXLPipeline",
-]
+DIFFUSION_CLASSES = [name for name in optimum_neuron.__all__ if name.startswith("Neuron") and "Pipeline" in name]
 _DIFFUSION_MIXINS = [
     "NeuronIPAdapterMixin",
     "NeuronStableDiffusionPipelineMixin",
@@ -89,18 +70,23 @@ _SHARDING_NAMES = [
 ]
 _CACHE_ENTRY_NAMES = ["CompileCacheHfProxy", "MultiModelCacheEntry", "SingleModelCacheEntry"]
 _PATCHING_NAMES = ["DynamicPatch", "ModelPatcher", "Patcher", "patch_everywhere", "patch_within_function"]
-_ADAPTER_NAMES = ["IPAdapterArguments", "ImageEncoderArguments", "LoRAAdapterArguments"]
+_ADAPTER_NAMES = ["IPAdapterArguments", "ImageEncoderArguments", "InputShapesArguments", "LoRAAdapterArguments"]
+_DIFFUSION_FOLDERS = [
+    f"DIFFUSION_MODEL_{name}_NAME"
+    for name in ("CONTROLNET", "IMAGE_ENCODER", "TEXT_ENCODER", "TEXT_ENCODER_2", "TRANSFORMER", "UNET")
+    + ("VAE_DECODER", "VAE_ENCODER")
+]
 _DIFFUSION_EXPORTS = ["build_stable_diffusion_components_mandatory_shapes", "get_diffusion_models_for_export"]
 
 ABSENT = {
-    **dict.fromkeys([*DIFFUSION_CLASSES, *_DIFFUSION_MIXINS, *_ADAPTER_NAMES, *_DIFFUSION_EXPORTS], _DIFFUSION),
+    **dict.fromkeys(_DIFFUSION_MIXINS, _STOCK_CALLS),
+    **dict.fromkeys(_DIFFUSION_EXPORTS, _ALL_COMPONENTS),
     **dict.fromkeys(_SHARDING_NAMES, _SHARDING),
     **dict.fromkeys(_CACHE_ENTRY_NAMES, _CACHE_ENTRIES),
     **dict.fromkeys(_PATCHING_NAMES, _PATCHING),
     "NxDNeuronConfig": _NXD,
     "NxDVLMNeuronConfig": "Use `optimum_neuron.NeuronImageTextConfig`.",
     "NeuronArgumentParser": "Use `NeuronHfArgumentParser`.",
-    "InputShapesArguments": "Pass shapes as keywords of `from_pretrained` or `main_export`, for example batch_size=1.",
     "DTYPE_MAPPER": "Pass torch_dtype as a string or a torch.dtype.",
     "export": "Use `main_export`, which takes a checkpoint and the output folder.",
     "export_models": "Use `main_export`, which compiles all parts of a model.",
@@ -153,7 +139,6 @@ NAMES: dict[str, dict[str, str]] = {
         **ACCELERATE,
         **_PARSER,
         **_AVAILABLE,
-        **_absent(*DIFFUSION_CLASSES),
     },
     "optimum.neuron.accelerate": ACCELERATE,
     "optimum.neuron.cache": _hub_cache("get_hub_cached_entries", "get_hub_cached_models", "synchronize_hub_cache"),
@@ -172,7 +157,7 @@ NAMES: dict[str, dict[str, str]] = {
     "optimum.neuron.modeling_decoder": {
         **_ours("NeuronModelForCausalLM", "NeuronModelForEmbedding", "NeuronModelForImageTextToText"),
     },
-    "optimum.neuron.modeling_diffusion": _absent(*DIFFUSION_CLASSES),
+    "optimum.neuron.modeling_diffusion": _ours(*DIFFUSION_CLASSES),
     "optimum.neuron.modeling_seq2seq": _ours("NeuronModelForSeq2SeqLM", "NeuronWhisperForConditionalGeneration"),
     "optimum.neuron.modeling_traced": _ours("NeuronTracedModel"),
     "optimum.neuron.models": {},
@@ -197,9 +182,14 @@ NAMES: dict[str, dict[str, str]] = {
         "ENCODER_NAME": "optimum.neuron.utils.constant:ENCODER_NAME",
         "NEURON_FILE_NAME": "optimum.neuron.utils.constant:NEURON_FILE_NAME",
         "replace_weights": "torch_neuronx:replace_weights",
-        **_absent("DTYPE_MAPPER", "InputShapesArguments", "NeuronArgumentParser", *_ADAPTER_NAMES, *_PATCHING_NAMES),
+        **{name: f"optimum.neuron.utils.constant:{name}" for name in _DIFFUSION_FOLDERS},
+        **{name: f"optimum.neuron.utils._groups:{name}" for name in _ADAPTER_NAMES},
+        **_absent("DTYPE_MAPPER", "NeuronArgumentParser", *_PATCHING_NAMES),
     },
-    "optimum.neuron.utils.argument_utils": _absent("DTYPE_MAPPER", "InputShapesArguments", *_ADAPTER_NAMES),
+    "optimum.neuron.utils.argument_utils": {
+        **{name: f"optimum.neuron.utils._groups:{name}" for name in _ADAPTER_NAMES},
+        **_absent("DTYPE_MAPPER"),
+    },
     "optimum.neuron.utils.patching": _absent(*_PATCHING_NAMES),
     "optimum.neuron.version": {
         "__version__": "optimum_neuron:__version__",

@@ -7,6 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from optimum_neuron.compiler.lower import CpuFeatures, find, panels, probe_compiler
+from optimum_neuron.compiler.lower.panels import readers
 from tests.programs import body_of, spec
 
 pytestmark = pytest.mark.skipif(probe_compiler() is None, reason="no C++ compiler on this machine")
@@ -28,12 +29,12 @@ def kernel(request, monkeypatch):
 
 @pytest.mark.parametrize(("num_inputs", "num_outputs"), [(64, 16), (WIDTH, NUM_TOKENS), (1030, 83)])
 def test_sums_are_exact_and_do_not_depend_on_other_rows(kernel, num_inputs, num_outputs):
-    x, weight = numbers(2, 9, num_inputs), numbers(num_outputs, num_inputs)
+    x, weight = numbers(2, 27, num_inputs), numbers(num_outputs, num_inputs)
     stored = panels.panels(weight)
     result = panels.LINEAR(x, stored)
     expected = x.double() @ weight.double().T
     torch.testing.assert_close(result.double(), expected, atol=2e-5, rtol=1e-5)
-    for num_rows in range(1, 9):
+    for num_rows in (*range(1, 9), 16, 17):
         assert (panels.LINEAR(x[1:, :num_rows].contiguous(), stored) == result[1:, :num_rows]).all()
 
 
@@ -58,7 +59,7 @@ def test_subgraph_takes_panels():
     table, weight, bias = numbers(NUM_TOKENS, WIDTH), numbers(WIDTH, WIDTH), numbers(WIDTH)
     body, index = tied_body(), torch.tensor([3, 0, 49, 48, 7])
     logits, hidden = body(table, index, weight, bias)
-    panels.take_panels(body, [0, 2])
+    readers.take_panels(body, [0, 2])
     result = body(panels.panels(table), index, panels.panels(weight), bias)
     torch.testing.assert_close(result[1], hidden, atol=1e-2, rtol=1e-2)
     torch.testing.assert_close(result[0], logits, atol=0.1, rtol=1e-2)
@@ -68,9 +69,39 @@ def test_subgraph_takes_panels():
 def test_weights_of_products_in_bfloat16_are_in_panels():
     positions = {one.targets: one.size for one in find(tied_body(), BF16) if one.kind == "panels"}
     assert positions == {(0,): (5,), (2,): (5,)}
-    assert not panels.find_readers(tied_body(), CpuFeatures(isa="AVX512", has_bf16_dot=False))
-    assert not panels.find_readers(tied_body(), CpuFeatures(isa="AVX512", has_bf16_dot=True, extensions=("amx",)))
+    assert not readers.find_readers(tied_body(), CpuFeatures(isa="AVX512", has_bf16_dot=False))
     odd = body_of(F.linear, spec(3, 5, dtype="bfloat16"), spec(4, 5, dtype="bfloat16"))
-    assert not panels.find_readers(odd, BF16), "pairs of inputs"
+    assert not readers.find_readers(odd, BF16), "pairs of inputs"
     other = body_of(lambda x, w: F.linear(x, w) + w.sum(), *[spec(4, 4, dtype="bfloat16")] * 2)
-    assert not panels.find_readers(other, BF16), "it is also read otherwise"
+    assert not readers.find_readers(other, BF16), "it is also read otherwise"
+
+
+@pytest.mark.parametrize(
+    "product",
+    [
+        lambda x, weight, bias: F.linear(x, weight.t(), bias),
+        lambda x, weight, bias: torch.addmm(bias, x, weight),
+        lambda x, weight, bias: torch.mm(x, weight) + bias,
+    ],
+)
+def test_weight_with_its_inputs_first_is_in_panels_of_outputs(product):
+    x, weight, bias = numbers(3, WIDTH), numbers(WIDTH, NUM_TOKENS), numbers(NUM_TOKENS)
+    body = body_of(product, *(spec(*tensor.shape, dtype="bfloat16") for tensor in (x, weight, bias)))
+    place = [node.meta["val"].shape for node in body.graph.find_nodes(op="placeholder")].index(weight.shape)
+    (one,) = (one for one in find(body, BF16) if one.kind == "panels")
+    assert one.targets == (place,) and one.options == (True,) and one.size == (3,)
+    arguments = {tuple(tensor.shape): tensor for tensor in (x, weight, bias)}
+    arguments = [arguments[tuple(node.meta["val"].shape)] for node in body.graph.find_nodes(op="placeholder")]
+    expected = body(*arguments)
+    readers.take_panels(body, [place])
+    arguments[place] = panels.panels(weight, is_transposed=True)
+    (result,) = body(*arguments)
+    assert panels.is_in(body, BF16)
+    torch.testing.assert_close(result, expected[0], atol=1e-2, rtol=1e-2)
+
+
+def test_weight_that_is_read_both_ways_stays_as_it_is():
+    both = body_of(lambda x, w: F.linear(x, w) + x @ w, *[spec(4, 4, dtype="bfloat16")] * 2)
+    assert not readers.find_readers(both, BF16)
+    scaled = body_of(lambda b, x, w: torch.addmm(b, x, w, beta=2), *[spec(4, 4, dtype="bfloat16")] * 3)
+    assert not readers.find_readers(scaled, BF16), "a factor of the bias"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import pytest
 import torch
 
 from optimum_neuron.errors import ConfigError, ModelError, WeightsError
-from optimum_neuron.exporters.diffusion import adapters
-from optimum_neuron.exporters.diffusion.additions import PipelineAdditions
+from optimum_neuron.exporters.diffusion import PipelineAdditions, apply_adapters, scale_image_adapters
 from tests.tiny_pipelines.adapters import LORA_NAMES, save_ip_adapter, save_lora
 from tests.tiny_pipelines.calls import arguments, drawing
 from tests.tiny_pipelines.table import make_pipeline
@@ -19,7 +20,7 @@ LORA_FILE, IMAGE_FILE = "pytorch_lora_weights.safetensors", "ip-adapter.safetens
 
 def applied(**options):
     pipe = make_pipeline("sd")
-    adapters.apply_adapters(pipe, PipelineAdditions.from_options(options))
+    apply_adapters(pipe, PipelineAdditions.from_options(options))
     return pipe
 
 
@@ -66,7 +67,7 @@ def test_image_adapter_has_its_scale_in_the_weights(tmp_path):
     assert (pictures[0] - pictures[1]).abs().max() < 1e-4
     assert (pictures[0] - picture(make_pipeline("sd"))).abs().max() > 1e-3
     with pytest.raises(ConfigError) as excinfo:
-        adapters.scale_image_adapters(ours.unet, [0.5, 0.5])
+        scale_image_adapters(ours.unet, [0.5, 0.5])
     assert excinfo.value.details["num_adapters"] == 1
 
 
@@ -94,9 +95,9 @@ def test_missing_files_and_pipelines_without_adapters(tmp_path, monkeypatch):
         assert type(excinfo.value) is ModelError
     for options in ({"lora_model_ids": "a"}, {"ip_adapter_id": "a", "ip_adapter_weight_name": "b"}):
         with pytest.raises(ModelError) as excinfo:
-            adapters.apply_adapters(make_pipeline("ddim"), PipelineAdditions.from_options(options))
+            apply_adapters(make_pipeline("ddim"), PipelineAdditions.from_options(options))
         assert excinfo.value.details["pipeline"] == "DDIMPipeline"
-    monkeypatch.setattr(adapters.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError) as excinfo:
         applied(lora_model_ids=str(tmp_path))
     assert excinfo.value.details == {"package": "peft"}

@@ -8,7 +8,13 @@ import types
 import pytest
 
 from optimum_neuron.errors import ConfigError, ModelError
-from optimum_neuron.exporters.diffusion.additions import PipelineAdditions, load_additions
+from optimum_neuron.exporters.diffusion import (
+    ADDITION_GROUPS,
+    ADDITION_OPTIONS,
+    ADDITION_SYNONYMS,
+    PipelineAdditions,
+    load_additions,
+)
 from tests.tiny_pipelines import components
 from tests.tiny_pipelines.table import make_pipeline, save_pipeline
 
@@ -77,12 +83,6 @@ def test_models_are_loaded_and_those_of_another_base_refused(tmp_path):
 
 
 def test_every_option_has_a_reader():
-    from optimum_neuron.exporters.diffusion.additions import (
-        ADDITION_GROUPS,
-        ADDITION_OPTIONS,
-        ADDITION_SYNONYMS,
-    )
-
     fields = {field.name for field in dataclasses.fields(PipelineAdditions)}
     assert fields == set(ADDITION_OPTIONS)
     assert fields >= {

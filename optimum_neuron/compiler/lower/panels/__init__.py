@@ -4,8 +4,9 @@ A step of a decoder reads each weight once. In panels it is read in order, which
 rows of SmolLM2's widest weight took 0.25 ms on a core of an AMD EPYC, with oneDNN 0.31 and as the weight lies in a file
 0.42; 64 rows 1.14, with oneDNN 1.23. `prepare.py` writes the panels when a model is loaded, if all subgraphs take them.
 
-    take_panels(body, {2})                                  # in place: products and lookups read panels
     torch.ops.neuron_host.panel_linear(x, panels(weight_OI))
+
+`readers.py` finds the operators of a body that can read panels, and lets them.
 
 Shape legend: O outputs, I inputs.
 """
@@ -13,108 +14,50 @@ Shape legend: O outputs, I inputs.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Collection
 from pathlib import Path
 
 import torch
 from torch import fx
 
 from ....weights import empty as empty_pages
-from ..choose import CpuFeatures, probe_cpu
+from ..choose import CpuFeatures, compiler_knows_cpu, probe_cpu
 from ..handles import Handle, Handles, tensors_of
 from ..kernel import HostKernel
 
 PANEL = 16
 """Outputs of a panel."""
 
-_ATEN = torch.ops.aten
 _LIBRARY = torch.library.Library("neuron_host", "FRAGMENT")
 _LIBRARY.define("panel_linear(Tensor x, Tensor weight) -> Tensor")
 LINEAR = torch.ops.neuron_host.panel_linear.default
 
 
 def is_supported(features: CpuFeatures) -> bool:
-    """Return whether the CPU has the dot products that the kernel was measured with, and no tiles, which are faster."""
-    return features.isa == "AVX512" and features.has_bf16_dot and "amx" not in features.extensions
+    """Return whether the CPU has the dot products or tiles that the kernel was measured with."""
+    has_compiler = "amx" not in features.extensions or compiler_knows_cpu()
+    return features.isa == "AVX512" and features.has_bf16_dot and has_compiler
 
 
-def find_readers(body: fx.GraphModule, features: CpuFeatures) -> dict[int, int]:
-    """Return the positions of weights that a body can take in panels, with the rows of the products they are in.
-
-    A weight without products is in lookups only; its number of rows is 0.
-    """
-    if not is_supported(features):
-        return {}
-    places = [node for node in body.graph.nodes if node.op == "placeholder"]
-    readers = {index: _rows_of_readers(node) for index, node in enumerate(places)}
-    return {index: max(rows) for index, rows in readers.items() if rows}
+def _flags(features: CpuFeatures) -> tuple[str, ...]:
+    if features.isa != "AVX512" or not features.has_bf16_dot:
+        return ()
+    return ("-mamx-tile", "-mamx-bf16") if "amx" in features.extensions else ("-mavx512bf16",)
 
 
-def _rows_of_readers(weight: fx.Node) -> list[int]:
-    """Return the rows of the products of each reader; nothing if one of them cannot take panels."""
-    value = weight.meta["val"]
-    is_matrix = isinstance(value, torch.Tensor) and value.dtype == torch.bfloat16 and value.dim() == 2
-    if not is_matrix or value.shape[1] % 2:
-        return []
-    rows = [_rows_of_reader(user, weight) for user in weight.users]
-    return [] if None in rows else [number for number in rows if number is not None]
-
-
-def _rows_of_reader(node: fx.Node, weight: fx.Node) -> int | None:
-    if node.target == _ATEN.embedding.default and node.args[0] is weight:
-        return 0
-    if _is_cast(node) and len(node.users) == 1:  # a product in float32 of bfloat16 numbers
-        (product,) = node.users
-        is_product = product.target == _ATEN.linear.default and product.args[1] is node
-        return _num_rows(product) if is_product and _bfloat16_source(product.args[0]) is not None else None
-    is_product = node.target == _ATEN.linear.default and node.args[1] is weight and node.args[0] is not weight
-    return _num_rows(node) if is_product and node.args[0].meta["val"].dtype == torch.bfloat16 else None
-
-
-def _num_rows(product: fx.Node) -> int:
-    return product.args[0].meta["val"].shape[:-1].numel()
-
-
-def _is_cast(node: fx.Node) -> bool:
-    return node.target == _ATEN.to.dtype and node.args[1] == torch.float32
-
-
-def _bfloat16_source(node: fx.Node) -> fx.Node | None:
-    source = node.args[0] if _is_cast(node) else None
-    return source if isinstance(source, fx.Node) and source.meta["val"].dtype == torch.bfloat16 else None
-
-
-def take_panels(body: fx.GraphModule, positions: Collection[int]) -> None:
-    """Let a body read the weights at some positions in panels, in place."""
-    places = [node for node in body.graph.nodes if node.op == "placeholder"]
-    for position in positions:
-        weight = places[position]
-        for reader in list(weight.users):
-            if reader.target == _ATEN.embedding.default:
-                _replace(reader, look_up, (weight, reader.args[1]))
-            elif reader.target == _ATEN.linear.default:
-                _replace(reader, _linear_in_bfloat16, (reader.args[0], weight, *reader.args[2:]))
-            else:
-                (product,) = reader.users
-                x = product.args[0]
-                _replace(product, _linear, (_bfloat16_source(x), weight, *product.args[2:]))
-                for cast in (reader, x):
-                    if not cast.users:
-                        body.graph.erase_node(cast)
-    body.recompile()
-
-
-def _replace(node: fx.Node, function: object, args: tuple[object, ...]) -> None:
-    node.target, node.args, node.kwargs = function, args, {}
-
-
-def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+def multiply(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """Return a linear layer of bfloat16 numbers in float32."""
     total = LINEAR(x.contiguous(), weight)
     return total if bias is None else total + bias.float()
 
 
-def _linear_in_bfloat16(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    return _linear(x, weight, bias).to(torch.bfloat16)
+def multiply_in_bfloat16(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """Return a linear layer of bfloat16 numbers, rounded."""
+    return multiply(x, weight, bias).to(torch.bfloat16)
+
+
+def outputs_first(weight: torch.Tensor) -> torch.Tensor:
+    """Return a weight in panels that has its inputs in dimension 0, in the shape that products take."""
+    return weight.view(weight.shape[1], weight.shape[0])
 
 
 def look_up(weight: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
@@ -128,11 +71,12 @@ def look_up(weight: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     return weight.view(-1)[places].flatten(-2)
 
 
-def panels(weight_OI: torch.Tensor) -> torch.Tensor:
-    """Return a weight in panels, in the shape of the weight."""
+def panels(weight: torch.Tensor, *, is_transposed: bool = False) -> torch.Tensor:
+    """Return a weight in panels, in the shape of the weight; a transposed one has its inputs in dimension 0."""
+    weight_OI = weight.t() if is_transposed else weight
     num_outputs, num_inputs = weight_OI.shape
     whole = num_outputs // PANEL * PANEL
-    result = empty_pages(weight_OI.shape, weight_OI.dtype)
+    result = empty_pages(weight.shape, weight.dtype)
     pairs = weight_OI.contiguous().view(torch.int32)
     to = result.view(-1).view(torch.int32)
     for source, part in (
@@ -160,8 +104,8 @@ def _run(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 
 def is_in(body: fx.GraphModule, features: CpuFeatures) -> bool:
-    """Return whether a body calls the kernel; `take_panels` makes it do so."""
-    return any(node.target in (LINEAR, _linear, _linear_in_bfloat16) for node in body.graph.nodes)
+    """Return whether a body calls the kernel; `readers.take_panels` makes it do so."""
+    return any(node.target in (LINEAR, multiply, multiply_in_bfloat16) for node in body.graph.nodes)
 
 
 KERNEL = HostKernel(
@@ -170,6 +114,6 @@ KERNEL = HostKernel(
     arguments=("AtenTensorHandle x", "AtenTensorHandle weight", "AtenTensorHandle* result"),
     source=Path(__file__).with_name("panels.cpp"),
     is_in=is_in,
-    flags=("-mavx512bf16",) if is_supported(probe_cpu()) else (),
+    flags=_flags(probe_cpu()),
 )
 """The kernel."""

@@ -1,0 +1,85 @@
+"""Nested arguments become inputs of an entry point; rows are padded, split, and joined again."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from optimum_neuron.engine import Call, Calls, Leaf, flatten, unflatten
+from optimum_neuron.errors import ShapeError
+
+
+class Doubling:
+    """Stands for copies of a program that doubles its first input, which has two rows."""
+
+    def __init__(self, num_copies=1):
+        self.loaded, self.runs = [None] * num_copies, []
+
+    def run_all(self, calls):
+        self.runs += [(graph, [tuple(tensor.shape) for tensor in inputs]) for graph, inputs in calls]
+        return [{"output": inputs[0] * 2 + inputs[1]} for _, inputs in calls]
+
+
+def call(num_rows=2):
+    tree, _ = flatten({"sample": torch.zeros(num_rows, 3), "timestep": 1.0, "return_dict": False})
+    return Call(
+        graph="forward",
+        method="forward",
+        arguments=tree,
+        inputs=(
+            Leaf(name="sample", dtype="float32", shape=(num_rows, 3), rows=0),
+            Leaf(name="timestep", dtype="float32", shape=()),
+        ),
+        result={"tuple": [{"tensor": 0}]},
+        outputs=(Leaf(name="0", dtype="float32", shape=(num_rows, 3), rows=0),),
+    )
+
+
+@pytest.mark.parametrize(("num_rows", "num_runs"), [(1, 1), (2, 1), (5, 3)])
+def test_any_number_of_rows(num_rows, num_runs):
+    copies = Doubling()
+    sample = torch.randn(num_rows, 3)
+    (result,) = Calls(copies, [call()])(
+        "forward", {"timestep": torch.tensor(7), "sample": sample, "return_dict": False}
+    )
+    assert torch.equal(result, sample * 2 + 7)
+    assert copies.runs == [("forward", [(2, 3), ()])] * num_runs
+
+
+def test_other_arguments_are_refused_and_compiled_ones_named():
+    calls = Calls(Doubling(), [call()])
+    with pytest.raises(ShapeError) as error:
+        calls("forward", {"sample": torch.zeros(2, 4), "timestep": 1.0, "return_dict": False})
+    assert error.value.details["compiled"] == ["forward(sample [rows, 3], timestep [])"]
+    with pytest.raises(ShapeError):
+        calls("forward", {"sample": torch.zeros(2, 3), "timestep": 1.0, "return_dict": True})
+
+
+def test_rows_can_be_compiled_otherwise():
+    half = call(4).with_rows(2)
+    assert half == call(2) and half.num_rows == 2
+
+
+def test_nested_values_survive_a_file():
+    from diffusers.models.autoencoders.vae import DiagonalGaussianDistribution
+    from transformers.modeling_outputs import BaseModelOutput
+
+    value = {
+        "many": [torch.ones(1) * index for index in range(12)],
+        "output": BaseModelOutput(last_hidden_state=torch.ones(2), hidden_states=(torch.zeros(1), torch.ones(1))),
+        "latents": DiagonalGaussianDistribution(torch.arange(4.0)[None]),
+        "nothing": {},
+        "flag": True,
+    }
+    tree, tensors = flatten(value)
+    again = unflatten(json.loads(json.dumps(tree, sort_keys=True)), list(tensors.values()))
+    assert [int(one) for one in again["many"]] == list(range(12))
+    assert torch.equal(again["output"].hidden_states[1], torch.ones(1))
+    assert torch.equal(again["latents"].parameters, value["latents"].parameters)
+    assert again["nothing"] == {} and again["flag"] is True
+
+
+def test_a_call_survives_a_file():
+    assert Call.from_dict(json.loads(json.dumps(call().to_dict()))) == call()

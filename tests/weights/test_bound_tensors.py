@@ -1,0 +1,46 @@
+"""Tensors of a program whose copies are forgotten once they are in another layout."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from optimum_neuron.core import TensorSpec
+from optimum_neuron.weights import Checkpoint, Shard, Shards, bind_weights, even_split
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    save_file({name: torch.randn(4, 6) for name in "abc"}, tmp_path / "model.safetensors")
+    return Checkpoint.open(tmp_path)
+
+
+def spec(*shape):
+    return TensorSpec(shape=shape, dtype="float32")
+
+
+def test_a_copy_is_freed_and_made_again(checkpoint):
+    tensors = bind_weights({"ac": spec(8, 6), "b": spec(4, 6)}, {"ac": ("a", "c"), "b": ("b",)}, checkpoint).tensors
+    before, freed = tensors["ac"].clone(), weakref.ref(tensors["ac"])
+    tensors.forget("ac")
+    gc.collect()
+    assert freed() is None
+    assert torch.equal(tensors["ac"], before) and tensors["ac"] is tensors["ac"]
+    tensors.forget("b")
+    assert torch.equal(tensors["b"], checkpoint.join(["b"])[0]), "a mapped tensor is read from its file again"
+
+
+def test_parts_of_cores_are_made_again_and_others_can_be_added(checkpoint):
+    shards = Shards(2, {"w": Shard(1, (even_split(6, 2),))})
+    tensors = bind_weights({"w": spec(4, 3)}, {"w": ("a",)}, checkpoint, shards).tensors | {"room": torch.zeros(2)}
+    whole = checkpoint.join(["a"])[0]
+    for rank in range(2):
+        tensors.forget(f"w@{rank}")
+    assert torch.equal(torch.cat([tensors["w@0"], tensors["w@1"]], 1), whole)
+    assert sorted(tensors) == ["room", "w@0", "w@1"] and tensors["room"].sum() == 0
+    tensors.forget("room")
+    assert len(tensors["room"]) == 2, "zeros that were written are in no checkpoint"
