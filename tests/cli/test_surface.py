@@ -23,11 +23,14 @@ GRAPHS = [
     "--on_device_sampling", "--max_topk", "--hidden_state_layers", "--gguf_file",
     "--continuous_batching", "--block_size", "--num_blocks", "--prefill_chunk_size",
     "--quantization", "--modules_to_not_convert", "--kv_cache_dtype",
+    "--num_images_per_prompt", "--num_frames", "--guidance_scale", "--data_parallel_mode",
 ]  # fmt: skip
 COMPILE = [*GRAPHS, "--allow_host_ops", "--inline-weights-neff", "-O1", "-O2", "-O3"]
 PEER = [
     "--patch_size", "--disable-fast-relayout",
-    "--disable-fallback", "--num_images_per_prompt", "--unet", "--controlnet_ids", "--lora_model_ids",
+    "--disable-fallback", "--vae_scale_factor", "--unet", "--controlnet_id",
+    "--ip_adapter_ids", "--ip_adapter_subfolders", "--ip_adapter_weight_names", "--ip_adapter_scales",
+    "--controlnet_ids", "--lora_model_ids",
     "--lora_weight_names", "--lora_adapter_names", "--lora_scales", "--ip_adapter_id", "--ip_adapter_subfolder",
     "--ip_adapter_weight_name", "--ip_adapter_scale",
 ]  # fmt: skip
