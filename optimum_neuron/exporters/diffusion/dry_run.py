@@ -222,7 +222,7 @@ def example_arguments(
         "output_type": "np",
     }
     if num_nets:
-        candidates[control] = [picture] * num_nets
+        candidates[control] = [_picture(height or 64, width or 64)] * num_nets  # the same for every prompt
     return {name: value for name, value in candidates.items() if name in names and value is not None}
 
 
