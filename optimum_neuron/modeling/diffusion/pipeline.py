@@ -139,7 +139,8 @@ class NeuronDiffusionPipelineBase(AdapterMethods):
         except BaseException:
             prepared.close()
             raise
-        pipe.__class__ = compiled_class(type(prepared.stock))
+        stock: Any = type(prepared.stock)
+        pipe.__class__ = compiled_class(stock)
         pipe.prepared, pipe.copies = prepared, copies
         return pipe
 
