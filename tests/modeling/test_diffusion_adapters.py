@@ -88,6 +88,7 @@ def test_lora_changes_while_a_pipeline_runs(folder):
         with pytest.raises(WeightsError):
             pipe.load_lora_weights(folder / "other")
         pipe.unload_lora_weights()
+        assert picture(pipe, generator=None).shape == plain.shape
         assert distance(picture(pipe), plain) < TOLERANCE and "additions" not in pipe.describe()
 
 

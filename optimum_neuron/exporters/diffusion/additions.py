@@ -114,7 +114,7 @@ class PipelineAdditions:
 
     def without_lora(self) -> PipelineAdditions:
         """Return the same without LoRA adapters: what only an export can add."""
-        return dataclasses.replace(self, **dict.fromkeys(_OF_LORA, ()))
+        return dataclasses.replace(self, lora_model_ids=(), lora_weight_names=(), lora_adapter_names=(), lora_scales=())
 
     def with_loras(self, loras: Sequence[tuple[str, str | None, str, float]]) -> PipelineAdditions:
         """Return the same with further LoRA adapters; names that are there already are left out of both."""

@@ -99,7 +99,7 @@ class AdapterMethods:
             message = f"adapter_weights={adapter_weights!r} are not {len(names)} numbers."
             raise ConfigError(message, hint="Pass one number for each adapter.", option="adapter_weights")
         scales = {name: 1.0 if one is None else float(one) for name, one in zip(names, weights, strict=True)}
-        self._put({name: (*at, scales.get(name, 0.0)) for name, (*at, _) in self._loras.items()})
+        self._put({name: (model, file, scales.get(name, 0.0)) for name, (model, file, _) in self._loras.items()})
 
     def fuse_lora(self, lora_scale: float = 1.0, **ignored: Any) -> None:
         """Do nothing but check the scale: adapters are in the weights already.

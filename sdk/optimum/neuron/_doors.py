@@ -57,5 +57,6 @@ def door(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], li
     def __dir__() -> list[str]:
         return sorted(targets)
 
-    # `import *` leaves out missing features, and names that need the extra `training`.
-    return __getattr__, __dir__, sorted(set(targets) - set(absent) - set(optimum_neuron.TRAINING_NAMES))
+    # `import *` leaves out missing features, and names that need an extra.
+    of_extras = {*optimum_neuron.TRAINING_NAMES, *optimum_neuron.DIFFUSION_NAMES}
+    return __getattr__, __dir__, sorted(set(targets) - set(absent) - of_extras)

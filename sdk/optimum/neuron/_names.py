@@ -46,7 +46,7 @@ _CACHE_ENTRIES = (
 _PATCHING = "The simulator patches no other package. Use `unittest.mock.patch`."
 _NXD = "Use `optimum_neuron.NeuronConfig`, which has the shapes, arithmetic, and target of a compiled decoder."
 
-DIFFUSION_CLASSES = [name for name in optimum_neuron.__all__ if name.startswith("Neuron") and "Pipeline" in name]
+DIFFUSION_CLASSES = ["NeuronDiffusionPipeline", "NeuronDiffusionPipelineBase", *optimum_neuron.DIFFUSION_NAMES]
 _DIFFUSION_MIXINS = [
     "NeuronIPAdapterMixin",
     "NeuronStableDiffusionPipelineMixin",
@@ -134,7 +134,7 @@ _TRAINING_MODELS = {
 
 NAMES: dict[str, dict[str, str]] = {
     "optimum.neuron": {
-        **_ours(*optimum_neuron.__all__, *optimum_neuron.TRAINING_NAMES),
+        **_ours(*optimum_neuron.__all__, *optimum_neuron.TRAINING_NAMES, *optimum_neuron.DIFFUSION_NAMES),
         **_twins(*TWINS),
         **ACCELERATE,
         **_PARSER,
