@@ -78,7 +78,8 @@ def plan_pictures(pipeline: Pipeline, request: PictureRequest, *, num_cores: int
     """Count every component; `num_cores` share a diffusion transformer, and T5."""
     vae, denoiser, scale = pipeline.components["vae"], pipeline.denoiser_name, scale_of(pipeline)
     prompts = request.batch_size * (2 if request.guided else 1)
-    pixels: dict[str, Any] = {"rows": request.batch_size, "height": request.height, "width": request.width, "dtype": request.dtype}
+    pixels: dict[str, Any] = {"height": request.height, "width": request.width}
+    pixels |= {"rows": request.batch_size, "dtype": request.dtype}
     latents = pixels | {"height": request.height // scale, "width": request.width // scale}
     calls = {
         name: text_call(one, rows=prompts, tokens=_tokens_of(one.class_name, request))
