@@ -3,6 +3,7 @@ from .checking import check_model as check_model
 from .configuration import NeuronConfig as NeuronConfig
 from .exporters import main_export as main_export
 from .exporters.audio_text.configuration import NeuronAudioTextConfig as NeuronAudioTextConfig
+from .exporters.diffusion.configuration import NeuronDiffusionConfig as NeuronDiffusionConfig
 from .exporters.encoders.configuration import NeuronEncoderConfig as NeuronEncoderConfig
 from .exporters.image_text.configuration import NeuronImageTextConfig as NeuronImageTextConfig
 from .exporters.seq2seq.configuration import (
@@ -35,6 +36,32 @@ from .modeling import (
     NeuronSentenceTransformer as NeuronSentenceTransformer,
     NeuronTracedModel as NeuronTracedModel,
     NeuronWhisperForConditionalGeneration as NeuronWhisperForConditionalGeneration,
+)
+from .modeling.diffusion import (
+    NeuronDDIMPipeline as NeuronDDIMPipeline,
+    NeuronDDPMPipeline as NeuronDDPMPipeline,
+    NeuronDiffusionPipeline as NeuronDiffusionPipeline,
+    NeuronDiffusionPipelineBase as NeuronDiffusionPipelineBase,
+    NeuronFluxImg2ImgPipeline as NeuronFluxImg2ImgPipeline,
+    NeuronFluxInpaintPipeline as NeuronFluxInpaintPipeline,
+    NeuronFluxKontextPipeline as NeuronFluxKontextPipeline,
+    NeuronFluxPipeline as NeuronFluxPipeline,
+    NeuronLatentConsistencyModelPipeline as NeuronLatentConsistencyModelPipeline,
+    NeuronLTXPipeline as NeuronLTXPipeline,
+    NeuronPixArtAlphaPipeline as NeuronPixArtAlphaPipeline,
+    NeuronPixArtSigmaPipeline as NeuronPixArtSigmaPipeline,
+    NeuronStableDiffusion3Img2ImgPipeline as NeuronStableDiffusion3Img2ImgPipeline,
+    NeuronStableDiffusion3InpaintPipeline as NeuronStableDiffusion3InpaintPipeline,
+    NeuronStableDiffusion3Pipeline as NeuronStableDiffusion3Pipeline,
+    NeuronStableDiffusionControlNetPipeline as NeuronStableDiffusionControlNetPipeline,
+    NeuronStableDiffusionImg2ImgPipeline as NeuronStableDiffusionImg2ImgPipeline,
+    NeuronStableDiffusionInpaintPipeline as NeuronStableDiffusionInpaintPipeline,
+    NeuronStableDiffusionInstructPix2PixPipeline as NeuronStableDiffusionInstructPix2PixPipeline,
+    NeuronStableDiffusionPipeline as NeuronStableDiffusionPipeline,
+    NeuronStableDiffusionXLControlNetPipeline as NeuronStableDiffusionXLControlNetPipeline,
+    NeuronStableDiffusionXLImg2ImgPipeline as NeuronStableDiffusionXLImg2ImgPipeline,
+    NeuronStableDiffusionXLInpaintPipeline as NeuronStableDiffusionXLInpaintPipeline,
+    NeuronStableDiffusionXLPipeline as NeuronStableDiffusionXLPipeline,
 )
 from .pipelines import pipeline as pipeline
 from .trainer import NeuronTrainer as NeuronTrainer, NeuronTrainingArguments as NeuronTrainingArguments

@@ -10,6 +10,7 @@ from ..core import Choice
 from ..errors import ModelError
 from ..hardware import resolve_instance
 from .adapters import merge_adapter
+from .diffusion import PipelineReport, export_pipeline, is_pipeline
 from .folder import is_export
 from .inspection import describe_graph, describe_stages
 from .kinds import DECODER_CHOICES, SHARING
@@ -52,7 +53,7 @@ def main_export(
     compiler_workdir: str | Path | None = None,
     precompile: bool = False,
     **options: Any,
-) -> ExportReport:
+) -> ExportReport | PipelineReport:
     """Compile a checkpoint for a simulated NeuronCore and save it.
 
     Args:
@@ -89,6 +90,18 @@ def main_export(
     trust = where.get("trust_remote_code", False)
     work = WorkFolder()  # of a merged checkpoint, which is read until the export is written
     source = _source(model_name_or_path, adapter, where, work.path)
+    if is_pipeline(source.folder):
+        return export_pipeline(
+            source,
+            Path(output),
+            fields,
+            disable_validation=disable_validation,
+            atol=atol,
+            disable_neuron_cache=disable_neuron_cache,
+            cache_url=cache_url,
+            compiler_workdir=compiler_workdir,
+            host_code="wait" if precompile else "stored",
+        )
     check_output(source, Path(output))
     config, target = neuron_config(source, fields, trust_remote_code=trust)
     if allow_missing_weights and source.has_weights:

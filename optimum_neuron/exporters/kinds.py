@@ -25,6 +25,7 @@ from ..errors import ConfigError, ModelError
 from ..options import options_of
 from ..weights import Shards
 from .audio_text import NeuronAudioTextConfig, ResolvedAudioTextConfig
+from .diffusion import NeuronDiffusionConfig, ResolvedDiffusionConfig
 from .encoders import NeuronEncoderConfig, ResolvedEncoderConfig
 from .image_text import NeuronImageTextConfig, ResolvedImageTextConfig
 from .seq2seq import NeuronSeq2SeqConfig, NeuronSpeechSeq2SeqConfig, ResolvedSeq2SeqConfig, ResolvedSpeechConfig
@@ -67,6 +68,7 @@ KINDS = {
         ("image_text", NeuronImageTextConfig, ResolvedImageTextConfig, "image_text.plan"),
         ("audio_text", NeuronAudioTextConfig, ResolvedAudioTextConfig, "audio_text.plan"),
         ("encoder", NeuronEncoderConfig, ResolvedEncoderConfig, "encoders.plan"),
+        ("diffusion", NeuronDiffusionConfig, ResolvedDiffusionConfig, "diffusion.plan"),
     )
 }
 """Every kind by its name, which is `Task.kind`, in the order of their options on the command line."""
@@ -241,6 +243,14 @@ class Kind(ABC):
     def rebuilt_signature(self, program: Program, metadata: Mapping[str, Any], model_config: Any) -> Signature:
         """Return how a program is called whose NEFF was written before there were signatures."""
         raise AssertionError(f"every {self.name} has a signature")
+
+    def load_reference(self, source: ModelSource, dtype: str) -> tuple[Any, list[str]] | None:
+        """Load the reference model with another loader than that of transformers' auto classes.
+
+        Returns:
+            The model and the names of weights that the checkpoint lacks; None: transformers loads it.
+        """
+        return None
 
     @abstractmethod
     def scenarios(

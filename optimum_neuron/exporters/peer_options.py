@@ -53,7 +53,7 @@ OTHER_NAMES = {
 """Names of options in Optimum Neuron, NxD Inference, and vLLM."""
 
 OF_DIFFUSION = (
-    *("unet", "unet_id", "controlnet_ids", "num_images_per_prompt"),
+    *("unet", "unet_id", "controlnet_ids"),
     *("lora_model_ids", "lora_weight_names", "lora_adapter_names", "lora_scales"),
     *("ip_adapter_id", "ip_adapter_subfolder", "ip_adapter_weight_name", "ip_adapter_scale"),
 )

@@ -37,6 +37,7 @@ _NOT_STRUCTURE = (
     *("_name_or_path", "name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype", "use_cache"),
     *("id2label", "label2id", "problem_type", "output_attentions", "output_hidden_states", "return_dict", "neuron"),
     "quantization_config",
+    "_diffusers_version",
 )
 """Training changes these, or an export writes them, and a graph for inference does not depend on them: fine-tuned
 checkpoints hit. So do fields that end as `Kind.ignored_endings` says."""

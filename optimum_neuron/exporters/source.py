@@ -125,13 +125,19 @@ def read_config(folder: Path, *, trust_remote_code: bool = False) -> Any:
     from huggingface_hub.errors import StrictDataclassError
     from transformers import CONFIG_MAPPING, AutoConfig
 
+    from .diffusion import DiffusersConfig, is_pipeline, read_index
+
     path = folder / "config.json"
+    if not path.is_file() and is_pipeline(folder):
+        return read_index(folder)
     if not path.is_file():
         raise _missing_config(folder)
     try:
         data = parse_json(path.read_bytes())
         if not isinstance(data, dict):
             raise ValueError(f"a JSON {type(data).__name__} instead of an object")
+        if "_class_name" in data:
+            return DiffusersConfig(data)
         model_type = data.get("model_type")
         if model_type not in CONFIG_MAPPING and "auto_map" not in data:
             guess = nearest(str(model_type), CONFIG_MAPPING) or "."

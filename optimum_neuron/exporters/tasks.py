@@ -83,6 +83,29 @@ def _encoder(row: tuple[Any, ...]) -> Task:
     )
 
 
+_DIFFUSION_ROWS = (
+    ("image-to-image", ("Img2ImgPipeline", "Pix2PixPipeline", "KontextPipeline")),
+    ("inpainting", ("InpaintPipeline",)),
+    ("text-to-video", ("LTXPipeline", "WanPipeline")),
+    ("unconditional-image-generation", ("DDPMPipeline", "DDIMPipeline")),
+    ("text-to-image", ("Pipeline",)),
+)
+"""Task of diffusers' pipelines, and endings of their classes."""
+
+
+def _diffusion(row: tuple[str, tuple[str, ...]]) -> Task:
+    name, suffixes = row
+    return Task(
+        name=name,
+        kind="diffusion",
+        model_class="NeuronDiffusionPipeline",
+        auto_class="",
+        mapping="",
+        suffixes=suffixes,
+        is_listed=False,
+    )
+
+
 _TABLE = [
     Task(
         name="text-generation",
@@ -135,6 +158,7 @@ _TABLE = [
         suffixes=("ForSpeechSeq2Seq",),
         pipeline="automatic-speech-recognition",
     ),
+    *map(_diffusion, _DIFFUSION_ROWS),
     # Last: a class such as CLIPModel serves a task with its own head too.
     Task(
         name="feature-extraction",
@@ -198,6 +222,9 @@ SYNONYMS = {
     "vision2seq-lm": "image-text-to-text",
     "audio-text-to-text": "any-to-any",
     "multimodal-lm": "any-to-any",
+    "inpaint": "inpainting",
+    "stable-diffusion": "text-to-image",
+    "stable-diffusion-xl": "text-to-image",
 }
 """Names that optimum's exporters, transformers' pipelines and the Hub have for tasks too."""
 
@@ -234,6 +261,8 @@ def architectures_of(name: str) -> dict[str, tuple[str, ...]]:
 def _architectures(task: Task) -> dict[str, tuple[str, ...]]:
     from transformers.models.auto import modeling_auto
 
+    if not task.mapping:
+        return {}
     table, apart = getattr(modeling_auto, task.mapping), getattr(modeling_auto, task.apart, {})
     served = {key: value for key, value in table.items() if key not in apart}
     return {key: (value,) if isinstance(value, str) else tuple(value) for key, value in served.items()}

@@ -256,6 +256,9 @@ def _load(source: ModelSource, *, task: str, dtype: str, trust_remote_code: bool
     """The reference model in transformers, and the weights that are missing in the checkpoint."""
     import transformers
 
+    own = kind_of(task, source.config.model_type).load_reference(source, dtype)
+    if own is not None:
+        return own
     folder, auto_class = source.folder, getattr(transformers, find_task(task, source.config.model_type).auto_class)
     try:
         with _readable(source, dtype) as (readable, how):

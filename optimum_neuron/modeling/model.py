@@ -5,7 +5,6 @@ It does not depend on compiling and loading (`loading.py`), nor of the model's i
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,7 +17,7 @@ from ..runtime import Copies, LoadedProgram
 from .checks import HostCallable
 from .facts import ModelFacts, with_facts
 from .parameters import CheckpointParameters
-from .weights import Weights, open_weights
+from .weights import Weights, rebound
 
 if TYPE_CHECKING:
     from ..simulator import Estimate
@@ -103,20 +102,8 @@ class CompiledModel(HostCallable, ModelFacts, CheckpointParameters):
             model.replace_weights("fine_tuned")  # or fine_tuned_model.state_dict()
             ```
         """
-        self.loaded.require_open()
-        source, tensors = open_weights(weights, self.prepared)
-        assert self.prepared.bound is not None
-        replacement = self.prepared.artifact.bind(tensors.value)
-        # Adapters stay loaded: no checkpoint has the weights that they are written to.
-        sources, bound_before = self.prepared.weight_sources, self.prepared.bound.weights.tensors
-        kept = {name: tensor for name, tensor in bound_before.items() if not sources[name.partition("@")[0]]}
-        replacement = dataclasses.replace(replacement, tensors=replacement.tensors | kept)
-        bound = dataclasses.replace(self.prepared.bound, tensors=tensors, weights=replacement)
-        for loaded in self.copies.loaded:
-            loaded.bind(bound.host, replacement.tensors)
+        self.prepared = rebound(self.prepared, self.copies, weights)
         self.model.reset()
-        # The validation was of the previous weights.
-        self.prepared = dataclasses.replace(self.prepared, bound=bound, source=source, validation=())
         self._saved_in = None
 
     def close(self) -> None:

@@ -27,6 +27,7 @@ from ..exporters import (
     with_quantization,
 )
 from ..plain_json import parse_json
+from ..runtime import Copies
 from ..weights import TensorSource
 
 Weights: TypeAlias = str | Path | Mapping[str, torch.Tensor] | torch.nn.Module
@@ -57,6 +58,29 @@ def open_weights(weights: Any, prepared: Prepared) -> tuple[ModelSource, Choice[
     plain = with_quantization(prepared.source.config, None)
     source = dataclasses.replace(prepared.source, name=name, revision=None, module=None, config=plain)
     return source, Choice(value=tensors, reason="copied from memory")
+
+
+def rebound(prepared: Prepared, copies: Copies, weights: Weights) -> Prepared:
+    """Give every copy of a program other weights; return the model that has them.
+
+    Raises:
+        WeightsError: tensors are missing or have another shape, or the configuration differs; the copies keep theirs.
+        CoreBusyError: the model was closed.
+    """
+    for loaded in copies.loaded:
+        loaded.require_open()
+    source, tensors = open_weights(weights, prepared)
+    assert prepared.bound is not None
+    replacement = prepared.artifact.bind(tensors.value)
+    # Adapters stay loaded: no checkpoint has the weights that they are written to.
+    sources, bound_before = prepared.weight_sources, prepared.bound.weights.tensors
+    kept = {name: tensor for name, tensor in bound_before.items() if not sources[name.partition("@")[0]]}
+    replacement = dataclasses.replace(replacement, tensors=replacement.tensors | kept)
+    bound = dataclasses.replace(prepared.bound, tensors=tensors, weights=replacement)
+    for loaded in copies.loaded:
+        loaded.bind(bound.host, replacement.tensors)
+    # The validation was of the previous weights.
+    return dataclasses.replace(prepared, bound=bound, source=source, validation=())
 
 
 def _of_folder(weights: str | Path, prepared: Prepared) -> tuple[ModelSource, Choice[TensorSource]]:
@@ -99,8 +123,9 @@ def _config_of(folder: Path) -> dict[str, Any] | None:
 def _refuse_other_architecture(data: dict[str, Any], prepared: Prepared, name: str) -> None:
     """Raise `WeightsError` for another configuration, as weights of equal shapes may need, say, other frequencies."""
     config = prepared.source.config
-    if data.get("model_type") != config.model_type:
-        differences = [f"model_type={data.get('model_type')!r}, compiled with {config.model_type!r}"]
+    model_type = data.get("model_type", data.get("_class_name"))
+    if model_type != config.model_type:
+        differences = [f"model_type={model_type!r}, compiled with {config.model_type!r}"]
     else:
         differences = structure_differences(type(config).from_dict(data), config, prepared.config.task)
     if differences:

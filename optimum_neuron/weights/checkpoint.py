@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import torch
 
 SINGLE_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
+_DIFFUSERS = "diffusion_pytorch_model.safetensors"
+"""diffusers' name of the file of a model."""
 _DOWNLOAD_AGAIN = "Download the checkpoint again."
 
 
@@ -109,9 +111,12 @@ def weight_files(folder: Path) -> list[Path]:
     Raises:
         WeightsError: the folder has no safetensors files, or the index names a missing file or one outside the folder.
     """
-    if (folder / SINGLE_FILE).is_file():
-        return [folder / SINGLE_FILE]
+    for name in (SINGLE_FILE, _DIFFUSERS):
+        if (folder / name).is_file():
+            return [folder / name]
     index = folder / INDEX_FILE
+    if not index.is_file() and (folder / f"{_DIFFUSERS}.index.json").is_file():
+        index = folder / f"{_DIFFUSERS}.index.json"
     if not index.is_file():
         pickles, others = _other_files(folder, "*.bin"), _other_files(folder, "model*.safetensors")
         if others:

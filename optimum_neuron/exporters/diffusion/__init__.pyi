@@ -1,0 +1,33 @@
+from .component import (
+    DiffusersConfig as DiffusersConfig,
+    arguments_of as arguments_of,
+    component_class as component_class,
+    empty_component as empty_component,
+    part_name as part_name,
+    redirected as redirected,
+)
+from .configuration import (
+    NeuronDiffusionConfig as NeuronDiffusionConfig,
+    ResolvedDiffusionConfig as ResolvedDiffusionConfig,
+)
+from .dry_run import example_arguments as example_arguments, note_calls as note_calls
+from .pipeline import (
+    PreparedPipeline as PreparedPipeline,
+    component_of as component_of,
+    is_divided as is_divided,
+    load_pipeline as load_pipeline,
+    prepare_pipeline as prepare_pipeline,
+)
+from .report import (
+    PipelineReport as PipelineReport,
+    describe_pipeline as describe_pipeline,
+    export_pipeline as export_pipeline,
+)
+from .save import check_pipeline_output as check_pipeline_output, save_pipeline as save_pipeline
+from .stock import (
+    is_exported_pipeline as is_exported_pipeline,
+    is_pipeline as is_pipeline,
+    pipeline_class as pipeline_class,
+    read_index as read_index,
+    stock_pipeline as stock_pipeline,
+)

@@ -1,0 +1,252 @@
+"""How a stock pipeline calls its models: it runs once with models that note their calls and return zeros.
+
+The pipeline's own code runs on real tensors, so schedulers and processors work as they are; a model's results have the
+shapes that its code gives on fake tensors. Two runs with different numbers of prompts show which dimensions are rows.
+
+    calls = note_calls(pipe, config)["unet"]
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from ...compiler import capture_error, fake_parameters, quiet
+from ...engine import Call, Leaf, flatten, unflatten
+from ...errors import CaptureError, ConfigError, NeuronError
+from ..source import first_line
+from .component import part_name, redirected
+from .configuration import NeuronDiffusionConfig
+
+NUM_STEPS = 4
+"""Denoising steps of a dry run: image-to-image leaves out the first ones."""
+STRENGTH = 0.75
+"""Part of the steps that image-to-image runs."""
+SEED = 0
+"""Seed of a dry run, and of the pictures that validation compares."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Noted:
+    """A call as it was made."""
+
+    method: str
+    arguments: Any
+    inputs: tuple[tuple[str, str, tuple[int, ...]], ...]
+    """Place, dtype and shape of each tensor."""
+    result: Any
+    outputs: tuple[tuple[str, str, tuple[int, ...]], ...]
+
+
+class Entry(nn.Module):
+    """A method of a model as a function of tensors, to be captured; the names of its results are in `names`."""
+
+    def __init__(self, model: nn.Module, method: str, arguments: Any) -> None:
+        super().__init__()
+        self.model = model
+        self._method, self._arguments = method, arguments
+        self.result: Any = None
+        self.names: tuple[str, ...] = ()
+
+    def forward(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
+        """Return the tensors of the result."""
+        output = getattr(self.model, self._method)(**unflatten(self._arguments, tensors))
+        self.result, results = flatten(output)
+        self.names = tuple(results)
+        return list(results.values())
+
+
+class Recorder:
+    """Stands for a model in a dry run."""
+
+    def __init__(self, model: nn.Module, name: str) -> None:
+        self._model, self._name = model, name
+        self.calls: list[Noted] = []
+        self._known: dict[Any, Noted] = {}
+
+    def __call__(self, method: str, arguments: dict[str, Any]) -> Any:
+        """Note a call, and return zeros of the shapes of its results."""
+        tree, tensors = flatten(arguments)
+        inputs = tuple((name, _dtype(name, tensor), tuple(tensor.shape)) for name, tensor in tensors.items())
+        key = (method, repr(tree), inputs)
+        noted = self._known.get(key)
+        if noted is None:
+            noted = self._known[key] = self._traced(method, tree, inputs)
+        self.calls.append(noted)
+        zeros = [torch.zeros(shape, dtype=getattr(torch, dtype)) for _, dtype, shape in noted.outputs]
+        return unflatten(noted.result, zeros)
+
+    def _traced(self, method: str, tree: Any, inputs: tuple[tuple[str, str, tuple[int, ...]], ...]) -> Noted:
+        entry, mode = Entry(self._model, method, tree), FakeTensorMode(allow_non_fake_inputs=True)
+        with fake_parameters(entry, mode), torch.no_grad(), quiet(), mode:
+            try:
+                results = entry(*(torch.empty(shape, dtype=getattr(torch, dtype)) for _, dtype, shape in inputs))
+            except (RuntimeError, NotImplementedError) as error:
+                raise capture_error(self._model, f"{self._name}.{method}", error) from error  # type: ignore[arg-type]
+        outputs = tuple(
+            (name, _plain(tensor.dtype), tuple(map(int, tensor.shape)))
+            for name, tensor in zip(entry.names, results, strict=True)
+        )
+        return Noted(method=method, arguments=tree, inputs=inputs, result=entry.result, outputs=outputs)
+
+
+def _plain(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _dtype(name: str, tensor: torch.Tensor) -> str:
+    """The dtype of an input: schedulers have steps as integers or as floating-point numbers."""
+    is_step = name in ("timestep", "timesteps")
+    return "float32" if is_step or tensor.dtype == torch.float64 else _plain(tensor.dtype)
+
+
+def note_calls(pipe: Any, config: NeuronDiffusionConfig, **more: Any) -> dict[str, list[Call]]:
+    """Return the calls of each program of a pipeline whose models have no weights, once each.
+
+    Args:
+        pipe: stock pipeline.
+        config: sizes to call it with.
+        **more: further arguments of the pipeline.
+
+    Raises:
+        ConfigError: the pipeline refuses the sizes.
+        CaptureError: a model's code is not static, or the calls depend on the number of prompts.
+    """
+    models = {name: model for name, model in pipe.components.items() if isinstance(model, nn.Module)}
+    calls: dict[str, list[Call]] = {}
+    for height, width in config.resolutions():
+        runs = []
+        for batch_size in (config.batch_size, config.batch_size + 1):
+            recorders = {name: Recorder(model, name) for name, model in models.items()}
+            arguments = example_arguments(pipe, config, batch_size=batch_size, height=height, width=width) | more
+            with in_place(pipe, {name: redirected(models[name], each) for name, each in recorders.items()}):
+                _run(pipe, arguments)
+            runs.append({name: recorder.calls for name, recorder in recorders.items()})
+        for name, (one, other) in {name: (runs[0][name], runs[1][name]) for name in models}.items():
+            for call in _with_rows(name, one, other):
+                known = calls.setdefault(part_name(name, call.method), [])
+                if call not in known:
+                    known.append(call)
+    return {part: _named(found) for part, found in calls.items()}
+
+
+@contextlib.contextmanager
+def in_place(pipe: Any, models: Mapping[str, Any]) -> Iterator[None]:
+    """Let a pipeline have other models, and show no progress, for a while."""
+    own = {name: getattr(pipe, name) for name in models}
+    progress = dict(getattr(pipe, "_progress_bar_config", {}))
+    try:
+        for name, model in models.items():
+            setattr(pipe, name, model)
+        pipe.set_progress_bar_config(disable=True)
+        yield
+    finally:
+        for name, model in own.items():
+            setattr(pipe, name, model)
+        pipe.set_progress_bar_config(**progress)
+
+
+def _run(pipe: Any, arguments: Mapping[str, Any]) -> Any:
+    try:
+        return pipe(**arguments)
+    except NeuronError:
+        raise
+    except (ValueError, TypeError, RuntimeError, LookupError, AttributeError, NotImplementedError) as error:
+        shown = ", ".join(f"{name}={value}" for name, value in arguments.items() if isinstance(value, (int, float)))
+        message = f"A {type(pipe).__name__} cannot be called with {shown}: {first_line(error)}"
+        raise ConfigError(message, hint="Pass sizes that the pipeline takes.", pipeline=type(pipe).__name__) from error
+
+
+def example_arguments(
+    pipe: Any,
+    config: NeuronDiffusionConfig,
+    *,
+    batch_size: int,
+    height: int | None,
+    width: int | None,
+    num_steps: int = NUM_STEPS,
+) -> dict[str, Any]:
+    """Return arguments of a pipeline's call, as far as it has them, for pictures of a size."""
+    names = inspect.signature(type(pipe).__call__).parameters
+    picture: Any = None
+    if names.keys() & {"image", "control_image", "mask_image"}:
+        picture = [_picture(height or 64, width or 64)] * batch_size
+        picture = picture[0] if batch_size == 1 else picture
+    candidates = {
+        "prompt": ["a picture"] * batch_size if batch_size > 1 else "a picture",
+        "batch_size": batch_size,
+        "image": picture,
+        "control_image": picture,
+        "mask_image": _mask(height or 64, width or 64) if picture is not None else None,
+        "height": height,
+        "width": width,
+        "num_frames": config.num_frames,
+        "num_images_per_prompt": config.num_images_per_prompt,
+        "max_sequence_length": config.sequence_length,
+        "guidance_scale": config.guidance_scale,
+        "num_inference_steps": num_steps,
+        "strength": STRENGTH,
+        "generator": torch.Generator().manual_seed(SEED),
+        "output_type": "np",
+    }
+    return {name: value for name, value in candidates.items() if name in names and value is not None}
+
+
+def _picture(height: int, width: int) -> Any:
+    """A picture with a gradient in each color."""
+    from PIL import Image
+
+    rows, columns = torch.linspace(0, 255, height)[:, None], torch.linspace(0, 255, width)[None]
+    colors = torch.stack(torch.broadcast_tensors(rows, columns, (rows + columns) / 2), dim=-1)
+    return Image.fromarray(colors.to(torch.uint8).numpy())
+
+
+def _mask(height: int, width: int) -> Any:
+    """A mask of the right half of a picture."""
+    from PIL import Image
+
+    mask = torch.zeros(height, width, dtype=torch.uint8)
+    mask[:, width // 2 :] = 255
+    return Image.fromarray(mask.numpy())
+
+
+def _with_rows(name: str, one: list[Noted], other: list[Noted]) -> Iterator[Call]:
+    """Compare the calls of two runs: a dimension that grew with the number of prompts is one of rows."""
+    shapes = [[(call.method, repr(call.arguments), len(call.outputs)) for call in run] for run in (one, other)]
+    if shapes[0] != shapes[1]:
+        message = f"The calls of {name} depend on the number of prompts: {len(one)} with fewer, {len(other)} with more."
+        raise CaptureError(message, hint="Pass another batch_size.", component=name)
+    for call, larger in zip(one, other, strict=True):
+        yield Call(
+            graph=call.method,
+            method=call.method,
+            arguments=call.arguments,
+            inputs=_leaves(name, call.inputs, larger.inputs),
+            result=call.result,
+            outputs=_leaves(name, call.outputs, larger.outputs),
+        )
+
+
+def _leaves(name: str, one: Any, other: Any) -> tuple[Leaf, ...]:
+    leaves = []
+    for (place, dtype, shape), (_, _, larger) in zip(one, other, strict=True):
+        grown = [dim for dim, (size, more) in enumerate(zip(shape, larger, strict=True)) if size != more]
+        if len(grown) > 1:
+            message = f"{place} of {name} grows in {len(grown)} dimensions with the number of prompts."
+            raise CaptureError(message, hint="Pass another batch_size.", component=name)
+        leaves.append(Leaf(name=place, dtype=dtype, shape=shape, rows=grown[0] if grown else None))
+    return tuple(leaves)
+
+
+def _named(calls: list[Call]) -> list[Call]:
+    """Give each entry point its own name."""
+    if len(calls) == 1:
+        return calls
+    return [dataclasses.replace(call, graph=f"{call.graph}_{index}") for index, call in enumerate(calls)]

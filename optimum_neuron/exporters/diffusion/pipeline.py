@@ -1,0 +1,268 @@
+"""All programs of a pipeline: exported from its components, or loaded from its folder.
+
+prepared = prepare_pipeline(source, config, target, cache=cache, validate=True)
+prepared.parts["unet"].program
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...compiler.cache import CompileCache
+from ...compiler.lower import Mode
+from ...configuration import NEFF_FILE
+from ...core import Choice
+from ...engine import Call, Calls
+from ...errors import ConfigError, ValidationError
+from ...hardware import Target, resolve_instance
+from ...runtime import Copies, claimed
+from ..load import load_exported
+from ..prepare import Prepared, prepare
+from ..source import ModelSource
+from ..validation import OutputError, compare, default_tolerance
+from .component import METHODS, empty_component, load_component, part_name, redirected
+from .configuration import NeuronDiffusionConfig
+from .dry_run import example_arguments, in_place, note_calls
+from .stock import component_sources, pipeline_class, stock_pipeline
+
+PICTURE_TOLERANCE = 1e-3
+"""Largest difference of a picture in float32, whose values are 0 to 1."""
+NUM_STEPS = 4
+"""Steps of the picture that validation compares."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PreparedPipeline:
+    """The compiled programs of a pipeline, and the stock pipeline that calls them."""
+
+    source: ModelSource
+    config: NeuronDiffusionConfig
+    target: Choice[Target]
+    stock: Any
+    """Stock pipeline with schedulers, tokenizers and processors, and with models without weights."""
+    parts: Mapping[str, Prepared]
+    """Each program by the name of its folder, such as "vae_decoder"."""
+    validation: tuple[OutputError, ...] = ()
+    """Difference of a whole picture."""
+
+    @property
+    def models(self) -> dict[str, nn.Module]:
+        """Models without weights by their names in the pipeline."""
+        return {name: model for name, model in self.stock.components.items() if isinstance(model, nn.Module)}
+
+    def parts_of(self, component: str) -> dict[str, Prepared]:
+        """Return the programs of a component by the method that each carries out."""
+        names = {method: part_name(component, method) for method in METHODS}
+        return {method: self.parts[name] for method, name in names.items() if name in self.parts}
+
+    def connected(self, copies: Mapping[str, Copies]) -> dict[str, Any]:
+        """Return the models of the pipeline, whose methods run the programs on some cores."""
+        models = {}
+        for name, model in self.models.items():
+            calls = {
+                method: Calls(copies[part_name(name, method)], calls_of(part))
+                for method, part in self.parts_of(name).items()
+            }
+            models[name] = redirected(model, functools.partial(_call, name, calls))
+        return models
+
+    def close(self) -> None:
+        """Free all cores."""
+        for part in self.parts.values():
+            if part.loaded is not None:
+                part.loaded.close()
+
+
+def calls_of(part: Prepared) -> list[Call]:
+    """Return how a program is called."""
+    return [Call.from_dict(row) for row in part.metadata["calls"]]
+
+
+def _call(component: str, calls: Mapping[str, Calls], method: str, arguments: dict[str, Any]) -> Any:
+    if method not in calls:
+        message = f"The pipeline was exported without {component}.{method}."
+        raise ConfigError(message, hint="Export it for another task.", component=component, method=method)
+    return calls[method](method, arguments)
+
+
+def prepare_pipeline(
+    source: ModelSource,
+    config: Any,
+    target: Choice[Target],
+    *,
+    cache: CompileCache | None,
+    validate: bool = True,
+    atol: float | None = None,
+    host_code: Mode = "background",
+    claims: bool = False,
+    compiler_workdir: str | Path | None = None,
+    kind: Any = None,
+    modules: Mapping[str, Any] | None = None,
+    call_arguments: Mapping[str, Any] | None = None,
+) -> PreparedPipeline:
+    """Compile, load and validate every component of a pipeline.
+
+    Args:
+        source: the pipeline.
+        config: complete configuration of the whole.
+        target: Compile target.
+        cache: cache of compiled programs; None compiles always.
+        validate: compare each component, and a whole picture, with diffusers.
+        atol: largest difference that passes; None derives it from the arithmetic.
+        host_code: when code for this machine is compiled.
+        claims: claim cores of the instance; False loads on private ones.
+        compiler_workdir: folder that gets a copy of each NEFF, in a folder of its component.
+        kind: class of the pipeline in diffusers; None takes that of its index and the task.
+        modules: stock models in memory, with weights, in place of those in the folder.
+        call_arguments: further arguments with which the pipeline is called, such as an image for an adapter.
+
+    Raises:
+        NeuronError: an error of one of the steps; see `errors.py`.
+    """
+    kind = kind or pipeline_class(source.config.model_type, config.task)
+    sources = component_sources(source, kind, modules or {})
+    models = {name: empty_component(each, config.torch_dtype) for name, each in sources.items()}
+    stock = stock_pipeline(source, kind, {**(modules or {}), **models})
+    config = _with_sizes(config, stock)
+    parts: dict[str, Prepared] = {}
+    prepared = PreparedPipeline(source=source, config=config, target=target, stock=stock, parts=parts)
+    try:
+        for part, calls in note_calls(stock, config, **(call_arguments or {})).items():
+            component = component_of(part, sources)
+            part_config = dataclasses.replace(
+                config, component=part, calls=tuple(call.to_dict() for call in _divided(calls, component, config))
+            )
+            with contextlib.ExitStack() as stack:
+                claim = stack.enter_context(_claimed(part_config, f"{source.name}/{part}")) if claims else None
+                parts[part] = prepare(
+                    sources[component],
+                    part_config,
+                    target,
+                    cache=cache,
+                    validate=validate,
+                    atol=atol,
+                    host_code=host_code,
+                    claim=claim,
+                    compiler_workdir=None if compiler_workdir is None else Path(compiler_workdir) / part,
+                )
+        if validate:
+            errors = _validate_picture(prepared, sources, atol)
+            prepared = dataclasses.replace(prepared, validation=errors)
+    except BaseException:
+        prepared.close()
+        raise
+    return prepared
+
+
+def _claimed(config: Any, name: str) -> Any:
+    return claimed(resolve_instance(config.instance_type).value, model=name)
+
+
+def _with_sizes(config: Any, stock: Any) -> Any:
+    """Fill in the size of pictures that a pipeline makes by default."""
+    denoiser = next((getattr(stock, name) for name in ("unet", "transformer") if getattr(stock, name, None)), None)
+    sample_size = getattr(stock, "default_sample_size", None) or getattr(denoiser.config, "sample_size", None) or 64
+    side = sample_size * getattr(stock, "vae_scale_factor", 1) if isinstance(sample_size, int) else 512
+    return dataclasses.replace(config, height=config.height or side, width=config.width or side)
+
+
+def _divided(calls: list[Call], component: str, config: Any) -> list[Call]:
+    """Calls of half as many rows, where two cores share the rows of a step."""
+    if not is_divided(component, config):
+        return calls
+    return [call if call.num_rows in (None, 1) else call.with_rows((call.num_rows + 1) // 2) for call in calls]
+
+
+def is_divided(component: str, config: Any) -> bool:
+    """Return whether a component is loaded on every core."""
+    return config.data_parallel_mode in ("all", component)
+
+
+def load_pipeline(
+    source: ModelSource,
+    options: Mapping[str, Any],
+    *,
+    host_code: Mode = "background",
+    kind: Any = None,
+    modules: Mapping[str, Any] | None = None,
+) -> PreparedPipeline:
+    """Load an exported pipeline; `modules` are other parts than those of the folder, such as a scheduler.
+
+    Raises:
+        ArtifactError, ConfigError, WeightsError, DeviceMemoryError, CoreBusyError: as for one model, see `load.py`.
+    """
+    options, modules = dict(options), modules or {}
+    mode = options.pop("data_parallel_mode", None)
+    folders = sorted(path.parent for path in source.folder.glob(f"*/{NEFF_FILE}"))
+    parts: dict[str, Prepared] = {}
+    try:
+        for folder in folders:
+            parts[folder.name] = load_exported(
+                folder, options, name=f"{source.name}/{folder.name}", revision=source.revision, host_code=host_code
+            )
+        config = next(iter(parts.values())).config
+        kind = kind or pipeline_class(source.config.model_type)
+        models = {
+            name: empty_component(each, config.torch_dtype) for name, each in _component_sources(source, parts).items()
+        }
+        stock = stock_pipeline(source, kind, models | dict(modules))
+    except BaseException:
+        for part in parts.values():
+            if part.loaded is not None:
+                part.loaded.close()
+        raise
+    whole = dataclasses.replace(config, component="", calls=(), data_parallel_mode=mode or config.data_parallel_mode)
+    target = next(iter(parts.values())).target
+    return PreparedPipeline(source=source, config=whole, target=target, stock=stock, parts=parts)
+
+
+def component_of(part: str, names: Iterable[str]) -> str:
+    """Return the component, one of some names, that a program is of."""
+    return next(name for name in names if part in {part_name(name, method) for method in METHODS})
+
+
+def _component_sources(source: ModelSource, parts: Mapping[str, Prepared]) -> dict[str, ModelSource]:
+    names = source.config.to_dict()
+    return {component_of(part, names): prepared.source for part, prepared in parts.items()}
+
+
+def _validate_picture(
+    prepared: PreparedPipeline, sources: Mapping[str, ModelSource], atol: float | None
+) -> tuple[OutputError, ...]:
+    """Compare a picture of few steps with that of diffusers in float32.
+
+    Raises:
+        ValidationError: they differ.
+    """
+    config, loaded = prepared.config, {name: part.loaded for name, part in prepared.parts.items()}
+    if any(one is None for one in loaded.values()):
+        return ()
+    copies = {name: Copies([one]) for name, one in loaded.items() if one is not None}
+    actual = _picture(prepared, prepared.connected(copies))
+    expected = _picture(prepared, {name: load_component(source, "float32")[0] for name, source in sources.items()})
+    exact = config.torch_dtype == "float32" and config.auto_cast == "none"
+    tolerance = atol if atol is not None else PICTURE_TOLERANCE if exact else default_tolerance(config, 1.0)
+    error = compare("picture", actual, expected, tolerance=tolerance)
+    if not error.ok:
+        message = f"A picture of the compiled pipeline differs from that of diffusers: max {error.max_abs_error:.3g}."
+        hint = "Pass a larger --atol if this precision is enough, or --disable-validation to skip the comparison."
+        raise ValidationError(message, hint=hint, validation=[error.to_dict()])
+    return (error,)
+
+
+def _picture(prepared: PreparedPipeline, models: Mapping[str, Any]) -> torch.Tensor:
+    """Return a picture that the pipeline makes with some models."""
+    height, width = prepared.config.resolutions()[0]
+    arguments = example_arguments(
+        prepared.stock, prepared.config, batch_size=1, height=height, width=width, num_steps=NUM_STEPS
+    )
+    with in_place(prepared.stock, models), torch.no_grad():
+        return torch.as_tensor(prepared.stock(**arguments)[0])

@@ -1,0 +1,60 @@
+"""Write an exported pipeline: a folder for each program beside the schedulers and tokenizers, as diffusers has them.
+
+model_index.json       parts and their classes, as in the checkpoint; written last
+unet/, vae_decoder/    exports of one program each, with weights under their names in the checkpoint
+scheduler/, tokenizer/ as diffusers and transformers save them
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from ...configuration import NEFF_FILE
+from ...errors import ConfigError
+from ..save import save_folder
+from .pipeline import PreparedPipeline
+from .stock import INDEX_FILE, is_pipeline
+
+
+def save_pipeline(prepared: PreparedPipeline, output: Path, *, pipe: Any = None) -> int:
+    """Write an exported pipeline; return the size of its programs and weights in bytes.
+
+    Args:
+        prepared: the compiled pipeline.
+        output: folder to write.
+        pipe: pipeline whose schedulers and processors are saved; None: those of the checkpoint.
+
+    Raises:
+        ConfigError: the output is the folder of the checkpoint, or has another pipeline.
+        CacheError: the folder cannot be written.
+    """
+    check_pipeline_output(prepared.source.folder, output)
+    import diffusers
+
+    pipe = pipe or prepared.stock
+    output.mkdir(parents=True, exist_ok=True)
+    (output / INDEX_FILE).unlink(missing_ok=True)
+    size_bytes = sum(save_folder(part, output / name) for name, part in prepared.parts.items())
+    for name, part in pipe.components.items():
+        if part is not None and not isinstance(part, nn.Module) and hasattr(part, "save_pretrained"):
+            part.save_pretrained(output / name)
+    index = {name: value for name, value in pipe.config.items() if name != "_name_or_path"}
+    index |= {"_class_name": type(prepared.stock).__name__, "_diffusers_version": diffusers.__version__}
+    (output / INDEX_FILE).write_text(json.dumps(index, indent=2, sort_keys=True) + "\n")
+    return size_bytes
+
+
+def check_pipeline_output(source: Path, output: Path) -> None:
+    """Reject an output folder that is not an exported pipeline.
+
+    Raises:
+        ConfigError: it is the checkpoint's own folder, or another pipeline.
+    """
+    is_export = any(output.glob(f"*/{NEFF_FILE}"))
+    if output.exists() and (output.resolve() == source.resolve() or (is_pipeline(output) and not is_export)):
+        message = f"The output {output} is a pipeline that is not exported."
+        raise ConfigError(message, hint="Choose another output folder.", output=str(output))

@@ -1,0 +1,154 @@
+"""A stock pipeline of diffusers around components without weights, and which class it has.
+
+Schedulers, tokenizers and processors are real; models are those that are passed, or have no weights.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ...configuration import NEFF_FILE
+from ...errors import ModelError, nearest
+from ...plain_json import parse_json
+from ..source import ModelSource, first_line, read_config
+from .component import DiffusersConfig
+
+INDEX_FILE = "model_index.json"
+"""File of a pipeline's folder that names the class of each part."""
+
+_TASK_TABLES = {
+    "text-to-image": "AUTO_TEXT2IMAGE_PIPELINES_MAPPING",
+    "image-to-image": "AUTO_IMAGE2IMAGE_PIPELINES_MAPPING",
+    "inpainting": "AUTO_INPAINT_PIPELINES_MAPPING",
+}
+"""diffusers' tables of the pipelines of one model for several tasks."""
+
+
+def is_pipeline(folder: Path) -> bool:
+    """Return whether a folder is that of a diffusion pipeline."""
+    return (folder / INDEX_FILE).is_file()
+
+
+def is_exported_pipeline(folder: Path) -> bool:
+    """Return whether a folder has a compiled pipeline."""
+    return is_pipeline(folder) and any(folder.glob(f"*/{NEFF_FILE}"))
+
+
+def require_diffusers() -> None:
+    """Check that diffusers is installed.
+
+    Raises:
+        ModelError: it is not.
+    """
+    try:
+        import diffusers  # noqa: F401
+    except ImportError as error:
+        message = f"diffusers is needed for diffusion pipelines and cannot be imported: {first_line(error)}"
+        raise ModelError(message, hint="pip install optimum-neuron-sim[diffusers]", package="diffusers") from error
+
+
+def pipeline_class(name: str, task: str = "auto") -> Any:
+    """Return a pipeline's class in diffusers; of the models of one class, that for a task.
+
+    Raises:
+        ModelError: diffusers has no such class, or none for the task.
+    """
+    require_diffusers()
+    import diffusers
+    from diffusers.pipelines import auto_pipeline
+
+    own = getattr(diffusers, name, None)
+    if own is None or not name.endswith("Pipeline"):
+        guess = nearest(name, [known for known in dir(diffusers) if known.endswith("Pipeline")]) or "."
+        raise ModelError(f"diffusers has no pipeline {name}{guess}", hint="Upgrade diffusers.", architecture=name)
+    tables = {key: getattr(auto_pipeline, table) for key, table in _TASK_TABLES.items()}
+    if task not in tables or own in tables[task].values():
+        return own
+    found = auto_pipeline._get_task_class(tables[task], name, throw_error_if_not_exist=False)
+    if found is not None:
+        return found
+    if all(own not in table.values() for table in tables.values()):
+        return own  # in no table, so that its task cannot be told by it
+    raise ModelError(f"diffusers has no pipeline for {task} beside {name}.", hint="Pass another task.", task=task)
+
+
+def component_sources(source: ModelSource, kind: Any, modules: Mapping[str, Any]) -> dict[str, ModelSource]:
+    """Return the models of a pipeline that are compiled, by their names in it.
+
+    Args:
+        source: the pipeline.
+        kind: its class in diffusers.
+        modules: models in memory that take the place of those in the folder.
+
+    Raises:
+        ModelError: a component is missing in the folder.
+    """
+    sources = {}
+    for name, row in source.config.to_dict().items():
+        if name not in inspect.signature(kind.__init__).parameters or not isinstance(row, (list, tuple)):
+            continue
+        if (module := modules.get(name)) is not None:
+            config = DiffusersConfig({**module.config, "_class_name": type(module).__name__})
+            if hasattr(module.config, "model_type"):
+                config = module.config
+            sources[name] = ModelSource(name=name, folder=source.folder, config=config, revision=None, module=module)
+        elif row[0] in ("diffusers", "transformers") and row[1] is not None and _is_model(source.folder, name, row):
+            config = read_config(source.folder / name)
+            config.architectures = [row[1]]
+            sources[name] = ModelSource(
+                name=f"{source.name}/{name}", folder=source.folder / name, config=config, revision=source.revision
+            )
+    return sources
+
+
+def _is_model(folder: Path, name: str, row: Any) -> bool:
+    """Return whether a part of a pipeline is a model, and not a scheduler, a tokenizer, or a processor."""
+    import importlib
+
+    from torch import nn
+
+    kind = getattr(importlib.import_module(row[0]), row[1].removeprefix("Flax"), None)
+    if kind is None or not (isinstance(kind, type) and issubclass(kind, nn.Module)):
+        return False
+    if not (folder / name).is_dir():
+        message = f"The component {name} of the pipeline in {folder} is missing."
+        raise ModelError(message, hint="Download the pipeline again.", folder=str(folder), component=name)
+    return True
+
+
+def stock_pipeline(source: ModelSource, kind: Any, models: Mapping[str, Any]) -> Any:
+    """Build a stock pipeline of a class with the given models; what else it has is loaded from its folder.
+
+    Raises:
+        ModelError: diffusers cannot build it.
+    """
+    from diffusers.utils import logging
+
+    try:
+        verbosity = logging.get_verbosity()
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+        return kind.from_pretrained(source.folder, local_files_only=True, **models)
+    except (OSError, ValueError, TypeError, RuntimeError, ImportError, AttributeError) as error:
+        message = f"diffusers cannot build the {kind.__name__} in {source.folder}: {first_line(error)}"
+        raise ModelError(message, hint="Check the folder, or pass another task.", folder=str(source.folder)) from error
+    finally:
+        logging.set_verbosity(verbosity)
+        logging.enable_progress_bar()
+
+
+def read_index(folder: Path) -> DiffusersConfig:
+    """Read which parts a pipeline has.
+
+    Raises:
+        ModelError: the file cannot be read.
+    """
+    path = folder / INDEX_FILE
+    try:
+        return DiffusersConfig(parse_json(path.read_bytes()))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        message = f"{path} cannot be read: {first_line(error)}"
+        raise ModelError(message, hint="Download the pipeline again.", file=str(path)) from error

@@ -1,0 +1,289 @@
+"""`NeuronDiffusionPipeline`: a stock pipeline of diffusers, compiled; it finds the class in the pipeline's index.
+
+The stock `__call__` runs, so schedulers, callbacks, generators and every argument work as in diffusers. Models are
+compiled programs, so what would change their code after the compile is refused.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import torch
+
+from ...compiler.lower import Mode
+from ...errors import ConfigError, ModelError
+from ...exporters import compile_options, load_source, neuron_config, open_cache, task_of, translate
+from ...exporters.diffusion import (
+    NeuronDiffusionConfig,
+    PreparedPipeline,
+    check_pipeline_output,
+    describe_pipeline,
+    is_exported_pipeline,
+    is_pipeline,
+    load_pipeline,
+    part_name,
+    pipeline_class,
+    prepare_pipeline,
+    save_pipeline,
+)
+from ...options import SOURCE_OPTIONS, check_known, source_options
+from ...runtime import Copies
+from ..form import require_name
+from ..loading import EXPORT_OPTIONS, LOAD_OPTIONS
+from ..weights import Weights, rebound
+from .classes import compiled_class
+from .placement import place
+
+_CALL_SIZES = {
+    "height": "height",
+    "width": "width",
+    "num_frames": "num_frames",
+    "max_sequence_length": "sequence_length",
+    "guidance_scale": "guidance_scale",
+    "num_images_per_prompt": "num_images_per_prompt",
+}
+"""Arguments of a call to the options that are their defaults."""
+
+
+class NeuronDiffusionPipelineBase:
+    """What compiled pipelines add to diffusers; the base of one class for each stock class."""
+
+    stock: ClassVar[Any] = None
+    """Stock class; None finds it in the pipeline's index."""
+    prepared: PreparedPipeline
+    copies: Mapping[str, Copies]
+    """Each program on its cores, by the name of its folder."""
+
+    @classmethod
+    def from_pretrained(cls, model_id: str | Path, export: bool | None = None, **options: Any) -> Any:
+        """Load an exported pipeline, or export one.
+
+        Args:
+            model_id: folder or Hub model ID.
+            export: True exports a pipeline, False requires an exported one, None accepts both.
+            **options: fields of `NeuronDiffusionConfig`; the location of the model; for an export
+                `disable_validation, atol, disable_neuron_cache, cache_url, compiler_workdir`; `wait_for_host_code`; and
+                components in memory by their names, such as `unet` or `scheduler`.
+
+        Raises:
+            NeuronError: see `optimum_neuron/errors.py`.
+        """
+        require_name(model_id, cls.__name__)
+        location = source_options(options)
+        source = load_source(model_id, **location)
+        if not is_pipeline(source.folder):
+            message = f"{model_id} is no pipeline of diffusers: it has no model_index.json."
+            raise ModelError(message, hint="Pass the folder of a whole pipeline.", model=str(model_id))
+        kind = pipeline_class(source.config.model_type) if cls.stock is None else cls.stock
+        names = inspect.signature(kind.__init__).parameters
+        modules = {name: value for name, value in options.items() if name in names and not isinstance(value, str)}
+        options = translate({name: value for name, value in options.items() if name not in modules})
+        check_known(options, [*compile_options(), *SOURCE_OPTIONS, *EXPORT_OPTIONS, *LOAD_OPTIONS], what=cls.__name__)
+        shapes = {name: value for name, value in options.items() if name in compile_options()}
+        how = {name: value for name, value in options.items() if name in EXPORT_OPTIONS}
+        mode: Mode = "wait" if options.get("wait_for_host_code") else "background"
+        if is_exported_pipeline(source.folder):
+            given = {name: value for name, value in {"export": export, **how}.items() if value not in (None, False)}
+            if given:
+                message = f"{model_id} is already exported, so {', '.join(given)} has no effect."
+                raise ConfigError(message, hint="Remove it, or pass the checkpoint.", options=given)
+            prepared = load_pipeline(source, shapes, host_code=mode, kind=cls.stock, modules=modules)
+            return cls._wrap(prepared)
+        if export is False:
+            message = f"{model_id} is a plain pipeline, which must be exported before it can run."
+            raise ConfigError(message, hint="Pass export=True.", option="export", value=False)
+        config, target = neuron_config(source, shapes if cls.stock is None else {**shapes, "task": _task(cls.stock)})
+        prepared = prepare_pipeline(
+            source,
+            config,
+            target,
+            cache=open_cache(how.pop("disable_neuron_cache", False), how.pop("cache_url", None)),
+            validate=not how.pop("disable_validation", False),
+            host_code=mode,
+            claims=True,
+            kind=cls.stock,
+            modules=modules,
+            **how,
+        )
+        return cls._wrap(prepared)
+
+    @staticmethod
+    def _wrap(prepared: PreparedPipeline) -> Any:
+        """Return the pipeline of compiled programs."""
+        try:
+            copies = place(prepared)
+            pipe = copy.copy(prepared.stock)
+            for name, model in prepared.connected(copies).items():
+                setattr(pipe, name, model)
+        except BaseException:
+            prepared.close()
+            raise
+        pipe.__class__ = compiled_class(type(prepared.stock))
+        pipe.prepared, pipe.copies = prepared, copies
+        return pipe
+
+    @property
+    def neuron_config(self) -> NeuronDiffusionConfig:
+        """Sizes and flags of the compile."""
+        return self.prepared.config
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Make pictures, with the arguments of the stock pipeline; sizes have those of the export as their defaults."""
+        signature = inspect.signature(self.stock.__call__)
+        given = signature.bind_partial(self, *args, **kwargs).arguments
+        for name, option in _CALL_SIZES.items():
+            value = getattr(self.neuron_config, option)
+            if name in signature.parameters and given.get(name) is None and value is not None:
+                kwargs[name] = value[0] if isinstance(value, tuple) else value
+        return super().__call__(*args, **kwargs)  # type: ignore[misc]
+
+    def save_pretrained(self, save_directory: str | Path, push_to_hub: bool = False, **kwargs: Any) -> None:
+        """Save the pipeline as an exported folder, for `from_pretrained`; its own schedulers are saved."""
+        if not push_to_hub:
+            check_known(kwargs, [], what="save_pretrained")
+        check_pipeline_output(self.prepared.source.folder, Path(save_directory))
+        save_pipeline(self.prepared, Path(save_directory), pipe=self)
+        if push_to_hub:
+            self.push_to_hub(save_directory, **kwargs)
+
+    def push_to_hub(
+        self,
+        save_directory: str | Path,
+        repository_id: str,
+        private: bool | None = None,
+        revision: str | None = None,
+        token: str | bool | None = None,
+        commit_message: str = "Upload exported pipeline",
+    ) -> str:
+        """Save the pipeline in a folder, upload it to the Hub, and return the URL of the commit.
+
+        Args:
+            save_directory: folder to write and upload.
+            repository_id: repository on the Hub, which is created if needed.
+            private: whether a new repository is private.
+            revision: branch to write to.
+            token: Hub token; None uses the login's.
+            commit_message: message of the commit.
+        """
+        from huggingface_hub import HfApi
+
+        self.save_pretrained(save_directory)
+        api = HfApi(token=token)
+        api.create_repo(repository_id, private=private, exist_ok=True)
+        return api.upload_folder(
+            repo_id=repository_id, folder_path=save_directory, revision=revision, commit_message=commit_message
+        )
+
+    def replace_weights(self, weights: str | Path | None = None, **components: Weights) -> None:
+        """Replace the weights of components by others of the same architecture, without compiling.
+
+        Args:
+            weights: folder of a whole pipeline, whose components replace those here.
+            **components: a folder, a state dict, or a model for each component, for example `unet=tuned_unet`.
+
+        Raises:
+            WeightsError: tensors are missing or have another shape; components before that one are replaced.
+            ConfigError: a component is unknown.
+        """
+        if weights is not None:
+            folder = load_source(weights).folder
+            components = {name: folder / name for name in self.prepared.models} | components
+        check_known(components, self.prepared.models, what="replace_weights")
+        parts = dict(self.prepared.parts)
+        for name, each in components.items():
+            for method in self.prepared.parts_of(name):
+                part = part_name(name, method)
+                parts[part] = rebound(parts[part], self.copies[part], each)
+        self.prepared = dataclasses.replace(self.prepared, parts=parts, validation=())
+
+    def close(self) -> None:
+        """Free the cores, the HBM, and the threads of the pipeline; later calls raise `CoreBusyError`."""
+        for copies in self.copies.values():
+            copies.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def wait_for_host_code(self, timeout_s: float | None = None) -> bool:
+        """Wait until the host code of all programs is ready, each for at most `timeout_s`; return whether it is.
+
+        Raises:
+            LoweringError: a block could not be compiled.
+        """
+        return all(part.host.wait(timeout_s) for part in self.prepared.parts.values() if part.host is not None)
+
+    def describe(self) -> dict[str, Any]:
+        """Return every automatic choice with its reason, cores, memory, validation, and timings as plain data."""
+        cores = {name: list(copies.core_ids) for name, copies in self.copies.items()}
+        return {**describe_pipeline(self.prepared), "cores": cores}
+
+    def to(self, *args: Any, **kwargs: Any) -> Self:
+        """Accept the CPU, "neuron", and the compiled dtype: compiled programs cannot be moved or cast.
+
+        Raises:
+            ConfigError: the arguments name another device or dtype.
+        """
+        device, dtype, *_ = torch._C._nn._parse_to(*args, **kwargs)
+        own = getattr(torch, self.neuron_config.torch_dtype)
+        if (device is not None and device.type not in ("cpu", "neuron")) or dtype not in (None, own):
+            message = f"to({device or dtype}) is not supported: the pipeline is compiled in {own}."
+            raise ConfigError(message, hint="Export with another torch_dtype, or remove to().", device=str(device))
+        return self
+
+
+class NeuronDiffusionPipeline(NeuronDiffusionPipelineBase):
+    """A compiled diffusion pipeline of the class that its index names, or that the task has for it.
+
+    Example:
+        ```python no-run
+        from optimum_neuron import NeuronDiffusionPipeline
+
+        pipe = NeuronDiffusionPipeline.from_pretrained("a_pipeline", export=True, height=512, width=512)
+        pipe("a lighthouse at night", generator=torch.Generator().manual_seed(0)).images[0].save("lighthouse.png")
+        ```
+    """
+
+
+def _task(stock: type) -> str:
+    """The task of a stock class, as its name says."""
+    task = task_of(stock.__name__)
+    assert task is not None, "every name of a pipeline ends like that of some task"
+    return task
+
+
+_REFUSED = {
+    **dict.fromkeys(
+        ("enable_freeu", "disable_freeu", "fuse_qkv_projections", "enable_attention_slicing", "set_attention_slice"),
+        "it would change the compiled code",
+    ),
+    **dict.fromkeys(
+        ("load_lora_weights", "fuse_lora", "unfuse_lora", "set_adapters", "load_ip_adapter", "load_textual_inversion"),
+        "adapters are part of the export: change the stock pipeline, save it, and export that",
+    ),
+    **dict.fromkeys(
+        ("enable_model_cpu_offload", "enable_sequential_cpu_offload", "enable_group_offload"),
+        "programs stay on their cores",
+    ),
+}
+"""Methods of stock pipelines that a compiled one refuses, and why."""
+
+
+def _refusal(name: str, reason: str) -> Any:
+    def refuse(self: Any, *args: Any, **kwargs: Any) -> None:
+        message = f"{name} is not supported by a compiled pipeline: {reason}."
+        raise ConfigError(message, hint="Export the pipeline again with the change.", option=name)
+
+    refuse.__name__, refuse.__doc__ = name, f"Refused: {reason}."
+    return refuse
+
+
+for _name, _reason in _REFUSED.items():
+    setattr(NeuronDiffusionPipelineBase, _name, _refusal(_name, _reason))
