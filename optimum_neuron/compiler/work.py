@@ -96,11 +96,15 @@ class CallWork:
     """Cycles of the two matmuls of attention."""
     vector_elements: float = 0.0
     """Elements that pass the vector or scalar engine, once for each pass."""
+    unpacked_elements: float = 0.0
+    """Weights that pass the vector engine before the product, because several share a byte."""
     softmax_elements: float = 0.0
     """Scores of a softmax."""
 
 
-_AMOUNTS = ("flops", "tensor_cycles", "attention_cycles", "vector_elements", "softmax_elements")
+_AMOUNTS = (
+    *("flops", "tensor_cycles", "attention_cycles", "vector_elements", "unpacked_elements", "softmax_elements"),
+)
 
 
 def work_of(call: OpCall) -> CallWork:
@@ -156,30 +160,42 @@ def _product(call: OpCall) -> CallWork:
     flops = formula(*call.inputs) if formula else _torch_counts(call)
     # Numbers of 8 bits on both sides are multiplied as bfloat16, which has them exactly.
     dtype = "bfloat16" if call.name == _DYNAMIC else next(spec.dtype for spec in call.inputs)
-    evicted = sum(spec.num_elements for spec in call.outputs) + _unpacked(call)
+    evicted = sum(spec.num_elements for spec in call.outputs) + _scaled(call)
     matmuls: dict[str, float] = {}
     if call.name in _ATTENTION:
         matmuls["attention_cycles"], matmuls["softmax_elements"] = _attention(call)
     else:
         matmuls["tensor_cycles"] = _cycles(call) or flops / (2 * ARRAY * ARRAY)
-    return CallWork(flops=flops, counted="products", dtype=dtype, vector_elements=evicted, **matmuls)
+    return CallWork(
+        flops=flops,
+        counted="products",
+        dtype=dtype,
+        vector_elements=evicted,
+        unpacked_elements=_unpacked(call),
+        **matmuls,
+    )
 
 
 def _unpacked(call: OpCall) -> int:
-    """Elements that pass the vector engine for a quantized weight: 4-bit numbers, and sums of groups that are scaled.
+    """Numbers of 4 bits of a weight; casts from 8 to 16 bits are part of the load, as elsewhere."""
+    values = call.inputs[1] if call.name in _QUANTIZED else None
+    return 2 * values.num_elements if values is not None and values.dtype == "uint8" else 0
 
-    Casts to 16 bits are part of the load, as elsewhere. Inputs that are quantized pass it twice: for the largest of
-    each row, and to be scaled. Sums over experts have a scale for each expert.
+
+def _scaled(call: OpCall) -> int:
+    """Elements that pass the vector engine because a product is quantized, beside its results: sums of groups.
+
+    Inputs that are quantized pass it twice: for the largest of each row, and to be scaled. Sums over experts have a
+    scale for each expert.
     """
     if call.name == _DYNAMIC:
         return 2 * call.inputs[0].num_elements
     if call.name not in _QUANTIZED:
         return 0
     x, values, scale, *_ = call.inputs
-    halves = 2 * values.num_elements if values.dtype == "uint8" else 0
     num_rows = math.prod(x.shape[:-1]) if len(values.shape) == 2 else x.shape[-2]
     evicted = sum(spec.num_elements for spec in call.outputs)
-    return halves + num_rows * math.prod(values.shape[:-1]) * scale.shape[-1] - evicted
+    return int(num_rows * math.prod(values.shape[:-1]) * scale.shape[-1] - evicted)
 
 
 def _cycles(call: OpCall) -> float | None:
