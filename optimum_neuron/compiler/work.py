@@ -177,9 +177,14 @@ def _product(call: OpCall) -> CallWork:
 
 
 def _unpacked(call: OpCall) -> int:
-    """Numbers of 4 bits of a weight; casts from 8 to 16 bits are part of the load, as elsewhere."""
-    values = call.inputs[1] if call.name in _QUANTIZED else None
-    return 2 * values.num_elements if values is not None and values.dtype == "uint8" else 0
+    """Passes over a quantized weight: over numbers of 4 bits, and over all of them where that scales fewer elements.
+
+    Casts from 8 to 16 bits are part of the load, as elsewhere.
+    """
+    if call.name not in _QUANTIZED:
+        return 0
+    count = _num_weights(call)
+    return count * ((call.inputs[1].dtype == "uint8") + _scales_weights(call))
 
 
 def _scaled(call: OpCall) -> int:
@@ -190,12 +195,26 @@ def _scaled(call: OpCall) -> int:
     """
     if call.name == _DYNAMIC:
         return 2 * call.inputs[0].num_elements
-    if call.name not in _QUANTIZED:
+    if call.name not in _QUANTIZED or _scales_weights(call):
         return 0
+    return _num_sums(call) - sum(spec.num_elements for spec in call.outputs)
+
+
+def _scales_weights(call: OpCall) -> bool:
+    """Whether a weight is scaled before the product: with groups, when it has fewer elements than their sums."""
+    return call.inputs[2].shape[-1] > 1 and _num_weights(call) < _num_sums(call)
+
+
+def _num_weights(call: OpCall) -> int:
+    values = call.inputs[1]
+    return values.num_elements * (2 if values.dtype == "uint8" else 1)
+
+
+def _num_sums(call: OpCall) -> int:
+    """Sums of groups that leave PSUM."""
     x, values, scale, *_ = call.inputs
     num_rows = math.prod(x.shape[:-1]) if len(values.shape) == 2 else x.shape[-2]
-    evicted = sum(spec.num_elements for spec in call.outputs)
-    return int(num_rows * math.prod(values.shape[:-1]) * scale.shape[-1] - evicted)
+    return num_rows * math.prod(values.shape[:-1]) * scale.shape[-1]
 
 
 def _cycles(call: OpCall) -> float | None:
