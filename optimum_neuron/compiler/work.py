@@ -96,11 +96,15 @@ class CallWork:
     """Cycles of the two matmuls of attention."""
     vector_elements: float = 0.0
     """Elements that pass the vector or scalar engine, once for each pass."""
+    unpacked_elements: float = 0.0
+    """Weights that pass the vector engine before the product, because several share a byte."""
     softmax_elements: float = 0.0
     """Scores of a softmax."""
 
 
-_AMOUNTS = ("flops", "tensor_cycles", "attention_cycles", "vector_elements", "softmax_elements")
+_AMOUNTS = (
+    *("flops", "tensor_cycles", "attention_cycles", "vector_elements", "unpacked_elements", "softmax_elements"),
+)
 
 
 def work_of(call: OpCall) -> CallWork:
@@ -156,30 +160,61 @@ def _product(call: OpCall) -> CallWork:
     flops = formula(*call.inputs) if formula else _torch_counts(call)
     # Numbers of 8 bits on both sides are multiplied as bfloat16, which has them exactly.
     dtype = "bfloat16" if call.name == _DYNAMIC else next(spec.dtype for spec in call.inputs)
-    evicted = sum(spec.num_elements for spec in call.outputs) + _unpacked(call)
+    evicted = sum(spec.num_elements for spec in call.outputs) + _scaled(call)
     matmuls: dict[str, float] = {}
     if call.name in _ATTENTION:
         matmuls["attention_cycles"], matmuls["softmax_elements"] = _attention(call)
     else:
         matmuls["tensor_cycles"] = _cycles(call) or flops / (2 * ARRAY * ARRAY)
-    return CallWork(flops=flops, counted="products", dtype=dtype, vector_elements=evicted, **matmuls)
+    return CallWork(
+        flops=flops,
+        counted="products",
+        dtype=dtype,
+        vector_elements=evicted,
+        unpacked_elements=_unpacked(call),
+        **matmuls,
+    )
 
 
 def _unpacked(call: OpCall) -> int:
-    """Elements that pass the vector engine for a quantized weight: 4-bit numbers, and sums of groups that are scaled.
+    """Passes over a quantized weight: over numbers of 4 bits, and over all of them where that scales fewer elements.
 
-    Casts to 16 bits are part of the load, as elsewhere. Inputs that are quantized pass it twice: for the largest of
-    each row, and to be scaled. Sums over experts have a scale for each expert.
+    Casts from 8 to 16 bits are part of the load, as elsewhere.
+    """
+    if call.name not in _QUANTIZED:
+        return 0
+    count = _num_weights(call)
+    return count * ((call.inputs[1].dtype == "uint8") + _scales_weights(call))
+
+
+def _scaled(call: OpCall) -> int:
+    """Elements that pass the vector engine because a product is quantized, beside its results: sums of groups.
+
+    Inputs that are quantized pass it twice: for the largest of each row, and to be scaled. Sums over experts have a
+    scale for each expert.
     """
     if call.name == _DYNAMIC:
         return 2 * call.inputs[0].num_elements
-    if call.name not in _QUANTIZED:
+    if call.name not in _QUANTIZED or _scales_weights(call):
         return 0
+    return _num_sums(call) - sum(spec.num_elements for spec in call.outputs)
+
+
+def _scales_weights(call: OpCall) -> bool:
+    """Whether a weight is scaled before the product: with groups, when it has fewer elements than their sums."""
+    return call.inputs[2].shape[-1] > 1 and _num_weights(call) < _num_sums(call)
+
+
+def _num_weights(call: OpCall) -> int:
+    values = call.inputs[1]
+    return values.num_elements * (2 if values.dtype == "uint8" else 1)
+
+
+def _num_sums(call: OpCall) -> int:
+    """Sums of groups that leave PSUM."""
     x, values, scale, *_ = call.inputs
-    halves = 2 * values.num_elements if values.dtype == "uint8" else 0
     num_rows = math.prod(x.shape[:-1]) if len(values.shape) == 2 else x.shape[-2]
-    evicted = sum(spec.num_elements for spec in call.outputs)
-    return halves + num_rows * math.prod(values.shape[:-1]) * scale.shape[-1] - evicted
+    return num_rows * math.prod(values.shape[:-1]) * scale.shape[-1]
 
 
 def _cycles(call: OpCall) -> float | None:

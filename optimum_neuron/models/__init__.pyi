@@ -21,7 +21,7 @@ from .eagle import (
 )
 from .heads import head_layout as head_layout, require_group_size as require_group_size
 from .parallel import split_module as split_module
-from .plans import PLANS as PLANS, Plan as Plan, pattern_of as pattern_of
+from .plans import PLANS as PLANS, Plan as Plan, diffusion_plan as diffusion_plan, pattern_of as pattern_of
 from .quantize import quantize_decoder as quantize_decoder
 from .registry import (
     GENERIC as GENERIC,

@@ -16,6 +16,7 @@ out has the shapes of one core and calls `optimum_neuron/compiler/collectives.py
     packed_columns  as columns, of two projections in one tensor; triple_columns: of three
     gathered        columns, joined over the cores
     rows_of_whole   as rows, of inputs that every core has whole
+    rows_beside_heads  as rows, of the heads' results and a feed-forward, one behind the other
     experts         the width of every expert, summed over the cores; whole experts where that leaves little of each
     experts_over_cores  whole experts to each core, summed over the cores
     head_values     what an attention module has by itself: one number for each query head, such as `sinks`
@@ -217,6 +218,14 @@ def _rows_of_whole(splitter: Splitter, path: str, num_sources: int) -> None:
     linear.register_forward_pre_hook(own_columns)
 
 
+def _rows_beside_heads(splitter: Splitter, path: str, num_sources: int) -> None:
+    parent = path.rpartition(".")[0]
+    block: Any = splitter.module.get_submodule(parent)
+    layout, wide = splitter.heads(f"{parent}.attn"), block.mlp_hidden_dim
+    size = (linear_size(block.get_submodule(path.rpartition(".")[2]), 1) - wide) // layout.num_heads
+    splitter.summed(path, joined_split([layout.of_queries(size), even_split(wide, splitter.group_size)]))
+
+
 MIN_EXPERT_WIDTH = 32
 """Columns of an expert on each core, below which cores have whole experts: TensorE multiplies 128 rows at a time."""
 
@@ -341,6 +350,7 @@ STYLES: dict[str, Callable[[Splitter, str, int], None]] = {
     "triple_columns": functools.partial(_packed_columns, num_packed=3),
     "rows": _rows,
     "rows_of_whole": _rows_of_whole,
+    "rows_beside_heads": _rows_beside_heads,
     "experts": _experts,
     "experts_over_cores": _experts_over_cores,
     "head_values": _head_values,

@@ -8,7 +8,7 @@ plan that transformers ships with them (`base_model_tp_plan`), if there is one.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 Plan = Mapping[str, str]
 """Module path to style."""
@@ -145,3 +145,31 @@ def pattern_of(path: str) -> str:
     'model.layers.*.mlp.down'
     """
     return re.sub(r"(^|\.)\d+(?=\.|$)", r"\1*", path)
+
+
+_OF_DIFFUSION = {
+    **{projection: "heads" for name in "qkv" for projection in (f"to_{name}", f"add_{name}_proj")},
+    "to_out.0": "from_heads",
+    "to_add_out": "from_heads",
+    "ff.net.0.proj": "columns",
+    "ff.net.2": "rows",
+    "ff_context.net.0.proj": "columns",
+    "ff_context.net.2": "rows",
+    "proj_mlp": "columns",
+}
+"""Ends of paths in the blocks of a diffusion transformer, which diffusers names alike in all of them."""
+
+
+def diffusion_plan(paths: Iterable[str]) -> Plan:
+    """Return the plan of a diffusion transformer with modules at these paths; empty if it has no such blocks.
+
+    >>> diffusion_plan(["transformer_blocks.0.attn.to_q", "transformer_blocks.0.norm1", "proj_out"])
+    {'transformer_blocks.0.attn.to_q': 'heads'}
+    """
+    plan = {}
+    for path in paths:
+        if path.startswith("single_transformer_blocks.") and path.endswith(".proj_out"):
+            plan[path] = "rows_beside_heads"
+        elif "transformer_blocks." in path:
+            plan.update((path, style) for end, style in _OF_DIFFUSION.items() if path.endswith(f".{end}"))
+    return plan

@@ -46,8 +46,9 @@ class Splitter:
             for name in _WIDTHS:
                 _replace(attention, name, (_count(attention, (name,)) or 0) // layout.num_heads * num_queries)
             _replace(attention, "num_key_value_groups", num_queries // num_keys)
-            if hasattr(attention, "heads"):
-                attention.heads = (num_queries, num_keys, num_keys)
+            if hasattr(attention, "heads"):  # of a family's attention by kind, of diffusers' one number
+                is_one = isinstance(attention.heads, int)
+                attention.heads = num_queries if is_one else (num_queries, num_keys, num_keys)
             self._layouts[path] = layout
         return self._layouts[path]
 

@@ -73,22 +73,21 @@ def operators_of(work: GraphWork, time_of: TimeOf) -> tuple[OperatorTime, ...]:
 
 def overlap_of(times: Sequence[DeviceTime]) -> float:
     """Time of a graph's overlapping work over the sum of its operators' times."""
-    compute_s = sum(time.compute_s for time in times)
-    transfer_s = sum(time.transfer_s for time in times)
-    apart_s = sum(max(time.compute_s, time.transfer_s) for time in times)
-    return max(compute_s, transfer_s) / apart_s if apart_s else 1.0
+    sums = [sum(getattr(time, name) for time in times) for name in ("compute_s", "transfer_s", "unpack_s")]
+    apart_s = sum(time.overlapping_s for time in times)
+    return max(sums) / apart_s if apart_s else 1.0
 
 
 def _operator(step: Step, time: DeviceTime, overlap: float) -> OperatorTime:
     parts, work = time.parts_s, step.work
-    overlapping_s = max(time.compute_s, time.transfer_s)
+    overlapping_s = time.overlapping_s
     own_s = time.alone_s - parts["launch"]
     unknown = bool(work.num_unknown)
     longest: Engine = max(BOUND_BY, key=lambda engine: parts[engine])
     computes: dict[Engine, float] = {
         "tensor": work.tensor_cycles + work.attention_cycles,
         "link": work.num_collectives,
-        "vector": work.vector_elements + work.softmax_elements,
+        "vector": work.vector_elements + work.unpacked_elements + work.softmax_elements,
     }
     return OperatorTime(
         operator=step.name,

@@ -174,7 +174,8 @@ def _forward_estimate(
         require_no_options({"batch_size": request.batch_size}, f"a model for {task}")
     if request.sequence_length is not None:
         shapes["sequence_length"] = request.sequence_length
-    options = {**options, **shapes, "torch_dtype": dtype, "task": task, "instance_type": machine.instance.value.name}
+    arithmetic = {"torch_dtype": dtype, "auto_cast": auto_cast}
+    options = {**options, **shapes, **arithmetic, "task": task, "instance_type": machine.instance.value.name}
     captured = capture_model(source, trust_remote_code=trust_remote_code, **options)
     memory = dataclasses.asdict(captured.need)
     require_fits(source.name, memory, machine)
@@ -230,7 +231,14 @@ def _program_of(source: ModelSource, config: CompileConfig, *, trust_remote_code
         return _PROGRAMS[key]
     plan = kind_of(config.task, source.config.model_type).plan(source, config, trust_remote_code=trust_remote_code)
     with Progress(f"Estimating {source.name} for {config.target}") as progress:
-        program = compile_graphs(plan.captures, target=None, on_done=progress.captured).program
+        program = compile_graphs(
+            plan.captures,
+            target=None,
+            auto_cast=config.auto_cast,
+            auto_cast_type=config.auto_cast_type,
+            num_stages=plan.num_stages,
+            on_done=progress.captured,
+        ).program
     if source.module is None:
         _PROGRAMS[key] = program
         while len(_PROGRAMS) > KEPT:

@@ -1,11 +1,12 @@
 """Work to device time: documented rates, and the few constants of a core generation.
 
-    decoders:     time = launch + max(tensor engine, DMA) + vector engine + links + separate reads
+    decoders:     time = launch + max(tensor engine, DMA, unpacking) + vector engine + links + separate reads
     other graphs: time = launch + max(tensor engine + vector engine, DMA) + links + separate reads
 
 Data moves at the rate of the DMA engines, which is below that of HBM (272 against 410 GB/s for each NeuronCore-v2).
 Weights of one operator are fetched while others compute; in decoders, vector passes wait for products and for DMA, as
-published times say. It does not depend on hosts, batches or prices.
+published times say. Passes that unpack weights wait for no product, so they overlap with both, as the vector passes of
+other graphs do. It does not depend on hosts, batches or prices.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ class DeviceTime:
     """Time of the engines that transfers overlap with."""
     transfer_s: float
     """Time of the transfers that overlap with them."""
+    unpack_s: float
+    """Time of the passes over weights that overlap with both."""
     reads_s: float
     """The part of dma that separate reads take: nothing overlaps with them."""
 
@@ -69,7 +72,12 @@ class DeviceTime:
     @property
     def alone_s(self) -> float:
         """Time without any overlap, including the launch."""
-        return self.total_s - max(self.compute_s, self.transfer_s)
+        return self.total_s - self.overlapping_s
+
+    @property
+    def overlapping_s(self) -> float:
+        """The longest of what overlaps."""
+        return max(self.compute_s, self.transfer_s, self.unpack_s)
 
     def __add__(self, other: DeviceTime) -> DeviceTime:
         """The time of two runs, one after the other."""
@@ -78,6 +86,7 @@ class DeviceTime:
             parts_s={name: seconds + other.parts_s[name] for name, seconds in self.parts_s.items()},
             compute_s=self.compute_s + other.compute_s,
             transfer_s=self.transfer_s + other.transfer_s,
+            unpack_s=self.unpack_s + other.unpack_s,
             reads_s=self.reads_s + other.reads_s,
         )
 
@@ -88,6 +97,7 @@ class DeviceTime:
             parts_s={name: factor * seconds for name, seconds in self.parts_s.items()},
             compute_s=factor * self.compute_s,
             transfer_s=factor * self.transfer_s,
+            unpack_s=factor * self.unpack_s,
             reads_s=factor * self.reads_s,
         )
 
@@ -144,6 +154,7 @@ def device_time(
     tensor_s = (work.tensor_cycles + attention * work.attention_cycles) * fitted.tensor_factor / rates.tensor_hz
     passes = vector * work.vector_elements + attention * SOFTMAX_PASSES * work.softmax_elements
     vector_s = passes / rates.vector_elements_per_s
+    unpack_s = fitted.graph_vector_factor * work.unpacked_elements / rates.vector_elements_per_s
     reads_s = work.attention_reads * ATTENTION_READ_S / rates.num_physical
     link_s = all_reduce_s(
         work.collective_bytes, rates, fitted, num_chips=num_chips, num_collectives=work.num_collectives
@@ -154,13 +165,15 @@ def device_time(
     else:
         link_s += work.num_sends * NETWORK_LATENCY_S + work.sent_bytes / network_bytes_per_s
     launch_s = fitted.launch_us * 1e-6
-    compute_s, after_s = (tensor_s, vector_s) if decoder else (tensor_s + vector_s, 0.0)
+    compute_s, after_s = (tensor_s, vector_s) if decoder else (tensor_s + vector_s + unpack_s, 0.0)
+    aside_s = unpack_s if decoder else 0.0
     dma_s = transfer_s + reads_s
     return DeviceTime(
-        total_s=launch_s + max(compute_s, transfer_s) + after_s + reads_s + link_s,
-        parts_s={"tensor": tensor_s, "dma": dma_s, "vector": vector_s, "link": link_s, "launch": launch_s},
+        total_s=launch_s + max(compute_s, transfer_s, aside_s) + after_s + reads_s + link_s,
+        parts_s={"tensor": tensor_s, "dma": dma_s, "vector": vector_s + unpack_s, "link": link_s, "launch": launch_s},
         compute_s=compute_s,
         transfer_s=transfer_s,
+        unpack_s=aside_s,
         reads_s=reads_s,
     )
 

@@ -12,11 +12,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from ..compiler import contiguous_bytes, product_cycles
 from ..errors import ConfigError
 from .device_time import device_time
 from .machine import Machine, positive
 from .serving import Outcome, ServingPlan, ServingTimes, outcome_of
-from .work import Layers
+from .work import Work
 
 DRAFT_INPUTS = 1024
 """Inputs of the matrix that the weights of a draft without a model are counted as."""
@@ -136,7 +137,15 @@ def draft_of_parameters(num_parameters: int, machine: Machine) -> Draft:
     if isinstance(num_parameters, bool) or not isinstance(num_parameters, int) or num_parameters < 1:
         message = f"draft_parameters={num_parameters!r} is no number of weights."
         raise ConfigError(message, hint="Pass a whole number.", option="draft_parameters", value=num_parameters)
-    layers = Layers(element_bytes=2)
-    layers.linear(1, DRAFT_INPUTS, -(-num_parameters // DRAFT_INPUTS), bias=False)
-    time = device_time(layers.graph("draft").total, machine.rates, machine.fitted, decoder=True)
+    columns = -(-num_parameters // DRAFT_INPUTS)
+    size_bytes = 2 * DRAFT_INPUTS * columns
+    work = Work(
+        flops=2 * DRAFT_INPUTS * columns,
+        product_flops=2 * DRAFT_INPUTS * columns,
+        tensor_cycles=product_cycles(1, DRAFT_INPUTS, columns),
+        vector_elements=columns,
+        weight_bytes=size_bytes,
+        weight_rows=size_bytes / contiguous_bytes(DRAFT_INPUTS, columns, 2),
+    )
+    time = device_time(work, machine.rates, machine.fitted, decoder=True)
     return Draft(name=f"a draft of {num_parameters:,} weights", check_s=time.total_s)

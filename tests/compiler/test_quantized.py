@@ -23,14 +23,15 @@ class Product(nn.Module):
         return QUANTIZED_LINEAR(x, values, scale, zero, None)
 
 
-def graph_of(scheme):
+def graph_of(scheme, num_rows=2):
     parts = Scheme.parse(scheme).quantize(torch.randn(NUM_OUTPUTS, NUM_INPUTS))
-    exported = torch.export.export(Product(), (torch.randn(2, NUM_INPUTS, dtype=torch.bfloat16), *parts.values()))
+    x = torch.randn(num_rows, NUM_INPUTS, dtype=torch.bfloat16)
+    exported = torch.export.export(Product(), (x, *parts.values()))
     return exported.graph_module, parts
 
 
-def call_of(scheme):
-    graph_module, _ = graph_of(scheme)
+def call_of(scheme, num_rows=2):
+    graph_module, _ = graph_of(scheme, num_rows)
     (node,) = graph_module.graph.find_nodes(op="call_function", target=QUANTIZED_LINEAR)
     return OpCall.from_node(node)
 
@@ -64,9 +65,16 @@ def test_traffic_is_that_of_the_stored_bytes(scheme):
 
 
 def test_four_bits_are_unpacked_by_the_vector_engine():
-    eight, four = (work_of(call_of(scheme)).vector_elements for scheme in ("int8", "int4"))
-    num_sums = 2 * NUM_OUTPUTS * (NUM_INPUTS // 32 - 1)
-    assert four - eight == NUM_OUTPUTS * NUM_INPUTS + num_sums
+    eight, four = (work_of(call_of(scheme)) for scheme in ("int8", "int4"))
+    assert four.vector_elements - eight.vector_elements == 2 * NUM_OUTPUTS * (NUM_INPUTS // 32 - 1)
+    assert (eight.unpacked_elements, four.unpacked_elements) == (0, NUM_OUTPUTS * NUM_INPUTS)
+
+
+def test_weight_of_a_prompt_is_scaled_instead_of_its_sums():
+    work = work_of(call_of("int4", num_rows=64))
+    assert work.vector_elements == 64 * NUM_OUTPUTS  # results
+    assert work.unpacked_elements == 2 * NUM_OUTPUTS * NUM_INPUTS
+    assert work_of(call_of("int8", num_rows=64)).unpacked_elements == 0
 
 
 @pytest.mark.parametrize("scheme", ["int8", "fp8"])

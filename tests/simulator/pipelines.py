@@ -1,4 +1,7 @@
-"""Folders of diffusion pipelines with the published sizes and no weights."""
+"""Folders of diffusion pipelines with the published sizes and no weights.
+
+U-Nets and transformers have the published widths and fewer blocks, so that they are counted sooner.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,19 @@ SDXL = {
     "use_linear_projection": True,
     "addition_embed_type": "text_time",
     "projection_class_embeddings_input_dim": 2816,
+    "addition_time_embed_dim": 256,
     "sample_size": 128,
 }
-SD_VAE = {"block_out_channels": [128, 256, 512, 512], "layers_per_block": 2}
+FEW = {"layers_per_block": 1, "transformer_layers_per_block": 1}
+SD_VAE = {
+    "block_out_channels": [128, 256, 512, 512],
+    "layers_per_block": 2,
+    "down_block_types": ["DownEncoderBlock2D"] * 4,
+    "up_block_types": ["UpDecoderBlock2D"] * 4,
+}
+FLUX = {"guidance_embeds": True, "num_layers": 8, "num_single_layers": 10}
+PIXART = {"sample_size": 64, "caption_channels": 4096, "cross_attention_dim": 1152, "out_channels": 8}
+SD3 = {"num_layers": 4, "num_attention_heads": 24, "caption_projection_dim": 1536, "pos_embed_max_size": 192}
 CLIP_L = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12}
 CLIP_G = {
     "hidden_size": 1280,
@@ -47,26 +60,26 @@ T5_XXL = {
 PIPELINES: dict[str, dict[str, Any]] = {
     "sd-1.5": {
         "_class_name": "StableDiffusionPipeline",
-        "unet": ("diffusers", "UNet2DConditionModel", SD_15),
+        "unet": ("diffusers", "UNet2DConditionModel", {**SD_15, **FEW}),
         "vae": ("diffusers", "AutoencoderKL", SD_VAE),
         "text_encoder": ("transformers", "CLIPTextModel", CLIP_L),
     },
     "sdxl": {
         "_class_name": "StableDiffusionXLPipeline",
-        "unet": ("diffusers", "UNet2DConditionModel", SDXL),
+        "unet": ("diffusers", "UNet2DConditionModel", {**SDXL, **FEW}),
         "vae": ("diffusers", "AutoencoderKL", SD_VAE),
         "text_encoder": ("transformers", "CLIPTextModel", CLIP_L),
         "text_encoder_2": ("transformers", "CLIPTextModelWithProjection", CLIP_G),
     },
     "pixart": {
         "_class_name": "PixArtAlphaPipeline",
-        "transformer": ("diffusers", "PixArtTransformer2DModel", {"sample_size": 64}),
+        "transformer": ("diffusers", "PixArtTransformer2DModel", PIXART),
         "vae": ("diffusers", "AutoencoderKL", SD_VAE),
         "text_encoder": ("transformers", "T5EncoderModel", T5_XXL),
     },
     "sd3": {
         "_class_name": "StableDiffusion3Pipeline",
-        "transformer": ("diffusers", "SD3Transformer2DModel", {"num_layers": 24, "num_attention_heads": 24}),
+        "transformer": ("diffusers", "SD3Transformer2DModel", SD3),
         "vae": ("diffusers", "AutoencoderKL", {**SD_VAE, "latent_channels": 16}),
         "text_encoder": ("transformers", "CLIPTextModelWithProjection", CLIP_L),
         "text_encoder_2": ("transformers", "CLIPTextModelWithProjection", CLIP_G),
@@ -74,7 +87,7 @@ PIPELINES: dict[str, dict[str, Any]] = {
     },
     "flux": {
         "_class_name": "FluxPipeline",
-        "transformer": ("diffusers", "FluxTransformer2DModel", {"guidance_embeds": True}),
+        "transformer": ("diffusers", "FluxTransformer2DModel", FLUX),
         "vae": ("diffusers", "AutoencoderKL", {**SD_VAE, "latent_channels": 16, "use_post_quant_conv": False}),
         "text_encoder": ("transformers", "CLIPTextModel", CLIP_L),
         "text_encoder_2": ("transformers", "T5EncoderModel", T5_XXL),

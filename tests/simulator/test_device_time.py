@@ -53,6 +53,15 @@ def test_vector_passes_overlap_with_weights_outside_decoders():
     assert without_launch(PRODUCTS + PASSES, decoder=False) == pytest.approx(apart)
 
 
+def test_weights_are_unpacked_while_others_are_fetched():
+    few, many = (Work(unpacked_elements=count) for count in (10**6, 10**10))
+    assert timed(WEIGHTS + few, decoder=True).total_s == timed(WEIGHTS, decoder=True).total_s
+    longest = without_launch(many, decoder=True)
+    assert longest > without_launch(WEIGHTS, decoder=True)
+    assert without_launch(WEIGHTS + PRODUCTS + many, decoder=True) == pytest.approx(longest)
+    assert timed(few, decoder=True).parts_s["vector"] == timed(few, decoder=False).parts_s["vector"] > 0
+
+
 @pytest.mark.parametrize("decoder", [True, False])
 def test_parts_add_up_to_total(decoder):
     work = WEIGHTS + PRODUCTS + PASSES + Work(attention_reads=100, num_collectives=3, collective_bytes=10**6)

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 
 import pytest
 
+from optimum_neuron.core import TensorSpec
 from optimum_neuron.errors import ConfigError, DeviceMemoryError, ModelError
-from optimum_neuron.simulator import compare, estimate
-from tests.simulator.pipelines import PIPELINES, write_pipeline
+from optimum_neuron.simulator import compare, constants, estimate
+from optimum_neuron.simulator.diffusion import Component, ComponentCall, captured, parameter_bytes
+from optimum_neuron.simulator.work import work_of_program
+from tests.simulator.pipelines import FLUX, PIPELINES, SDXL, write_pipeline
+
+pytest.importorskip("diffusers")
 
 
 @pytest.fixture
@@ -76,10 +83,11 @@ def test_initial_image_is_encoded(pipeline):
 
 def test_too_large_transformer_is_sharded(pipeline):
     report = estimate(pipeline("flux"), instance="trn1.32xlarge")
-    assert report.num_cores.value == 8 and report.num_copies.value == 4
+    assert report.num_cores.value == 2 and report.num_copies.value == 16
     assert report.parts_ms["transformer"]["link"] > 0 and "input of the model" in report.assumptions[0]
     with pytest.raises(DeviceMemoryError, match="tensor_parallel_size"):
         estimate(pipeline("flux"), instance="trn1.32xlarge", tensor_parallel_size=1)
+    assert report.memory["transformer"] < 6e9 and report.memory["text_encoder_2"] < 5e9
     with pytest.raises(ConfigError, match="1, 2, 8, 16 or all 32"):
         estimate(pipeline("flux"), instance="trn1.32xlarge", tensor_parallel_size=3)
 
@@ -112,13 +120,13 @@ def test_bad_input_is_refused_with_a_hint(pipeline, name, options, words):
         estimate(pipeline(name), **{"instance": "inf2.xlarge", **options})
 
 
-def test_uncounted_parts_are_named(pipeline, tmp_path):
+def test_parts_without_support_are_named(pipeline, tmp_path):
     with pytest.raises(ModelError, match="did you mean 'StableDiffusionPipeline'"):
         estimate(pipeline("sd-1.5", _class_name="StableDiffusionPipelin"), instance="inf2.xlarge")
-    other = {"unet": ("diffusers", "UNet2DModel", {}), "vae": None}
+    other = {"unet": ("diffusers", "UNet2DModel", {}), "vae": None, "text_encoder": ("os", "CLIPTextModel", {})}
     with pytest.raises(ModelError, match="UNet2DModel") as error:
         estimate(write_pipeline(tmp_path / "other", "sd-1.5", **other), instance="inf2.xlarge")
-    assert len(error.value.details["problems"]) == 2
+    assert len(error.value.details["problems"]) == 3
     with pytest.raises(ModelError, match="model_index.json"):
         estimate(pipeline("sdxl") / "unet", instance="inf2.xlarge")
     (pipeline("sd3") / "vae" / "config.json").unlink()
@@ -126,10 +134,24 @@ def test_uncounted_parts_are_named(pipeline, tmp_path):
         estimate(tmp_path / "sd3", instance="inf2.xlarge")
 
 
+def test_component_that_its_library_cannot_build_is_named(pipeline):
+    broken = ("diffusers", "UNet2DConditionModel", {"block_out_channels": [32]})
+    with pytest.raises(ModelError, match="UNet2DConditionModel"):
+        estimate(pipeline("sd-1.5", unet=broken), instance="inf2.xlarge")
+
+
+def test_missing_library_is_named(pipeline, monkeypatch):
+    monkeypatch.setitem(sys.modules, "diffusers", None)
+    changed = ("diffusers", "UNet2DConditionModel", {"sample_size": 8})
+    with pytest.raises(ModelError, match="pip install diffusers") as error:
+        estimate(pipeline("sd-1.5", unet=changed, vae=("diffusers", "AutoencoderKL", {})), instance="inf2.xlarge")
+    assert error.value.details["package"] == "diffusers"
+
+
 def test_too_large_model_reports_what_would_fit(pipeline):
     with pytest.raises(DeviceMemoryError, match="bfloat16") as error:
-        estimate(pipeline("sdxl"), instance="inf2.xlarge", batch_size=4)
-    assert error.value.details["hbm_bytes"]["unet"] > 9 * 2**30
+        estimate(pipeline("sd-1.5"), instance="inf2.xlarge", batch_size=4, height=2048, width=2048)
+    assert error.value.details["hbm_bytes"]["scratch"] > 9 * 2**30
 
 
 def test_command(cli, pipeline):
@@ -139,3 +161,44 @@ def test_command(cli, pipeline):
     data = cli("neuron", "estimate", folder, "--instance", "inf2.xlarge", "--guidance_scale", "0", "--json").json
     assert data["latency_ms"].keys() == {"value", "low", "high", "limited_by"} and data["num_cores"]["value"] == 1
     assert json.dumps(data).count("simulated")
+
+
+def test_component_has_the_parameters_of_its_published_checkpoint():
+    unet = Component(library="diffusers", class_name="UNet2DConditionModel", config=SDXL)
+    assert parameter_bytes(unet, "float32", 1) == 4 * 2_567_463_684
+
+
+def flux_call(**config) -> ComponentCall:
+    inputs = {
+        "hidden_states": (1, 64, 64),
+        "encoder_hidden_states": (1, 9, 4096),
+        "pooled_projections": (1, 768),
+        "timestep": (1,),
+        "guidance": (1,),
+        "img_ids": (64, 3),
+        "txt_ids": (9, 3),
+    }
+    component = Component(library="diffusers", class_name="FluxTransformer2DModel", config={**FLUX, **config})
+    specs = {name: TensorSpec(shape=shape, dtype="bfloat16") for name, shape in inputs.items()}
+    return ComponentCall(component=component, inputs=specs)
+
+
+@pytest.mark.parametrize("num_cores", [8, 16])
+def test_shares_of_a_transformer_add_up(num_cores):
+    call = flux_call(num_layers=1, num_single_layers=1, num_attention_heads=16, axes_dims_rope=[16, 56, 56])
+    whole, share = (
+        work_of_program(captured(call, "bfloat16", num_cores=n), "forward", auto_cast="none").total
+        for n in (1, num_cores)
+    )
+    assert share.attention_cycles * num_cores == pytest.approx(whole.attention_cycles)
+    assert whole.product_flops < num_cores * share.product_flops < 1.4 * whole.product_flops  # modulation is whole
+    assert (share.num_collectives, whole.num_collectives) == (5, 0)
+
+
+def test_published_pipelines_are_predicted():
+    sys.path.append(str(Path(__file__).parents[2] / "tools/fidelity"))
+    from cases import cases, read_rows
+
+    rows = [row for row in read_rows() if row.category == "diffusion" and row.image_size == "512x512"]
+    errors = [abs(case.predict(constants()) / case.row.value - 1) for case in cases(rows)]
+    assert len(errors) == 4 and max(errors) < 0.05

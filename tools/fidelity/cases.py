@@ -270,7 +270,10 @@ def _pipeline(row: Row) -> Callable[[Constants], float]:
     instance, target, _ = _hardware(row)
     values = dict(json.loads((HERE / "pipelines.json").read_text())[row.model])
     class_name = values.pop("_class_name")
-    components = {name: Component(class_name=of, config=config) for name, (of, config) in values.items()}
+    components = {
+        name: Component(library="transformers" if name == "text_encoder" else "diffusers", class_name=of, config=config)
+        for name, (of, config) in values.items()
+    }
     kind = PIPELINES[class_name]
     pipeline = Pipeline(name=row.model, class_name=class_name, kind=kind, components=components)
     height, width = map(int, row.image_size.split("x"))

@@ -18,7 +18,7 @@ from ..machine import Machine, choose_copies, does_not_fit
 from ..quantity import Estimate
 from ..result import generation_notes, largest, make_estimate
 from .plan import PicturePlan, PictureRequest, plan_pictures, written_out
-from .request import choose_layout, picture_request, plan_memory
+from .request import choose_layout, picture_request, plan_memory, weight_memory
 from .source import Pipeline
 
 LOOP_HOST = "vllm"
@@ -61,8 +61,11 @@ def diffusion_estimate(
     """
     pictures = picture_request(pipeline, request, options)
     cores, apart = choose_layout(pipeline, pictures, request, machine, options.get("data_parallel_mode"))
-    plan = plan_pictures(pipeline, pictures, num_cores=cores.value if not apart else 1, halves_apart=apart)
-    memory = plan_memory(plan, machine)
+    sharing = 1 if apart else cores.value
+    memory = weight_memory(pipeline, pictures, sharing)
+    if sum(memory.values()) <= machine.hbm_bytes_per_core:
+        plan = plan_pictures(pipeline, pictures, num_cores=sharing, halves_apart=apart)
+        memory = plan_memory(plan, machine)
     if sum(memory.values()) > machine.hbm_bytes_per_core:
         raise _does_not_fit(pipeline, machine, cores.value, memory, pictures)
     chips = machine.num_chips(cores.value)

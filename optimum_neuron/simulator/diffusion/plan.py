@@ -9,42 +9,22 @@ measurements do, or as one batch of both. A plan is work only, so that it can be
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
+from ...compiler import memory_need
 from ...core import AutoCast
-from ..work import GraphWork, Layers, Work
-from ..work.diffusion import (
-    CLIP,
-    VAE_DEFAULTS,
-    scale_of,
-    walk_clip,
-    walk_decoder,
-    walk_encoder,
-    walk_flux,
-    walk_pixart,
-    walk_sd3,
-    walk_t5,
-    walk_unet,
-)
-from .source import Component, Pipeline
+from ..work import GraphWork, Work, work_of_program
+from .calls import decoder_call, denoiser_call, encoder_call, text_call
+from .modules import ComponentCall, captured, completed_config
+from .source import Pipeline
 
-CLIP_TOKENS = int(CLIP["max_position_embeddings"])
+CLIP_TOKENS = 77
 """Tokens of every prompt of CLIP."""
 SCORE_PASSES = 3
 """Passes over scores of attention that is not fused: largest, sum of exponentials, quotient."""
-ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+ELEMENT_BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
 """Bytes of a weight by dtype."""
-
-_WALKS: Mapping[str, Callable[..., None]] = {
-    "UNet2DConditionModel": walk_unet,
-    "PixArtTransformer2DModel": walk_pixart,
-    "Transformer2DModel": walk_pixart,
-    "SD3Transformer2DModel": walk_sd3,
-    "FluxTransformer2DModel": walk_flux,
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,7 +58,7 @@ class Run:
     weight_bytes: int
     """Weights that a core keeps."""
     scratch_bytes: int
-    """Values between its layers at their widest, once read and once written."""
+    """Values between its layers at their widest moment."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -96,33 +76,31 @@ class PicturePlan:
 
 def plan_pictures(pipeline: Pipeline, request: PictureRequest, *, num_cores: int, halves_apart: bool) -> PicturePlan:
     """Count every component; `num_cores` share a diffusion transformer, and T5."""
-    vae = pipeline.components["vae"].config
-    scale, rows = scale_of(vae), request.batch_size
-    latents: dict[str, Any] = {"batch": rows, "height": request.height // scale, "width": request.width // scale}
-    prompts = rows * (2 if request.guided else 1)
-    channels = int(vae.get("latent_channels", VAE_DEFAULTS["latent_channels"]))
-    latent_bytes = 4 * channels * math.prod(latents.values())
-    copied_bytes = 4 * 3 * rows * request.height * request.width + latent_bytes
-
-    run = partial(_run, request)
-    runs = [
-        run(name, _text_walk(one, prompts, request), num_cores=num_cores, host_bytes=prompts * CLIP_TOKENS * 8)
+    vae, denoiser, scale = pipeline.components["vae"], pipeline.denoiser_name, scale_of(pipeline)
+    prompts = request.batch_size * (2 if request.guided else 1)
+    pixels: dict[str, Any] = {"height": request.height, "width": request.width}
+    pixels |= {"rows": request.batch_size, "dtype": request.dtype}
+    latents = pixels | {"height": request.height // scale, "width": request.width // scale}
+    calls = {
+        name: text_call(one, rows=prompts, tokens=_tokens_of(one.class_name, request))
         for name, one in pipeline.encoders.items()
-    ]
+    }
     if pipeline.kind.encodes:
-        runs.append(run("vae_encoder", partial(walk_encoder, config=vae, **latents), host_bytes=copied_bytes))
-    apart = 2 if halves_apart else 1
-    step = partial(
-        _WALKS[pipeline.denoiser.class_name],
-        config=pipeline.denoiser.config,
-        **{**latents, "batch": prompts // apart},
-        text_tokens=prompt_tokens(pipeline, request),
-    )
-    step_bytes = (2 * latent_bytes * prompts // rows + prompts * _prompt_bytes(pipeline, request)) // apart
-    name, num_steps = pipeline.denoiser_name, request.num_inference_steps
-    runs.append(run(name, step, count=num_steps, num_cores=num_cores, host_bytes=step_bytes))
-    runs.append(run("vae_decoder", partial(walk_decoder, config=vae, **latents), host_bytes=copied_bytes))
-    return PicturePlan(runs=tuple(runs), denoiser=name)
+        calls["vae_encoder"] = encoder_call(vae, **pixels)
+    rows = prompts // (2 if halves_apart else 1)
+    step = latents | {"rows": rows, "text_tokens": prompt_tokens(pipeline, request)}
+    calls[denoiser] = denoiser_call(pipeline.denoiser, **step)
+    calls["vae_decoder"] = decoder_call(vae, **latents)
+    runs = [
+        _run(name, call, request, num_cores, count=request.num_inference_steps if name == denoiser else 1)
+        for name, call in calls.items()
+    ]
+    return PicturePlan(runs=tuple(runs), denoiser=denoiser)
+
+
+def scale_of(pipeline: Pipeline) -> int:
+    """Pixels for each latent, along an axis."""
+    return int(2 ** (len(completed_config(pipeline.components["vae"])["block_out_channels"]) - 1))
 
 
 def written_out(work: Work) -> Work:
@@ -138,35 +116,23 @@ def prompt_tokens(pipeline: Pipeline, request: PictureRequest) -> int:
     return request.text_tokens if pipeline.has_t5 else CLIP_TOKENS
 
 
-def _run(
-    request: PictureRequest,
-    name: str,
-    walk: Callable[[Layers], None],
-    *,
-    count: int = 1,
-    num_cores: int = 1,
-    host_bytes: int,
-) -> Run:
-    layers = Layers(element_bytes=ELEMENT_BYTES[request.dtype], auto_cast=request.auto_cast, num_cores=num_cores)
-    walk(layers)
+def _run(name: str, call: ComponentCall, request: PictureRequest, num_cores: int, *, count: int) -> Run:
+    program = captured(call, request.dtype, num_cores=num_cores if name.startswith(DIVIDED) else 1)
+    need = memory_need(program)
+    (graph,) = program.graphs
     return Run(
         name=name,
-        graph=layers.graph(name, host_bytes=host_bytes),
+        graph=dataclasses.replace(work_of_program(program, graph, auto_cast=request.auto_cast), name=name),
         count=count,
-        weight_bytes=layers.local_bytes,
-        scratch_bytes=2 * layers.largest_bytes,
+        weight_bytes=need.weights,
+        scratch_bytes=need.scratch,
     )
 
 
-def _text_walk(component: Component, prompts: int, request: PictureRequest) -> Callable[[Layers], None]:
-    if component.class_name == "T5EncoderModel":
-        return partial(walk_t5, config=component.config, batch=prompts, tokens=request.text_tokens)
-    projects = component.class_name == "CLIPTextModelWithProjection"
-    return partial(walk_clip, config=component.config, batch=prompts, tokens=CLIP_TOKENS, projects=projects)
+DIVIDED = ("text_encoder", "transformer")
+"""Beginnings of the names of components that cores share."""
 
 
-def _prompt_bytes(pipeline: Pipeline, request: PictureRequest) -> int:
-    """Bytes of one prompt's features, which go to the device in every step."""
-    configs = [one.config for one in pipeline.encoders.values()]
-    widest = max(config.get("d_model") or config.get("hidden_size") or CLIP["hidden_size"] for config in configs)
-    return prompt_tokens(pipeline, request) * int(widest) * ELEMENT_BYTES[request.dtype]
+def _tokens_of(class_name: str, request: PictureRequest) -> int:
+    """Tokens of a prompt for a text encoder."""
+    return request.text_tokens if class_name == "T5EncoderModel" else CLIP_TOKENS

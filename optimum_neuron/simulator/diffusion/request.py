@@ -15,8 +15,8 @@ from ...errors import ConfigError, invalid_choice
 from ...options import check_known
 from ..decoders import DTYPES, DecoderRequest
 from ..machine import Machine, choose_cores, positive
-from ..work.diffusion import UNET_DEFAULTS, scale_of
-from .plan import CLIP_TOKENS, ELEMENT_BYTES, PicturePlan, PictureRequest, plan_pictures
+from .modules import completed_config, parameter_bytes
+from .plan import CLIP_TOKENS, DIVIDED, ELEMENT_BYTES, PicturePlan, PictureRequest, plan_pictures, scale_of
 from .source import Pipeline
 
 OPTIONS = ("height", "width", "num_inference_steps", "guidance_scale", "data_parallel_mode")
@@ -38,8 +38,8 @@ def picture_request(pipeline: Pipeline, request: DecoderRequest, options: Mappin
     check_known(dict(options), list(OPTIONS), what="the estimate of a diffusion pipeline")
     options = {name: value for name, value in options.items() if value is not None}
     _require_options_of_pipelines(pipeline, request)
-    scale = scale_of(pipeline.components["vae"].config)
-    sample = pipeline.denoiser.config.get("sample_size") or DEFAULT_SAMPLE
+    scale, denoiser = scale_of(pipeline), completed_config(pipeline.denoiser)
+    sample = denoiser.get("sample_size") or DEFAULT_SAMPLE
     usual = (sample, sample) if isinstance(sample, int) else sample
     multiple = scale * _halvings(pipeline)
     height, width = (
@@ -47,7 +47,7 @@ def picture_request(pipeline: Pipeline, request: DecoderRequest, options: Mappin
     )
     guidance = _number("guidance_scale", options.get("guidance_scale", pipeline.kind.guidance_scale), 0.0, 100.0)
     steps = options.get("num_inference_steps", pipeline.kind.num_inference_steps)
-    embedded = bool(pipeline.denoiser.config.get("time_cond_proj_dim"))
+    embedded = bool(denoiser.get("time_cond_proj_dim"))
     dtype = DTYPES.get(request.dtype or "", request.dtype)
     dtype = dtype or ("float32" if pipeline.denoiser_name == "unet" else "bfloat16")
     if dtype not in ELEMENT_BYTES:
@@ -78,7 +78,7 @@ def _halvings(pipeline: Pipeline) -> int:
     """Latents along an axis that end as one: in the smallest block of a U-Net, in a patch of a transformer."""
     if pipeline.denoiser_name == "transformer":
         return 2
-    return int(2 ** (len(pipeline.denoiser.config.get("block_out_channels", UNET_DEFAULTS["block_out_channels"])) - 1))
+    return int(2 ** (len(completed_config(pipeline.denoiser)["block_out_channels"]) - 1))
 
 
 def _number(name: str, value: Any, least: float, most: float) -> float:
@@ -108,11 +108,14 @@ def choose_layout(
         hint = "Remove it; data_parallel_mode='unet' uses two cores, data_parallel_size more replicas."
         raise ConfigError(message, hint=hint, option="tensor_parallel_size", value=num_cores)
 
+    apart = pictures.guided and mode != "none" and machine.num_logical_cores >= 2 and num_cores in (None, 1)
+
     def fits(count: int) -> bool:
-        plan = plan_pictures(pipeline, pictures, num_cores=count, halves_apart=False)
+        if sum(weight_memory(pipeline, pictures, count).values()) > machine.hbm_bytes_per_core:
+            return False  # before seconds are spent on captures
+        plan = plan_pictures(pipeline, pictures, num_cores=count, halves_apart=apart and count == 1)
         return sum(plan_memory(plan, machine).values()) <= machine.hbm_bytes_per_core
 
-    apart = pictures.guided and mode != "none" and machine.num_logical_cores >= 2 and num_cores in (None, 1)
     if mode == denoiser and not apart:
         message = f"data_parallel_mode={mode!r} needs steps with guidance and two cores."
         raise ConfigError(message, hint="Remove it.", option="data_parallel_mode", value=mode)
@@ -122,6 +125,15 @@ def choose_layout(
     if denoiser == "unet":
         return Choice(value=1, reason="a U-Net runs on one core"), False
     return choose_cores(machine, num_cores, fits), False
+
+
+def weight_memory(pipeline: Pipeline, pictures: PictureRequest, num_cores: int) -> dict[str, int]:
+    """Weights of one core by component, without the autoencoder, of which only a half may run."""
+    return {
+        name: parameter_bytes(one, pictures.dtype, num_cores if name.startswith(DIVIDED) else 1)
+        for name, one in pipeline.components.items()
+        if name != "vae"
+    }
 
 
 def plan_memory(plan: PicturePlan, machine: Machine) -> dict[str, int]:

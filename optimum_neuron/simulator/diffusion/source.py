@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ModelError, nearest
-from ..work.diffusion import uncounted
 
 INDEX = "model_index.json"
 """File that a folder of a pipeline has."""
@@ -58,6 +57,9 @@ _ENCODERS = ("CLIPTextModel", "CLIPTextModelWithProjection", "T5EncoderModel")
 COMPONENTS = ("UNet2DConditionModel", *_TRANSFORMERS, "AutoencoderKL", *_ENCODERS)
 """Classes of components that are counted."""
 
+LIBRARIES = ("diffusers", "transformers")
+"""Packages that components are from."""
+
 _ONE_BY_ONE = "Estimate its models one by one: estimate(module, example_inputs=...)."
 
 _ROLES = ("unet", "transformer", "vae", "text_encoder", "text_encoder_2", "text_encoder_3")
@@ -68,8 +70,10 @@ _ROLES = ("unet", "transformer", "vae", "text_encoder", "text_encoder_2", "text_
 class Component:
     """One model of a pipeline."""
 
+    library: str
+    """diffusers or transformers."""
     class_name: str
-    """Its class in diffusers or transformers."""
+    """Its class there."""
     config: Mapping[str, Any] = dataclasses.field(hash=False)
 
 
@@ -142,7 +146,7 @@ def read_pipeline(folder: Path, *, name: str) -> Pipeline:
     for role in _ROLES:
         if not (listed := index.get(role)) or not listed[1]:
             continue
-        component = Component(class_name=listed[1], config=_component_config(folder / role))
+        component = Component(library=listed[0], class_name=listed[1], config=_component_config(folder / role))
         components[role] = component
         problems += [f"{role}: {problem}" for problem in _problems(component)]
     needed = (("unet", "transformer"), ("vae",), ("text_encoder", "text_encoder_2"))
@@ -154,10 +158,10 @@ def read_pipeline(folder: Path, *, name: str) -> Pipeline:
 
 
 def _problems(component: Component) -> list[str]:
+    if component.library not in LIBRARIES:
+        return [f"{component.class_name} of {component.library}"]
     if component.class_name not in COMPONENTS:
         return [f"{component.class_name}{nearest(component.class_name, COMPONENTS)}"]
-    if component.class_name == "UNet2DConditionModel":
-        return uncounted(component.config)
     if component.class_name == "Transformer2DModel" and component.config.get("norm_type") != "ada_norm_single":
         return [f"norm_type={component.config.get('norm_type')!r}"]
     return []

@@ -4,8 +4,6 @@
     graph.py       compiled programs, torch.fx modules
     sizes.py layer_sizes.py  sizes of a decoder, from its configuration
     decoder.py     prefill and decode of a decoder under tensor parallelism, from its sizes
-    layers.py      layers of models that are walked through by their sizes
-    diffusion/     components of diffusion pipelines
     trained.py     what a configuration says of a model's training; operations and activations of a step
 
 One call of an operator is counted by `compiler/work.py`, in the tiles of `compiler/tiles.py`, and nowhere else. Nothing

@@ -203,6 +203,7 @@ def _resources(call: OpCall, call_work: CallWork, auto_cast: AutoCast) -> Work:
         tensor_cycles=slow * call_work.tensor_cycles,
         attention_cycles=slow * call_work.attention_cycles,
         vector_elements=call_work.vector_elements,
+        unpacked_elements=call_work.unpacked_elements,
         softmax_elements=call_work.softmax_elements,
         attention_reads=math.prod(call.inputs[0].shape[:-2]) if rows == 1 else 0,
         spill_bytes=2 * spilled if spilled > SBUF_BYTES else 0,

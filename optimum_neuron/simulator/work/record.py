@@ -33,6 +33,8 @@ class Work:
     """The same, of the two products of attention: a kernel may do them in another way."""
     vector_elements: float = 0.0
     """Elements that pass the vector or the scalar engine, once for each pass."""
+    unpacked_elements: float = 0.0
+    """Weights that pass the vector engine before the product, because several share a byte."""
     softmax_elements: float = 0.0
     """Attention scores that a softmax passes over."""
     weight_bytes: int = 0
