@@ -105,3 +105,10 @@ def test_weight_that_is_read_both_ways_stays_as_it_is():
     assert not readers.find_readers(both, BF16)
     scaled = body_of(lambda b, x, w: torch.addmm(b, x, w, beta=2), *[spec(4, 4, dtype="bfloat16")] * 3)
     assert not readers.find_readers(scaled, BF16), "a factor of the bias"
+
+
+def test_sums_of_many_rows_are_rounded_in_parts(monkeypatch):
+    x, weight, bias = numbers(3, 5, WIDTH), panels.panels(numbers(NUM_TOKENS, WIDTH)), numbers(NUM_TOKENS)
+    expected = panels.multiply_in_bfloat16(x, weight, bias)
+    monkeypatch.setattr(panels, "MAX_SUMS_BYTES", NUM_TOKENS * 4 * 4)
+    assert (panels.multiply_in_bfloat16(x, weight, bias) == expected).all()

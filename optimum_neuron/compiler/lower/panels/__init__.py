@@ -26,6 +26,8 @@ from ..kernel import HostKernel
 
 PANEL = 16
 """Outputs of a panel."""
+MAX_SUMS_BYTES = 16 * 1024**2
+"""Of float32 sums that are rounded afterwards: the C library takes larger blocks from the system each time."""
 
 _LIBRARY = torch.library.Library("neuron_host", "FRAGMENT")
 _LIBRARY.define("panel_linear(Tensor x, Tensor weight) -> Tensor")
@@ -51,8 +53,12 @@ def multiply(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = 
 
 
 def multiply_in_bfloat16(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """Return a linear layer of bfloat16 numbers, rounded."""
-    return multiply(x, weight, bias).to(torch.bfloat16)
+    """Return a linear layer of bfloat16 numbers, rounded; the float32 sums of many rows are made in parts."""
+    num_rows = max(MAX_SUMS_BYTES // (weight.shape[0] * 4), 1)
+    if x.shape[:-1].numel() <= num_rows:
+        return multiply(x, weight, bias).to(torch.bfloat16)
+    parts = [multiply(rows, weight, bias).to(torch.bfloat16) for rows in x.reshape(-1, x.shape[-1]).split(num_rows)]
+    return torch.cat(parts).view(*x.shape[:-1], -1)
 
 
 def outputs_first(weight: torch.Tensor) -> torch.Tensor:
