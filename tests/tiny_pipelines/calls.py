@@ -74,3 +74,13 @@ def call_parameters(name: str) -> set[str]:
 def pictures(output: Any) -> Any:
     """The array of a call's output, images or frames, in [0, 1]."""
     return output.frames if hasattr(output, "frames") else output.images
+
+
+def compile_options(name: str) -> dict[str, Any]:
+    """Options of an export for the sizes of `arguments(name)`, in exact arithmetic and without a C++ compiler."""
+    call = arguments(name)
+    options: dict[str, Any] = {"torch_dtype": "float32", "auto_cast": "none", "optlevel": "1"}
+    options |= {key: call[key] for key in ("height", "width", "num_frames", "guidance_scale") if key in call}
+    if "max_sequence_length" in call:
+        options["sequence_length"] = call["max_sequence_length"]
+    return options

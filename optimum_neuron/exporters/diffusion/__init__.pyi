@@ -24,7 +24,11 @@ from .configuration import (
     ResolvedDiffusionConfig as ResolvedDiffusionConfig,
 )
 from .customize import Custom as Custom, customize as customize
-from .dry_run import example_arguments as example_arguments, note_calls as note_calls
+from .dry_run import (
+    exact_sizes as exact_sizes,
+    example_arguments as example_arguments,
+    note_calls as note_calls,
+)
 from .pipeline import (
     PreparedPipeline as PreparedPipeline,
     component_of as component_of,

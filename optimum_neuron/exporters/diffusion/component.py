@@ -149,14 +149,15 @@ def arguments_of(module: nn.Module, method: str, args: tuple[Any, ...], kwargs: 
             arguments |= value
         elif value is not None and not (isinstance(value, (bool, int, str)) and value == parameter.default):
             arguments[name] = value
-    # A generator of random numbers is the host's; calls with and without one are the same call.
-    return {k: value for k, value in arguments.items() if value is not None and not isinstance(value, torch.Generator)}
+    # Decoders take a generator and draw nothing with it.
+    return {name: value for name, value in arguments.items() if value is not None and name != "generator"}
 
 
 def redirected(module: nn.Module, caller: Caller) -> Any:
     """Return an object of the module's class whose methods go to a caller; it shares configuration and layers."""
     stock = type(module)
     methods = {name: _redirect(name, stock) for name in METHODS if callable(getattr(stock, name, None))}
+    methods |= {name: _refusal(name) for name in _CHANGES if callable(getattr(stock, name, None))}
     other = copy.copy(module)
     other.__class__ = type(stock.__name__, (_Redirected, stock), {"__module__": stock.__module__, **methods})
     object.__setattr__(other, "_caller", caller)
@@ -194,3 +195,20 @@ class _Redirected:
             message = f"A compiled {type(self).__name__} cannot be moved to {device}."
             raise ConfigError(message, hint="Remove to().", device=str(device))
         return self
+
+
+_CHANGES = (
+    *("set_attn_processor", "set_default_attn_processor", "set_attention_slice", "set_attention_backend"),
+    *("fuse_qkv_projections", "unfuse_qkv_projections", "enable_freeu", "disable_freeu", "enable_forward_chunking"),
+    *("enable_tiling", "disable_tiling", "enable_slicing", "disable_slicing"),
+)
+"""Methods of models that change how they compute."""
+
+
+def _refusal(name: str) -> Any:
+    def refuse(self: Any, *args: Any, **kwargs: Any) -> None:
+        message = f"{name} is not supported by a compiled {type(self).__name__}: it would change the compiled code."
+        raise ConfigError(message, hint="Export the pipeline again with the change.", option=name)
+
+    refuse.__name__, refuse.__doc__ = name, "Refused: the code is compiled."
+    return refuse

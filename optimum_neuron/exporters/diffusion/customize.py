@@ -85,7 +85,7 @@ def customize(
     if isinstance(nets := loaded.get("controlnet"), list):
         loaded["controlnet"] = _joined(nets)
     elif nets is None and source.config.to_dict().get("controlnet", [None, None])[1] == _MULTI:
-        loaded["controlnet"] = _multi().from_pretrained(source.folder / "controlnet")
+        loaded["controlnet"] = _multi().from_pretrained(str(source.folder / "controlnet"))
     if additions.lora_model_ids or additions.ip_adapter_id:
         pipe = stock_pipeline(source, kind, loaded)
         before = {id(part) for part in pipe.components.values()}

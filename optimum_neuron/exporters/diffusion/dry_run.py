@@ -180,6 +180,12 @@ def _run(pipe: Any, arguments: Mapping[str, Any]) -> Any:
         raise ConfigError(message, hint="Pass sizes that the pipeline takes.", pipeline=type(pipe).__name__) from error
 
 
+def exact_sizes(height: int | None, width: int | None) -> dict[str, Any]:
+    """Return arguments with which pipelines take a size as it is, and do not choose the nearest of a table."""
+    sizes: dict[str, Any] = {"use_resolution_binning": False, "_auto_resize": False}
+    return sizes | ({"max_area": height * width} if height and width else {})
+
+
 def example_arguments(
     pipe: Any,
     config: NeuronDiffusionConfig,
@@ -208,6 +214,7 @@ def example_arguments(
         "num_frames": config.num_frames,
         "num_images_per_prompt": config.num_images_per_prompt,
         "max_sequence_length": config.sequence_length,
+        **exact_sizes(height, width),
         "guidance_scale": config.guidance_scale,
         "num_inference_steps": num_steps,
         "strength": STRENGTH,

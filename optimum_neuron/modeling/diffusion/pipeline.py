@@ -41,16 +41,7 @@ from ..weights import Weights, rebound
 from .adapters import AdapterMethods
 from .classes import compiled_class
 from .placement import place
-
-_CALL_SIZES = {
-    "height": "height",
-    "width": "width",
-    "num_frames": "num_frames",
-    "max_sequence_length": "sequence_length",
-    "guidance_scale": "guidance_scale",
-    "num_images_per_prompt": "num_images_per_prompt",
-}
-"""Arguments of a call to the options that are their defaults."""
+from .sizes import default_sizes
 
 
 class NeuronDiffusionPipelineBase(AdapterMethods):
@@ -153,10 +144,7 @@ class NeuronDiffusionPipelineBase(AdapterMethods):
         """Make pictures, with the arguments of the stock pipeline; sizes have those of the export as their defaults."""
         signature = inspect.signature(self.stock.__call__)
         given = signature.bind_partial(self, *args, **kwargs).arguments
-        for name, option in _CALL_SIZES.items():
-            value = getattr(self.neuron_config, option)
-            if name in signature.parameters and given.get(name) is None and value is not None:
-                kwargs[name] = value[0] if isinstance(value, tuple) else value
+        kwargs |= default_sizes(self.neuron_config, signature, given)
         return super().__call__(*args, **kwargs)  # type: ignore[misc]
 
     def save_pretrained(self, save_directory: str | Path, push_to_hub: bool = False, **kwargs: Any) -> None:
