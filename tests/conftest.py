@@ -37,6 +37,7 @@ SLOW = (
     *("tests/modeling/test_seq2seq.py", "tests/modeling/test_tiers.py", "tests/device/test_operators.py"),
     *("tests/device/test_distributed.py", "tests/test_light_import.py", "tests/modeling/test_tensor_parallel.py"),
     *("tests/models/generic/test_states.py", "tests/models/test_coverage.py"),
+    *("tests/modeling/diffusion/test_pipelines.py", "tests/simulator/test_diffusion.py"),
 )
 """Files of a minute and more: last, they would keep one worker while the other has none left."""
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..core import TensorSpec
-from ..errors import ShapeError
+from ..errors import ArtifactError, ShapeError
 from .rows import Batch, batches, pad_rows
 
 if TYPE_CHECKING:
@@ -175,9 +175,13 @@ def _path(kind: type) -> str:
 
 
 def _class_of(path: str) -> Any:
+    """The class of a result. An exported folder names it, so nothing else of a library may be called."""
     module, _, name = path.partition(":")
-    assert module.startswith(_LIBRARIES) and name.isidentifier(), f"{path} is no class of a library"
-    return getattr(importlib.import_module(module), name)
+    kind = getattr(importlib.import_module(module), name, None) if module.startswith(_LIBRARIES) else None
+    if not isinstance(kind, type) or not (_is_output(kind) or name.endswith("Distribution")):
+        message = f"The exported folder names {path!r} as the class of a result."
+        raise ArtifactError(message, hint="Export the pipeline again.", class_name=path)
+    return kind
 
 
 def unflatten(tree: Tree, tensors: Sequence[torch.Tensor]) -> Any:

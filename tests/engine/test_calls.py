@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from optimum_neuron.engine import Call, Calls, Leaf, flatten, unflatten
-from optimum_neuron.errors import ShapeError
+from optimum_neuron.errors import ArtifactError, ShapeError
 
 
 class Doubling:
@@ -83,3 +83,10 @@ def test_nested_values_survive_a_file():
 
 def test_a_call_survives_a_file():
     assert Call.from_dict(json.loads(json.dumps(call().to_dict()))) == call()
+
+
+@pytest.mark.parametrize("path", ["os:system", "transformers.utils.hub:cached_file", "diffusers.models:Nothing"])
+def test_a_folder_names_no_other_class(path):
+    with pytest.raises(ArtifactError) as caught:
+        unflatten({"output": path, "fields": {}}, [])
+    assert caught.value.details["class_name"] == path

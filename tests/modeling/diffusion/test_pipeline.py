@@ -73,7 +73,8 @@ def test_another_scheduler_and_a_callback(pipe):
     stock, seen = make_pipeline("sd"), []
     own = pipe.scheduler
     for each in (pipe, stock):
-        each.scheduler = diffusers.EulerDiscreteScheduler.from_config(each.scheduler.config)
+        # One configuration for both: in memory, it also knows which values are a class's defaults.
+        each.scheduler = diffusers.EulerDiscreteScheduler.from_config(own.config)
 
     def note(pipe, step, timestep, values):
         seen.append(step)
