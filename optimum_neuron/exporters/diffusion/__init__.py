@@ -3,6 +3,7 @@
 component.py     models of a pipeline without weights      stock.py    a stock pipeline around them
 dry_run.py       notes how the pipeline calls its models   plan.py     one component becomes a program
 pipeline.py      all programs of a pipeline                save.py     the exported folder
+safety.py        the safety checker, on the host
 """
 
 import lazy_loader

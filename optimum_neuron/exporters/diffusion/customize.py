@@ -20,6 +20,7 @@ from ...errors import ModelError
 from ..source import ModelSource
 from .adapters import apply_adapters
 from .additions import PipelineAdditions, load_additions
+from .safety import SAFETY_CHECKER
 from .stock import pipeline_class, stock_pipeline
 
 _MULTI = "MultiControlNetModel"
@@ -36,7 +37,7 @@ class Custom:
     modules: Mapping[str, nn.Module] = dataclasses.field(default_factory=dict)
     """Models with weights."""
     others: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """Processors."""
+    """Processors, and a safety checker, which stays on the host; None for parts that are left out."""
     num_image_adapters: int = 0
     """Image adapters, each of which needs an image in a call."""
     additions: PipelineAdditions = dataclasses.field(default_factory=PipelineAdditions)
@@ -96,10 +97,11 @@ def customize(
             for name, part in pipe.components.items()
             if part is not None and (name in adapted or id(part) not in before)
         }
+    is_compiled = {name: isinstance(part, nn.Module) and name != SAFETY_CHECKER for name, part in loaded.items()}
     return Custom(
         kind=kind,
-        modules={name: part for name, part in loaded.items() if isinstance(part, nn.Module)},
-        others={name: part for name, part in loaded.items() if not isinstance(part, nn.Module)},
+        modules={name: part for name, part in loaded.items() if is_compiled[name]},
+        others={name: part for name, part in loaded.items() if not is_compiled[name]},
         num_image_adapters=len(additions.ip_adapter_weight_name),
         additions=additions,
     )

@@ -25,6 +25,7 @@ from ...errors import CaptureError, ConfigError, NeuronError
 from ..source import first_line
 from .component import part_name, redirected
 from .configuration import NeuronDiffusionConfig
+from .safety import compiled_models, unchecked
 
 NUM_STEPS = 4
 """Denoising steps of a dry run: image-to-image leaves out the first ones."""
@@ -135,7 +136,7 @@ def note_calls(pipe: Any, config: NeuronDiffusionConfig, **more: Any) -> dict[st
         ConfigError: the pipeline refuses the sizes.
         CaptureError: a model's code is not static, or the calls depend on the number of prompts.
     """
-    models = {name: model for name, model in pipe.components.items() if isinstance(model, nn.Module)}
+    models = compiled_models(pipe)
     calls: dict[str, list[Call]] = {}
     for height, width in config.resolutions():
         runs = []
@@ -155,14 +156,15 @@ def note_calls(pipe: Any, config: NeuronDiffusionConfig, **more: Any) -> dict[st
 
 @contextlib.contextmanager
 def in_place(pipe: Any, models: Mapping[str, Any]) -> Iterator[None]:
-    """Let a pipeline have other models, and show no progress, for a while."""
+    """Let a pipeline have other models and no safety checker, and show no progress, for a while."""
     own = {name: getattr(pipe, name) for name in models}
     progress = dict(getattr(pipe, "_progress_bar_config", {}))
     try:
         for name, model in models.items():
             setattr(pipe, name, model)
         pipe.set_progress_bar_config(disable=True)
-        yield
+        with unchecked(pipe):
+            yield
     finally:
         for name, model in own.items():
             setattr(pipe, name, model)

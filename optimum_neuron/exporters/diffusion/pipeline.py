@@ -33,6 +33,7 @@ from .component import METHODS, empty_component, load_component, part_name, redi
 from .configuration import NeuronDiffusionConfig
 from .customize import Custom, customize
 from .dry_run import example_arguments, in_place, note_calls
+from .safety import compiled_models
 from .stock import component_sources, pipeline_class, read_additions, stock_pipeline
 
 PICTURE_TOLERANCE = 1e-3
@@ -49,7 +50,7 @@ class PreparedPipeline:
     config: NeuronDiffusionConfig
     target: Choice[Target]
     stock: Any
-    """Stock pipeline with schedulers, tokenizers and processors, and with models without weights."""
+    """Stock pipeline with schedulers, tokenizers, processors and a safety checker, and with models without weights."""
     parts: Mapping[str, Prepared]
     """Each program by the name of its folder, such as "vae_decoder"."""
     validation: tuple[OutputError, ...] = ()
@@ -60,7 +61,7 @@ class PreparedPipeline:
     @property
     def models(self) -> dict[str, nn.Module]:
         """Models without weights by their names in the pipeline."""
-        return {name: model for name, model in self.stock.components.items() if isinstance(model, nn.Module)}
+        return compiled_models(self.stock)
 
     def parts_of(self, component: str) -> dict[str, Prepared]:
         """Return the programs of a component by the method that each carries out."""
@@ -130,7 +131,7 @@ def prepare_pipeline(
     custom = custom or customize(source, config.task, PipelineAdditions())
     sources = component_sources(source, custom.kind, custom.modules)
     models = {name: empty_component(each, config.torch_dtype) for name, each in sources.items()}
-    stock = stock_pipeline(source, custom.kind, {**models, **custom.others})
+    stock = stock_pipeline(source, custom.kind, {**models, **custom.others}, dtype=config.torch_dtype)
     config = _with_sizes(config, stock)
     parts: dict[str, Prepared] = {}
     prepared = PreparedPipeline(
@@ -216,7 +217,7 @@ def load_pipeline(
         models = {
             name: empty_component(each, config.torch_dtype) for name, each in _component_sources(source, parts).items()
         }
-        stock = stock_pipeline(source, kind, models | dict(modules))
+        stock = stock_pipeline(source, kind, models | dict(modules), dtype=config.torch_dtype)
     except BaseException:
         for part in parts.values():
             if part.loaded is not None:

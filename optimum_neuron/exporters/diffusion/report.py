@@ -13,6 +13,7 @@ from ..request import neuron_config
 from ..source import ModelSource
 from .customize import Custom
 from .pipeline import PreparedPipeline, prepare_pipeline
+from .safety import describe_checker
 from .save import check_pipeline_output, save_pipeline
 
 
@@ -32,8 +33,13 @@ class PipelineReport:
         return describe_pipeline(self.prepared) | {"output_dir": str(self.output_dir), "size_bytes": self.size_bytes}
 
 
-def describe_pipeline(prepared: PreparedPipeline) -> dict[str, Any]:
-    """Return plain data about a compiled pipeline and each of its programs."""
+def describe_pipeline(prepared: PreparedPipeline, *, pipe: Any = None) -> dict[str, Any]:
+    """Return plain data about a compiled pipeline and each of its programs.
+
+    Args:
+        prepared: the compiled pipeline.
+        pipe: pipeline whose safety checker is described; None: that of the checkpoint.
+    """
     from ..export import describe
 
     parts = {name: describe(part) for name, part in prepared.parts.items()}
@@ -56,6 +62,7 @@ def describe_pipeline(prepared: PreparedPipeline) -> dict[str, Any]:
         },
         "host_code": first["host_code"],
         "config": config,
+        **describe_checker(pipe or prepared.stock),
         **({"additions": prepared.additions.to_dict()} if prepared.additions else {}),
         "graphs": graphs,
         "hbm_bytes": {

@@ -2,7 +2,7 @@
 
 model_index.json       parts and their classes, as in the checkpoint; written last
 unet/, vae_decoder/    exports of one program each, with weights under their names in the checkpoint
-scheduler/, tokenizer/ as diffusers and transformers save them
+scheduler/, tokenizer/, safety_checker/ as diffusers and transformers save them
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
-
-from torch import nn
 
 from ...configuration import NEFF_FILE
 from ...errors import ConfigError
@@ -26,7 +24,7 @@ def save_pipeline(prepared: PreparedPipeline, output: Path, *, pipe: Any = None)
     Args:
         prepared: the compiled pipeline.
         output: folder to write.
-        pipe: pipeline whose schedulers and processors are saved; None: those of the checkpoint.
+        pipe: pipeline whose schedulers, processors and safety checker are saved; None: those of the checkpoint.
 
     Raises:
         ConfigError: the output is the folder of the checkpoint, or has another pipeline.
@@ -40,8 +38,9 @@ def save_pipeline(prepared: PreparedPipeline, output: Path, *, pipe: Any = None)
     (output / INDEX_FILE).unlink(missing_ok=True)
     size_bytes = sum(save_folder(part, output / name) for name, part in prepared.parts.items())
     for name, part in pipe.components.items():
-        if part is not None and not isinstance(part, nn.Module) and hasattr(part, "save_pretrained"):
+        if part is not None and name not in prepared.models and hasattr(part, "save_pretrained"):
             part.save_pretrained(output / name)
+            size_bytes += sum(path.stat().st_size for path in (output / name).glob("*.safetensors"))
     index = {name: value for name, value in pipe.config.items() if name != "_name_or_path"}
     index |= {"_class_name": type(prepared.stock).__name__, "_diffusers_version": diffusers.__version__}
     if prepared.additions:

@@ -6,7 +6,6 @@ Schedulers, tokenizers and processors are real; models are those that are passed
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,9 @@ from ...plain_json import parse_json, read_object
 from ..source import ModelSource, first_line, read_config
 from .additions import PipelineAdditions
 from .component import DiffusersConfig
+from .safety import SAFETY_CHECKER, cast_checker
 from .variants import describe_module
 
-logger = logging.getLogger(__name__)
-
-SAFETY_CHECKER = "safety_checker"
-"""Component of Stable Diffusion that is not compiled."""
 INDEX_FILE = "model_index.json"
 """File of a pipeline's folder that names the class of each part."""
 FACTS = "neuron"
@@ -121,40 +117,47 @@ def _is_model(folder: Path, name: str, row: Any) -> bool:
     kind = getattr(importlib.import_module(row[0]), row[1].removeprefix("Flax"), None)
     if kind is None or not (isinstance(kind, type) and issubclass(kind, nn.Module)):
         return False
-    if not (folder / name).is_dir():
-        message = f"The component {name} of the pipeline in {folder} is missing."
-        raise ModelError(message, hint="Download the pipeline again.", folder=str(folder), component=name)
+    _require_folder(folder, name, hint="Download the pipeline again.")
     return True
 
 
-def _without_checker(source: ModelSource, kind: Any) -> dict[str, Any]:
-    """Leave out the safety checker: its Python loops over results cannot be compiled."""
-    if SAFETY_CHECKER not in inspect.signature(kind.__init__).parameters:
-        return {}
-    if (source.config.to_dict().get(SAFETY_CHECKER) or [None])[0] is not None:
-        logger.warning("The safety checker of %s is left out: it cannot be compiled.", source.name)
-    return {SAFETY_CHECKER: None, "requires_safety_checker": False}
+def _require_folder(folder: Path, name: str, *, hint: str) -> None:
+    if not (folder / name).is_dir():
+        message = f"The component {name} of the pipeline in {folder} is missing."
+        raise ModelError(message, hint=hint, folder=str(folder), component=name)
 
 
-def stock_pipeline(source: ModelSource, kind: Any, models: Mapping[str, Any]) -> Any:
+def stock_pipeline(source: ModelSource, kind: Any, models: Mapping[str, Any], *, dtype: str = "float32") -> Any:
     """Build a stock pipeline of a class with the given models; what else it has is loaded from its folder.
 
+    Args:
+        source: the pipeline.
+        kind: its class in diffusers.
+        models: parts by name; None leaves one out.
+        dtype: dtype of the safety checker.
+
     Raises:
-        ModelError: diffusers cannot build it.
+        ModelError: diffusers cannot build it, or its safety checker is missing.
     """
     from diffusers.utils import logging as messages
 
+    has_checker = source.config.to_dict().get(SAFETY_CHECKER, [None, None])[1] is not None
+    if has_checker and SAFETY_CHECKER in inspect.signature(kind.__init__).parameters and SAFETY_CHECKER not in models:
+        hint = "Download the pipeline again, or pass safety_checker=None to leave it out."
+        _require_folder(source.folder, SAFETY_CHECKER, hint=hint)
     try:
         verbosity = messages.get_verbosity()
         messages.set_verbosity_error()
         messages.disable_progress_bar()
-        return kind.from_pretrained(source.folder, local_files_only=True, **_without_checker(source, kind), **models)
+        pipe = kind.from_pretrained(source.folder, local_files_only=True, **models)
     except (OSError, ValueError, TypeError, RuntimeError, ImportError, AttributeError) as error:
         message = f"diffusers cannot build the {kind.__name__} in {source.folder}: {first_line(error)}"
         raise ModelError(message, hint="Check the folder, or pass another task.", folder=str(source.folder)) from error
     finally:
         messages.set_verbosity(verbosity)
         messages.enable_progress_bar()
+    cast_checker(pipe, dtype)
+    return pipe
 
 
 def read_additions(folder: Path) -> PipelineAdditions:

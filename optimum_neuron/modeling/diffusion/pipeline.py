@@ -228,7 +228,7 @@ class NeuronDiffusionPipelineBase(AdapterMethods):
     def describe(self) -> dict[str, Any]:
         """Return every automatic choice with its reason, cores, memory, validation, and timings as plain data."""
         cores = {name: list(copies.core_ids) for name, copies in self.copies.items()}
-        return {**describe_pipeline(self.prepared), "cores": cores}
+        return {**describe_pipeline(self.prepared, pipe=self), "cores": cores}
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
         """Accept the CPU, "neuron", and the compiled dtype: compiled programs cannot be moved or cast.
