@@ -64,6 +64,9 @@ def read_folder(folder: Path) -> FolderInfo:
     """
     if not is_export(folder):
         refuse_vendor_export(folder)
+        if parts := sorted(path.parent.name for path in folder.glob(f"*/{NEFF_FILE}")):
+            message = f"{folder} has several compiled models: {', '.join(parts)}."
+            raise ArtifactError(message, hint=f"Pass the folder of one, such as {folder / parts[0]}.", parts=parts)
         missing = [name for name in (CONFIG_FILE, NEFF_FILE) if not (folder / name).is_file()]
         message = f"{folder} is not a complete export: {', '.join(missing)} missing."
         raise ArtifactError(message, hint=_AGAIN, missing=missing)

@@ -16,6 +16,7 @@ from .. import env
 from ..compiler import COMPILER_VERSION, Program, arithmetic_options, canonical_json, source_hash
 from ..configuration import DEGREES, CompileConfig, plain_op_names
 from ..core import Choice, TorchDtype
+from ..errors import ModelError
 from ..hardware import (
     Target,
     require_compilable,
@@ -207,11 +208,14 @@ def without_weights(
     """Return a checkpoint without its weights, the complete configuration, the target, and `trust_remote_code`.
 
     Raises:
-        ModelError: the model cannot be found.
+        ModelError: the model cannot be found, or is a pipeline of several models.
         ConfigError: an option is unknown or out of range.
     """
     where, fields = split_options(translate(options))
     source = load_source(model_name_or_path, with_weights=False, **where)
     trust = where.get("trust_remote_code", False)
     config, target = neuron_config(source, fields, trust_remote_code=trust)
+    if kind_of(config.task, source.config.model_type).name == "diffusion":
+        message = f"{model_name_or_path} is a pipeline of several models, which only an export compiles together."
+        raise ModelError(message, hint="Export it; the report has the graphs and the memory of each model.")
     return source, config, target, trust

@@ -87,7 +87,7 @@ class NeuronModel(CompiledModel):
         options = cls._checked(options, (*SOURCE_OPTIONS, *CHECKPOINT_OPTIONS))
         location = source_options(options)
         trust_remote_code = location.get("trust_remote_code", False)
-        shapes, how = _subset(options, compile_options()), _subset(options, CHECKPOINT_OPTIONS)
+        shapes, how = cls._shapes(options), _subset(options, CHECKPOINT_OPTIONS)
         loading = _subset(options, cls.load_options)
         require_name(model_id, cls.__name__)
         folder = find_folder(model_id, **location)
@@ -130,7 +130,7 @@ class NeuronModel(CompiledModel):
             ```
         """
         options = cls._checked(options, EXPORT_OPTIONS)
-        shapes, how = _subset(options, compile_options()), _subset(options, (*EXPORT_OPTIONS, *cls.load_options))
+        shapes, how = cls._shapes(options), _subset(options, (*EXPORT_OPTIONS, *cls.load_options))
         with source_in_memory(module, cls._task(shapes) or "auto") as (source, work):
             model = cls._export(source, shapes, trust_remote_code=False, host_code=_mode(options), **how)
         model._config_folder = work
@@ -145,6 +145,11 @@ class NeuronModel(CompiledModel):
             if name in options and options[name] not in choices:
                 raise invalid_choice(name, options[name], choices)
         return options
+
+    @classmethod
+    def _shapes(cls, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Options of a compile; one that this class has at loading, other kinds may have in their configuration."""
+        return _subset(options, [name for name in compile_options() if name not in cls.load_options])
 
     @classmethod
     def _export(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 
@@ -158,8 +159,7 @@ def damaged(folder, name, monkeypatch, **options):
 
     def bind(*arguments):
         bound = real(*arguments)
-        bound.tensors[name] = -bound.tensors[name]
-        return bound
+        return dataclasses.replace(bound, tensors=bound.tensors | {name: -bound.tensors[name]})
 
     monkeypatch.setattr(artifact_load, "bind_weights", bind)
     with pytest.raises(ValidationError) as excinfo:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -380,8 +381,7 @@ def test_damaged_program_is_not_exported_and_layer_is_named(checkpoint, tmp_path
     def damaged(*arguments: Any) -> Any:
         bound = bind(*arguments)
         name = "model.bert.encoder.layer.1.output.dense.weight"
-        bound.tensors[name] = bound.tensors[name] * -1
-        return bound
+        return dataclasses.replace(bound, tensors=bound.tensors | {name: -bound.tensors[name]})
 
     bind = module.bind_weights
     monkeypatch.setattr(module, "bind_weights", damaged)

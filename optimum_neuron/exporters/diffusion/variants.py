@@ -3,7 +3,7 @@
 Their configurations get a field for it. They know nothing of programs or weights.
 
     data = describe_module(unet)      # {"_class_name": "UNet2DConditionModel", ..., "image_adapters": [...]}
-    unet = module_from(type(unet), data)
+    unet = module_from(kind, data)
 """
 
 from __future__ import annotations
