@@ -138,7 +138,7 @@ def part_name(component: str, method: str) -> str:
 
 
 def arguments_of(module: nn.Module, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a call by name, without those that have their default value."""
+    """Return the arguments of a call by name, except arguments with their default value."""
     signature = inspect.signature(getattr(type(module), method))
     bound = signature.bind(module, *args, **kwargs).arguments
     bound.pop("self", None)

@@ -76,7 +76,7 @@ def pipeline_class(name: str, task: str = "auto") -> Any:
     if found is not None:
         return found
     if all(own not in table.values() for table in tables.values()):
-        return own  # in no table, so that its task cannot be told by it
+        return own  # no table has it, so its task is unknown
     raise ModelError(f"diffusers has no pipeline for {task} beside {name}.", hint="Pass another task.", task=task)
 
 

@@ -47,7 +47,7 @@ class AdapterMethods:
         weight_name: str | None = None,
         **where: Any,
     ) -> None:
-        """Add a LoRA adapter to the weights, beside those that are there.
+        """Add a LoRA adapter to the weights, beside the adapters that they have.
 
         Args:
             pretrained_model_name_or_path_or_dict: folder, file, or Hub model ID.
