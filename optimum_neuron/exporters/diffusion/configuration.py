@@ -56,17 +56,23 @@ class NeuronDiffusionConfig(CompileConfig):
         "none", help="programs that are on every core, which share the rows of a call", metavar="MODE"
     )
     """Programs that are loaded on every core: with guidance, each core computes one of the two rows of a step."""
+    tensor_parallel_size: int = 1
+    """Cores that share a diffusion transformer and T5; other programs have one core each."""
     component: str = option("", is_keyword=False)
     """Program of the pipeline, such as "unet" or "vae_decoder"; empty for the whole."""
     calls: tuple[dict[str, Any], ...] = option((), is_keyword=False)
     """How the pipeline calls it, as `engine.Call.to_dict` writes it."""
 
     def _problems(self) -> Iterator[ConfigError]:
-        yield from count_errors(self, ("batch_size", "num_images_per_prompt"))
+        yield from count_errors(self, ("batch_size", "num_images_per_prompt", "tensor_parallel_size"))
         yield from count_errors(self, ("num_frames", "sequence_length"), optional=True)
         yield from size_errors(self, ("height", "width"))
         if self.data_parallel_mode not in get_args(DataParallelMode):
             yield invalid_choice("data_parallel_mode", self.data_parallel_mode, get_args(DataParallelMode))  # type: ignore[misc]
+        if self.tensor_parallel_size != 1 and self.data_parallel_mode in ("transformer", "all"):
+            message = f"data_parallel_mode={self.data_parallel_mode!r} puts a transformer on every core that shares it."
+            options = ["data_parallel_mode", "tensor_parallel_size"]
+            yield ConfigError(message, hint="Remove one of the two.", options=options)
         yield from super()._problems()
 
     @property

@@ -34,6 +34,7 @@ from .configuration import NeuronDiffusionConfig
 from .customize import Custom, customize
 from .dry_run import example_arguments, in_place, note_calls
 from .safety import compiled_models
+from .sharing import is_shared, require_shared
 from .stock import component_sources, pipeline_class, read_additions, stock_pipeline
 
 PICTURE_TOLERANCE = 1e-3
@@ -132,6 +133,7 @@ def prepare_pipeline(
     sources = component_sources(source, custom.kind, custom.modules)
     models = {name: empty_component(each, config.torch_dtype) for name, each in sources.items()}
     stock = stock_pipeline(source, custom.kind, {**models, **custom.others}, dtype=config.torch_dtype)
+    require_shared(models, config.tensor_parallel_size)
     config = _with_sizes(config, stock)
     parts: dict[str, Prepared] = {}
     prepared = PreparedPipeline(
@@ -140,9 +142,7 @@ def prepare_pipeline(
     try:
         for part, calls in note_calls(stock, config, **custom.arguments()).items():
             component = component_of(part, sources)
-            part_config = dataclasses.replace(
-                config, component=part, calls=tuple(call.to_dict() for call in _divided(calls, component, config))
-            )
+            part_config = config_of_part(config, part, calls, component, models[component])
             with contextlib.ExitStack() as stack:
                 claim = stack.enter_context(_claimed(part_config, f"{source.name}/{part}")) if claims else None
                 parts[part] = prepare(
@@ -165,8 +165,19 @@ def prepare_pipeline(
     return prepared
 
 
+def config_of_part(config: Any, part: str, calls: list[Call], component: str, model: nn.Module) -> Any:
+    """Return the configuration of one program: its calls, and the cores that share it."""
+    return dataclasses.replace(
+        config,
+        component=part,
+        calls=tuple(call.to_dict() for call in _divided(calls, component, config)),
+        tensor_parallel_size=config.tensor_parallel_size if is_shared(model) else 1,
+    )
+
+
 def _claimed(config: Any, name: str) -> Any:
-    return claimed(resolve_instance(config.instance_type).value, model=name)
+    instance = resolve_instance(config.instance_type).value
+    return claimed(instance, model=name, num_cores=config.tensor_parallel_size)
 
 
 def _with_sizes(config: Any, stock: Any) -> Any:
@@ -223,7 +234,13 @@ def load_pipeline(
             if part.loaded is not None:
                 part.loaded.close()
         raise
-    whole = dataclasses.replace(config, component="", calls=(), data_parallel_mode=mode or config.data_parallel_mode)
+    whole = dataclasses.replace(
+        config,
+        component="",
+        calls=(),
+        data_parallel_mode=mode or config.data_parallel_mode,
+        tensor_parallel_size=max(part.config.tensor_parallel_size for part in parts.values()),
+    )
     target = next(iter(parts.values())).target
     additions = read_additions(source.folder)
     return PreparedPipeline(source=source, config=whole, target=target, stock=stock, parts=parts, additions=additions)

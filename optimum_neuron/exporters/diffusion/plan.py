@@ -15,15 +15,13 @@ from ...core import Choice
 from ...engine import Call, Calls, Leaf, Signature, flatten, unflatten
 from ...models import persistent_buffers
 from ...runtime import Copies
-from ..kinds import MODEL, Kind, Plan, other_graphs
+from ..kinds import MODEL, Kind, Plan, other_graphs, shard_facts
 from ..source import ModelSource
 from ..validation import Recorder, Results, Scenario
 from .component import DiffusersConfig, empty_component, load_component
 from .configuration import NeuronDiffusionConfig, ResolvedDiffusionConfig
 from .dry_run import SEED, Entry
-
-NOT_SPLIT = "components of a pipeline are on one core each; data_parallel_mode divides the rows of a step among cores"
-"""Why there is no tensor parallelism."""
+from .sharing import split_component
 
 
 class DiffusionKind(Kind):
@@ -46,13 +44,14 @@ class DiffusionKind(Kind):
 
     def plan(self, source: ModelSource, config: ResolvedDiffusionConfig, *, trust_remote_code: bool) -> Plan:
         model = empty_component(source, config.torch_dtype)
+        shards = split_component(model, config.tensor_parallel_size)
         calls = [Call.from_dict(row) for row in config.calls]
         names = [name for name, _ in model.named_parameters()] + [name for name, _ in persistent_buffers(model)]
         return Plan(
             choice=Choice(value="diffusers", reason=f"the code of {type(model).__name__}"),
             captures=[functools.partial(_capture, model, call) for call in calls],
             weight_sources={f"{MODEL}.{name}": (name,) for name in names},
-            facts={"calls": [call.to_dict() for call in calls]},
+            facts={"calls": [call.to_dict() for call in calls]} | shard_facts(shards),
         )
 
     def signature(self, program: Program, metadata: Mapping[str, Any], model_config: Any) -> Signature:
