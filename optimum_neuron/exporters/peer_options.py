@@ -43,6 +43,7 @@ FIXED: dict[str, tuple[Any, str]] = {
 """The only value that a keyword can have, and why."""
 
 OTHER_NAMES = {
+    "dtype": "torch_dtype",
     "num_cores": "tensor_parallel_size",
     "sequence_parallel_enabled": "sequence_parallel",
     **dict.fromkeys(("max_num_seqs", "max_batch_size"), "batch_size"),
@@ -52,11 +53,12 @@ OTHER_NAMES = {
     "is_block_kv_layout": "continuous_batching",
     "global_topk": "max_topk",
 }
-"""Names of options in Optimum Neuron, NxD Inference, and vLLM."""
+"""Names of options in transformers and diffusers, Optimum Neuron, NxD Inference, and vLLM."""
 
 OF_DIFFUSION = (*ADDITION_OPTIONS, *ADDITION_SYNONYMS, *ADDITION_GROUPS)
 """Keywords of what is added to diffusion pipelines; other models have none of it."""
 
+_DTYPES = ("dtype", "torch_dtype")
 _SAMPLING_CONFIG = "on_device_sampling_config"
 
 PEER_OPTIONS = (
@@ -76,6 +78,7 @@ def translate(options: Mapping[str, Any]) -> dict[str, Any]:
         ConfigError: a keyword has a value that is not supported; all such keywords are named.
         ModelError: keywords are of diffusion pipelines.
     """
+    options = {name: _dtype_name(value) if name in _DTYPES else value for name, value in options.items()}
     translated = {name: value for name, value in options.items() if name not in PEER_OPTIONS}
     if _is_same(translated.get("prefill_chunk_size"), 0):
         del translated["prefill_chunk_size"]  # Optimum Neuron's word for prompts in one piece
@@ -100,6 +103,11 @@ def translate(options: Mapping[str, Any]) -> dict[str, Any]:
         raise _same_option("kv_cache_quant", True, "kv_cache_dtype", translated["kv_cache_dtype"])
     sampling = _sampling_options(values.get(_SAMPLING_CONFIG))
     return _fields_of(values.get("neuron_config")) | sampling | translate_quantization(values) | translated
+
+
+def _dtype_name(value: Any) -> Any:
+    """A dtype as text, which torch's dtypes have two of."""
+    return value if value is None else str(value).removeprefix("torch.")
 
 
 def _sampling_options(config: Any) -> dict[str, Any]:

@@ -120,7 +120,7 @@ FIXED: dict[str, Any] = {"batch_size": 1, "tensor_parallel_size": None, "dtype":
 """Sizes of a request that its graphs have already."""
 
 
-KEPT = 8
+KEPT = 32
 """Captured programs that are kept: one for each legal number of cores."""
 _PROGRAMS: dict[str, Program] = {}
 
@@ -215,13 +215,17 @@ def capture_model(source: ModelSource, *, trust_remote_code: bool = False, **opt
     from ..exporters import neuron_config
 
     config, target = neuron_config(source, options, trust_remote_code=trust_remote_code)
-    program = _program_of(source, config, trust_remote_code=trust_remote_code)
+    program = program_of(source, config, trust_remote_code=trust_remote_code)
     need = memory_need(program, lnc=target.value.chip.default_lnc)
     return CapturedModel(program=program, config=config, need=need)
 
 
-def _program_of(source: ModelSource, config: CompileConfig, *, trust_remote_code: bool) -> Program:
-    """Capture a program; the newest are kept, because a comparison estimates one on many instances."""
+def program_of(source: ModelSource, config: CompileConfig, *, trust_remote_code: bool = False) -> Program:
+    """Capture a program; the newest are kept, because a comparison estimates one on many instances.
+
+    Raises:
+        CaptureError, ModelError: as `capture_model`.
+    """
     from ..compiler import compile_graphs
     from ..exporters import Progress, kind_of
 

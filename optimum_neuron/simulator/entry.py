@@ -226,7 +226,8 @@ def _draft_of(model: Any, num_parameters: int | None, machine: Machine, request:
 def _pipeline_of(model: str | Path, options: Mapping[str, Any]) -> Pipeline | None:
     """The diffusion pipeline that a name stands for; None where it is anything else."""
     from ..exporters import find_folder
-    from .diffusion import is_pipeline, read_pipeline, require_no_component
+    from ..exporters.diffusion import is_pipeline
+    from .diffusion import read_pipeline, require_no_component
 
     folder = find_folder(model, with_weights=False, **source_options(options))
     if is_pipeline(folder):

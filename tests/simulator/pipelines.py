@@ -39,7 +39,13 @@ SD_VAE = {
 FLUX = {"guidance_embeds": True, "num_layers": 8, "num_single_layers": 10}
 PIXART = {"sample_size": 64, "caption_channels": 4096, "cross_attention_dim": 1152, "out_channels": 8}
 SD3 = {"num_layers": 4, "num_attention_heads": 24, "caption_projection_dim": 1536, "pos_embed_max_size": 192}
-CLIP_L = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12}
+CLIP_L = {
+    "hidden_size": 768,
+    "intermediate_size": 3072,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "projection_dim": 768,
+}
 CLIP_G = {
     "hidden_size": 1280,
     "intermediate_size": 5120,
@@ -80,7 +86,7 @@ PIPELINES: dict[str, dict[str, Any]] = {
     "sd3": {
         "_class_name": "StableDiffusion3Pipeline",
         "transformer": ("diffusers", "SD3Transformer2DModel", SD3),
-        "vae": ("diffusers", "AutoencoderKL", {**SD_VAE, "latent_channels": 16}),
+        "vae": ("diffusers", "AutoencoderKL", {**SD_VAE, "latent_channels": 16, "shift_factor": 0.06}),
         "text_encoder": ("transformers", "CLIPTextModelWithProjection", CLIP_L),
         "text_encoder_2": ("transformers", "CLIPTextModelWithProjection", CLIP_G),
         "text_encoder_3": ("transformers", "T5EncoderModel", T5_XXL),
@@ -88,12 +94,19 @@ PIPELINES: dict[str, dict[str, Any]] = {
     "flux": {
         "_class_name": "FluxPipeline",
         "transformer": ("diffusers", "FluxTransformer2DModel", FLUX),
-        "vae": ("diffusers", "AutoencoderKL", {**SD_VAE, "latent_channels": 16, "use_post_quant_conv": False}),
+        "vae": (
+            "diffusers",
+            "AutoencoderKL",
+            {**SD_VAE, "latent_channels": 16, "shift_factor": 0.1, "use_post_quant_conv": False},
+        ),
         "text_encoder": ("transformers", "CLIPTextModel", CLIP_L),
         "text_encoder_2": ("transformers", "T5EncoderModel", T5_XXL),
     },
 }
 """Pipelines by short name: contents of model_index.json, with the configuration of each component."""
+
+
+_TYPES = {**dict.fromkeys(("CLIPTextModel", "CLIPTextModelWithProjection"), "clip_text_model"), "T5EncoderModel": "t5"}
 
 
 def write_pipeline(folder: Path, name: str, **changes: Any) -> Path:
@@ -105,7 +118,8 @@ def write_pipeline(folder: Path, name: str, **changes: Any) -> Path:
         if isinstance(value, tuple):
             library, class_name, config = value
             (folder / part).mkdir(exist_ok=True)
-            (folder / part / "config.json").write_text(json.dumps({"_class_name": class_name, **config}))
+            names = {"_class_name": class_name} if library == "diffusers" else {"model_type": _TYPES.get(class_name)}
+            (folder / part / "config.json").write_text(json.dumps({**names, **config}))
             index[part] = [library, class_name]
         elif value is not None:
             index[part] = value

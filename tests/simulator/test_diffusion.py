@@ -8,14 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from optimum_neuron.core import TensorSpec
+from optimum_neuron.artifact import open_artifact
+from optimum_neuron.configuration import NEFF_FILE
 from optimum_neuron.errors import ConfigError, DeviceMemoryError, ModelError
-from optimum_neuron.simulator import compare, constants, estimate
-from optimum_neuron.simulator.diffusion import Component, ComponentCall, captured, parameter_bytes
+from optimum_neuron.exporters import main_export
+from optimum_neuron.simulator import DecoderRequest, compare, constants, estimate
+from optimum_neuron.simulator.diffusion import picture_request, plan_pictures, read_pipeline
 from optimum_neuron.simulator.work import work_of_program
-from tests.simulator.pipelines import FLUX, PIPELINES, SDXL, write_pipeline
+from tests.simulator.pipelines import FEW, FLUX, PIPELINES, SDXL, write_pipeline
+from tests.tiny_pipelines.calls import compile_options
+from tests.tiny_pipelines.table import save_pipeline
 
 pytest.importorskip("diffusers")
+
+SMALL_CLIP = {"hidden_size": 768, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 12}
 
 
 @pytest.fixture
@@ -59,7 +65,8 @@ def test_guidance_takes_second_core_or_twice_the_time(pipeline):
 
 
 def test_encoders_can_be_left_out(pipeline):
-    refiner = pipeline("sdxl", _class_name="StableDiffusionXLImg2ImgPipeline", text_encoder=None)
+    unet = ("diffusers", "UNet2DConditionModel", {**SDXL, **FEW, "cross_attention_dim": 1280})
+    refiner = pipeline("sdxl", _class_name="StableDiffusionXLImg2ImgPipeline", text_encoder=None, unet=unet)
     assert "text_encoder" not in estimate(refiner, instance="inf2.xlarge").memory
     with_t5 = estimate(pipeline("sd3"), instance="inf2.xlarge")
     without = estimate(pipeline("sd3", text_encoder_3=None), instance="inf2.xlarge")
@@ -84,7 +91,7 @@ def test_initial_image_is_encoded(pipeline):
 def test_too_large_transformer_is_sharded(pipeline):
     report = estimate(pipeline("flux"), instance="trn1.32xlarge")
     assert report.num_cores.value == 2 and report.num_copies.value == 16
-    assert report.parts_ms["transformer"]["link"] > 0 and "input of the model" in report.assumptions[0]
+    assert report.parts_ms["transformer"]["link"] > 0 and "each step runs once" in report.assumptions[0]
     with pytest.raises(DeviceMemoryError, match="tensor_parallel_size"):
         estimate(pipeline("flux"), instance="trn1.32xlarge", tensor_parallel_size=1)
     assert report.memory["transformer"] < 6e9 and report.memory["text_encoder_2"] < 5e9
@@ -100,14 +107,15 @@ def test_all_instances_are_compared(pipeline):
 @pytest.mark.parametrize(
     ("name", "options", "words"),
     [
-        ("sd-1.5", {"height": 500}, "512"),
+        ("sd-1.5", {"height": 500}, "multiple of 8"),
         ("sd-1.5", {"num_inference_steps": 0}, "num_inference_steps=0"),
         ("sd-1.5", {"num_inference_steps": 5000}, "1000"),
         ("sd-1.5", {"guidance_scale": float("nan")}, "guidance_scale=nan"),
         ("flux", {"width": 1000}, "16.*992"),
         ("sd-1.5", {"batch_size": -1}, "batch_size=-1"),
         ("sd-1.5", {"output_length": 5, "stack": "vllm"}, "output_length, stack"),
-        ("sd-1.5", {"sequence_length": 64}, "CLIP reads 77"),
+        ("sd-1.5", {"sequence_length": 64}, "one length"),
+        ("sd-1.5", {"num_frames": 9}, "num_frames"),
         ("sd-1.5", {"tensor_parallel_size": 2}, "data_parallel_mode='unet'"),
         ("sd-1.5", {"data_parallel_mode": "transformer"}, "unet"),
         ("sd-1.5", {"data_parallel_mode": "unet", "guidance_scale": 1.0}, "guidance"),
@@ -123,10 +131,10 @@ def test_bad_input_is_refused_with_a_hint(pipeline, name, options, words):
 def test_parts_without_support_are_named(pipeline, tmp_path):
     with pytest.raises(ModelError, match="did you mean 'StableDiffusionPipeline'"):
         estimate(pipeline("sd-1.5", _class_name="StableDiffusionPipelin"), instance="inf2.xlarge")
-    other = {"unet": ("diffusers", "UNet2DModel", {}), "vae": None, "text_encoder": ("os", "CLIPTextModel", {})}
-    with pytest.raises(ModelError, match="UNet2DModel") as error:
+    other = {"vae": None, "text_encoder": ("os", "CLIPTextModel", {})}
+    with pytest.raises(ModelError) as error:
         estimate(write_pipeline(tmp_path / "other", "sd-1.5", **other), instance="inf2.xlarge")
-    assert len(error.value.details["problems"]) == 3
+    assert error.value.details["missing"] == ["vae", "text_encoder"]
     with pytest.raises(ModelError, match="model_index.json"):
         estimate(pipeline("sdxl") / "unet", instance="inf2.xlarge")
     (pipeline("sd3") / "vae" / "config.json").unlink()
@@ -143,7 +151,7 @@ def test_component_that_its_library_cannot_build_is_named(pipeline):
 def test_missing_library_is_named(pipeline, monkeypatch):
     monkeypatch.setitem(sys.modules, "diffusers", None)
     changed = ("diffusers", "UNet2DConditionModel", {"sample_size": 8})
-    with pytest.raises(ModelError, match="pip install diffusers") as error:
+    with pytest.raises(ModelError, match="diffusers") as error:
         estimate(pipeline("sd-1.5", unet=changed, vae=("diffusers", "AutoencoderKL", {})), instance="inf2.xlarge")
     assert error.value.details["package"] == "diffusers"
 
@@ -163,33 +171,20 @@ def test_command(cli, pipeline):
     assert json.dumps(data).count("simulated")
 
 
-def test_component_has_the_parameters_of_its_published_checkpoint():
-    unet = Component(library="diffusers", class_name="UNet2DConditionModel", config=SDXL)
-    assert parameter_bytes(unet, "float32", 1) == 4 * 2_567_463_684
-
-
-def flux_call(**config) -> ComponentCall:
-    inputs = {
-        "hidden_states": (1, 64, 64),
-        "encoder_hidden_states": (1, 9, 4096),
-        "pooled_projections": (1, 768),
-        "timestep": (1,),
-        "guidance": (1,),
-        "img_ids": (64, 3),
-        "txt_ids": (9, 3),
-    }
-    component = Component(library="diffusers", class_name="FluxTransformer2DModel", config={**FLUX, **config})
-    specs = {name: TensorSpec(shape=shape, dtype="bfloat16") for name, shape in inputs.items()}
-    return ComponentCall(component=component, inputs=specs)
+def test_component_has_the_parameters_of_its_published_checkpoint(pipeline):
+    sdxl = read_pipeline(pipeline("sdxl", unet=("diffusers", "UNet2DConditionModel", SDXL)), name="sdxl")
+    assert sdxl.weight_bytes("unet", "float32", 1) == 4 * 2_567_463_684
 
 
 @pytest.mark.parametrize("num_cores", [8, 16])
-def test_shares_of_a_transformer_add_up(num_cores):
-    call = flux_call(num_layers=1, num_single_layers=1, num_attention_heads=16, axes_dims_rope=[16, 56, 56])
-    whole, share = (
-        work_of_program(captured(call, "bfloat16", num_cores=n), "forward", auto_cast="none").total
-        for n in (1, num_cores)
-    )
+def test_shares_of_a_transformer_add_up(pipeline, num_cores):
+    small = {"num_layers": 1, "num_single_layers": 1, "num_attention_heads": 16, "axes_dims_rope": [16, 56, 56]}
+    t5 = ("transformers", "T5EncoderModel", {"d_model": 4096, "num_layers": 1, "num_heads": 16, "d_ff": 64})
+    changes = {"transformer": ("diffusers", "FluxTransformer2DModel", {**FLUX, **small}), "text_encoder_2": t5}
+    flux = read_pipeline(pipeline("flux", **changes), name="flux")
+    request = picture_request(flux, DecoderRequest(sequence_length=9), {"height": 128, "width": 128})
+    plans = [plan_pictures(flux, request, num_cores=n, halves_apart=False) for n in (1, num_cores)]
+    whole, share = (plan.step.graph.total for plan in plans)
     assert share.attention_cycles * num_cores == pytest.approx(whole.attention_cycles)
     assert whole.product_flops < num_cores * share.product_flops < 1.4 * whole.product_flops  # modulation is whole
     assert (share.num_collectives, whole.num_collectives) == (5, 0)
@@ -202,3 +197,35 @@ def test_published_pipelines_are_predicted():
     rows = [row for row in read_rows() if row.category == "diffusion" and row.image_size == "512x512"]
     errors = [abs(case.predict(constants()) / case.row.value - 1) for case in cases(rows)]
     assert len(errors) == 4 and max(errors) < 0.05
+
+
+@pytest.mark.parametrize("name", ["sd-img2img", "flux", "sd-controlnet-2", "ltx", "ddpm"])
+def test_pipeline_is_counted_as_its_export(tmp_path, name):
+    folder, exported = save_pipeline(tmp_path / name, name), tmp_path / "exported"
+    options = compile_options(name)
+    main_export(folder, exported, instance_type="inf2.xlarge", disable_validation=True, **options)
+    steps = {"num_inference_steps": 10, "instance": "inf2.xlarge"}
+    after = estimate(exported, **steps)
+    sizes = {key: options[key] for key in ("height", "width", "num_frames", "sequence_length") if key in options}
+    plain = {"data_parallel_mode": "none", "dtype": "float32", "auto_cast": "none"}
+    alone = estimate(folder, **steps, **sizes, **plain)
+    assert alone.latency_ms == after.latency_ms and alone.memory == after.memory and alone.parts_ms == after.parts_ms
+    with pytest.raises(ConfigError) as error:
+        estimate(exported, batch_size=2, height=64, **steps)
+    assert error.value.details["options"] == ["height", "batch_size"]
+
+
+def test_compiled_pipeline_is_estimated_with_its_largest_sizes(tmp_path):
+    folder, exported = save_pipeline(tmp_path / "sd", "sd"), tmp_path / "exported"
+    sizes = {"height": 32, "width": [32, 64], "batch_size": 2, "disable_validation": True, "instance_type": "inf2"}
+    main_export(folder, exported, task="text-to-image", data_parallel_mode="unet", **sizes)
+    report = estimate(exported, instance="inf2.xlarge", num_inference_steps=10)
+    assert "32 x 64 pixels, 2 together, 10 steps" in report.assumptions[0] and report.num_cores.value == 2
+    compiled = open_artifact(exported / "unet" / NEFF_FILE).program
+    largest = max(work_of_program(compiled, graph, auto_cast="none").total.hbm_bytes for graph in compiled.graphs)
+    assert report.hbm_bytes_per_step.value == largest
+
+
+def test_prompts_are_as_long_as_the_text_encoder_reads(pipeline):
+    clip = ("transformers", "CLIPTextModel", {**SMALL_CLIP, "max_position_embeddings": 16})
+    assert estimate(pipeline("sd-1.5", text_encoder=clip), instance="inf2.xlarge", height=64, width=64).memory

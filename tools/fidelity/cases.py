@@ -29,14 +29,7 @@ from optimum_neuron.simulator import (
     serving_times,
     stack_at,
 )
-from optimum_neuron.simulator.diffusion import (
-    PIPELINES,
-    Component,
-    Pipeline,
-    picture_request,
-    picture_times,
-    plan_pictures,
-)
+from optimum_neuron.simulator.diffusion import picture_request, picture_times, plan_pictures, read_pipeline
 from optimum_neuron.simulator.work import DecoderSizes, Layout, decode_work, decoder_sizes, prefill_work
 
 HERE = Path(__file__).parent
@@ -265,20 +258,29 @@ def _graph(row: Row) -> Callable[[Constants], float]:
     return predict
 
 
+def _write_pipeline(folder: Path, model: str) -> None:
+    """Write model_index.json and the configuration of each component."""
+    values = dict(json.loads((HERE / "pipelines.json").read_text())[model])
+    index = {"_class_name": values.pop("_class_name")}
+    for name, (class_name, config) in values.items():
+        is_text = name == "text_encoder"
+        index[name] = ["transformers" if is_text else "diffusers", class_name]
+        named = {"model_type": "clip_text_model"} if is_text else {"_class_name": class_name}
+        (folder / name).mkdir()
+        (folder / name / "config.json").write_text(json.dumps({**named, **config}))
+    (folder / "model_index.json").write_text(json.dumps(index))
+
+
 def _pipeline(row: Row) -> Callable[[Constants], float]:
     """A diffusion pipeline with its own number of steps, the halves of guidance on a core each."""
     instance, target, _ = _hardware(row)
-    values = dict(json.loads((HERE / "pipelines.json").read_text())[row.model])
-    class_name = values.pop("_class_name")
-    components = {
-        name: Component(library="transformers" if name == "text_encoder" else "diffusers", class_name=of, config=config)
-        for name, (of, config) in values.items()
-    }
-    kind = PIPELINES[class_name]
-    pipeline = Pipeline(name=row.model, class_name=class_name, kind=kind, components=components)
     height, width = map(int, row.image_size.split("x"))
-    request = picture_request(pipeline, DecoderRequest(batch_size=row.batch or 1), {"height": height, "width": width})
-    plan = plan_pictures(pipeline, request, num_cores=1, halves_apart=True)
+    with tempfile.TemporaryDirectory() as folder:
+        _write_pipeline(Path(folder), row.model)
+        pipeline = read_pipeline(Path(folder), name=row.model)
+        batch = DecoderRequest(batch_size=row.batch or 1)
+        request = picture_request(pipeline, batch, {"height": height, "width": width})
+        plan = plan_pictures(pipeline, request, num_cores=1, halves_apart=True)
     rates, generation = core_rates(target), target.core.generation
 
     def predict(constants: Constants) -> float:

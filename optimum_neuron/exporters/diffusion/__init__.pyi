@@ -11,6 +11,7 @@ from .additions import (
     load_additions as load_additions,
     split_additions as split_additions,
 )
+from .bare import bare_pipeline as bare_pipeline
 from .component import (
     DiffusersConfig as DiffusersConfig,
     arguments_of as arguments_of,
@@ -25,16 +26,21 @@ from .configuration import (
 )
 from .customize import Custom as Custom, customize as customize
 from .dry_run import (
+    count_calls as count_calls,
     exact_sizes as exact_sizes,
     example_arguments as example_arguments,
     note_calls as note_calls,
 )
 from .pipeline import (
     PreparedPipeline as PreparedPipeline,
+    calls_of_metadata as calls_of_metadata,
     component_of as component_of,
+    config_of_part as config_of_part,
     is_divided as is_divided,
     load_pipeline as load_pipeline,
     prepare_pipeline as prepare_pipeline,
+    size_multiple as size_multiple,
+    with_sizes as with_sizes,
 )
 from .report import (
     PipelineReport as PipelineReport,
@@ -42,10 +48,13 @@ from .report import (
     export_pipeline as export_pipeline,
 )
 from .save import check_pipeline_output as check_pipeline_output, save_pipeline as save_pipeline
+from .sharing import is_shared as is_shared, split_component as split_component
 from .stock import (
+    component_sources as component_sources,
     is_exported_pipeline as is_exported_pipeline,
     is_pipeline as is_pipeline,
     pipeline_class as pipeline_class,
+    read_additions as read_additions,
     read_index as read_index,
     stock_pipeline as stock_pipeline,
 )

@@ -128,6 +128,13 @@ class PipelineAdditions:
             lora_scales=scales,
         )
 
+    def example_images(self) -> dict[str, Any]:
+        """Return the arguments of a call with an image for each image adapter."""
+        from PIL import Image
+
+        images = [Image.new("RGB", (64, 64), (200, 80, 40))] * len(self.ip_adapter_weight_name)
+        return {"ip_adapter_image": images} if images else {}
+
     @property
     def loras(self) -> list[tuple[str, str | None, str, float]]:
         """Model, file, name and scale of each LoRA adapter."""

@@ -22,8 +22,8 @@ from .adapters import apply_adapters
 from .additions import PipelineAdditions, load_additions
 from .safety import SAFETY_CHECKER
 from .stock import pipeline_class, stock_pipeline
+from .variants import MULTI
 
-_MULTI = "MultiControlNetModel"
 _ENDINGS = ("ControlNetImg2Img", "ControlNetInpaint", "ControlNet", "Img2Img", "Inpaint")
 """Variants in the names of pipelines."""
 
@@ -38,17 +38,8 @@ class Custom:
     """Models with weights."""
     others: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Processors, and a safety checker, which stays on the host; None for parts that are left out."""
-    num_image_adapters: int = 0
-    """Image adapters, each of which needs an image in a call."""
     additions: PipelineAdditions = dataclasses.field(default_factory=PipelineAdditions)
     """Where they come from."""
-
-    def arguments(self) -> dict[str, Any]:
-        """Return further arguments of an example call."""
-        from PIL import Image
-
-        pictures = [Image.new("RGB", (64, 64), (200, 80, 40))] * self.num_image_adapters
-        return {"ip_adapter_image": pictures} if pictures else {}
 
 
 def customize(
@@ -85,7 +76,7 @@ def customize(
         raise ModelError(message, hint=hint, option="controlnet_ids", pipeline=kind.__name__)
     if isinstance(nets := loaded.get("controlnet"), list):
         loaded["controlnet"] = _joined(nets)
-    elif nets is None and source.config.to_dict().get("controlnet", [None, None])[1] == _MULTI:
+    elif nets is None and source.config.to_dict().get("controlnet", [None, None])[1] == MULTI:
         loaded["controlnet"] = _multi().from_pretrained(str(source.folder / "controlnet"))
     if additions.lora_model_ids or additions.ip_adapter_id:
         pipe = stock_pipeline(source, kind, loaded)
@@ -102,7 +93,6 @@ def customize(
         kind=kind,
         modules={name: part for name, part in loaded.items() if is_compiled[name]},
         others={name: part for name, part in loaded.items() if not is_compiled[name]},
-        num_image_adapters=len(additions.ip_adapter_weight_name),
         additions=additions,
     )
 

@@ -8,6 +8,7 @@ shapes that its code gives on fake tensors. Two runs with different numbers of p
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import inspect
@@ -80,9 +81,15 @@ class Entry(nn.Module):
 class Recorder:
     """Stands for a model in a dry run."""
 
-    def __init__(self, model: nn.Module, name: str) -> None:
-        self._model, self._name = model, name
+    def __init__(self, model: nn.Module, name: str, order: list[str]) -> None:
+        self._model, self._name, self._order = model, name, order
         self._known: dict[Any, Noted] = {}
+        self._counts: collections.Counter[Any] = collections.Counter()
+
+    @property
+    def counts(self) -> list[int]:
+        """How often each of the calls was made."""
+        return [self._counts[key] for key in self._known]
 
     @property
     def calls(self) -> list[Noted]:
@@ -96,6 +103,8 @@ class Recorder:
         key = (method, repr(tree), inputs)
         if key not in self._known:
             self._known[key] = self._traced(method, tree, inputs)
+        self._counts[key] += 1
+        self._order.append(part_name(self._name, method))
         noted = self._known[key]
         zeros = [torch.zeros(shape, dtype=getattr(torch, dtype)) for _, dtype, shape in noted.outputs]
         return unflatten(noted.result, zeros)
@@ -136,22 +145,60 @@ def note_calls(pipe: Any, config: NeuronDiffusionConfig, **more: Any) -> dict[st
         ConfigError: the pipeline refuses the sizes.
         CaptureError: a model's code is not static, or the calls depend on the number of prompts.
     """
-    models = compiled_models(pipe)
     calls: dict[str, list[Call]] = {}
     for height, width in config.resolutions():
-        runs = []
-        for batch_size in (config.batch_size, config.batch_size + 1):
-            recorders = {name: Recorder(model, name) for name, model in models.items()}
-            arguments = example_arguments(pipe, config, batch_size=batch_size, height=height, width=width) | more
-            with in_place(pipe, {name: redirected(models[name], each) for name, each in recorders.items()}):
-                _run(pipe, arguments)
-            runs.append({name: recorder.calls for name, recorder in recorders.items()})
-        for name, (one, other) in {name: (runs[0][name], runs[1][name]) for name in models}.items():
-            for call in _with_rows(name, one, other):
-                known = calls.setdefault(part_name(name, call.method), [])
-                if call not in known:
-                    known.append(call)
+        for part, found in _calls_of(pipe, config, height, width, {"strength": STRENGTH, **more}).items():
+            known = calls.setdefault(part, [])
+            known += [call for call, _ in found if call not in known]
     return {part: _named(found) for part, found in calls.items()}
+
+
+def count_calls(
+    pipe: Any, config: NeuronDiffusionConfig, *, num_steps: int | None, **more: Any
+) -> dict[str, list[tuple[Call, int]]]:
+    """Return the calls of each program of a pipeline for its first resolution, and how often each is made.
+
+    Args:
+        pipe: stock pipeline whose models have no weights.
+        config: sizes to call it with.
+        num_steps: denoising steps; None: the pipeline's default.
+        **more: further arguments of the pipeline.
+
+    Raises:
+        ConfigError, CaptureError: as `note_calls`.
+    """
+    height, width = config.resolutions()[0]
+    counted = _calls_of(pipe, config, height, width, more, num_steps=num_steps)
+    named = {part: _named([call for call, _ in found]) for part, found in counted.items()}
+    return {part: [(call, num) for call, (_, num) in zip(named[part], counted[part], strict=True)] for part in counted}
+
+
+def _calls_of(
+    pipe: Any,
+    config: NeuronDiffusionConfig,
+    height: int | None,
+    width: int | None,
+    more: Mapping[str, Any],
+    *,
+    num_steps: int | None = NUM_STEPS,
+) -> dict[str, list[tuple[Call, int]]]:
+    """The calls of each program for one resolution, and how often each is made; programs are in the order of calls."""
+    models, runs = compiled_models(pipe), []
+    order: list[str] = []
+    for batch_size in (config.batch_size, config.batch_size + 1):
+        recorders = {name: Recorder(model, name, order) for name, model in models.items()}
+        arguments = example_arguments(
+            pipe, config, batch_size=batch_size, height=height, width=width, num_steps=num_steps, more=more
+        )
+        with in_place(pipe, {name: redirected(models[name], each) for name, each in recorders.items()}):
+            _run(pipe, arguments)
+        runs.append(recorders)
+    calls: dict[str, list[tuple[Call, int]]] = {part: [] for part in dict.fromkeys(order)}
+    for name in models:
+        pairs = zip(_with_rows(name, runs[0][name].calls, runs[1][name].calls), runs[0][name].counts, strict=True)
+        for call, count in pairs:
+            calls[part_name(name, call.method)].append((call, count))
+    return calls
 
 
 @contextlib.contextmanager
@@ -195,9 +242,10 @@ def example_arguments(
     batch_size: int,
     height: int | None,
     width: int | None,
-    num_steps: int = NUM_STEPS,
+    num_steps: int | None = NUM_STEPS,
+    more: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return arguments of a pipeline's call, as far as it has them, for pictures of a size."""
+    """Return arguments of a pipeline's call, as far as it has them, for pictures of a size; `more` wins."""
     names = inspect.signature(type(pipe).__call__).parameters
     picture: Any = None
     if names.keys() & {"image", "control_image", "mask_image"}:
@@ -219,12 +267,13 @@ def example_arguments(
         **exact_sizes(height, width),
         "guidance_scale": config.guidance_scale,
         "num_inference_steps": num_steps,
-        "strength": STRENGTH,
+        "clean_caption": False,  # it needs another package, and changes no shape
         "generator": torch.Generator().manual_seed(SEED),
         "output_type": "np",
     }
     if num_nets:
         candidates[control] = [_picture(height or 64, width or 64)] * num_nets  # the same for every prompt
+    candidates |= more or {}
     return {name: value for name, value in candidates.items() if name in names and value is not None}
 
 

@@ -32,15 +32,13 @@ from .additions import PipelineAdditions
 from .component import METHODS, empty_component, load_component, part_name, redirected
 from .configuration import NeuronDiffusionConfig
 from .customize import Custom, customize
-from .dry_run import example_arguments, in_place, note_calls
+from .dry_run import STRENGTH, example_arguments, in_place, note_calls
 from .safety import compiled_models
 from .sharing import is_shared, require_shared
 from .stock import component_sources, pipeline_class, read_additions, stock_pipeline
 
 PICTURE_TOLERANCE = 1e-3
 """Largest difference of a picture in float32, whose values are 0 to 1."""
-NUM_STEPS = 4
-"""Steps of the picture that validation compares."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,7 +72,7 @@ class PreparedPipeline:
         models = {}
         for name, model in self.models.items():
             calls = {
-                method: Calls(copies[part_name(name, method)], calls_of(part))
+                method: Calls(copies[part_name(name, method)], calls_of_metadata(part.metadata))
                 for method, part in self.parts_of(name).items()
             }
             models[name] = redirected(model, functools.partial(_call, name, calls))
@@ -87,9 +85,9 @@ class PreparedPipeline:
                 part.loaded.close()
 
 
-def calls_of(part: Prepared) -> list[Call]:
-    """Return how a program is called."""
-    return [Call.from_dict(row) for row in part.metadata["calls"]]
+def calls_of_metadata(metadata: Mapping[str, Any]) -> list[Call]:
+    """Return how a program is called, from its metadata."""
+    return [Call.from_dict(row) for row in metadata["calls"]]
 
 
 def _call(component: str, calls: Mapping[str, Calls], method: str, arguments: dict[str, Any]) -> Any:
@@ -134,13 +132,13 @@ def prepare_pipeline(
     models = {name: empty_component(each, config.torch_dtype) for name, each in sources.items()}
     stock = stock_pipeline(source, custom.kind, {**models, **custom.others}, dtype=config.torch_dtype)
     require_shared(models, config.tensor_parallel_size)
-    config = _with_sizes(config, stock)
+    config = with_sizes(config, stock)
     parts: dict[str, Prepared] = {}
     prepared = PreparedPipeline(
         source=source, config=config, target=target, stock=stock, parts=parts, additions=custom.additions
     )
     try:
-        for part, calls in note_calls(stock, config, **custom.arguments()).items():
+        for part, calls in note_calls(stock, config, **custom.additions.example_images()).items():
             component = component_of(part, sources)
             part_config = config_of_part(config, part, calls, component, models[component])
             with contextlib.ExitStack() as stack:
@@ -157,7 +155,7 @@ def prepare_pipeline(
                     compiler_workdir=None if compiler_workdir is None else Path(compiler_workdir) / part,
                 )
         if validate:
-            errors = _validate_picture(prepared, sources, atol, custom.arguments())
+            errors = _validate_picture(prepared, sources, atol, custom.additions.example_images())
             prepared = dataclasses.replace(prepared, validation=errors)
     except BaseException:
         prepared.close()
@@ -170,7 +168,7 @@ def config_of_part(config: Any, part: str, calls: list[Call], component: str, mo
     return dataclasses.replace(
         config,
         component=part,
-        calls=tuple(call.to_dict() for call in _divided(calls, component, config)),
+        calls=tuple(call.to_dict() for call in divided_calls(calls, component, config)),
         tensor_parallel_size=config.tensor_parallel_size if is_shared(model) else 1,
     )
 
@@ -180,8 +178,8 @@ def _claimed(config: Any, name: str) -> Any:
     return claimed(instance, model=name, num_cores=config.tensor_parallel_size)
 
 
-def _with_sizes(config: Any, stock: Any) -> Any:
-    """Fill in the size of pictures that a pipeline makes by default."""
+def with_sizes(config: Any, stock: Any) -> Any:
+    """Return a configuration with the size of pictures that a pipeline makes by default, where it has none."""
     denoiser = getattr(stock, "unet", None) or getattr(stock, "transformer", None)
     of_model = getattr(getattr(denoiser, "config", None), "sample_size", None)
     sample_size = getattr(stock, "default_sample_size", None) or of_model or 64
@@ -189,8 +187,14 @@ def _with_sizes(config: Any, stock: Any) -> Any:
     return dataclasses.replace(config, height=config.height or side, width=config.width or side)
 
 
-def _divided(calls: list[Call], component: str, config: Any) -> list[Call]:
-    """Calls of half as many rows, where two cores share the rows of a step."""
+def size_multiple(stock: Any) -> int:
+    """Return the number that height and width of a pipeline's pictures are multiples of."""
+    scale: Any = getattr(stock, "vae_spatial_compression_ratio", None) or getattr(stock, "vae_scale_factor", 1)
+    return int(scale) * (2 if getattr(stock, "transformer", None) is not None else 1)
+
+
+def divided_calls(calls: list[Call], component: str, config: Any) -> list[Call]:
+    """Return calls of half as many rows, where two cores share the rows of a step."""
     if not is_divided(component, config):
         return calls
     return [call if call.num_rows in (None, 1) else call.with_rows((call.num_rows + 1) // 2) for call in calls]
@@ -285,7 +289,7 @@ def _picture(prepared: PreparedPipeline, models: Mapping[str, Any], more: Mappin
     """Return a picture that the pipeline makes with some models."""
     height, width = prepared.config.resolutions()[0]
     arguments = example_arguments(
-        prepared.stock, prepared.config, batch_size=1, height=height, width=width, num_steps=NUM_STEPS
+        prepared.stock, prepared.config, batch_size=1, height=height, width=width, more={"strength": STRENGTH, **more}
     )
     with in_place(prepared.stock, models), torch.no_grad():
-        return torch.as_tensor(prepared.stock(**arguments, **more)[0])
+        return torch.as_tensor(prepared.stock(**arguments)[0])

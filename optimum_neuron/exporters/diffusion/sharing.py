@@ -1,6 +1,6 @@
 """Which components of a pipeline several cores share, and how: diffusion transformers and T5.
 
-It knows plans of tensor parallelism, and no calls. diffusers' transformers whose norms go over all heads are not divided.
+It knows plans of tensor parallelism, and no calls. Transformers whose norms go over all heads are not divided.
 
     shards = split_component(model, group_size=2)
 """

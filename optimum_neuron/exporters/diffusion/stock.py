@@ -17,7 +17,7 @@ from ..source import ModelSource, first_line, read_config
 from .additions import PipelineAdditions
 from .component import DiffusersConfig
 from .safety import SAFETY_CHECKER, cast_checker
-from .variants import describe_module
+from .variants import MULTI, NETS, describe_module
 
 INDEX_FILE = "model_index.json"
 """File of a pipeline's folder that names the class of each part."""
@@ -100,12 +100,19 @@ def component_sources(source: ModelSource, kind: Any, modules: Mapping[str, Any]
             config = module.config if is_transformers else DiffusersConfig(describe_module(module))
             sources[name] = ModelSource(name=name, folder=source.folder, config=config, revision=None, module=module)
         elif row[0] in ("diffusers", "transformers") and row[1] is not None and _is_model(source.folder, name, row):
-            config = read_config(source.folder / name)
+            config = _nets_config(source.folder, name) if row[1] == MULTI else read_config(source.folder / name)
             config.architectures = [row[1]]
             sources[name] = ModelSource(
                 name=f"{source.name}/{name}", folder=source.folder / name, config=config, revision=source.revision
             )
     return sources
+
+
+def _nets_config(folder: Path, name: str) -> DiffusersConfig:
+    """The configuration of several ControlNets, which have a folder each: controlnet, controlnet_1, ..."""
+    folders = [path for path in sorted(folder.glob(f"{name}*")) if (path / "config.json").is_file()]
+    nets = [read_object(path / "config.json") for path in folders]
+    return DiffusersConfig({"_class_name": MULTI, NETS: nets})
 
 
 def _is_model(folder: Path, name: str, row: Any) -> bool:

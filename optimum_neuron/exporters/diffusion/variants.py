@@ -13,6 +13,8 @@ from typing import Any
 
 from torch import nn
 
+MULTI = "MultiControlNetModel"
+"""diffusers' class of several ControlNets."""
 NETS = "nets"
 """Field with the configurations of several ControlNets that are one component."""
 IMAGE_ADAPTERS = "image_adapters"

@@ -1,12 +1,12 @@
-"""Estimates of diffusion pipelines, from the configurations in a pipeline's folder.
+"""Estimates of diffusion pipelines: of a folder's configurations, or of the programs of an exported folder.
 
-    source.py     model_index.json and the components' configurations; which pipelines and components are counted
-    calls.py      what components are called with
-    modules.py    components built without weights, and captured as an export would
-    plan.py       a request for pictures: which component runs how often, with what work
+    source.py     a pipeline: its models without weights, its calls and how often it makes them, its programs
+    plan.py       a request for pictures as work
+    request.py    a request, complete and checked, and the cores for it
     estimate.py   time, memory and money of a plan
 
-Components are those of diffusers, which must be installed, on tensors without values. No weight is read.
+Calls are those that an export compiles (`exporters/diffusion/dry_run.py`), so every pipeline that can be compiled can
+be estimated. diffusers must be installed. No weight is read.
 """
 
 import lazy_loader

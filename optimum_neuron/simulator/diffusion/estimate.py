@@ -17,7 +17,7 @@ from ..device_time import CoreRates, DeviceTime, device_time
 from ..machine import Machine, choose_copies, does_not_fit
 from ..quantity import Estimate
 from ..result import generation_notes, largest, make_estimate
-from .plan import PicturePlan, PictureRequest, plan_pictures, written_out
+from .plan import PicturePlan, PictureRequest, is_guided, plan_pictures, written_out
 from .request import choose_layout, picture_request, plan_memory, weight_memory
 from .source import Pipeline
 
@@ -43,7 +43,7 @@ def picture_times(
         work = written_out(run.graph.total)
         time = device_time(work, rates, fitted, decoder=False, tiled=True, num_chips=num_chips)
         host_s = work.host_bytes / constants.copy_bytes_per_s
-        if run.name == plan.denoiser:
+        if run.part == plan.denoiser:
             host_s += constants.hosts[LOOP_HOST].token_ms * 1e-3
         device[run.name] = time
         total += run.count * (time.total_s + host_s)
@@ -71,12 +71,12 @@ def diffusion_estimate(
     chips = machine.num_chips(cores.value)
     times = picture_times(plan, machine.rates, machine.fitted, machine.constants, num_chips=chips)
     copies = choose_copies(machine, cores.value, request.data_parallel_size)
-    rates, step, device = machine.rates, plan.step.graph.total, times.device[plan.denoiser]
+    rates, step, device = machine.rates, plan.step.graph.total, times.device[plan.step.name]
     per_s, limit = copies.value * pictures.batch_size / times.total_s, device.limited_by
     return make_estimate(
         machine,
         name=pipeline.name,
-        kind="diffusion" if pipeline.denoiser_name == "unet" else "diffusion-transformer",
+        kind="diffusion-transformer" if pipeline.denoiser == "transformer" else "diffusion",
         values={
             "latency_ms": (times.total_s * 1e3, limit),
             "throughput_per_s": (per_s, limit),
@@ -102,7 +102,7 @@ def _does_not_fit(
     instance = machine.instance.value
     if pictures.dtype == "float32":
         hint = "Pass dtype='bfloat16'."
-    elif pipeline.denoiser_name == "transformer" and num_cores < legal_core_counts(instance).counts[-1]:
+    elif pipeline.denoiser == "transformer" and num_cores < legal_core_counts(instance).counts[-1]:
         hint = "Leave tensor_parallel_size out: more cores share the transformer."
     else:
         hint = "Pass a smaller batch_size, height, or width, or take a larger instance."
@@ -113,23 +113,22 @@ def _assumptions(
     pipeline: Pipeline, pictures: PictureRequest, plan: PicturePlan, times: PictureTimes, machine: Machine
 ) -> tuple[str, ...]:
     runs = ", ".join(f"{run.name} {run.count} x {times.device[run.name].total_s * 1e3:.4g} ms" for run in plan.runs)
-    guidance = "no guidance"
-    if pictures.guided:
+    guidance = "each step runs once"
+    if is_guided(pipeline, pictures):
         guidance = "with guidance: each step runs with the prompt and without"
-    elif not pipeline.kind.doubles:
-        guidance = "guidance is an input of the model"
+    origin = "configurations" if pipeline.compiled is None else "compiled programs"
     return (
         f"pictures of {pictures.height} x {pictures.width} pixels, {pictures.batch_size} together, "
-        f"{pictures.num_inference_steps} steps, {guidance}",
+        f"{plan.step.count} steps, {guidance}",
         f"on the device, one after the other: {runs}",
         f"attention is not fused; weights in {pictures.dtype}, auto_cast {pictures.auto_cast}",
-        f"counted from the configurations of a {pipeline.class_name}; no weights were read",
+        f"counted from the {origin} of a {pipeline.class_name}; no weights were read",
         *machine.sources,
     )
 
 
 def _notes(pipeline: Pipeline, machine: Machine) -> tuple[str, ...]:
     published = "diffusion: few published pipelines, left out of the fit"
-    if pipeline.denoiser_name == "transformer":
+    if pipeline.denoiser == "transformer":
         published = "diffusion transformers: nothing is published that was compared; the intervals are wide"
     return (published, *generation_notes(machine.target, "no published value of diffusion"))

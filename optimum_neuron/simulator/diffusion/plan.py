@@ -1,4 +1,4 @@
-"""A request for pictures as work: which component runs how often, on how many rows and cores.
+"""A request for pictures as work: which programs run how often, on how many rows and cores.
 
 Guidance runs every step with the prompt and without (Ho and Salimans 2022): as two halves on a core each, as published
 measurements do, or as one batch of both. A plan is work only, so that it can be timed with other constants.
@@ -14,17 +14,12 @@ from typing import Any
 
 from ...compiler import memory_need
 from ...core import AutoCast
+from ...exporters.diffusion import ResolvedDiffusionConfig
 from ..work import GraphWork, Work, work_of_program
-from .calls import decoder_call, denoiser_call, encoder_call, text_call
-from .modules import ComponentCall, captured, completed_config
 from .source import Pipeline
 
-CLIP_TOKENS = 77
-"""Tokens of every prompt of CLIP."""
 SCORE_PASSES = 3
 """Passes over scores of attention that is not fused: largest, sum of exponentials, quotient."""
-ELEMENT_BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
-"""Bytes of a weight by dtype."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,30 +30,46 @@ class PictureRequest:
     """Pictures that are made together."""
     height: int
     width: int
-    num_inference_steps: int
-    guided: bool
-    """Whether each step runs with the prompt and without."""
-    text_tokens: int
-    """Tokens of a prompt for T5."""
+    num_inference_steps: int | None
+    """None where the pipeline's call has no steps."""
+    guidance_scale: float | None
+    """None for the pipeline's."""
+    text_tokens: int | None
+    """Tokens of a prompt for T5; None for the pipeline's."""
+    num_frames: int | None
+    """Frames of a video; None for the pipeline's."""
     dtype: str
     """Of the weights."""
     auto_cast: AutoCast
 
+    def config(self, pipeline: Pipeline, *, num_cores: int, halves_apart: bool) -> Any:
+        """Return the configuration of an export for the request."""
+        if pipeline.compiled is not None:
+            return dataclasses.replace(pipeline.compiled, height=self.height, width=self.width)
+        fields: dict[str, Any] = {
+            "guidance_scale": self.guidance_scale,
+            "sequence_length": self.text_tokens,
+            "num_frames": self.num_frames,
+            "torch_dtype": self.dtype,
+            "auto_cast": self.auto_cast,
+            "tensor_parallel_size": num_cores,
+            "data_parallel_mode": pipeline.denoiser if halves_apart else "none",
+        }
+        return ResolvedDiffusionConfig(batch_size=self.batch_size, height=self.height, width=self.width, **fields)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
-    """One component of a request."""
+    """One graph of a request."""
 
     name: str
-    """As in model_index.json; the decoder of the autoencoder is vae_decoder."""
+    """Name of the program, such as vae_decoder; with the graph's, where it has several."""
+    part: str
+    """Name of the program."""
     graph: GraphWork
     """One run of it, on one core."""
     count: int
     """Runs per request."""
-    weight_bytes: int
-    """Weights that a core keeps."""
-    scratch_bytes: int
-    """Values between its layers at their widest moment."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,40 +78,39 @@ class PicturePlan:
 
     runs: tuple[Run, ...]
     denoiser: str
-    """Name of the run that is repeated in every step."""
+    """Name of the program that runs in every step."""
+    weight_bytes: Mapping[str, int] = dataclasses.field(hash=False)
+    """Weights that a core keeps, by program."""
+    scratch_bytes: int
+    """Values between layers at their widest moment, of the program that has most."""
 
     @property
     def step(self) -> Run:
-        return next(run for run in self.runs if run.name == self.denoiser)
+        """The run of a denoising step."""
+        return max((run for run in self.runs if run.part == self.denoiser), key=lambda run: run.count)
 
 
 def plan_pictures(pipeline: Pipeline, request: PictureRequest, *, num_cores: int, halves_apart: bool) -> PicturePlan:
-    """Count every component; `num_cores` share a diffusion transformer, and T5."""
-    vae, denoiser, scale = pipeline.components["vae"], pipeline.denoiser_name, scale_of(pipeline)
-    prompts = request.batch_size * (2 if request.guided else 1)
-    pixels: dict[str, Any] = {"height": request.height, "width": request.width}
-    pixels |= {"rows": request.batch_size, "dtype": request.dtype}
-    latents = pixels | {"height": request.height // scale, "width": request.width // scale}
-    calls = {
-        name: text_call(one, rows=prompts, tokens=_tokens_of(one.class_name, request))
-        for name, one in pipeline.encoders.items()
-    }
-    if pipeline.kind.encodes:
-        calls["vae_encoder"] = encoder_call(vae, **pixels)
-    rows = prompts // (2 if halves_apart else 1)
-    step = latents | {"rows": rows, "text_tokens": prompt_tokens(pipeline, request)}
-    calls[denoiser] = denoiser_call(pipeline.denoiser, **step)
-    calls["vae_decoder"] = decoder_call(vae, **latents)
-    runs = [
-        _run(name, call, request, num_cores, count=request.num_inference_steps if name == denoiser else 1)
-        for name, call in calls.items()
-    ]
-    return PicturePlan(runs=tuple(runs), denoiser=denoiser)
+    """Count every program; `num_cores` share a diffusion transformer, and T5.
 
-
-def scale_of(pipeline: Pipeline) -> int:
-    """Pixels for each latent, along an axis."""
-    return int(2 ** (len(completed_config(pipeline.components["vae"])["block_out_channels"]) - 1))
+    Raises:
+        ConfigError, CaptureError: see `Pipeline.calls`.
+    """
+    config = request.config(pipeline, num_cores=num_cores, halves_apart=halves_apart)
+    parts = pipeline.parts(config, num_steps=request.num_inference_steps)
+    needs = {name: memory_need(part.program) for name, part in parts.items()}
+    runs = []
+    for name, part in parts.items():
+        for graph, count in part.counts.items():
+            shown = name if len(part.counts) == 1 else f"{name} {graph}"
+            work = work_of_program(part.program, graph, auto_cast=request.auto_cast)
+            runs.append(Run(name=shown, part=name, graph=dataclasses.replace(work, name=shown), count=count))
+    return PicturePlan(
+        runs=tuple(runs),
+        denoiser=pipeline.denoiser,
+        weight_bytes={name: need.weights for name, need in needs.items()},
+        scratch_bytes=max(need.scratch for need in needs.values()),
+    )
 
 
 def written_out(work: Work) -> Work:
@@ -109,30 +119,9 @@ def written_out(work: Work) -> Work:
     return dataclasses.replace(work, vector_elements=work.vector_elements + scores, softmax_elements=0.0)
 
 
-def prompt_tokens(pipeline: Pipeline, request: PictureRequest) -> int:
-    """Return the prompt tokens of the denoiser: CLIP's or T5's; Stable Diffusion 3 takes both, zeros without T5."""
-    if pipeline.denoiser.class_name == "SD3Transformer2DModel":
-        return CLIP_TOKENS + request.text_tokens
-    return request.text_tokens if pipeline.has_t5 else CLIP_TOKENS
-
-
-def _run(name: str, call: ComponentCall, request: PictureRequest, num_cores: int, *, count: int) -> Run:
-    program = captured(call, request.dtype, num_cores=num_cores if name.startswith(DIVIDED) else 1)
-    need = memory_need(program)
-    (graph,) = program.graphs
-    return Run(
-        name=name,
-        graph=dataclasses.replace(work_of_program(program, graph, auto_cast=request.auto_cast), name=name),
-        count=count,
-        weight_bytes=need.weights,
-        scratch_bytes=need.scratch,
-    )
-
-
-DIVIDED = ("text_encoder", "transformer")
-"""Beginnings of the names of components that cores share."""
-
-
-def _tokens_of(class_name: str, request: PictureRequest) -> int:
-    """Tokens of a prompt for a text encoder."""
-    return request.text_tokens if class_name == "T5EncoderModel" else CLIP_TOKENS
+def is_guided(pipeline: Pipeline, request: PictureRequest) -> bool:
+    """Return whether guidance runs each step with the prompt and without, as one batch."""
+    config = request.config(pipeline, num_cores=1, halves_apart=False)
+    counted = pipeline.calls(config, num_steps=request.num_inference_steps)
+    rows = max((call.num_rows or 0 for call, _ in counted[pipeline.denoiser]), default=0)
+    return rows > config.batch_size * config.num_images_per_prompt

@@ -12,17 +12,20 @@ from typing import Any
 from ...compiler import MICROCODE_BYTES
 from ...core import Choice
 from ...errors import ConfigError, invalid_choice
+from ...exporters.diffusion import ResolvedDiffusionConfig, is_shared, size_multiple, with_sizes
 from ...options import check_known
+from ...wording import counted
 from ..decoders import DTYPES, DecoderRequest
 from ..machine import Machine, choose_cores, positive
-from .modules import completed_config, parameter_bytes
-from .plan import CLIP_TOKENS, DIVIDED, ELEMENT_BYTES, PicturePlan, PictureRequest, plan_pictures, scale_of
+from .plan import PicturePlan, PictureRequest, is_guided, plan_pictures
 from .source import Pipeline
 
-OPTIONS = ("height", "width", "num_inference_steps", "guidance_scale", "data_parallel_mode")
+OPTIONS = ("height", "width", "num_frames", "num_inference_steps", "guidance_scale", "data_parallel_mode")
 """Keywords of an estimate that diffusion pipelines have."""
-DEFAULT_SAMPLE = 128
-"""Latents along an axis, where a configuration does not say: 1024 pixels."""
+OF_A_CALL = ("num_inference_steps", "guidance_scale")
+"""Those that a compiled pipeline still takes."""
+ELEMENT_BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
+"""Bytes of a weight by dtype."""
 MAX_STEPS = 1000
 """Steps of training; more are taken for a slip."""
 MAX_PIXELS = 4096
@@ -37,48 +40,78 @@ def picture_request(pipeline: Pipeline, request: DecoderRequest, options: Mappin
     """
     check_known(dict(options), list(OPTIONS), what="the estimate of a diffusion pipeline")
     options = {name: value for name, value in options.items() if value is not None}
-    _require_options_of_pipelines(pipeline, request)
-    scale, denoiser = scale_of(pipeline), completed_config(pipeline.denoiser)
-    sample = denoiser.get("sample_size") or DEFAULT_SAMPLE
-    usual = (sample, sample) if isinstance(sample, int) else sample
-    multiple = scale * _halvings(pipeline)
-    height, width = (
-        _pixels(name, options.get(name, scale * usual[axis]), multiple) for axis, name in enumerate(("height", "width"))
-    )
-    guidance = _number("guidance_scale", options.get("guidance_scale", pipeline.kind.guidance_scale), 0.0, 100.0)
-    steps = options.get("num_inference_steps", pipeline.kind.num_inference_steps)
-    embedded = bool(denoiser.get("time_cond_proj_dim"))
+    _require_options_of_pipelines(pipeline, request, options)
+    steps = options.get("num_inference_steps", pipeline.default("num_inference_steps"))
+    if steps is not None:
+        steps = int(_number("num_inference_steps", positive("num_inference_steps", steps), 1, MAX_STEPS))
+    guidance = options.get("guidance_scale")
+    if guidance is not None:
+        guidance = _number("guidance_scale", guidance, 0.0, 100.0)
+    if pipeline.compiled is not None:
+        return _compiled_request(pipeline, request, options, steps, guidance)
     dtype = DTYPES.get(request.dtype or "", request.dtype)
-    dtype = dtype or ("float32" if pipeline.denoiser_name == "unet" else "bfloat16")
+    dtype = dtype or ("bfloat16" if pipeline.denoiser == "transformer" else "float32")
     if dtype not in ELEMENT_BYTES:
         raise invalid_choice("dtype", dtype, ELEMENT_BYTES)
+    bare = pipeline.bare(dtype)
+    usual = with_sizes(ResolvedDiffusionConfig(), bare)
+    height, width = (
+        _pixels(name, options.get(name, getattr(usual, name)), size_multiple(bare)) for name in ("height", "width")
+    )
     return PictureRequest(
         batch_size=positive("batch_size", request.batch_size),
         height=height,
         width=width,
-        num_inference_steps=int(_number("num_inference_steps", positive("num_inference_steps", steps), 1, MAX_STEPS)),
-        guided=guidance > 1 and pipeline.kind.doubles and not embedded,
-        text_tokens=positive("sequence_length", request.sequence_length or pipeline.kind.text_tokens),
+        num_inference_steps=steps,
+        guidance_scale=guidance,
+        text_tokens=request.sequence_length and positive("sequence_length", request.sequence_length),
+        num_frames=options.get("num_frames") and positive("num_frames", options["num_frames"]),
         dtype=dtype,
         auto_cast=request.auto_cast or ("matmul" if dtype == "float32" else "none"),
     )
 
 
-def _require_options_of_pipelines(pipeline: Pipeline, request: DecoderRequest) -> None:
+def _compiled_request(
+    pipeline: Pipeline, request: DecoderRequest, options: Mapping[str, Any], steps: int | None, guidance: float | None
+) -> PictureRequest:
+    """A request with the sizes and the arithmetic of a compiled pipeline, the largest of several sizes.
+
+    Raises:
+        ConfigError: the request has others.
+    """
+    given = {name for name in ("dtype", "auto_cast", "sequence_length", "tensor_parallel_size")}
+    fixed = [name for name in sorted(given) if getattr(request, name) is not None]
+    fixed += [name for name in options if name not in OF_A_CALL]
+    fixed += ["batch_size"] if request.batch_size != 1 else []
+    if fixed:
+        message = f"{', '.join(fixed)} cannot be chosen for a compiled pipeline: the export decided it."
+        raise ConfigError(message, hint="Remove it, or estimate the pipeline that was exported.", options=fixed)
+    config = pipeline.compiled
+    height, width = (max(size) if isinstance(size, tuple) else size for size in (config.height, config.width))
+    return PictureRequest(
+        batch_size=config.batch_size * config.num_images_per_prompt,
+        height=height,
+        width=width,
+        num_inference_steps=steps,
+        guidance_scale=guidance,
+        text_tokens=config.sequence_length,
+        num_frames=config.num_frames,
+        dtype=config.torch_dtype,
+        auto_cast=config.auto_cast,
+    )
+
+
+def _require_options_of_pipelines(pipeline: Pipeline, request: DecoderRequest, options: Mapping[str, Any]) -> None:
     names = ("output_length", "concurrency", "sdk", "stack", "speculation")
-    if others := [name for name in names if getattr(request, name) is not None]:
+    others = [name for name in names if getattr(request, name) is not None]
+    others += [name for name in ("num_inference_steps", "guidance_scale", "num_frames") if name in options]
+    others = [name for name in others if not pipeline.takes(name)]
+    if others:
         message = f"{', '.join(others)} has no effect on a {pipeline.class_name}."
         raise ConfigError(message, hint=f"Remove it; a pipeline has {', '.join(OPTIONS)}.", options=others)
-    if request.sequence_length is not None and not pipeline.has_t5:
-        message = f"sequence_length has no effect on a {pipeline.class_name}: CLIP reads {CLIP_TOKENS} tokens."
+    if request.sequence_length is not None and pipeline.compiled is None and not pipeline.takes("max_sequence_length"):
+        message = f"sequence_length has no effect on a {pipeline.class_name}, whose prompts have one length."
         raise ConfigError(message, hint="Remove it.", option="sequence_length", value=request.sequence_length)
-
-
-def _halvings(pipeline: Pipeline) -> int:
-    """Latents along an axis that end as one: in the smallest block of a U-Net, in a patch of a transformer."""
-    if pipeline.denoiser_name == "transformer":
-        return 2
-    return int(2 ** (len(completed_config(pipeline.denoiser)["block_out_channels"]) - 1))
 
 
 def _number(name: str, value: Any, least: float, most: float) -> float:
@@ -99,16 +132,24 @@ def _pixels(name: str, pixels: int, multiple: int) -> int:
 def choose_layout(
     pipeline: Pipeline, pictures: PictureRequest, request: DecoderRequest, machine: Machine, mode: str | None
 ) -> tuple[Choice[int], bool]:
-    """Cores of a replica, and whether the halves of guidance run on two of them."""
-    denoiser, num_cores = pipeline.denoiser_name, request.tensor_parallel_size
+    """Cores of a replica, and whether the halves of guidance run on two of them.
+
+    Raises:
+        ConfigError: the request has other cores than the pipeline, or the instance.
+    """
+    denoiser, num_cores = pipeline.denoiser, request.tensor_parallel_size
+    if pipeline.compiled is not None:
+        return _compiled_layout(pipeline, pictures, machine)
     if mode not in (None, "none", denoiser):
         raise invalid_choice("data_parallel_mode", mode, ("none", denoiser))
-    if denoiser == "unet" and num_cores not in (None, 1):
-        message = f"tensor_parallel_size={num_cores} has no effect on a U-Net: only diffusion transformers are split."
-        hint = "Remove it; data_parallel_mode='unet' uses two cores, data_parallel_size more replicas."
+    divisible = is_shared(getattr(pipeline.bare(pictures.dtype), denoiser))
+    if not divisible and num_cores not in (None, 1):
+        message = f"tensor_parallel_size={num_cores} has no effect: cores do not share the {denoiser} of this pipeline."
+        hint = f"Remove it; data_parallel_mode='{denoiser}' uses two cores, data_parallel_size more replicas."
         raise ConfigError(message, hint=hint, option="tensor_parallel_size", value=num_cores)
 
-    apart = pictures.guided and mode != "none" and machine.num_logical_cores >= 2 and num_cores in (None, 1)
+    may = mode != "none" and machine.num_logical_cores >= 2 and num_cores in (None, 1)
+    apart = may and is_guided(pipeline, pictures)
 
     def fits(count: int) -> bool:
         if sum(weight_memory(pipeline, pictures, count).values()) > machine.hbm_bytes_per_core:
@@ -119,27 +160,35 @@ def choose_layout(
     if mode == denoiser and not apart:
         message = f"data_parallel_mode={mode!r} needs steps with guidance and two cores."
         raise ConfigError(message, hint="Remove it.", option="data_parallel_mode", value=mode)
-    if apart and (denoiser == "unet" or fits(1)):
+    if apart and (not divisible or fits(1)):
         reason = "the two halves of guidance on a core each, as in published measurements"
         return Choice(value=2, reason=reason if mode is None else f"data_parallel_mode={mode!r}"), True
-    if denoiser == "unet":
-        return Choice(value=1, reason="a U-Net runs on one core"), False
+    if not divisible:
+        return Choice(value=1, reason=f"cores do not share the {denoiser}"), False
     return choose_cores(machine, num_cores, fits), False
+
+
+def _compiled_layout(pipeline: Pipeline, pictures: PictureRequest, machine: Machine) -> tuple[Choice[int], bool]:
+    config = pipeline.compiled
+    if config.tensor_parallel_size > 1:
+        choose_cores(machine, config.tensor_parallel_size, lambda count: True)  # legal on this instance
+        reason = f"compiled for {counted(config.tensor_parallel_size, 'core')}"
+        return Choice(value=config.tensor_parallel_size, reason=reason), False
+    if config.data_parallel_mode in (pipeline.denoiser, "all") and is_guided(pipeline, pictures):
+        return Choice(value=2, reason=f"compiled with data_parallel_mode={config.data_parallel_mode!r}"), True
+    return Choice(value=1, reason="compiled for 1 core"), False
 
 
 def weight_memory(pipeline: Pipeline, pictures: PictureRequest, num_cores: int) -> dict[str, int]:
     """Weights of one core by component, without the autoencoder, of which only a half may run."""
-    return {
-        name: parameter_bytes(one, pictures.dtype, num_cores if name.startswith(DIVIDED) else 1)
-        for name, one in pipeline.components.items()
-        if name != "vae"
-    }
+    names = [name for name in pipeline.sources if name != "vae"]
+    return {name: pipeline.weight_bytes(name, pictures.dtype, num_cores) for name in names}
 
 
 def plan_memory(plan: PicturePlan, machine: Machine) -> dict[str, int]:
     """HBM of the fullest core, which has every component or its share of it; one component runs at a time."""
     return {
-        **{run.name: run.weight_bytes for run in plan.runs},
-        "scratch": max(run.scratch_bytes for run in plan.runs),
+        **plan.weight_bytes,
+        "scratch": plan.scratch_bytes,
         "code": MICROCODE_BYTES * machine.rates.num_physical,
     }

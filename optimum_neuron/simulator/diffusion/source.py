@@ -1,117 +1,194 @@
-"""A diffusion pipeline as its folder describes it: the class in model_index.json, and config.json of each component.
+"""A diffusion pipeline to be estimated: its models without weights, its calls, and their programs.
 
-`PIPELINES` and `COMPONENTS` list the supported classes; others are errors that name them. It reads no weights.
+Programs are captured as an export would capture them; those of an exported folder are read from it.
 
     pipeline = read_pipeline(folder, name="stable-diffusion-1.5")
+    pipeline.calls(config, num_steps=20)["unet"]     # the calls of a picture, and how often each is made
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import inspect
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ...errors import ModelError, nearest
+from ...configuration import NEFF_FILE
+from ...errors import ModelError
+from ...exporters import ModelSource, load_source, read_folder
+from ...exporters.diffusion import (
+    bare_pipeline,
+    calls_of_metadata,
+    component_of,
+    component_sources,
+    config_of_part,
+    count_calls,
+    empty_component,
+    is_exported_pipeline,
+    is_shared,
+    pipeline_class,
+    read_additions,
+    read_index,
+    split_component,
+)
+from ..configured import program_of
+
+if TYPE_CHECKING:
+    from ...compiler import Program
+    from ...engine import Call
 
 INDEX = "model_index.json"
 """File that a folder of a pipeline has."""
+KEPT = 8
+"""Dry runs that are kept: a comparison estimates one pipeline on many instances."""
+_DENOISERS = ("unet", "transformer", "prior", "decoder")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PipelineKind:
-    """Defaults of the pipeline's class in diffusers."""
+class Part:
+    """One program of a pipeline for a request."""
 
-    num_inference_steps: int
-    guidance_scale: float
-    """Weight of the prompt; above one, a step runs with the prompt and without."""
-    text_tokens: int = 77
-    """Tokens of a prompt for T5; CLIP always has 77."""
-    doubles: bool = True
-    """Whether guidance doubles the rows; otherwise its weight is an input of the model."""
-    encodes: bool = False
-    """Whether it begins with an image."""
-
-
-_SD = PipelineKind(num_inference_steps=50, guidance_scale=7.5)
-_SDXL = PipelineKind(num_inference_steps=50, guidance_scale=5.0)
-
-PIPELINES: Mapping[str, PipelineKind] = {
-    "StableDiffusionPipeline": _SD,
-    "StableDiffusionImg2ImgPipeline": dataclasses.replace(_SD, encodes=True),
-    "StableDiffusionInpaintPipeline": dataclasses.replace(_SD, encodes=True),
-    "LatentConsistencyModelPipeline": PipelineKind(num_inference_steps=4, guidance_scale=8.5),
-    "StableDiffusionXLPipeline": _SDXL,
-    "StableDiffusionXLImg2ImgPipeline": dataclasses.replace(_SDXL, encodes=True),
-    "StableDiffusionXLInpaintPipeline": dataclasses.replace(_SDXL, guidance_scale=7.5, encodes=True),
-    "PixArtAlphaPipeline": PipelineKind(num_inference_steps=20, guidance_scale=4.5, text_tokens=120),
-    "PixArtSigmaPipeline": PipelineKind(num_inference_steps=20, guidance_scale=4.5, text_tokens=300),
-    "StableDiffusion3Pipeline": PipelineKind(num_inference_steps=28, guidance_scale=7.0, text_tokens=256),
-    "FluxPipeline": PipelineKind(num_inference_steps=28, guidance_scale=3.5, text_tokens=512, doubles=False),
-}
-"""Pipelines that are counted, by the name of their class."""
-
-_TRANSFORMERS = ("PixArtTransformer2DModel", "Transformer2DModel", "SD3Transformer2DModel", "FluxTransformer2DModel")
-_ENCODERS = ("CLIPTextModel", "CLIPTextModelWithProjection", "T5EncoderModel")
-COMPONENTS = ("UNet2DConditionModel", *_TRANSFORMERS, "AutoencoderKL", *_ENCODERS)
-"""Classes of components that are counted."""
-
-LIBRARIES = ("diffusers", "transformers")
-"""Packages that components are from."""
-
-_ONE_BY_ONE = "Estimate its models one by one: estimate(module, example_inputs=...)."
-
-_ROLES = ("unet", "transformer", "vae", "text_encoder", "text_encoder_2", "text_encoder_3")
-"""Components that the device runs; schedulers, tokenizers and checkers are the host's."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Component:
-    """One model of a pipeline."""
-
-    library: str
-    """diffusers or transformers."""
-    class_name: str
-    """Its class there."""
-    config: Mapping[str, Any] = dataclasses.field(hash=False)
+    program: Program
+    counts: Mapping[str, int]
+    """Runs of each graph."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pipeline:
-    """A pipeline with every component that the device runs."""
+    """A pipeline whose models are known by their configurations."""
 
     name: str
     """Model argument as the user typed it."""
-    class_name: str
+    folder: Path
+    stock: Any = dataclasses.field(repr=False)
     """Its class in diffusers."""
-    kind: PipelineKind
-    components: Mapping[str, Component] = dataclasses.field(hash=False)
-    """By the names in model_index.json."""
+    sources: Mapping[str, ModelSource] = dataclasses.field(hash=False, repr=False)
+    """Models by their names in model_index.json."""
+    compiled: Any = None
+    """Configuration of an exported folder; None for a checkpoint."""
 
     @property
-    def denoiser_name(self) -> str:
-        """The component that runs in every step: unet or transformer."""
-        return "unet" if "unet" in self.components else "transformer"
+    def class_name(self) -> str:
+        """Its class in diffusers."""
+        return str(self.stock.__name__)
 
     @property
-    def denoiser(self) -> Component:
-        return self.components[self.denoiser_name]
+    def denoiser(self) -> str:
+        """The model that runs in every step."""
+        return next((name for name in _DENOISERS if name in self.sources), next(iter(self.sources)))
+
+    def default(self, argument: str) -> Any:
+        """Return the default of an argument of a call; None where it has no such argument."""
+        parameter = inspect.signature(self.stock.__call__).parameters.get(argument)
+        return None if parameter is None or parameter.default is inspect.Parameter.empty else parameter.default
+
+    def takes(self, argument: str) -> bool:
+        """Return whether a call has an argument."""
+        return argument in inspect.signature(self.stock.__call__).parameters
+
+    def bare(self, dtype: str) -> Any:
+        """Return the stock pipeline, with models of a dtype and without weights."""
+        return _bare(self._key, dtype, _Unkeyed(self))
+
+    def calls(self, config: Any, *, num_steps: int | None) -> dict[str, list[tuple[Call, int]]]:
+        """Return the calls of each program, and how often a request makes each.
+
+        Raises:
+            ConfigError: the pipeline refuses the sizes.
+            CaptureError: the code of a model is not static.
+        """
+        fields = {name: getattr(config, name) for name in (*config.axes, "guidance_scale", "torch_dtype")}
+        return _counted(self._key, json.dumps([fields, num_steps], sort_keys=True), _Unkeyed((self, config, num_steps)))
+
+    def parts(self, config: Any, *, num_steps: int | None) -> dict[str, Part]:
+        """Return the programs of a request: captured, or those of the folder."""
+        pipe, parts = self.bare(config.torch_dtype), {}
+        for part, counted in self.calls(config, num_steps=num_steps).items():
+            component = component_of(part, self.sources)
+            calls = [call for call, _ in counted]
+            own = config_of_part(config, part, calls, component, getattr(pipe, component))
+            if self.compiled is None:
+                program, graphs = program_of(self.sources[component], own), [call.graph for call in calls]
+            else:
+                program, graphs = _compiled_part(self.folder / part, own.calls)
+            counts = dict(zip(graphs, (count for _, count in counted), strict=True))
+            parts[part] = Part(program=program, counts=counts)
+        return parts
+
+    def weight_bytes(self, component: str, dtype: str, num_cores: int) -> int:
+        """Return the bytes of all weights of a model on one of the cores that may share it."""
+        return _weight_bytes(self._key, component, dtype, num_cores, _Unkeyed(self.sources[component]))
 
     @property
-    def has_t5(self) -> bool:
-        """Whether T5 reads prompts, whose number of tokens can be chosen."""
-        return any(one.class_name == "T5EncoderModel" for one in self.encoders.values())
-
-    @property
-    def encoders(self) -> dict[str, Component]:
-        """Text encoders, in order."""
-        return {name: one for name, one in self.components.items() if name.startswith("text_encoder")}
+    def _key(self) -> str:
+        configs = {name: source.config.to_dict() for name, source in self.sources.items()}
+        facts = [str(self.folder), self.class_name, configs, str(self.compiled)]
+        return json.dumps(facts, sort_keys=True, default=str)
 
 
-def is_pipeline(folder: Path) -> bool:
-    """Return whether a folder is a diffusion pipeline."""
-    return (folder / INDEX).is_file()
+class _Unkeyed:
+    """A value that a cached function needs and that the rest of its arguments decide."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Unkeyed)
+
+    def __hash__(self) -> int:
+        return 0
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _bare(key: str, dtype: str, pipeline: _Unkeyed) -> Any:
+    own = pipeline.value
+    models = {name: empty_component(source, dtype) for name, source in own.sources.items()}
+    index = ModelSource(name=own.name, folder=own.folder, config=read_index(own.folder), revision=None)
+    return bare_pipeline(index, own.stock, models)
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _counted(key: str, request: str, arguments: _Unkeyed) -> dict[str, list[tuple[Call, int]]]:
+    pipeline, config, num_steps = arguments.value
+    more = read_additions(pipeline.folder).example_images()
+    return count_calls(pipeline.bare(config.torch_dtype), config, num_steps=num_steps, **more)
+
+
+@functools.lru_cache(maxsize=4 * KEPT)
+def _weight_bytes(key: str, component: str, dtype: str, num_cores: int, source: _Unkeyed) -> int:
+    model = empty_component(source.value, dtype)
+    split_component(model, num_cores if is_shared(model) else 1)
+    return sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+
+
+def _compiled_part(folder: Path, calls: tuple[dict[str, Any], ...]) -> tuple[Program, list[str]]:
+    """A program of an exported folder, and the graph of each call.
+
+    Raises:
+        ModelError: the folder's files do not fit its programs.
+    """
+    from ...artifact import open_artifact
+
+    artifact = open_artifact(folder / NEFF_FILE)
+    compiled = calls_of_metadata(artifact.metadata)
+    graphs = []
+    for call in calls_of_metadata({"calls": calls}):
+        fits = [one.graph for one in compiled if _shape(one) == _shape(call)]
+        if not fits:
+            message = (
+                f"The pipeline in {folder.parent} calls {folder.name}.{call.method} as no graph of it was compiled."
+            )
+            hint = "Its schedulers or tokenizers were changed: export the pipeline again."
+            raise ModelError(message, hint=hint, folder=str(folder))
+        graphs.append(fits[0])
+    return artifact.program, graphs
+
+
+def _shape(call: Call) -> Any:
+    return call.method, call.arguments, [(leaf.name, leaf.shape) for leaf in call.inputs]
 
 
 def require_no_component(folder: Path) -> None:
@@ -120,8 +197,13 @@ def require_no_component(folder: Path) -> None:
     Raises:
         ModelError: the folder has a model of diffusers.
     """
+    from ...plain_json import read_object
+
     path = folder / "config.json"
-    if path.is_file() and isinstance(data := _read(path), dict) and "_class_name" in data and "model_type" not in data:
+    if not path.is_file():
+        return
+    data = read_object(path)
+    if "_class_name" in data and "model_type" not in data:
         class_name = data["_class_name"]
         message = f"{folder} has a {class_name}, which is one component of a diffusion pipeline."
         hint = f"Pass the folder of the pipeline, which has a {INDEX}."
@@ -132,51 +214,16 @@ def read_pipeline(folder: Path, *, name: str) -> Pipeline:
     """Read a pipeline's folder; `name` is the user's model argument.
 
     Raises:
-        ModelError: the pipeline, one of its components, or a field of one is not counted; all are named.
+        ModelError: diffusers does not have the pipeline or one of its models, or is not installed.
     """
-    index = _read(folder / INDEX)
-    class_name = str(index.get("_class_name")) if isinstance(index, dict) else ""
-    kind = PIPELINES.get(class_name)
-    if kind is None:
-        close = nearest(class_name, PIPELINES) or "."
-        message = f"The pipeline {name} is a {class_name}, which is not estimated{close}"
-        hint = f"{_ONE_BY_ONE} Pipelines are {', '.join(PIPELINES)}."
-        raise ModelError(message, hint=hint, class_name=class_name, choices=list(PIPELINES))
-    components, problems = {}, []
-    for role in _ROLES:
-        if not (listed := index.get(role)) or not listed[1]:
-            continue
-        component = Component(library=listed[0], class_name=listed[1], config=_component_config(folder / role))
-        components[role] = component
-        problems += [f"{role}: {problem}" for problem in _problems(component)]
-    needed = (("unet", "transformer"), ("vae",), ("text_encoder", "text_encoder_2"))
-    problems += [f"no {' or '.join(roles)}" for roles in needed if not components.keys() & set(roles)]
-    if problems:
-        message = f"The pipeline {name} has components that are not estimated: {'; '.join(problems)}."
-        raise ModelError(message, hint=f"{_ONE_BY_ONE} Components are {', '.join(COMPONENTS)}.", problems=problems)
-    return Pipeline(name=name, class_name=class_name, kind=kind, components=components)
-
-
-def _problems(component: Component) -> list[str]:
-    if component.library not in LIBRARIES:
-        return [f"{component.class_name} of {component.library}"]
-    if component.class_name not in COMPONENTS:
-        return [f"{component.class_name}{nearest(component.class_name, COMPONENTS)}"]
-    if component.class_name == "Transformer2DModel" and component.config.get("norm_type") != "ada_norm_single":
-        return [f"norm_type={component.config.get('norm_type')!r}"]
-    return []
-
-
-def _component_config(folder: Path) -> Mapping[str, Any]:
-    if not (path := folder / "config.json").is_file():
-        message = f"model_index.json lists the component {folder.name}, but there is no file {path}."
-        raise ModelError(message, hint="Pass a folder that save_pretrained() of the pipeline wrote.", path=str(path))
-    return _read(path)
-
-
-def _read(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text())
-    except ValueError as error:
-        message = f"{path} is not JSON ({type(error).__name__}: {error})."
-        raise ModelError(message, hint="Check the file.", path=str(path)) from error
+    index = ModelSource(name=name, folder=folder, config=read_index(folder), revision=None)
+    kind = pipeline_class(index.config.model_type)
+    if not is_exported_pipeline(folder):
+        return Pipeline(name=name, folder=folder, stock=kind, sources=component_sources(index, kind, {}))
+    folders = sorted(path.parent for path in folder.glob(f"*/{NEFF_FILE}"))
+    names = index.config.to_dict()
+    sources = {component_of(path.name, names): load_source(path) for path in folders}
+    configs: list[Any] = [read_folder(path).config for path in folders]
+    cores = max(config.tensor_parallel_size for config in configs)
+    config = dataclasses.replace(configs[0], component="", calls=(), tensor_parallel_size=cores)
+    return Pipeline(name=name, folder=folder, stock=kind, sources=sources, compiled=config)

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from optimum_neuron import NeuronDiffusionPipeline
+from optimum_neuron.errors import ConfigError
 from tests.tiny_pipelines.calls import arguments, compile_options, pictures
 from tests.tiny_pipelines.table import PIPELINES, make_pipeline, save_pipeline
 
@@ -41,3 +43,43 @@ def test_pictures_in_bfloat16_are_close(name: str, tmp_path: Path) -> None:
     noise = np.square(actual - expected).mean()
     sqnr_db = 10 * np.log10(np.square(expected - expected.mean()).mean() / noise)
     assert noise > 0 and sqnr_db > 15
+
+
+@pytest.mark.parametrize("name", ["flux", "sd3", "pixart-alpha"])
+def test_cores_share_a_transformer(name: str, tmp_path: Path) -> None:
+    expected = pictures(make_pipeline(name)(**arguments(name)))
+    other = make_pipeline(name, seed=7)
+    with compiled(tmp_path / "stock", name, tensor_parallel_size=2, instance_type="inf2.xlarge") as pipe:
+        cores = pipe.describe()["cores"]
+        assert cores["transformer"] == [0, 1] and len(cores["vae_decoder"]) == 1
+        np.testing.assert_allclose(pictures(pipe(**arguments(name))), expected, atol=1e-4)
+        pipe.save_pretrained(tmp_path / "exported")
+        pipe.replace_weights(**{part: getattr(other, part) for part in pipe.prepared.models})
+        np.testing.assert_allclose(pictures(pipe(**arguments(name))), pictures(other(**arguments(name))), atol=1e-4)
+    with NeuronDiffusionPipeline.from_pretrained(tmp_path / "exported") as pipe:
+        assert pipe.neuron_config.tensor_parallel_size == 2
+        np.testing.assert_allclose(pictures(pipe(**arguments(name))), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("sd", {"tensor_parallel_size": 2}),
+        ("ltx", {"tensor_parallel_size": 2}),
+        ("flux", {"tensor_parallel_size": 0}),
+        ("flux", {"tensor_parallel_size": 2, "data_parallel_mode": "all"}),
+        ("flux", {"tensor_parallel_size": 8, "instance_type": "trn1.32xlarge"}),
+        ("sd", {"dtype": "bfloat16", "torch_dtype": "float32"}),
+    ],
+)
+def test_cores_and_dtypes_that_are_refused(name: str, options: Any, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError):
+        compiled(tmp_path / "stock", name, **{"instance_type": "inf2.xlarge", **options})
+
+
+def test_dtype_is_another_name_of_torch_dtype(tmp_path: Path) -> None:
+    folder, sizes = save_pipeline(tmp_path / "sd", "sd"), {"height": 32, "width": 32, "optlevel": "1"}
+    with NeuronDiffusionPipeline.from_pretrained(
+        folder, export=True, dtype=torch.bfloat16, torch_dtype="bfloat16", disable_validation=True, **sizes
+    ) as pipe:
+        assert pipe.neuron_config.torch_dtype == "bfloat16"
