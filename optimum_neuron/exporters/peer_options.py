@@ -18,7 +18,7 @@ from ..configuration import NEFF_FILE, CompileConfig
 from ..errors import ConfigError, ModelError
 from .diffusion import ADDITION_GROUPS, ADDITION_OPTIONS, ADDITION_SYNONYMS
 from .kinds import compile_options
-from .quantization_options import CACHE_DTYPES, QUANTIZATION_OPTIONS, translate_quantization
+from .quantization_options import CACHE_DTYPES, QUANTIZATION_OPTIONS, cache_dtype_of, translate_quantization
 
 logger = logging.getLogger(__name__)
 
@@ -96,8 +96,8 @@ def translate(options: Mapping[str, Any]) -> dict[str, Any]:
     for other, name in OTHER_NAMES.items():
         if other in values and translated.setdefault(name, values[other]) != values[other]:
             raise _same_option(other, values[other], name, translated[name])
-    if values.get("kv_cache_quant") and translated.setdefault("kv_cache_dtype", "fp8") != "fp8":
-        raise _same_option("kv_cache_quant", True, "kv_cache_dtype", translated["kv_cache_dtype"])
+    if (named := cache_dtype_of(values)) is not None and translated.setdefault("kv_cache_dtype", named[1]) != named[1]:
+        raise _same_option(named[0], values[named[0]], "kv_cache_dtype", translated["kv_cache_dtype"])
     sampling = _sampling_options(values.get(_SAMPLING_CONFIG))
     return _fields_of(values.get("neuron_config")) | sampling | translate_quantization(values) | translated
 
