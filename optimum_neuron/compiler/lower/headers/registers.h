@@ -22,6 +22,8 @@ constexpr int kLanes = kVectorBytes / sizeof(float);
 typedef float Vector __attribute__((vector_size(kVectorBytes)));
 typedef int32_t Integers __attribute__((vector_size(kVectorBytes)));
 typedef uint16_t Halves __attribute__((vector_size(kVectorBytes / 2), aligned(alignof(uint16_t)), may_alias));
+typedef int16_t Shorts __attribute__((vector_size(kVectorBytes / 2)));
+typedef int8_t SignedBytes __attribute__((vector_size(kVectorBytes / 4), aligned(alignof(int8_t)), may_alias));
 typedef float Unaligned __attribute__((vector_size(kVectorBytes), aligned(alignof(float)), may_alias));
 
 constexpr int64_t divide_up(int64_t number, int64_t divisor) {
@@ -41,11 +43,57 @@ inline Vector load(const uint16_t* from) {
   return reinterpret_cast<Vector>(__builtin_convertvector(*reinterpret_cast<const Halves*>(from), Integers) << 16);
 }
 
+// Integers of 8 bits.
+inline Vector load(const int8_t* from) {
+  return __builtin_convertvector(__builtin_convertvector(*reinterpret_cast<const SignedBytes*>(from), Integers), Vector);
+}
+
+// A float8 e4m3, without infinities. Read as the half with these bits, it is kUnit times smaller; NaN stays NaN.
+struct Float8 {
+  uint8_t bits;
+};
+
+inline uint16_t half_of(Float8 number) {
+  const uint16_t sign = (number.bits & 0x80) << 8, rest = number.bits & 0x7f;
+  return sign | (rest == 0x7f ? 0x7e00 : rest << 7);
+}
+
+inline float one(const Float8* from) {
+  return static_cast<float>(__builtin_bit_cast(_Float16, half_of(*from)));
+}
+
+inline Vector load(const Float8* from) {
+#if defined(__AVX512F__) || defined(__F16C__)
+  const Shorts wide = __builtin_convertvector(*reinterpret_cast<const SignedBytes*>(from), Shorts); // the sign on top
+  const Shorts is_nan = (wide & 0x7f) == 0x7f;
+  const Shorts half = ((wide << 7) & static_cast<int16_t>(0xbfff)) | (is_nan & 0x7e00);
+#if defined(__AVX512F__)
+  return reinterpret_cast<Vector>(_mm512_cvtph_ps(reinterpret_cast<__m256i>(half)));
+#else
+  return reinterpret_cast<Vector>(_mm256_cvtph_ps(reinterpret_cast<__m128i>(half)));
+#endif
+#else
+  Vector vector;
+  for (int lane = 0; lane < kLanes; lane++) vector[lane] = one(from + lane);
+  return vector;
+#endif
+}
+
+// What numbers of a type are multiplied by once they are read.
+template <class Element>
+constexpr float kUnit = 1.0f;
+template <>
+inline constexpr float kUnit<Float8> = 256.0f;
+
 inline void store(float* to, Vector vector) {
   *reinterpret_cast<Unaligned*>(to) = vector;
 }
 
 inline float one(const float* from) {
+  return *from;
+}
+
+inline float one(const int8_t* from) {
   return *from;
 }
 
