@@ -21,6 +21,7 @@ NAMES = (
     "agreement",
     "decode",
     "quantized",
+    "kv_cache",
     "prefill",
     "encoders",
     "start",

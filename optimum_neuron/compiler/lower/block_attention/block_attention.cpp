@@ -17,6 +17,7 @@ namespace neuron_host {
 
 constexpr int kSlots = 2 * kLanes; // of a piece
 constexpr int kQueries = 4, kColumns = 4; // queries and vectors of values that are summed side by side
+constexpr int64_t kAheadBytes = 128; // of keys that are fetched early: without blocks, a piece's rows are far apart
 constexpr int64_t kGrain = 1 << 17; // multiplications that are worth a thread
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
@@ -159,7 +160,11 @@ class Worker {
       }
     };
     if (next == 1 && piece.count == kSlots)
-      for (int64_t i = 0; i < width_; i++) add(i, load(key + i * below), load(key + i * below + kLanes));
+      for (int64_t i = 0; i < width_; i++) {
+        const Element* from = key + i * below;
+        __builtin_prefetch(reinterpret_cast<const char*>(from) + kAheadBytes);
+        add(i, load(from), load(from + kLanes));
+      }
     else
       for (int64_t i = 0; i < width_; i++)
         add(i, load_some(key + i * below, next, piece.count),

@@ -45,7 +45,16 @@ inline Vector load(const uint16_t* from) {
 
 // Integers of 8 bits.
 inline Vector load(const int8_t* from) {
+#if defined(__AVX512F__)
+  // GCC 12 makes four conversions of the one below.
+  const __m512i wide = _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+  return reinterpret_cast<Vector>(_mm512_cvtepi32_ps(wide));
+#elif defined(__AVX2__)
+  const __m256i wide = _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)));
+  return reinterpret_cast<Vector>(_mm256_cvtepi32_ps(wide));
+#else
   return __builtin_convertvector(__builtin_convertvector(*reinterpret_cast<const SignedBytes*>(from), Integers), Vector);
+#endif
 }
 
 // A float8 e4m3, without infinities. Read as the half with these bits, it is kUnit times smaller; NaN stays NaN.
