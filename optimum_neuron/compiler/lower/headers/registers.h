@@ -22,7 +22,6 @@ constexpr int kLanes = kVectorBytes / sizeof(float);
 typedef float Vector __attribute__((vector_size(kVectorBytes)));
 typedef int32_t Integers __attribute__((vector_size(kVectorBytes)));
 typedef uint16_t Halves __attribute__((vector_size(kVectorBytes / 2), aligned(alignof(uint16_t)), may_alias));
-typedef int16_t Shorts __attribute__((vector_size(kVectorBytes / 2)));
 typedef int8_t SignedBytes __attribute__((vector_size(kVectorBytes / 4), aligned(alignof(int8_t)), may_alias));
 typedef float Unaligned __attribute__((vector_size(kVectorBytes), aligned(alignof(float)), may_alias));
 
@@ -72,15 +71,18 @@ inline float one(const Float8* from) {
 }
 
 inline Vector load(const Float8* from) {
-#if defined(__AVX512F__) || defined(__F16C__)
-  const Shorts wide = __builtin_convertvector(*reinterpret_cast<const SignedBytes*>(from), Shorts); // the sign on top
-  const Shorts is_nan = (wide & 0x7f) == 0x7f;
-  const Shorts half = ((wide << 7) & static_cast<int16_t>(0xbfff)) | (is_nan & 0x7e00);
-#if defined(__AVX512F__)
-  return reinterpret_cast<Vector>(_mm512_cvtph_ps(reinterpret_cast<__m256i>(half)));
-#else
-  return reinterpret_cast<Vector>(_mm256_cvtph_ps(reinterpret_cast<__m128i>(half)));
-#endif
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+  const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  const __m256i wide = _mm256_slli_epi16(_mm256_cvtepi8_epi16(bits), 7); // with the sign on top, and below it
+  const __m256i half = _mm256_and_si256(wide, _mm256_set1_epi16(static_cast<int16_t>(0xbfff)));
+  const __mmask16 is_nan = _mm_cmpeq_epi8_mask(_mm_or_si128(bits, _mm_set1_epi8(-0x80)), _mm_set1_epi8(-1));
+  return reinterpret_cast<Vector>(_mm512_cvtph_ps(_mm256_mask_mov_epi16(half, is_nan, _mm256_set1_epi16(0x7e00))));
+#elif defined(__AVX2__) && defined(__F16C__)
+  const __m128i bits = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from));
+  const __m128i wide = _mm_slli_epi16(_mm_cvtepi8_epi16(bits), 7);
+  const __m128i half = _mm_and_si128(wide, _mm_set1_epi16(static_cast<int16_t>(0xbfff)));
+  const __m128i is_nan = _mm_cmpeq_epi16(_mm_and_si128(half, _mm_set1_epi16(0x3f80)), _mm_set1_epi16(0x3f80));
+  return reinterpret_cast<Vector>(_mm256_cvtph_ps(_mm_or_si128(half, _mm_and_si128(is_nan, _mm_set1_epi16(0x7e00)))));
 #else
   Vector vector;
   for (int lane = 0; lane < kLanes; lane++) vector[lane] = one(from + lane);
