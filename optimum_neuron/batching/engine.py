@@ -11,6 +11,7 @@ while engine.has_work:
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Sequence
@@ -24,6 +25,8 @@ from .counters import Counters
 from .request import Request, Status
 from .runner import Results, Runner
 from .scheduler import Chunk, Plan, Scheduler
+
+logger = logging.getLogger(__name__)
 
 
 class Engine:
@@ -191,6 +194,12 @@ class Engine:
         with self.lock:
             self.pool.spoil(request.blocks)
 
+    def _drop_draft(self, request: Request) -> None:
+        """Let a request go on without candidates: NaN of one is in the results of the others, and in the cache."""
+        logger.warning("Request %s goes on without its draft: a check gave NaN or infinity.", request.request_id)
+        self.runner.clear_slots(request.blocks, range(request.num_computed, request.num_next))
+        request.candidates, request.draft = [], None
+
     def _take(self, request: Request, results: Results) -> bool:
         """Add tokens to an answer as long as the next candidate is the one before; return whether it is complete."""
         # Steps return candidates of the device, if they were compiled so; chunks and checks do not.
@@ -201,6 +210,9 @@ class Engine:
             largest, tokens = on_device[0][:, 0], results[NEXT_TOKEN].flatten()
             request.reading = request.reading or request.sampler.reading(on_device[0].shape[1])
         if not largest.isfinite().all():
+            if request.candidates:
+                self._drop_draft(request)
+                return False
             self._note_not_finite(request)
         candidates, request.candidates = request.candidates, []
         self.counters.checks_total += bool(candidates)

@@ -62,6 +62,8 @@ class AttentionView:
 
         Scales are placed as keys and values of width 1 are. Fixed `scales` of a layer are not written.
         """
+        if self.blocks is not None:
+            key_BKTH, value_BKTH = self.blocks.without_padding(key_BKTH), self.blocks.without_padding(value_BKTH)
         new = to_store(cache[0].dtype, key_BKTH, value_BKTH, scales)
         for first in range(0, len(cache), 2):
             self._write_pair(*cache[first : first + 2], *new[first : first + 2])
