@@ -86,6 +86,13 @@ def translate_quantization(options: Mapping[str, Any]) -> dict[str, Any]:
         return _of_transformers(config)
     if options.get("quantized"):
         return {"quantization": _of_nxdi(options)}
+    details = [name for name in QUANTIZATION_OPTIONS[2:5] if name in options]
+    if details:
+        raise ConfigError(
+            f"{', '.join(details)} has no effect without quantized=True.",
+            hint="Pass quantized=True too, or quantization alone.",
+            options=details,
+        )
     return {}
 
 
