@@ -86,6 +86,7 @@ TABLE: Mapping[str, Variable] = {
     "OPTIMUM_NEURON_COMPILE_RECORDS": Variable(
         "folder in which processes record the graphs that they compile or find; neuron_parallel_compile sets it"
     ),
+    "OPTIMUM_NEURON_API_KEY": Variable("key that requests to neuron serve must have, beside those of --api_key"),
     "OPTIMUM_NEURON_DEBUG": Variable("1 shows tracebacks of known errors on the command line"),
     "OPTIMUM_NEURON_HOME": Variable("root of this package's own caches (default: ~/.cache/optimum_neuron)"),
     "OPTIMUM_NEURON_INSTANCE": Variable("instance type to simulate, for example inf2.xlarge or 2xtrn1.32xlarge"),
