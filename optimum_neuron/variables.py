@@ -80,13 +80,13 @@ TABLE: Mapping[str, Variable] = {
     "NEURON_RT_VIRTUAL_CORE_SIZE": Variable("the same as NEURON_LOGICAL_NC_CONFIG"),
     "NEURON_RT_VISIBLE_CORES": Variable('which simulated cores this process may claim, for example "0" or "0-3,6"'),
     "OPTIMUM_NEURON_ADAPTIVE_EAGER": Variable("1 queues operators of the torch device and runs them in another thread"),
+    "OPTIMUM_NEURON_API_KEY": Variable("key that requests to neuron serve must have, beside those of --api_key"),
     "OPTIMUM_NEURON_AUTO_CAST_TYPE": Variable(
         "matmul operands in emulated numerics: bf16, fp16, tf32, fp8_e4m3 or none"
     ),
     "OPTIMUM_NEURON_COMPILE_RECORDS": Variable(
         "folder in which processes record the graphs that they compile or find; neuron_parallel_compile sets it"
     ),
-    "OPTIMUM_NEURON_API_KEY": Variable("key that requests to neuron serve must have, beside those of --api_key"),
     "OPTIMUM_NEURON_DEBUG": Variable("1 shows tracebacks of known errors on the command line"),
     "OPTIMUM_NEURON_HOME": Variable("root of this package's own caches (default: ~/.cache/optimum_neuron)"),
     "OPTIMUM_NEURON_INSTANCE": Variable("instance type to simulate, for example inf2.xlarge or 2xtrn1.32xlarge"),

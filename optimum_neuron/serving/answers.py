@@ -96,7 +96,10 @@ def completion_logprobs(
     generator: Generator, logprobs: Sequence[TokenLogprob | int], *, as_ids: bool, offset: int = 0
 ) -> dict[str, Any]:
     """Return probabilities in the form of completions; a token without one, the first of a prompt, is an id."""
-    tokens, values, tops, offsets = [], [], [], []
+    tokens: list[str] = []
+    values: list[float | None] = []
+    tops: list[dict[str, float] | None] = []
+    offsets: list[int] = []
     for one in logprobs:
         token = one if isinstance(one, int) else one.token
         tokens.append(token_name(generator, token, as_id=as_ids))
@@ -106,7 +109,8 @@ def completion_logprobs(
             values.append(None)
             tops.append(None)
             continue
-        values.append(max(one.logprob, -9999.0))
+        value = max(one.logprob, -9999.0)
+        values.append(value)
         top = {token_name(generator, token, as_id=as_ids): max(value, -9999.0) for token, value in one.top}
-        tops.append({**top, tokens[-1]: values[-1]})
+        tops.append({**top, tokens[-1]: value})
     return {"tokens": tokens, "token_logprobs": values, "top_logprobs": tops, "text_offset": offsets}

@@ -93,7 +93,8 @@ class _Job:
 
     async def whole(self) -> dict[str, Any]:
         """Return all answers of all prompts."""
-        choices, num_tokens = [], 0
+        choices: list[dict[str, Any]] = []
+        num_tokens = 0
         gathered = await together(gather(self._pieces(prompt), prompt.num_answers) for prompt in self.prompts)
         for prompt, echo, answers in zip(self.prompts, self.echoes, gathered, strict=True):
             num_tokens += sum(len(answer.tokens) for answer in answers)

@@ -9,7 +9,6 @@ from ..errors import RequestError
 from .generator import Generator
 from .protocol import ChatRequest, Message
 
-
 _RESERVED = {
     *("conversation", "tools", "documents", "chat_template", "add_generation_prompt", "continue_final_message"),
     *("tokenize", "padding", "truncation", "max_length", "return_tensors", "return_dict", "tokenizer_kwargs"),

@@ -162,9 +162,10 @@ class Generator:
     def _piece(self, answer: _Answer, output: Any) -> Piece:
         if output.error is None:
             return answer.take(output)
-        is_down = not self.manager.is_running()
-        message = f"The {'engine' if is_down else 'request'} failed: {output.error}"
-        raise RequestError(message, hint="Send the request again.", status=503 if is_down else 500)
+        if not self.manager.is_running():
+            raise RequestError(f"The engine failed: {output.error}", hint="Send the request again.", status=503)
+        # A request that ends alone has parameters that leave no token, such as two constraints.
+        raise RequestError(f"The request failed: {output.error}", hint="Send other parameters.", status=400)
 
     def _submit(self, prompt: Prompt, answers: Sequence[_Answer]) -> None:
         """Give the answers to the engine, all or none; it runs in the thread of this generator."""
@@ -221,7 +222,8 @@ class _Answer:
         self._recorder = None if prompt.num_logprobs is None else LogprobRecorder(prompt.num_logprobs)
         self._text = self._stream()
         self._num_taken = 0
-        self._arrival_s, self._first_token_s = time.perf_counter(), None
+        self._arrival_s = time.perf_counter()
+        self._first_token_s: float | None = None
 
     def _stream(self) -> TextStream:
         prompt = self.prompt

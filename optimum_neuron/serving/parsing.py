@@ -62,7 +62,7 @@ def choose_template(tokenizer: Any, config: Any) -> Choice[dict[str, Any] | None
         return Choice(value=template, reason=owner)
     chat = getattr(tokenizer, "chat_template", None)
     text = chat if isinstance(chat, str) else json.dumps(chat)
-    fields = {"reasoning_content": _REASONING} if "<think>" in text else {}
+    fields: dict[str, Any] = {"reasoning_content": _REASONING} if "<think>" in text else {}
     fields |= {"tool_calls": _TOOL_CALLS} if "<tool_call>" in text else {}
     if not fields:
         return Choice(value=None, reason="the chat template has no marks of reasoning or tool calls")
@@ -93,14 +93,16 @@ class AnswerParser:
         return self._read(lambda: self._parser.finalize()[1])
 
     def _read(self, step: Callable[[], list[dict[str, Any]]]) -> list[Part]:
+        parts: list[Part] = []
         if not self._has_failed:
             try:
-                return [part for event in step() if (part := self._part(event)) is not None]
+                parts += (part for event in step() if (part := self._part(event)) is not None)
+                return parts
             except Exception as error:  # noqa: BLE001  # a model may write anything, calls that are no JSON too
                 logger.info("The rest of an answer is content: it cannot be parsed (%s).", error)
                 self._has_failed = True
         text, self._rest = self._rest, ""
-        return [Part(kind="content", text=text)] if text else []
+        return [*parts, Part(kind="content", text=text)] if text else parts
 
     def _part(self, event: dict[str, Any]) -> Part | None:
         field = event.get("field", "")

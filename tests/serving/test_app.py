@@ -81,6 +81,7 @@ def test_what_is_no_json_is_an_error_of_the_client(http, text):
         {"guided_json": "{", "stream": True},
         {"guided_json": {"$ref": "#/nowhere"}},
         {"n": 100},
+        {"guided_choice": ["red"], "allowed_token_ids": [3]},
     ],
     ids=str,
 )
@@ -178,7 +179,7 @@ def test_a_client_that_leaves_cancels_its_request(url, generator, stream):
 
 
 def test_more_than_the_queue_holds_is_refused(url, generator, http):
-    body = COMPLETION | {"max_tokens": 20, "ignore_eos": True}
+    body = COMPLETION | {"max_tokens": 20, "ignore_eos": True, "temperature": 0}
 
     async def ask():
         async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {KEY}"}) as session:
