@@ -1,7 +1,7 @@
 """Runs the server: in the main thread until a signal, or in a thread of a test or a notebook.
 
 with running_server(deployment) as url:
-        print(f"serving at {url}")
+    print(f"serving at {url}")
 """
 
 from __future__ import annotations
