@@ -36,7 +36,10 @@ class ServeCommand(Command):
 
     def execute(self, out: Out) -> None:
         from .. import env
-        from ..serving import Deployment, ServeOptions, model_specs, serve
+        from ..serving import ServeOptions, model_specs, require_packages
+
+        require_packages()
+        from ..serving import Deployment, serve
 
         names = [field.name for field in dataclasses.fields(ServeOptions)]
         given = options_from(self.args, without=("models",))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import math
 from pathlib import PurePath
 from typing import Any, ClassVar
@@ -75,6 +76,18 @@ class ModelSpec:
     """Keywords of `from_pretrained`."""
     adapters: dict[str, str] = dataclasses.field(default_factory=dict)
     """Names and folders of its adapters."""
+
+
+def require_packages() -> None:
+    """Check that the packages of the extra `serve` are installed.
+
+    Raises:
+        ConfigError: one is missing.
+    """
+    names = ("fastapi", "prometheus_client", "uvicorn")
+    if missing := [name for name in names if importlib.util.find_spec(name) is None]:
+        hint = "Install it with: pip install 'optimum-neuron-sim[serve]'"
+        raise ConfigError(f"The server needs the package {missing[0]}.", hint=hint, packages=missing)
 
 
 def model_specs(sources: tuple[str, ...], options: ServeOptions, compile_options: dict[str, Any]) -> list[ModelSpec]:

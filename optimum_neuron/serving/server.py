@@ -25,7 +25,7 @@ def serve(deployment: Deployment, *, on_listening: Callable[[str], None] = lambd
     """Serve until SIGTERM or SIGINT; then running requests are answered, and no others are taken.
 
     Raises:
-        ConfigError: the address cannot be listened on, or a package is missing.
+        ConfigError: the address cannot be listened on.
     """
     server, listening = _make_server(deployment), _listen(deployment)
     with listening:
@@ -38,7 +38,7 @@ def running_server(deployment: Deployment, *, waits: bool = True) -> Iterator[st
     """Serve in a thread inside; yield the URL. With `waits`, models are loaded first.
 
     Raises:
-        ConfigError: the address cannot be listened on, or a package is missing.
+        ConfigError: the address cannot be listened on.
     """
     server, listening = _make_server(deployment), _listen(deployment)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="server", daemon=True)
@@ -56,13 +56,10 @@ def running_server(deployment: Deployment, *, waits: bool = True) -> Iterator[st
 
 
 def _make_server(deployment: Deployment) -> Server:
-    try:
-        import uvicorn
+    import uvicorn
 
-        from .app import make_app
-    except ImportError as error:
-        hint = "Install it with: pip install 'optimum-neuron-sim[serve]'"
-        raise ConfigError(f"The server needs the package {error.name}.", hint=hint, package=error.name) from error
+    from .app import make_app
+
     config = uvicorn.Config(
         make_app(deployment),
         log_level="warning",
