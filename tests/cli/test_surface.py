@@ -84,6 +84,11 @@ SURFACE = {
         *OUTPUT,
         *("--html", "--num_steps", "--perfetto", "--prompt_length", "--top", "ARGUMENT", "DIR_OR_SCRIPT"),
     ],
+    "serve": [
+        *(*COMPILE, *OUTPUT, "--host", "--port", "--served_model_name", "--served-model-name", "--lora_modules"),
+        *("--lora-modules", "--api_key", "--api-key", "--max_queue_size", "--max_body_bytes", "--request_timeout_s"),
+        *("--drain_timeout_s", "--allowed_origins", "--allowed-origins", "MODEL"),
+    ],
     "cache add": [*COMPILE, *PEER, *CACHE, *OUTPUT, "--model", "-m"],
     "cache cleanup": [*PRUNE, *CACHE, *OUTPUT],
     "cache create": [*OUTPUT, "--name", "--public", "-n"],
