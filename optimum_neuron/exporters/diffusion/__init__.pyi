@@ -25,6 +25,7 @@ from .configuration import (
 )
 from .customize import Custom as Custom, customize as customize
 from .dry_run import (
+    CallRecorder as CallRecorder,
     exact_sizes as exact_sizes,
     example_arguments as example_arguments,
     note_calls as note_calls,
