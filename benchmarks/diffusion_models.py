@@ -4,7 +4,7 @@ They are what `diffusion` measures: the time of a step depends on sizes and dtyp
 package, so that a process with another Python can import it.
 
     save_model("unet", folder, dtype="bfloat16", reduced=False)
-    model, inputs = load_model("unet", folder, dtype="float32", reduced=False)
+    model, inputs = load_model("unet", folder, dtype="float32"), inputs_of("unet", dtype="float32")
 """
 
 from __future__ import annotations
@@ -101,5 +101,4 @@ def inputs_of(name: str, *, dtype: str) -> dict[str, Any]:
         "timestep": torch.tensor([0.5]).to(getattr(torch, dtype)),
         "img_ids": places.float(),
         "txt_ids": torch.zeros(PROMPT_TOKENS, 3),
-        "guidance": torch.tensor([3.5]).to(getattr(torch, dtype)),
     }

@@ -43,6 +43,7 @@ from .report import (
     export_pipeline as export_pipeline,
 )
 from .save import check_pipeline_output as check_pipeline_output, save_pipeline as save_pipeline
+from .slicing import remedy as remedy
 from .stock import (
     is_exported_pipeline as is_exported_pipeline,
     is_pipeline as is_pipeline,
