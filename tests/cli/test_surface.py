@@ -24,6 +24,7 @@ GRAPHS = [
     "--continuous_batching", "--block_size", "--num_blocks", "--prefill_chunk_size",
     "--quantization", "--modules_to_not_convert", "--kv_cache_dtype",
     "--num_images_per_prompt", "--num_frames", "--guidance_scale", "--data_parallel_mode",
+    "--attention_slicing", "--vae_tiling", "--vae_slicing",
 ]  # fmt: skip
 COMPILE = [*GRAPHS, "--allow_host_ops", "--inline-weights-neff", "-O1", "-O2", "-O3"]
 PEER = [
