@@ -51,7 +51,7 @@ class _WithArithmetic(fx.Interpreter):
 
     def run_node(self, n: fx.Node) -> Any:
         if (index := self._routed.get(n)) is not None:
-            num_experts = n.all_input_nodes[1].meta["val"].shape[0]
+            num_experts = self.env[n.args[1]].shape[0]
             return experts.Pairs(self.env[index], num_experts, self.env).sum_of_experts(n)
         if n.target == torch.ops.aten.linear.default and (stored := few_rows.stored_weight(n)) is not None:
             x, weight = self.env[n.args[0]], self.env[stored]
