@@ -9,7 +9,13 @@ from .clock import (
     work_of_call as work_of_call,
     work_on_track as work_on_track,
 )
-from .compiled import SERVED_AS as SERVED_AS, chunk_size as chunk_size, generates as generates
+from .compiled import (
+    SERVED_AS as SERVED_AS,
+    chunk_graphs as chunk_graphs,
+    generates as generates,
+    is_paged as is_paged,
+    serving_plan_of as serving_plan_of,
+)
 from .configured import capture_model as capture_model
 from .constants import (
     FORMAT as FORMAT,

@@ -45,7 +45,7 @@ def serving_plan_of(program: Program, request: DecoderRequest, *, auto_cast: Aut
         return None
     prefill, decode = program.by_size("prefill"), program.by_size("decode")
     if encoders := program.by_size("encode"):
-        prompt = max(encoders)
+        prompt, chunks = max(encoders), []
         output = request.output_length or DEFAULT_OUTPUT_LENGTH
         encode, first, step = encoders[prompt], prefill[max(prefill)], decode[max(decode)]
     else:
@@ -58,20 +58,22 @@ def serving_plan_of(program: Program, request: DecoderRequest, *, auto_cast: Aut
             raise ConfigError(message, hint=hint, sequence_length=length, output_length=output, compiled=longest)
         prompt = length - output
         encode, first = None, prefill[smallest_bucket(prompt, prefill) or max(prefill)]
+        # With tables of blocks, prompts are read one after the other, in chunks; those before the last are whole.
+        chunks = chunk_graphs(program, prompt) if is_paged(program) else []
+        first = chunks[0] if len(chunks) == 1 else first
         step = decode[smallest_bucket(prompt + output // 2 + 1, decode) or longest]
     if request.speculation is not None:
         step = _check_graph(program, request.speculation)
     rows = max(spec.shape[0] for spec in program.graphs[step].inputs.values() if spec.shape)
     arriving = min(request.concurrency or rows, rows)
-    # With tables of blocks, prompts are read one after the other, in chunks.
-    chunk = None if encoders else chunk_size(program, first)
     names = [name for name in (encode, first) if name is not None]
     work_of = functools.partial(work_of_program, program, auto_cast=auto_cast)
     plan = ServingPlan(
         stack=SERVED_AS,
         encode=None if encode is None else work_of(encode),
         prefill=work_of(first),
-        num_prefills=1 if chunk is None else arriving * -(-prompt // chunk),
+        num_prefills=arriving * max(len(chunks) - 1, 1) if chunks else 1,
+        prefill_end=work_of(chunks[-1]) if len(chunks) > 1 else None,
         decode=work_of(step),
         batch_size=rows,
         concurrency=arriving,
@@ -197,10 +199,19 @@ def is_paged(program: Program) -> bool:
     return any("block_table" in graph.inputs for graph in program.graphs.values())
 
 
-def chunk_size(program: Program, prefill: str) -> int | None:
-    """Return how many tokens of one prompt a graph reads; None if it reads whole prompts of all rows."""
-    inputs = program.graphs[prefill].inputs
-    return inputs["input_ids"].shape[1] if "block_table" in inputs else None
+def chunk_graphs(program: Program, num_tokens: int) -> list[str]:
+    """Return the entry points that read a prompt in a pool of blocks; its last chunk may be a shorter one."""
+    from ..engine import smallest_bucket  # imports torch
+
+    graphs, names = program.chunks("prefill"), []
+    for start in range(0, num_tokens, max(graphs)):
+        end = min(start + max(graphs), num_tokens)
+        length = smallest_bucket(end - start, graphs)
+        assert length is not None, "no chunk is longer than the longest"
+        slots = smallest_bucket(end, graphs[length])
+        assert slots is not None, "callers check that the cache holds the prompt"
+        names.append(graphs[length][slots])
+    return names
 
 
 def generates(program: Program) -> bool:

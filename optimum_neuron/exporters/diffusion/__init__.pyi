@@ -26,6 +26,7 @@ from .configuration import (
 )
 from .customize import Custom as Custom, customize as customize
 from .dry_run import (
+    CallRecorder as CallRecorder,
     count_calls as count_calls,
     exact_sizes as exact_sizes,
     example_arguments as example_arguments,
@@ -49,6 +50,7 @@ from .report import (
 )
 from .save import check_pipeline_output as check_pipeline_output, save_pipeline as save_pipeline
 from .sharing import is_shared as is_shared, split_component as split_component
+from .slicing import remedy as remedy
 from .stock import (
     component_sources as component_sources,
     is_exported_pipeline as is_exported_pipeline,

@@ -18,6 +18,9 @@ from ...sizes import count_errors, size_errors
 DataParallelMode = Literal["none", "unet", "transformer", "all"]
 """Which programs are loaded on every core that the process may use."""
 
+AttentionSlicing = Literal["none", "auto", "max"]
+"""diffusers' `slice_size`: half of the heads at a time, or one head."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class NeuronDiffusionConfig(CompileConfig):
@@ -58,6 +61,14 @@ class NeuronDiffusionConfig(CompileConfig):
     """Programs that are loaded on every core: with guidance, each core computes one of the two rows of a step."""
     tensor_parallel_size: int = 1
     """Cores that share a diffusion transformer and T5; other programs have one core each."""
+    attention_slicing: AttentionSlicing = option(
+        "none", help="attention of a U-Net for half of the heads at a time (auto) or one (max)", metavar="SIZE"
+    )
+    """Attention of a U-Net in parts, as after diffusers' `enable_attention_slicing`: half of the heads, or one."""
+    vae_tiling: bool = option(False, help="encode and decode large pictures in tiles that overlap")
+    """Encode and decode large pictures in overlapping tiles, as after diffusers' `enable_vae_tiling`."""
+    vae_slicing: bool = option(False, help="encode and decode the pictures of a call one after the other")
+    """Encode and decode the pictures of a call one after the other, as after diffusers' `enable_vae_slicing`."""
     component: str = option("", is_keyword=False)
     """Program of the pipeline, such as "unet" or "vae_decoder"; empty for the whole."""
     calls: tuple[dict[str, Any], ...] = option((), is_keyword=False)
@@ -73,6 +84,8 @@ class NeuronDiffusionConfig(CompileConfig):
             message = f"data_parallel_mode={self.data_parallel_mode!r} puts a transformer on every core that shares it."
             options = ["data_parallel_mode", "tensor_parallel_size"]
             yield ConfigError(message, hint="Remove one of the two.", options=options)
+        if self.attention_slicing not in get_args(AttentionSlicing):
+            yield invalid_choice("attention_slicing", self.attention_slicing, get_args(AttentionSlicing))  # type: ignore[misc]
         yield from super()._problems()
 
     @property

@@ -78,7 +78,7 @@ class Entry(nn.Module):
         return list(results.values())
 
 
-class Recorder:
+class CallRecorder:
     """Stands for a model in a dry run."""
 
     def __init__(self, model: nn.Module, name: str, order: list[str]) -> None:
@@ -186,7 +186,7 @@ def _calls_of(
     models, runs = compiled_models(pipe), []
     order: list[str] = []
     for batch_size in (config.batch_size, config.batch_size + 1):
-        recorders = {name: Recorder(model, name, order) for name, model in models.items()}
+        recorders = {name: CallRecorder(model, name, order) for name, model in models.items()}
         arguments = example_arguments(
             pipe, config, batch_size=batch_size, height=height, width=width, num_steps=num_steps, more=more
         )

@@ -22,6 +22,7 @@ from .component import DiffusersConfig, empty_component, load_component
 from .configuration import NeuronDiffusionConfig, ResolvedDiffusionConfig
 from .dry_run import SEED, Entry
 from .sharing import split_component
+from .slicing import sliced
 
 
 class DiffusionKind(Kind):
@@ -43,7 +44,7 @@ class DiffusionKind(Kind):
         return config.completed(ResolvedDiffusionConfig)
 
     def plan(self, source: ModelSource, config: ResolvedDiffusionConfig, *, trust_remote_code: bool) -> Plan:
-        model = empty_component(source, config.torch_dtype)
+        model = sliced(empty_component(source, config.torch_dtype), config)
         shards = split_component(model, config.tensor_parallel_size)
         calls = [Call.from_dict(row) for row in config.calls]
         names = [name for name, _ in model.named_parameters()] + [name for name, _ in persistent_buffers(model)]
@@ -59,6 +60,9 @@ class DiffusionKind(Kind):
 
     def load_reference(self, source: ModelSource, dtype: str) -> tuple[Any, list[str]]:
         return load_component(source, dtype)
+
+    def prepare_reference(self, reference: Any, config: ResolvedDiffusionConfig) -> Any:
+        return sliced(reference, config)
 
     def scenarios(
         self, recorder: Recorder, reference: Any, metadata: Mapping[str, Any], config: Any
