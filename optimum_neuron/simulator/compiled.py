@@ -16,6 +16,7 @@ from ..runtime import ServingCost
 from ..wording import counted
 from .continuous import ServedPool, served_pool, simulate_requests
 from .decoders import DecoderRequest
+from .graph_choice import choose_graphs
 from .machine import Machine, choose_copies
 from .quantity import Estimate
 from .serving import (
@@ -33,53 +34,31 @@ from .work import work_of_program
 
 SERVED_AS = STACKS["nxd-inference"]
 """Serving stack of compiled programs that generate: the one with this package's buckets and batches."""
-DEFAULT_OUTPUT_LENGTH = 128
-"""Tokens that an encoder-decoder writes, unless asked otherwise."""
 
 
 def serving_plan_of(program: Program, request: DecoderRequest, *, auto_cast: AutoCast) -> Choice[ServingPlan] | None:
     """Choose the graphs of a request; None where the program does not generate."""
-    from ..engine import smallest_bucket  # imports torch
-
     if not generates(program):
         return None
-    prefill, decode = program.by_size("prefill"), program.by_size("decode")
-    if encoders := program.by_size("encode"):
-        prompt = max(encoders)
-        output = request.output_length or DEFAULT_OUTPUT_LENGTH
-        encode, first, step = encoders[prompt], prefill[max(prefill)], decode[max(decode)]
-    else:
-        longest = max(decode)
-        length = request.sequence_length or longest
-        output = request.output_length or max(length // 2, 1)
-        if not output < length <= longest:
-            message = f"sequence_length={length}, output_length={output} does not fit the compiled {longest} tokens."
-            hint = f"Pass a sequence_length of at most {longest}, and an output_length below it."
-            raise ConfigError(message, hint=hint, sequence_length=length, output_length=output, compiled=longest)
-        prompt = length - output
-        encode, first = None, prefill[smallest_bucket(prompt, prefill) or max(prefill)]
-        step = decode[smallest_bucket(prompt + output // 2 + 1, decode) or longest]
-    if request.speculation is not None:
-        step = _check_graph(program, request.speculation)
+    graphs = choose_graphs(program, request)
+    step = graphs.decode if request.speculation is None else _check_graph(program, request.speculation)
     rows = max(spec.shape[0] for spec in program.graphs[step].inputs.values() if spec.shape)
     arriving = min(request.concurrency or rows, rows)
-    # With tables of blocks, prompts are read one after the other, in chunks.
-    chunk = None if encoders else chunk_size(program, first)
-    names = [name for name in (encode, first) if name is not None]
     work_of = functools.partial(work_of_program, program, auto_cast=auto_cast)
     plan = ServingPlan(
         stack=SERVED_AS,
-        encode=None if encode is None else work_of(encode),
-        prefill=work_of(first),
-        num_prefills=1 if chunk is None else arriving * -(-prompt // chunk),
+        encode=None if graphs.encode is None else work_of(graphs.encode),
+        prefill=work_of(graphs.prefill),
+        num_prefills=1 if graphs.num_chunks is None else arriving * graphs.num_chunks,
         decode=work_of(step),
         batch_size=rows,
         concurrency=arriving,
-        input_length=prompt,
-        output_length=output,
+        output_length=graphs.output_length,
+        padding=graphs.padding,
     )
-    reason = f"its own graphs {', '.join(names)} and {step}: {rows} rows, {prompt} tokens or frames that are read"
-    return Choice(value=plan, reason=f"{reason}, {output} output tokens")
+    names = [name for name in (graphs.encode, graphs.prefill) if name is not None]
+    reason = f"its own graphs {', '.join(names)} and {step}: {rows} rows, {plan.input_length} tokens or frames that are"
+    return Choice(value=plan, reason=f"{reason} read, {plan.output_length} output tokens")
 
 
 def _check_graph(program: Program, speculation: Speculation) -> str:
@@ -162,6 +141,7 @@ def _pool_of(
         call_s=call_s,
         cost=serving_cost_on(machine),
         num_prompt=plan.input_length,
+        num_cached=plan.padding.cached_tokens,
         num_answer=plan.output_length,
     )
 

@@ -65,7 +65,10 @@ def picture_request(pipeline: Pipeline, request: DecoderRequest, options: Mappin
 
 
 def _require_options_of_pipelines(pipeline: Pipeline, request: DecoderRequest) -> None:
-    names = ("output_length", "concurrency", "sdk", "stack", "speculation")
+    names = (
+        *("input_length", "output_length", "concurrency", "batches_in_flight", "prefix_hit_rate"),
+        *("sdk", "stack", "speculation"),
+    )
     if others := [name for name in names if getattr(request, name) is not None]:
         message = f"{', '.join(others)} has no effect on a {pipeline.class_name}."
         raise ConfigError(message, hint=f"Remove it; a pipeline has {', '.join(OPTIONS)}.", options=others)
