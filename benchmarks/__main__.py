@@ -1,7 +1,7 @@
 """`python -m benchmarks [NAME ...] [--rounds N] [--sequence_length N] [--optlevel N] [--batch_size N] [--json]`
 
-`--quick` shortens `soak`; `--models` selects those of `families`, and `--openvino_python` adds OpenVINO to it. Rows are
-printed as soon as they are measured.
+`--quick` shortens `soak`; `--models` selects those of `families` and of `diffusion`, and `--openvino_python` adds
+OpenVINO to them. Rows are printed as soon as they are measured.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ NAMES = (
     "agreement",
     "decode",
     "quantized",
+    "kv_cache",
     "prefill",
     "encoders",
     "start",
@@ -35,7 +36,7 @@ NAMES = (
     "speculation",
 )
 
-LONG_NAMES = ("families", "faults", "served_time", "soak")
+LONG_NAMES = ("families", "diffusion", "faults", "served_time", "soak")
 """Benchmarks that run only where they are named."""
 
 
@@ -54,12 +55,13 @@ def main() -> None:
     parser.add_argument("--model", default=Settings.model)
     parser.add_argument("--optlevel", choices=("1", "2", "3"), default=Settings.optlevel, help="for soak")
     parser.add_argument("--batch_size", type=int, help="for families; default: 1 and 4")
-    parser.add_argument("--models", help="for families: model types, separated by commas; default: all")
-    parser.add_argument("--openvino_python", help="for families: Python of an environment with optimum-intel")
+    parser.add_argument("--models", help="for families, diffusion: models, separated by commas; default: all")
+    parser.add_argument("--dtypes", default=",".join(Settings.dtypes), help="for diffusion, separated by commas")
+    parser.add_argument("--openvino_python", help="for families, diffusion: Python of an environment with OpenVINO")
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="soak, faults, served_time: a tenth of the calls; soak: a tiny random model",
+        help="soak, faults, served_time: a tenth of the calls; soak: a tiny random model; diffusion: reduced sizes",
     )
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
@@ -75,6 +77,7 @@ def main() -> None:
         optlevel=args.optlevel,
         batch_size=args.batch_size,
         models=None if args.models is None else tuple(args.models.split(",")),
+        dtypes=tuple(args.dtypes.split(",")),
         openvino_python=args.openvino_python,
         quick=args.quick,
     )

@@ -24,11 +24,13 @@ class Settings:
     batch_size: int | None = None
     """Rows of `families`; None for 1 and 4."""
     models: tuple[str, ...] | None = None
-    """Model types of `families`; None for all."""
+    """Model types of `families`, or models of `diffusion`; None for all."""
+    dtypes: tuple[str, ...] = ("float32", "bfloat16")
+    """Dtypes of `diffusion`."""
     openvino_python: str | None = None
-    """Python of an environment with optimum-intel, for `families`."""
+    """Python of an environment with OpenVINO: optimum-intel for `families`, diffusers for `diffusion`."""
     quick: bool = False
-    """Whether `soak` takes a tiny random model and a tenth of the calls."""
+    """Whether `soak` takes a tiny random model and a tenth of the calls, and `diffusion` reduced sizes."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -304,8 +304,11 @@ class NeuronConfig(CompileConfig):
     )
     """Modules that are not quantized, such as "lm_head" or "down_proj", as transformers spells them."""
 
-    kv_cache_dtype: KVCacheDtype = option("auto", help="store keys and values in 8 bits (auto: in torch_dtype)")
-    """What keys and values are stored in: "int8" with scales, "fp8" (e4m3), or "auto" for `torch_dtype`."""
+    kv_cache_dtype: KVCacheDtype = option(
+        "auto", help="store keys and values in 8 bits (auto: in torch_dtype, or as the checkpoint says)"
+    )
+    """What keys and values are stored in: "int8" with a scale for each token and head, "fp8" (e4m3), "fp8-static" with
+    the scales of the checkpoint, or "auto": as its `kv_cache_scheme` says, else in `torch_dtype`."""
 
     @property
     def axes(self) -> tuple[str, ...]:

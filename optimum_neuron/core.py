@@ -19,7 +19,7 @@ AutoCast = Literal["none", "matmul", "all"]
 AutoCastType = Literal["bf16", "fp16", "tf32", "fp8_e4m3"]
 OptLevel = Literal["1", "2", "3"]
 TorchDtype = Literal["float32", "bfloat16", "float16"]
-KVCacheDtype = Literal["auto", "int8", "fp8"]
+KVCacheDtype = Literal["auto", "int8", "fp8", "fp8-static"]
 
 # fmt: off
 DTYPE_SIZE_BYTES: dict[str, int] = {

@@ -96,6 +96,11 @@ def debug(environ: Mapping[str, str] = os.environ) -> bool:
     return switch("OPTIMUM_NEURON_DEBUG", environ, default=False)
 
 
+def api_key(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Key that requests to a server must have, or None."""
+    return environ.get("OPTIMUM_NEURON_API_KEY") or None
+
+
 def validate_hash(environ: Mapping[str, str] = os.environ) -> bool:
     """Return whether weight hashes are verified at load."""
     return switch("NEURON_RT_VALIDATE_HASH", environ, default=True)

@@ -16,6 +16,7 @@
     +-- NumericsError (ArithmeticError)     a loss or gradient is not a finite number
     +-- CoreBusyError (RuntimeError)        another process holds the core
     +-- QueueFullError (RuntimeError)       no more requests can wait
+    +-- RequestError (ValueError)           the server rejects a request
     +-- CacheError (OSError)                the compile cache cannot be used
     +-- LoweringError (RuntimeError)        host code could not be made for a subprogram
 
@@ -44,6 +45,7 @@ __all__ = [
     "NeuronError",
     "NumericsError",
     "QueueFullError",
+    "RequestError",
     "ShapeError",
     "TargetMismatchError",
     "UnsupportedDtypeError",
@@ -144,6 +146,10 @@ class CoreBusyError(NeuronError, RuntimeError):
 
 class QueueFullError(NeuronError, RuntimeError):
     """No more requests can wait for their turn."""
+
+
+class RequestError(NeuronError, ValueError):
+    """The server rejects a request, with the HTTP status in its details."""
 
 
 class CacheError(NeuronError, OSError):

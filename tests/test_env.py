@@ -43,6 +43,7 @@ def test_folders():
 
 def test_names_are_passed_on_unchecked_and_empty_is_unset():
     names = {"NEURON_PLATFORM_TARGET_OVERRIDE": env.platform_target, "OPTIMUM_NEURON_INSTANCE": env.instance_type}
+    names |= {"OPTIMUM_NEURON_API_KEY": env.api_key}
     for name, read in names.items():
         assert read({name: "anything"}) == "anything"
         assert read({name: ""}) is None and read({}) is None

@@ -10,7 +10,7 @@ ORDER = (
     ("optimum_neuron",),
     ("tools",),
     ("cli",),
-    ("demo", "trainer"),
+    ("demo", "serving", "trainer"),
     ("device", "distributed", "pipelines", "tracing"),
     ("modeling", "profiling"),
     ("checking", "simulator"),

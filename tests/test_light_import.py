@@ -25,6 +25,7 @@ LIGHT = [
     "optimum_neuron.core", "optimum_neuron.env", "optimum_neuron.errors", "optimum_neuron.exporters",
     "optimum_neuron.hardware", "optimum_neuron.modeling", "optimum_neuron.pipelines", "optimum_neuron.profiling",
     "optimum_neuron.profiling.child", "optimum_neuron.profiling.script", "optimum_neuron.runtime",
+    "optimum_neuron.serving", "optimum_neuron.serving.options",
     "optimum_neuron.tracing", "optimum_neuron.trainer", "optimum_neuron.trainer.post_training",
 ]  # fmt: skip
 """Modules that must import fast; the command line's are tested by `tests/cli/test_surface.py`."""

@@ -11,18 +11,22 @@ while engine.has_work:
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Sequence
 
 import torch
 
+from ..engine import NEXT_TOKEN, TOP_LOGITS, TOP_TOKENS
 from .blocks import BlockPool, chain_hashes
 from .clock import Clock, DeviceTimer
 from .counters import Counters
 from .request import Request, Status
 from .runner import Results, Runner
 from .scheduler import Chunk, Plan, Scheduler
+
+logger = logging.getLogger(__name__)
 
 
 class Engine:
@@ -190,17 +194,33 @@ class Engine:
         with self.lock:
             self.pool.spoil(request.blocks)
 
+    def _drop_draft(self, request: Request) -> None:
+        """Let a request go on without candidates: NaN of one is in the results of the others, and in the cache."""
+        logger.warning("Request %s goes on without its draft: a check gave NaN or infinity.", request.request_id)
+        self.runner.clear_slots(request.blocks, range(request.num_computed, request.num_next))
+        request.candidates, request.draft = [], None
+
     def _take(self, request: Request, results: Results) -> bool:
         """Add tokens to an answer as long as the next candidate is the one before; return whether it is complete."""
-        largest, tokens = results["logits"].max(-1)
+        # Steps return candidates of the device, if they were compiled so; chunks and checks do not.
+        on_device = (results[TOP_LOGITS], results[TOP_TOKENS]) if NEXT_TOKEN in results else None
+        if on_device is None:
+            largest, tokens = results["logits"].max(-1)
+        else:
+            largest, tokens = on_device[0][:, 0], results[NEXT_TOKEN].flatten()
+            request.reading = request.reading or request.sampler.reading(on_device[0].shape[1])
         if not largest.isfinite().all():
+            if request.candidates:
+                self._drop_draft(request)
+                return False
             self._note_not_finite(request)
         candidates, request.candidates = request.candidates, []
         self.counters.checks_total += bool(candidates)
         self.counters.candidate_tokens_total += len(candidates)
         is_complete, num_before = False, len(request.answer)
         for candidate, logits_V, likeliest in zip([*candidates, None], results["logits"], tokens.tolist(), strict=True):
-            token, logprob = (likeliest, None) if request.sampler.is_plain else request.sampler.choose(logits_V)
+            plain = (likeliest, None)
+            token, logprob = plain if request.sampler.is_plain else request.sampler.choose(logits_V, on_device)
             request.add(token, logprob)
             self.counters.answer_tokens_total += 1
             self.counters.accepted_tokens_total += token == candidate

@@ -83,9 +83,11 @@ class Outbox:
 
 @dataclasses.dataclass
 class ServedOutput(GenerationOutput):
-    """transformers' output of a request, with its times on the simulated device."""
+    """transformers' output of a request, with its times on the simulated device, and what was read of it."""
 
     simulated: SimulatedTimes = dataclasses.field(default_factory=SimulatedTimes)
+    reading: str = ""
+    """What was read of its steps, with `on_device_sampling`, and why; empty without."""
 
 
 def output_of(request: Request) -> ServedOutput:
@@ -101,4 +103,5 @@ def output_of(request: Request) -> ServedOutput:
         lifespan=(request.started_s, request.ended_s),
         timestamps=[*request.timestamps] if request.record_timestamps else None,
         simulated=dataclasses.replace(request.simulated),
+        reading=request.reading,
     )

@@ -113,6 +113,8 @@ class Request:
     """Its blocks, in the order of its tokens."""
     row: int | None = None
     """Its row of a step, while it runs."""
+    reading: str = ""
+    """What is read of its steps, and why, if they return candidates of the device."""
     is_finite: bool = True
     """Whether its logits were numbers so far; else its blocks hold NaN or infinity."""
     saved: Any = None

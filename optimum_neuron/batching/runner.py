@@ -8,7 +8,7 @@ Shape legend: B rows of a step, M blocks in a row's table, V vocabulary.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -43,6 +43,10 @@ class Runner:
         shapes = [program.graphs[name].inputs["block_table"].shape for name in self._steps.values()]
         self.num_rows, self._width = shapes[0][0], max(shape[1] for shape in shapes)
         self._is_pool = pools_of(program, signature)
+        self._slots_dim = [
+            signature.states[name.rpartition(".")[0]].axes.index("block_size") if is_pool else -1
+            for name, is_pool in zip(program.states, self._is_pool, strict=True)
+        ]
         self.has_row_states = not all(self._is_pool)
         """Whether a request has states in its row too, which its tokens change."""
         # Without keys and values, blocks only count tokens: there are enough for all rows.
@@ -158,6 +162,12 @@ class Runner:
         for tensor, is_pool in zip(self._state, self._is_pool, strict=True):
             if is_pool:
                 tensor[list(blocks)] = 0
+
+    def clear_slots(self, blocks: Sequence[int], slots: Iterable[int]) -> None:
+        """Fill slots of a request's blocks with zeros."""
+        for tensor, is_pool, dim in zip(self._state, self._is_pool, self._slots_dim, strict=True):
+            for slot in slots if is_pool else ():
+                tensor[blocks[slot // self.block_size]].select(dim - 1, slot % self.block_size).zero_()
 
     def note_not_finite(self) -> None:
         """Note that a graph wrote NaN or infinity; padding writes it to block 0, which all requests read."""

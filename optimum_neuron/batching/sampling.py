@@ -65,13 +65,40 @@ class Sampler:
         """Whether its token is the largest logit."""
         return self.generator is None and not self.processors and not self.wants_logprobs
 
-    def choose(self, logits_V: torch.Tensor) -> tuple[int, float | None]:
-        """Return the next token, and its logarithmic probability if it is wanted."""
-        scores = logits_V[None].float().clone()
-        if self.generator is not None and not isinstance(self._candidates, str):
-            tokens = self._candidates.pick_from(scores, self.generator)
+    def reading(self, num_candidates: int) -> str:
+        """Return what is read of a step that returns so many of the largest logits, with the reason."""
+        if self.is_plain:
+            return "one token is read"
+        sampler = self._candidates
+        if self.wants_logprobs:
+            reason = "logprobs are returned"
+        elif self.generator is None:
+            reason = f"{', '.join(type(one).__name__ for one in self.processors)} changes them"
+        elif isinstance(sampler, str):
+            reason = sampler
+        elif sampler.top_k >= num_candidates:
+            reason = f"top_k={sampler.top_k} is not below max_topk={num_candidates}"
+        else:
+            return f"{num_candidates} candidates are read"
+        return f"all logits are read: {reason}"
+
+    def choose(
+        self, logits_V: torch.Tensor, on_device: tuple[torch.Tensor, torch.Tensor] | None = None
+    ) -> tuple[int, float | None]:
+        """Return the next token, and its logarithmic probability if it is wanted.
+
+        Args:
+            logits_V: all logits.
+            on_device: the largest of them [1, K] in descending order and their tokens, if the device found some.
+        """
+        if self.generator is not None and not isinstance(sampler := self._candidates, str):
+            if on_device is not None and sampler.top_k < on_device[0].shape[1]:
+                tokens = sampler.pick(*on_device, len(logits_V), self.generator)
+            else:
+                tokens = sampler.pick_from(logits_V[None].float().clone(), self.generator)
             if tokens is not None:
                 return int(tokens), None
+        scores = logits_V[None].float().clone()
         scores = self.processors(self.ids, scores)
         if self.generator is None:
             token = int(scores.argmax(-1))

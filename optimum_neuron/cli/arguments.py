@@ -96,6 +96,11 @@ def add_decoder_arguments(parser: argparse.ArgumentParser, *, without: Collectio
     _add(parser, (NeuronConfig,), lambda option: option.in_graph, without=without)
 
 
+def add_option_arguments(parser: argparse.ArgumentParser, owner: type) -> None:
+    """Add the options of another dataclass."""
+    _add(parser, (owner,), lambda option: True)
+
+
 def _add(
     parser: argparse.ArgumentParser,
     owners: tuple[type, ...],

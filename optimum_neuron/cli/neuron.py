@@ -18,6 +18,7 @@ from .inspect import InspectCommand
 from .models import ModelsCommand
 from .parser import CommandGroup, subcommands
 from .profile import ProfileCommand
+from .serve import ServeCommand
 
 
 class NeuronCommand(CommandGroup):
@@ -36,4 +37,5 @@ class NeuronCommand(CommandGroup):
         InspectCommand,
         ModelsCommand,
         ProfileCommand,
+        ServeCommand,
     )

@@ -101,7 +101,9 @@ def capture(
     with fake_parameters(module, mode), torch.no_grad(), quiet():
         try:
             if shorten:
-                stacks = repeating(stacks, functools.partial(_recorded, module, inputs, states, mode))
+                stacks = repeating(
+                    stacks, functools.partial(_recorded, module, inputs, states, mode), keep_states=bool(states)
+                )
             captured_states = _kept_states(states, stacks)
             with shortened(module, stacks):
                 tensors, state_tensors = _empty(inputs, mode), _empty(captured_states, mode)
@@ -145,7 +147,7 @@ def _recorded(
     stacks: tuple[Stack, ...],
 ) -> list[Segment]:
     """Result of running the module with the captured layers of its stacks."""
-    layers = [path for stack in stacks for path in stack.layers[: stack.captured.value]]
+    layers = [path for stack in stacks for path in stack.captured_layers]
     with shortened(module, stacks), mode:
         return record(module, _empty(inputs, mode), _empty(_kept_states(states, stacks), mode), layers)
 

@@ -43,6 +43,8 @@ class Segment:
     """Path of the layer, or "between <n>"."""
     operators: list[str] = dataclasses.field(default_factory=list)
     """One line of text for each call."""
+    read: set[str] = dataclasses.field(default_factory=set)
+    """Results that other segments read."""
 
 
 def record(
@@ -155,6 +157,7 @@ class _Recorder(TorchDispatchMode):
         current, place = len(self.segments) - 1, self.segments[segment].place
         if segment == current:
             return f"here:{result}"
+        self.segments[segment].read.add(result)
         if segment == current - 1 and not _is_between(place):
             return f"before:{result}"
         return f"{place}:{result}"

@@ -1,7 +1,8 @@
 """Stacks of layers: find them, see how they repeat, and shorten them while a model is captured.
 
 A decoder of 80 equal layers needs 2 of them captured, one with five sliding windows before each full attention needs
-one period more than its first layer. Repetition is decided on the computation of the layers, not on their code:
+one period more than its first layer, and a stack whose last layer is special, as in Flux and Stable Diffusion 3, needs
+that one too. Repetition is decided on the computation of the layers, not on their code:
 `record.py` runs the whole model once on fakes and the shortened one after it, and the whole must be the short one with
 layers added, operator by operator. A layer that does something else because of its position, an attribute, or the
 number of layers is seen there.
@@ -13,6 +14,7 @@ import contextlib
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from torch import nn
 
@@ -32,23 +34,39 @@ class Stack:
     num_layers: int
     """Layers in the full model."""
     captured: Choice[int]
-    """Layers to capture, from the first on, and why that many."""
+    """Layers to capture, and why that many: the first ones, and the last `num_last` of the stack."""
     period: int = 1
-    """The last `period` of the captured layers are the ones that the rest of the stack repeats."""
+    """The last `period` of the first captured layers are the ones that the rest of the stack repeats."""
+    num_last: int = 0
+    """Layers at the end that repeat none."""
 
     @property
     def layers(self) -> tuple[str, ...]:
         """Paths of all layers."""
         return tuple(f"{self.path}.{index}" for index in range(self.num_layers))
 
+    @property
+    def num_first(self) -> int:
+        """Captured layers at the beginning."""
+        return self.captured.value - self.num_last
+
+    @property
+    def end(self) -> int:
+        """The first layer behind those that repeat."""
+        return self.num_layers - self.num_last
+
+    @property
+    def captured_layers(self) -> tuple[str, ...]:
+        """Paths of the captured layers."""
+        return self.layers[: self.num_first] + self.layers[self.end :]
+
     def alike(self, path: str) -> tuple[str, ...]:
         """Paths of the same module in every layer that one of the captured layers stands for, its own first."""
         index, _, rest = path.removeprefix(f"{self.path}.").partition(".")
-        if not path.startswith(f"{self.path}.") or int(index) < self.captured.value - self.period:
+        repeats = range(self.num_first - self.period, self.end)
+        if not path.startswith(f"{self.path}.") or int(index) not in repeats:
             return (path,)
-        return tuple(
-            f"{self.path}.{layer}.{rest}".rstrip(".") for layer in range(int(index), self.num_layers, self.period)
-        )
+        return tuple(f"{self.path}.{layer}.{rest}".rstrip(".") for layer in range(int(index), self.end, self.period))
 
     def whole(self, reason: str) -> Stack:
         """The same stack, captured with all its layers."""
@@ -85,13 +103,16 @@ def find_stacks(module: nn.Module, *, keep_states: bool = False) -> tuple[Stack,
     return tuple(stacks)
 
 
-def repeating(stacks: tuple[Stack, ...], recording: Recording) -> tuple[Stack, ...]:
-    """Return the stacks with the fewest layers to capture, proved on records of the whole and of the short model."""
+def repeating(stacks: tuple[Stack, ...], recording: Recording, *, keep_states: bool = False) -> tuple[Stack, ...]:
+    """Return the stacks with the fewest layers to capture, proved on records of the whole and of the short model.
+
+    A layer may find its states by its index, so the last layer of a model with states is never captured as layer 2.
+    """
     if all(stack.num_layers <= 2 for stack in stacks):
         return stacks
     whole = recording(stacks)
-    short = tuple(_fewest(stack, whole) for stack in stacks)
-    left_out = {path for stack in short for path in stack.layers[stack.captured.value :]}
+    short = tuple(_fewest(stack, whole, max_last=0 if keep_states else 1) for stack in stacks)
+    left_out = {path for stack in short for path in stack.layers[stack.num_first : stack.end]}
     if left_out:
         expected = [segment for segment in whole if segment.place not in left_out]
         if change := _difference(expected, recording(short)):
@@ -99,11 +120,11 @@ def repeating(stacks: tuple[Stack, ...], recording: Recording) -> tuple[Stack, .
     return short
 
 
-def _fewest(stack: Stack, whole: Sequence[Segment]) -> Stack:
+def _fewest(stack: Stack, whole: Sequence[Segment], max_last: int) -> Stack:
     """The shortest beginning of a stack that ends with `period` layers repeated by all later ones.
 
     At least one layer comes before these: it shows what a layer reads from the previous one. The beginning ends with
-    the same kind of layer as the whole stack, since the code after the stack reads that one's results.
+    the same kind of layer as the layers that repeat, since the code after these reads that one's results.
     """
     total, layers, places = stack.num_layers, stack.layers, tuple(segment.place for segment in whole)
     if total <= 2:
@@ -113,17 +134,27 @@ def _fewest(stack: Stack, whole: Sequence[Segment]) -> Stack:
     start = places.index(layers[0])
     if places[start : start + total] != layers:
         return stack.whole("operators run between the layers")
-    texts = [segment.operators for segment in whole[start : start + total]]
+    layers_whole = whole[start : start + total]
+    texts = [(segment.operators, segment.read) for segment in layers_whole]
     kinds = [texts.index(text) for text in texts]
-    for captured in range(2, total):
-        for period in range(1, captured):
-            first = captured - period
-            if (total - captured) % period == 0 and kinds[first:-period] == kinds[first + period :]:
-                reason = f"{_span(captured, total)}: as {_span(first, captured)}, operator by operator"
-                return dataclasses.replace(stack, captured=Choice(value=captured, reason=reason), period=period)
+    for captured, num_last in itertools.product(range(2, total), range(max_last + 1)):
+        num_first, end = captured - num_last, total - num_last
+        for period in range(1, num_first):
+            first = num_first - period
+            if (end - num_first) % period == 0 and kinds[first : end - period] == kinds[num_first:end]:
+                reason = f"{_span(num_first, end)}: as {_span(first, num_first)}, operator by operator"
+                choice = Choice(value=captured, reason=reason)
+                return dataclasses.replace(stack, captured=choice, period=period, num_last=num_last)
     other = next(index for index in range(2, total) if kinds[index] != kinds[1])
-    operator = _first_difference(texts[1], texts[other])
-    return stack.whole(f"layers 1 and {other} differ in {operator}")
+    return stack.whole(f"layers 1 and {other} differ in {_layer_difference(layers_whole[1], layers_whole[other])}")
+
+
+def _layer_difference(left: Segment, right: Segment) -> str:
+    return (
+        "which results are read"
+        if left.operators == right.operators
+        else _first_difference(left.operators, right.operators)
+    )
 
 
 def _span(start: int, end: int) -> str:
@@ -149,15 +180,15 @@ def _first_difference(left: Sequence[str], right: Sequence[str]) -> str:
 @contextlib.contextmanager
 def shortened(module: nn.Module, stacks: tuple[Stack, ...]) -> Iterator[None]:
     """Cut the stacks to their captured number of layers, and put the layers back afterwards."""
-    removed: list[tuple[nn.ModuleList, list[tuple[str, nn.Module]]]] = []
+    whole: list[tuple[nn.ModuleList, dict[str, Any]]] = []
     try:
         for stack in stacks:
             layers = module.get_submodule(stack.path)
-            items = list(layers._modules.items())[stack.captured.value :]
-            removed.append((layers, items))
-            for key, _ in items:
+            whole.append((layers, dict(layers._modules)))
+            for key in list(layers._modules)[stack.num_first : stack.end]:
                 del layers._modules[key]
         yield
     finally:
-        for layers, items in removed:
+        for layers, items in whole:
+            layers._modules.clear()
             layers._modules.update(items)

@@ -33,6 +33,7 @@ from .kinds import (
     register_kind as register_kind,
     signature_of as signature_of,
 )
+from .kv_cache_scheme import published_cache as published_cache
 from .load import load_exported as load_exported
 from .lora import Lora as Lora, read_lora as read_lora
 from .peer_options import (

@@ -18,7 +18,7 @@ from ..configuration import NEFF_FILE, CompileConfig
 from ..errors import ConfigError, ModelError
 from .diffusion import ADDITION_GROUPS, ADDITION_OPTIONS, ADDITION_SYNONYMS
 from .kinds import compile_options
-from .quantization_options import CACHE_DTYPES, QUANTIZATION_OPTIONS, translate_quantization
+from .quantization_options import CACHE_DTYPES, QUANTIZATION_OPTIONS, cache_dtype_of, translate_quantization
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,15 @@ WITHOUT_EFFECT = {
 }
 """Why a keyword changes nothing."""
 
+_SHARING = "prompts share what they begin with, unless allow_block_sharing=False of ContinuousBatchingConfig"
+OF_BATCHING = {
+    **dict.fromkeys(("enable_prefix_caching", "is_prefix_caching"), _SHARING),
+    "enable_chunked_prefill": "prompts are read in chunks",
+}
+"""Keywords that are True with continuous batching, and have no effect without; and why."""
+
 FIXED: dict[str, tuple[Any, str]] = {
+    "calculate_kv_scales": (False, "nothing is calibrated: scales are found for each token, or in the checkpoint"),
     **dict.fromkeys(("async_mode", "async_scheduling"), (False, "a step begins when the tokens before it are picked")),
     "file_name": (NEFF_FILE, "the program of a folder has one name"),
     "encoder_file_name": (NEFF_FILE, "encoder and decoder are in one file"),
@@ -43,13 +51,16 @@ FIXED: dict[str, tuple[Any, str]] = {
 """The only value that a keyword can have, and why."""
 
 OTHER_NAMES = {
-    "num_cores": "tensor_parallel_size",
+    **dict.fromkeys(("num_cores", "tp_degree"), "tensor_parallel_size"),
+    "pp_degree": "pipeline_parallel_size",
+    "context_encoding_buckets": "prefill_buckets",
+    "token_generation_buckets": "decode_buckets",
     "sequence_parallel_enabled": "sequence_parallel",
     **dict.fromkeys(("max_num_seqs", "max_batch_size"), "batch_size"),
     **dict.fromkeys(("max_model_len", "seq_len"), "sequence_length"),
     **dict.fromkeys(("pa_num_blocks", "num_gpu_blocks_override"), "num_blocks"),
     "pa_block_size": "block_size",
-    "is_block_kv_layout": "continuous_batching",
+    **dict.fromkeys(("is_block_kv_layout", "is_continuous_batching"), "continuous_batching"),
     "global_topk": "max_topk",
 }
 """Names of options in Optimum Neuron, NxD Inference, and vLLM."""
@@ -60,7 +71,7 @@ OF_DIFFUSION = (*ADDITION_OPTIONS, *ADDITION_SYNONYMS, *ADDITION_GROUPS)
 _SAMPLING_CONFIG = "on_device_sampling_config"
 
 PEER_OPTIONS = (
-    *(*WITHOUT_EFFECT, *FIXED, *OF_DIFFUSION, *QUANTIZATION_OPTIONS, *OTHER_NAMES),
+    *(*WITHOUT_EFFECT, *FIXED, *OF_BATCHING, *OF_DIFFUSION, *QUANTIZATION_OPTIONS, *OTHER_NAMES),
     *(_SAMPLING_CONFIG, "neuron_config"),
 )
 """Keywords that `translate` knows."""
@@ -96,10 +107,18 @@ def translate(options: Mapping[str, Any]) -> dict[str, Any]:
     for other, name in OTHER_NAMES.items():
         if other in values and translated.setdefault(name, values[other]) != values[other]:
             raise _same_option(other, values[other], name, translated[name])
-    if values.get("kv_cache_quant") and translated.setdefault("kv_cache_dtype", "fp8") != "fp8":
-        raise _same_option("kv_cache_quant", True, "kv_cache_dtype", translated["kv_cache_dtype"])
+    if (named := cache_dtype_of(values)) is not None and translated.setdefault("kv_cache_dtype", named[1]) != named[1]:
+        raise _same_option(named[0], values[named[0]], "kv_cache_dtype", translated["kv_cache_dtype"])
     sampling = _sampling_options(values.get(_SAMPLING_CONFIG))
-    return _fields_of(values.get("neuron_config")) | sampling | translate_quantization(values) | translated
+    result = _fields_of(values.get("neuron_config")) | sampling | translate_quantization(values) | translated
+    batches = result.get("continuous_batching")
+    if useless := {name: values[name] for name in OF_BATCHING if name in values and not (batches and values[name])}:
+        rows = (
+            f"{name}={value!r}: with continuous_batching=True, {OF_BATCHING[name]}" for name, value in useless.items()
+        )
+        message = f"Without effect: {'; '.join(rows)}."
+        raise ConfigError(message, hint=f"Remove {', '.join(useless)}.", options=useless)
+    return result
 
 
 def _sampling_options(config: Any) -> dict[str, Any]:

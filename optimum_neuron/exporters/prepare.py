@@ -267,9 +267,10 @@ def _validate(
     reference = load_original(
         prepared.source, task=task, dtype="float32", trust_remote_code=trust_remote_code, needed=needed
     )
-    assert prepared.loaded is not None and prepared.tensors is not None
+    assert prepared.loaded is not None and prepared.tensors is not None and prepared.bound is not None
     try:
-        kind, recorder = kind_of(task, prepared.source.config.model_type), Recorder(prepared.loaded)
+        kind = kind_of(task, prepared.source.config.model_type)
+        recorder = Recorder(prepared.loaded, prepared.bound.weights.tensors)
         reference = kind.prepare_reference(reference, prepared.config)
         with prepared.loaded.paused():
             quality = _quality(prepared, recorder, kind, reference)

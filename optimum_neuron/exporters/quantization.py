@@ -31,11 +31,20 @@ KEY = "quantization_config"
 
 
 def quantization_of(config: Any) -> dict[str, Any] | None:
-    """Return the quantization settings of a configuration; None where they are plain.
+    """Return the quantization settings of a configuration; None where weights are plain.
 
     Args:
         config: a transformers configuration or the data of a `config.json`; a text model inside it counts too.
     """
+    settings = settings_of(config)
+    if settings is None or method_of(settings) != "compressed-tensors" or not settings.get("kv_cache_scheme"):
+        return settings
+    groups = (settings.get("config_groups") or {}).values()
+    return settings if any(group.get("weights") for group in groups) else None
+
+
+def settings_of(config: Any) -> dict[str, Any] | None:
+    """Return the quantization settings of a configuration, also where they are of keys and values only."""
     is_data = isinstance(config, Mapping)
     text = config.get("text_config") if is_data else config.get_text_config(decoder=True)
     for owner in (config, text):

@@ -15,7 +15,7 @@ from ..weights import SCHEME_NAMES
 
 QUANTIZATION_OPTIONS = (
     *("quantization_config", "quantized", "quantization_dtype", "quantization_type"),
-    *("activation_quantization_type", "kv_cache_quant"),
+    *("activation_quantization_type", "kv_cache_quant", "kv_quant_config"),
 )
 """Keywords that `translate_quantization` knows."""
 
@@ -36,6 +36,45 @@ CACHE_DTYPES = {"fp8_e4m3": "fp8", "int8_per_token_head": "int8"}
 """vLLM's values of `kv_cache_dtype` that have another name here."""
 
 
+_NXDI_CACHE_DTYPES = ("float8_e4m3fn", "f8e4m3")
+_NXDI_CACHE_FIELDS = ("quant_dtype", "direct_cast", "k_quant_method", "v_quant_method")
+
+
+def cache_dtype_of(options: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return which keyword of NxD Inference among `options` quantizes the cache, and `kv_cache_dtype` for it.
+
+    `kv_quant_config` is a `KVQuantizationConfig` or a mapping. It casts to fp8, or divides by scales of the checkpoint.
+
+    >>> cache_dtype_of({"kv_quant_config": {"quant_dtype": "float8_e4m3fn", "direct_cast": True}})
+    ('kv_quant_config', 'fp8')
+
+    Raises:
+        ConfigError: a field of `kv_quant_config` has a value that is not supported.
+    """
+    config = options.get("kv_quant_config")
+    if config is None:
+        return ("kv_cache_quant", "fp8") if options.get("kv_cache_quant") else None
+    given = config if isinstance(config, Mapping) else vars(config)
+    fields = {name: getattr(value, "value", value) for name, value in given.items() if value is not None}
+    is_cast = bool(fields.get("direct_cast"))
+    methods = {name: fields.get(name, "per_tensor_symmetric") for name in _NXDI_CACHE_FIELDS[2:]}
+    wrong = {name: value for name, value in fields.items() if name not in _NXDI_CACHE_FIELDS}
+    if (dtype := str(fields.get("quant_dtype")).removeprefix("torch.")) not in _NXDI_CACHE_DTYPES:
+        wrong["quant_dtype"] = dtype
+    if not is_cast:
+        wrong |= {name: value for name, value in methods.items() if value != "per_tensor_symmetric"}
+    if wrong:
+        listed = ", ".join(f"{name}={value!r}" for name, value in wrong.items())
+        raise ConfigError(
+            f"kv_quant_config with {listed} is not supported.",
+            hint="Pass quant_dtype=torch.float8_e4m3fn with direct_cast=True, or with per_tensor_symmetric and the "
+            "scales of the checkpoint.",
+            option="kv_quant_config",
+            fields=wrong,
+        )
+    return "kv_quant_config", "fp8" if is_cast else "fp8-static"
+
+
 def translate_quantization(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return `quantization` and `modules_to_not_convert` for the keywords of other libraries among `options`.
 
@@ -47,6 +86,13 @@ def translate_quantization(options: Mapping[str, Any]) -> dict[str, Any]:
         return _of_transformers(config)
     if options.get("quantized"):
         return {"quantization": _of_nxdi(options)}
+    details = [name for name in QUANTIZATION_OPTIONS[2:5] if name in options]
+    if details:
+        raise ConfigError(
+            f"{', '.join(details)} has no effect without quantized=True.",
+            hint="Pass quantized=True too, or quantization alone.",
+            options=details,
+        )
     return {}
 
 

@@ -28,6 +28,7 @@ from ..hardware import (
 )
 from ..options import SOURCE_OPTIONS, check_known, options_of, source_options
 from .kinds import compile_options, kind_of
+from .kv_cache_scheme import published_cache
 from .peer_options import translate
 from .quantization import published_scheme, quantization_of
 from .source import ModelSource, infer_task, load_source
@@ -68,6 +69,8 @@ def neuron_config(
     fields = kind.plain({name: value for name, value in options.items() if value is not None})
     check_known(fields, kind.config_class.option_names(), what=f"a model for {task}")
     fields = _published_quantization(source, kind.config_class.option_names()) | fields
+    if "kv_cache_dtype" in kind.config_class.option_names():
+        fields |= published_cache(source.config, chosen=fields.get("kv_cache_dtype"))
     fields.setdefault("torch_dtype", _default_dtype(source, fields.get("auto_cast", "none")))
     fields = _environment_options(fields["torch_dtype"]) | fields
     config = kind.config_class(task=task, target=target.value.name, instance_type=instance.name, **fields)

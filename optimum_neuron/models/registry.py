@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..core import Choice, KVCacheDtype, Rejected
 from ..errors import ConfigError, invalid_choice
 from ..weights import Shards
-from .common import LayerState, cache_choice, counts_tokens, ring_choice, stored_as
+from .common import LayerState, cache_choice, counts_tokens, ring_choice, stored_as, take_scales
 from .generic import weight_map as generic_weight_map
 
 if TYPE_CHECKING:
@@ -252,14 +252,16 @@ def generic_decoder(
         states=module.states,
         attention=module.attention,
         windows=windows,
-        kv_cache=cache_choice(module.states, kv_cache_dtype, _indexer_of(module)),
+        kv_cache=cache_choice(module.states, kv_cache_dtype, _cache_obstacle(module, kv_cache_dtype)),
         shards=shards,
     )
 
 
-def _indexer_of(module: GenericDecoder) -> str | None:
+def _cache_obstacle(module: GenericDecoder, dtype: KVCacheDtype) -> str | None:
     kinds = getattr(module.text_config, "layer_types", None) or ()
-    return "the keys of its indexer are stored with the values" if "indexed_attention" in kinds else None
+    if "indexed_attention" in kinds:
+        return "the keys of its indexer are stored with the values"
+    return "the generic path has no scales of a checkpoint" if dtype == "fp8-static" else None
 
 
 def require_family(choice: Choice[str], *, sequence_parallel: bool) -> None:
@@ -300,11 +302,14 @@ def family_decoder(
     if num_tokens is not None:
         module.limit(num_tokens)
     module.is_paged, module.kv_cache_dtype = is_paged, kv_cache_dtype
+    weight_map = dict(definition.WEIGHT_MAP)
+    if kv_cache_dtype == "fp8-static":
+        weight_map |= take_scales(module.layers, weight_map)
     if module.config.tie_embeddings:
         module.head.weight = module.embed.weight
     cast_parameters(module, getattr(torch, dtype))
     names = [name for name, _ in (*module.named_parameters(), *persistent_buffers(module))]
-    sources = {name: _family_source(definition.WEIGHT_MAP, name) for name in names}
+    sources = {name: _family_source(weight_map, name) for name in names}
     shards = Shards()
     if group_size > 1:
         from .parallel import split_module

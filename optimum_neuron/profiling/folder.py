@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..engine import smallest_bucket
 from ..errors import ConfigError
-from ..simulator import chunk_size, generates
+from ..simulator import chunk_graphs, generates, is_paged
 from .profile import Profile
 from .recorder import record
 
@@ -93,20 +93,9 @@ def calls_of(program: Program, *, prompt_length: int | None = None, num_steps: i
     first = prefill[_bucket("prompt_length", prompt, prefill)]
     _bucket("prompt_length + num_steps", prompt + num_steps, decode)
     steps = [decode[_bucket("tokens", prompt + step + 1, decode)] for step in range(num_steps)]
-    chunk = chunk_size(program, first)
-    reads = [first] if chunk is None else _chunks(program, prompt, chunk)
+    reads = chunk_graphs(program, prompt) if is_paged(program) else [first]
     encoders = [*program.by_size("encode_image").values(), *program.by_size("encode_audio").values()]
     return [*encoders, *reads, *steps]
-
-
-def _chunks(program: Program, num_tokens: int, chunk: int) -> list[str]:
-    """Return the entry points that read a prompt: its last chunk may be a shorter one."""
-    graphs, names = program.chunks("prefill"), []
-    for start in range(0, num_tokens, chunk):
-        end = min(start + chunk, num_tokens)
-        of_length = graphs[_bucket("tokens", end - start, graphs)]
-        names.append(of_length[_bucket("tokens", end, of_length)])
-    return names
 
 
 def _bucket(name: str, tokens: int, sizes: Mapping[int, object]) -> int:

@@ -9,7 +9,12 @@ from .clock import (
     work_of_call as work_of_call,
     work_on_track as work_on_track,
 )
-from .compiled import SERVED_AS as SERVED_AS, chunk_size as chunk_size, generates as generates
+from .compiled import (
+    SERVED_AS as SERVED_AS,
+    generates as generates,
+    is_paged as is_paged,
+    serving_plan_of as serving_plan_of,
+)
 from .configured import capture_model as capture_model
 from .constants import (
     FORMAT as FORMAT,
@@ -33,6 +38,7 @@ from .device_time import (
     device_time as device_time,
 )
 from .entry import estimate as estimate, estimate_program as estimate_program
+from .graph_choice import chunk_graphs as chunk_graphs
 from .graphs import kind_of_graph as kind_of_graph
 from .machine import Machine as Machine, choose_machine as choose_machine
 from .programs import program_estimate as program_estimate

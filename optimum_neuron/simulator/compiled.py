@@ -49,7 +49,8 @@ def serving_plan_of(program: Program, request: DecoderRequest, *, auto_cast: Aut
         stack=SERVED_AS,
         encode=None if graphs.encode is None else work_of(graphs.encode),
         prefill=work_of(graphs.prefill),
-        num_prefills=1 if graphs.num_chunks is None else arriving * graphs.num_chunks,
+        num_prefills=arriving * max(graphs.num_chunks - 1, 1) if graphs.num_chunks else 1,
+        prefill_end=None if graphs.prefill_end is None else work_of(graphs.prefill_end),
         decode=work_of(step),
         batch_size=rows,
         concurrency=arriving,
@@ -175,12 +176,6 @@ def serving_cost_on(machine: Machine) -> ServingCost:
 def is_paged(program: Program) -> bool:
     """Return whether the cache of a program is a pool of blocks."""
     return any("block_table" in graph.inputs for graph in program.graphs.values())
-
-
-def chunk_size(program: Program, prefill: str) -> int | None:
-    """Return how many tokens of one prompt a graph reads; None if it reads whole prompts of all rows."""
-    inputs = program.graphs[prefill].inputs
-    return inputs["input_ids"].shape[1] if "block_table" in inputs else None
 
 
 def generates(program: Program) -> bool:

@@ -64,12 +64,13 @@ def _program_options(
     source: ModelSource, kind: Kind, request: DecoderRequest, options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the options of an export that make a decoder another program than sizes describe; none for a plain one."""
-    from ..exporters import QUANTIZATION_OPTIONS, published_scheme, quantization_of, translate
+    from ..exporters import QUANTIZATION_OPTIONS, published_cache, published_scheme, quantization_of, translate
 
     names = {name for name, option in options_of(kind.config_class).items() if option.is_keyword and option.in_graph}
     names = names - OF_REQUEST | {*QUANTIZATION_OPTIONS}
     require_no_options({name: value for name, value in options.items() if name not in names}, "a decoder")
     options = {name: value for name, value in translate(options).items() if value is not None}
+    options |= published_cache(source.config, chosen=options.get("kv_cache_dtype"))
     if request.speculation is not None:
         options = {"speculation": True} | options
         if request.speculation.num_candidates is not None:

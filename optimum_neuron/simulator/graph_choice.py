@@ -33,8 +33,10 @@ class GraphChoice:
     decode: str
     padding: Padding
     output_length: int
-    num_chunks: int | None = None
-    """Chunks of the prompt; None if one prefill reads the prompts of all rows."""
+    num_chunks: int = 0
+    """Chunks of the prompt, which are read one after the other; 0 if one prefill reads the prompts of all rows."""
+    prefill_end: str | None = None
+    """Graph of the last chunk, if there are several; those before it are whole."""
 
 
 def choose_graphs(program: Program, request: DecoderRequest) -> GraphChoice:
@@ -90,24 +92,40 @@ def _of_prompt(program: Program, request: DecoderRequest) -> GraphChoice:
     lengths = choose_lengths(length, request.input_length, request.output_length, limit=longest)
     first = smallest_bucket(lengths.prompt, prefill) or max(prefill)
     slots = smallest_bucket(lengths.prompt + lengths.answer // 2 + 1, decode) or longest
-    computed, cached, num_chunks = first, 0, None
-    if "block_table" in program.graphs[prefill[first]].inputs:
-        sizes = sorted(program.chunks("prefill"))
-        cached = _num_cached(program, lengths.prompt, request.prefix_hit_rate or 0.0, sizes[-1])
-        whole, rest = divmod(lengths.prompt - cached, sizes[-1])
-        computed = whole * sizes[-1] + (smallest_bucket(rest, sizes) or 0 if rest else 0)
-        num_chunks = whole + (rest > 0)
+    computed, cached, chunks, reads = first, 0, [], prefill[first]
+    if "block_table" in program.graphs[reads].inputs:
+        cached = _num_cached(program, lengths.prompt, request.prefix_hit_rate or 0.0)
+        chunks = chunk_graphs(program, lengths.prompt, start=cached)
+        computed = sum(program.graphs[name].inputs["input_ids"].shape[1] for name in chunks)
+        reads = chunks[0] if len(chunks) == 1 else reads
     return GraphChoice(
-        prefill=prefill[first],
+        prefill=reads,
+        prefill_end=chunks[-1] if len(chunks) > 1 else None,
         decode=decode[slots],
         padding=Padding(input_tokens=lengths.prompt, prefill_tokens=computed, decode_slots=slots, cached_tokens=cached),
         output_length=lengths.answer,
-        num_chunks=num_chunks,
+        num_chunks=len(chunks),
     )
 
 
-def _num_cached(program: Program, num_prompt: int, rate: float, chunk_size: int) -> int:
+def chunk_graphs(program: Program, num_tokens: int, *, start: int = 0) -> list[str]:
+    """Return the entry points that read a prompt from `start` on in a pool of blocks; the last may be a shorter one."""
+    from ..engine import smallest_bucket
+
+    graphs, names = program.chunks("prefill"), []
+    for begin in range(start, num_tokens, max(graphs)):
+        end = min(begin + max(graphs), num_tokens)
+        length = smallest_bucket(end - begin, graphs)
+        assert length is not None, "no chunk is longer than the longest"
+        slots = smallest_bucket(end, graphs[length])
+        assert slots is not None, "callers check that the cache holds the prompt"
+        names.append(graphs[length][slots])
+    return names
+
+
+def _num_cached(program: Program, num_prompt: int, rate: float) -> int:
     """Return the prompt tokens that are found in the cache: whole chunks, and never the last token."""
+    chunk_size = max(program.chunks("prefill"))
     keys = next((spec.shape for name, spec in program.states.items() if name.startswith("key_cache")), None)
     step = chunk_size if keys is None else math.lcm(chunk_size, keys[-1])
     num_found = min(int(rate * num_prompt), num_prompt - 1)

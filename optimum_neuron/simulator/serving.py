@@ -42,7 +42,9 @@ class ServingPlan:
     encode: GraphWork | None = None
     """One run of an encoder before it, where the model has one."""
     num_prefills: int
-    """Runs until every row has its first token."""
+    """Runs of `prefill` until every row has its first token."""
+    prefill_end: GraphWork | None = None
+    """Run behind them for each request, where prompts are read in chunks and the last one is shorter."""
     decode: GraphWork
     """One step, at the median context of an answer."""
     batch_size: int
@@ -164,6 +166,8 @@ def serving_times(
     if not stack.flash and plan.prefill.total.tensor_cycles > LARGE_GRAPH_CYCLES:
         prefill = prefill.slower(LARGE_GRAPH_FACTOR)
     begin_s = (0.0 if encode is None else encode.total_s) + plan.num_prefills * prefill.total_s
+    if plan.prefill_end is not None:
+        begin_s += plan.concurrency * run(plan.prefill_end).total_s
     return ServingTimes(
         ttft_s=begin_s + prompt_host_s(host, family),
         tpot_s=decode.total_s + token_host_s(host, plan.concurrency) + plan.decode.total.host_bytes / copy_bytes_per_s,

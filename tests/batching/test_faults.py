@@ -15,6 +15,7 @@ from transformers import ContinuousBatchingConfig
 
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.batching import BatchingManager
+from optimum_neuron.engine import Draft
 from optimum_neuron.errors import QueueFullError
 
 GREEDY = {"do_sample": False, "eos_token_id": -1}
@@ -87,6 +88,31 @@ def test_nan_of_a_cancelled_prompt_is_cleared(model, spoilt_model):
     outputs = [manager.get_result(name).generated_tokens for name in names]
     manager.destroy()
     assert outputs == [tokens(model, prompt, max_new_tokens=8) for prompt in PROMPTS.values()]
+
+
+class Same(Draft):
+    """Proposes the same tokens always."""
+
+    name, config = "same", None
+
+    def __init__(self, *candidates: int) -> None:
+        self.candidates = list(candidates)
+
+    def propose(self, ids_1C, hidden_NF):
+        return self.candidates
+
+
+def test_nan_of_a_rejected_candidate_changes_no_answer(model, spoilt_model):
+    """The candidate is checked beside other requests, and padding behind it sees NaN too."""
+    prompts = {name: prompt for name, prompt in PROMPTS.items() if name != "long"}
+    drafts = {"short": Same(3, 1), "other": Same(4, 5, 6), "last": Same(7)}
+    expected = {name: tokens(model, prompt, max_new_tokens=8) for name, prompt in prompts.items()}
+    with spoilt_model.continuous_batching_context_manager() as manager:
+        for name, prompt in prompts.items():
+            manager.add_request(prompt, name, max_new_tokens=8, **GREEDY, assistant_model=drafts[name])
+        outputs = [manager.get_result() for _ in prompts]
+        assert manager.engine.counters.checks_total > 8, "of several requests in a call"
+    assert {output.request_id: output.generated_tokens for output in outputs} == expected
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,7 @@ GRAPHS = [
     "--continuous_batching", "--block_size", "--num_blocks", "--prefill_chunk_size",
     "--quantization", "--modules_to_not_convert", "--kv_cache_dtype",
     "--num_images_per_prompt", "--num_frames", "--guidance_scale", "--data_parallel_mode",
+    "--attention_slicing", "--vae_tiling", "--vae_slicing",
 ]  # fmt: skip
 COMPILE = [*GRAPHS, "--allow_host_ops", "--inline-weights-neff", "-O1", "-O2", "-O3"]
 PEER = [
@@ -84,6 +85,11 @@ SURFACE = {
     "profile": [
         *OUTPUT,
         *("--html", "--num_steps", "--perfetto", "--prompt_length", "--top", "ARGUMENT", "DIR_OR_SCRIPT"),
+    ],
+    "serve": [
+        *(*COMPILE, *OUTPUT, "--host", "--port", "--served_model_name", "--served-model-name", "--lora_modules"),
+        *("--lora-modules", "--api_key", "--api-key", "--max_queue_size", "--max_body_bytes", "--request_timeout_s"),
+        *("--drain_timeout_s", "--allowed_origins", "--allowed-origins", "MODEL"),
     ],
     "cache add": [*COMPILE, *PEER, *CACHE, *OUTPUT, "--model", "-m"],
     "cache cleanup": [*PRUNE, *CACHE, *OUTPUT],

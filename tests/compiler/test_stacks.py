@@ -43,6 +43,13 @@ def test_captured_layer_represents_its_repeats(path, alike):
     )
 
 
+@pytest.mark.parametrize(("layer", "alike"), [(0, [0]), (1, [1, 2, 3, 4]), (5, [5])])
+def test_layer_at_the_end_represents_itself(layer, alike):
+    stack = Stack(path="layers", num_layers=6, captured=Choice(value=3, reason=""), num_last=1)
+    assert stack.alike(f"layers.{layer}.mlp") == tuple(f"layers.{index}.mlp" for index in alike)
+    assert stack.captured_layers == ("layers.0", "layers.1", "layers.5")
+
+
 def test_layer_of_whole_stack_represents_itself():
     (stack,) = find_stacks(linears(3))
     assert [stack.alike(f"layers.{layer}") for layer in range(3)] == [("layers.0",), ("layers.1",), ("layers.2",)]
@@ -80,13 +87,14 @@ def segments(kinds, path="layers"):
 HEAD, TAIL = Segment(place="between 0", operators=["head()"]), Segment(place="between 1", operators=["tail()"])
 
 
-def chosen(kinds):
+def chosen(kinds, keep_states=False):
     """The stack of a model whose layers are of these kinds, with the records of the whole and the short model."""
 
     def recording(stacks):
-        return [HEAD, *segments(kinds[: stacks[0].captured.value]), TAIL]
+        layers = {segment.place: segment for segment in segments(kinds)}
+        return [HEAD, *(layers[path] for path in stacks[0].captured_layers), TAIL]
 
-    (stack,) = repeating((stack_of(len(kinds)),), recording)
+    (stack,) = repeating((stack_of(len(kinds)),), recording, keep_states=keep_states)
     return stack
 
 
@@ -110,9 +118,35 @@ def test_fewest_repeating_layers_are_captured(kinds, captured, period, reason):
 
 
 @pytest.mark.parametrize(
+    ("kinds", "captured", "period", "reason"),
+    [
+        ("abbc", 3, 1, "layer 2: as layer 1"),
+        ("abbbbc", 3, 1, "layers 2 to 4: as layer 1"),
+        ("abcbcbcd", 4, 2, "layers 3 to 6: as layers 1 to 2"),
+    ],
+)
+def test_other_last_layer_is_captured_too(kinds, captured, period, reason):
+    stack = chosen(kinds)
+    assert (stack.captured.value, stack.period, stack.num_last) == (captured, period, 1)
+    assert stack.captured.reason == f"{reason}, operator by operator"
+    assert chosen(kinds, keep_states=True).captured.value == len(kinds)
+
+
+def test_last_layer_with_fewer_results_is_another_one():
+    records = segments("abbbb")
+    for segment in records[:-1]:
+        segment.read.update({"0", "1"})
+    (stack,) = repeating((stack_of(5),), lambda stacks: [HEAD, *_captured(records, stacks[0]), TAIL])
+    assert (stack.captured.value, stack.num_last) == (3, 1)
+
+
+def _captured(records, stack):
+    return [segment for segment in records if segment.place in stack.captured_layers]
+
+
+@pytest.mark.parametrize(
     ("kinds", "reason"),
     [
-        ("abbc", "captured whole: layers 1 and 3 differ in aten.c(here:0)"),
         ("abcd", "captured whole: layers 1 and 2 differ in aten.c(here:0)"),
         ("abcb", "captured whole: layers 1 and 2 differ in aten.c(here:0)"),
         ("ab", "not looked at"),
@@ -199,6 +233,16 @@ def test_shortened_stack_is_restored_in_order():
         assert list(model.layers) == before[:2]
         assert [name for name, _ in model.named_parameters()][-1] == "layers.1.bias"
     assert list(model.layers) == before and list(model.layers._modules) == [str(index) for index in range(12)]
+
+
+def test_shortened_stack_keeps_its_last_layer():
+    model = linears(6)
+    before = list(model.layers)
+    (stack,) = short_stacks(model, captured=3)
+    with shortened(model, (dataclasses.replace(stack, num_last=1),)):
+        assert list(model.layers) == [before[0], before[1], before[5]]
+        assert [name for name, _ in model.named_parameters()][-1] == "layers.5.bias"
+    assert list(model.layers) == before and list(model.layers._modules) == [str(index) for index in range(6)]
 
 
 def test_shortened_restores_after_errors():

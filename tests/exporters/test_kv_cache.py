@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import types
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.compiler.rules import check_graph
 from optimum_neuron.configuration import NeuronConfig
-from optimum_neuron.errors import ConfigError, ModelError
-from optimum_neuron.exporters import judging_target, main_export, translate
+from optimum_neuron.errors import ConfigError, ModelError, WeightsError
+from optimum_neuron.exporters import judging_target, main_export, published_cache, translate
 from optimum_neuron.exporters.validation import cached_logits
 from optimum_neuron.hardware import resolve_target
 from optimum_neuron.models import as_cached, build_decoder
@@ -166,3 +169,85 @@ def test_names_of_other_libraries():
     with pytest.raises(ConfigError) as excinfo:
         NeuronConfig(kv_cache_dtype="int4")
     assert excinfo.value.details["option"] == "kv_cache_dtype"
+
+
+def save_scaled(folder, scheme, *, name="mistral", groups=None, **sizes):
+    """Write a checkpoint with scales of its keys and values, as llm-compressor does."""
+    save_tiny(folder, name, num_hidden_layers=2, **sizes)
+    tensors = load_file(folder / "model.safetensors")
+    for layer in range(2):
+        tensors[f"model.layers.{layer}.self_attn.k_scale"] = torch.tensor([0.02 + 0.01 * layer])
+        tensors[f"model.layers.{layer}.self_attn.v_scale"] = torch.tensor([0.005]).bfloat16()
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    path = folder / "config.json"
+    settings = {"quant_method": "compressed-tensors", "config_groups": groups or {}, "kv_cache_scheme": scheme}
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"quantization_config": settings}))
+    return folder
+
+
+STATIC = {"num_bits": 8, "type": "float", "strategy": "tensor", "symmetric": True, "dynamic": False}
+
+
+@pytest.mark.parametrize("options", [{}, TWO_CORES | {"kv_cache_dtype": "fp8_e4m3"}, BLOCKS], ids=len)
+def test_scales_of_a_checkpoint_divide_its_keys_and_values(options, tmp_path):
+    folder = save_scaled(tmp_path / "scaled", STATIC)
+    data = main_export(folder, tmp_path / "out", **SHORT | options).to_dict()
+    assert data["kv_cache"]["value"] == "fp8-static" and "checkpoint" in data["kv_cache"]["reason"]
+    assert max(error["max_abs_error"] for error in data["validation"]) < 1e-4
+    model = NeuronModelForCausalLM.from_pretrained(tmp_path / "out")
+    assert model.neuron_config.kv_cache_dtype == "fp8-static"
+    stored = {spec.dtype for spec in model.loaded.program.states.values()}
+    assert stored == {"float8_e4m3fn"}
+
+
+def test_scales_use_the_range_of_the_chip():
+    key = torch.linspace(-9, 9, 64).view(1, 1, 1, 64)
+    scale = torch.tensor([9 / 448])  # of torch's e4m3, as calibration leaves it
+    kept, _ = as_cached(torch.float8_e4m3fn, key, key, [scale, scale])
+    expected = (key / scale).to(torch.float8_e4m3fn).float() * scale
+    torch.testing.assert_close(kept, expected, atol=9 / 448 / 2**6, rtol=0)  # but for the smallest numbers
+
+
+def test_a_plain_checkpoint_lacks_the_scales(checkpoint, tmp_path):
+    with pytest.raises(WeightsError) as excinfo:
+        main_export(checkpoint, tmp_path / "out", kv_cache_dtype="fp8-static", **SHORT)
+    assert any("model.layers.0.self_attn.k_scale" in problem for problem in excinfo.value.details["problems"])
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [({"type": "int"}, "type"), ({"strategy": "attn_head"}, "strategy"), ({"dynamic": True}, "dynamic")],
+)
+def test_other_schemes_of_a_checkpoint_are_refused_by_name(change, field):
+    settings = {"quant_method": "compressed-tensors", "kv_cache_scheme": STATIC | change}
+    config = tiny_config("llama", quantization_config=settings)
+    with pytest.raises(ModelError) as excinfo:
+        published_cache(config)
+    assert list(excinfo.value.details["fields"]) == [field]
+    assert published_cache(config, chosen="int8") == published_cache(config, chosen="fp8") == {}
+
+
+def test_models_without_room_for_scales_are_refused():
+    for options in ({"family": "generic"}, {}):
+        config = tiny_config("deepseek_v3", **DEEPSEEK) if not options else tiny_config("llama")
+        with pytest.raises(ModelError) as excinfo:
+            build_decoder(config, dtype="float32", kv_cache_dtype="fp8-static", **options)
+        assert excinfo.value.details["value"] == "fp8-static"
+
+
+def test_cache_configuration_of_nxd_inference():
+    cast = {"quant_dtype": torch.float8_e4m3fn, "direct_cast": True}
+    assert translate({"kv_quant_config": cast, "kv_cache_quant": True}) == {"kv_cache_dtype": "fp8"}
+    scaled = types.SimpleNamespace(quant_dtype=torch.float8_e4m3fn, k_quant_method="per_tensor_symmetric")
+    assert translate({"kv_quant_config": scaled}) == {"kv_cache_dtype": "fp8-static"}
+    wrong = [
+        cast | {"quant_dtype": torch.int8},
+        cast | {"zero_point": 1},
+        {**cast, "direct_cast": False, "k_quant_method": "per_channel_symmetric"},
+    ]
+    for config, field in zip(wrong, ("quant_dtype", "zero_point", "k_quant_method"), strict=True):
+        with pytest.raises(ConfigError) as excinfo:
+            translate({"kv_quant_config": config})
+        assert list(excinfo.value.details["fields"]) == [field]
+    with pytest.raises(ConfigError):
+        translate({"kv_quant_config": cast, "kv_cache_dtype": "int8"})

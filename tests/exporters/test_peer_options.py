@@ -51,9 +51,31 @@ def test_other_names_of_options():
     }
     ours = {"batch_size": 8, "sequence_length": 64, "block_size": 16, "num_blocks": 33, "continuous_batching": True}
     assert translate(names) == ours
+    of_nxdi = {"tp_degree": 2, "pp_degree": 2, "context_encoding_buckets": (32,), "token_generation_buckets": (64,)}
+    assert translate(of_nxdi) == {
+        **{"tensor_parallel_size": 2, "pipeline_parallel_size": 2},
+        **{"prefill_buckets": (32,), "decode_buckets": (64,)},
+    }
     with pytest.raises(ConfigError) as excinfo:
         translate({"max_num_seqs": 8, "batch_size": 4})
     assert excinfo.value.details == {"options": ["max_num_seqs", "batch_size"]}
+
+
+def test_what_batching_does_always():
+    asked = dict.fromkeys(("enable_prefix_caching", "is_prefix_caching", "enable_chunked_prefill"), True)
+    assert translate(asked | {"is_continuous_batching": True}) == {"continuous_batching": True}
+    for name in asked:
+        for options in ({name: False, "continuous_batching": True}, {name: True}):
+            with pytest.raises(ConfigError) as excinfo:
+                translate(options)
+            assert name in excinfo.value.details["options"]
+
+
+@pytest.mark.parametrize("name", ["quantization_dtype", "quantization_type", "activation_quantization_type"])
+def test_details_of_quantization_need_it(name):
+    with pytest.raises(ConfigError) as excinfo:
+        translate({name: "int8"})
+    assert excinfo.value.details["options"] == [name]
 
 
 def test_sampling_on_the_device():

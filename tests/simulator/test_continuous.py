@@ -9,8 +9,18 @@ from transformers import AutoConfig
 
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.errors import ConfigError
+from optimum_neuron.exporters import load_source
 from optimum_neuron.runtime import ServingCost
-from optimum_neuron.simulator import ServedPool, constants, estimate, simulate_requests, tokens_per_check
+from optimum_neuron.simulator import (
+    DecoderRequest,
+    ServedPool,
+    capture_model,
+    constants,
+    estimate,
+    serving_plan_of,
+    simulate_requests,
+    tokens_per_check,
+)
 from tests.tiny import save_tiny, tiny_config
 
 COST = ServingCost(chunk_s=0.5, step_s=0.25, row_s=0.125, copy_bytes_per_s=1.0, basis="a test")
@@ -60,6 +70,24 @@ def test_preempted_requests_wait_for_copies():
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
     return save_tiny(tmp_path_factory.mktemp("small") / "llama", "llama", **SMALL)
+
+
+def test_ends_of_prompts_run_through_the_graph_of_their_length(source):
+    blocks = {"continuous_batching": True, "block_size": 8, "prefill_buckets": (8, 16), "decode_buckets": (24, 48)}
+    options = {"task": "text-generation", "batch_size": 2, "sequence_length": 48, "extend_length": 1}
+    program = capture_model(load_source(source, with_weights=False), **options, **blocks).program
+    runs = {}
+    for prompt in (5, 16, 21, 33, 45):
+        request = DecoderRequest(sequence_length=48, output_length=48 - prompt)
+        plan = serving_plan_of(program, request, auto_cast="none").value
+        runs[prompt] = (plan.prefill.name, plan.num_prefills, plan.prefill_end and plan.prefill_end.name)
+    assert runs == {
+        5: ("prefill_24_of_8", 2, None),
+        16: ("prefill_24", 2, None),
+        21: ("prefill_24", 2, "prefill_24_of_8"),
+        33: ("prefill_48", 4, "prefill_48_of_8"),
+        45: ("prefill_48", 4, "prefill_48"),
+    }
 
 
 def test_quantized_model_with_adapters_is_estimated_as_its_export(source, tmp_path):

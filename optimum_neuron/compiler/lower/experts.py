@@ -26,6 +26,7 @@ from torch import fx
 from ...weights import dequantize
 from ..quantized import QUANTIZED_EXPERTS, QUANTIZED_EXPERTS_SUM
 from . import onednn, quantized_experts
+from .panels import experts as panels
 
 _ATEN = torch.ops.aten
 _LIBRARY = torch.library.Library("neuron_host", "FRAGMENT")
@@ -38,6 +39,7 @@ EXPERTS_LINEAR = torch.ops.neuron_host.experts_linear.default
 MAX_STREAMED_PAIRS = 2
 """Up to so many rows for each expert on average, the time is that of reading weights, which oneDNN would pack first."""
 
+_SUMS = (QUANTIZED_EXPERTS_SUM, panels.sum_of_all)
 _CASTS = (_ATEN.to.dtype, _ATEN._to_copy.default)
 _PARTS = (_ATEN.slice.Tensor, _ATEN.chunk.default, _ATEN.split.Tensor, _ATEN.split_with_sizes.default)
 _WHERE = (_ATEN.where.ScalarOther, _ATEN.where.self)
@@ -74,9 +76,10 @@ def find_routed(body: fx.GraphModule) -> dict[fx.Node, fx.Node]:
     """Return the products of a body that sum over experts, each with the experts of each token [N, K]."""
     found = {}
     products = body.graph.find_nodes(op="call_function", target=_ATEN.tensordot.default)
-    for node in [*products, *body.graph.find_nodes(op="call_function", target=QUANTIZED_EXPERTS_SUM)]:
+    sums = [node for target in _SUMS for node in body.graph.find_nodes(op="call_function", target=target)]
+    for node in [*products, *sums]:
         masked = next((source for source in _before_casts(node.args[0]) if source.target in _WHERE), None)
-        is_sum = node.target == QUANTIZED_EXPERTS_SUM or tuple(map(list, node.args[2:4])) == ([0, 2], [0, 1])
+        is_sum = node.target in _SUMS or tuple(map(list, node.args[2:4])) == ([0, 2], [0, 1])
         if is_sum and masked is not None and masked.args[2] == 0 and (index := _index_of(masked)) is not None:
             found[node] = index
     return found
@@ -131,6 +134,8 @@ class Pairs:
         assert isinstance(hidden, fx.Node) and isinstance(down, fx.Node)
         if node.target == QUANTIZED_EXPERTS_SUM:
             out_PD = self._quantized(node)[0]
+        elif node.target is panels.sum_of_all:
+            out_PD = panels.multiply(self._of(hidden)[0], self._values[down], self._expert_P)
         else:
             out_PD = self._product(self._of(hidden)[0], self._values[down])
         return out_PD[self._place_NK].float().sum(1).to(out_PD.dtype)
@@ -178,6 +183,10 @@ class Pairs:
             return self._taken(value)
         if node.target == QUANTIZED_EXPERTS:
             return self._quantized(node)
+        if node.target is panels.multiply_all:
+            left, right = node.args
+            assert isinstance(right, fx.Node)
+            return panels.multiply(self._of(left)[0], self._values[right], self._expert_P)[None]
         if node.target == _ATEN.matmul.default:
             left, right = node.args
             assert isinstance(left, fx.Node) and isinstance(right, fx.Node)

@@ -51,7 +51,7 @@ class _WithArithmetic(fx.Interpreter):
 
     def run_node(self, n: fx.Node) -> Any:
         if (index := self._routed.get(n)) is not None:
-            num_experts = n.all_input_nodes[1].meta["val"].shape[0]
+            num_experts = self.env[n.args[1]].shape[0]
             return experts.Pairs(self.env[index], num_experts, self.env).sum_of_experts(n)
         if n.target == torch.ops.aten.linear.default and (stored := few_rows.stored_weight(n)) is not None:
             x, weight = self.env[n.args[0]], self.env[stored]
@@ -59,24 +59,29 @@ class _WithArithmetic(fx.Interpreter):
                 # It converts a weight in registers; the copy would be written and read.
                 return self._arithmetic.linear(x, weight, *self.fetch_args_kwargs_from_env(n)[0][2:])
         if n.target == torch.ops.aten.scaled_dot_product_attention.default:
-            mixed = self._attend_to_blocks(n)
+            mixed = self._attend_to_stored(n)
             if mixed is not None:
                 return mixed
         return super().run_node(n)
 
-    def _attend_to_blocks(self, n: fx.Node) -> torch.Tensor | None:
-        """Attend to a pool of blocks where they lie; None where the kernel does not take the call."""
-        blocks = block_attention.find_blocks(n)
-        if blocks is None:
+    def _attend_to_stored(self, n: fx.Node) -> torch.Tensor | None:
+        """Attend to a cache where and as it is stored; None where the kernel does not take the call."""
+        stored = block_attention.find_stored(n)
+        if stored is None:
             return None
         args, kwargs = self.fetch_args_kwargs_from_env(n)
         query, _, _, mask, *others = (*args, None)[: max(len(args), 4)]
-        key, value = self.env[blocks.key].transpose(2, 3), self.env[blocks.value]
+        places = (stored.key_scale, stored.value_scale, stored.table)
+        key_scale, value_scale, table = (None if one is None else self.env[one] for one in places)
+        key, value = self.env[stored.key], self.env[stored.value]
+        if stored.table is not None:  # slots of a pool are innermost
+            key = key.transpose(2, 3)
+            key_scale = key_scale.transpose(2, 3) if key_scale is not None and key_scale.dim() > 1 else key_scale
         is_plain = not any(others) and not kwargs.get("dropout_p") and not kwargs.get("is_causal")
         if not is_plain or not block_attention.is_faster(self._arithmetic.features, query, key, value, mask):
             return None
-        table = self.env[blocks.table]
-        return block_attention.attend(query, key, value, mask, table, scale=kwargs.get("scale"))
+        scales = {"key_scale": key_scale, "value_scale": value_scale, "scale": kwargs.get("scale")}
+        return block_attention.attend(query, key, value, mask, table, **scales)
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return super().call_function(self._replaced.get(target, target), args, kwargs)

@@ -17,11 +17,12 @@ import torch
 from torch._inductor import config
 
 from ..serial import body_from_dict
-from . import attention, block_attention, experts, few_rows, panels, quantized
+from . import experts
 from .choose import HostLevel, compiler_knows_cpu, probe_cpu
 from .functional import Traced, trace
 from .panels import readers
 from .prepare import Preparation
+from .unit import KERNELS
 
 OPTIONS: dict[str, Any] = {
     "cpp_wrapper": True,
@@ -44,7 +45,7 @@ def inductor_options(level: HostLevel) -> dict[str, Any]:
     """Return Inductor's settings for a level."""
     options = OPTIONS | (_MAX_OPTIONS if level == "inductor-max" else {})
     functions = experts.c_functions()
-    for kernel in (attention.KERNEL, block_attention.KERNEL, few_rows.KERNEL, panels.KERNEL, quantized.KERNEL):
+    for kernel in KERNELS:
         functions |= kernel.c_function
     options["aot_inductor.custom_ops_to_c_shims"] = functions
     options["cpp.min_chunk_size"] = max(PARALLEL_ELEMENTS // torch.get_num_threads(), 512)
@@ -69,7 +70,7 @@ def generate(body: dict[str, Any], level: HostLevel, preparations: Sequence[Prep
     orders = [(one.sources, one.targets) for one in preparations if one.kind == "channels_last"]
     with _quiet(), torch.no_grad(), config.patch(inductor_options(level)):
         module = body_from_dict(body)
-        readers.take_panels(module, [one.targets[0] for one in preparations if one.kind == "panels"])
+        readers.take_panels(module, [one.targets[0] for one in preparations if one.kind in readers.KERNELS])
         traced = trace(module, probe_cpu(), convolutions, *orders)  # type: ignore[arg-type]
         return _write(traced)
 

@@ -2,7 +2,7 @@
 
 It is compiled once for each torch and kind of CPU. Code that calls it looks its function up when it is loaded, so the
 kernel is loaded before. The kernels are `attention/`, `block_attention/`, `few_rows/`, `panels/`, `quantized/`; they
-include headers of `shared/`.
+include headers of `headers/`.
 
     KERNEL = HostKernel(title="attention on the host", operator=ATTENTION, arguments=(...), source=..., is_in=is_in)
     KERNEL.load(probe_cpu().isa)

@@ -22,7 +22,6 @@ from ...errors import LoweringError
 from ...shared_objects import writable
 from ..ir import Graph, Program
 from ..serial import body_from_dict, body_to_dict
-from . import panels
 from .aten import HostFunction, aten_function
 from .background import Compiling, compile_in_background
 from .choose import HostLevel, choose_level, probe_compiler, probe_cpu
@@ -215,8 +214,8 @@ class _Code:
     def loaded(self, num_compiled: int = 0) -> HostCode:
         """Load the code; all of it is in the store."""
         features, subprograms = probe_cpu(), self.program.subprograms
-        if any(one.kind == "panels" for one in self.preparations.of_weights):
-            panels.KERNEL.load(features.isa)
+        for kind in {one.kind for one in self.preparations.of_weights} & {*readers.KERNELS}:
+            readers.KERNELS[kind].load(features.isa)
         for kernel in KERNELS:
             is_called = any(kernel.is_in(subprograms[name].body, features) for name in self._records)
             # A file of the store also has functions of other programs, which may call more kernels.

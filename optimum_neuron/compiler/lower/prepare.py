@@ -38,8 +38,8 @@ class Preparation(Generic[Place]):
     """Replacements before reading; places are arguments of a body, or weights of a program."""
 
     kind: str
-    """"linear", "panels", or "convolution"; "channels_last" is about data: `sources` are positions of arguments
-    that come in this order, `targets` those of results that leave in it."""
+    """"linear", "panels", "expert_panels", or "convolution"; "channels_last" is about data: `sources` are positions of
+    arguments that come in this order, `targets` those of results that leave in it."""
     sources: tuple[Place | None, ...]
     """Sources: positions of arguments, or names; None where the operator has none."""
     targets: tuple[Place, ...]
@@ -185,8 +185,8 @@ def find(body: fx.GraphModule, features: CpuFeatures) -> list[Preparation[int]]:
 
 def _panels(body: fx.GraphModule, features: CpuFeatures) -> Iterator[Preparation[int]]:
     for place, found in readers.find_readers(body, features).items():
-        options, size = (found.is_transposed,), (found.max_rows,)
-        yield Preparation(kind="panels", sources=(place,), targets=(place,), options=options, size=size)
+        kind, options, size = found.kind, (found.is_transposed,), (found.max_rows,)
+        yield Preparation(kind=kind, sources=(place,), targets=(place,), options=options, size=size)
 
 
 def _linear(node: fx.Node, position: Mapping[Any, int], features: CpuFeatures) -> Iterator[Preparation[int]]:
@@ -251,4 +251,9 @@ def _pack_convolution(sources: list[Any], named: Preparation[str]) -> list[torch
     return [pack(weight, padding, stride, dilation, groups, named.size), *bias]
 
 
-_COMPUTE = {"linear": _pack_linear, "panels": _write_panels, "convolution": _pack_convolution}
+_COMPUTE = {
+    "linear": _pack_linear,
+    "panels": _write_panels,
+    "expert_panels": _write_panels,
+    "convolution": _pack_convolution,
+}

@@ -22,13 +22,14 @@ from typing import Any
 
 from ...errors import LoweringError, NeuronError
 from ...shared_objects import publish
-from . import attention, block_attention, few_rows, panels, quantized
+from . import attention, block_attention, few_rows, quantized
 from .choose import HostLevel, probe_cpu
+from .panels import readers
 from .prepare import Preparation
 
 HEADER = Path(__file__).with_name("host.h")
 
-KERNELS = (attention.KERNEL, block_attention.KERNEL, few_rows.KERNEL, panels.KERNEL, quantized.KERNEL)
+KERNELS = (attention.KERNEL, block_attention.KERNEL, few_rows.KERNEL, quantized.KERNEL, *readers.KERNELS.values())
 """Our own kernels."""
 
 UNIT_NODES = 160

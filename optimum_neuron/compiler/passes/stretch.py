@@ -3,8 +3,8 @@
 `stacks.py` has proved, on records of the whole and of the short model, that the layers which are left out repeat the
 last `period` of the captured ones. Here that is written into the graph: an added layer makes the calls of its model
 layer, with its own weights and state, the results of the previous layer, and all other arguments unchanged. Before: the
-layers of the stack are consecutive calls. After: so are all layers. If the graph does not fit that picture the pass
-declines with a reason, and the model is captured whole.
+layers of the stack are consecutive calls. After: so are all layers; those at its end that repeat none keep their calls.
+If the graph does not fit that picture the pass declines with a reason, and the model is captured whole.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def stretch(program: Program, graph_name: str, stack: Stack) -> Program:
     Raises:
         NotUniformError: the captured layers are not the consecutive calls that repeat.
     """
-    graph, num_captured = program.graphs[graph_name], stack.captured.value
+    graph, num_captured = program.graphs[graph_name], stack.num_first
     paths = tuple(call.module_path for call in graph.calls)
     layer_paths = stack.layers[:num_captured]
     start = paths.index(layer_paths[0]) if layer_paths[0] in paths else 0
@@ -36,7 +36,7 @@ def stretch(program: Program, graph_name: str, stack: Stack) -> Program:
     if captured[before].subprogram != captured[last].subprogram:
         raise NotUniformError(f"{stack.path}: layers {before} and {last} have different graphs")
     layers, weights, states = list(captured), dict(program.weights), dict(program.states)
-    for index in range(num_captured, stack.num_layers):
+    for index in range(num_captured, stack.end):
         model = num_captured - stack.period + (index - num_captured) % stack.period
         layers.append(_repeated(captured, model, layers[-1], index, stack))
         for value, like in zip(layers[-1].inputs, captured[model].inputs, strict=True):

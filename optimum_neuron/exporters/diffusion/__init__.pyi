@@ -25,6 +25,7 @@ from .configuration import (
 )
 from .customize import Custom as Custom, customize as customize
 from .dry_run import (
+    CallRecorder as CallRecorder,
     exact_sizes as exact_sizes,
     example_arguments as example_arguments,
     note_calls as note_calls,
@@ -42,6 +43,7 @@ from .report import (
     export_pipeline as export_pipeline,
 )
 from .save import check_pipeline_output as check_pipeline_output, save_pipeline as save_pipeline
+from .slicing import remedy as remedy
 from .stock import (
     is_exported_pipeline as is_exported_pipeline,
     is_pipeline as is_pipeline,

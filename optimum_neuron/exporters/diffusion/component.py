@@ -18,6 +18,7 @@ from torch import nn
 from ...errors import ConfigError, ModelError
 from ...models import cast_weights
 from ..source import ModelSource, first_line
+from .slicing import remedy
 from .variants import NETS, module_from
 
 METHODS = ("forward", "encode", "decode")
@@ -208,7 +209,7 @@ _CHANGES = (
 def _refusal(name: str) -> Any:
     def refuse(self: Any, *args: Any, **kwargs: Any) -> None:
         message = f"{name} is not supported by a compiled {type(self).__name__}: it would change the compiled code."
-        raise ConfigError(message, hint="Export the pipeline again with the change.", option=name)
+        raise ConfigError(message, hint=remedy(name), option=name)
 
     refuse.__name__, refuse.__doc__ = name, "Refused: the code is compiled."
     return refuse

@@ -18,6 +18,9 @@ from ...sizes import count_errors, size_errors
 DataParallelMode = Literal["none", "unet", "transformer", "all"]
 """Which programs are loaded on every core that the process may use."""
 
+AttentionSlicing = Literal["none", "auto", "max"]
+"""diffusers' `slice_size`: half of the heads at a time, or one head."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class NeuronDiffusionConfig(CompileConfig):
@@ -56,6 +59,14 @@ class NeuronDiffusionConfig(CompileConfig):
         "none", help="programs that are on every core, which share the rows of a call", metavar="MODE"
     )
     """Programs that are loaded on every core: with guidance, each core computes one of the two rows of a step."""
+    attention_slicing: AttentionSlicing = option(
+        "none", help="attention of a U-Net for half of the heads at a time (auto) or one (max)", metavar="SIZE"
+    )
+    """Attention of a U-Net in parts, as after diffusers' `enable_attention_slicing`: half of the heads, or one."""
+    vae_tiling: bool = option(False, help="encode and decode large pictures in tiles that overlap")
+    """Encode and decode large pictures in overlapping tiles, as after diffusers' `enable_vae_tiling`."""
+    vae_slicing: bool = option(False, help="encode and decode the pictures of a call one after the other")
+    """Encode and decode the pictures of a call one after the other, as after diffusers' `enable_vae_slicing`."""
     component: str = option("", is_keyword=False)
     """Program of the pipeline, such as "unet" or "vae_decoder"; empty for the whole."""
     calls: tuple[dict[str, Any], ...] = option((), is_keyword=False)
@@ -67,6 +78,8 @@ class NeuronDiffusionConfig(CompileConfig):
         yield from size_errors(self, ("height", "width"))
         if self.data_parallel_mode not in get_args(DataParallelMode):
             yield invalid_choice("data_parallel_mode", self.data_parallel_mode, get_args(DataParallelMode))  # type: ignore[misc]
+        if self.attention_slicing not in get_args(AttentionSlicing):
+            yield invalid_choice("attention_slicing", self.attention_slicing, get_args(AttentionSlicing))  # type: ignore[misc]
         yield from super()._problems()
 
     @property

@@ -77,7 +77,7 @@ class Entry(nn.Module):
         return list(results.values())
 
 
-class Recorder:
+class CallRecorder:
     """Stands for a model in a dry run."""
 
     def __init__(self, model: nn.Module, name: str) -> None:
@@ -141,7 +141,7 @@ def note_calls(pipe: Any, config: NeuronDiffusionConfig, **more: Any) -> dict[st
     for height, width in config.resolutions():
         runs = []
         for batch_size in (config.batch_size, config.batch_size + 1):
-            recorders = {name: Recorder(model, name) for name, model in models.items()}
+            recorders = {name: CallRecorder(model, name) for name, model in models.items()}
             arguments = example_arguments(pipe, config, batch_size=batch_size, height=height, width=width) | more
             with in_place(pipe, {name: redirected(models[name], each) for name, each in recorders.items()}):
                 _run(pipe, arguments)

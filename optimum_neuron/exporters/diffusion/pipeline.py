@@ -34,6 +34,7 @@ from .configuration import NeuronDiffusionConfig
 from .customize import Custom, customize
 from .dry_run import example_arguments, in_place, note_calls
 from .safety import compiled_models
+from .slicing import require_sliceable, sliced
 from .stock import component_sources, pipeline_class, read_additions, stock_pipeline
 
 PICTURE_TOLERANCE = 1e-3
@@ -130,7 +131,8 @@ def prepare_pipeline(
     """
     custom = custom or customize(source, config.task, PipelineAdditions())
     sources = component_sources(source, custom.kind, custom.modules)
-    models = {name: empty_component(each, config.torch_dtype) for name, each in sources.items()}
+    models = {name: sliced(empty_component(each, config.torch_dtype), config) for name, each in sources.items()}
+    require_sliceable(models.values(), config)
     stock = stock_pipeline(source, custom.kind, {**models, **custom.others}, dtype=config.torch_dtype)
     config = _with_sizes(config, stock)
     parts: dict[str, Prepared] = {}
@@ -252,7 +254,7 @@ def _validate_picture(
         return ()
     copies = {name: Copies([one]) for name, one in loaded.items() if one is not None}
     actual = _picture(prepared, prepared.connected(copies), arguments)
-    reference = {name: load_component(source, "float32")[0] for name, source in sources.items()}
+    reference = {name: sliced(load_component(source, "float32")[0], config) for name, source in sources.items()}
     expected = _picture(prepared, reference, arguments)
     exact = config.torch_dtype == "float32" and config.auto_cast == "none"
     tolerance = atol if atol is not None else PICTURE_TOLERANCE if exact else default_tolerance(config, 1.0)

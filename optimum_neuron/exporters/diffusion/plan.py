@@ -21,6 +21,7 @@ from ..validation import Recorder, Results, Scenario
 from .component import DiffusersConfig, empty_component, load_component
 from .configuration import NeuronDiffusionConfig, ResolvedDiffusionConfig
 from .dry_run import SEED, Entry
+from .slicing import sliced
 
 NOT_SPLIT = "components of a pipeline are on one core each; data_parallel_mode divides the rows of a step among cores"
 """Why there is no tensor parallelism."""
@@ -45,7 +46,7 @@ class DiffusionKind(Kind):
         return config.completed(ResolvedDiffusionConfig)
 
     def plan(self, source: ModelSource, config: ResolvedDiffusionConfig, *, trust_remote_code: bool) -> Plan:
-        model = empty_component(source, config.torch_dtype)
+        model = sliced(empty_component(source, config.torch_dtype), config)
         calls = [Call.from_dict(row) for row in config.calls]
         names = [name for name, _ in model.named_parameters()] + [name for name, _ in persistent_buffers(model)]
         return Plan(
@@ -60,6 +61,9 @@ class DiffusionKind(Kind):
 
     def load_reference(self, source: ModelSource, dtype: str) -> tuple[Any, list[str]]:
         return load_component(source, dtype)
+
+    def prepare_reference(self, reference: Any, config: ResolvedDiffusionConfig) -> Any:
+        return sliced(reference, config)
 
     def scenarios(
         self, recorder: Recorder, reference: Any, metadata: Mapping[str, Any], config: Any

@@ -18,7 +18,7 @@ import torch
 
 from ...engine import PromptFeatures, Sequences, make_decoder, make_sequences, plan_packing, reads_features
 from ...wording import counted
-from .rounding import cache_dtype, cached_logits
+from .rounding import cache_dtype, cache_scales, cached_logits
 from .scenarios import SEED, Recorder, Results, Scenario
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ class DecoderScenarios:
         self._reference = reference
         graph = next(graph for graph in self._program.graphs.values() if graph.role == "decode")
         self._num_rows = graph.inputs["input_ids"].shape[0]
+        self._cache_scales = cache_scales(recorder.weights)
         self._reads_features = reads_features(self._signature["score"].names)
 
     def __iter__(self) -> Iterator[Scenario]:
@@ -156,6 +157,7 @@ class DecoderScenarios:
                 batch.ids_RT[row : row + 1],
                 dtype,
                 num_exact=min(length, most),
+                scales=self._cache_scales,
                 **{name: value[row : row + 1] for name, value in options.items()},
             )
             for row, length in enumerate(batch.lengths)

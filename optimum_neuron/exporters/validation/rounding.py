@@ -8,6 +8,9 @@ The tokens of a prompt attend to each other before their keys and values are sto
 from __future__ import annotations
 
 import itertools
+import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ...models import as_cached
@@ -26,8 +29,26 @@ def cache_dtype(program: Program) -> torch.dtype | None:
     return next((getattr(torch, name) for name in dtypes if getattr(torch, name).itemsize == 1), None)
 
 
+def cache_scales(weights: Mapping[str, torch.Tensor]) -> dict[int, list[torch.Tensor]]:
+    """Return the scales of a checkpoint by which layers divide their keys and values, among a program's weights."""
+    numbers = {int(found[1]) for name in weights if (found := re.search(r"layers\.(\d+)\.attention\.key_scale$", name))}
+    return {
+        number: [
+            next(weights[name] for name in weights if name.endswith(f"layers.{number}.attention.{kind}"))
+            for kind in ("key_scale", "value_scale")
+        ]
+        for number in numbers
+    }
+
+
 def cached_logits(
-    reference: Any, ids_1T: torch.Tensor, dtype: torch.dtype, *, num_exact: int, **options: torch.Tensor
+    reference: Any,
+    ids_1T: torch.Tensor,
+    dtype: torch.dtype,
+    *,
+    num_exact: int,
+    scales: Mapping[int, Sequence[torch.Tensor]] = MappingProxyType({}),
+    **options: torch.Tensor,
 ) -> torch.Tensor:
     """Return float32 logits [1, T, V] of the reference model with rounded keys and values.
 
@@ -35,6 +56,7 @@ def cached_logits(
         reference: the transformers model.
         ids_1T: one sequence.
         dtype: what keys and values are stored in.
+        scales: those of a checkpoint, by layer.
         num_exact: tokens at the beginning that attend to each other as they are; the others attend to stored ones.
         **options: what the model takes beside token ids, for each token.
     """
@@ -42,9 +64,9 @@ def cached_logits(
     from transformers import DynamicCache
 
     cache = DynamicCache(config=reference.config)
-    for layer in cache.layers:
+    for number, layer in enumerate(cache.layers):
         if hasattr(layer, "update"):  # linear attention keeps no keys and values
-            _store_in(layer, dtype, has_exact=num_exact > 0)
+            _store_in(layer, dtype, scales.get(number, ()), has_exact=num_exact > 0)
     num_tokens = ids_1T.shape[1]
     # One by one behind the first ones: models with states without slots start anew from several.
     ends = [num_exact, *range(num_exact + 1, num_tokens + 1)] if num_exact else [num_tokens]
@@ -56,13 +78,13 @@ def cached_logits(
     return torch.cat(parts, 1)
 
 
-def _store_in(layer: Any, dtype: torch.dtype, *, has_exact: bool) -> None:
+def _store_in(layer: Any, dtype: torch.dtype, scales: Sequence[torch.Tensor], *, has_exact: bool) -> None:
     """Let a layer of a transformers cache round keys and values; the first tokens may see theirs as they are."""
     store = layer.update
 
     def update(key: torch.Tensor, value: torch.Tensor, *args: Any, **options: Any) -> Any:
         is_first = layer.get_seq_length() == 0
-        seen = store(*as_cached(dtype, key, value), *args, **options)
+        seen = store(*as_cached(dtype, key, value, scales), *args, **options)
         return (key, value) if is_first and has_exact else seen
 
     layer.update = update

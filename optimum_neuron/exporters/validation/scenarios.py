@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ...compiler import group_size_of
@@ -51,8 +52,8 @@ class Recorder:
     Its methods are those of `LoadedProgram`.
     """
 
-    def __init__(self, loaded: LoadedProgram) -> None:
-        self._loaded = loaded
+    def __init__(self, loaded: LoadedProgram, weights: Mapping[str, torch.Tensor] = MappingProxyType({})) -> None:
+        self._loaded, self.weights = loaded, weights
         self.calls: list[tuple[str, Sequence[torch.Tensor]]] = []
         """Graph and inputs of each call since the list was cleared."""
         self.graphs: set[str] = set()

@@ -30,6 +30,7 @@ from ...exporters.diffusion import (
     part_name,
     pipeline_class,
     prepare_pipeline,
+    remedy,
     save_pipeline,
     split_additions,
 )
@@ -259,7 +260,11 @@ class NeuronDiffusionPipeline(NeuronDiffusionPipelineBase):
 
 _REFUSED = {
     **dict.fromkeys(
-        ("enable_freeu", "disable_freeu", "fuse_qkv_projections", "enable_attention_slicing", "set_attention_slice"),
+        (
+            *("enable_freeu", "disable_freeu", "fuse_qkv_projections"),
+            *("enable_attention_slicing", "disable_attention_slicing", "set_attention_slice"),
+            *("enable_vae_tiling", "disable_vae_tiling", "enable_vae_slicing", "disable_vae_slicing"),
+        ),
         "it would change the compiled code",
     ),
     "load_ip_adapter": "image adapters add layers; pass ip_adapter_id to the export",
@@ -280,7 +285,7 @@ _REFUSED = {
 def _refusal(name: str, reason: str) -> Any:
     def refuse(self: Any, *args: Any, **kwargs: Any) -> None:
         message = f"{name} is not supported by a compiled pipeline: {reason}."
-        raise ConfigError(message, hint="Export the pipeline again with the change.", option=name)
+        raise ConfigError(message, hint=remedy(name), option=name)
 
     refuse.__name__, refuse.__doc__ = name, f"Refused: {reason}."
     return refuse

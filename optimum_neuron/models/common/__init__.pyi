@@ -13,6 +13,7 @@ from .cache_dtypes import (
     as_cached as as_cached,
     cache_choice as cache_choice,
     stored_as as stored_as,
+    take_scales as take_scales,
 )
 from .config import (
     DecoderConfig as DecoderConfig,

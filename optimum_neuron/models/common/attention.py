@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from .blocks import Blocks
-from .cache_dtypes import to_read, to_store
+from .cache_dtypes import SCALE_NAMES, chip_scales, to_read, to_store
 from .config import DecoderConfig, LayerKind
 from .linear import capped, make_linear
 from .norms import make_norm
@@ -51,19 +51,29 @@ class AttentionView:
     blocks: Blocks | None = None
     """Where they go in a cache that is divided into blocks."""
 
-    def write(self, cache: Sequence[torch.Tensor], key_BKTH: torch.Tensor, value_BKTH: torch.Tensor) -> None:
+    def write(
+        self,
+        cache: Sequence[torch.Tensor],
+        key_BKTH: torch.Tensor,
+        value_BKTH: torch.Tensor,
+        scales: Sequence[torch.Tensor] = (),
+    ) -> None:
         """Write new keys and values into a layer's cache, in place: keys and values, and their scales if it has some.
 
-        Scales are placed as keys and values of width 1 are.
+        Scales are placed as keys and values of width 1 are. Fixed `scales` of a layer are not written.
         """
-        new = to_store(cache[0].dtype, key_BKTH, value_BKTH)
+        if self.blocks is not None:
+            key_BKTH, value_BKTH = self.blocks.without_padding(key_BKTH), self.blocks.without_padding(value_BKTH)
+        new = to_store(cache[0].dtype, key_BKTH, value_BKTH, scales)
         for first in range(0, len(cache), 2):
             self._write_pair(*cache[first : first + 2], *new[first : first + 2])
 
-    def read(self, cache: Sequence[torch.Tensor], dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    def read(
+        self, cache: Sequence[torch.Tensor], dtype: torch.dtype, scales: Sequence[torch.Tensor] = ()
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the cached keys and values [B, K, S, H] that the tokens attend to; those of 8 bits in `dtype`."""
         pairs = (self._read_pair(*cache[first : first + 2]) for first in range(0, len(cache), 2))
-        return to_read([tensor for pair in pairs for tensor in pair], dtype)
+        return to_read([tensor for pair in pairs for tensor in pair] + [*scales], dtype)
 
     def _write_pair(
         self, key_cache: torch.Tensor, value_cache: torch.Tensor, key_BKTH: torch.Tensor, value_BKTH: torch.Tensor
@@ -173,6 +183,16 @@ class Attention(nn.Module):
         """What the layer caches for each token, on one core."""
         return key_value_state(self.heads[1], self.head_dim, self.head_dim)
 
+    @property
+    def cache_scales(self) -> list[torch.Tensor]:
+        """What divides keys and values in the cache, if the layer has scales of a checkpoint."""
+        return chip_scales(*(getattr(self, name) for name in SCALE_NAMES if hasattr(self, name)))
+
+    def take_scales(self) -> None:
+        """Make room for scales of a checkpoint, as buffers: those stay in float32."""
+        for name in SCALE_NAMES:
+            self.register_buffer(name, torch.ones(1, device="cpu"))
+
     def forward(self, x_BTD, view: AttentionView, *cache):  # type: ignore[no-untyped-def]
         """Write the new keys and values into the cache at their slots, and attend.
 
@@ -182,9 +202,9 @@ class Attention(nn.Module):
         batch, tokens, _ = x_BTD.shape
         query, key, value, *gates = self._project(x_BTD)
         query, key = self._place(query, key, view)
-        view.write(cache, key, value)
+        view.write(cache, key, value, self.cache_scales)
         if view.num_slots is not None:
-            key, value = view.read(cache, key.dtype)
+            key, value = view.read(cache, key.dtype, self.cache_scales)
         mixed = self._attend(query, key, value, view.mask)
         for gate in gates:
             mixed = (mixed * gate.float().sigmoid()).to(mixed.dtype)

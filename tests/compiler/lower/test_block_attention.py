@@ -5,7 +5,8 @@ import torch
 from torch.nn import functional as F
 
 from optimum_neuron.compiler.lower import block_attention, probe_compiler, probe_cpu
-from optimum_neuron.models.common import Blocks
+from optimum_neuron.models.common import AttentionView, Blocks, as_cached
+from optimum_neuron.weights import quantize_rows
 from tests.compiler.lower.conftest import compiled
 from tests.programs import body_of, spec
 
@@ -78,9 +79,92 @@ def test_step_of_compiled_subgraph_reads_blocks(tmp_path):
     arguments = [new, key, blocks, places, value, table, query.bfloat16().contiguous(), mask]
     body = body_of(step, *(spec(*one.shape, dtype=str(one.dtype).partition(".")[2]) for one in arguments))
     call = next(node for node in body.graph.nodes if "dot_product" in str(node.target))
-    assert block_attention.find_blocks(call) is not None and block_attention.is_in(body, probe_cpu())
+    assert block_attention.find_stored(call) is not None and block_attention.is_in(body, probe_cpu())
     expected = step(*(one.clone() for one in arguments))
     (function,) = compiled([body], tmp_path)
     (result,) = function(arguments)
     torch.testing.assert_close(result[1:], expected[1:], atol=2e-2, rtol=2e-2)
     assert (key[blocks, :, :, places] == 1).all(), "the cache is written first"
+
+
+def narrow_inputs(name, dtype):
+    """Queries, stored keys and values with their scales, a table, and a mask."""
+    query, key, value, table, mask = inputs(name, torch.float32)
+    pools = [key.transpose(2, 3), value]
+    if dtype == torch.int8:
+        stored = [quantize_rows(x, dtype) for x in pools]
+        pools, scales = [numbers for numbers, _ in stored], [scale for _, scale in stored]
+    else:
+        pools, scales = [(x * 50).to(dtype) for x in pools], [torch.tensor([0.02]), torch.tensor([0.03])]
+    return query, pools, scales, table, mask
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn], ids=str)
+@pytest.mark.parametrize("name", SIZES)
+def test_numbers_of_8_bits_are_read_as_they_are_stored(name, dtype):
+    query, (key, value), scales, table, mask = narrow_inputs(name, dtype)
+    plain = [numbers.float() * scale for numbers, scale in zip((key, value), scales, strict=True)]
+    keys, values = gathered(plain[0].transpose(2, 3), plain[1], table)
+    expected = F.scaled_dot_product_attention(
+        query.double(), keys.double(), values.double(), mask, enable_gqa=True
+    ).nan_to_num(0)
+    named = dict(zip(("key_scale", "value_scale"), scales, strict=True))
+    result = block_attention.attend(query, key, value, mask, table, **named)
+    torch.testing.assert_close(result.double(), expected, atol=4e-6, rtol=1e-5)
+
+
+def test_all_numbers_of_float8_are_read():
+    numbers = torch.arange(256).to(torch.uint8).view(torch.float8_e4m3fn)
+    value = numbers.view(1, 1, 1, 256)
+    key, mask = torch.zeros(1, 1, 1, 16).to(numbers.dtype), torch.ones(1, 1, 1, 1, dtype=torch.bool)
+    result = block_attention.attend(torch.zeros(1, 1, 1, 16), key, value, mask)
+    torch.testing.assert_close(result.flatten(), numbers.float(), rtol=0, atol=0, equal_nan=True)
+
+
+def narrow_step(dtype, is_paged):
+    """A step with a cache in 8 bits: its body, its arguments, and what it returns."""
+    scales = [torch.tensor([0.5]), torch.tensor([0.25])] if dtype == "static" else []
+    stored = getattr(torch, "float8_e4m3fn" if scales else dtype)
+    query, _, _, table, mask = inputs("a step", torch.bfloat16)
+    shapes = [(16, 3, 64, 32), (16, 3, 32, 64)] if is_paged else [(5, 3, 64, 96), (5, 3, 96, 64)]
+    cache = [torch.zeros(shape, dtype=stored) for shape in shapes]
+    if dtype == "int8":
+        cache += [torch.zeros(*shapes[0][:2], 1, shapes[0][3]), torch.zeros(*shapes[1][:3], 1)]
+    new = torch.randn(5, 3, 1, 64, generator=torch.Generator().manual_seed(1)).bfloat16()
+    mask[:] = torch.arange(96) == 2
+
+    places = [table[:, :1].contiguous()] if is_paged else []
+
+    def step(new, *rest):
+        own, (key, *rest) = rest[: len(scales)], rest[len(scales) :]
+        blocks, (positions, value, *rest) = rest[: len(places)], rest[len(places) :]
+        *stored_scales, table, query, mask = rest if is_paged else (*rest[:-2], None, *rest[-2:])
+        view = AttentionView(
+            positions_BT=positions,
+            angles=None,
+            mask=mask,
+            num_slots=96,
+            blocks=Blocks(table_BM=table, blocks_BT=blocks[0], places_BT=positions) if is_paged else None,
+        )
+        view.write([key, value, *stored_scales], new, new, own)
+        keys, values = view.read([key, value, *stored_scales], new.dtype, own)
+        return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, enable_gqa=True)
+
+    # Arguments of a body are in the order of their use.
+    written = [*scales, cache[0], *places, torch.full((5, 1), 2), *cache[1:]]
+    arguments = [new, *written, *([table] if is_paged else []), query.bfloat16().contiguous(), mask]
+    body = body_of(step, *(spec(*one.shape, dtype=str(one.dtype).partition(".")[2]) for one in arguments))
+    _, expected = as_cached(stored, new, new, [scale / 2 for scale in scales])  # it sees one token
+    return body, arguments, expected
+
+
+def test_steps_of_compiled_subgraphs_read_8_bits(tmp_path):
+    kinds = [(dtype, is_paged) for dtype in ("int8", "float8_e4m3fn", "static") for is_paged in (True, False)]
+    bodies, arguments, expected = zip(*(narrow_step(*kind) for kind in kinds), strict=True)
+    for body in bodies:
+        call = next(node for node in body.graph.nodes if "dot_product" in str(node.target))
+        found = block_attention.find_stored(call)
+        assert found is not None and found.key.meta["val"].dtype.itemsize == 1
+    for function, own, value in zip(compiled(bodies, tmp_path), arguments, expected, strict=True):
+        (result,) = function(own)
+        torch.testing.assert_close(result.float(), value.float().repeat_interleave(3, 1), atol=1e-2, rtol=1e-2)

@@ -272,7 +272,7 @@ WHOLE = {
     "middle result": (lambda: Collects(5, 2), "to capture less fails (IndexError"),
     "last but one": (lambda: Collects(5, -2), f"{FEWER}: aten.add.Tensor(before:"),
     "two back": (lambda: SeesTheInputBefore(4), "layers 1 and 2 differ in aten.mul.Tensor"),
-    "last detail": (lambda: KeepsLastDetail(4), "layers 0 and 1 have different graphs"),
+    "last detail": (lambda: KeepsLastDetail(4), "layers 1 and 3 differ in which results are read"),
 }
 
 
@@ -283,6 +283,47 @@ def test_non_repeating_layers_are_captured_whole(make, reason):
     compiled_model = compile_module(model, INPUTS, states=state_specs(num_layers))
     assert compiled_model.stacks["layers"].value == num_layers and reason in compiled_model.stacks["layers"].reason
     assert_runs_like(model, compiled_model, num_layers)
+
+
+class TwoStreams(nn.Module):
+    """A layer of an image transformer: two streams in and out; the last one may leave the second as it is."""
+
+    def __init__(self, is_last):
+        super().__init__()
+        self.of_x = nn.Linear(SIZE, SIZE)
+        self.of_y = None if is_last else nn.Linear(SIZE, SIZE)
+
+    def forward(self, x, y):
+        return torch.tanh(self.of_x(x + y)), y if self.of_y is None else torch.tanh(self.of_y(x - y))
+
+
+class Streams(nn.Module):
+    def __init__(self, num_layers, has_special_last):
+        super().__init__()
+        self.layers = nn.ModuleList(TwoStreams(has_special_last and i == num_layers - 1) for i in range(num_layers))
+
+    def forward(self, x, y):
+        for layer in self.layers:
+            x, y = layer(x, y)
+        return x.cos()
+
+
+@pytest.mark.parametrize("has_special_last", [False, True])
+def test_last_layer_of_other_kind_stays_at_the_end(has_special_last):
+    """Flux reads one result of its last layer, and that of Stable Diffusion 3 has fewer weights."""
+    model, inputs = Streams(7, has_special_last), {"x": spec(2, SIZE), "y": spec(2, SIZE)}
+    compiled_model = compile_module(model, inputs)
+    result, program = compiled_model.stacks["layers"], compiled_model.program
+    assert (result.value, result.reason) == (3, "layers 2 to 5: as layer 1, operator by operator")
+    calls = [call for call in program.graphs["graph"].calls if call.module_path]
+    assert [call.module_path for call in calls] == [f"layers.{index}" for index in range(7)]
+    assert len({call.subprogram for call in calls}) == 2
+    assert set(program.weights) == set(dict(model.named_parameters())) - (
+        set() if has_special_last else {"layers.6.of_y.weight", "layers.6.of_y.bias"}
+    )
+    x, y = torch.randn(2, SIZE), torch.randn(2, SIZE)
+    with torch.no_grad():
+        assert torch.equal(run_program(program, model, [x, y], [])["output"], model(x, y))
 
 
 def test_one_module_called_as_every_layer():

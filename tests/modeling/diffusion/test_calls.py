@@ -129,12 +129,17 @@ def test_arguments_that_change_the_model_are_rejected(pipe: Any) -> None:
 CHANGES = ("vae.enable_tiling", "vae.enable_slicing", "unet.fuse_qkv_projections", "unet.set_default_attn_processor")
 
 
-@pytest.mark.parametrize("path", [*CHANGES, "enable_attention_slicing", "enable_model_cpu_offload"])
+@pytest.mark.parametrize(
+    "path",
+    [*CHANGES, "enable_attention_slicing", "enable_vae_tiling", "enable_vae_slicing", "enable_model_cpu_offload"],
+)
 def test_changes_of_compiled_code_are_rejected(pipe: Any, path: str) -> None:
     owner, _, method = path.rpartition(".")
     with pytest.raises(ConfigError) as caught:
         getattr(getattr(pipe, owner) if owner else pipe, method)()
     assert caught.value.details["option"] == method
+    if "slicing" in method or "tiling" in method:
+        assert method.removeprefix("enable_").removeprefix("vae_") in caught.value.hint
 
 
 def test_a_hundred_calls_take_no_more_memory(pipe: Any) -> None:

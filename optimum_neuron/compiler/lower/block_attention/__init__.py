@@ -1,10 +1,13 @@
 """Attention of a few queries of each row to its cache on the host CPU, as an operator that Inductor calls from C++.
 
 Keys and values are read where they lie: in blocks of a pool, which the operators of the program gather first, or in one
-cache. Slots that no query sees are not read, so a step takes as long as its tokens, not as its compiled length.
+cache; and as they are stored: in 8 bits, which the operators of the program dequantize first. Slots that no query sees
+are not read, so a step takes as long as its tokens, not as its compiled length.
 
-    find_blocks(node)                                       # pools and table of a call that gathers its keys
-    torch.ops.neuron_host.block_attention(query_BNTH, key_AKPH, value_AKPV, table_BM, mask_B1TS, scale)
+    find_stored(node)                                       # what lies behind the keys and values of a call
+    torch.ops.neuron_host.block_attention(
+        query_BNTH, key_AKPH, value_AKPV, key_scale_AKP1, value_scale_AKP1, table_BM, mask_B1TS, scale
+    )
 
 Shape legend: B rows, N query heads, K key heads, T queries, H width of queries and keys, V of values; A blocks, P slots
 of a block, M blocks in a row's table, S = M * P slots of a row.
@@ -14,7 +17,6 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,48 +31,73 @@ MAX_QUERIES = 8
 """Up to this many queries of a row it reads keys less often than packing them would."""
 
 _ATEN = torch.ops.aten
+_NARROW = (torch.int8, torch.float8_e4m3fn)
 _LIBRARY = torch.library.Library("neuron_host", "FRAGMENT")
 _LIBRARY.define(
-    "block_attention(Tensor query, Tensor key, Tensor value, Tensor? table, Tensor mask, float scale) -> Tensor",
+    "block_attention(Tensor query, Tensor key, Tensor value, Tensor? key_scale, Tensor? value_scale, Tensor? table, "
+    "Tensor mask, float scale) -> Tensor",
     tags=(torch.Tag.flexible_layout,),  # any strides will do, so Inductor copies nothing
 )
 ATTENTION = torch.ops.neuron_host.block_attention.default
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Blocks:
-    """Nodes of a body that an attention reads through a table."""
+class Stored:
+    """Nodes of a body that an attention reads: through a table, as numbers of 8 bits, or both."""
 
     key: fx.Node
-    """The pool [A, K, H, P], with slots innermost."""
+    """A pool [A, K, H, P], with slots innermost; without a table [B, K, S, H]."""
     value: fx.Node
-    """The pool [A, K, P, V]."""
-    table: fx.Node
+    """A pool [A, K, P, V]; without a table [B, K, S, V]."""
+    key_scale: fx.Node | None = None
+    """Laid out as keys of width 1, or one number for all."""
+    value_scale: fx.Node | None = None
+    table: fx.Node | None = None
+    """Blocks of each row."""
 
 
-def find_blocks(attention: fx.Node) -> Blocks | None:
-    """Return what an attention reads, if its keys and values are gathered from pools by one table."""
-    key = _gathered(attention.args[1], (_ATEN.transpose.int, _ATEN.flatten.using_ints, _ATEN.permute.default))
-    value = _gathered(attention.args[2], (_ATEN.flatten.using_ints, _ATEN.transpose.int))
-    if key is None or value is None or key[1] is not value[1]:
+def find_stored(attention: fx.Node) -> Stored | None:
+    """Return what an attention reads, if its keys and values are gathered by one table, dequantized, or both."""
+    (key, key_scale), (value, value_scale) = (_quantized(node) or (node, None) for node in attention.args[1:3])
+    parts = {"key": key, "value": value, "key_scale": key_scale, "value_scale": value_scale}
+    pools = {name: _gathered(node, is_key=name.startswith("key")) for name, node in parts.items() if _has_slots(node)}
+    tables = {None if found is None else found[1] for found in pools.values()}
+    if len(tables) > 1:
         return None
-    arguments = [node.args[1:] for node in (*_chain(attention.args[1], 3), *_chain(attention.args[2], 2))]
-    if arguments != [(2, 3), (3,), ([0, 2, 3, 1, 4],), (2, 3), (1, 2)]:
+    (table,) = tables
+    if table is not None:
+        return Stored(**parts | {name: found[0] for name, found in pools.items() if found}, table=table)
+    return Stored(**parts) if key.meta["val"].dtype in _NARROW else None
+
+
+def _has_slots(node: fx.Node | None) -> bool:
+    return node is not None and node.meta["val"].dim() > 1
+
+
+def _quantized(node: fx.Node) -> tuple[fx.Node, fx.Node | None] | None:
+    """Return numbers of 8 bits and their scale, if a node dequantizes some; see `models/common/cache_dtypes.py`."""
+    before = node.args[0] if node.target == _ATEN.to.dtype else node
+    if before.meta["val"].dtype in _NARROW:
+        return before, None
+    if before.target != _ATEN.mul.Tensor or before.args[0].target != _ATEN.to.dtype:
         return None
-    return Blocks(key=key[0], value=value[0], table=key[1])
+    numbers, scale = before.args[0].args[0], before.args[1]
+    return (numbers, scale) if numbers.meta["val"].dtype in _NARROW else None
 
 
-def _chain(node: Any, length: int) -> Iterator[fx.Node]:
-    """A node, and those before it."""
-    for _ in range(length):
-        yield node
-        node = node.args[0]
+_KEY_VIEWS = [
+    (_ATEN.transpose.int, (2, 3)),
+    (_ATEN.flatten.using_ints, (3,)),
+    (_ATEN.permute.default, ([0, 2, 3, 1, 4],)),
+]
+_VALUE_VIEWS = [(_ATEN.flatten.using_ints, (2, 3)), (_ATEN.transpose.int, (1, 2))]
+"""Views between gathered blocks and attention, the last one first; see `models/common/blocks.py`."""
 
 
-def _gathered(node: Any, views: tuple[Any, ...]) -> tuple[fx.Node, fx.Node] | None:
-    """Return the pool and the table of `pool[table]` behind some views."""
-    for view in views:
-        if not isinstance(node, fx.Node) or node.target != view:
+def _gathered(node: Any, *, is_key: bool) -> tuple[fx.Node, fx.Node] | None:
+    """Return the pool and the table of `pool[table]` behind its views."""
+    for target, arguments in _KEY_VIEWS if is_key else _VALUE_VIEWS:
+        if not isinstance(node, fx.Node) or node.target != target or node.args[1:] != arguments:
             return None
         node = node.args[0]
     if not isinstance(node, fx.Node) or node.target != _ATEN.index.Tensor or len(node.args[1]) != 1:
@@ -87,7 +114,7 @@ def is_faster(
     attn_mask: torch.Tensor | None,
 ) -> bool:
     """Return whether the kernel can take the call and is the fastest way."""
-    kinds = (torch.float32, torch.bfloat16)
+    kinds = (torch.float32, torch.bfloat16, *_NARROW)
     return (
         features.isa in TARGET_FLAGS
         and query_BNTH.dim() == key_BKSH.dim() == 4
@@ -109,6 +136,8 @@ def attend(
     mask_B1TS: torch.Tensor,
     table_BM: torch.Tensor | None = None,
     *,
+    key_scale: torch.Tensor | None = None,
+    value_scale: torch.Tensor | None = None,
     scale: float | None = None,
 ) -> torch.Tensor:
     """Return attention [B, N, T, V] in the dtype of the queries; a query that sees no key has zeros.
@@ -119,11 +148,14 @@ def attend(
         value_AKPV: values.
         mask_B1TS: True where a query sees a slot.
         table_BM: blocks of each row's slots; None where each row has one block, its own.
+        key_scale: what keys are multiplied by, [A, K, P, 1] or one number for all; None for 1.
+        value_scale: the same of values.
         scale: factor of the scores; H^-0.5 by default.
     """
     scale = query_BNTH.shape[-1] ** -0.5 if scale is None else scale
     table = None if table_BM is None else table_BM.contiguous()
-    mixed = ATTENTION(query_BNTH.float(), key_AKPH, value_AKPV, table, mask_B1TS, scale)
+    scales = (one if one is None or one.dim() == 4 else one.view(1, 1, 1, 1) for one in (key_scale, value_scale))
+    mixed = ATTENTION(query_BNTH.float(), key_AKPH, value_AKPV, *scales, table, mask_B1TS, scale)
     return mixed.to(query_BNTH.dtype)
 
 
@@ -132,6 +164,8 @@ def _shape(
     query_BNTH: torch.Tensor,
     key_AKPH: torch.Tensor,
     value_AKPV: torch.Tensor,
+    key_scale: torch.Tensor | None,
+    value_scale: torch.Tensor | None,
     table_BM: torch.Tensor | None,
     mask_B1TS: torch.Tensor,
     scale: float,
@@ -141,6 +175,8 @@ def _shape(
     torch._check(query_BNTH.dtype == torch.float32 and key_AKPH.dtype == value_AKPV.dtype)
     torch._check(key_AKPH.shape[3] == width and num_heads % key_AKPH.shape[1] == 0)
     torch._check(key_AKPH.shape[:3] == value_AKPV.shape[:3])
+    for one in (key_scale, value_scale):
+        torch._check(one is None or (one.dtype == torch.float32 and one.shape in ((*key_AKPH.shape[:3], 1), (1,) * 4)))
     torch._check(table_BM is None or (table_BM.dtype == torch.int64 and table_BM.shape[0] == num_rows))
     torch._check(mask_B1TS.dtype == torch.bool and mask_B1TS.shape[1:] == (1, num_queries, num_slots))
     torch._check(mask_B1TS.shape[0] in (1, num_rows))
@@ -148,13 +184,16 @@ def _shape(
 
 
 @torch.library.impl(_LIBRARY, "block_attention", "CPU")
-def _run(query: Any, key: Any, value: Any, table: Any, mask: Any, scale: float) -> torch.Tensor:
-    _shape(query, key, value, table, mask, scale)
-    owner = Handles([query, key, value, mask, *([] if table is None else [table])])
-    table_handle = ctypes.byref(Handle(owner.array[4])) if table is not None else None
+def _run(*arguments: Any) -> torch.Tensor:
+    _shape(*arguments)
+    *tensors, scale = arguments
+    owner = Handles([tensor for tensor in tensors if tensor is not None])
+    handles = iter(owner.array)
+    passed = [None if tensor is None else Handle(next(handles)) for tensor in tensors]
+    optional = [handle and ctypes.byref(handle) for handle in passed[3:6]]
     result = Handle()
     function = KERNEL.load(probe_cpu().isa)
-    if function(*owner.array[:3], table_handle, owner.array[3], scale, ctypes.byref(result)):
+    if function(*passed[:3], *optional, passed[6], scale, ctypes.byref(result)):
         raise MemoryError("attention found no memory")
     return tensors_of([result.value])[0]
 
@@ -163,7 +202,7 @@ def is_in(body: fx.GraphModule, features: CpuFeatures) -> bool:
     """Return whether host code of a body may call the kernel."""
     calls = body.graph.find_nodes(op="call_function", target=_ATEN.scaled_dot_product_attention.default)
     return features.isa in TARGET_FLAGS and any(
-        find_blocks(node) is not None or node.args[0].meta["val"].shape[-2] <= MAX_QUERIES for node in calls
+        find_stored(node) is not None or node.args[0].meta["val"].shape[-2] <= MAX_QUERIES for node in calls
     )
 
 
@@ -171,7 +210,8 @@ KERNEL = HostKernel(
     title="attention to a cache on the host",
     operator=ATTENTION,
     arguments=(
-        *("AtenTensorHandle query", "AtenTensorHandle key", "AtenTensorHandle value", "AtenTensorHandle* table"),
+        *("AtenTensorHandle query", "AtenTensorHandle key", "AtenTensorHandle value"),
+        *("AtenTensorHandle* key_scale", "AtenTensorHandle* value_scale", "AtenTensorHandle* table"),
         *("AtenTensorHandle mask", "double scale", "AtenTensorHandle* result"),
     ),
     source=Path(__file__).with_name("block_attention.cpp"),

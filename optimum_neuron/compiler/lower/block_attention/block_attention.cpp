@@ -5,6 +5,8 @@
 // A task is a key head of a row, with all queries that share it; it depends on nothing else, so neither other rows nor
 // the number of slots change a result.
 //
+// Numbers of 8 bits are converted in registers. Scales of keys multiply scores, and those of values the weights.
+//
 // Inductor's code calls `aoti_torch_cpu_block_attention`. The threads are torch's.
 #include <algorithm>
 #include <vector>
@@ -15,6 +17,7 @@ namespace neuron_host {
 
 constexpr int kSlots = 2 * kLanes; // of a piece
 constexpr int kQueries = 4, kColumns = 4; // queries and vectors of values that are summed side by side
+constexpr int64_t kAheadBytes = 128; // of keys that are fetched early: without blocks, a piece's rows are far apart
 constexpr int64_t kGrain = 1 << 17; // multiplications that are worth a thread
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
@@ -33,6 +36,7 @@ template <class Element>
 struct Attention {
   Tensor<float> query; // row, head, query, width
   Tensor<Element> key, value; // block, key head, slot, width
+  Tensor<float> key_scale, value_scale; // block, key head, slot; without data where there are none
   Tensor<uint8_t> mask; // row, 1, query, slot
   const int64_t* table = nullptr; // [row][block]; null where each row has one block, its own
   int64_t num_blocks = 1; // of a row
@@ -51,6 +55,7 @@ struct Memory {
   std::vector<Piece> pieces;
   std::vector<float> queries; // [row][query of the head][width]
   std::vector<float> weights; // [query of the head][piece][kSlots]
+  std::vector<float> factors; // [piece][kSlots], of values
   std::vector<float> sums;
 };
 
@@ -79,20 +84,33 @@ class Worker {
     find_pieces();
     memory_.weights.resize(num_queries_ * stride());
     read_queries();
-    for (size_t piece = 0; piece < memory_.pieces.size(); piece++) {
-      int64_t query = 0;
-      for (; query + kQueries <= num_queries_; query += kQueries) score<kQueries>(piece, query);
-      for (; query < num_queries_; query++) score<1>(piece, query);
-    }
+    for (size_t piece = 0; piece < memory_.pieces.size(); piece++)
+      in_groups([=, this]<int count>(int64_t query) { score<count>(piece, query); });
     weigh();
-    for (int64_t column = 0; column < value_width_; column += kColumns * kLanes) {
-      int64_t query = 0;
-      for (; query + kQueries <= num_queries_; query += kQueries) mix<kQueries>(column, query);
-      for (; query < num_queries_; query++) mix<1>(column, query);
-    }
+    for (int64_t column = 0; column < value_width_; column += kColumns * kLanes)
+      in_groups([=, this]<int count>(int64_t query) { mix<count>(column, query); });
   }
 
  private:
+  // Keys and values are converted once for a group of queries.
+  template <class Body>
+  void in_groups(Body body) {
+    int64_t query = 0;
+    for (; query + kQueries <= num_queries_; query += kQueries) body.template operator()<kQueries>(query);
+    switch (num_queries_ - query) {
+      case 3: return body.template operator()<3>(query);
+      case 2: return body.template operator()<2>(query);
+      case 1: return body.template operator()<1>(query);
+    }
+  }
+
+  // What scores or weights of a vector of slots are multiplied by.
+  Vector factors_of(const Tensor<float>& scale, const Piece& piece, int first) const {
+    if (!scale.data) return Vector{} + kUnit<Element>;
+    const float* from = scale.at(piece.block, head_, piece.slot + first);
+    return load_some(from, scale.strides[2], piece.count - first) * kUnit<Element>;
+  }
+
   int64_t stride() const { return memory_.pieces.size() * kSlots; }
   int64_t token_of(int64_t query) const { return query % a_.query.sizes[2]; }
   int64_t head_of(int64_t query) const { return head_ * group_ + query / a_.query.sizes[2]; }
@@ -142,14 +160,19 @@ class Worker {
       }
     };
     if (next == 1 && piece.count == kSlots)
-      for (int64_t i = 0; i < width_; i++) add(i, load(key + i * below), load(key + i * below + kLanes));
+      for (int64_t i = 0; i < width_; i++) {
+        const Element* from = key + i * below;
+        __builtin_prefetch(reinterpret_cast<const char*>(from) + kAheadBytes);
+        add(i, load(from), load(from + kLanes));
+      }
     else
       for (int64_t i = 0; i < width_; i++)
         add(i, load_some(key + i * below, next, piece.count),
             load_some(key + i * below + kLanes * next, next, std::max(piece.count - kLanes, 0)));
+    const Vector low = factors_of(a_.key_scale, piece, 0), high = factors_of(a_.key_scale, piece, kLanes);
     UNROLL for (int q = 0; q < count; q++) {
       float* to = memory_.weights.data() + (query + q) * stride() + index * kSlots;
-      store(to, sums[q][0]), store(to + kLanes, sums[q][1]);
+      store(to, sums[q][0] * low), store(to + kLanes, sums[q][1] * high);
       const uint8_t* mask = mask_of(token_of(query + q), piece.first);
       for (int i = 0; i < kSlots; i++)
         if (i >= piece.count || !mask[i * a_.mask.strides[3]]) to[i] = -kInfinity;
@@ -159,6 +182,10 @@ class Worker {
   // Replace scores with weights that are not yet divided by their sum.
   void weigh() {
     memory_.sums.resize(num_queries_);
+    memory_.factors.resize(stride());
+    for (size_t index = 0; index < memory_.pieces.size(); index++)
+      UNROLL for (int first = 0; first < kSlots; first += kLanes)
+        store(memory_.factors.data() + index * kSlots + first, factors_of(a_.value_scale, memory_.pieces[index], first));
     for (int64_t query = 0; query < num_queries_; query++) {
       float* weights = memory_.weights.data() + query * stride();
       float largest = std::numeric_limits<float>::lowest(); // not -infinity: a query that sees no key has a sum of 0
@@ -166,7 +193,7 @@ class Worker {
       Vector total = {};
       for (int64_t i = 0; i < stride(); i += kLanes) {
         const Vector weight = exponential(load(weights + i) - largest);
-        store(weights + i, weight);
+        store(weights + i, weight * load(memory_.factors.data() + i));
         total += weight;
       }
       memory_.sums[query] = sum(total);
@@ -232,9 +259,13 @@ void run_tasks(int64_t begin, int64_t end, void* context) {
 }
 
 template <class Element>
-void run(AtenTensorHandle query, AtenTensorHandle key, AtenTensorHandle value, AtenTensorHandle* table,
-    AtenTensorHandle mask, double scale, AtenTensorHandle* result) {
-  Attention<Element> a{view<float>(query), view<Element>(key), view<Element>(value), view<uint8_t>(mask)};
+void run(AtenTensorHandle query, AtenTensorHandle key, AtenTensorHandle value, AtenTensorHandle* key_scale,
+    AtenTensorHandle* value_scale, AtenTensorHandle* table, AtenTensorHandle mask, double scale,
+    AtenTensorHandle* result) {
+  Attention<Element> a{view<float>(query), view<Element>(key), view<Element>(value)};
+  if (key_scale) a.key_scale = view<float>(*key_scale);
+  if (value_scale) a.value_scale = view<float>(*value_scale);
+  a.mask = view<uint8_t>(mask);
   a.scale = static_cast<float>(scale);
   if (table) a.table = data_of<const int64_t>(*table), a.num_blocks = sizes_of(*table)[1];
   const auto& [num_rows, num_heads, num_queries, _] = a.query.sizes;
@@ -251,18 +282,24 @@ void run(AtenTensorHandle query, AtenTensorHandle key, AtenTensorHandle value, A
 
 } // namespace neuron_host
 
-// Keys and values are both float32 or both bfloat16, of any strides; queries are float32.
+// Keys and values are both float32, bfloat16, int8, or float8 e4m3, of any strides; queries are float32.
 extern "C" __attribute__((visibility("default"))) AOTITorchError aoti_torch_cpu_block_attention(
     AtenTensorHandle query,
     AtenTensorHandle key,
     AtenTensorHandle value,
+    AtenTensorHandle* key_scale,
+    AtenTensorHandle* value_scale,
     AtenTensorHandle* table,
     AtenTensorHandle mask,
     double scale,
     AtenTensorHandle* result) {
   using namespace neuron_host;
   return guarded(result, [=] {
-    const bool is_float = dtype_of(key) == aoti_torch_dtype_float32();
-    (is_float ? run<float> : run<uint16_t>)(query, key, value, table, mask, scale, result);
+    const int32_t dtype = dtype_of(key);
+    auto function = run<uint16_t>;
+    if (dtype == aoti_torch_dtype_float32()) function = run<float>;
+    if (dtype == aoti_torch_dtype_int8()) function = run<int8_t>;
+    if (dtype == aoti_torch_dtype_float8_e4m3fn()) function = run<Float8>;
+    function(query, key, value, key_scale, value_scale, table, mask, scale, result);
   });
 }

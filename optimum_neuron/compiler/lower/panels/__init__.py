@@ -6,7 +6,8 @@ rows of SmolLM2's widest weight took 0.25 ms on a core of an AMD EPYC, with oneD
 
     torch.ops.neuron_host.panel_linear(x, panels(weight_OI))
 
-`readers.py` finds the operators of a body that can read panels, and lets them.
+`readers.py` finds the operators of a body that can read panels, and lets them; `experts.py` has the products of
+experts.
 
 Shape legend: O outputs, I inputs.
 """
@@ -14,6 +15,7 @@ Shape legend: O outputs, I inputs.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -40,7 +42,8 @@ def is_supported(features: CpuFeatures) -> bool:
     return features.isa == "AVX512" and features.has_bf16_dot and has_compiler
 
 
-def _flags(features: CpuFeatures) -> tuple[str, ...]:
+def compiler_flags(features: CpuFeatures) -> tuple[str, ...]:
+    """Return the flags for instructions that a kernel uses beyond those of its vector extension."""
     if features.isa != "AVX512" or not features.has_bf16_dot:
         return ()
     return ("-mamx-tile", "-mamx-bf16") if "amx" in features.extensions else ("-mavx512bf16",)
@@ -54,16 +57,24 @@ def multiply(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = 
 
 def multiply_in_bfloat16(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
     """Return a linear layer of bfloat16 numbers, rounded; the float32 sums of many rows are made in parts."""
-    num_rows = max(MAX_SUMS_BYTES // (weight.shape[0] * 4), 1)
-    if x.shape[:-1].numel() <= num_rows:
+    if x.shape[:-1].numel() <= _num_rows_of_part(weight.shape[0]):
         return multiply(x, weight, bias).to(torch.bfloat16)
-    parts = [multiply(rows, weight, bias).to(torch.bfloat16) for rows in x.reshape(-1, x.shape[-1]).split(num_rows)]
-    return torch.cat(parts).view(*x.shape[:-1], -1)
+    parts = rows_in_parts(weight.shape[0], x.reshape(-1, x.shape[-1]))
+    return torch.cat([multiply(rows, weight, bias).to(torch.bfloat16) for (rows,) in parts]).view(*x.shape[:-1], -1)
+
+
+def rows_in_parts(num_outputs: int, *tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+    """Return the rows of tensors in parts whose float32 sums take `MAX_SUMS_BYTES` at most."""
+    return zip(*(tensor.split(_num_rows_of_part(num_outputs)) for tensor in tensors), strict=True)
+
+
+def _num_rows_of_part(num_outputs: int) -> int:
+    return max(MAX_SUMS_BYTES // (num_outputs * 4), 1)
 
 
 def outputs_first(weight: torch.Tensor) -> torch.Tensor:
-    """Return a weight in panels that has its inputs in dimension 0, in the shape that products take."""
-    return weight.view(weight.shape[1], weight.shape[0])
+    """Return a weight in panels that has inputs before outputs, in the shape that products take."""
+    return weight.view(*weight.shape[:-2], weight.shape[-1], weight.shape[-2])
 
 
 def look_up(weight: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
@@ -78,19 +89,28 @@ def look_up(weight: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
 
 
 def panels(weight: torch.Tensor, *, is_transposed: bool = False) -> torch.Tensor:
-    """Return a weight in panels, in the shape of the weight; a transposed one has its inputs in dimension 0."""
-    weight_OI = weight.t() if is_transposed else weight
+    """Return a weight in panels, in the shape of the weight; with three dimensions, the weight of each expert.
+
+    Args:
+        weight: [O, I] or [E, O, I].
+        is_transposed: inputs come before outputs.
+    """
+    result = empty_pages(weight.shape, weight.dtype)
+    for one, to in zip(weight.view(-1, *weight.shape[-2:]), result.view(-1, *weight.shape[-2:]), strict=True):
+        _write_panels(one.t() if is_transposed else one, to.view(-1).view(torch.int32))
+    return result
+
+
+def _write_panels(weight_OI: torch.Tensor, to: torch.Tensor) -> None:
+    """Write a weight in panels, as pairs of inputs."""
     num_outputs, num_inputs = weight_OI.shape
     whole = num_outputs // PANEL * PANEL
-    result = empty_pages(weight.shape, weight.dtype)
     pairs = weight_OI.contiguous().view(torch.int32)
-    to = result.view(-1).view(torch.int32)
     for source, part in (
         (pairs[:whole].view(-1, PANEL, num_inputs // 2), to[: whole * num_inputs // 2]),
         (pairs[whole:][None], to[whole * num_inputs // 2 :]),
     ):
         part.view(source.shape[0], num_inputs // 2, source.shape[1]).copy_(source.transpose(1, 2))
-    return result
 
 
 @torch.library.register_fake("neuron_host::panel_linear", lib=_LIBRARY)
@@ -120,6 +140,6 @@ KERNEL = HostKernel(
     arguments=("AtenTensorHandle x", "AtenTensorHandle weight", "AtenTensorHandle* result"),
     source=Path(__file__).with_name("panels.cpp"),
     is_in=is_in,
-    flags=_flags(probe_cpu()),
+    flags=compiler_flags(probe_cpu()),
 )
 """The kernel."""

@@ -11,16 +11,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Sequence
+from typing import Literal
 
 import torch
 from torch import fx
 
 from ..choose import CpuFeatures
-from . import is_supported, look_up, multiply, multiply_in_bfloat16, outputs_first
+from . import KERNEL, expert_readers, experts, is_supported, look_up, multiply, multiply_in_bfloat16, outputs_first
 
 _ATEN = torch.ops.aten
 _FACTORS = {_ATEN.linear.default: (0, 1), _ATEN.mm.default: (0, 1), _ATEN.addmm.default: (1, 2)}
 """Products, and the positions of their rows and of their weight."""
+
+KERNELS = {"panels": KERNEL, "expert_panels": experts.KERNEL}
+"""Kernels that read weights in panels, by the kind of the weight's preparation."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,10 +38,14 @@ class Readers:
     is_transposed: bool = False
     """Whether the weight has its inputs in dimension 0, as checkpoints of GPT-2 store it."""
 
+    kind: Literal["panels", "expert_panels"] = "panels"
+    """Whether it is one weight, or one of each expert."""
+
     @property
     def max_rows(self) -> int:
         """Rows of the largest product; 0 if there are lookups only."""
-        return max((_rows(product).meta["val"].shape[:-1].numel() for product in self.products), default=0)
+        rows = (product.args[_FACTORS.get(product.target, (0, 1))[0]] for product in self.products)
+        return max((x.meta["val"].shape[:-1].numel() for x in rows), default=0)
 
 
 def find_readers(body: fx.GraphModule, features: CpuFeatures) -> dict[int, Readers]:
@@ -54,6 +62,9 @@ def take_panels(body: fx.GraphModule, positions: Collection[int]) -> None:
     places = [node for node in body.graph.nodes if node.op == "placeholder"]
     for position in positions:
         weight = places[position]
+        if weight.meta["val"].dim() == 3:
+            expert_readers.take_panels(body, weight)
+            continue
         readers = _readers(weight)
         assert readers is not None
         for lookup in readers.lookups:
@@ -68,8 +79,9 @@ def take_panels(body: fx.GraphModule, positions: Collection[int]) -> None:
                 _replace(product, multiply_in_bfloat16, (x, weight, bias))
             else:
                 _replace(product, multiply, (source, weight, bias))
+    unread = (_ATEN.t.default, _ATEN.to.dtype, _ATEN.index.Tensor, _ATEN.transpose.int)
     for node in reversed(body.graph.nodes):
-        if not node.users and node.target in (_ATEN.t.default, _ATEN.to.dtype):
+        if not node.users and node.target in unread:
             body.graph.erase_node(node)
     body.recompile()
 
@@ -81,9 +93,14 @@ def _replace(node: fx.Node, function: object, args: tuple[object, ...]) -> None:
 def _readers(weight: fx.Node) -> Readers | None:
     """Return the operators that read a weight, or None if one of them cannot read panels."""
     value = weight.meta["val"]
-    is_matrix = isinstance(value, torch.Tensor) and value.dtype == torch.bfloat16 and value.dim() == 2
-    if not is_matrix or not weight.users:
+    is_weight = isinstance(value, torch.Tensor) and value.dtype == torch.bfloat16 and value.dim() in (2, 3)
+    if not is_weight or not weight.users:
         return None
+    if value.dim() == 3:
+        found = expert_readers.find_products(weight)
+        return (
+            None if found is None else Readers(kind="expert_panels", products=tuple(found[0]), is_transposed=found[1])
+        )
     lookups = [user for user in weight.users if user.target == _ATEN.embedding.default and user.args[0] is weight]
     linear = _all([_linear(user, weight) for user in weight.users if user not in lookups])
     if linear is not None and value.shape[1] % 2 == 0:

@@ -1,0 +1,63 @@
+"""`optimum-cli neuron serve`: answer requests of OpenAI's protocol with compiled models.
+
+The work is `optimum_neuron.serving`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+
+from optimum.commands.base import CommandInfo
+
+from .arguments import add_compile_arguments, add_option_arguments, options_from
+from .output import Out
+from .parser import Command
+
+
+class ServeCommand(Command):
+    COMMAND = CommandInfo(name="serve", help="Serve models with OpenAI's protocol.")
+    DESCRIPTION = """Serve models with OpenAI's protocol: chats, completions, embeddings, and more.
+
+  optimum-cli neuron serve smollm2
+  optimum-cli neuron serve smollm2 --sequence_length 2048 --batch_size 16 --port 8080
+  optimum-cli neuron serve ./smollm2_neuron ./minilm_neuron --served_model_name chat,embed
+"""
+
+    @classmethod
+    def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
+        from ..serving import ServeOptions
+
+        parser.add_argument(
+            "models", metavar="MODEL", nargs="+", help="name on the Hub, folder, or name that neuron fetch knows"
+        )
+        add_option_arguments(parser, ServeOptions)
+        add_compile_arguments(parser)
+
+    def execute(self, out: Out) -> None:
+        from .. import env
+        from ..serving import ServeOptions, model_specs, require_packages
+
+        require_packages()
+        from ..serving import Deployment, serve
+
+        names = [field.name for field in dataclasses.fields(ServeOptions)]
+        given = options_from(self.args, without=("models",))
+        options = ServeOptions(**{name: given.pop(name) for name in names if name in given})
+        if key := env.api_key():
+            options = dataclasses.replace(options, api_key=(*options.api_key, key))
+        deployment = Deployment(model_specs(tuple(self.args.models), options, given), options)
+
+        def announce(url: str) -> None:
+            out.result(
+                {"url": url, "models": [name for name, *_ in deployment.registry.names()]}, human=_show, brief=url
+            )
+            out.hint(f"curl {url}/v1/models")
+            out.flush()
+
+        serve(deployment, on_listening=announce)
+
+
+def _show(out: Out, data: object) -> None:
+    assert isinstance(data, dict)
+    out.text(f"serving {', '.join(data['models'])} at {data['url']} (the device is simulated)")

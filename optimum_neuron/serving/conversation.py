@@ -1,0 +1,85 @@
+"""From the messages of a chat to tokens, by the model's chat template."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ..errors import RequestError
+from .generator import Generator
+from .protocol import ChatRequest, Message
+
+_RESERVED = {
+    *("conversation", "tools", "documents", "chat_template", "add_generation_prompt", "continue_final_message"),
+    *("tokenize", "padding", "truncation", "max_length", "return_tensors", "return_dict", "tokenizer_kwargs"),
+    *("return_assistant_tokens_mask", "messages"),
+}
+"""Keywords that are the server's, not the template's."""
+
+
+def plain_messages(messages: list[Message]) -> list[dict[str, Any]]:
+    """Return messages as chat templates take them: texts instead of parts, arguments of calls as mappings.
+
+    Raises:
+        RequestError: the arguments of an earlier call are no JSON.
+    """
+    result = []
+    for message in messages:
+        plain = message.model_dump(exclude_none=True, exclude={"annotations", "audio", "function_call"})
+        if isinstance(message.content, list):
+            plain["content"] = "".join(part.text for part in message.content)
+        plain.setdefault("content", "")
+        if reasoning := plain.pop("reasoning", None):
+            plain.setdefault("reasoning_content", reasoning)
+        for called in plain.get("tool_calls", ()):
+            arguments = called["function"]["arguments"]
+            if isinstance(arguments, str):
+                try:
+                    called["function"]["arguments"] = json.loads(arguments or "{}")
+                except ValueError as error:
+                    text = f"The arguments of an earlier tool call are no JSON: {arguments[:100]!r}."
+                    raise RequestError(text, status=400, param="messages") from error
+        result.append(plain)
+    return result
+
+
+def template_ids(generator: Generator, body: Any, tools: list[dict[str, Any]] | None) -> list[int]:
+    """Return the tokens of a chat, by the model's template.
+
+    Raises:
+        RequestError: the model has no template, or the template rejects the messages.
+    """
+    if not generator.tokenizer.chat_template:
+        message = "The model has no chat template."
+        raise RequestError(message, hint="Use /v1/completions.", status=400, param="messages")
+    options = dict(body.chat_template_kwargs or {})
+    if (effort := getattr(body, "reasoning_effort", None)) is not None:
+        options.setdefault("reasoning_effort", effort)
+        options.setdefault("enable_thinking", effort != "none")
+    if reserved := sorted(_RESERVED & set(options)):
+        message = f"chat_template_kwargs may not have {', '.join(reserved)}."
+        raise RequestError(message, status=400, param="chat_template_kwargs")
+    try:
+        text = generator.tokenizer.apply_chat_template(
+            plain_messages(body.messages),
+            tools=tools,
+            documents=getattr(body, "documents", None),
+            add_generation_prompt=body.add_generation_prompt,
+            continue_final_message=body.continue_final_message,
+            tokenize=False,
+            **options,
+        )
+    except RequestError:
+        raise
+    except Exception as error:  # a template is code of the checkpoint's author, and raises what it likes
+        message = f"The chat template rejects the messages: {' '.join(str(error).split())[:500]}"
+        raise RequestError(message, status=400, param="messages") from error
+    ids: list[int] = generator.tokenizer.encode(text, add_special_tokens=body.add_special_tokens or False)
+    return ids
+
+
+def plain_tools(body: ChatRequest) -> list[dict[str, Any]] | None:
+    """Return the tools that the model sees."""
+    if not body.tools or body.tool_choice == "none":
+        return None
+    return [tool.model_dump(exclude_none=True) for tool in body.tools]

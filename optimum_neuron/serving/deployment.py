@@ -1,0 +1,120 @@
+"""Models and the endpoints that they answer, independent of HTTP: the object that a web server or Ray holds.
+
+    deployment = Deployment(model_specs(("smollm2",), ServeOptions(), {}), ServeOptions())
+    deployment.start()
+    answer = await deployment.answer("/v1/chat/completions", {"model": "smollm2", "messages": [...]}, Call())
+
+An answer is plain data, or an asynchronous iterator of plain data for a stream. Errors are those of `errors.py`;
+`problems.py` gives them OpenAI's form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import Any
+
+from ..errors import RequestError, nearest
+from .answers import Call, Event
+from .chat import chat
+from .completions import complete, tokenized
+from .conversation import template_ids
+from .generator import Generator
+from .metrics import Metrics
+from .models import Registry, ServedModel
+from .options import ModelSpec, ServeOptions
+from .protocol import ChatRequest, CompletionRequest, DetokenizeRequest, Request, TokenizeRequest, parse
+
+Answer = dict[str, Any] | AsyncIterator[Event]
+
+
+class Deployment:
+    """Loads models, and answers requests for them."""
+
+    def __init__(self, specs: Iterable[ModelSpec], options: ServeOptions) -> None:
+        self.options, self.metrics = options, Metrics()
+        self.registry = Registry(
+            ServedModel(spec, options.max_queue_size, self.metrics.note_finished) for spec in specs
+        )
+        self.metrics.watch(self.registry)
+        self.is_draining = False
+
+    def start(self) -> None:
+        """Begin to load the models."""
+        self.registry.start()
+
+    def close(self) -> None:
+        """Answer what runs, and give the cores back."""
+        self.is_draining = True
+        self.registry.close(self.options.drain_timeout_s)
+
+    async def answer(self, endpoint: str, body: Any, call: Call) -> Answer:
+        """Answer the body of a request to an endpoint.
+
+        Raises:
+            RequestError: the endpoint or the model does not exist, the body is wrong, or the model is not ready.
+            QueueFullError: too many requests wait.
+        """
+        if endpoint not in ENDPOINTS:
+            message = f"There is no endpoint {endpoint}{nearest(endpoint, ENDPOINTS) or '.'}"
+            raise RequestError(message, hint=f"Use {', '.join(ENDPOINTS)}.", status=404)
+        if self.is_draining:
+            raise RequestError("The server is stopping.", hint="Send the request again.", status=503)
+        kind, request, function = ENDPOINTS[endpoint]
+        checked = parse(request, body)
+        name, backend, adapter = self.registry.find(checked.model, kind, endpoint)
+        return await function(backend, checked, call, name=name, adapter=adapter)
+
+    def models(self) -> dict[str, Any]:
+        """Return the list of `/v1/models`."""
+        return {"object": "list", "data": [self._card(*row) for row in self.registry.names()]}
+
+    def _card(self, name: str, model: ServedModel, adapter: str | None) -> dict[str, Any]:
+        root = model.spec.adapters[adapter] if adapter else model.spec.source
+        return {
+            "id": name,
+            "object": "model",
+            "created": model.created,
+            "owned_by": "optimum-neuron",
+            "root": root,
+            "parent": model.spec.name if adapter else None,
+            "max_model_len": getattr(model.backend, "max_length", None),
+            "state": model.state,
+        }
+
+    def health(self) -> tuple[int, dict[str, Any]]:
+        """Return the status and the report of `/health`: 200 if every model is ready, else 503 with their progress."""
+        models = {model.spec.name: model.progress() for model in self.registry.models}
+        states = {report["state"] for report in models.values()}
+        status = (
+            "draining" if self.is_draining else next((one for one in ("failed", "loading") if one in states), "ready")
+        )
+        return (200 if status == "ready" else 503), {"status": status, "models": models}
+
+
+async def _tokenize(generator: Generator, body: TokenizeRequest, call: Call, **named: Any) -> dict[str, Any]:
+    def work() -> list[int]:
+        if body.messages is not None:
+            tools = [tool.model_dump(exclude_none=True) for tool in body.tools or ()]
+            return template_ids(generator, body, tools or None)
+        ids: list[int] = generator.tokenizer.encode(
+            body.prompt, add_special_tokens=body.add_special_tokens is not False
+        )
+        return ids
+
+    return tokenized(generator, await generator.run(work), with_texts=body.return_token_strs)
+
+
+async def _detokenize(generator: Generator, body: DetokenizeRequest, call: Call, **named: Any) -> dict[str, Any]:
+    if wrong := [token for token in body.tokens if token >= generator.num_tokens]:
+        message = f"{wrong[0]} is no token of the vocabulary of {generator.num_tokens}."
+        raise RequestError(message, status=400, param="tokens")
+    return {"prompt": await generator.run(generator.tokenizer.decode, body.tokens)}
+
+
+ENDPOINTS: dict[str, tuple[type, type[Request], Callable[..., Awaitable[Answer]]]] = {
+    "/v1/chat/completions": (Generator, ChatRequest, chat),
+    "/v1/completions": (Generator, CompletionRequest, complete),
+    "/tokenize": (Generator, TokenizeRequest, _tokenize),
+    "/detokenize": (Generator, DetokenizeRequest, _detokenize),
+}
+"""Path to the kind of model that answers, the form of the body, and the function that answers."""

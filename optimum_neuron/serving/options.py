@@ -1,0 +1,126 @@
+"""Options of a server: keywords in Python, flags of `optimum-cli neuron serve`."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import math
+from pathlib import PurePath
+from typing import Any, ClassVar
+
+from ..errors import ConfigError
+from ..options import option
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ServeOptions:
+    """Where a server listens, and its limits."""
+
+    group: ClassVar[str] = "server"
+    """Title on the command line."""
+
+    host: str = option("127.0.0.1", help="address to listen on; 0.0.0.0 for all (default: 127.0.0.1)")
+    """Address to listen on."""
+    port: int = option(8000, help="port to listen on (default: 8000)")
+    """Port to listen on."""
+    served_model_name: tuple[str, ...] = option(
+        (), help="names of the models in requests, in their order", flags=("--served_model_name", "--served-model-name")
+    )
+    """Names of the models in requests; empty: as they were given."""
+    lora_modules: tuple[str, ...] = option(
+        (), help="LoRA adapters of the first model: name=folder,name=folder", flags=("--lora_modules", "--lora-modules")
+    )
+    """Adapters of the first model, each a model of its own in requests."""
+    api_key: tuple[str, ...] = option(
+        (), help="keys that requests must have one of (also OPTIMUM_NEURON_API_KEY)", flags=("--api_key", "--api-key")
+    )
+    """Keys, one of which a request must have."""
+    max_queue_size: int = option(256, help="requests of a model that may wait; more get status 429 (default: 256)")
+    """Requests of a model that may wait."""
+    max_body_bytes: int = option(32 * 2**20, help="largest body of a request (default: 33554432)")
+    """Largest body of a request."""
+    request_timeout_s: int = option(600, help="seconds until a request fails (default: 600)")
+    """Longest time of a request."""
+    drain_timeout_s: int = option(30, help="seconds that running requests get after SIGTERM (default: 30)")
+    """Time of running requests after SIGTERM."""
+    allowed_origins: tuple[str, ...] = option(
+        (), help="web origins that may send requests (CORS)", flags=("--allowed_origins", "--allowed-origins")
+    )
+    """Web origins whose pages may send requests."""
+
+    def __post_init__(self) -> None:
+        limits = {
+            "max_queue_size": (1, math.inf),
+            "max_body_bytes": (1, math.inf),
+            "request_timeout_s": (1, math.inf),
+            "drain_timeout_s": (0, math.inf),
+            "port": (0, 65535),
+        }
+        for name, (least, most) in limits.items():
+            value = getattr(self, name)
+            if not least <= value <= most:
+                raise ConfigError(
+                    f"{name}={value} is out of range.", hint=f"Pass {least} or more.", option=name, value=value
+                )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelSpec:
+    """One model of a server."""
+
+    source: str
+    """Folder, Hub model ID, or name in `optimum_neuron.checkpoints`."""
+    name: str
+    """Name in requests."""
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """Keywords of `from_pretrained`."""
+    adapters: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Names and folders of its adapters."""
+
+
+def require_packages() -> None:
+    """Check that the packages of the extra `serve` are installed.
+
+    Raises:
+        ConfigError: one is missing.
+    """
+    names = ("fastapi", "prometheus_client", "uvicorn")
+    if missing := [name for name in names if importlib.util.find_spec(name) is None]:
+        hint = "Install it with: pip install 'optimum-neuron-sim[serve]'"
+        raise ConfigError(f"The server needs the package {missing[0]}.", hint=hint, packages=missing)
+
+
+def model_specs(sources: tuple[str, ...], options: ServeOptions, compile_options: dict[str, Any]) -> list[ModelSpec]:
+    """Return the models of a server.
+
+    Raises:
+        ConfigError: names are missing, or used twice.
+    """
+    names = options.served_model_name or tuple(
+        PurePath(source).name if _is_path(source) else source for source in sources
+    )
+    if len(names) != len(sources):
+        message = f"There are {len(sources)} models, but {len(names)} names."
+        raise ConfigError(message, hint="Pass one name for each.", option="served_model_name", value=list(names))
+    adapters = dict(_adapter(text) for text in options.lora_modules)
+    every = [*names, *adapters]
+    if twice := sorted({name for name in every if every.count(name) > 1}):
+        message = f"Two models have the name {twice[0]!r}."
+        raise ConfigError(
+            message, hint="Pass other names with served_model_name.", option="served_model_name", value=every
+        )
+    return [
+        ModelSpec(source=source, name=name, options=compile_options, adapters=adapters if index == 0 else {})
+        for index, (source, name) in enumerate(zip(sources, names, strict=True))
+    ]
+
+
+def _is_path(source: str) -> bool:
+    return source.startswith((".", "/", "~"))
+
+
+def _adapter(text: str) -> tuple[str, str]:
+    name, separator, folder = text.partition("=")
+    if not (name and separator and folder):
+        raise ConfigError(f"{text!r} is no adapter.", hint="Pass name=folder.", option="lora_modules", value=text)
+    return name, folder

@@ -1,0 +1,88 @@
+"""Runs the server: in the main thread until a signal, or in a thread of a test or a notebook.
+
+with running_server(deployment) as url:
+    print(f"serving at {url}")
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from ..errors import ConfigError
+
+if TYPE_CHECKING:
+    from uvicorn import Server
+
+    from .deployment import Deployment
+
+
+def serve(deployment: Deployment, *, on_listening: Callable[[str], None] = lambda url: None) -> None:
+    """Serve until SIGTERM or SIGINT; then running requests are answered, and no others are taken.
+
+    Raises:
+        ConfigError: the address cannot be listened on.
+    """
+    server, listening = _make_server(deployment), _listen(deployment)
+    with listening:
+        on_listening(_url(listening))
+        server.run(sockets=[listening])
+
+
+@contextlib.contextmanager
+def running_server(deployment: Deployment, *, waits: bool = True) -> Iterator[str]:
+    """Serve in a thread inside; yield the URL. With `waits`, models are loaded first.
+
+    Raises:
+        ConfigError: the address cannot be listened on.
+    """
+    server, listening = _make_server(deployment), _listen(deployment)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="server", daemon=True)
+    with listening:
+        thread.start()
+        try:
+            while not server.started and thread.is_alive():
+                time.sleep(0.01)
+            if waits:
+                deployment.registry.wait()
+            yield _url(listening)
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def _make_server(deployment: Deployment) -> Server:
+    import uvicorn
+
+    from .app import make_app
+
+    config = uvicorn.Config(
+        make_app(deployment),
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=deployment.options.drain_timeout_s,
+    )
+    return uvicorn.Server(config)
+
+
+def _listen(deployment: Deployment) -> socket.socket:
+    host, port = deployment.options.host, deployment.options.port
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+    except OSError as error:
+        message = f"The server cannot listen on {host}:{port}: {error.strerror}."
+        raise ConfigError(message, hint="Pass another --port or --host.", host=host, port=port) from error
+    return listening
+
+
+def _url(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host
+    return f"http://{f'[{shown}]' if ':' in shown else shown}:{port}"
