@@ -81,9 +81,19 @@ def _add_request(parser: argparse.ArgumentParser) -> None:
     request = parser.add_argument_group("request")
     number = functools.partial(request.add_argument, type=positive_int, metavar="N")
     number("--batch", "--batch_size", dest="batch_size", help="batch size of a run or step (default: 1)")
-    number("--sequence_length", help="tokens of a sequence; of a decoder prompt and answer together")
+    number("--sequence_length", help="compiled tokens of a sequence; of a decoder prompt and answer together")
+    number("--input_length", help="tokens of a prompt, padded to a compiled length (default: sequence - output)")
     number("--output_length", help="tokens of an answer (default: half of the sequence)")
     number("--concurrency", help="requests that arrive together (default: the batch size)")
+    number("--batches_in_flight", help="batches that each replica of a single-pass model has at once (default: 1)")
+    number("--text_batch_size", help="texts of a run, where texts are compared with images (default: the batch size)")
+    number("--image_batch_size", help="images of such a run (default: the batch size)")
+    request.add_argument(
+        "--prefix_hit_rate",
+        type=float,
+        metavar="X",
+        help="share of the prompt tokens in the prefix cache, 0 to 1, with --continuous_batching",
+    )
     request.add_argument(
         "--requests_per_s",
         type=float,
@@ -147,6 +157,13 @@ def show_estimate(out: Out, data: Mapping[str, Any]) -> None:
     out.text()
     show_quantities(out, data, {name: title.format(priced=priced(data)) for name, title in _UNITS.items()})
     out.text()
+    if data["throughput_by_axis"]:
+        titles = {name: f"{name.removesuffix('_per_s')} per second" for name in data["throughput_by_axis"]}
+        show_quantities(out, data["throughput_by_axis"], titles)
+        out.text()
+    if data["padding"] is not None:
+        out.text(_padding(data["padding"]))
+        out.text()
     out.table(choice_rows(data, _CHOICES, column="value"))
     out.text()
     show_memory(out, data["hbm_bytes"])
@@ -162,6 +179,16 @@ def show_estimate(out: Out, data: Mapping[str, Any]) -> None:
     for graph, least in data["bounds_ms"].items():
         out.text(f"bound, not an estimate: {graph} takes at least {time_span(least / 1e3)} by documented peaks")
     out.remarks(data)
+
+
+def _padding(padding: Mapping[str, Any]) -> str:
+    """Say which compiled lengths a request runs in."""
+    cached = f", {padding['cached_tokens']} of them in the prefix cache" if padding["cached_tokens"] else ""
+    steps = f"; decode steps attend to {padding['decode_slots']} slots" if padding["decode_slots"] else ""
+    return (
+        f"prompt: {counted(padding['input_tokens'], 'token')}{cached}; the prefill computes "
+        f"{padding['prefill_tokens']} ({padding['share']:.0%} padding){steps}"
+    )
 
 
 def show_quantities(out: Out, data: Mapping[str, Any], titles: Mapping[str, str]) -> None:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from ..simulator import Estimate
 
 _ESTIMATE_OPTIONS = [
-    *("output_length", "sequence_length", "concurrency", "data_parallel_size", "requests_per_s"),
+    *("input_length", "output_length", "sequence_length", "concurrency", "batches_in_flight", "prefix_hit_rate"),
+    *("data_parallel_size", "requests_per_s"),
     *("acceptance_rate", "num_speculative_tokens", "draft_model", "draft_parameters"),
 ]
 """Keywords of an estimate that are not fixed by the compile."""

@@ -11,7 +11,6 @@ from .clock import (
 )
 from .compiled import (
     SERVED_AS as SERVED_AS,
-    chunk_graphs as chunk_graphs,
     generates as generates,
     is_paged as is_paged,
     serving_plan_of as serving_plan_of,
@@ -39,6 +38,7 @@ from .device_time import (
     device_time as device_time,
 )
 from .entry import estimate as estimate, estimate_program as estimate_program
+from .graph_choice import chunk_graphs as chunk_graphs
 from .graphs import kind_of_graph as kind_of_graph
 from .machine import Machine as Machine, choose_machine as choose_machine
 from .programs import program_estimate as program_estimate

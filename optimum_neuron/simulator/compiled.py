@@ -16,6 +16,7 @@ from ..runtime import ServingCost
 from ..wording import counted
 from .continuous import ServedPool, served_pool, simulate_requests
 from .decoders import DecoderRequest
+from .graph_choice import choose_graphs
 from .machine import Machine, choose_copies
 from .quantity import Estimate
 from .serving import (
@@ -33,55 +34,32 @@ from .work import work_of_program
 
 SERVED_AS = STACKS["nxd-inference"]
 """Serving stack of compiled programs that generate: the one with this package's buckets and batches."""
-DEFAULT_OUTPUT_LENGTH = 128
-"""Tokens that an encoder-decoder writes, unless asked otherwise."""
 
 
 def serving_plan_of(program: Program, request: DecoderRequest, *, auto_cast: AutoCast) -> Choice[ServingPlan] | None:
     """Choose the graphs of a request; None where the program does not generate."""
-    from ..engine import smallest_bucket  # imports torch
-
     if not generates(program):
         return None
-    prefill, decode = program.by_size("prefill"), program.by_size("decode")
-    if encoders := program.by_size("encode"):
-        prompt, chunks = max(encoders), []
-        output = request.output_length or DEFAULT_OUTPUT_LENGTH
-        encode, first, step = encoders[prompt], prefill[max(prefill)], decode[max(decode)]
-    else:
-        longest = max(decode)
-        length = request.sequence_length or longest
-        output = request.output_length or max(length // 2, 1)
-        if not output < length <= longest:
-            message = f"sequence_length={length}, output_length={output} does not fit the compiled {longest} tokens."
-            hint = f"Pass a sequence_length of at most {longest}, and an output_length below it."
-            raise ConfigError(message, hint=hint, sequence_length=length, output_length=output, compiled=longest)
-        prompt = length - output
-        encode, first = None, prefill[smallest_bucket(prompt, prefill) or max(prefill)]
-        # With tables of blocks, prompts are read one after the other, in chunks; those before the last are whole.
-        chunks = chunk_graphs(program, prompt) if is_paged(program) else []
-        first = chunks[0] if len(chunks) == 1 else first
-        step = decode[smallest_bucket(prompt + output // 2 + 1, decode) or longest]
-    if request.speculation is not None:
-        step = _check_graph(program, request.speculation)
+    graphs = choose_graphs(program, request)
+    step = graphs.decode if request.speculation is None else _check_graph(program, request.speculation)
     rows = max(spec.shape[0] for spec in program.graphs[step].inputs.values() if spec.shape)
     arriving = min(request.concurrency or rows, rows)
-    names = [name for name in (encode, first) if name is not None]
     work_of = functools.partial(work_of_program, program, auto_cast=auto_cast)
     plan = ServingPlan(
         stack=SERVED_AS,
-        encode=None if encode is None else work_of(encode),
-        prefill=work_of(first),
-        num_prefills=arriving * max(len(chunks) - 1, 1) if chunks else 1,
-        prefill_end=work_of(chunks[-1]) if len(chunks) > 1 else None,
+        encode=None if graphs.encode is None else work_of(graphs.encode),
+        prefill=work_of(graphs.prefill),
+        num_prefills=arriving * max(graphs.num_chunks - 1, 1) if graphs.num_chunks else 1,
+        prefill_end=None if graphs.prefill_end is None else work_of(graphs.prefill_end),
         decode=work_of(step),
         batch_size=rows,
         concurrency=arriving,
-        input_length=prompt,
-        output_length=output,
+        output_length=graphs.output_length,
+        padding=graphs.padding,
     )
-    reason = f"its own graphs {', '.join(names)} and {step}: {rows} rows, {prompt} tokens or frames that are read"
-    return Choice(value=plan, reason=f"{reason}, {output} output tokens")
+    names = [name for name in (graphs.encode, graphs.prefill) if name is not None]
+    reason = f"its own graphs {', '.join(names)} and {step}: {rows} rows, {plan.input_length} tokens or frames that are"
+    return Choice(value=plan, reason=f"{reason} read, {plan.output_length} output tokens")
 
 
 def _check_graph(program: Program, speculation: Speculation) -> str:
@@ -164,6 +142,7 @@ def _pool_of(
         call_s=call_s,
         cost=serving_cost_on(machine),
         num_prompt=plan.input_length,
+        num_cached=plan.padding.cached_tokens,
         num_answer=plan.output_length,
     )
 
@@ -197,21 +176,6 @@ def serving_cost_on(machine: Machine) -> ServingCost:
 def is_paged(program: Program) -> bool:
     """Return whether the cache of a program is a pool of blocks."""
     return any("block_table" in graph.inputs for graph in program.graphs.values())
-
-
-def chunk_graphs(program: Program, num_tokens: int) -> list[str]:
-    """Return the entry points that read a prompt in a pool of blocks; its last chunk may be a shorter one."""
-    from ..engine import smallest_bucket  # imports torch
-
-    graphs, names = program.chunks("prefill"), []
-    for start in range(0, num_tokens, max(graphs)):
-        end = min(start + max(graphs), num_tokens)
-        length = smallest_bucket(end - start, graphs)
-        assert length is not None, "no chunk is longer than the longest"
-        slots = smallest_bucket(end, graphs[length])
-        assert slots is not None, "callers check that the cache holds the prompt"
-        names.append(graphs[length][slots])
-    return names
 
 
 def generates(program: Program) -> bool:

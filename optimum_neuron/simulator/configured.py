@@ -6,17 +6,19 @@ config_estimate(source, DecoderRequest(sequence_length=128), machine, {}, trust_
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..core import AutoCast
+from ..core import AutoCast, Choice
 from ..errors import ConfigError
-from ..hardware import legal_core_counts
+from ..hardware import legal_core_counts, require_core_count
 from ..options import options_of
 from .decoders import DTYPES, DecoderRequest, decoder_estimate
-from .machine import Machine, require_fits
-from .programs import DEFAULT_AUTO_CAST, linked_estimate, program_estimate
+from .graph_choice import DEFAULT_OUTPUT_LENGTH, no_prefix_cache
+from .machine import Machine, positive, require_fits
+from .programs import DEFAULT_AUTO_CAST, batch_axes, linked_estimate, program_estimate
 from .quantity import Estimate
 from .stacks import parse_sdk
 
@@ -45,10 +47,14 @@ def config_estimate(
         message = "An estimate of a configuration has no pipeline stages."
         hint = "Export the model with pipeline_parallel_size, which needs no weights, and estimate the exported folder."
         raise ConfigError(message, hint=hint, option="pipeline_parallel_size", value=options["pipeline_parallel_size"])
+    if request.batches_in_flight is not None:
+        require_no_options({"batches_in_flight": request.batches_in_flight}, "a decoder")
     options = {key: value for key, value in options.items() if key != "task"}
     if compiles := _program_options(source, kind, request, options):
         return _compiled_estimate(source, request, machine, compiles, task, trust_remote_code=trust_remote_code)
     require_no_options(options, "a decoder")
+    if request.prefix_hit_rate is not None:
+        raise no_prefix_cache(request.prefix_hit_rate)
     sizes = decoder_sizes(source.config, trust_remote_code=trust_remote_code)
     result = decoder_estimate(sizes, request, machine, name=source.name)
     return result.noted(kind.estimate_note) if kind.estimate_note else result
@@ -95,14 +101,9 @@ def _compiled_estimate(
     }
     options = {name: value for name, value in chosen.items() if value is not None} | options
     options |= {"task": task, "batch_size": request.batch_size, "instance_type": machine.instance.value.name}
-    counts = legal_core_counts(machine.instance.value).counts
-    counts = counts if request.tensor_parallel_size is None else (request.tensor_parallel_size,)
-    for count in counts:
-        captured = capture_model(source, trust_remote_code=trust_remote_code, tensor_parallel_size=count, **options)
-        if captured.need.total <= machine.hbm_bytes_per_core:
-            break
+    captured, count = _capture_on_cores(source, request, machine, options, trust_remote_code=trust_remote_code)
     plain = {name: value for name, value in options.items() if name not in ("task", "instance_type")}
-    plain |= {"torch_dtype": captured.config.torch_dtype, "tensor_parallel_size": count}
+    plain |= {"torch_dtype": captured.config.torch_dtype, "tensor_parallel_size": count.value}
     spelled = ", ".join(f"{name}={value}" for name, value in sorted(plain.items()))
     result = program_estimate(
         captured.program,
@@ -112,7 +113,32 @@ def _compiled_estimate(
         name=source.name,
         origin=f"as an export with {spelled} would compile it; no weights were read",
     )
-    return dataclasses.replace(result, divisible=True)
+    return dataclasses.replace(result, num_cores=count, divisible=True)
+
+
+def _capture_on_cores(
+    source: ModelSource, request: DecoderRequest, machine: Machine, options: dict[str, Any], *, trust_remote_code: bool
+) -> tuple[CapturedModel, Choice[int]]:
+    """Capture a model for the requested number of cores, or for the fewest legal ones that hold it.
+
+    The first capture is returned if none fits. Numbers of cores that do not divide its heads are left out.
+    """
+    capture = functools.partial(capture_model, source, trust_remote_code=trust_remote_code, **options)
+    instance, asked = machine.instance.value, request.tensor_parallel_size
+    if asked is not None:
+        require_core_count(instance, positive("tensor_parallel_size", asked))
+        return capture(tensor_parallel_size=asked), Choice(value=asked, reason=f"tensor_parallel_size={asked}")
+    first, *more = legal_core_counts(instance).counts
+    smallest = captured = capture(tensor_parallel_size=first)
+    for count in (first, *more):
+        if count > first:
+            try:
+                captured = capture(tensor_parallel_size=count)
+            except ConfigError:
+                continue
+        if captured.need.total <= machine.hbm_bytes_per_core:
+            return captured, Choice(value=count, reason=f"fewest legal cores of {instance.name} that hold a replica")
+    return smallest, Choice(value=first, reason=f"no number of cores of {instance.name} holds a replica")
 
 
 OF_REQUEST = {"task", "target", "instance_type", "torch_dtype"}
@@ -167,20 +193,21 @@ def _forward_estimate(
     from ..exporters import kind_of
 
     kind = kind_of(task, source.config.model_type)
-    require_decoder_options_absent(request, task, generates=kind.generates)
+    divides = "tensor_parallel_size" in kind.config_class.option_names()
+    _require_options_of_kind(request, task, generates=kind.generates, divides=divides)
     dtype = DTYPES.get(request.dtype or "", request.dtype) or "float32"
     auto_cast: AutoCast = request.auto_cast or (DEFAULT_AUTO_CAST if dtype == "float32" else "none")
-    shapes = dict.fromkeys(kind.batch_options(task), request.batch_size)
-    if not shapes and request.batch_size > 1:
-        require_no_options({"batch_size": request.batch_size}, f"a model for {task}")
-    if request.sequence_length is not None:
-        shapes["sequence_length"] = request.sequence_length
     arithmetic = {"torch_dtype": dtype, "auto_cast": auto_cast}
-    options = {**options, **shapes, **arithmetic, "task": task, "instance_type": machine.instance.value.name}
-    captured = capture_model(source, trust_remote_code=trust_remote_code, **options)
+    options = {**_shapes(kind, request, task), **options, **arithmetic, "task": task}
+    options["instance_type"] = machine.instance.value.name
+    count: Choice[int] = Choice(value=1, reason="models of this kind run on one core")
+    if divides:
+        captured, count = _capture_on_cores(source, request, machine, options, trust_remote_code=trust_remote_code)
+    else:
+        captured = capture_model(source, trust_remote_code=trust_remote_code, **options)
     memory = dataclasses.asdict(captured.need)
-    require_fits(source.name, memory, machine)
-    return linked_estimate(
+    require_fits(source.name, memory, machine, num_cores=count.value)
+    result = linked_estimate(
         captured.program,
         request,
         machine,
@@ -188,10 +215,23 @@ def _forward_estimate(
         memory=memory,
         auto_cast=auto_cast,
         task=task,
-        rows=request.batch_size,
+        axes=batch_axes(captured.config),
         origin=f"as an export would compile it, weights in {dtype}, auto_cast {auto_cast}",
         assumptions=(f"Neuron SDK {request.sdk or 'current'}: single-pass models changed little between releases",),
     )
+    return dataclasses.replace(result, num_cores=count, divisible=divides and kind.generates)
+
+
+def _shapes(kind: Kind, request: DecoderRequest, task: str) -> dict[str, int]:
+    """Return the sizes of a request under the names of a kind's options."""
+    shapes = dict.fromkeys(kind.batch_options(task), request.batch_size)
+    if not shapes and request.batch_size > 1:
+        require_no_options({"batch_size": request.batch_size}, f"a model for {task}")
+    if request.sequence_length is not None:
+        shapes["sequence_length"] = request.sequence_length
+    if kind.generates and (request.output_length or 0) >= DEFAULT_OUTPUT_LENGTH:
+        shapes["decoder_sequence_length"] = 1 + positive("output_length", request.output_length or 0)
+    return shapes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -251,22 +291,23 @@ def program_of(source: ModelSource, config: CompileConfig, *, trust_remote_code:
     return program
 
 
-def require_decoder_options_absent(request: DecoderRequest, task: str, *, generates: bool) -> None:
-    """Check that there are no options of decoders; a model that generates has an output length."""
+def _require_options_of_kind(request: DecoderRequest, task: str, *, generates: bool, divides: bool) -> None:
+    """Check that a request has no options of another kind of model."""
     if request.sdk is not None:
         parse_sdk(request.sdk)
     cores = request.tensor_parallel_size
     values = {
+        "input_length": None if generates else request.input_length,
         "output_length": None if generates else request.output_length,
-        "tensor_parallel_size": None if cores == 1 else cores,
+        "tensor_parallel_size": None if divides or cores == 1 else cores,
         "concurrency": None if generates else request.concurrency,
+        "batches_in_flight": request.batches_in_flight if generates else None,
+        "prefix_hit_rate": request.prefix_hit_rate,
         "acceptance_rate": request.speculation,
         "stack": request.stack,
     }
     options = [name for name, value in values.items() if value is not None]
-    if options:
-        message = f"{', '.join(options)} has no effect on a model for {task}, which runs on one core."
-        raise ConfigError(message, hint="Remove it; data_parallel_size sets the number of replicas.", options=options)
+    require_no_options(dict.fromkeys(options), f"a model for {task}")
 
 
 def require_no_options(options: Mapping[str, Any], what: str) -> None:

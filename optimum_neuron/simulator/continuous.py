@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..batching import BlockPool, Clock, Request, Scheduler, SimulatedTimes, serve_trace
+from ..batching import BlockPool, Clock, Request, Scheduler, SimulatedTimes, chain_hashes, serve_trace
 from ..runtime import ServingCost
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ class ServedPool:
     """Tokens of a prompt of the estimated load."""
     num_answer: int
     """Tokens of an answer."""
+    num_cached: int = 0
+    """Tokens of a prompt that are in the prefix cache before the first request arrives, in whole chunks."""
 
     @property
     def chunk_size(self) -> int:
@@ -61,6 +63,7 @@ def served_pool(
     cost: ServingCost,
     num_prompt: int,
     num_answer: int,
+    num_cached: int,
 ) -> ServedPool:
     """Read the sizes of a program with a pool of blocks; `call_s` is the device time of a call of a graph."""
     chunks, decode = program.chunks("prefill"), program.by_size("decode")
@@ -81,6 +84,7 @@ def served_pool(
         cost=cost,
         num_prompt=num_prompt,
         num_answer=num_answer,
+        num_cached=num_cached,
     )
 
 
@@ -90,6 +94,7 @@ class SimulatedEngine:
     def __init__(self, pool: ServedPool) -> None:
         self._pool = pool
         blocks = BlockPool(pool.num_blocks, pool.block_size)
+        self._prefix = _keep_prefix(blocks, pool.num_cached)
         self.scheduler = Scheduler(blocks, num_rows=pool.num_rows, chunk_sizes=sorted(pool.chunk_s))
         self.clock = Clock(pool.cost, block_bytes=pool.block_bytes)
 
@@ -99,7 +104,8 @@ class SimulatedEngine:
         return self.scheduler.has_work
 
     def add(self, request: Request) -> None:
-        """Let a request wait for its turn."""
+        """Let a request wait for its turn; its prompt begins with the prefix that is kept."""
+        request.hashes = self._prefix
         self.scheduler.add(request)
 
     def step(self) -> None:
@@ -127,6 +133,17 @@ class SimulatedEngine:
             request.simulated.note_answer(self.clock.now_s, len(request.answer))
             if len(request.answer) == request.max_new_tokens:
                 self.scheduler.end(request)
+
+
+def _keep_prefix(blocks: BlockPool, num_tokens: int) -> list[bytes]:
+    """Fill blocks with a prefix, as earlier requests would have left them, and return its hashes."""
+    hashes = chain_hashes([0] * num_tokens, blocks.block_size)
+    filled = [blocks.allocate() for _ in hashes]
+    for block, content in zip(filled, hashes, strict=True):
+        blocks.publish(block, content)
+    for block in reversed(filled):
+        blocks.release(block)
+    return hashes
 
 
 def _smallest(sizes: Iterable[int], num_slots: int) -> int:

@@ -13,6 +13,7 @@ from ..core import AutoCast, Choice
 from ..errors import ConfigError, DeviceMemoryError, invalid_choice
 from ..hardware import legal_core_counts
 from ..wording import counted
+from .lengths import choose_lengths
 from .machine import Machine, choose_copies, choose_cores, does_not_fit, positive
 from .quantity import Estimate
 from .result import generation_notes
@@ -36,8 +37,10 @@ class DecoderRequest:
     batch_size: int = 1
     sequence_length: int | None = None
     """Tokens of a row, prompt and answer; None for the model's own, at most 4096."""
+    input_length: int | None = None
+    """Tokens of a prompt; None for what the answer leaves of the sequence."""
     output_length: int | None = None
-    """Tokens of an answer; None for half of the sequence."""
+    """Tokens of an answer; None for half of the sequence, or for what the prompt leaves of it."""
     tensor_parallel_size: int | None = None
     """Cores of a replica; None for the fewest that hold it."""
     data_parallel_size: int | None = None
@@ -51,6 +54,19 @@ class DecoderRequest:
     stack: str | None = None
     speculation: Speculation | None = None
     """Candidates that are checked together; None for one token in each step."""
+    prefix_hit_rate: float | None = None
+    """Share of the prompt tokens that are in the prefix cache; None for an empty cache."""
+    batches_in_flight: int | None = None
+    """Batches that a replica of a single-pass model has at once; None for one."""
+
+    def __post_init__(self) -> None:
+        rate = self.prefix_hit_rate
+        if rate is not None and (isinstance(rate, bool) or not 0 <= rate <= 1):
+            message = f"prefix_hit_rate={rate} is not a share from 0 to 1."
+            raise ConfigError(message, hint="Pass one.", option="prefix_hit_rate", value=rate)
+        for name in ("batches_in_flight", "concurrency"):
+            if (value := getattr(self, name)) is not None:
+                positive(name, value)
 
     def resolved(self, sizes: DecoderSizes) -> DecoderRequest:
         """With every size filled in and checked.
@@ -59,21 +75,20 @@ class DecoderRequest:
             ConfigError: a size is out of range, or sizes contradict each other.
         """
         limit = sizes.max_positions
-        length = self.sequence_length or min(limit or DEFAULT_SEQUENCE_LENGTH, DEFAULT_SEQUENCE_LENGTH)
         positive("batch_size", self.batch_size)
-        positive("sequence_length", length)
-        output = self.output_length if self.output_length is not None else max(length // 2, 1)
-        if positive("output_length", output) >= length:
-            message = f"output_length={output} with sequence_length={length} leaves no room for a prompt."
-            hint = f"Pass an output_length below {length}, or a longer sequence_length."
-            raise ConfigError(message, hint=hint, option="output_length", value=output, sequence_length=length)
+        default = min(limit or DEFAULT_SEQUENCE_LENGTH, DEFAULT_SEQUENCE_LENGTH)
+        lengths = choose_lengths(self.sequence_length, self.input_length, self.output_length, limit=default)
         own_dtype = sizes.dtype if sizes.dtype in WEIGHT_BYTES and sizes.dtype != "float32" else "bfloat16"
         dtype = DTYPES.get(self.dtype or "", self.dtype) or own_dtype
         if dtype not in WEIGHT_BYTES:
             raise invalid_choice("dtype", self.dtype, WEIGHT_BYTES)
-        if self.concurrency is not None:
-            positive("concurrency", self.concurrency)
-        return dataclasses.replace(self, sequence_length=length, output_length=output, dtype=dtype)
+        return dataclasses.replace(
+            self,
+            sequence_length=lengths.sequence,
+            input_length=lengths.prompt,
+            output_length=lengths.answer,
+            dtype=dtype,
+        )
 
 
 def decoder_layout(request: DecoderRequest, stack: Stack, num_cores: int) -> Layout:
@@ -108,7 +123,7 @@ def decoder_estimate(sizes: DecoderSizes, request: DecoderRequest, machine: Mach
         DeviceMemoryError: It does not fit; the message has the table and the changes that would make it fit.
     """
     request = request.resolved(sizes)
-    assert request.sequence_length is not None and request.output_length is not None
+    assert request.sequence_length and request.input_length and request.output_length
     stack = choose_stack(request.sdk, request.stack)
 
     def memory_on(num_cores: int) -> dict[str, int]:
@@ -127,7 +142,7 @@ def decoder_estimate(sizes: DecoderSizes, request: DecoderRequest, machine: Mach
         decoder_layout(request, stack.value, num_cores.value),
         batch_size=request.batch_size,
         sequence_length=request.sequence_length,
-        input_length=request.sequence_length - request.output_length,
+        input_length=request.input_length,
         output_length=request.output_length,
         concurrency=request.concurrency,
     )
@@ -148,14 +163,14 @@ def decoder_estimate(sizes: DecoderSizes, request: DecoderRequest, machine: Mach
 def _assumptions(
     request: DecoderRequest, stack: Choice[Stack], machine: Machine, sizes: DecoderSizes
 ) -> tuple[str, ...]:
-    assert request.sequence_length is not None and request.output_length is not None
+    assert request.sequence_length and request.input_length and request.output_length
     together = request.concurrency or request.batch_size
     arrive = "1 request arrives alone" if together == 1 else f"{together:,} requests arrive together"
-    prompt = request.sequence_length - request.output_length
     return (
         f"serving stack {stack.value.name}: {stack.reason}",
         f"Neuron SDK {request.sdk or DEFAULT_SDK}",
-        f"{arrive}, {counted(prompt, 'prompt token')} and {counted(request.output_length, 'output token')} each, "
+        f"{arrive}, {counted(request.input_length, 'prompt token')} and "
+        f"{counted(request.output_length, 'output token')} each, "
         f"compiled for a batch of {request.batch_size} and {counted(request.sequence_length, 'token')}",
         f"weights in {request.dtype}, products at the 16-bit rate",
         f"read from a configuration with {sizes.num_parameters:,} parameters; no weights were read",

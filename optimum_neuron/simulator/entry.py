@@ -44,10 +44,13 @@ def estimate(
     instance: str | None = None,
     batch_size: int = 1,
     sequence_length: int | None = None,
+    input_length: int | None = None,
     output_length: int | None = None,
     tensor_parallel_size: int | None = None,
     data_parallel_size: int | None = None,
     concurrency: int | None = None,
+    batches_in_flight: int | None = None,
+    prefix_hit_rate: float | None = None,
     dtype: str | None = None,
     auto_cast: AutoCast | None = None,
     sdk: str | None = None,
@@ -69,11 +72,17 @@ def estimate(
         instance: instance or family, or several for an export with stages ("2xtrn1.32xlarge"); None as elsewhere in
             this package.
         batch_size: rows of a run, or of a decode step.
-        sequence_length: tokens of a row; of a decoder prompt and answer together.
-        output_length: tokens of an answer; None for half of the sequence.
-        tensor_parallel_size: cores that share a replica of a decoder; None for the fewest that hold it.
+        sequence_length: compiled tokens of a sequence, in a decoder prompt and answer together; None for the sum of
+            `input_length` and `output_length`, or the model's own, at most 4096.
+        input_length: tokens of a prompt, or of an encoder-decoder's source; None for what the answer leaves.
+        output_length: tokens of an answer; None for half of the sequence, or for what the prompt leaves.
+        tensor_parallel_size: cores that share a replica; None for the fewest that hold it.
         data_parallel_size: replicas on the instance; None for as many as it holds.
         concurrency: requests of a decoder that arrive together; None for the batch.
+        batches_in_flight: batches that each replica of a single-pass model has at once, so that copies of one overlap
+            with the run of another; None for one.
+        prefix_hit_rate: share of the prompt tokens that are in the prefix cache, with continuous batching; None for an
+            empty cache.
         dtype: dtype of the weights; None for the checkpoint's.
         auto_cast: rounding of float32 products; None for "matmul" where weights are float32.
         sdk: release of the Neuron SDK, which decides the serving stack; None for the current one.
@@ -109,15 +118,20 @@ def estimate(
     """
     positive("batch_size", batch_size)
     machine = choose_machine(instance, price=price)
-    draft_request = DecoderRequest(sequence_length=sequence_length, output_length=output_length)
+    draft_request = DecoderRequest(
+        sequence_length=sequence_length, input_length=input_length, output_length=output_length
+    )
     draft = _draft_of(draft_model, draft_parameters, machine, draft_request)
     request = DecoderRequest(
         batch_size=batch_size,
         sequence_length=sequence_length,
+        input_length=input_length,
         output_length=output_length,
         tensor_parallel_size=tensor_parallel_size,
         data_parallel_size=data_parallel_size,
         concurrency=concurrency,
+        batches_in_flight=batches_in_flight,
+        prefix_hit_rate=prefix_hit_rate,
         dtype=dtype,
         auto_cast=auto_cast,
         sdk=sdk,
@@ -140,6 +154,7 @@ def estimate_program(
     num_speculative_tokens: int | None = None,
     draft_model: Any = None,
     draft_parameters: int | None = None,
+    prefix_hit_rate: float | None = None,
     **lengths: int | None,
 ) -> Estimate:
     """Estimate a compiled program that is in memory; arguments are those of `estimate`.
@@ -148,7 +163,7 @@ def estimate_program(
         ConfigError: as `estimate`.
     """
     machine = choose_machine(instance, price=price)
-    request = DecoderRequest(**lengths)  # type: ignore[arg-type]
+    request = DecoderRequest(prefix_hit_rate=prefix_hit_rate, **lengths)  # type: ignore[arg-type]
     draft = _draft_of(draft_model, draft_parameters, machine, request)
     speculation = choose_speculation(acceptance_rate, num_speculative_tokens, draft)
     request = dataclasses.replace(request, speculation=speculation)
@@ -210,8 +225,8 @@ def _draft_of(model: Any, num_parameters: int | None, machine: Machine, request:
     if model is None:
         return None
     compiled = isinstance(model, (str, Path)) and _is_compiled(Path(model))
-    lengths = {"sequence_length": request.sequence_length, "output_length": request.output_length}
-    request = DecoderRequest(stack=None if compiled else SERVED_AS.name, **lengths)  # type: ignore[arg-type]
+    lengths = {name: getattr(request, name) for name in ("sequence_length", "input_length", "output_length")}
+    request = DecoderRequest(stack=None if compiled else SERVED_AS.name, **lengths)
     result = _estimate(model, None, request, machine, {})
     if result.tpot_ms is None or result.ttft_ms is None:
         message = f"{result.model} is no decoder, so it drafts no tokens."

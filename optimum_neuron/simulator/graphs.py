@@ -5,6 +5,9 @@ Work comes from the graphs that an export would compile, or from a compiled prog
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
+
 from ..core import Choice
 from ..wording import counted
 from .device_time import device_time
@@ -16,6 +19,8 @@ from .work import GraphWork
 CONVOLUTIONS = ("aten.conv1d", "aten.conv2d", "aten.conv3d", "aten.convolution")
 MOSTLY = 0.5
 """Share of convolutions in the matmul FLOPs from which a model counts as a CNN."""
+PER_S = {"batch_size": "requests_per_s", "text_batch_size": "texts_per_s", "image_batch_size": "images_per_s"}
+"""Throughput along each batch axis, by its name."""
 TASKS_OF_IMAGES = ("image", "depth", "object-detection", "semantic")
 """Parts of the names of image tasks."""
 
@@ -43,13 +48,19 @@ def graph_estimate(
     *,
     name: str,
     rows: int,
+    axes: Mapping[str, int] | None = None,
     memory: dict[str, int],
     task: str | None = None,
     num_cores: int = 1,
     num_copies: int | None = None,
+    num_in_flight: int = 1,
     assumptions: tuple[str, ...] = (),
 ) -> Estimate:
-    """Estimate one graph on the cores that share it, with replicas on the others; a run makes `rows` inferences."""
+    """Estimate one graph on the cores that share it, with replicas on the others; a run makes `rows` inferences.
+
+    With several batches in flight, the copies of one overlap with the run of another, and a batch waits for its turn.
+    `axes` are the sizes of several batch axes, for the throughput of each.
+    """
     copies = choose_copies(machine, num_cores, num_copies)
     kind, rates, total = kind_of_graph(work, task), machine.rates, work.total
     device = device_time(
@@ -57,15 +68,16 @@ def graph_estimate(
     )
     host_s = machine.copies_s(total)
     run_s = device.total_s + host_s
+    period_s = max(device.total_s, host_s, run_s / num_in_flight)
     parts = {**device.parts_s, "host": host_s}
     limited_by = max(parts, key=lambda part: parts[part])
-    per_s = copies.value * rows / run_s
-    return make_estimate(
+    per_s = copies.value * rows / period_s
+    result = make_estimate(
         machine,
         name=name,
         kind=kind,
         values={
-            "latency_ms": (run_s * 1e3, limited_by),
+            "latency_ms": (num_in_flight * period_s * 1e3, limited_by),
             "throughput_per_s": (per_s, limited_by),
             "hbm_bytes_per_core": (sum(memory.values()), largest(memory)),
             "hbm_bytes_per_step": (total.hbm_bytes, limited_by),
@@ -80,12 +92,18 @@ def graph_estimate(
         parts_s={work.name: parts},
         assumptions=(
             *assumptions,
-            f"{rows} rows for each run, one run at a time on each of {counted(copies.value, 'replica')}",
+            f"batches of {rows}, {counted(num_in_flight, 'batch', 'batches')} in flight on each of "
+            f"{counted(copies.value, 'replica')}",
             *machine.sources,
         ),
         notes=_notes(kind, machine, work),
         unknown={op: 1 / max(work.num_calls, 1) for op in work.unknown},
     )
+    if axes is None or len(axes) < 2:
+        return result
+    rate = result.quantities["throughput_per_s"]
+    each = {PER_S[axis]: rate.scaled(size / rows) for axis, size in axes.items()}
+    return dataclasses.replace(result, throughput_by_axis=each)
 
 
 def _notes(kind: str, machine: Machine, work: GraphWork) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from ..hardware import (
     resolve_instance,
     resolve_target,
 )
+from ..wording import counted
 from .constants import Constants, CoreConstants, constants
 from .device_time import CoreRates, core_rates
 from .work import Work
@@ -188,9 +189,11 @@ def does_not_fit(
     return DeviceMemoryError(message, hint=hint, hbm_bytes=dict(memory), available=available, **details)
 
 
-def require_fits(name: str, memory: Mapping[str, int], machine: Machine) -> None:
-    """Check that a model of one core fits it; a DeviceMemoryError has the memory by category."""
+def require_fits(name: str, memory: Mapping[str, int], machine: Machine, *, num_cores: int = 1) -> None:
+    """Check that each core of a model holds its part; a DeviceMemoryError has the memory by category."""
     if sum(memory.values()) <= machine.hbm_bytes_per_core:
         return
     hint = "Pass a smaller batch_size or sequence_length, or dtype='bf16', or take an instance with larger cores."
-    raise does_not_fit(f"{name} on one core of {machine.instance.value.name}", memory, machine, hint=hint)
+    raise does_not_fit(
+        f"{name} on {counted(num_cores, 'core')} of {machine.instance.value.name}", memory, machine, hint=hint
+    )

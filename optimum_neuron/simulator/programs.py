@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..configuration import DEGREES
@@ -17,7 +17,7 @@ from ..core import AutoCast
 from ..errors import ConfigError
 from ..hardware import require_degrees
 from .decoders import DecoderRequest
-from .graphs import graph_estimate
+from .graphs import PER_S, graph_estimate
 from .machine import Machine, positive, require_fits
 from .quantity import Estimate
 
@@ -60,8 +60,13 @@ def program_estimate(
         program=program,
     )
     memory = dataclasses.asdict(need)
-    lengths = ("sequence_length", "output_length", "concurrency", "speculation") if generates(program) else ()
-    _require_own_shapes(request, "a compiled model", lengths)
+    lengths = ("sequence_length", "input_length", "output_length", "concurrency", "speculation", "prefix_hit_rate")
+    longest = getattr(config, "decoder_sequence_length", None)
+    if longest is not None and (request.output_length or 0) >= longest:
+        message = f"output_length={request.output_length} does not fit the compiled decoder_sequence_length={longest}."
+        hint = f"Pass an output_length below {longest}, or export with a larger decoder_sequence_length."
+        raise ConfigError(message, hint=hint, output_length=request.output_length, compiled=longest)
+    _require_own_shapes(request, "a compiled model", lengths if generates(program) else ("batches_in_flight",))
     return linked_estimate(
         program,
         request,
@@ -70,6 +75,7 @@ def program_estimate(
         memory=memory,
         auto_cast=auto_cast,
         task=config.task if config is not None else None,
+        axes=None if config is None else batch_axes(config),
         origin=origin,
     )
 
@@ -84,14 +90,14 @@ def linked_estimate(
     auto_cast: AutoCast,
     task: str | None,
     origin: str,
-    rows: int | None = None,
+    axes: Mapping[str, int] | None,
     assumptions: tuple[str, ...] = (),
 ) -> Estimate:
     """Estimate linked graphs: the plan of a request where they generate, otherwise one run of the largest.
 
     Args:
         origin: where the graphs come from, in words.
-        rows: inferences of one run; None for the largest batch of the inputs.
+        axes: batch sizes of a single-pass model by axis; None if they are not known, for the largest of its inputs.
         assumptions: more conditions of a single-pass model.
     """
     from ..compiler import group_size_of
@@ -104,18 +110,30 @@ def linked_estimate(
             program, plan, request, machine, name=name, memory=memory, auto_cast=auto_cast, origin=origin
         )
     graph_name = list(program.graphs)[-1]
-    shapes = [spec.shape for spec in program.graphs[graph_name].inputs.values() if spec.shape]
+    if axes is None:
+        shapes = [spec.shape for spec in program.graphs[graph_name].inputs.values() if spec.shape]
+        rows = max((shape[0] for shape in shapes), default=1)
+    else:
+        rows = axes.get("batch_size") or (list(axes.values())[-1] if axes else 1)
     return graph_estimate(
         work_of_program(program, graph_name, auto_cast=auto_cast),
         machine,
         name=name,
-        rows=rows or max((shape[0] for shape in shapes), default=1),
+        rows=rows,
+        axes=axes,
         memory=memory,
         task=task,
         num_cores=group_size_of(program),
         num_copies=request.data_parallel_size,
+        num_in_flight=request.batches_in_flight or 1,
         assumptions=(f"graph {graph_name} {origin}", *assumptions),
     )
+
+
+def batch_axes(config: CompileConfig) -> dict[str, int]:
+    """Return the largest compiled size of each batch axis; where texts and images have one each, images come last."""
+    sizes = {axis: getattr(config, axis, None) for axis in PER_S}
+    return {axis: max(size) if isinstance(size, tuple) else size for axis, size in sizes.items() if size is not None}
 
 
 def module_estimate(
@@ -132,7 +150,7 @@ def module_estimate(
         message = f"Estimating a {name} needs example_inputs of tensors, because a graph is static."
         hint = "Pass example_inputs=(tensor, ...), on any device, the meta device too."
         raise ConfigError(message, hint=hint, option="example_inputs")
-    _require_own_shapes(request, "a torch module", ("auto_cast",))
+    _require_own_shapes(request, "a torch module", ("auto_cast", "batches_in_flight"))
     inputs = {f"input{index}": tensor_spec(value) for index, value in enumerate(example_inputs)}
     # Not shortened: a graph whose sizes depend on values cannot become a program, whose layers could be repeated.
     whole = functools.partial(capture, module.eval(), name=name, inputs=inputs, shorten=False)
@@ -153,6 +171,7 @@ def module_estimate(
         rows=example_inputs[0].shape[0] if example_inputs[0].ndim else 1,
         memory=memory,
         num_copies=request.data_parallel_size,
+        num_in_flight=request.batches_in_flight or 1,
         assumptions=(f"exported on the example inputs, auto_cast {auto_cast}",),
     )
 

@@ -19,6 +19,7 @@ from .constants import Band
 
 if TYPE_CHECKING:
     from .continuous import ServedPool
+    from .lengths import Padding
 
 QUANTITIES = {
     "ttft_ms": "until every request of a batch has its first token",
@@ -72,6 +73,10 @@ class Quantity:
     def exact(cls, value: float, limited_by: str) -> Quantity:
         """A value that is counted and not estimated."""
         return cls(value=value, low=value, high=value, limited_by=limited_by)
+
+    def scaled(self, factor: float) -> Quantity:
+        """The value and its interval times a factor."""
+        return dataclasses.replace(self, value=factor * self.value, low=factor * self.low, high=factor * self.high)
 
     @classmethod
     def inverse(cls, value: float, band: Band, limited_by: str) -> Quantity:
@@ -145,6 +150,10 @@ class Estimate:
     """Operators whose work is not known, with their share of the calls."""
     load: Load | None = None
     """Waiting under requests that arrive at random, where a rate was given."""
+    throughput_by_axis: Mapping[str, Quantity] = dataclasses.field(default_factory=dict, hash=False)
+    """Throughput along each batch axis, such as `texts_per_s`, where a model has several."""
+    padding: Padding | None = None
+    """Compiled sizes that the prompt and the answer of a request run in; None for single-pass models."""
     speculation: Mapping[str, Any] | None = dataclasses.field(default=None, hash=False)
     """Candidates, tokens of a check, and the cost of the draft, if tokens are checked together."""
     served_pool: ServedPool | None = None
@@ -182,6 +191,8 @@ class Estimate:
             "assumptions": list(self.assumptions),
             "notes": list(self.notes),
             "unknown_operators": dict(self.unknown),
+            "throughput_by_axis": {name: dataclasses.asdict(one) for name, one in self.throughput_by_axis.items()},
+            "padding": None if self.padding is None else self.padding.to_dict(),
             "speculation": None if self.speculation is None else dict(self.speculation),
             "load": self.load.to_dict() if self.load is not None else None,
         }

@@ -19,6 +19,7 @@ from ..core import Choice
 from ..hardware import is_first_of_instance
 from .constants import CoreConstants, HostConstants
 from .device_time import CoreRates, DeviceTime, device_time
+from .lengths import Padding
 from .machine import Machine
 from .quantity import Estimate
 from .result import largest, make_estimate
@@ -50,8 +51,13 @@ class ServingPlan:
     """Rows of a step."""
     concurrency: int
     """Requests that arrive together, at most the batch."""
-    input_length: int
     output_length: int
+    padding: Padding
+
+    @property
+    def input_length(self) -> int:
+        """Tokens of a prompt."""
+        return self.padding.input_tokens
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -123,8 +129,8 @@ def plan_serving(
         decode=decode_work(sizes, layout, batch_size=batch_size, slots=slots),
         batch_size=batch_size,
         concurrency=arriving,
-        input_length=input_length,
         output_length=output_length,
+        padding=Padding(input_tokens=input_length, prefill_tokens=prompt, decode_slots=slots),
     )
 
 
@@ -258,7 +264,7 @@ def serving_estimate(
     prefill_limit = max((time for _, _, time in before), key=lambda time: time.total_s).limited_by
     decode_limit = times.decode.limited_by
     read = "weights" if decode.weight_bytes >= decode.state_bytes else "kv_cache"
-    return make_estimate(
+    result = make_estimate(
         machine,
         name=name,
         kind=kind,
@@ -285,3 +291,4 @@ def serving_estimate(
         assumptions=assumptions,
         notes=notes,
     )
+    return dataclasses.replace(result, padding=plan.padding)

@@ -66,6 +66,7 @@ SURFACE = {
         *("--num_inference_steps", "--optimize", "--output_length", "--price", "--requests_per_s"),
         *("--revision", "--sdk", "--sequence_length", "--stack", "--subfolder", "--task"),
         *("--tensor_parallel_size", "--trust-remote-code", "--width", "MODEL_OR_DIR"),
+        *("--batches_in_flight", "--image_batch_size", "--input_length", "--prefix_hit_rate", "--text_batch_size"),
         *("--acceptance_rate", "--draft_model", "--draft_parameters", "--num_speculative_tokens"),
         *("--speculation_length", "--block_size", "--continuous_batching", "--decode_buckets", "--lora_target_modules"),
         *("--max_lora_rank", "--max_loras", "--modules_to_not_convert", "--num_blocks", "--prefill_buckets"),

@@ -113,6 +113,15 @@ def test_compiled_model_estimates_itself(model, export_folder):
         ({"batch_size": -4}, "batch_size=-4"),
         ({"sequence_length": 10**9}, "sequence_length"),
         ({"sequence_length": 64, "output_length": 64}, "output_length=64"),
+        ({"sequence_length": 64, "input_length": 64}, "input_length=64"),
+        ({"sequence_length": 64, "input_length": 40, "output_length": 25}, "exceed sequence_length=64"),
+        ({"input_length": 0}, "input_length=0"),
+        ({"prefix_hit_rate": 0.5}, "no prefix cache"),
+        ({"prefix_hit_rate": 1.5}, "0 to 1"),
+        ({"prefix_hit_rate": -0.1, "continuous_batching": True}, "0 to 1"),
+        ({"batches_in_flight": 2}, "no effect on a decoder"),
+        ({"batches_in_flight": 0}, "batches_in_flight=0"),
+        ({"batches_in_flight": True}, "batches_in_flight=True"),
         ({"sdk": "two"}, "2.27"),
         ({"stack": "vlm"}, "did you mean 'vllm'"),
         ({"price": -1.0}, "price=-1"),
@@ -184,9 +193,12 @@ def test_text_model_of_multimodal_model_is_estimated():
 def test_encoder_decoder_reads_and_writes():
     t5 = AutoConfig.for_model("t5", d_model=64, d_kv=16, d_ff=128, num_layers=2, num_heads=4, vocab_size=100)
     t5.architectures = ["T5ForConditionalGeneration"]
-    (report,) = compare(t5, instance="inf2.xlarge", sequence_length=32, output_length=8).ranked
+    found = compare(t5, instance="inf2.xlarge", sequence_length=32, output_length=8)
+    report, two = sorted(found.ranked, key=lambda one: one.num_cores.value)
     assert report.kind == "seq2seq" and report.tpot_ms.value > 0 and "encode_32" in report.assumptions[0]
-    assert report.num_cores.value == 1  # and is not compared on two
+    assert report.num_cores.value == 1 and two.num_cores.value == 2
+    assert two.memory["weights"] < report.memory["weights"]
+    assert estimate(t5, instance="inf2.xlarge", sequence_length=32, input_length=20).padding.share == 12 / 32
 
 
 def test_smallest_larger_instance_is_named_and_fits():

@@ -18,7 +18,7 @@ from optimum_neuron.simulator import compare, estimate
         ({"height": 32}, "height"),
         ({"output_length": -3}, "output_length=-3"),
         ({"sequence_length": 10**5}, "at most 48"),
-        ({"sequence_length": 16, "output_length": 16}, "below it"),
+        ({"sequence_length": 16, "output_length": 16}, "no room for a prompt"),
     ],
 )
 def test_compiled_model_rejects_fixed_options(export_folder, options, words):

@@ -102,11 +102,13 @@ def _compiled_request(
 
 
 def _require_options_of_pipelines(pipeline: Pipeline, request: DecoderRequest, options: Mapping[str, Any]) -> None:
-    names = ("output_length", "concurrency", "sdk", "stack", "speculation")
+    names = (
+        *("input_length", "output_length", "concurrency", "batches_in_flight", "prefix_hit_rate"),
+        *("sdk", "stack", "speculation"),
+    )
     others = [name for name in names if getattr(request, name) is not None]
     others += [name for name in ("num_inference_steps", "guidance_scale", "num_frames") if name in options]
-    others = [name for name in others if not pipeline.takes(name)]
-    if others:
+    if others := [name for name in others if not pipeline.takes(name)]:
         message = f"{', '.join(others)} has no effect on a {pipeline.class_name}."
         raise ConfigError(message, hint=f"Remove it; a pipeline has {', '.join(OPTIONS)}.", options=others)
     if request.sequence_length is not None and pipeline.compiled is None and not pipeline.takes("max_sequence_length"):

@@ -1,0 +1,72 @@
+"""What a buyer asks for: prompts apart from compiled lengths, prefix hits, batches in flight, axes, several cores."""
+
+from __future__ import annotations
+
+import pytest
+from transformers import AutoConfig
+
+from optimum_neuron.errors import ConfigError
+from optimum_neuron.simulator import estimate
+from tests.encoders import TINY
+from tests.tiny import tiny_config
+
+LLAMA = tiny_config("llama", architectures=["LlamaForCausalLM"], max_position_embeddings=4096)
+BERT = AutoConfig.for_model("bert", **TINY["bert"], architectures=["BertForSequenceClassification"])
+CLIP = AutoConfig.for_model("clip", **TINY["clip"], architectures=["CLIPModel"])
+
+
+def test_a_prompt_is_padded_to_its_compiled_length():
+    short, full = (
+        estimate(LLAMA, instance="inf2.xlarge", sequence_length=1024, input_length=n, output_length=24)
+        for n in (100, 1000)
+    )
+    assert short.padding.prefill_tokens == full.padding.prefill_tokens == 1024  # as vLLM compiles it
+    assert short.padding.share == 1 - 100 / 1024 and short.ttft_ms == full.ttft_ms
+    assert short.padding.decode_slots < full.padding.decode_slots and short.tpot_ms.value < full.tpot_ms.value
+    assert short.to_dict()["padding"]["input_tokens"] == 100
+    alone = estimate(LLAMA, instance="inf2.xlarge", input_length=100, output_length=24)
+    assert alone.padding.prefill_tokens == 124  # without a sequence_length, compiled for both
+
+
+def test_prefix_hits_are_not_computed():
+    options = {"sequence_length": 64, "input_length": 56, "continuous_batching": True, "prefill_chunk_size": 8}
+    options["block_size"] = 8
+    cold, half, whole = (
+        estimate(LLAMA, instance="inf2.xlarge", prefix_hit_rate=rate, requests_per_s=20.0, **options)
+        for rate in (0.0, 0.5, 1.0)
+    )
+    assert cold == estimate(LLAMA, instance="inf2.xlarge", requests_per_s=20.0, **options)
+    assert [one.padding.cached_tokens for one in (cold, half, whole)] == [0, 24, 48]  # whole chunks, not the last token
+    assert cold.ttft_ms.value > half.ttft_ms.value > whole.ttft_ms.value
+    assert cold.load.utilization.value > whole.load.utilization.value
+
+
+def test_batches_in_flight_hide_copies_and_wait_for_their_turn():
+    one, two, many = (
+        estimate(BERT, instance="inf2.xlarge", sequence_length=16, batches_in_flight=n) for n in (None, 2, 8)
+    )
+    parts = one.parts_ms["forward"]
+    device_ms = one.latency_ms.value - parts["host"]
+    assert many.latency_ms.value == pytest.approx(8 * device_ms)
+    assert one.throughput_per_s.value < two.throughput_per_s.value == pytest.approx(2e3 / device_ms)
+
+
+def test_texts_and_images_have_their_own_throughput():
+    options = {"task": "zero-shot-image-classification", "instance": "inf2.xlarge"}
+    report = estimate(CLIP, text_batch_size=10, **options)
+    rates = report.to_dict()["throughput_by_axis"]
+    assert rates["images_per_s"]["value"] == report.throughput_per_s.value
+    assert rates["texts_per_s"]["value"] == pytest.approx(10 * report.throughput_per_s.value)
+    both = estimate(CLIP, batch_size=2, **options).throughput_by_axis
+    assert both["texts_per_s"] == both["images_per_s"]
+    assert estimate(BERT, instance="inf2.xlarge", sequence_length=16).throughput_by_axis == {}
+
+
+def test_encoders_run_on_several_cores():
+    two = estimate(BERT, instance="inf2.xlarge", sequence_length=16, tensor_parallel_size=2)
+    one = estimate(BERT, instance="inf2.xlarge", sequence_length=16)
+    assert (one.num_cores.value, two.num_cores.value, two.num_copies.value) == (1, 2, 1)
+    assert two.memory["weights"] < one.memory["weights"] and two.parts_ms["forward"]["link"] > 0
+    for value in (3, 0, "two"):
+        with pytest.raises(ConfigError):
+            estimate(BERT, instance="inf2.xlarge", sequence_length=16, tensor_parallel_size=value)
