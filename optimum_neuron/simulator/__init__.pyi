@@ -53,6 +53,7 @@ from .serving import (
 from .speculation import Speculation as Speculation, tokens_per_check as tokens_per_check
 from .stacks import (
     FIRST_FUSED_SDK as FIRST_FUSED_SDK,
+    FIRST_PADDED_SDK as FIRST_PADDED_SDK,
     STACKS as STACKS,
     Stack as Stack,
     choose_stack as choose_stack,

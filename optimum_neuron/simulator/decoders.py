@@ -84,6 +84,7 @@ def decoder_layout(request: DecoderRequest, stack: Stack, num_cores: int) -> Lay
         weight_bytes=WEIGHT_BYTES[request.dtype],
         cache_bytes=4 if request.dtype == "float32" else 2,
         replicate_kv_heads=stack.replicate_kv_heads,
+        dense_experts=stack.dense_experts,
     )
 
 

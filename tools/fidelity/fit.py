@@ -43,6 +43,7 @@ PRIORS: Mapping[str, Prior] = {
     "all_reduce_chip_us": Prior(0.5, 0.7, "1 to 2 us for each hop (collective communication guide)"),
     "all_reduce_share": Prior(0.15, 0.6, "judgment, after first fits"),
     "launch_us": Prior(200.0, 0.5, "judgment, after first fits"),
+    "waiting_reads": Prior(400.0, 0.5, "judgment, after first fits"),
     "flash_factor": Prior(0.4, 0.7, "judgment, after first fits"),
     "v3_all_reduce_chip_us": Prior(4.5, 0.5, "one published configuration over 16 chips"),
     "neuronx_token_ms": Prior(2.5, 0.5, "judgment, after first fits"),

@@ -67,7 +67,7 @@ class Scored:
 def is_fitted(case: Case) -> bool:
     """Whether constants are fitted on a case."""
     row = case.row
-    few = row.category in ("mixture", "diffusion") or (row.metric == "ttft_ms" and row.instance.startswith("trn2"))
+    few = row.category in ("mixture", "hybrid", "diffusion") or (row.metric == "ttft_ms" and row.instance.startswith("trn2"))
     return row.metric in FITTED and not few
 
 
