@@ -136,7 +136,7 @@ def decoder_estimate(sizes: DecoderSizes, request: DecoderRequest, machine: Mach
         plan,
         machine,
         name=name,
-        kind="mixture" if sizes.is_mixture else "decoder",
+        kind=sizes.kind,
         num_cores=num_cores,
         num_copies=choose_copies(machine, num_cores.value, request.data_parallel_size),
         memory=memory,
@@ -172,7 +172,9 @@ def _notes(sizes: DecoderSizes, machine: Machine, sequence_length: int) -> tuple
             "what the model would say is another matter"
         )
     if sizes.is_mixture:
-        notes.append("mixture of experts: one published model, so the intervals are wide")
+        notes.append("mixture of experts: few published models, so the intervals are wide")
+    elif sizes.is_hybrid:
+        notes.append("recurrent layers: one published family, so the intervals are wide")
     return (*notes, *generation_notes(machine.target, "few published values, none of prompts over many chips"))
 
 

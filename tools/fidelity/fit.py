@@ -84,8 +84,8 @@ def build(values: Mapping[str, float]) -> Constants:
     )
 
 
-def fit(cases: Sequence[Case], start: Mapping[str, float] | None = None) -> dict[str, float]:
-    """The constants that explain the cases best."""
+def fit(cases: Sequence[Case], start: Mapping[str, float] | None = None) -> tuple[dict[str, float], float]:
+    """The constants that explain the cases best, and the loss for each case that is left."""
     names = tuple(PRIORS)
     prior = np.log([PRIORS[name].value for name in names])
     width = np.array([PRIORS[name].width for name in names])
@@ -99,7 +99,7 @@ def fit(cases: Sequence[Case], start: Mapping[str, float] | None = None) -> dict
 
     first = prior if start is None else np.log([start[name] for name in names])
     logs = minimize(residuals, first)
-    return dict(zip(names, np.exp(logs).tolist(), strict=True))
+    return dict(zip(names, np.exp(logs).tolist(), strict=True)), _huber(residuals(logs)) / len(cases)
 
 
 def _weights(cases: Sequence[Case]) -> np.ndarray:
