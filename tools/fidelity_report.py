@@ -83,7 +83,9 @@ This project has no hardware and measured none of these values. "Blind" means ne
 the constants were fitted without it, and of the structures of the model that were chosen with these rows in view, the
 one that explains the other families best predicts it. No constant is specific to a model. Choices with a documented
 reason, and the expected values of undocumented constants, are outside of this validation, so errors for other families
-may be larger than on this page. The same configuration differs by 9 to 24 % between releases of the SDK.
+may be larger than on this page. The work of mixtures and hybrids was modelled with their rows in view, and no constant
+is fitted on them, so their errors are not blind. The same configuration differs by 9 to 24 % between releases of the
+SDK.
 
 Where the last page was too good: it chose the structure once, with all rows in view, and its intervals took the rows of
 a family as independent. Families that its constants had not seen were predicted with median errors of 17 % (time to

@@ -9,6 +9,7 @@ from transformers import AutoConfig
 
 from optimum_neuron.hardware import TARGETS
 from optimum_neuron.simulator import (
+    ATTENTION_READ_S,
     LARGE_GRAPH_CYCLES,
     LARGE_GRAPH_FACTOR,
     STACKS,
@@ -24,7 +25,6 @@ from optimum_neuron.simulator import (
     serving_times,
     stack_at,
 )
-from optimum_neuron.simulator.device_time import ATTENTION_READ_S
 from optimum_neuron.simulator.work import GraphWork, Layout, Step, Work, decoder_sizes
 from tests.tiny import CONFIGS
 

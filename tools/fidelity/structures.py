@@ -17,7 +17,7 @@ from unittest import mock
 from cases import sizes_of
 
 from optimum_neuron.compiler import chunk_tiles
-from optimum_neuron.simulator.device_time import ATTENTION_READ_S
+from optimum_neuron.simulator import ATTENTION_READ_S
 from optimum_neuron.simulator.work import Work
 
 SHIPPED = "as shipped"

@@ -25,7 +25,7 @@ def _parts(tanh: Node) -> list[Node]:
     total = scaled and _operand(scaled, "add")
     cubic = total and _operand(total, "mul")
     power = cubic and _operand(cubic, "pow")
-    if not power or power.args[1] != 3.0 or power.args[0] not in total.args:
+    if not (scaled and total and cubic and power) or power.args[1] != 3.0 or power.args[0] not in total.args:
         return []
     outer = [user for add in tanh.users if _is(add, "add") for user in add.users if _is(user, "mul")]
     half = [_operand(user, "mul") for user in outer]

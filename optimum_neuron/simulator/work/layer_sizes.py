@@ -117,10 +117,12 @@ def _recurrent_state(layer: Any) -> tuple[int, int]:
         if decay is None:
             continue
         if decay.dim() == 2:
-            return tuple(decay.shape)
-        keys = getattr(module, "head_k_dim", None) or getattr(module, "ssm_state_size", 0)
-        values = getattr(module, "head_v_dim", None) or getattr(module, "head_dim", 0)
-        return decay.numel(), int(keys * values)
+            heads, elements = decay.shape
+            return heads, elements
+        sizes = vars(module)
+        keys = sizes.get("head_k_dim") or sizes.get("ssm_state_size", 0)
+        values = sizes.get("head_v_dim") or sizes.get("head_dim", 0)
+        return decay.numel(), int(keys) * int(values)
     return 0, 0
 
 
