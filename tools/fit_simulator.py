@@ -17,7 +17,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent / "fidelity"))
 
-from cases import cases, read_rows
+from cases import read_rows
 from fit import build
 from report import bands, grouped, score, summary
 from training import training_mfu
@@ -25,7 +25,7 @@ from training import training_mfu
 from optimum_neuron.simulator import FORMAT
 
 FILE = Path(__file__).parents[1] / "optimum_neuron/simulator/data/constants.json"
-VERSION = 2
+VERSION = 3
 FITTED_ON = "tools/fidelity/published.csv: values that AWS and Hugging Face published up to March 2026"
 DIGITS = 4
 
@@ -36,12 +36,12 @@ def main() -> int:
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args().check
     rows = read_rows()
-    values, scored = score(cases(rows))
+    found = score(rows)
+    values, scored = found.values, found.scored
     for name, value in values.items():
         print(f"{name:28} {value:.4g}")
     for name, group in grouped(scored).items():
-        found = summary(group)
-        print(f"{name:28} {len(group):4} " + " ".join(f"{key} {value:.3f}" for key, value in found.items()))
+        print(f"{name:28} {len(group):4} " + " ".join(f"{key} {value:.3f}" for key, value in summary(group).items()))
     constants = build(values)
     data = dataclasses.asdict(constants) | {
         "format": FORMAT,

@@ -69,4 +69,6 @@ def contiguous_bytes(inner: int, columns: int, element_bytes: float) -> float:
         assert contiguous_bytes(4096, 43 * 128, 2) == 256
         ```
     """
+    if inner % ARRAY or columns % ARRAY:
+        return min(columns, MAX_CHUNK_TILES * ARRAY) * element_bytes
     return min(chunk_tiles(inner), chunk_tiles(columns)) * ARRAY * element_bytes

@@ -32,6 +32,7 @@ from .continuous import (
 )
 from .decoders import DecoderRequest as DecoderRequest
 from .device_time import (
+    ATTENTION_READ_S as ATTENTION_READ_S,
     DeviceTime as DeviceTime,
     all_reduce_s as all_reduce_s,
     core_rates as core_rates,
@@ -59,6 +60,7 @@ from .serving import (
 from .speculation import Speculation as Speculation, tokens_per_check as tokens_per_check
 from .stacks import (
     FIRST_FUSED_SDK as FIRST_FUSED_SDK,
+    FIRST_PADDED_SDK as FIRST_PADDED_SDK,
     STACKS as STACKS,
     Stack as Stack,
     choose_stack as choose_stack,

@@ -4,7 +4,7 @@
 rates are not in it: they are in `optimum_neuron.hardware`. It knows no formula.
 
     >>> constants().version
-    2
+    3
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ class CoreConstants:
     """Rate of an all-reduce as part of the DMA rate of a core: DMA engines read and write every piece several times."""
     launch_us: float
     """Fixed time of a run of a graph."""
+    waiting_reads: float
+    """Separate reads of one operator that wait for each other; further ones overlap with them."""
     flash_factor: float
     """Part of the attention cost that is left with the fused kernel of SDK 2.19 and later."""
 

@@ -99,6 +99,7 @@ def decoder_layout(request: DecoderRequest, stack: Stack, num_cores: int) -> Lay
         weight_bytes=WEIGHT_BYTES[request.dtype],
         cache_bytes=4 if request.dtype == "float32" else 2,
         replicate_kv_heads=stack.replicate_kv_heads,
+        dense_experts=stack.dense_experts,
     )
 
 
@@ -150,7 +151,7 @@ def decoder_estimate(sizes: DecoderSizes, request: DecoderRequest, machine: Mach
         plan,
         machine,
         name=name,
-        kind="mixture" if sizes.is_mixture else "decoder",
+        kind=sizes.kind,
         num_cores=num_cores,
         num_copies=choose_copies(machine, num_cores.value, request.data_parallel_size),
         memory=memory,
@@ -186,7 +187,9 @@ def _notes(sizes: DecoderSizes, machine: Machine, sequence_length: int) -> tuple
             "what the model would say is another matter"
         )
     if sizes.is_mixture:
-        notes.append("mixture of experts: one published model, so the intervals are wide")
+        notes.append("mixture of experts: few published models, so the intervals are wide")
+    elif sizes.is_hybrid:
+        notes.append("recurrent layers: one published family, so the intervals are wide")
     return (*notes, *generation_notes(machine.target, "few published values, none of prompts over many chips"))
 
 

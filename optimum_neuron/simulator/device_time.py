@@ -155,7 +155,7 @@ def device_time(
     passes = vector * work.vector_elements + attention * SOFTMAX_PASSES * work.softmax_elements
     vector_s = passes / rates.vector_elements_per_s
     unpack_s = fitted.graph_vector_factor * work.unpacked_elements / rates.vector_elements_per_s
-    reads_s = work.attention_reads * ATTENTION_READ_S / rates.num_physical
+    reads_s = _separate_reads_s(work, fitted) / rates.num_physical
     link_s = all_reduce_s(
         work.collective_bytes, rates, fitted, num_chips=num_chips, num_collectives=work.num_collectives
     )
@@ -176,6 +176,11 @@ def device_time(
         unpack_s=aside_s,
         reads_s=reads_s,
     )
+
+
+def _separate_reads_s(work: Work, fitted: CoreConstants) -> float:
+    """Time of separate reads of keys and values; those of one operator beyond a number overlap with the others."""
+    return min(work.attention_reads, fitted.waiting_reads * work.num_attentions) * ATTENTION_READ_S
 
 
 def all_reduce_s(

@@ -17,8 +17,11 @@ WIDE = Band(low=0.4, high=2.5, num_rows=0, basis="no published value of this cla
 """For classes without published values."""
 MEMORY = Band(low=0.95, high=1.3, num_rows=2, basis="one published breakdown; collectives and DMA rings come on top")
 """Footprint of a core."""
-EXACT = Band(low=0.995, high=1.005, num_rows=15, basis="counted, and compared with 15 device profiles")
+EXACT = Band(low=0.995, high=1.005, num_rows=17, basis="counted, and compared with 17 device profiles")
 """Bytes that a step reads."""
+
+FEW_ROWS = ("mixture", "hybrid")
+"""Decoders whose intervals hold for Trainium2 too, where most of their published values are from."""
 
 _SAME_AS = {"mfu": "profile.prefill_mfu", "mbu": "profile.decode_mbu"}
 """Metrics of a decoder's device that are published as profiles."""
@@ -29,11 +32,11 @@ def band_of(kind: str, metric: str, target: Target, constants: Constants) -> Ban
     if metric == "hbm_bytes_per_core":
         return MEMORY
     if metric == "hbm_bytes_per_step":
-        return EXACT if kind in ("decoder", "encoder") else WIDE if kind == "mixture" else MEMORY
+        return EXACT if kind in ("decoder", "encoder") else WIDE if kind in FEW_ROWS else MEMORY
     generation = target.core.generation
-    if generation >= 4 or (generation == 3 and kind != "decoder"):
+    if generation >= 4 or (generation == 3 and kind not in ("decoder", *FEW_ROWS)):
         return WIDE
-    if generation == 3:
+    if generation == 3 and kind == "decoder":
         return constants.bands.get(f"trn2.{metric}", constants.bands["trn2.ttft_ms"])
     if kind == "decoder" and metric in _SAME_AS:
         return constants.bands[_SAME_AS[metric]]

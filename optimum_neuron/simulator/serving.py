@@ -118,7 +118,8 @@ def plan_serving(
 ) -> ServingPlan:
     """Decide which graphs run, by the rules of the stack."""
     arriving = min(concurrency or batch_size, batch_size)
-    prompt = sequence_length if stack.pads_prompt else min(bucket(input_length), bucket(sequence_length))
+    padded = stack.pads_prompt if batch_size > 1 else stack.pads_single
+    prompt = sequence_length if padded else min(bucket(input_length), bucket(sequence_length))
     rows = 1 if stack.one_by_one else batch_size
     median = input_length + output_length // 2 + 1
     slots = sequence_length if stack.pads_cache else min(bucket(median), bucket(sequence_length))

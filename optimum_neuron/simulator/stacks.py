@@ -22,6 +22,8 @@ FIRST_NXD_SDK = (2, 20)
 """From here on decoders are served by libraries on NeuronX Distributed, with the fused attention kernel."""
 FIRST_FUSED_SDK = (2, 19)
 """From here on Transformers NeuronX has the fused attention kernel (its release notes, 0.11.351, 3 July 2024)."""
+FIRST_PADDED_SDK = (2, 22)
+"""From here on (2025) servers also pad the prompt of a batch of 1 to the compiled length."""
 KNOWN_SDKS = ((2, 5), (2, 40))
 """Releases for neuronx-cc that a version can name."""
 FIRST_BUCKET = 128
@@ -44,10 +46,14 @@ class Stack:
     """Prompts use the fused attention kernel; without it, large graphs of prompts are compiled at -O1."""
     replicate_kv_heads: bool
     """Each core keeps one key-value head where there are more cores than heads."""
+    dense_experts: bool
+    """A prompt sends each token through all experts, else through its own."""
     one_by_one: bool
     """Prompts are processed one after the other, else all rows of the batch in one run."""
     pads_prompt: bool
     """A prompt is padded to the compiled sequence length, else to the next power of two."""
+    pads_single: bool
+    """Also where the batch is 1, which has one prompt."""
     pads_cache: bool
     """A step attends to the compiled sequence length, else to the next power of two."""
 
@@ -64,8 +70,10 @@ _TRANSFORMERS = Stack(
     tiled=True,
     flash=False,
     replicate_kv_heads=False,
+    dense_experts=False,
     one_by_one=False,
     pads_prompt=False,
+    pads_single=False,
     pads_cache=False,
 )
 _NXD = dataclasses.replace(
@@ -76,6 +84,7 @@ _NXD = dataclasses.replace(
     tiled=False,
     flash=True,
     replicate_kv_heads=True,
+    dense_experts=True,
 )
 
 STACKS: Mapping[str, Stack] = {
@@ -128,7 +137,12 @@ def stack_at(name: str, release: tuple[int, int]) -> Stack:
     (False, True)
     """
     stack = STACKS[name]
-    return dataclasses.replace(stack, flash=stack.flash or release >= FIRST_FUSED_SDK)
+    return dataclasses.replace(
+        stack,
+        flash=stack.flash or release >= FIRST_FUSED_SDK,
+        replicate_kv_heads=stack.replicate_kv_heads or release >= FIRST_FUSED_SDK,
+        pads_single=stack.pads_prompt and release >= FIRST_PADDED_SDK,
+    )
 
 
 def parse_sdk(sdk: str) -> tuple[int, int]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from transformers import AutoConfig
 
 from optimum_neuron.hardware import TARGETS
 from optimum_neuron.simulator import (
+    ATTENTION_READ_S,
     LARGE_GRAPH_CYCLES,
     LARGE_GRAPH_FACTOR,
     STACKS,
@@ -19,10 +21,12 @@ from optimum_neuron.simulator import (
     constants,
     core_rates,
     device_time,
+    plan_serving,
     serving_times,
     stack_at,
 )
-from optimum_neuron.simulator.work import GraphWork, Step, Work
+from optimum_neuron.simulator.work import GraphWork, Layout, Step, Work, decoder_sizes
+from tests.tiny import CONFIGS
 
 RATES = core_rates(TARGETS["inf2"])
 FITTED = constants().cores[2]
@@ -64,12 +68,48 @@ def test_weights_are_unpacked_while_others_are_fetched():
 
 @pytest.mark.parametrize("decoder", [True, False])
 def test_parts_add_up_to_total(decoder):
-    work = WEIGHTS + PRODUCTS + PASSES + Work(attention_reads=100, num_collectives=3, collective_bytes=10**6)
+    reads = Work(attention_reads=100, num_attentions=4)
+    work = WEIGHTS + PRODUCTS + PASSES + reads + Work(num_collectives=3, collective_bytes=10**6)
     time = timed(work, decoder=decoder)
     alone = time.parts_s["launch"] + time.parts_s["link"] + time.reads_s + (time.parts_s["vector"] if decoder else 0)
     assert time.total_s == pytest.approx(max(time.compute_s, time.transfer_s) + alone)
     assert time.slower(3).total_s == pytest.approx(3 * time.total_s)
     assert time.slower(3).limited_by == time.limited_by == "dma"
+
+
+def test_many_reads_of_one_operator_overlap():
+    few, more, most = (Work(attention_reads=count, num_attentions=2) for count in (100, 200, 10**6))
+    assert timed(more, decoder=True).reads_s == pytest.approx(2 * timed(few, decoder=True).reads_s)
+    limit = 2 * FITTED.waiting_reads * ATTENTION_READ_S
+    assert timed(most, decoder=True).reads_s == pytest.approx(limit)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        *("tensor_cycles", "attention_cycles", "vector_elements", "unpacked_elements", "softmax_elements"),
+        *("weight_bytes", "weight_rows", "state_bytes", "attention_reads", "spill_bytes", "result_bytes"),
+        *("num_collectives", "collective_bytes", "num_sends", "sent_bytes"),
+    ],
+)
+def test_every_counter_takes_time(field):
+    amount = Work(**{"num_attentions": 1, field: 100})
+    options = {"decoder": True, "num_chips": 2, "flash": True}
+    times = [device_time(work, RATES, FITTED, **options).parts_s for work in (amount, amount.scaled(2))]
+    assert sum(times[1].values()) > sum(times[0].values())
+
+
+def test_single_prompts_are_padded_since_2025():
+    sizes = decoder_sizes(AutoConfig.for_model("llama", **CONFIGS["llama"]))
+    layout = Layout(num_cores=1, weight_bytes=2, cache_bytes=2, replicate_kv_heads=True)
+    request = {"sequence_length": 4096, "input_length": 200, "output_length": 100}
+    names = {
+        (release, rows): plan_serving(sizes, stack_at("tgi", release), layout, batch_size=rows, **request).prefill.name
+        for release in ((2, 19), (2, 22))
+        for rows in (1, 4)
+    }
+    assert names.pop(((2, 19), 1)) == "prefill_256"
+    assert set(names.values()) == {"prefill_4096"}
 
 
 def served(stack: Stack, cycles: float) -> ServingTimes:
@@ -81,7 +121,7 @@ def served(stack: Stack, cycles: float) -> ServingTimes:
 
 def test_large_prompts_are_slower_without_fused_attention():
     old, new = stack_at("transformers-neuronx", (2, 18)), stack_at("transformers-neuronx", (2, 19))
-    assert new == dataclasses.replace(old, flash=True)
+    assert new == dataclasses.replace(old, flash=True, replicate_kv_heads=True)
     large = 2 * LARGE_GRAPH_CYCLES
     slow, quick = served(old, large), served(new, large)
     assert slow.prefill.total_s == pytest.approx(LARGE_GRAPH_FACTOR * quick.prefill.total_s)

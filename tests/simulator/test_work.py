@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 from transformers import AutoConfig
+from transformers.activations import NewGELUActivation
 
 from optimum_neuron.compiler import chunk_tiles, contiguous_bytes, convolution_cycles, product_cycles
 from optimum_neuron.simulator.work import (
@@ -27,6 +28,41 @@ from optimum_neuron.simulator.work import (
 from tests.tiny import CONFIGS, SHAPES
 
 ONE_CORE = Layout(num_cores=1, weight_bytes=4, cache_bytes=4, replicate_kv_heads=True)
+
+DECODE_COUNTS = {
+    "flops": 572129280,
+    "product_flops": 572129280,
+    "tensor_cycles": 556672.0,
+    "attention_cycles": 16384.0,
+    "vector_elements": 1252608.0,
+    "unpacked_elements": 0.0,
+    "softmax_elements": 8192.0,
+    "weight_bytes": 570099712,
+    "weight_rows": 1089186.0,
+    "state_bytes": 2097152,
+    "attention_reads": 128,
+    "num_attentions": 32,
+    "num_collectives": 64,
+    "collective_bytes": 65536,
+    "host_bytes": 32,
+}
+PREFILL_COUNTS = {
+    "flops": 17766678528,
+    "product_flops": 17766678528,
+    "tensor_cycles": 556672.0,
+    "attention_cycles": 16384.0,
+    "vector_elements": 39091456.0,
+    "unpacked_elements": 0.0,
+    "softmax_elements": 131072.0,
+    "weight_bytes": 570163200,
+    "weight_rows": 1089248.0,
+    "state_bytes": 0,
+    "attention_reads": 0,
+    "num_attentions": 0,
+    "num_collectives": 64,
+    "collective_bytes": 2097152,
+    "host_bytes": 528,
+}
 
 
 def config(model_type: str, **changes):
@@ -56,6 +92,7 @@ def test_few_channels_share_rows_of_array():
 def test_prime_number_of_tiles_leaves_small_pieces():
     assert (chunk_tiles(43 * 128), chunk_tiles(32 * 128), chunk_tiles(37 * 2 * 128)) == (1, 16, 2)
     assert contiguous_bytes(43 * 128, 4096, 2) == contiguous_bytes(4096, 43 * 128, 2) == 256
+    assert (contiguous_bytes(4544, 71 * 128, 2), contiguous_bytes(2048, 96, 2)) == (4096, 192)
 
 
 def test_work_adds_up():
@@ -128,6 +165,67 @@ def test_mixture_token_loads_its_experts():
         for layer in sizes.layers
     )
     assert two - one == pytest.approx(2 * experts * 4, rel=0.01)
+
+
+def test_dense_experts_see_all_tokens_of_a_prompt():
+    sizes = decoder_sizes(config("mixtral"))
+    dense = dataclasses.replace(ONE_CORE, dense_experts=True)
+    own, every = (prefill_work(sizes, layout, batch_size=1, tokens=64) for layout in (ONE_CORE, dense))
+
+    def expert_flops(graph):
+        return sum(step.count * step.work.flops for step in graph.steps if step.name.startswith("expert"))
+
+    (num_experts,) = {layer.num_experts for layer in sizes.layers}
+    assert expert_flops(every) * sizes.experts_per_token == expert_flops(own) * num_experts
+    assert every.total.weight_bytes == own.total.weight_bytes
+    assert every.total.vector_elements > own.total.vector_elements
+    decoding = [decode_work(sizes, layout, batch_size=2, slots=16).total for layout in (ONE_CORE, dense)]
+    assert decoding[0] == decoding[1]
+
+
+def test_linear_attention_scans_its_prompt():
+    heads = {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16}
+    choice = AutoConfig.for_model(
+        "qwen3_5_text", hidden_size=64, intermediate_size=128, num_hidden_layers=4, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=16, linear_value_head_dim=8, vocab_size=128, **heads,
+    )  # fmt: skip
+    sizes = decoder_sizes(choice)
+    assert sizes.kind == "hybrid"
+    assert [(layer.count, layer.state_heads, layer.state_elements) for layer in sizes.layers if layer.state_heads] == [
+        (3, 4, 16 * 8)
+    ]
+    (scan,) = [step for step in prefill_work(sizes, on(2), batch_size=1, tokens=10).steps if step.name == "scan"]
+    assert (scan.count, scan.work.vector_elements, scan.work.state_bytes) == (3, 4 * 10 * 2 * 128, 0)
+    (scan,) = [step for step in decode_work(sizes, on(2), batch_size=3, slots=16).steps if step.name == "scan"]
+    assert scan.work.state_bytes == 3 * 2 * 128 * 4
+    keys = 2 * 16 * 1 * 16 * 4
+    assert cache_bytes(sizes, on(2), batch_size=1, slots=16) == keys + 3 * 2 * 128 * 4
+
+
+def test_gate_and_up_are_apart_where_a_checkpoint_joins_them():
+    (layer,) = decoder_sizes(config("phi3")).layers
+    assert [p.num_matrices for p in layer.projections if p.role == "up"] == [2]
+
+
+def test_written_out_gelu_takes_one_pass():
+    written = NewGELUActivation()
+    program = torch.export.export(written, (torch.zeros(4, 8),), strict=False)
+    assert work_of_graph(program.graph_module).total.vector_elements == 32
+
+    def other(x):
+        return 0.5 * x * (1 + torch.tanh(0.8 * (x + 0.04 * x**2)))
+
+    traced = make_fx(other, tracing_mode="fake")(torch.zeros(4, 8))
+    assert work_of_graph(traced).total.vector_elements == 8 * 32
+
+
+def test_counts_of_a_decoder_are_these():
+    sizes = decoder_sizes(config("llama", hidden_size=256, num_attention_heads=4, num_key_value_heads=2))
+    shared = {"num_unknown": 0, "num_sends": 0, "sent_bytes": 0, "spill_bytes": 0, "result_bytes": 0}
+    decode = decode_work(sizes, on(2), batch_size=2, slots=64).total
+    prefill = prefill_work(sizes, on(2), batch_size=2, tokens=32).total
+    assert vars(decode) == shared | DECODE_COUNTS
+    assert vars(prefill) == shared | PREFILL_COUNTS
 
 
 def test_graph_counts_weights_boundaries_and_float32_factor():

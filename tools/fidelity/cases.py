@@ -19,6 +19,7 @@ from typing import Any
 from optimum_neuron.hardware import INSTANCES, TARGETS
 from optimum_neuron.simulator import (
     FIRST_FUSED_SDK,
+    FIRST_PADDED_SDK,
     Constants,
     DecoderRequest,
     Stack,
@@ -46,6 +47,17 @@ FAMILIES = {
     "qwen2.5-vl-32b": "qwen2",
     "qwen2.5-vl-3b": "qwen2",
     "qwen2-7b": "qwen2",
+    "qwen2.5-7b": "qwen2",
+    "opt-13b": "opt",
+    "opt-30b": "opt",
+    "opt-66b": "opt",
+    "llama-4-scout": "llama-4",
+    "llama-4-maverick": "llama-4",
+    "qwen3-30b-a3b": "qwen3-moe",
+    "qwen3-235b-a22b": "qwen3-moe",
+    "qwen3.5-2b": "qwen3.5",
+    "qwen3.5-4b": "qwen3.5",
+    "qwen3.5-9b": "qwen3.5",
     "qwen3-8b": "qwen3",
     "qwen3-0.6b": "qwen3",
     "qwen3-32b": "qwen3",
@@ -58,6 +70,8 @@ FAMILIES = {
     "stable-diffusion-2.1": "stable-diffusion-2",
 }
 """Families that are left out together; every other model is a separate family."""
+CONTRIBUTED = "contrib/models"
+"""Models whose graphs have one bucket, as is the default of NxD Inference: prompts and caches have the full length."""
 FUSED_SINCE = "2024-07-22"
 """Day from which rows that say only their date have SDK 2.19 or later: github.com/huggingface/optimum-neuron, pull
 request 661."""
@@ -138,10 +152,10 @@ def cases(rows: Iterable[Row]) -> list[Case]:
     """Cases of the rows that the simulator predicts with fitted constants."""
     made = []
     for row in rows:
-        if row.category in ("decoder", "mixture"):
-            made.append(Case(row=row, predict=_decoder(row)))
-        elif row.category == "profile":
+        if row.metric.startswith(("decode_", "prefill_")):
             made.append(Case(row=row, predict=_profile(row)))
+        elif row.category in ("decoder", "mixture", "hybrid"):
+            made.append(Case(row=row, predict=_decoder(row)))
         elif row.category in ("encoder", "cnn", "vit"):
             made.append(Case(row=row, predict=_graph(row)))
         elif row.category == "diffusion":
@@ -158,8 +172,10 @@ def _hardware(row: Row) -> tuple[Any, Any, int]:
 
 def _stack(row: Row) -> Stack:
     """The serving stack as it was then."""
-    dated = FIRST_FUSED_SDK if row.date >= FUSED_SINCE else (2, 18)
-    return stack_at(row.stack, parse_sdk(row.sdk) if row.sdk else dated)
+    dated = FIRST_PADDED_SDK if row.date >= "2025" else FIRST_FUSED_SDK if row.date >= FUSED_SINCE else (2, 18)
+    stack = stack_at(row.stack, parse_sdk(row.sdk) if row.sdk else dated)
+    one_bucket = {"pads_prompt": True, "pads_single": True, "pads_cache": True}
+    return dataclasses.replace(stack, **one_bucket) if CONTRIBUTED in row.source else stack
 
 
 def _layout(row: Row) -> Layout:
@@ -169,6 +185,7 @@ def _layout(row: Row) -> Layout:
         weight_bytes=row.weight_bytes,
         cache_bytes=2,
         replicate_kv_heads=_stack(row).replicate_kv_heads,
+        dense_experts=_stack(row).dense_experts,
     )
 
 

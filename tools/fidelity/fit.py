@@ -43,6 +43,7 @@ PRIORS: Mapping[str, Prior] = {
     "all_reduce_chip_us": Prior(0.5, 0.7, "1 to 2 us for each hop (collective communication guide)"),
     "all_reduce_share": Prior(0.15, 0.6, "judgment, after first fits"),
     "launch_us": Prior(200.0, 0.5, "judgment, after first fits"),
+    "waiting_reads": Prior(400.0, 0.5, "judgment, after first fits"),
     "flash_factor": Prior(0.4, 0.7, "judgment, after first fits"),
     "v3_all_reduce_chip_us": Prior(4.5, 0.5, "one published configuration over 16 chips"),
     "neuronx_token_ms": Prior(2.5, 0.5, "judgment, after first fits"),
@@ -83,8 +84,8 @@ def build(values: Mapping[str, float]) -> Constants:
     )
 
 
-def fit(cases: Sequence[Case], start: Mapping[str, float] | None = None) -> dict[str, float]:
-    """The constants that explain the cases best."""
+def fit(cases: Sequence[Case], start: Mapping[str, float] | None = None) -> tuple[dict[str, float], float]:
+    """The constants that explain the cases best, and the loss for each case that is left."""
     names = tuple(PRIORS)
     prior = np.log([PRIORS[name].value for name in names])
     width = np.array([PRIORS[name].width for name in names])
@@ -98,7 +99,7 @@ def fit(cases: Sequence[Case], start: Mapping[str, float] | None = None) -> dict
 
     first = prior if start is None else np.log([start[name] for name in names])
     logs = minimize(residuals, first)
-    return dict(zip(names, np.exp(logs).tolist(), strict=True))
+    return dict(zip(names, np.exp(logs).tolist(), strict=True)), _huber(residuals(logs)) / len(cases)
 
 
 def _weights(cases: Sequence[Case]) -> np.ndarray:

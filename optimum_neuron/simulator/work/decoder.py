@@ -21,6 +21,13 @@ ACTIVATION_BYTES = 2
 """Bytes of one value between layers, and of one that is reduced: 16-bit types."""
 NORM_PASSES = 8
 """Passes over the residual stream of a layer: two norms of three passes, two additions."""
+DENSE_PASSES = 2.0
+"""Passes over the results of each expert where all of them see each token: its share of the token, the sum."""
+SCAN_PASSES = 4
+"""Passes over a recurrent state for each token: decay, product with the key, update, product with the query. Published
+stacks scan a prompt token by token."""
+STATE_BYTES = 4
+"""Of an element of a recurrent state."""
 PASSES = {"attention_in": 2.0, "up": 1.5, "expert_up": 1.5}
 """Passes over matmul results: queries, keys, and values leave PSUM and are rotated, both results of an MLP leave PSUM
 and are multiplied. Reduced results leave PSUM with the all-reduce."""
@@ -37,6 +44,8 @@ class Layout:
     """Bytes of one element of keys and values."""
     replicate_kv_heads: bool
     """Each core keeps one key-value head where there are more cores than heads; see `sizes.local_heads`."""
+    dense_experts: bool = False
+    """A prompt sends each token through all experts, else through its own."""
 
     @property
     def head_bytes(self) -> int:
@@ -51,6 +60,7 @@ def decode_work(sizes: DecoderSizes, layout: Layout, *, batch_size: int, slots: 
     attention = _attention(batch_size * queries, sizes.head_dim, 1, slots, cycles) + Work(
         state_bytes=2 * batch_size * slots * keys * sizes.head_dim * layout.cache_bytes,
         attention_reads=batch_size * queries,
+        num_attentions=1,
     )
     steps = _stack(sizes, layout, attention, tokens=batch_size, decoding=True)
     return GraphWork(name=f"decode_{slots}", steps=(*steps, *_ends(sizes, layout, batch_size, batch_size)))
@@ -92,7 +102,14 @@ def parameter_bytes(sizes: DecoderSizes, layout: Layout) -> int:
 def cache_bytes(sizes: DecoderSizes, layout: Layout, *, batch_size: int, slots: int) -> int:
     """Bytes of keys and values that one core keeps."""
     _, keys = local_heads(sizes, layout.num_cores, replicate=layout.replicate_kv_heads)
-    return 2 * batch_size * slots * keys * sizes.head_dim * layout.cache_bytes * _num_attending(sizes)
+    states = sum(layer.count * _local_state(layer, layout) for layer in sizes.layers)
+    per_slot = 2 * keys * sizes.head_dim * layout.cache_bytes * _num_attending(sizes)
+    return batch_size * (slots * per_slot + states * STATE_BYTES)
+
+
+def _local_state(layer: LayerSizes, layout: Layout) -> int:
+    """Elements of the recurrent state of one row that one core keeps."""
+    return math.ceil(layer.state_heads / layout.num_cores) * layer.state_elements
 
 
 def _num_attending(sizes: DecoderSizes) -> int:
@@ -129,7 +146,20 @@ def _stack(sizes: DecoderSizes, layout: Layout, attention: Work, *, tokens: int,
             collective_bytes=2 * tokens * sizes.hidden * ACTIVATION_BYTES if layout.num_cores > 1 else 0,
         )
         steps.append(Step(name="norms_and_all_reduce", work=rest, count=layer.count, module_path="layers"))
+        if layer.state_heads:
+            scan = _scan(layer, layout, tokens, decoding=decoding)
+            steps.append(Step(name="scan", work=scan, count=layer.count, module_path="layers"))
     return [*steps, Step(name="attention", work=attention, count=_num_attending(sizes), module_path="layers")]
+
+
+def _scan(layer: LayerSizes, layout: Layout, tokens: int, *, decoding: bool) -> Work:
+    """A recurrent state that each token changes, in order; a step reads the state of each row."""
+    elements = tokens * _local_state(layer, layout)
+    return Work(
+        flops=2 * SCAN_PASSES * elements,
+        vector_elements=SCAN_PASSES * elements,
+        state_bytes=elements * STATE_BYTES if decoding else 0,
+    )
 
 
 def _projection(
@@ -140,8 +170,12 @@ def _projection(
     if projection.role.startswith("expert"):
         # A step loads the experts of each token one by one; a prompt sends all of its tokens through each expert.
         times = tokens * sizes.experts_per_token if decoding else layer.num_experts
-        rows = 1 if decoding else math.ceil(tokens * sizes.experts_per_token / layer.num_experts)
+        routed = tokens if layout.dense_experts else math.ceil(tokens * sizes.experts_per_token / layer.num_experts)
+        rows = 1 if decoding else routed
         read = times
+    passes = PASSES.get(projection.role, 0.0)
+    if projection.role == "expert_down" and layout.dense_experts and not decoding:
+        passes = DENSE_PASSES
     size_bytes = int(inner * columns * layout.weight_bytes)
     width = columns if projection.role == "attention_in" else columns // projection.num_matrices
     chunk = contiguous_bytes(inner, width, layout.weight_bytes)
@@ -149,7 +183,7 @@ def _projection(
         flops=2 * times * rows * inner * columns,
         product_flops=2 * times * rows * inner * columns,
         tensor_cycles=times * product_cycles(rows, inner, columns),
-        vector_elements=times * rows * columns * PASSES.get(projection.role, 0),
+        vector_elements=times * rows * columns * passes,
         weight_bytes=read * size_bytes,
         weight_rows=read * size_bytes / chunk,
     )

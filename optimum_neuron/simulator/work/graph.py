@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ...compiler import LOOKUPS, CallWork, base_of, contiguous_bytes, shares_memory, work_of
 from ...compiler.rules import OpCall, find_rule, symbols
 from ...core import AutoCast
+from .activations import part_of_gelu
 from .record import GraphWork, Step, Work
 
 if TYPE_CHECKING:
@@ -155,11 +156,14 @@ def _call_work(node: Node) -> tuple[OpCall, CallWork] | tuple[None, None]:
 def _count_body(body: GraphModule, roles: Sequence[Role], auto_cast: AutoCast) -> list[_Counted]:
     role_of = dict(zip(body.graph.find_nodes(op="placeholder"), roles, strict=True))
     read: set[Node] = set()
+    fused = part_of_gelu(body.graph)
     counted = []
     for node in body.graph.nodes:
         call, call_work = _call_work(node)
         if call is None or call_work is None:
             continue
+        if node in fused:
+            call_work = dataclasses.replace(call_work, vector_elements=0)
         work = _resources(call, call_work, auto_cast) + _traffic(node, call, role_of, read, auto_cast)
         if work == Work():
             continue
@@ -206,6 +210,7 @@ def _resources(call: OpCall, call_work: CallWork, auto_cast: AutoCast) -> Work:
         unpacked_elements=call_work.unpacked_elements,
         softmax_elements=call_work.softmax_elements,
         attention_reads=math.prod(call.inputs[0].shape[:-2]) if rows == 1 else 0,
+        num_attentions=int(rows == 1),
         spill_bytes=2 * spilled if spilled > SBUF_BYTES else 0,
         num_unknown=int(call_work.counted == "unknown"),
     )

@@ -45,6 +45,8 @@ class Work:
     """Keys and values read from HBM."""
     attention_reads: int = 0
     """Separate reads of keys and values: one for each layer, row and head of a decode step."""
+    num_attentions: int = 0
+    """Operators that they belong to: one for each layer."""
     spill_bytes: int = 0
     """Intermediate results that do not fit SBUF: written to HBM and read again."""
     result_bytes: int = 0

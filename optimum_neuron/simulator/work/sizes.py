@@ -55,6 +55,16 @@ class DecoderSizes:
         """Whether any layer has experts."""
         return any(layer.num_experts for layer in self.layers)
 
+    @property
+    def is_hybrid(self) -> bool:
+        """Whether any layer scans its tokens."""
+        return any(layer.state_heads for layer in self.layers)
+
+    @property
+    def kind(self) -> str:
+        """Class of its estimates."""
+        return "mixture" if self.is_mixture else "hybrid" if self.is_hybrid else "decoder"
+
 
 def decoder_sizes(config: Any, *, trust_remote_code: bool = False) -> DecoderSizes:
     """Read the sizes of a causal language model, or of the text model in a larger one.
