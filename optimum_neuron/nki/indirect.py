@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Self
 
 import torch
 
@@ -47,7 +48,7 @@ class IndirectTensor(NkiTensor):
         """Return True."""
         return True
 
-    def with_skip(self, skip: bool) -> NkiTensor:
+    def with_skip(self, skip: bool) -> Self:
         """Return the view with the rule for indices outside of the tensor."""
         self.skip = skip
         return self

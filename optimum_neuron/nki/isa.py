@@ -11,33 +11,39 @@ import enum
 
 from ..errors import KernelError as NkiValidationError
 from .core import absent, current
-from .instructions.activation import ReduceCmd as reduce_cmd, activate2, activation, activation_reduce, exponential
-from .instructions.base import Engine as engine
-from .instructions.elementwise import (
-    reciprocal,
-    scalar_tensor_tensor,
-    tensor_scalar,
-    tensor_tensor,
-    tensor_tensor_scan,
-)
-from .instructions.matmul import MatmulPerfMode as matmul_perf_mode, nc_matmul, nc_transpose
-from .instructions.reduction import (
-    tensor_partition_reduce,
-    tensor_reduce,
-    tensor_scalar_cumulative,
-    tensor_scalar_reduce,
-)
-from .instructions.selection import affine_select, iota, range_select, select_reduce
-from .instructions.statistics import bn_aggr, bn_stats
-from .instructions.transfer import (
+from .instructions import (
     DgeMode as dge_mode,
+    Engine as engine,
+    MatmulPerfMode as matmul_perf_mode,
     OobMode as oob_mode,
+    ReduceCmd as reduce_cmd,
+    activate2,
+    activation,
+    activation_reduce,
+    affine_select,
+    bn_aggr,
+    bn_stats,
     dma_compute,
     dma_copy,
     dma_transpose,
+    exponential,
+    iota,
     memset,
+    nc_matmul,
+    nc_transpose,
+    range_select,
+    reciprocal,
+    scalar_tensor_tensor,
+    select_reduce,
     tensor_copy,
     tensor_copy_predicated,
+    tensor_partition_reduce,
+    tensor_reduce,
+    tensor_scalar,
+    tensor_scalar_cumulative,
+    tensor_scalar_reduce,
+    tensor_tensor,
+    tensor_tensor_scan,
 )
 
 __all__ = [

@@ -48,13 +48,13 @@ class Operator:
 
     @property
     def __signature__(self) -> inspect.Signature:
-        from .language.elementwise import signature_of
+        from .language import signature_of
 
         return signature_of(self)
 
     def __call__(self, *operands: Any, **options: Any) -> Any:
         """Compute tiles from tiles, as `nl.add(x, y)`."""
-        from .language.elementwise import apply
+        from .language import apply
 
         return apply(self, *operands, **options)
 

@@ -13,7 +13,7 @@ from ..core import Core, refuse
 from ..operators import Operator, as_operator
 from ..tensor import NkiTensor
 from . import rules
-from .activation import ReduceCmd, read_accumulators
+from .activations import ReduceCmd, read_accumulators
 from .base import SBUF, Engine, Instruction, execute
 from .elementwise import require_arithmetic
 

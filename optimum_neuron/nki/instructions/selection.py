@@ -14,7 +14,7 @@ from ..core import Core, refuse
 from ..operators import OPERATORS, Operator, as_operator
 from ..tensor import NkiTensor
 from . import rules
-from .activation import ReduceCmd, read_accumulators
+from .activations import ReduceCmd, read_accumulators
 from .base import SBUF, Engine, Instruction, execute
 
 FP32_MIN = -3.4028235e38

@@ -13,6 +13,7 @@ from ..memory import Buffer
 from ..operators import OPERATORS
 from ..tensor import NkiTensor
 from . import control, creation, data
+from .elementwise import apply as apply, signature_of as signature_of
 
 ABSENT = (
     *("rand", "random_seed", "gather_flattened", "all", "rms_norm", "dropout", "dynamic_range", "fori_loop"),

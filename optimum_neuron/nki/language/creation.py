@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from .. import instructions as ins
 from ..core import Core, current, kernel_line, refuse
 from ..dtypes import FORMATS, dtype_name
 from ..memory import Buffer, Storage
@@ -101,9 +102,7 @@ def _filled(value: float, shape: Sequence[int], dtype: Any, buffer: Buffer | Non
     if result.buffer.is_hbm:
         result.write(torch.full(result.shape, value))
     else:
-        from ..instructions.transfer import memset
-
-        memset(result, value)
+        ins.memset(result, value)
     return result
 
 

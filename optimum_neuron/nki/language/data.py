@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from .. import instructions as ins
 from ..core import refuse
-from ..instructions import elementwise as ew, matmul as mm, reduction, transfer
-from ..instructions.activation import activation
 from ..memory import Buffer
 from ..operators import OPERATORS
 from ..tensor import DynamicSlice, NkiTensor
@@ -19,7 +18,7 @@ def load(src: NkiTensor, dtype: Any = None) -> NkiTensor:
     """Copy from HBM to a new tile in SBUF, whose partitions are dimension 0."""
     source = src.reshape((src.size, 1)) if src.ndim < 2 else src
     result = ndarray(source.shape, src.dtype if dtype is None else dtype)
-    transfer.dma_copy(result, source)
+    ins.dma_copy(result, source)
     return result
 
 
@@ -28,8 +27,8 @@ def store(dst: NkiTensor, value: Any) -> None:
     tile = value
     if not isinstance(value, NkiTensor):
         tile = ndarray((dst.shape[0], dst.size // dst.shape[0]), dst.dtype)
-        transfer.memset(tile, value)
-    transfer.dma_copy(dst, tile)
+        ins.memset(tile, value)
+    ins.dma_copy(dst, tile)
 
 
 def load_transpose2d(src: NkiTensor, dtype: Any = None) -> NkiTensor:
@@ -41,16 +40,16 @@ def load_transpose2d(src: NkiTensor, dtype: Any = None) -> NkiTensor:
 def transpose(x: NkiTensor, dtype: Any = None) -> NkiTensor:
     """Exchange partitions and elements of a tile."""
     result = ndarray((x.elements_per_partition, x.num_partitions), x.dtype, Buffer.psum)
-    mm.nc_transpose(result, x, mm.Engine.tensor)
+    ins.nc_transpose(result, x, ins.Engine.tensor)
     copy = ndarray(result.shape, x.dtype if dtype is None else dtype)
-    transfer.tensor_copy(copy, result)
+    ins.tensor_copy(copy, result)
     return copy
 
 
 def copy(x: NkiTensor, dtype: Any = None) -> NkiTensor:
     """Copy a tile to SBUF."""
     result = ndarray(x.shape, x.dtype if dtype is None else dtype)
-    transfer.tensor_copy(result, x)
+    ins.tensor_copy(result, x)
     return result
 
 
@@ -58,7 +57,7 @@ def matmul(x: NkiTensor, y: NkiTensor, transpose_x: bool = False) -> NkiTensor:
     """Compute `x @ y`, or `x.T @ y`, into PSUM."""
     stationary = x if transpose_x else transpose(x)
     result = ndarray((stationary.elements_per_partition, y.elements_per_partition), "float32", Buffer.psum)
-    mm.nc_matmul(result, stationary, y)
+    ins.nc_matmul(result, stationary, y)
     return result
 
 
@@ -79,16 +78,16 @@ def where(condition: NkiTensor, x: Any, y: Any, dtype: Any = None) -> NkiTensor:
     values = [value for value in (x, y) if isinstance(value, NkiTensor)]
     result = ndarray(shape, (promoted(*values) if values else "float32") if dtype is None else dtype)
     if isinstance(y, NkiTensor):
-        transfer.tensor_copy(result, expanded(y, shape))
+        ins.tensor_copy(result, expanded(y, shape))
     else:
-        transfer.memset(result, y)
+        ins.memset(result, y)
     predicate = ndarray(shape, "uint8")
-    ew.tensor_scalar(predicate, expanded(condition, shape), OPERATORS["not_equal"], 0)
+    ins.tensor_scalar(predicate, expanded(condition, shape), OPERATORS["not_equal"], 0)
     source = x
     if isinstance(x, NkiTensor):
         source = ndarray(shape, result.dtype)
-        transfer.tensor_copy(source, expanded(x, shape))
-    transfer.tensor_copy_predicated(result, source, predicate)
+        ins.tensor_copy(source, expanded(x, shape))
+    ins.tensor_copy_predicated(result, source, predicate)
     return result
 
 
@@ -109,7 +108,7 @@ def _reduced(op: str, x: NkiTensor, axis: Any, dtype: Any, keepdims: bool) -> Nk
     kept = x.shape[: x.ndim - len(axes)]
     shape = (*kept, *(1,) * len(axes)) if keepdims or len(kept) == 1 else kept
     result = ndarray(shape if keepdims or len(kept) > 1 else (*kept, 1), x.dtype if dtype is None else dtype)
-    reduction.tensor_reduce(result, OPERATORS[op], x, axes)
+    ins.tensor_reduce(result, OPERATORS[op], x, axes)
     return result
 
 
@@ -150,7 +149,7 @@ def softmax(x: NkiTensor, axis: Any = -1, dtype: Any = None) -> NkiTensor:
     """Return the softmax over the last dimensions."""
     highest = _reduced("maximum", x, axis, "float32", True)
     powers = ndarray(x.shape, "float32")
-    activation(powers, OPERATORS["exp"], apply(OPERATORS["subtract"], x, highest, dtype="float32"))
+    ins.activation(powers, OPERATORS["exp"], apply(OPERATORS["subtract"], x, highest, dtype="float32"))
     total = apply(OPERATORS["reciprocal"], _reduced("add", powers, axis, "float32", True))
     return apply(OPERATORS["multiply"], powers, total, dtype=x.dtype if dtype is None else dtype)
 

@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 
+from .. import instructions as ins
 from ..core import refuse
 from ..dtypes import FORMATS, dtype_name
-from ..instructions import elementwise as ew
-from ..instructions.activation import activation
 from ..memory import Buffer
 from ..operators import Operator
 from ..tensor import NkiTensor
@@ -59,9 +58,9 @@ def _require_tile(operator: Operator, value: Any) -> NkiTensor:
 def _unary(operator: Operator, x: NkiTensor, dtype: Any) -> NkiTensor:
     result = ndarray(x.shape, x.dtype if dtype is None else dtype)
     if operator.is_activation:
-        activation(result, operator, x)
+        ins.activation(result, operator, x)
     else:
-        ew.tensor_scalar(result, x, operator, 0)
+        ins.tensor_scalar(result, x, operator, 0)
     return result
 
 
@@ -81,15 +80,15 @@ def _binary(operator: Operator, x: Any, y: Any, dtype: Any) -> NkiTensor:
     result = ndarray(shape, kind)
     if len(tiles) == 1:
         number, is_left = (y, False) if isinstance(x, NkiTensor) else (x, True)
-        ew.tensor_scalar(result, tiles[0], operator, number, reverse0=is_left)
+        ins.tensor_scalar(result, tiles[0], operator, number, reverse0=is_left)
         return result
     first, second = (tile if tile.shape == shape else expanded(tile, shape) for tile in tiles)
     if first.buffer is second.buffer is Buffer.psum:
         second = copied(second)
     if second.elements_per_partition > 1 and tiles[1].elements_per_partition == 1 and not operator.is_bitwise:
-        ew.tensor_scalar(result, first, operator, column(tiles[1], shape[0]))
+        ins.tensor_scalar(result, first, operator, column(tiles[1], shape[0]))
     else:
-        ew.tensor_tensor(result, first, second, operator)
+        ins.tensor_tensor(result, first, second, operator)
     return result
 
 
@@ -124,8 +123,6 @@ def column(tile: NkiTensor, partitions: int) -> NkiTensor:
 
 def copied(tile: NkiTensor) -> NkiTensor:
     """Return a copy in SBUF."""
-    from ..instructions.transfer import tensor_copy
-
     result = ndarray(tile.shape, tile.dtype)
-    tensor_copy(result, tile)
+    ins.tensor_copy(result, tile)
     return result
