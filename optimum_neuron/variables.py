@@ -82,7 +82,6 @@ TABLE: Mapping[str, Variable] = {
     "NEURON_RT_VIRTUAL_CORE_SIZE": Variable("the same as NEURON_LOGICAL_NC_CONFIG"),
     "NEURON_RT_VISIBLE_CORES": Variable('which simulated cores this process may claim, for example "0" or "0-3,6"'),
     "NKI_PRECISE_FP": Variable("0 keeps all floats of NKI kernels in float32 (default: 1, their dtypes)"),
-    "NKI_SIMULATOR": _no_effect("NKI kernels always run in the simulator"),
     "OPTIMUM_NEURON_ADAPTIVE_EAGER": Variable("1 queues operators of the torch device and runs them in another thread"),
     "OPTIMUM_NEURON_AUTO_CAST_TYPE": Variable(
         "matmul operands in emulated numerics: bf16, fp16, tf32, fp8_e4m3 or none"
