@@ -49,6 +49,20 @@ def make_home(environ: Mapping[str, str] = os.environ) -> None:
         home(environ).mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
+def nki_platform(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Return the target of NKI kernels that NEURON_PLATFORM_TARGET_OVERRIDE names, as a family: gen2 is trn1.
+
+    NKI's names of generations are taken too.
+    """
+    name = environ.get("NEURON_PLATFORM_TARGET_OVERRIDE") or None
+    return {"gen2": "trn1", "gen3": "trn2", "gen4": "trn3"}.get(name or "", name)
+
+
+def nki_precise(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether NKI kernels round to their dtypes; NKI_PRECISE_FP=0 keeps all floats in float32."""
+    return switch("NKI_PRECISE_FP", environ, default=True)
+
+
 def compile_cache_url(environ: Mapping[str, str] = os.environ) -> str:
     """Folder or fsspec URL of the NEFF cache; --cache_dir in NEURON_CC_FLAGS has precedence."""
     url = compiler_flag("--cache_dir", environ) or environ.get("NEURON_COMPILE_CACHE_URL")

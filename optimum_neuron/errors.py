@@ -14,6 +14,7 @@
     |   +-- FormatVersionError              written by a newer format
     +-- DeviceMemoryError (MemoryError)     the model does not fit the HBM of its cores
     +-- NumericsError (ArithmeticError)     a loss or gradient is not a finite number
+    +-- KernelError (AssertionError)        an NKI kernel breaks a rule of the core
     +-- CoreBusyError (RuntimeError)        another process holds the core
     +-- QueueFullError (RuntimeError)       no more requests can wait
     +-- RequestError (ValueError)           the server rejects a request
@@ -40,6 +41,7 @@ __all__ = [
     "CoreBusyError",
     "DeviceMemoryError",
     "FormatVersionError",
+    "KernelError",
     "LoweringError",
     "ModelError",
     "NeuronError",
@@ -138,6 +140,10 @@ class DeviceMemoryError(NeuronError, MemoryError):
 
 class NumericsError(NeuronError, ArithmeticError):
     """A loss or a gradient of training is not a finite number."""
+
+
+class KernelError(NeuronError, AssertionError):
+    """An NKI kernel breaks a rule of the core; `details` have the rule and the line of the kernel."""
 
 
 class CoreBusyError(NeuronError, RuntimeError):

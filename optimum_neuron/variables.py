@@ -55,7 +55,9 @@ TABLE: Mapping[str, Variable] = {
         "physical cores in a logical core; must be the default of the chip, because other sizes are not simulated"
     ),
     "NEURON_PARALLEL_COMPILE": _no_effect("graphs are compiled and run; run the script with neuron_parallel_compile"),
-    "NEURON_PLATFORM_TARGET_OVERRIDE": Variable("target when none is given: inf2, trn1, trn1n, trn2, trn3"),
+    "NEURON_PLATFORM_TARGET_OVERRIDE": Variable(
+        "target when none is given: inf2, trn1, trn1n, trn2, trn3; for NKI kernels also gen2, gen3, gen4"
+    ),
     "NEURON_PROCESS_TAG": Variable("name of this process in neuron-top and neuron-monitor (default: its id)"),
     "NEURON_RT_ASYNC_EXEC_MAX_INFLIGHT_REQUESTS": _no_effect("a call of a compiled program returns when it has run"),
     "NEURON_RT_EXEC_TIMEOUT": _no_effect("calls have no time limit, because this host's time is not the chip's"),
@@ -79,6 +81,7 @@ TABLE: Mapping[str, Variable] = {
     "NEURON_RT_VALIDATE_HASH": Variable("0 skips the check of weight hashes when an exported folder is loaded"),
     "NEURON_RT_VIRTUAL_CORE_SIZE": Variable("the same as NEURON_LOGICAL_NC_CONFIG"),
     "NEURON_RT_VISIBLE_CORES": Variable('which simulated cores this process may claim, for example "0" or "0-3,6"'),
+    "NKI_PRECISE_FP": Variable("0 keeps all floats of NKI kernels in float32 (default: 1, their dtypes)"),
     "OPTIMUM_NEURON_ADAPTIVE_EAGER": Variable("1 queues operators of the torch device and runs them in another thread"),
     "OPTIMUM_NEURON_API_KEY": Variable("key that requests to neuron serve must have, beside those of --api_key"),
     "OPTIMUM_NEURON_AUTO_CAST_TYPE": Variable(

@@ -18,7 +18,7 @@ ORDER = (
     ("batching",),
     ("artifact", "engine"),
     ("models", "runtime"),
-    ("compiler",),
+    ("compiler", "nki"),
     ("buckets", "hardware", "native"),
     ("checkpoints", "configuration", "shared_objects", "startup"),
     ("decoder_checks",),

@@ -29,7 +29,12 @@ def test_importing_is_light(modules):
 
 @pytest.mark.parametrize(
     ("distribution", "package"),
-    [("optimum-neuron", "optimum.neuron"), ("torch-neuronx", "torch_neuronx"), ("neuronx-cc", "neuronxcc")],
+    [
+        ("optimum-neuron", "optimum.neuron"),
+        ("torch-neuronx", "torch_neuronx"),
+        ("neuronx-cc", "neuronxcc"),
+        ("nki", "nki"),
+    ],
 )
 def test_sdk_refuses_next_to_vendor_distribution(distribution, package, tmp_path, monkeypatch):
     metadata = tmp_path / f"{distribution.replace('-', '_')}-2.21.0.dist-info" / "METADATA"

@@ -1,0 +1,227 @@
+"""The core that a kernel runs on, and the line of the kernel that speaks to it.
+
+`current()` is the core of the kernel that runs in this thread; instructions execute on it. A core knows its target's
+limits, its rank in the grid, its engines' registers, and, if it records, the stream of what it executed.
+
+Kernels run eagerly, one instruction after the other: this module has no time and no order between engines.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import dataclasses
+import functools
+import linecache
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+
+from .. import env
+from ..errors import KernelError
+from ..hardware import CoreSpec, CoreTiming, Target, resolve_target
+from .memory import Buffer, Storage
+
+DEFAULT_PLATFORM = "trn3"
+"""Target without an environment variable, as the vendor documents for its simulator."""
+
+_HERE = str(Path(__file__).parent)
+_FRONT_ENDS = ("nki", "neuronxcc")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Record:
+    """One executed instruction, as data: nothing of it is Python that runs."""
+
+    opcode: str
+    """Name in `nki.isa`."""
+    engine: str
+    """Engine that ran it: tensor, vector, scalar, gpsimd, dma or sync."""
+    reads: tuple[Access, ...]
+    """Memory that it read."""
+    writes: tuple[Access, ...]
+    """Memory that it wrote."""
+    cycles: float
+    """Cycles of its engine; nanoseconds for DMA."""
+    line: str
+    """Line of the kernel."""
+    parameters: tuple[tuple[str, str], ...]
+    """Its other operands, as text."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Access:
+    """A part of one tensor: where an instruction reads or writes."""
+
+    storage: int
+    """Number of the tensor."""
+    name: str
+    """Name of the tensor."""
+    buffer: str
+    """Its memory."""
+    dtype: str
+    """Dtype of the elements."""
+    offset: int
+    """First element."""
+    shape: tuple[int, ...]
+    """Sizes."""
+    strides: tuple[int, ...]
+    """Steps, in elements."""
+
+
+@dataclasses.dataclass
+class Grid:
+    """What the cores of one launch share."""
+
+    shape: tuple[int, ...]
+    """Sizes of the grid; () for one core."""
+    shared: dict[Any, Storage] = dataclasses.field(default_factory=dict)
+    """Tensors in shared HBM, by name or by order of creation."""
+
+
+@dataclasses.dataclass
+class Core:
+    """A simulated core while a kernel runs on it."""
+
+    target: Target
+    """What is simulated."""
+    grid: Grid = dataclasses.field(default_factory=lambda: Grid(shape=()))
+    """The launch it belongs to."""
+    rank: tuple[int, ...] = ()
+    """Its place in the grid."""
+    precise: bool = True
+    """Whether values are rounded to their dtypes."""
+    strict: bool = False
+    """Whether a read of memory that nothing wrote is an error."""
+    stream: list[Record] | None = None
+    """What it executed; None if it does not record."""
+    registers: dict[str, torch.Tensor] = dataclasses.field(default_factory=dict)
+    """Accumulators of the engines, by engine: one float32 for each partition."""
+    num_shared: int = 0
+    """Tensors in shared HBM that it created so far."""
+
+    @property
+    def spec(self) -> CoreSpec:
+        """Limits of the core."""
+        return self.target.core
+
+    @property
+    def timing(self) -> CoreTiming:
+        """Cycle costs of the core."""
+        timing = self.target.timing
+        assert timing is not None
+        return timing
+
+    @property
+    def generation(self) -> int:
+        """2 for NeuronCore-v2, and so on."""
+        return self.spec.generation
+
+    def partition_bytes(self, buffer: Buffer) -> int:
+        """Return the bytes that one partition of a memory has."""
+        size, partitions = (
+            (self.spec.sbuf_bytes, self.spec.sbuf_partitions)
+            if buffer is Buffer.sbuf
+            else (self.spec.psum_bytes, self.spec.psum_partitions)
+        )
+        assert size is not None and partitions is not None
+        return size // partitions
+
+    def bank_bytes(self) -> int:
+        """Return the bytes that one partition of a PSUM bank has."""
+        banks = self.spec.psum_banks
+        assert banks is not None
+        return self.partition_bytes(Buffer.psum) // banks
+
+
+_CURRENT: contextvars.ContextVar[Core | None] = contextvars.ContextVar("nki_core", default=None)
+
+
+def current() -> Core:
+    """Return the core of the kernel that runs.
+
+    Raises:
+        KernelError: no kernel runs.
+    """
+    core = _CURRENT.get()
+    if core is None:
+        message = "Functions of nki.isa and nki.language run inside a kernel, and none is running."
+        raise KernelError(message, hint="Call them in a function with @nki.jit.", rule="outside")
+    return core
+
+
+def running() -> bool:
+    """Return whether a kernel runs in this thread."""
+    return _CURRENT.get() is not None
+
+
+@contextlib.contextmanager
+def use(core: Core) -> Iterator[Core]:
+    """Run a block on a core."""
+    token = _CURRENT.set(core)
+    try:
+        yield core
+    finally:
+        _CURRENT.reset(token)
+
+
+def default_target() -> Target:
+    """Return the target of kernels: NEURON_PLATFORM_TARGET_OVERRIDE, or trn3."""
+    target = resolve_target(env.nki_platform() or DEFAULT_PLATFORM).value
+    if target.timing is None:
+        message = f"{target.name} has no NKI: kernels need NeuronCore-v2 or newer."
+        raise KernelError(message, hint="Set NEURON_PLATFORM_TARGET_OVERRIDE to trn1, trn2 or trn3.", rule="target")
+    return target
+
+
+@functools.cache
+def _is_ours(file: str) -> bool:
+    path = Path(file)
+    in_sdk = any(part in _FRONT_ENDS for part in path.parts[:-1]) and "sdk" in path.parts
+    return file.startswith(_HERE) or in_sdk
+
+
+def kernel_line() -> str:
+    """Return the line of the kernel that called, as `file.py:12`."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and _is_ours(frame.f_code.co_filename):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def refuse(message: str, *, hint: str, rule: str, **details: Any) -> NoReturn:
+    """Raise the error of a broken rule, with the line of the kernel.
+
+    Args:
+        message: what is wrong, with the value.
+        hint: what to do.
+        rule: Name of the rule.
+        **details: values for programs.
+
+    Raises:
+        KernelError: always.
+    """
+    place = kernel_line()
+    file, _, number = place.rpartition(":")
+    source = linecache.getline(file, int(number)).strip()
+    where = f"\n  {Path(file).name}:{number}: {source}" if source else ""
+    raise KernelError(f"{message}{where}", hint=hint, rule=rule, line=place, **details)
+
+
+def absent(name: str) -> Callable[..., Any]:
+    """Return a function that says which name of the vendor's API is not there yet."""
+
+    def missing(*args: Any, **options: Any) -> Any:
+        refuse(
+            f"{name} is not implemented yet.",
+            hint="docs/nki.md lists what is, and what to use in its place.",
+            rule="absent",
+            function=name,
+        )
+
+    missing.__name__ = missing.__qualname__ = name.rpartition(".")[2]
+    missing.__doc__ = f"Refuse: {name} is not implemented yet."
+    return missing

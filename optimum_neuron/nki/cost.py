@@ -1,0 +1,74 @@
+"""How long instructions take: published cycle counts of the engines, from `hardware.timings`.
+
+Every figure is cited there. Each function returns cycles of its engine (DMA: nanoseconds) for one instruction that
+waits for nothing. Where the guides publish no figure for an instruction, one element for each cycle is assumed; the
+function says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from .core import Core
+from .memory import Buffer
+from .tensor import NkiTensor
+
+_SHORT_FLOATS = ("bfloat16", "float16")
+
+
+def tensor_cycles(core: Core, moving: NkiTensor, *, num_columns: int) -> float:
+    """Matmul: max(N, 64) cycles for N moving columns, 4 times as many in float32; loads are hidden behind the last."""
+    timing = core.timing
+    columns = max(num_columns, timing.matmul_min_cycles)
+    factor = timing.fp32_matmul_factor if moving.dtype == "float32" else 1
+    return columns * factor
+
+
+def vector_cycles(
+    core: Core, inputs: Sequence[NkiTensor], output: NkiTensor, *, is_copy_or_scalar: bool = False
+) -> float:
+    """Elements of a partition, two cycles each for two float32 inputs on v2, less in the 16-bit modes of v3 on."""
+    timing = core.timing
+    wide = sum(tile.dtype == "float32" for tile in inputs) if len(inputs) > 1 else 1
+    rate = timing.vector_cycles_per_element.get(max(1, min(wide, 2)), 1)
+    if core.generation > 2:
+        rate = 1
+    elements = max([tile.elements_per_partition for tile in inputs] + [output.elements_per_partition])
+    return timing.sram_access_cycles + elements * rate / _speedup(core, inputs, output, is_copy_or_scalar)
+
+
+def _speedup(core: Core, inputs: Sequence[NkiTensor], output: NkiTensor, is_copy_or_scalar: bool) -> float:
+    modes, tiles = core.timing.vector_speedup, [*inputs, output]
+    if not modes or any(tile.dtype not in _SHORT_FLOATS for tile in tiles):
+        return 1
+    in_sbuf = all(tile.buffer is Buffer.sbuf for tile in tiles)
+    if is_copy_or_scalar:
+        contiguous = all(tile.strides[-1] == 1 for tile in tiles)
+        return modes["copy_or_scalar_contiguous" if contiguous and in_sbuf else "copy_or_scalar_strided_or_psum"]
+    return modes["two_tensors_sbuf"] if all(tile.buffer is Buffer.sbuf for tile in inputs) else 1
+
+
+def lane_cycles(core: Core, tile: NkiTensor) -> float:
+    """ScalarE: one element of a partition in a cycle, whatever the function; GpSimd: assumed the same."""
+    return core.timing.sram_access_cycles + tile.elements_per_partition
+
+
+def dma_ns(core: Core, tile: NkiTensor) -> float:
+    """Start of a transfer, then its bytes at the share of the full rate that its contiguous runs reach."""
+    timing, spec = core.timing, core.spec
+    assert spec.num_dma_engines is not None and spec.dma_engine_bytes_per_s is not None
+    size = tile.size * tile.storage.format.size_bytes
+    share = min(1.0, contiguous_bytes(tile) / timing.dma_saturating_bytes)
+    rate = spec.num_dma_engines * spec.dma_engine_bytes_per_s * max(share, 2**-6)
+    return timing.dma_start_ns + size / rate * 1e9
+
+
+def contiguous_bytes(tile: NkiTensor) -> int:
+    """Return the bytes of the longest run that a transfer moves at once, which is what one descriptor covers."""
+    run, wanted = 1, 1
+    for size, stride in zip(reversed(tile.shape), reversed(tile.strides), strict=True):
+        if stride != wanted and size != 1:
+            break
+        run, wanted = run * size, wanted * size
+    return math.prod((run, tile.storage.format.size_bytes))

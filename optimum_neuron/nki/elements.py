@@ -1,0 +1,159 @@
+"""The facts of a view of memory, and its elements as instructions read and write them.
+
+`read` and `write` know the dtype and what was written. How views are made from others is in `tensor.py`.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator
+from typing import Any, Self
+
+import torch
+
+from .core import Access, current, kernel_line, refuse
+from .dtypes import rounded
+from .memory import Buffer, Storage
+
+
+class UninitializedReadWarning(UserWarning):
+    """A kernel read memory that nothing wrote."""
+
+
+class Elements:
+    """A part of a tensor in one of the memories."""
+
+    __slots__ = ("data", "storage")
+
+    def __init__(self, storage: Storage, data: torch.Tensor | None = None) -> None:
+        self.storage = storage
+        self.data = storage.base.reshape(storage.shape) if data is None else data
+
+    # ------------------------------------------------------------------ facts
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes; dimension 0 is the partitions of an on-chip tensor."""
+        return tuple(self.data.shape)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Steps between elements, in elements."""
+        return self.data.stride()
+
+    @property
+    def offset(self) -> int:
+        """First element, counted from the start of the tensor."""
+        return self.data.storage_offset() - self.storage.base.storage_offset()
+
+    @property
+    def dtype(self) -> str:
+        """Name of the dtype."""
+        return self.storage.format.name
+
+    @property
+    def name(self) -> str:
+        """Name of the tensor."""
+        return self.storage.name
+
+    @property
+    def buffer(self) -> Buffer:
+        """Memory it is in."""
+        return self.storage.buffer
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return self.data.dim()
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self.data.numel()
+
+    @property
+    def num_partitions(self) -> int:
+        """Partitions it covers."""
+        return self.data.shape[0]
+
+    @property
+    def elements_per_partition(self) -> int:
+        """Elements in each partition."""
+        return math.prod(self.data.shape[1:])
+
+    def __repr__(self) -> str:
+        return f"NkiTensor({self.name}, shape={self.shape}, dtype={self.dtype}, buffer={self.buffer.value})"
+
+    def __iter__(self) -> Iterator[Any]:
+        raise TypeError("an NkiTensor has no elements in Python: read it with instructions")
+
+    def get_pattern(self) -> list[list[int]]:
+        """Return the access pattern, as [stride, count] of each dimension."""
+        return [[stride, count] for stride, count in zip(self.strides, self.shape, strict=True)]
+
+    def is_contiguous(self) -> bool:
+        """Return whether the elements lie one after the other."""
+        return self.data.is_contiguous()
+
+    def is_indirect(self) -> bool:
+        """Return whether elements are chosen by indices in memory."""
+        return False
+
+    def access(self) -> Access:
+        """Describe the view as data."""
+        storage = self.storage
+        return Access(
+            storage.number, storage.name, storage.buffer.value, self.dtype, self.offset, self.shape, self.strides
+        )
+
+    # ------------------------------------------------------------------ elements
+    def read(self) -> torch.Tensor:
+        """Return the elements as the host stores them, without copying; note reads of what nothing wrote."""
+        mask = self.storage.mask_of(self.data)
+        if mask is not None and not bool(mask.all()):
+            self._warn_unwritten(mask)
+        return self.data
+
+    def floats(self) -> torch.Tensor:
+        """Return the elements as float32, which is what the engines compute with."""
+        data = self.read()
+        return data if data.dtype == torch.float32 else data.to(torch.float32)
+
+    def integers(self) -> torch.Tensor:
+        """Return the elements of an integer tensor as int64."""
+        return self.read().to(torch.int64)
+
+    def rows(self) -> torch.Tensor:
+        """Return the elements as float32, one row for each partition."""
+        return self.floats().reshape(self.num_partitions, -1)
+
+    def write(self, values: torch.Tensor) -> None:
+        """Store values, rounded to the dtype; they have as many elements, in the same order."""
+        storage = self.storage
+        if values.shape != self.data.shape:
+            values = values.reshape(self.data.shape)
+        if storage.format.is_native and storage.format.is_float:
+            self.data.copy_(values)
+        else:
+            self.data.copy_(rounded(values, storage.format, precise=storage.precise))
+        storage.mark_written(self.data)
+
+    def write_where(self, chosen: torch.Tensor, values: torch.Tensor) -> None:
+        """Store the values where `chosen` holds, and leave the other elements and what is known of them."""
+        storage = self.storage
+        self.data[chosen] = rounded(values[chosen], storage.format, precise=storage.precise)
+        mask = storage.mask_of(self.data)
+        if mask is not None:
+            mask |= chosen
+
+    def with_skip(self, skip: bool) -> Self:
+        """Return the view with a rule for indices outside of it; only indirect views have such."""
+        return self
+
+    def _warn_unwritten(self, mask: torch.Tensor) -> None:
+        missing = int((~mask).sum())
+        problem = f"{missing} of the {self.size} elements of {self.name} that are read here were never written"
+        hint = "Write them first, with nisa.memset for instance, or read only what was written."
+        if current().strict:
+            refuse(f"{problem}.", hint=hint, rule="uninitialized", tensor=self.name, missing=missing)
+        warnings.warn(f"{kernel_line()}: {problem}. {hint}", UninitializedReadWarning, stacklevel=2)

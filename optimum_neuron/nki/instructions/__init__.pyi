@@ -1,0 +1,39 @@
+from .activations import (
+    ReduceCmd as ReduceCmd,
+    activate2 as activate2,
+    activation as activation,
+    activation_reduce as activation_reduce,
+    exponential as exponential,
+)
+from .base import Engine as Engine, Instruction as Instruction, execute as execute
+from .elementwise import (
+    reciprocal as reciprocal,
+    scalar_tensor_tensor as scalar_tensor_tensor,
+    tensor_scalar as tensor_scalar,
+    tensor_tensor as tensor_tensor,
+    tensor_tensor_scan as tensor_tensor_scan,
+)
+from .matmul import MatmulPerfMode as MatmulPerfMode, nc_matmul as nc_matmul, nc_transpose as nc_transpose
+from .reduction import (
+    tensor_partition_reduce as tensor_partition_reduce,
+    tensor_reduce as tensor_reduce,
+    tensor_scalar_cumulative as tensor_scalar_cumulative,
+    tensor_scalar_reduce as tensor_scalar_reduce,
+)
+from .selection import (
+    affine_select as affine_select,
+    iota as iota,
+    range_select as range_select,
+    select_reduce as select_reduce,
+)
+from .statistics import bn_aggr as bn_aggr, bn_stats as bn_stats
+from .transfer import (
+    DgeMode as DgeMode,
+    OobMode as OobMode,
+    dma_compute as dma_compute,
+    dma_copy as dma_copy,
+    dma_transpose as dma_transpose,
+    memset as memset,
+    tensor_copy as tensor_copy,
+    tensor_copy_predicated as tensor_copy_predicated,
+)

@@ -1,0 +1,264 @@
+"""Activation functions on the scalar engine, with scale, bias and a sum; exponentials on the vector engine."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import Any
+
+import torch
+
+from .. import cost
+from ..core import Core, refuse
+from ..operators import OPERATORS, Operator, as_operator
+from ..tensor import NkiTensor
+from . import rules
+from .base import Engine, Instruction, execute
+
+
+class ReduceCmd(enum.Enum):
+    """What an instruction does with the accumulators of its engine, numbered as in `nki.isa`."""
+
+    idle = 0
+    reset = 1
+    reduce = 2
+    reset_reduce = 3
+    load_reduce = 4
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Activation(Instruction):
+    """op(data * scale + bias), and its sum along the partition."""
+
+    OPCODE = "activation"
+    READS = ("data", "bias", "scale")
+    WRITES = ("dst", "reduce_res")
+    ENGINES = (Engine.scalar,)
+
+    dst: NkiTensor
+    op: Operator
+    data: NkiTensor
+    bias: Any
+    scale: Any
+    reduce_op: Operator | None
+    reduce_res: NkiTensor | None
+    reduce_cmd: ReduceCmd
+
+    def check(self, core: Core) -> None:
+        rules.same_size(self.OPCODE, data=self.data, dst=self.dst)
+        require_activation(self.OPCODE, self.op)
+        if core.generation == 2 and self.bias is not None and not isinstance(self.bias, NkiTensor):
+            refuse(
+                f"activation bias={self.bias}: the scalar engine of NeuronCore-v2 takes a vector.",
+                hint="Give a tile of shape (partitions, 1).",
+                rule="generation",
+                instruction=self.OPCODE,
+            )
+        if self.reduce_op is not None:
+            rules.is_among(self.OPCODE, "reduce_op", self.reduce_op.name, ("add",))
+        elif self.reduce_cmd not in (ReduceCmd.idle, ReduceCmd.reset):
+            refuse(
+                f"activation reduce_cmd={self.reduce_cmd.name} needs reduce_op.",
+                hint="Pass reduce_op=nl.add.",
+                rule="operand",
+                instruction=self.OPCODE,
+            )
+
+    def run(self, core: Core) -> None:
+        value = self.data.rows()
+        scale = rules.scalar_operand(self.OPCODE, "scale", self.scale, self.data)
+        bias = 0.0 if self.bias is None else rules.scalar_operand(self.OPCODE, "bias", self.bias, self.data)
+        if isinstance(scale, torch.Tensor) or scale != 1.0:
+            value = value * scale
+        if isinstance(bias, torch.Tensor) or bias != 0.0:
+            value = value + bias
+        value = self.op.function(value)
+        self.dst.write(value)
+        if self.reduce_cmd is not ReduceCmd.idle:
+            rules.accumulate(core, "scalar", self.reduce_op or OPERATORS["add"], self.reduce_cmd.name, value, 0.0)
+        if self.reduce_res is not None:
+            self.reduce_res.write(read_accumulators(core, "scalar", self.data.num_partitions))
+
+    def cycles(self, core: Core) -> float:
+        extra = core.timing.scalar_accumulator_cycles if self.reduce_res is not None else 0
+        return cost.lane_cycles(core, self.data) + extra
+
+
+def require_activation(opcode: str, op: Operator) -> None:
+    """Require an activation function."""
+    if not op.is_activation:
+        refuse(
+            f"{opcode} op={op!r} is no activation function.",
+            hint=f"Use one of {', '.join(name for name, row in OPERATORS.items() if row.is_activation)}.",
+            rule="operator",
+            instruction=opcode,
+        )
+
+
+def read_accumulators(core: Core, engine: str, partitions: int) -> torch.Tensor:
+    """Return the accumulators of an engine as a column."""
+    held = core.registers.get(engine)
+    if held is None or held.shape[0] < partitions:
+        refuse(
+            f"The accumulators of the {engine} engine are read before an instruction filled {partitions} of them.",
+            hint="Pass reduce_cmd=nisa.reduce_cmd.reset_reduce first.",
+            rule="uninitialized",
+            engine=engine,
+        )
+    return held[:partitions]
+
+
+def activation(
+    dst: NkiTensor,
+    op: Any,
+    data: NkiTensor,
+    bias: Any = None,
+    scale: Any = 1.0,
+    reduce_op: Any = None,
+    reduce_res: NkiTensor | None = None,
+    reduce_cmd: ReduceCmd = ReduceCmd.idle,
+    name: str | None = None,
+) -> None:
+    """Compute `op(data * scale + bias)`; `reduce_cmd` adds the results to the engine's accumulators."""
+    reduction = None if reduce_op is None else as_operator(reduce_op, "reduce_op")
+    operands: dict[str, Any] = {"dst": dst, "op": as_operator(op), "data": data, "bias": bias, "scale": scale}
+    execute(Activation(reduce_op=reduction, reduce_res=reduce_res, reduce_cmd=reduce_cmd, name=name, **operands))
+
+
+def activation_reduce(
+    dst: NkiTensor,
+    op: Any,
+    data: NkiTensor,
+    reduce_op: Any,
+    reduce_res: NkiTensor,
+    bias: Any = None,
+    scale: Any = 1.0,
+    name: str | None = None,
+) -> None:
+    """Compute `activation`, and the sum of its results into reduce_res."""
+    activation(dst, op, data, bias, scale, reduce_op, reduce_res, ReduceCmd.reset_reduce, name)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Activate2(Instruction):
+    """op((data op0 imm0) op1 imm1), and a reduction."""
+
+    OPCODE = "activate2"
+    READS = ("data", "imm0", "imm1")
+    WRITES = ("dst", "reduce_res")
+    ENGINES = (Engine.scalar,)
+    MIN_GENERATION = 4
+
+    dst: NkiTensor
+    op: Operator
+    data: NkiTensor
+    imm0: Any
+    imm1: Any
+    op0: Operator
+    op1: Operator
+    relu_param: float
+    reverse0: bool
+    reverse1: bool
+    reduce_op: Operator
+    reduce_res: NkiTensor | None
+    reduce_cmd: ReduceCmd
+
+    def check(self, core: Core) -> None:
+        rules.same_size(self.OPCODE, data=self.data, dst=self.dst)
+        require_activation(self.OPCODE, self.op)
+        pairs = (("multiply", "add"), ("multiply", "subtract"), ("multiply", "bypass"))
+        more = (("add", "bypass"), ("subtract", "bypass"), ("bypass", "bypass"))
+        rules.is_among(self.OPCODE, "(op0, op1)", (self.op0.name, self.op1.name), pairs + more)
+        rules.is_among(self.OPCODE, "relu_param", self.relu_param, (0.0,))
+        names = ("add", "maximum", "minimum", "abs_max", "abs_min")
+        rules.is_among(self.OPCODE, "reduce_op", self.reduce_op.name, names)
+
+    def run(self, core: Core) -> None:
+        value = self.data.rows()
+        for op, imm, reverse, label in (
+            (self.op0, self.imm0, self.reverse0, "imm0"),
+            (self.op1, self.imm1, self.reverse1, "imm1"),
+        ):
+            if op.name != "bypass":
+                operand = rules.scalar_operand(self.OPCODE, label, imm, self.data)
+                value = rules.apply(op, value, operand, reverse=reverse)
+        value = self.op.function(value)
+        self.dst.write(value)
+        if self.reduce_cmd is not ReduceCmd.idle:
+            rules.accumulate(core, "scalar", self.reduce_op, self.reduce_cmd.name, value, 0.0)
+        if self.reduce_res is not None:
+            self.reduce_res.write(read_accumulators(core, "scalar", self.data.num_partitions))
+
+    def cycles(self, core: Core) -> float:
+        return cost.lane_cycles(core, self.data)
+
+
+def activate2(
+    dst: NkiTensor,
+    op: Any,
+    data: NkiTensor,
+    imm0: Any,
+    imm1: Any,
+    op0: Any,
+    op1: Any,
+    relu_param: float = 0.0,
+    reverse0: bool = False,
+    reverse1: bool = False,
+    reduce_op: Any = None,
+    reduce_res: NkiTensor | None = None,
+    reduce_cmd: ReduceCmd = ReduceCmd.idle,
+    name: str | None = None,
+) -> None:
+    """Compute `op((data op0 imm0) op1 imm1)`; needs NeuronCore-v4."""
+    operators: dict[str, Any] = {"op": as_operator(op), "op0": as_operator(op0, "op0"), "op1": as_operator(op1, "op1")}
+    reduction = OPERATORS["add"] if reduce_op is None else as_operator(reduce_op, "reduce_op")
+    operands: dict[str, Any] = {"data": data, "imm0": imm0, "imm1": imm1, "reverse0": reverse0, "reverse1": reverse1}
+    result: dict[str, Any] = {"reduce_op": reduction, "reduce_res": reduce_res, "reduce_cmd": reduce_cmd}
+    execute(Activate2(dst=dst, relu_param=relu_param, name=name, **operators, **operands, **result))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Exponential(Instruction):
+    """exp(src - max_value), and its sum."""
+
+    OPCODE = "exponential"
+    READS = ("src", "max_value", "reduce_init")
+    WRITES = ("dst", "reduce_res")
+    ENGINES = (Engine.vector,)
+    MIN_GENERATION = 4
+
+    dst: NkiTensor
+    src: NkiTensor
+    max_value: Any
+    reduce_res: NkiTensor | None
+    reduce_cmd: ReduceCmd
+    reduce_init: Any
+
+    def check(self, core: Core) -> None:
+        rules.same_size(self.OPCODE, src=self.src, dst=self.dst)
+
+    def run(self, core: Core) -> None:
+        highest = rules.scalar_operand(self.OPCODE, "max_value", self.max_value, self.src)
+        value = torch.exp(self.src.rows() - highest)
+        self.dst.write(value)
+        initial = rules.scalar_operand(self.OPCODE, "reduce_init", self.reduce_init, self.src)
+        rules.accumulate(core, "vector", OPERATORS["add"], self.reduce_cmd.name, value, initial)
+        if self.reduce_res is not None:
+            self.reduce_res.write(read_accumulators(core, "vector", self.src.num_partitions))
+
+    def cycles(self, core: Core) -> float:
+        return cost.vector_cycles(core, [self.src], self.dst)
+
+
+def exponential(
+    dst: NkiTensor,
+    src: NkiTensor,
+    max_value: Any = 0.0,
+    reduce_res: NkiTensor | None = None,
+    reduce_cmd: ReduceCmd = ReduceCmd.idle,
+    reduce_init: Any = 0.0,
+    name: str | None = None,
+) -> None:
+    """Compute `exp(src - max_value)`; needs NeuronCore-v4."""
+    reduction: dict[str, Any] = {"reduce_res": reduce_res, "reduce_cmd": reduce_cmd, "reduce_init": reduce_init}
+    execute(Exponential(dst=dst, src=src, max_value=max_value, name=name, **reduction))

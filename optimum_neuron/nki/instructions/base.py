@@ -1,0 +1,238 @@
+"""What all instructions have in common: operands, the rules of tiles, execution, and the record of it.
+
+An instruction is a frozen dataclass: its fields are its operands, `READS` and `WRITES` name the fields with tiles,
+`MEMORIES` limits where tiles may be. A subclass adds `check` (its own rules), `run` (what it computes) and `cycles`
+(what it costs); `transfer.py` is the shortest example. `execute` does the four in order, on the current core.
+
+Rules are those of the public documentation of `nki.isa`; a broken one is a KernelError with the line of the kernel.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from ..core import Core, Record, current, refuse
+from ..memory import Buffer
+from ..tensor import NkiTensor
+
+MAX_PARTITIONS = 128
+MAX_DIMS = 5
+"""Dimensions of an access pattern: partitions and four more."""
+ON_CHIP = frozenset({Buffer.sbuf, Buffer.psum})
+SBUF = frozenset({Buffer.sbuf})
+PSUM = frozenset({Buffer.psum})
+
+
+class Engine(enum.Enum):
+    """An engine of the core, numbered as in `nki.isa`."""
+
+    unknown = 0
+    tensor = 1
+    scalar = 2
+    gpsimd = 3
+    dma = 4
+    vector = 5
+    sync = 6
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Instruction:
+    """One instruction with its operands."""
+
+    READS: ClassVar[tuple[str, ...]] = ()
+    WRITES: ClassVar[tuple[str, ...]] = ("dst",)
+    MEMORIES: ClassVar[Mapping[str, frozenset[Buffer]]] = {}
+    ENGINES: ClassVar[tuple[Engine, ...]] = ()
+    """Engines that have it, the default first."""
+    OPCODE: ClassVar[str] = ""
+    MIN_GENERATION: ClassVar[int] = 2
+
+    name: str | None = None
+    """Name that the kernel gave it."""
+
+    def check(self, core: Core) -> None:
+        """Check the rules that only this instruction has."""
+
+    def run(self, core: Core) -> None:
+        """Compute."""
+        raise NotImplementedError
+
+    def cycles(self, core: Core) -> float:
+        """Return the cycles of its engine; nanoseconds for DMA."""
+        raise NotImplementedError
+
+    def resolved_engine(self, core: Core) -> Engine:
+        """Return the engine it runs on: the one asked for, or the first that has it."""
+        asked: Engine = getattr(self, "engine", Engine.unknown)
+        if asked in (Engine.unknown, None):
+            return self.ENGINES[0]
+        if asked not in self.ENGINES:
+            refuse(
+                f"{self.OPCODE} does not run on the {asked.name} engine.",
+                hint=f"Use {' or '.join(f'nisa.engine.{engine.name}' for engine in self.ENGINES)}.",
+                rule="engine",
+                instruction=self.OPCODE,
+                engine=asked.name,
+            )
+        return asked
+
+    def tiles(self, names: tuple[str, ...]) -> dict[str, NkiTensor]:
+        """Return the operands among the fields that are tiles; lists are numbered."""
+        found = {}
+        for name in names:
+            value = getattr(self, name)
+            if isinstance(value, NkiTensor):
+                found[name] = value
+            elif isinstance(value, list | tuple):
+                found |= {f"{name}[{n}]": tile for n, tile in enumerate(value) if isinstance(tile, NkiTensor)}
+        return found
+
+
+def execute(instruction: Instruction) -> None:
+    """Check an instruction, run it on the current core, and record it.
+
+    Raises:
+        KernelError: it breaks a rule.
+    """
+    core = current()
+    opcode = instruction.OPCODE
+    if core.generation < instruction.MIN_GENERATION:
+        refuse(
+            f"{opcode} needs NeuronCore-v{instruction.MIN_GENERATION}, and {core.target.name} has {core.spec.name}.",
+            hint="Set NEURON_PLATFORM_TARGET_OVERRIDE to a newer target, or use other instructions.",
+            rule="generation",
+            instruction=opcode,
+            target=core.target.name,
+        )
+    reads, writes = instruction.tiles(instruction.READS), instruction.tiles(instruction.WRITES)
+    engine = instruction.resolved_engine(core)
+    for name, tile in {**reads, **writes}.items():
+        _check_tile(instruction, name, tile, engine, core)
+    for name in instruction.WRITES:
+        if getattr(instruction, name) is not None and not isinstance(getattr(instruction, name), NkiTensor):
+            _refuse_operand(instruction, name, getattr(instruction, name))
+    instruction.check(core)
+    instruction.run(core)
+    if core.stream is not None:
+        core.stream.append(_record(instruction, engine, reads, writes, core))
+
+
+def _record(
+    instruction: Instruction, engine: Engine, reads: dict[str, NkiTensor], writes: dict[str, NkiTensor], core: Core
+) -> Record:
+    from ..core import kernel_line
+
+    others = {
+        field.name: repr(getattr(instruction, field.name))
+        for field in dataclasses.fields(instruction)
+        if field.name not in (*instruction.READS, *instruction.WRITES, "name", "engine")
+    }
+    return Record(
+        instruction.OPCODE,
+        engine.name,
+        tuple(tile.access() for tile in reads.values()),
+        tuple(tile.access() for tile in writes.values()),
+        instruction.cycles(core),
+        kernel_line(),
+        tuple(others.items()),
+    )
+
+
+def _refuse_operand(instruction: Instruction, name: str, value: Any) -> None:
+    refuse(
+        f"{instruction.OPCODE} needs a tensor as {name}, not {type(value).__name__}.",
+        hint="Create it with nl.ndarray.",
+        rule="operand",
+        instruction=instruction.OPCODE,
+        operand=name,
+    )
+
+
+def _check_tile(instruction: Instruction, name: str, tile: NkiTensor, engine: Engine, core: Core) -> None:
+    opcode, buffer = instruction.OPCODE, tile.buffer
+    allowed = instruction.MEMORIES.get(name.partition("[")[0], ON_CHIP)
+    if buffer not in allowed:
+        refuse(
+            f"{opcode} {name} is in {buffer.value}, which the {engine.name} engine does not access here.",
+            hint=f"Move it to {' or '.join(sorted(place.value for place in allowed))} first.",
+            rule="buffer",
+            instruction=opcode,
+            operand=name,
+            buffer=buffer.value,
+        )
+    if engine is Engine.gpsimd and buffer is Buffer.psum:
+        refuse(
+            f"{opcode} {name} is in psum, which the gpsimd engine cannot access.",
+            hint="Copy it to sbuf with nisa.tensor_copy, or use another engine.",
+            rule="buffer",
+            instruction=opcode,
+            operand=name,
+            buffer="psum",
+        )
+    if not buffer.is_on_chip:
+        return
+    if tile.num_partitions > MAX_PARTITIONS:
+        refuse(
+            f"{opcode} {name} partition dimension {tile.num_partitions} exceeds maximum {MAX_PARTITIONS}.",
+            hint="Split it into tiles of 128 partitions.",
+            rule="partition",
+            instruction=opcode,
+            operand=name,
+            partitions=tile.num_partitions,
+        )
+    _check_rank(opcode, name, tile)
+    if engine is not Engine.dma:
+        _check_start(opcode, name, tile)
+    if engine is Engine.tensor and buffer is Buffer.psum and core.generation < 4:
+        _check_bank(opcode, name, tile, core)
+
+
+def _check_rank(opcode: str, name: str, tile: NkiTensor) -> None:
+    if tile.ndim > MAX_DIMS:
+        refuse(
+            f"{opcode} {name} has {tile.ndim} dimensions, and an access pattern has at most {MAX_DIMS}.",
+            hint="Join dimensions with flatten_dims, or split the instruction.",
+            rule="rank",
+            instruction=opcode,
+            operand=name,
+        )
+
+
+def _check_start(opcode: str, name: str, tile: NkiTensor) -> None:
+    per_partition = tile.storage.base.numel() // max(1, tile.storage.shape[0])
+    start, count = tile.offset // max(1, per_partition), tile.num_partitions
+    legal = (0,) if count > 64 else (0, 64) if count > 32 else (0, 32, 64, 96)
+    if start % MAX_PARTITIONS not in legal:
+        refuse(
+            f"{opcode} {name} covers {count} partitions from {start} on, which an access cannot.",
+            hint=f"{count} partitions start at {' or '.join(map(str, legal))}: more than 64 at 0, more than 32 at 0 or "
+            "64, fewer at a multiple of 32.",
+            rule="start_partition",
+            instruction=opcode,
+            operand=name,
+            start=start,
+            partitions=count,
+        )
+
+
+def _check_bank(opcode: str, name: str, tile: NkiTensor, core: Core) -> None:
+    size, bank = tile.storage.format.size_bytes, core.bank_bytes()
+    per_partition = tile.storage.bytes_per_partition
+    if not tile.size:
+        return
+    first = tile.offset * size % max(1, per_partition)
+    steps = zip(tile.shape[1:], tile.strides[1:], strict=True)
+    last = first + sum((count - 1) * step for count, step in steps) * size + size - 1
+    if first // bank != last // bank:
+        refuse(
+            f"{opcode} {name} covers bytes {first} to {last} of a partition of PSUM, and a bank has {bank}.",
+            hint=f"Use at most {bank // size} elements of {tile.dtype} in one bank, and start tiles at banks.",
+            rule="psum_bank",
+            instruction=opcode,
+            operand=name,
+            first=first,
+            last=last,
+        )

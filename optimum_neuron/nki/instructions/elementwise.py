@@ -1,0 +1,319 @@
+"""Element by element: tiles with tiles, tiles with numbers and vectors, scans along a partition."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+
+from .. import cost
+from ..core import Core, refuse
+from ..memory import Buffer
+from ..operators import Operator, as_operator
+from ..tensor import NkiTensor
+from . import rules
+from .base import Engine, Instruction, execute
+
+_EXACT = frozenset({"int32", "uint32"})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TensorTensor(Instruction):
+    """data1 op data2."""
+
+    OPCODE = "tensor_tensor"
+    READS = ("data1", "data2")
+    ENGINES = (Engine.vector, Engine.gpsimd)
+
+    dst: NkiTensor
+    data1: NkiTensor
+    data2: NkiTensor
+    op: Operator
+    engine: Engine
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether all tiles are 32-bit integers."""
+        return {self.data1.dtype, self.data2.dtype, self.dst.dtype} <= _EXACT
+
+    def resolved_engine(self, core: Core) -> Engine:
+        """Return GpSimd for powers, and for 32-bit integers that it can reach; else the vector engine."""
+        if self.op.name == "power":
+            return Engine.gpsimd
+        reachable = all(tile.buffer is Buffer.sbuf for tile in (self.data1, self.data2, self.dst))
+        if self.engine is Engine.unknown and self.is_exact and reachable and not self.op.is_bitwise:
+            return Engine.gpsimd
+        return super().resolved_engine(core)
+
+    def check(self, core: Core) -> None:
+        rules.same_size(self.OPCODE, data1=self.data1, data2=self.data2, dst=self.dst)
+        rules.not_both_in_psum(self.OPCODE, data1=self.data1, data2=self.data2)
+        rules.bitwise_operands(self.OPCODE, [self.op], data1=self.data1, data2=self.data2, dst=self.dst)
+        if self.op.arity != 2:
+            refuse(
+                f"tensor_tensor op={self.op!r} takes one operand.",
+                hint="Use nisa.activation, or an operator of two operands.",
+                rule="operator",
+                instruction=self.OPCODE,
+            )
+
+    def run(self, core: Core) -> None:
+        exact = self.op.is_bitwise or (self.is_exact and self.resolved_engine(core) is Engine.gpsimd)
+        left = self.data1.integers() if exact else self.data1.floats()
+        right = self.data2.integers() if exact else self.data2.floats()
+        if left.shape != right.shape:
+            right = right.reshape(left.shape)
+        self.dst.write(self.op.function(left, right))
+
+    def cycles(self, core: Core) -> float:
+        if self.resolved_engine(core) is Engine.gpsimd:
+            return cost.lane_cycles(core, self.data1)
+        return cost.vector_cycles(core, [self.data1, self.data2], self.dst)
+
+
+def tensor_tensor(
+    dst: NkiTensor,
+    data1: NkiTensor,
+    data2: NkiTensor,
+    op: Any,
+    engine: Engine = Engine.unknown,
+    name: str | None = None,
+) -> None:
+    """Compute `data1 op data2`, element by element."""
+    execute(TensorTensor(dst=dst, data1=data1, data2=data2, op=as_operator(op), engine=engine, name=name))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TensorScalar(Instruction):
+    """(data op0 operand0) op1 operand1, with numbers or vectors."""
+
+    OPCODE = "tensor_scalar"
+    READS = ("data", "operand0", "operand1")
+    ENGINES = (Engine.vector, Engine.scalar, Engine.gpsimd)
+
+    dst: NkiTensor
+    data: NkiTensor
+    op0: Operator
+    operand0: Any
+    reverse0: bool
+    op1: Operator | None
+    operand1: Any
+    reverse1: bool
+    engine: Engine
+
+    @property
+    def operators(self) -> list[Operator]:
+        """The operators that it was given."""
+        return [self.op0] if self.op1 is None else [self.op0, self.op1]
+
+    def check(self, core: Core) -> None:
+        rules.same_size(self.OPCODE, data=self.data, dst=self.dst)
+        if (self.op1 is None) != (self.operand1 is None) and (self.op1 is None or self.op1.arity == 2):
+            refuse(
+                "tensor_scalar has one of op1 and operand1.",
+                hint="Give both, or neither.",
+                rule="operand",
+                instruction=self.OPCODE,
+            )
+        bitwise = rules.bitwise_operands(self.OPCODE, self.operators, data=self.data, dst=self.dst)
+        if bitwise and self.engine in (Engine.scalar, Engine.gpsimd):
+            refuse(
+                "tensor_scalar works on bits on the vector engine only.",
+                hint="Leave engine out.",
+                rule="engine",
+                instruction=self.OPCODE,
+            )
+
+    def run(self, core: Core) -> None:
+        bitwise = self.op0.is_bitwise
+        value = self.data.integers() if bitwise else self.data.floats()
+        value = value.reshape(self.data.num_partitions, -1)
+        steps = [(self.op0, self.operand0, self.reverse0, "operand0")]
+        if self.op1 is not None:
+            steps.append((self.op1, self.operand1, self.reverse1, "operand1"))
+        for op, operand, reverse, label in steps:
+            right = 0.0
+            if op.arity == 2 and op.name != "bypass":
+                right = rules.scalar_operand(self.OPCODE, label, operand, self.data, bitwise=bitwise)
+            value = rules.apply(op, value, right, reverse=reverse)
+        self.dst.write(value)
+
+    def cycles(self, core: Core) -> float:
+        if self.engine in (Engine.scalar, Engine.gpsimd):
+            return cost.lane_cycles(core, self.data)
+        return cost.vector_cycles(core, [self.data], self.dst, is_copy_or_scalar=True)
+
+
+def tensor_scalar(
+    dst: NkiTensor,
+    data: NkiTensor,
+    op0: Any,
+    operand0: Any,
+    reverse0: bool = False,
+    op1: Any = None,
+    operand1: Any = None,
+    reverse1: bool = False,
+    engine: Engine = Engine.unknown,
+    name: str | None = None,
+) -> None:
+    """Compute `(data op0 operand0) op1 operand1`; operands are numbers, or vectors [partitions, 1]."""
+    second = None if op1 is None else as_operator(op1, "op1")
+    first: dict[str, Any] = {"op0": as_operator(op0, "op0"), "operand0": operand0, "reverse0": reverse0}
+    last: dict[str, Any] = {"op1": second, "operand1": operand1, "reverse1": reverse1}
+    execute(TensorScalar(dst=dst, data=data, engine=engine, name=name, **first, **last))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScalarTensorTensor(Instruction):
+    """(data op0 operand0) op1 operand1, with a vector and a tile."""
+
+    OPCODE = "scalar_tensor_tensor"
+    READS = ("data", "operand0", "operand1")
+    ENGINES = (Engine.vector,)
+
+    dst: NkiTensor
+    data: NkiTensor
+    op0: Operator
+    operand0: Any
+    op1: Operator
+    operand1: NkiTensor
+    reverse0: bool
+    reverse1: bool
+
+    def check(self, core: Core) -> None:
+        rules.same_size(self.OPCODE, data=self.data, operand1=self.operand1, dst=self.dst)
+        rules.not_both_in_psum(self.OPCODE, data=self.data, operand1=self.operand1)
+        require_arithmetic(self.OPCODE, self.op0, self.op1)
+
+    def run(self, core: Core) -> None:
+        left = rules.scalar_operand(self.OPCODE, "operand0", self.operand0, self.data)
+        value = rules.apply(self.op0, self.data.rows(), left, reverse=self.reverse0)
+        self.dst.write(rules.apply(self.op1, value, self.operand1.rows(), reverse=self.reverse1))
+
+    def cycles(self, core: Core) -> float:
+        return cost.vector_cycles(core, [self.data, self.operand1], self.dst)
+
+
+def scalar_tensor_tensor(
+    dst: NkiTensor,
+    data: NkiTensor,
+    op0: Any,
+    operand0: Any,
+    op1: Any,
+    operand1: NkiTensor,
+    reverse0: bool = False,
+    reverse1: bool = False,
+    name: str | None = None,
+) -> None:
+    """Compute `(data op0 operand0) op1 operand1`: operand0 is a number or a vector, operand1 a tile."""
+    operators: dict[str, Any] = {"op0": as_operator(op0, "op0"), "op1": as_operator(op1, "op1")}
+    reverse: dict[str, Any] = {"reverse0": reverse0, "reverse1": reverse1}
+    execute(
+        ScalarTensorTensor(dst=dst, data=data, operand0=operand0, operand1=operand1, name=name, **operators, **reverse)
+    )
+
+
+def require_arithmetic(opcode: str, *operators: Operator) -> None:
+    """Require operators that work on numbers."""
+    for operator in operators:
+        if operator.is_bitwise:
+            refuse(
+                f"{opcode} takes no operator on bits, such as {operator!r}.",
+                hint="Use nisa.tensor_scalar or nisa.tensor_tensor.",
+                rule="operator",
+                instruction=opcode,
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TensorTensorScan(Instruction):
+    """Each element from the previous one: (data0 op0 previous) op1 data1."""
+
+    OPCODE = "tensor_tensor_scan"
+    READS = ("data0", "data1", "initial")
+    ENGINES = (Engine.vector,)
+
+    dst: NkiTensor
+    data0: NkiTensor
+    data1: NkiTensor
+    initial: Any
+    op0: Operator
+    op1: Operator
+    reverse0: bool
+    reverse1: bool
+
+    def check(self, core: Core) -> None:
+        rules.same_size(self.OPCODE, data0=self.data0, data1=self.data1, dst=self.dst)
+        rules.not_both_in_psum(self.OPCODE, data0=self.data0, data1=self.data1)
+        require_arithmetic(self.OPCODE, self.op0, self.op1)
+
+    def run(self, core: Core) -> None:
+        left, right = self.data0.rows(), self.data1.rows()
+        state = rules.scalar_operand(self.OPCODE, "initial", self.initial, self.data0)
+        if not isinstance(state, torch.Tensor):
+            state = torch.full((left.shape[0], 1), state)
+        if (self.op0.name, self.op1.name) == ("multiply", "add") and not (self.reverse0 or self.reverse1):
+            self.dst.write(_linear_scan(left, right, state))
+            return
+        columns = []
+        for element in range(left.shape[1]):
+            step = rules.apply(self.op0, left[:, element : element + 1], state, reverse=self.reverse0)
+            state = rules.apply(self.op1, step, right[:, element : element + 1], reverse=self.reverse1)
+            columns.append(state)
+        self.dst.write(torch.cat(columns, dim=1))
+
+    def cycles(self, core: Core) -> float:
+        return cost.vector_cycles(core, [self.data0, self.data1], self.dst)
+
+
+def _linear_scan(factors: torch.Tensor, terms: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+    """Compute state = factor * state + term along the rows, in order, in float32."""
+    factors_T, result_T = factors.T.contiguous(), terms.T.contiguous().clone()
+    previous = state.reshape(-1)
+    for factor, row in zip(factors_T, result_T, strict=True):
+        previous = row.addcmul_(factor, previous)
+    return result_T.T
+
+
+def tensor_tensor_scan(
+    dst: NkiTensor,
+    data0: NkiTensor,
+    data1: NkiTensor,
+    initial: Any,
+    op0: Any,
+    op1: Any,
+    reverse0: bool = False,
+    reverse1: bool = False,
+    name: str | None = None,
+) -> None:
+    """Scan along the elements of a partition: `(data0 op0 previous) op1 data1`, from `initial` on."""
+    operators: dict[str, Any] = {"op0": as_operator(op0, "op0"), "op1": as_operator(op1, "op1")}
+    reverse: dict[str, Any] = {"reverse0": reverse0, "reverse1": reverse1}
+    execute(TensorTensorScan(dst=dst, data0=data0, data1=data1, initial=initial, name=name, **operators, **reverse))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reciprocal(Instruction):
+    """1 / data."""
+
+    OPCODE = "reciprocal"
+    READS = ("data",)
+    ENGINES = (Engine.vector,)
+
+    dst: NkiTensor
+    data: NkiTensor
+
+    def check(self, core: Core) -> None:
+        rules.same_size(self.OPCODE, data=self.data, dst=self.dst)
+
+    def run(self, core: Core) -> None:
+        self.dst.write(torch.reciprocal(self.data.floats()))
+
+    def cycles(self, core: Core) -> float:
+        return cost.vector_cycles(core, [self.data], self.dst)
+
+
+def reciprocal(dst: NkiTensor, data: NkiTensor, name: str | None = None) -> None:
+    """Compute `1 / data`."""
+    execute(Reciprocal(dst=dst, data=data, name=name))

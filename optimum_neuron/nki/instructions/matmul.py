@@ -1,0 +1,265 @@
+"""Matrix products and transposes on the tensor engine.
+
+`dst = stationary.T @ moving` in float32: partitions are the contracted dimension. The sum goes to PSUM, where it
+replaces what is there or is added to it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Sequence
+
+import torch
+
+from .. import cost
+from ..core import Core, refuse
+from ..memory import Buffer
+from ..tensor import NkiTensor
+from . import rules
+from .base import ON_CHIP, PSUM, SBUF, Engine, Instruction, execute
+
+_WIDE = frozenset({"float32", "tfloat32"})
+_FP8 = frozenset({"float8_e4m3", "float8_e5m2", "float8_e4m3fn"})
+_INPUTS = _WIDE | _FP8 | {"bfloat16", "float16", "float8_e3m4"}
+ROWS = {2: (64, 128), 3: (32, 64, 128), 4: (32, 64, 128)}
+"""Sizes of row tiles of the array, by generation."""
+
+
+class MatmulPerfMode(enum.Enum):
+    """Performance modes of a matmul."""
+
+    none = "none"
+    double_row = "double_row"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NcMatmul(Instruction):
+    """One pass of a moving tile over a stationary one."""
+
+    OPCODE = "nc_matmul"
+    READS = ("stationary", "moving")
+    MEMORIES = {"dst": PSUM, "stationary": SBUF, "moving": SBUF}
+    ENGINES = (Engine.tensor,)
+
+    dst: NkiTensor
+    stationary: NkiTensor
+    moving: NkiTensor
+    is_stationary_onezero: bool
+    is_moving_onezero: bool
+    is_transpose: bool
+    accumulate: bool | None
+    tile_position: tuple[int, ...]
+    tile_size: tuple[int, ...]
+    perf_mode: MatmulPerfMode
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of the contraction in one partition."""
+        return 2 if self.perf_mode is MatmulPerfMode.double_row else 1
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Columns of the stationary and of the moving tile."""
+        rows = self.num_rows
+        return self.stationary.elements_per_partition // rows, self.moving.elements_per_partition // rows
+
+    def check(self, core: Core) -> None:
+        self._check_dtypes(core)
+        if self.stationary.num_partitions != self.moving.num_partitions:
+            refuse(
+                f"nc_matmul contracts {self.stationary.num_partitions} partitions of stationary with "
+                f"{self.moving.num_partitions} of moving.",
+                hint="The contracted dimension is the partition dimension of both: make them equal.",
+                rule="shape",
+                instruction=self.OPCODE,
+                shapes=[self.stationary.shape, self.moving.shape],
+            )
+        columns, moved = self.sizes
+        rows, width = self._tile(core)
+        rules.limit(self.OPCODE, "stationary partition dimension", self.stationary.num_partitions, rows)
+        rules.limit(self.OPCODE, "stationary free dimension", columns, width)
+        widest = 512 if core.generation < 4 else core.partition_bytes(Buffer.psum) // self.dst.storage.format.size_bytes
+        rules.limit(self.OPCODE, "moving free dimension", moved, widest)
+        if (self.dst.num_partitions, self.dst.elements_per_partition) != (columns, moved):
+            refuse(
+                f"nc_matmul yields ({columns}, {moved}), and dst has the shape {self.dst.shape}.",
+                hint="dst is [stationary's columns, moving's columns].",
+                rule="shape",
+                instruction=self.OPCODE,
+                shapes=[self.stationary.shape, self.moving.shape, self.dst.shape],
+            )
+
+    def _check_dtypes(self, core: Core) -> None:
+        for name in ("stationary", "moving"):
+            rules.dtype_among(self.OPCODE, name, getattr(self, name), _INPUTS)
+        dtypes = {self.stationary.dtype, self.moving.dtype}
+        if dtypes & _WIDE and dtypes - _WIDE:
+            refuse(
+                f"nc_matmul multiplies {self.stationary.dtype} by {self.moving.dtype}.",
+                hint="If one is float32 or tfloat32, make both.",
+                rule="dtype",
+                instruction=self.OPCODE,
+                dtypes=sorted(dtypes),
+            )
+        if self.perf_mode is MatmulPerfMode.double_row:
+            self._check_double_row(core)
+        results = set(core.spec.accumulate_dtypes) | ({self.stationary.dtype} if self.is_transpose else set())
+        rules.dtype_among(self.OPCODE, "dst", self.dst, results)
+
+    def _check_double_row(self, core: Core) -> None:
+        if core.generation < 3:
+            refuse(
+                "nc_matmul perf_mode=double_row needs NeuronCore-v3.",
+                hint="Leave perf_mode out.",
+                rule="generation",
+                instruction=self.OPCODE,
+            )
+        for name in ("stationary", "moving"):
+            tile = getattr(self, name)
+            rules.dtype_among(self.OPCODE, name, tile, _FP8)
+            if tile.ndim < 3 or tile.shape[1] != 2:
+                refuse(
+                    f"nc_matmul {name} has the shape {tile.shape}, and double_row needs [partitions, 2, columns].",
+                    hint="Put the two rows of a partition in dimension 1.",
+                    rule="shape",
+                    instruction=self.OPCODE,
+                    shapes=[tile.shape],
+                )
+
+    def _tile(self, core: Core) -> tuple[int, int]:
+        if not self.tile_size:
+            return 128, 128
+        rows, columns = self.tile_size
+        rules.is_among(self.OPCODE, "tile_size", rows, ROWS[core.generation])
+        rules.is_among(self.OPCODE, "tile_size", columns, ROWS[core.generation])
+        row, column = self.tile_position or (0, 0)
+        if row % rows or column % columns or row + rows > 128 or column + columns > 128:
+            refuse(
+                f"nc_matmul tile_position={self.tile_position} does not start a tile of {self.tile_size}.",
+                hint="Start at multiples of the tile, within 128 by 128.",
+                rule="tile_size",
+                instruction=self.OPCODE,
+            )
+        return rows, columns
+
+    def run(self, core: Core) -> None:
+        if self.is_transpose and core.generation > 2:
+            self.dst.write(self.stationary.read().reshape(self.stationary.num_partitions, -1).T)
+            return
+        contracted = self.stationary.num_partitions * self.num_rows
+        columns, moved = self.sizes
+        product = self.stationary.floats().reshape(contracted, columns).T @ self.moving.floats().reshape(
+            contracted, moved
+        )
+        add_to(self.dst, product, self.accumulate)
+
+    def cycles(self, core: Core) -> float:
+        return cost.tensor_cycles(core, self.moving, num_columns=self.sizes[1])
+
+
+def add_to(dst: NkiTensor, product: torch.Tensor, accumulate: bool | None) -> None:
+    """Write a product to PSUM, or add it to what is there; None adds to elements that were written before."""
+    product = product.reshape(dst.shape)
+    mask = dst.storage.mask_of(dst.data)
+    if accumulate is None:
+        accumulate = mask is None or bool(mask.all())
+        if not accumulate and mask is not None and bool(mask.any()):
+            product = torch.where(mask, dst.data.float() + product, product)
+    elif accumulate:
+        dst.read()
+    if accumulate and dst.data.dtype == torch.float32:
+        dst.data.add_(product)
+    else:
+        dst.write(dst.data.float() + product if accumulate else product)
+
+
+def nc_matmul(
+    dst: NkiTensor,
+    stationary: NkiTensor,
+    moving: NkiTensor,
+    is_stationary_onezero: bool = False,
+    is_moving_onezero: bool = False,
+    is_transpose: bool = False,
+    accumulate: bool | None = None,
+    tile_position: Sequence[int] = (),
+    tile_size: Sequence[int] = (),
+    perf_mode: MatmulPerfMode = MatmulPerfMode.none,
+    name: str | None = None,
+) -> None:
+    """Compute `stationary.T @ moving` into PSUM; the two hints change nothing here."""
+    execute(
+        NcMatmul(
+            dst=dst,
+            stationary=stationary,
+            moving=moving,
+            is_stationary_onezero=is_stationary_onezero,
+            is_moving_onezero=is_moving_onezero,
+            is_transpose=is_transpose,
+            accumulate=accumulate,
+            tile_position=tuple(tile_position),
+            tile_size=tuple(tile_size),
+            perf_mode=perf_mode,
+            name=name,
+        )
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NcTranspose(Instruction):
+    """Exchange partitions and elements."""
+
+    OPCODE = "nc_transpose"
+    READS = ("data",)
+    MEMORIES = {"dst": ON_CHIP, "data": ON_CHIP}
+    ENGINES = (Engine.tensor, Engine.vector)
+
+    dst: NkiTensor
+    data: NkiTensor
+    engine: Engine
+
+    def resolved_engine(self, core: Core) -> Engine:
+        """Return the vector engine for tiles that it can transpose, or that the tensor engine cannot reach."""
+        if self.engine is not Engine.unknown:
+            return super().resolved_engine(core)
+        small = max(self.data.num_partitions, self.data.elements_per_partition) <= 32
+        reachable = self.data.buffer is Buffer.sbuf and self.dst.buffer is Buffer.psum
+        return Engine.vector if small or not reachable else Engine.tensor
+
+    def check(self, core: Core) -> None:
+        partitions, elements = self.data.num_partitions, self.data.elements_per_partition
+        engine = self.resolved_engine(core)
+        most = 128 if engine is Engine.tensor else 32
+        rules.limit(f"nc_transpose on the {engine.name} engine:", "partition dimension", partitions, most)
+        rules.limit(f"nc_transpose on the {engine.name} engine:", "free dimension", elements, most)
+        rules.same_dtype(self.OPCODE, data=self.data, dst=self.dst)
+        if engine is Engine.tensor and (self.data.buffer, self.dst.buffer) != (Buffer.sbuf, Buffer.psum):
+            refuse(
+                f"nc_transpose on the tensor engine reads sbuf and writes psum, not {self.data.buffer.value} and "
+                f"{self.dst.buffer.value}.",
+                hint="Move the tiles, or use the vector engine for 32 by 32 elements.",
+                rule="buffer",
+                instruction=self.OPCODE,
+            )
+        if (self.dst.num_partitions, self.dst.elements_per_partition) != (elements, partitions):
+            refuse(
+                f"nc_transpose of {self.data.shape} yields ({elements}, {partitions}), and dst has the shape "
+                f"{self.dst.shape}.",
+                hint="Exchange the sizes of dst.",
+                rule="shape",
+                instruction=self.OPCODE,
+                shapes=[self.data.shape, self.dst.shape],
+            )
+
+    def run(self, core: Core) -> None:
+        self.dst.write(self.data.read().reshape(self.data.num_partitions, -1).T)
+
+    def cycles(self, core: Core) -> float:
+        if self.resolved_engine(core) is Engine.vector:
+            return cost.vector_cycles(core, [self.data], self.dst)
+        return cost.tensor_cycles(core, self.data, num_columns=self.data.num_partitions)
+
+
+def nc_transpose(dst: NkiTensor, data: NkiTensor, engine: Engine = Engine.unknown, name: str | None = None) -> None:
+    """Transpose a tile: 128 by 128 on the tensor engine, 32 by 32 on the vector engine."""
+    execute(NcTranspose(dst=dst, data=data, engine=engine, name=name))

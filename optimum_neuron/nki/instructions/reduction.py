@@ -1,0 +1,280 @@
+"""Reductions along the elements of partitions, and over partitions."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from .. import cost
+from ..core import Core, refuse
+from ..operators import Operator, as_operator
+from ..tensor import NkiTensor
+from . import rules
+from .activations import ReduceCmd, read_accumulators
+from .base import SBUF, Engine, Instruction, execute
+from .elementwise import require_arithmetic
+
+
+def require_reduction(opcode: str, op: Operator) -> None:
+    """Require an operator that reduces."""
+    if op.reduce is None:
+        refuse(
+            f"{opcode} op={op!r} reduces nothing.",
+            hint="Use nl.add, nl.maximum, nl.minimum, nl.multiply or an operator on bits.",
+            rule="operator",
+            instruction=opcode,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TensorReduce(Instruction):
+    """Reduce the last dimensions."""
+
+    OPCODE = "tensor_reduce"
+    READS = ("data",)
+    ENGINES = (Engine.vector,)
+
+    dst: NkiTensor
+    op: Operator
+    data: NkiTensor
+    axis: tuple[int, ...]
+    negate: bool
+    keepdims: bool
+
+    def check(self, core: Core) -> None:
+        require_reduction(self.OPCODE, self.op)
+        last = tuple(range(self.data.ndim - len(self.axis), self.data.ndim))
+        if not self.axis or self.axis != last or 0 in self.axis:
+            refuse(
+                f"tensor_reduce axis={self.axis} of a tile of shape {self.data.shape}: only the last dimensions are "
+                "reduced, and not partitions.",
+                hint=f"Name the last ones, as {last or (self.data.ndim - 1,)}; nisa.nc_transpose or a matmul with ones "
+                "reduces partitions.",
+                rule="axis",
+                instruction=self.OPCODE,
+                axis=self.axis,
+            )
+        kept = self.data.size
+        for dim in self.axis:
+            kept //= self.data.shape[dim]
+        if self.dst.size != kept or self.dst.num_partitions != self.data.num_partitions:
+            refuse(
+                f"tensor_reduce of {self.data.shape} over {self.axis} leaves {kept} elements, and dst has the shape "
+                f"{self.dst.shape}.",
+                hint="Give dst the sizes that are not reduced.",
+                rule="shape",
+                instruction=self.OPCODE,
+                shapes=[self.data.shape, self.dst.shape],
+            )
+        bitwise = rules.bitwise_operands(self.OPCODE, [self.op], data=self.data, dst=self.dst)
+        if bitwise and self.negate:
+            rules.is_among(self.OPCODE, "negate", self.negate, (False,))
+
+    def run(self, core: Core) -> None:
+        assert self.op.reduce is not None
+        data = self.data.integers() if self.op.is_bitwise else self.data.floats()
+        result = self.op.reduce(data, self.axis)
+        self.dst.write((-result if self.negate else result).reshape(self.dst.shape))
+
+    def cycles(self, core: Core) -> float:
+        return cost.vector_cycles(core, [self.data], self.dst)
+
+
+def tensor_reduce(
+    dst: NkiTensor,
+    op: Any,
+    data: NkiTensor,
+    axis: int | Sequence[int],
+    negate: bool = False,
+    keepdims: bool = False,
+    name: str | None = None,
+) -> None:
+    """Reduce the last dimensions of a tile with an operator."""
+    axes = tuple(sorted(dim % data.ndim for dim in ((axis,) if isinstance(axis, int) else axis)))
+    execute(
+        TensorReduce(dst=dst, op=as_operator(op), data=data, axis=axes, negate=negate, keepdims=keepdims, name=name)
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TensorPartitionReduce(Instruction):
+    """Reduce over partitions."""
+
+    OPCODE = "tensor_partition_reduce"
+    READS = ("data",)
+    MEMORIES = {"dst": SBUF, "data": SBUF}
+    ENGINES = (Engine.gpsimd,)
+
+    dst: NkiTensor
+    op: Operator
+    data: NkiTensor
+
+    def check(self, core: Core) -> None:
+        rules.is_among(self.OPCODE, "op", self.op.name, ("add", "maximum", "bitwise_or", "bitwise_and"))
+        if (self.dst.num_partitions, self.dst.elements_per_partition) != (1, self.data.elements_per_partition):
+            refuse(
+                f"tensor_partition_reduce of {self.data.shape} yields one partition, and dst is {self.dst.shape}.",
+                hint=f"Give dst the shape (1, {self.data.elements_per_partition}).",
+                rule="shape",
+                instruction=self.OPCODE,
+                shapes=[self.data.shape, self.dst.shape],
+            )
+        rules.bitwise_operands(self.OPCODE, [self.op], data=self.data, dst=self.dst)
+
+    def run(self, core: Core) -> None:
+        assert self.op.reduce is not None
+        data = self.data.integers() if self.op.is_bitwise else self.data.floats()
+        self.dst.write(self.op.reduce(data.reshape(self.data.num_partitions, -1), (0,)))
+
+    def cycles(self, core: Core) -> float:
+        return cost.lane_cycles(core, self.data)
+
+
+def tensor_partition_reduce(dst: NkiTensor, op: Any, data: NkiTensor, name: str | None = None) -> None:
+    """Reduce over partitions, into a tile of one partition."""
+    execute(TensorPartitionReduce(dst=dst, op=as_operator(op), data=data, name=name))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TensorScalarReduce(Instruction):
+    """data op0 operand0, and its reduction along the partition."""
+
+    OPCODE = "tensor_scalar_reduce"
+    READS = ("data", "operand0", "reduce_init")
+    WRITES = ("dst", "reduce_res")
+    ENGINES = (Engine.vector,)
+
+    dst: NkiTensor
+    data: NkiTensor
+    op0: Operator
+    operand0: Any
+    reverse0: bool
+    reduce_op: Operator
+    reduce_res: NkiTensor | None
+    reduce_cmd: ReduceCmd
+    reduce_init: Any
+    reduce_res_negate: bool
+
+    def check(self, core: Core) -> None:
+        rules.same_size(self.OPCODE, data=self.data, dst=self.dst)
+        require_arithmetic(self.OPCODE, self.op0)
+        rules.is_among(self.OPCODE, "reduce_op", self.reduce_op.name, ("add", "multiply", "maximum", "minimum"))
+        if (self.reduce_init is None) == (self.reduce_cmd is ReduceCmd.load_reduce):
+            refuse(
+                "tensor_scalar_reduce takes reduce_init with reduce_cmd=load_reduce, and only with it.",
+                hint="Give both, or neither.",
+                rule="operand",
+                instruction=self.OPCODE,
+            )
+
+    def run(self, core: Core) -> None:
+        operand = 0.0
+        if self.op0.arity == 2:
+            operand = rules.scalar_operand(self.OPCODE, "operand0", self.operand0, self.data)
+        value = rules.apply(self.op0, self.data.rows(), operand, reverse=self.reverse0)
+        self.dst.write(value)
+        initial = 0.0
+        if self.reduce_init is not None:
+            initial = rules.scalar_operand(self.OPCODE, "reduce_init", self.reduce_init, self.data)
+        rules.accumulate(core, "vector", self.reduce_op, self.reduce_cmd.name, value, initial)
+        if self.reduce_res is not None:
+            result = read_accumulators(core, "vector", self.data.num_partitions)
+            self.reduce_res.write(-result if self.reduce_res_negate else result)
+
+    def cycles(self, core: Core) -> float:
+        return cost.vector_cycles(core, [self.data], self.dst, is_copy_or_scalar=True)
+
+
+def tensor_scalar_reduce(
+    dst: NkiTensor,
+    data: NkiTensor,
+    op0: Any,
+    operand0: Any,
+    reduce_op: Any,
+    reduce_res: NkiTensor | None = None,
+    reverse0: bool = False,
+    reduce_cmd: ReduceCmd = ReduceCmd.reset_reduce,
+    reduce_init: Any = None,
+    reduce_res_negate: bool = False,
+    name: str | None = None,
+) -> None:
+    """Compute `data op0 operand0`, and reduce it along the partition into reduce_res."""
+    operators: dict[str, Any] = {"op0": as_operator(op0, "op0"), "reduce_op": as_operator(reduce_op, "reduce_op")}
+    operands: dict[str, Any] = {
+        "dst": dst,
+        "data": data,
+        "operand0": operand0,
+        "reverse0": reverse0,
+        "reduce_res": reduce_res,
+    }
+    control: dict[str, Any] = {
+        "reduce_cmd": reduce_cmd,
+        "reduce_init": reduce_init,
+        "reduce_res_negate": reduce_res_negate,
+    }
+    execute(TensorScalarReduce(name=name, **operators, **operands, **control))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TensorScalarCumulative(Instruction):
+    """Running reduction of src op0 imm0."""
+
+    OPCODE = "tensor_scalar_cumulative"
+    READS = ("src", "imm0", "imm1")
+    ENGINES = (Engine.vector,)
+
+    dst: NkiTensor
+    src: NkiTensor
+    op0: Operator
+    op1: Operator
+    imm0: Any
+    imm1: Any
+    reduce_cmd: ReduceCmd
+
+    def check(self, core: Core) -> None:
+        rules.same_size(self.OPCODE, src=self.src, dst=self.dst)
+        require_arithmetic(self.OPCODE, self.op0)
+        rules.is_among(self.OPCODE, "op1", self.op1.name, ("add", "subtract", "multiply", "maximum", "minimum"))
+        commands = (ReduceCmd.reset_reduce, ReduceCmd.reduce, ReduceCmd.load_reduce)
+        rules.is_among(self.OPCODE, "reduce_cmd", self.reduce_cmd, commands)
+
+    def run(self, core: Core) -> None:
+        operand = rules.scalar_operand(self.OPCODE, "imm0", self.imm0, self.src)
+        value = rules.apply(self.op0, self.src.rows(), operand)
+        assert self.op1.identity is not None
+        partitions = value.shape[0]
+        state = torch.full((partitions, 1), self.op1.identity)
+        if self.reduce_cmd is ReduceCmd.reduce:
+            state = read_accumulators(core, "vector", partitions)
+        elif self.reduce_cmd is ReduceCmd.load_reduce:
+            loaded = rules.scalar_operand(self.OPCODE, "imm1", self.imm1, self.src)
+            state = loaded if isinstance(loaded, torch.Tensor) else torch.full((partitions, 1), loaded)
+        columns = []
+        for element in range(value.shape[1]):
+            state = self.op1.function(value[:, element : element + 1], state)
+            columns.append(state)
+        core.registers["vector"] = state
+        self.dst.write(torch.cat(columns, dim=1))
+
+    def cycles(self, core: Core) -> float:
+        return cost.vector_cycles(core, [self.src], self.dst)
+
+
+def tensor_scalar_cumulative(
+    dst: NkiTensor,
+    src: NkiTensor,
+    op0: Any,
+    op1: Any,
+    imm0: Any,
+    imm1: Any = None,
+    reduce_cmd: ReduceCmd = ReduceCmd.reset_reduce,
+    name: str | None = None,
+) -> None:
+    """Compute the running `op1` of `src op0 imm0` along the partition."""
+    operators: dict[str, Any] = {"op0": as_operator(op0, "op0"), "op1": as_operator(op1, "op1")}
+    execute(
+        TensorScalarCumulative(dst=dst, src=src, imm0=imm0, imm1=imm1, reduce_cmd=reduce_cmd, name=name, **operators)
+    )

@@ -1,0 +1,266 @@
+"""Patterns of indices, and choices between elements by them or by a predicate."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from .. import cost
+from ..core import Core, refuse
+from ..operators import OPERATORS, Operator, as_operator
+from ..tensor import NkiTensor
+from . import rules
+from .activations import ReduceCmd, read_accumulators
+from .base import SBUF, Engine, Instruction, execute
+
+FP32_MIN = -3.4028235e38
+"""What range_select puts where the range does not hold."""
+_COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+
+
+def affine_values(partitions: int, pattern: Sequence[Sequence[int]], offset: int, multiplier: int) -> torch.Tensor:
+    """Return offset + partition * multiplier + the pattern's steps times its indices, one row for each partition."""
+    values = torch.zeros((), dtype=torch.int64)
+    for step, count in pattern:
+        values = values.unsqueeze(-1) + torch.arange(count) * step
+    rows = torch.arange(partitions).unsqueeze(-1) * multiplier
+    return offset + rows + values.reshape(1, -1)
+
+
+def _check_pattern(opcode: str, pattern: Sequence[Sequence[int]], tile: NkiTensor) -> None:
+    count = math.prod(count for _, count in pattern)
+    if count != tile.elements_per_partition or len(pattern) > 4:
+        refuse(
+            f"{opcode} pattern={[list(pair) for pair in pattern]} has {count} elements, and a partition of dst has "
+            f"{tile.elements_per_partition}.",
+            hint="Give at most 4 pairs [step, count] whose counts multiply to the elements of a partition.",
+            rule="shape",
+            instruction=opcode,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Iota(Instruction):
+    """Write an affine pattern."""
+
+    OPCODE = "iota"
+    MEMORIES = {"dst": SBUF}
+    ENGINES = (Engine.gpsimd,)
+
+    dst: NkiTensor
+    pattern: Sequence[Sequence[int]]
+    offset: int
+    channel_multiplier: int
+
+    def check(self, core: Core) -> None:
+        _check_pattern(self.OPCODE, self.pattern, self.dst)
+
+    def run(self, core: Core) -> None:
+        self.dst.write(affine_values(self.dst.num_partitions, self.pattern, self.offset, self.channel_multiplier))
+
+    def cycles(self, core: Core) -> float:
+        return cost.lane_cycles(core, self.dst)
+
+
+def iota(
+    dst: NkiTensor,
+    pattern: Sequence[Sequence[int]],
+    offset: int = 0,
+    channel_multiplier: int = 0,
+    name: str | None = None,
+) -> None:
+    """Write `offset + partition * channel_multiplier + sum(step * index)` for pairs [step, count]."""
+    execute(Iota(dst=dst, pattern=pattern, offset=offset, channel_multiplier=channel_multiplier, name=name))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AffineSelect(Instruction):
+    """Elements where an affine value compares with 0, a number elsewhere."""
+
+    OPCODE = "affine_select"
+    READS = ("on_true_tile",)
+    MEMORIES = {"dst": SBUF, "on_true_tile": SBUF}
+    ENGINES = (Engine.gpsimd,)
+
+    dst: NkiTensor
+    pattern: Sequence[Sequence[int]]
+    channel_multiplier: int
+    on_true_tile: NkiTensor
+    on_false_value: float
+    cmp_op: Operator
+    offset: int
+
+    def check(self, core: Core) -> None:
+        _check_pattern(self.OPCODE, self.pattern, self.dst)
+        rules.same_size(self.OPCODE, on_true_tile=self.on_true_tile, dst=self.dst)
+        rules.is_among(self.OPCODE, "cmp_op", self.cmp_op.name, _COMPARISONS)
+
+    def run(self, core: Core) -> None:
+        values = affine_values(self.dst.num_partitions, self.pattern, self.offset, self.channel_multiplier)
+        chosen = self.cmp_op.function(values, torch.zeros((), dtype=torch.int64)) != 0
+        self.dst.write(self.on_true_tile.rows().masked_fill(~chosen, float(self.on_false_value)))
+
+    def cycles(self, core: Core) -> float:
+        return cost.lane_cycles(core, self.dst)
+
+
+def affine_select(
+    dst: NkiTensor,
+    pattern: Sequence[Sequence[int]],
+    channel_multiplier: int,
+    on_true_tile: NkiTensor,
+    on_false_value: float,
+    cmp_op: Any = OPERATORS["equal"],
+    offset: int = 0,
+    name: str | None = None,
+) -> None:
+    """Take elements where `iota`'s value compares with 0 by cmp_op, and a number elsewhere."""
+    values: dict[str, Any] = {"pattern": pattern, "channel_multiplier": channel_multiplier, "offset": offset}
+    choice: dict[str, Any] = {
+        "on_true_tile": on_true_tile,
+        "on_false_value": on_false_value,
+        "cmp_op": as_operator(cmp_op, "cmp_op"),
+    }
+    execute(AffineSelect(dst=dst, name=name, **values, **choice))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RangeSelect(Instruction):
+    """Elements whose indices are within bounds."""
+
+    OPCODE = "range_select"
+    READS = ("on_true_tile", "bound0", "bound1")
+    WRITES = ("dst", "reduce_res")
+    ENGINES = (Engine.vector,)
+    MIN_GENERATION = 3
+
+    dst: NkiTensor
+    on_true_tile: NkiTensor
+    comp_op0: Operator
+    comp_op1: Operator
+    bound0: NkiTensor
+    bound1: NkiTensor
+    reduce_cmd: ReduceCmd
+    reduce_res: NkiTensor | None
+    reduce_op: Operator
+    range_start: int
+    on_false_value: float
+
+    def check(self, core: Core) -> None:
+        rules.same_size(self.OPCODE, on_true_tile=self.on_true_tile, dst=self.dst)
+        for name in ("comp_op0", "comp_op1"):
+            rules.is_among(self.OPCODE, name, getattr(self, name).name, [c for c in _COMPARISONS if c != "not_equal"])
+        for name in ("bound0", "bound1"):
+            rules.dtype_among(self.OPCODE, name, getattr(self, name), {"float32"})
+        rules.is_among(self.OPCODE, "reduce_op", self.reduce_op.name, ("maximum",))
+        if not math.isclose(self.on_false_value, FP32_MIN, rel_tol=1e-6):
+            rules.is_among(self.OPCODE, "on_false_value", self.on_false_value, (FP32_MIN,))
+
+    def run(self, core: Core) -> None:
+        values = self.on_true_tile.rows()
+        index = torch.arange(values.shape[1], dtype=torch.float32) + self.range_start
+        inside = torch.ones_like(values, dtype=torch.bool)
+        for op, bound, label in ((self.comp_op0, self.bound0, "bound0"), (self.comp_op1, self.bound1, "bound1")):
+            edge = rules.scalar_operand(self.OPCODE, label, bound, self.on_true_tile)
+            inside &= op.function(index, edge) != 0
+        values = values.masked_fill(~inside, torch.finfo(torch.float32).min)
+        self.dst.write(values)
+        rules.accumulate(core, "vector", self.reduce_op, self.reduce_cmd.name, values, 0.0)
+        if self.reduce_res is not None:
+            self.reduce_res.write(read_accumulators(core, "vector", values.shape[0]))
+
+    def cycles(self, core: Core) -> float:
+        return cost.vector_cycles(core, [self.on_true_tile], self.dst)
+
+
+def range_select(
+    dst: NkiTensor,
+    on_true_tile: NkiTensor,
+    comp_op0: Any,
+    comp_op1: Any,
+    bound0: NkiTensor,
+    bound1: NkiTensor,
+    reduce_cmd: ReduceCmd = ReduceCmd.reset_reduce,
+    reduce_res: NkiTensor | None = None,
+    reduce_op: Any = OPERATORS["maximum"],
+    range_start: int = 0,
+    on_false_value: float = FP32_MIN,
+    name: str | None = None,
+) -> None:
+    """Take elements whose indices compare with both bounds, float32's smallest number elsewhere, and their maximum."""
+    operators: dict[str, Any] = {
+        "comp_op0": as_operator(comp_op0, "comp_op0"),
+        "comp_op1": as_operator(comp_op1, "comp_op1"),
+        "reduce_op": as_operator(reduce_op, "reduce_op"),
+    }
+    tiles: dict[str, Any] = {
+        "dst": dst,
+        "on_true_tile": on_true_tile,
+        "bound0": bound0,
+        "bound1": bound1,
+        "reduce_res": reduce_res,
+    }
+    rest: dict[str, Any] = {"reduce_cmd": reduce_cmd, "range_start": range_start, "on_false_value": on_false_value}
+    execute(RangeSelect(name=name, **operators, **tiles, **rest))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SelectReduce(Instruction):
+    """Elements of a tile where a predicate holds, a vector elsewhere, and their maximum."""
+
+    OPCODE = "select_reduce"
+    READS = ("predicate", "on_true", "on_false")
+    WRITES = ("dst", "reduce_res")
+    ENGINES = (Engine.vector,)
+
+    dst: NkiTensor
+    predicate: NkiTensor
+    on_true: NkiTensor
+    on_false: Any
+    reduce_res: NkiTensor | None
+    reduce_cmd: ReduceCmd
+    reduce_op: Operator
+    reverse_pred: bool
+
+    def check(self, core: Core) -> None:
+        rules.same_size(self.OPCODE, on_true=self.on_true, predicate=self.predicate, dst=self.dst)
+        rules.not_both_in_psum(self.OPCODE, on_true=self.on_true, predicate=self.predicate)
+        rules.dtype_among(self.OPCODE, "predicate", self.predicate, {"int8", "uint8", "int16", "uint16"})
+        rules.is_among(self.OPCODE, "reduce_op", self.reduce_op.name, ("maximum",))
+
+    def run(self, core: Core) -> None:
+        chosen = (self.predicate.rows() != 0) ^ self.reverse_pred
+        other = rules.scalar_operand(self.OPCODE, "on_false", self.on_false, self.on_true)
+        values = torch.where(chosen, self.on_true.rows(), other)
+        self.dst.write(values)
+        rules.accumulate(core, "vector", self.reduce_op, self.reduce_cmd.name, values, 0.0)
+        if self.reduce_res is not None:
+            self.reduce_res.write(read_accumulators(core, "vector", values.shape[0]))
+
+    def cycles(self, core: Core) -> float:
+        return cost.vector_cycles(core, [self.on_true, self.predicate], self.dst)
+
+
+def select_reduce(
+    dst: NkiTensor,
+    predicate: NkiTensor,
+    on_true: NkiTensor,
+    on_false: Any,
+    reduce_res: NkiTensor | None = None,
+    reduce_cmd: ReduceCmd = ReduceCmd.idle,
+    reduce_op: Any = OPERATORS["maximum"],
+    reverse_pred: bool = False,
+    name: str | None = None,
+) -> None:
+    """Take elements of on_true where the predicate is not 0 and of on_false elsewhere, and their maximum."""
+    reduction: dict[str, Any] = {
+        "reduce_res": reduce_res,
+        "reduce_cmd": reduce_cmd,
+        "reduce_op": as_operator(reduce_op, "reduce_op"),
+    }
+    operands: dict[str, Any] = {"dst": dst, "predicate": predicate, "on_true": on_true, "on_false": on_false}
+    execute(SelectReduce(reverse_pred=reverse_pred, name=name, **operands, **reduction))

@@ -1,0 +1,95 @@
+"""Means and variances of partitions, in one pass on the vector engine."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+
+from .. import cost
+from ..core import Core, refuse
+from ..tensor import NkiTensor
+from . import rules
+from .base import Engine, Instruction, execute
+
+MAX_ELEMENTS = 512
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BnStats(Instruction):
+    """(count, mean, variance * count) of even and of odd elements."""
+
+    OPCODE = "bn_stats"
+    READS = ("data",)
+    ENGINES = (Engine.vector,)
+
+    dst: NkiTensor
+    data: NkiTensor
+
+    def check(self, core: Core) -> None:
+        rules.limit(self.OPCODE, "elements per partition", self.data.elements_per_partition, MAX_ELEMENTS)
+        if (self.dst.num_partitions, self.dst.elements_per_partition) != (self.data.num_partitions, 6):
+            refuse(
+                f"bn_stats writes 6 elements for each of {self.data.num_partitions} partitions, and dst is "
+                f"{self.dst.shape}.",
+                hint=f"Give dst the shape ({self.data.num_partitions}, 6).",
+                rule="shape",
+                instruction=self.OPCODE,
+                shapes=[self.data.shape, self.dst.shape],
+            )
+
+    def run(self, core: Core) -> None:
+        rows = self.data.rows()
+        parts = []
+        for values in (rows[:, 0::2], rows[:, 1::2]):
+            count = values.shape[1]
+            mean = values.mean(1) if count else torch.zeros(rows.shape[0])
+            spread = ((values - mean[:, None]) ** 2).sum(1)
+            parts += [torch.full_like(mean, count), mean, spread]
+        self.dst.write(torch.stack(parts, dim=1))
+
+    def cycles(self, core: Core) -> float:
+        return cost.vector_cycles(core, [self.data], self.data)
+
+
+def bn_stats(dst: NkiTensor, data: NkiTensor, name: str | None = None) -> None:
+    """Write count, mean and variance * count of the even and of the odd elements of each partition."""
+    execute(BnStats(dst=dst, data=data, name=name))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BnAggr(Instruction):
+    """Mean and variance of several statistics."""
+
+    OPCODE = "bn_aggr"
+    READS = ("data",)
+    ENGINES = (Engine.vector,)
+
+    dst: NkiTensor
+    data: NkiTensor
+
+    def check(self, core: Core) -> None:
+        elements = self.data.elements_per_partition
+        if elements % 3 or (self.dst.num_partitions, self.dst.elements_per_partition) != (self.data.num_partitions, 2):
+            refuse(
+                f"bn_aggr takes triples and writes pairs, and data is {self.data.shape}, dst {self.dst.shape}.",
+                hint="Give data the results of bn_stats, and dst 2 elements for each partition.",
+                rule="shape",
+                instruction=self.OPCODE,
+                shapes=[self.data.shape, self.dst.shape],
+            )
+
+    def run(self, core: Core) -> None:
+        count, mean, spread = self.data.rows().reshape(self.data.num_partitions, -1, 3).unbind(2)
+        total = count.sum(1)
+        centre = (count * mean).sum(1) / total
+        spread = spread.sum(1) + (count * (mean - centre[:, None]) ** 2).sum(1)
+        self.dst.write(torch.stack([centre, spread / total], dim=1))
+
+    def cycles(self, core: Core) -> float:
+        return cost.vector_cycles(core, [self.data], self.dst)
+
+
+def bn_aggr(dst: NkiTensor, data: NkiTensor, name: str | None = None) -> None:
+    """Write mean and variance of the statistics of one or more bn_stats."""
+    execute(BnAggr(dst=dst, data=data, name=name))

@@ -1,0 +1,302 @@
+"""Copies on the chip, constants, and transfers by DMA."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from .. import cost
+from ..core import Core, refuse
+from ..dtypes import PACKED
+from ..memory import Buffer
+from ..operators import as_operator
+from ..tensor import NkiTensor
+from . import rules
+from .base import ON_CHIP, SBUF, Engine, Instruction, execute
+
+ANYWHERE = frozenset(Buffer)
+
+
+class DgeMode(enum.Enum):
+    """Who generates the descriptors of a DMA, numbered as in `nki.isa`."""
+
+    unknown = 0
+    swdge = 1
+    hwdge = 2
+    none = 3
+
+
+class OobMode(enum.Enum):
+    """What an index outside of a tensor does."""
+
+    error = 0
+    skip = 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TensorCopy(Instruction):
+    """Copy a tile on the chip."""
+
+    OPCODE = "tensor_copy"
+    READS = ("src",)
+    ENGINES = (Engine.vector, Engine.scalar, Engine.gpsimd)
+
+    dst: NkiTensor
+    src: NkiTensor
+    engine: Engine
+
+    def check(self, core: Core) -> None:
+        rules.same_size(self.OPCODE, src=self.src, dst=self.dst)
+        if self.engine is Engine.scalar and core.generation == 2:
+            refuse(
+                "tensor_copy does not run on the scalar engine of NeuronCore-v2.",
+                hint="Use nisa.activation with op=nl.copy.",
+                rule="engine",
+                instruction=self.OPCODE,
+            )
+
+    def run(self, core: Core) -> None:
+        self.dst.write(self.src.read() if self.src.dtype == self.dst.dtype else self.src.floats())
+
+    def cycles(self, core: Core) -> float:
+        if self.engine in (Engine.scalar, Engine.gpsimd):
+            return cost.lane_cycles(core, self.src)
+        return cost.vector_cycles(core, [self.src], self.dst, is_copy_or_scalar=True)
+
+
+def tensor_copy(dst: NkiTensor, src: NkiTensor, engine: Engine = Engine.unknown, name: str | None = None) -> None:
+    """Copy a tile on the chip: bits where both dtypes are equal, through float32 otherwise."""
+    execute(TensorCopy(dst=dst, src=src, engine=engine, name=name))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Memset(Instruction):
+    """Fill a tile with a constant."""
+
+    OPCODE = "memset"
+    ENGINES = (Engine.vector, Engine.gpsimd)
+
+    dst: NkiTensor
+    value: Any
+    engine: Engine
+
+    def check(self, core: Core) -> None:
+        if self.dst.dtype in PACKED and self.value != 0:
+            rules.is_among(self.OPCODE, "value", self.value, (0,))
+
+    def run(self, core: Core) -> None:
+        kind = torch.float32 if self.dst.storage.format.is_float else torch.int64
+        self.dst.write(torch.full(self.dst.shape, self.value, dtype=kind))
+
+    def cycles(self, core: Core) -> float:
+        return cost.lane_cycles(core, self.dst)
+
+
+def memset(dst: NkiTensor, value: float, engine: Engine = Engine.unknown, name: str | None = None) -> None:
+    """Fill a tile with a constant."""
+    execute(Memset(dst=dst, value=value, engine=engine, name=name))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DmaCopy(Instruction):
+    """Copy between memories."""
+
+    OPCODE = "dma_copy"
+    READS = ("src",)
+    MEMORIES = {"dst": ANYWHERE, "src": ANYWHERE}
+    ENGINES = (Engine.dma,)
+
+    dst: NkiTensor
+    src: NkiTensor
+    priority: int | None
+    oob_mode: OobMode
+    dge_mode: DgeMode
+    trigger: Engine
+
+    def check(self, core: Core) -> None:
+        rules.same_elements(self.OPCODE, self.dst, self.src)
+        check_descriptors(self.OPCODE, core, self.priority, self.dge_mode)
+
+    def run(self, core: Core) -> None:
+        skip = self.oob_mode is OobMode.skip
+        target = self.dst.with_skip(skip)
+        source = self.src.with_skip(skip)
+        target.write(source.read() if source.dtype == target.dtype else source.floats())
+
+    def cycles(self, core: Core) -> float:
+        return max(cost.dma_ns(core, self.src), cost.dma_ns(core, self.dst))
+
+
+def check_descriptors(opcode: str, core: Core, priority: int | None, dge_mode: DgeMode) -> None:
+    """Check the options of a DMA against the generation."""
+    if priority is not None and (core.generation < 4 or not 0 <= priority <= 3):
+        refuse(
+            f"{opcode} priority={priority}: levels 0 to 3 exist from NeuronCore-v4 on.",
+            hint="Leave priority out, or use trn3 and a level from 0 to 3.",
+            rule="generation",
+            instruction=opcode,
+        )
+    if dge_mode is DgeMode.hwdge and core.generation < 3:
+        refuse(
+            f"{opcode} dge_mode=hwdge needs NeuronCore-v3.",
+            hint="Use nisa.dge_mode.unknown.",
+            rule="generation",
+            instruction=opcode,
+        )
+
+
+def dma_copy(
+    dst: NkiTensor,
+    src: NkiTensor,
+    priority: int | None = None,
+    oob_mode: OobMode = OobMode.error,
+    dge_mode: DgeMode = DgeMode.unknown,
+    engine: Engine = Engine.unknown,
+    name: str | None = None,
+) -> None:
+    """Copy between HBM and the chip, through float32 if the dtypes differ."""
+    options: dict[str, Any] = {"priority": priority, "oob_mode": oob_mode, "dge_mode": dge_mode, "trigger": engine}
+    execute(DmaCopy(dst=dst, src=src, name=name, **options))
+
+
+AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
+"""How a DMA transposes tensors of so many dimensions."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DmaTranspose(Instruction):
+    """Transpose on the way."""
+
+    OPCODE = "dma_transpose"
+    READS = ("src",)
+    MEMORIES = {"dst": SBUF, "src": ANYWHERE - {Buffer.psum}}
+    ENGINES = (Engine.dma,)
+
+    dst: NkiTensor
+    src: NkiTensor
+    axes: tuple[int, ...]
+    priority: int | None
+    dge_mode: DgeMode
+    oob_mode: OobMode
+
+    def check(self, core: Core) -> None:
+        rules.is_among(self.OPCODE, "axes", self.axes, tuple(AXES.values()))
+        rules.same_elements(self.OPCODE, self.dst, self.src)
+        rules.same_dtype(self.OPCODE, src=self.src, dst=self.dst)
+        check_descriptors(self.OPCODE, core, self.priority, self.dge_mode)
+
+    def run(self, core: Core) -> None:
+        self.dst.write(self.src.with_skip(self.oob_mode is OobMode.skip).read().permute(self.axes))
+
+    def cycles(self, core: Core) -> float:
+        rates = core.timing.dma_transpose_rate
+        rate = rates.get("sbuf_to_sbuf" if self.src.buffer is Buffer.sbuf else "hbm_to_sbuf", 1.0)
+        return cost.dma_ns(core, self.src) / rate
+
+
+def dma_transpose(
+    dst: NkiTensor,
+    src: NkiTensor,
+    axes: Sequence[int] | None = None,
+    priority: int | None = None,
+    dge_mode: DgeMode = DgeMode.unknown,
+    oob_mode: OobMode = OobMode.error,
+    name: str | None = None,
+) -> None:
+    """Transpose 2, 3 or 4 dimensions while copying to SBUF."""
+    order = tuple(axes) if axes is not None else AXES.get(src.ndim, ())
+    options: dict[str, Any] = {"axes": order, "priority": priority, "dge_mode": dge_mode, "oob_mode": oob_mode}
+    execute(DmaTranspose(dst=dst, src=src, name=name, **options))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DmaCompute(Instruction):
+    """Add tensors in the DMA engines."""
+
+    OPCODE = "dma_compute"
+    READS = ("srcs",)
+    MEMORIES = {"dst": ANYWHERE - {Buffer.psum}, "srcs": ANYWHERE - {Buffer.psum}}
+    ENGINES = (Engine.dma,)
+
+    dst: NkiTensor
+    srcs: tuple[NkiTensor, ...]
+    reduce_op: Any
+    scales: tuple[float, ...] | None
+    unique_indices: bool
+    oob_mode: OobMode
+
+    def check(self, core: Core) -> None:
+        rules.limit(self.OPCODE, "number of sources", len(self.srcs), 16)
+        rules.is_among(self.OPCODE, "reduce_op", as_operator(self.reduce_op, "reduce_op").name, ("add",))
+        rules.is_among(self.OPCODE, "unique_indices", self.unique_indices, (True,))
+        for scale in self.scales or ():
+            rules.is_among(self.OPCODE, "scales", scale, (1.0,))
+        for source in self.srcs:
+            rules.same_elements(self.OPCODE, self.dst, source)
+
+    def run(self, core: Core) -> None:
+        skip = self.oob_mode is OobMode.skip
+        total = sum(source.with_skip(skip).floats().reshape(-1) for source in self.srcs)
+        assert isinstance(total, torch.Tensor)
+        self.dst.with_skip(skip).write(total.reshape(self.dst.shape))
+
+    def cycles(self, core: Core) -> float:
+        return sum(cost.dma_ns(core, source) for source in self.srcs)
+
+
+def dma_compute(
+    dst: NkiTensor,
+    srcs: Sequence[NkiTensor],
+    reduce_op: Any,
+    scales: Sequence[float] | None = None,
+    unique_indices: bool = True,
+    oob_mode: OobMode = OobMode.error,
+    name: str | None = None,
+) -> None:
+    """Add up to 16 tensors in float32 on the way to dst."""
+    options: dict[str, Any] = {"reduce_op": reduce_op, "unique_indices": unique_indices, "oob_mode": oob_mode}
+    factors = None if scales is None else tuple(scales)
+    execute(DmaCompute(dst=dst, srcs=tuple(srcs), scales=factors, name=name, **options))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TensorCopyPredicated(Instruction):
+    """Copy the elements where a predicate holds."""
+
+    OPCODE = "tensor_copy_predicated"
+    READS = ("src", "predicate")
+    ENGINES = (Engine.vector,)
+    MEMORIES = {"dst": ON_CHIP}
+
+    dst: NkiTensor
+    src: Any
+    predicate: NkiTensor
+    reverse_pred: bool
+
+    def check(self, core: Core) -> None:
+        rules.same_size(self.OPCODE, predicate=self.predicate, dst=self.dst)
+        rules.dtype_among(self.OPCODE, "predicate", self.predicate, {"uint8", "uint16", "uint32"})
+        rules.not_both_in_psum(self.OPCODE, src=self.src, predicate=self.predicate)
+        if isinstance(self.src, NkiTensor):
+            rules.same_size(self.OPCODE, src=self.src, dst=self.dst)
+            rules.same_dtype(self.OPCODE, src=self.src, dst=self.dst)
+
+    def run(self, core: Core) -> None:
+        chosen = (self.predicate.integers() != 0).reshape(self.dst.shape) ^ self.reverse_pred
+        shape = self.dst.shape
+        source = self.src.floats().reshape(shape) if isinstance(self.src, NkiTensor) else torch.tensor(float(self.src))
+        self.dst.write_where(chosen, source.expand(shape))
+
+    def cycles(self, core: Core) -> float:
+        return cost.vector_cycles(core, [self.predicate, self.dst], self.dst)
+
+
+def tensor_copy_predicated(
+    dst: NkiTensor, src: Any, predicate: NkiTensor, reverse_pred: bool = False, name: str | None = None
+) -> None:
+    """Copy elements of a tile, or a number, to where the predicate is not 0."""
+    execute(TensorCopyPredicated(dst=dst, src=src, predicate=predicate, reverse_pred=reverse_pred, name=name))

@@ -1,0 +1,118 @@
+"""`nki.isa`: the instructions of a NeuronCore, and the enumerations that they take.
+
+>>> from optimum_neuron.nki import isa as nisa
+>>> nisa.engine.vector.value, nisa.reduce_cmd.reset_reduce.value
+(5, 3)
+"""
+
+from __future__ import annotations
+
+import enum
+
+from ..errors import KernelError as NkiValidationError
+from .core import absent, current
+from .instructions import (
+    DgeMode as dge_mode,
+    Engine as engine,
+    MatmulPerfMode as matmul_perf_mode,
+    OobMode as oob_mode,
+    ReduceCmd as reduce_cmd,
+    activate2,
+    activation,
+    activation_reduce,
+    affine_select,
+    bn_aggr,
+    bn_stats,
+    dma_compute,
+    dma_copy,
+    dma_transpose,
+    exponential,
+    iota,
+    memset,
+    nc_matmul,
+    nc_transpose,
+    range_select,
+    reciprocal,
+    scalar_tensor_tensor,
+    select_reduce,
+    tensor_copy,
+    tensor_copy_predicated,
+    tensor_partition_reduce,
+    tensor_reduce,
+    tensor_scalar,
+    tensor_scalar_cumulative,
+    tensor_scalar_reduce,
+    tensor_tensor,
+    tensor_tensor_scan,
+)
+
+__all__ = [
+    "NkiValidationError",
+    "activate2",
+    "activation",
+    "activation_reduce",
+    "affine_select",
+    "bn_aggr",
+    "bn_stats",
+    "dge_mode",
+    "dma_compute",
+    "dma_copy",
+    "dma_transpose",
+    "engine",
+    "exponential",
+    "get_nc_version",
+    "gpsimd_engine",
+    "iota",
+    "matmul_perf_mode",
+    "memset",
+    "nc_matmul",
+    "nc_transpose",
+    "nc_version",
+    "oob_mode",
+    "range_select",
+    "reciprocal",
+    "reduce_cmd",
+    "scalar_engine",
+    "scalar_tensor_tensor",
+    "select_reduce",
+    "tensor_copy",
+    "tensor_copy_predicated",
+    "tensor_engine",
+    "tensor_partition_reduce",
+    "tensor_reduce",
+    "tensor_scalar",
+    "tensor_scalar_cumulative",
+    "tensor_scalar_reduce",
+    "tensor_tensor",
+    "tensor_tensor_scan",
+    "unknown_engine",
+    "vector_engine",
+]
+
+tensor_engine, vector_engine, scalar_engine = engine.tensor, engine.vector, engine.scalar
+gpsimd_engine, unknown_engine = engine.gpsimd, engine.unknown
+
+ABSENT = (
+    *("nc_matmul_mx", "quantize_mx", "sequence_bounds", "dropout", "max8", "nc_find_index8", "nc_match_replace8"),
+    *("nonzero_with_count", "topk", "local_gather", "nc_n_gather", "nc_stream_shuffle", "rng", "rand2"),
+    *("set_rng_seed", "rand_set_state", "rand_get_state", "core_barrier", "sendrecv", "register_alloc"),
+    *("register_move", "register_load", "register_store", "get_nc_sub_version"),
+)
+"""Functions of the vendor's module that are not implemented yet; a call says so."""
+
+
+class nc_version(enum.Enum):
+    """Generations of the core."""
+
+    gen2 = 2
+    gen3 = 3
+    gen4 = 4
+
+
+def get_nc_version() -> nc_version:
+    """Return the generation of the core that the kernel runs on."""
+    return nc_version(current().generation)
+
+
+globals().update({name: absent(f"nki.isa.{name}") for name in ABSENT})
+__all__ += ABSENT

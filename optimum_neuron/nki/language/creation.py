@@ -1,0 +1,153 @@
+"""New tensors in the memories of the core, and constants that the compiler would place in HBM."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from .. import instructions as ins
+from ..core import Core, current, kernel_line, refuse
+from ..dtypes import FORMATS, dtype_name
+from ..memory import Buffer, Storage
+from ..tensor import NkiTensor
+
+_NAMES = itertools.count()
+
+
+def ndarray(
+    shape: Sequence[int], dtype: Any, buffer: Buffer | None = None, name: str = "", address: Any = None
+) -> NkiTensor:
+    """Make a tensor that nothing wrote; in SBUF unless another memory is named.
+
+    Raises:
+        KernelError: the core has no such dtype, or the memory has no room for it.
+    """
+    core, place = current(), Buffer.sbuf if buffer is None else buffer
+    sizes, kind = tuple(int(size) for size in shape), dtype_name(dtype)
+    _check_dtype(core, kind)
+    if place.is_on_chip:
+        _check_on_chip(core, place, sizes, kind)
+    if address is not None:
+        refuse(
+            f"address={address}: tensors are not placed at addresses here.",
+            hint="Leave address out: capacity does not depend on it.",
+            rule="absent",
+        )
+    label = name or f"{place.value}_{next(_NAMES)}"
+    if place is Buffer.shared_hbm and core.grid.shape:
+        return _shared(core, sizes, kind, name)
+    storage = Storage.empty(sizes, kind, place, name=label, line=kernel_line(), precise=core.precise)
+    return NkiTensor(storage)
+
+
+def _shared(core: Core, sizes: tuple[int, ...], kind: str, name: str) -> NkiTensor:
+    """Return the tensor that all cores of a launch share: by its name, or as the n-th that each creates."""
+    key = name or core.num_shared
+    core.num_shared += not name
+    storage = core.grid.shared.get(key)
+    if storage is None:
+        label = name or f"shared_hbm_{key}"
+        storage = Storage.empty(sizes, kind, Buffer.shared_hbm, name=label, line=kernel_line(), precise=core.precise)
+        core.grid.shared[key] = storage
+    return NkiTensor(storage)
+
+
+def _check_dtype(core: Core, kind: str) -> None:
+    packed = kind.endswith("_x4")
+    if kind in core.spec.dtypes or (packed and core.generation >= 4):
+        return
+    refuse(
+        f"{core.spec.name} has no {kind}.",
+        hint=f"Use one of {', '.join(name for name in FORMATS if name in core.spec.dtypes)}, or another target.",
+        rule="dtype",
+        dtype=kind,
+        target=core.target.name,
+    )
+
+
+def _check_on_chip(core: Core, place: Buffer, sizes: tuple[int, ...], kind: str) -> None:
+    if len(sizes) < 2:
+        refuse(
+            f"A tensor of shape {sizes} in {place.value}: tensors on the chip have at least 2 dimensions, partitions "
+            "and elements.",
+            hint="Add a dimension of size 1.",
+            rule="rank",
+            shape=sizes,
+        )
+    if sizes[0] > 128:
+        refuse(
+            f"A tensor of shape {sizes} in {place.value}: partition dimension {sizes[0]} exceeds maximum 128.",
+            hint="Put at most 128 in dimension 0, and the rest in another dimension.",
+            rule="partition",
+            partitions=sizes[0],
+        )
+    needed, room = math.prod(sizes[1:]) * FORMATS[kind].size_bytes, core.partition_bytes(place)
+    if needed > room:
+        refuse(
+            f"A tensor of shape {sizes} of {kind} needs {needed} bytes of each partition, and {place.value} of "
+            f"{core.spec.name} has {room}.",
+            hint="Use a smaller tile.",
+            rule="capacity",
+            needed=needed,
+            capacity=room,
+        )
+
+
+def _filled(value: float, shape: Sequence[int], dtype: Any, buffer: Buffer | None, name: str) -> NkiTensor:
+    result = ndarray(shape, dtype, buffer, name)
+    if result.buffer.is_hbm:
+        result.write(torch.full(result.shape, value))
+    else:
+        ins.memset(result, value)
+    return result
+
+
+def zeros(shape: Sequence[int], dtype: Any, buffer: Buffer | None = None, name: str = "") -> NkiTensor:
+    """Make a tensor of zeros."""
+    return _filled(0, shape, dtype, buffer, name)
+
+
+def ones(shape: Sequence[int], dtype: Any, buffer: Buffer | None = None, name: str = "") -> NkiTensor:
+    """Make a tensor of ones."""
+    return _filled(1, shape, dtype, buffer, name)
+
+
+def full(
+    shape: Sequence[int], fill_value: float, dtype: Any, buffer: Buffer | None = None, name: str = ""
+) -> NkiTensor:
+    """Make a tensor of one number."""
+    return _filled(fill_value, shape, dtype, buffer, name)
+
+
+def zeros_like(x: NkiTensor, dtype: Any = None, buffer: Buffer | None = None, name: str = "") -> NkiTensor:
+    """Make zeros of the shape and dtype of another tensor."""
+    return _filled(0, x.shape, x.dtype if dtype is None else dtype, buffer or x.buffer, name)
+
+
+def empty_like(x: NkiTensor, dtype: Any = None, buffer: Buffer | None = None, name: str = "") -> NkiTensor:
+    """Make a tensor of the shape and dtype of another one, which nothing wrote."""
+    return ndarray(x.shape, x.dtype if dtype is None else dtype, buffer or x.buffer, name)
+
+
+def shared_constant(constant: Any, dtype: Any = None) -> NkiTensor:
+    """Make a tensor in HBM with the values of an array."""
+    values = torch.as_tensor(constant)
+    result = ndarray(values.shape, str(values.dtype) if dtype is None else dtype, Buffer.hbm)
+    result.write(values)
+    return result
+
+
+def shared_identity_matrix(n: int, dtype: Any = "uint8", dst: NkiTensor | None = None) -> NkiTensor:
+    """Make an identity matrix in HBM, or write it to dst."""
+    result = ndarray((n, n), dtype, Buffer.hbm) if dst is None else dst
+    result.write(torch.eye(n))
+    return result
+
+
+__all__ = [
+    *("empty_like", "full", "ndarray", "ones", "shared_constant", "shared_identity_matrix", "zeros", "zeros_like"),
+]

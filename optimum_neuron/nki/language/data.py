@@ -1,0 +1,160 @@
+"""Loads, stores, and functions of tiles that are more than one operator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .. import instructions as ins
+from ..core import refuse
+from ..memory import Buffer
+from ..operators import OPERATORS
+from ..tensor import DynamicSlice, NkiTensor
+from .creation import ndarray
+from .elementwise import apply, broadcast_shape, expanded, promoted
+
+
+def load(src: NkiTensor, dtype: Any = None) -> NkiTensor:
+    """Copy from HBM to a new tile in SBUF, whose partitions are dimension 0."""
+    source = src.reshape((src.size, 1)) if src.ndim < 2 else src
+    result = ndarray(source.shape, src.dtype if dtype is None else dtype)
+    ins.dma_copy(result, source)
+    return result
+
+
+def store(dst: NkiTensor, value: Any) -> None:
+    """Copy a tile, or a number, to HBM."""
+    tile = value
+    if not isinstance(value, NkiTensor):
+        tile = ndarray((dst.shape[0], dst.size // dst.shape[0]), dst.dtype)
+        ins.memset(tile, value)
+    ins.dma_copy(dst, tile)
+
+
+def load_transpose2d(src: NkiTensor, dtype: Any = None) -> NkiTensor:
+    """Copy a matrix from HBM to SBUF, transposed."""
+    source = load(src, dtype)
+    return transpose(source)
+
+
+def transpose(x: NkiTensor, dtype: Any = None) -> NkiTensor:
+    """Exchange partitions and elements of a tile."""
+    result = ndarray((x.elements_per_partition, x.num_partitions), x.dtype, Buffer.psum)
+    ins.nc_transpose(result, x, ins.Engine.tensor)
+    copy = ndarray(result.shape, x.dtype if dtype is None else dtype)
+    ins.tensor_copy(copy, result)
+    return copy
+
+
+def copy(x: NkiTensor, dtype: Any = None) -> NkiTensor:
+    """Copy a tile to SBUF."""
+    result = ndarray(x.shape, x.dtype if dtype is None else dtype)
+    ins.tensor_copy(result, x)
+    return result
+
+
+def matmul(x: NkiTensor, y: NkiTensor, transpose_x: bool = False) -> NkiTensor:
+    """Compute `x @ y`, or `x.T @ y`, into PSUM."""
+    stationary = x if transpose_x else transpose(x)
+    result = ndarray((stationary.elements_per_partition, y.elements_per_partition), "float32", Buffer.psum)
+    ins.nc_matmul(result, stationary, y)
+    return result
+
+
+def broadcast_to(x: NkiTensor, shape: Sequence[int]) -> NkiTensor:
+    """Repeat dimensions of size 1."""
+    return expanded(x, tuple(shape))
+
+
+def expand_dims(x: NkiTensor, axis: int) -> NkiTensor:
+    """Insert a dimension of size 1."""
+    return x.expand_dim(axis if axis >= 0 else axis + x.ndim + 1)
+
+
+def where(condition: NkiTensor, x: Any, y: Any, dtype: Any = None) -> NkiTensor:
+    """Take x where the condition is not 0, and y elsewhere."""
+    tiles = [value for value in (condition, x, y) if isinstance(value, NkiTensor)]
+    shape = broadcast_shape("where", *tiles)
+    values = [value for value in (x, y) if isinstance(value, NkiTensor)]
+    result = ndarray(shape, (promoted(*values) if values else "float32") if dtype is None else dtype)
+    if isinstance(y, NkiTensor):
+        ins.tensor_copy(result, expanded(y, shape))
+    else:
+        ins.memset(result, y)
+    predicate = ndarray(shape, "uint8")
+    ins.tensor_scalar(predicate, expanded(condition, shape), OPERATORS["not_equal"], 0)
+    source = x
+    if isinstance(x, NkiTensor):
+        source = ndarray(shape, result.dtype)
+        ins.tensor_copy(source, expanded(x, shape))
+    ins.tensor_copy_predicated(result, source, predicate)
+    return result
+
+
+def ds(start: Any, size: int) -> DynamicSlice:
+    """Name `size` elements from start on."""
+    return DynamicSlice(start, size)
+
+
+def _reduced(op: str, x: NkiTensor, axis: Any, dtype: Any, keepdims: bool) -> NkiTensor:
+    axes = tuple(sorted(dim % x.ndim for dim in ((axis,) if isinstance(axis, int) else axis)))
+    if 0 in axes or axes != tuple(range(x.ndim - len(axes), x.ndim)):
+        refuse(
+            f"A reduction of a tile of shape {x.shape} over {axes}: only the last dimensions, and not partitions.",
+            hint="Transpose the tile, or multiply by ones with nisa.nc_matmul.",
+            rule="axis",
+            axis=axes,
+        )
+    kept = x.shape[: x.ndim - len(axes)]
+    shape = (*kept, *(1,) * len(axes)) if keepdims or len(kept) == 1 else kept
+    result = ndarray(shape if keepdims or len(kept) > 1 else (*kept, 1), x.dtype if dtype is None else dtype)
+    ins.tensor_reduce(result, OPERATORS[op], x, axes)
+    return result
+
+
+def sum(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:  # noqa: A001
+    """Add the last dimensions; a tile on the chip keeps one element for each partition."""
+    return _reduced("add", x, axis, dtype, keepdims)
+
+
+def prod(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:
+    """Multiply the last dimensions."""
+    return _reduced("multiply", x, axis, dtype, keepdims)
+
+
+def max(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:  # noqa: A001
+    """Return the maximum of the last dimensions."""
+    return _reduced("maximum", x, axis, dtype, keepdims)
+
+
+def min(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:  # noqa: A001
+    """Return the minimum of the last dimensions."""
+    return _reduced("minimum", x, axis, dtype, keepdims)
+
+
+def mean(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:
+    """Return the mean of the last dimensions."""
+    total = _reduced("add", x, axis, "float32", keepdims)
+    count = x.size // total.size
+    return apply(OPERATORS["multiply"], total, 1.0 / count, dtype=x.dtype if dtype is None else dtype)
+
+
+def var(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:
+    """Return the variance of the last dimensions."""
+    centred = apply(OPERATORS["subtract"], x, mean(x, axis, "float32", keepdims=True), dtype="float32")
+    return mean(apply(OPERATORS["square"], centred), axis, x.dtype if dtype is None else dtype, keepdims)
+
+
+def softmax(x: NkiTensor, axis: Any = -1, dtype: Any = None) -> NkiTensor:
+    """Return the softmax over the last dimensions."""
+    highest = _reduced("maximum", x, axis, "float32", True)
+    powers = ndarray(x.shape, "float32")
+    ins.activation(powers, OPERATORS["exp"], apply(OPERATORS["subtract"], x, highest, dtype="float32"))
+    total = apply(OPERATORS["reciprocal"], _reduced("add", powers, axis, "float32", True))
+    return apply(OPERATORS["multiply"], powers, total, dtype=x.dtype if dtype is None else dtype)
+
+
+__all__ = [
+    *("broadcast_to", "copy", "ds", "expand_dims", "load", "load_transpose2d", "matmul", "max", "mean", "min", "prod"),
+    *("softmax", "store", "sum", "transpose", "var", "where"),
+]

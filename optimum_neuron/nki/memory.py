@@ -1,0 +1,108 @@
+"""The memories of a core: HBM outside of it, SBUF and PSUM of 128 partitions on it.
+
+A `Storage` is one tensor's place. It knows which of its elements were written, because the hardware does not clear
+memory: an element that nothing wrote reads as NaN, and as 4 in an integer format, as in the vendor's simulator. Where a
+tile lies in its memory is not modelled here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import itertools
+import math
+
+import torch
+
+from .dtypes import FORMATS, Format, storage_of
+
+_NUMBERS = itertools.count()
+POISON_INTEGER = 4
+"""Content of integer memory that nothing wrote."""
+
+
+class Buffer(enum.Enum):
+    """A kind of memory, as `nl.sbuf`, `nl.psum` and the three names of HBM."""
+
+    sbuf = "sbuf"
+    psum = "psum"
+    hbm = "hbm"
+    private_hbm = "private_hbm"
+    shared_hbm = "shared_hbm"
+
+    @property
+    def is_on_chip(self) -> bool:
+        """Whether it has partitions."""
+        return self in (Buffer.sbuf, Buffer.psum)
+
+    @property
+    def is_hbm(self) -> bool:
+        """Whether it is outside the core."""
+        return not self.is_on_chip
+
+    def __repr__(self) -> str:
+        return f"nl.{self.value}"
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Storage:
+    """One tensor in one memory."""
+
+    base: torch.Tensor
+    """All of its elements, in one dimension or as the user's array lies."""
+    buffer: Buffer
+    """The memory."""
+    format: Format
+    """Dtype of the elements."""
+    shape: tuple[int, ...]
+    """Shape it was created with."""
+    name: str
+    """Name, for messages and streams."""
+    line: str
+    """Line of the kernel that created it, as `file.py:12`."""
+    precise: bool = True
+    """Whether values are rounded to the format."""
+    written: torch.Tensor | None = None
+    """Which elements were written, in one dimension; None if all were."""
+    number: int = dataclasses.field(default_factory=lambda: next(_NUMBERS))
+    """Identifies it."""
+
+    @classmethod
+    def empty(
+        cls, shape: tuple[int, ...], dtype: str, buffer: Buffer, *, name: str, line: str, precise: bool
+    ) -> Storage:
+        """Make memory that nothing wrote."""
+        row = FORMATS[dtype]
+        kind = storage_of(row, precise=precise)
+        poison = math.nan if row.is_float else POISON_INTEGER
+        base = torch.full((math.prod(shape),), poison, dtype=torch.float32 if row.is_float else torch.int64).to(kind)
+        written = torch.zeros(base.numel(), dtype=torch.bool)
+        return cls(base, buffer, row, shape, name, line, precise, written)
+
+    @property
+    def bytes_per_partition(self) -> int:
+        """Bytes in each partition of an on-chip tensor."""
+        return math.prod(self.shape[1:]) * self.format.size_bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes on the core."""
+        return math.prod(self.shape) * self.format.size_bytes
+
+    def mask_of(self, view: torch.Tensor) -> torch.Tensor | None:
+        """Return which elements of a view were written; None if all of the storage is."""
+        if self.written is None:
+            return None
+        offset = view.storage_offset() - self.base.storage_offset()
+        return self.written.as_strided(view.shape, view.stride(), offset)
+
+    def mark_written(self, view: torch.Tensor) -> None:
+        """Note that all elements of a view were written."""
+        if self.written is None:
+            return
+        if view.numel() == self.written.numel() and 0 not in view.stride():
+            self.written = None
+            return
+        mask = self.mask_of(view)
+        assert mask is not None
+        mask.fill_(True)

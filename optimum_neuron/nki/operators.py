@@ -1,0 +1,252 @@
+"""The operators that instructions take: `nl.add` and the like, on float32 or on the bits of integers.
+
+An operator is a value that instructions are given (`op=nl.add`) and a function on tiles (`nl.add(x, y)`). NumPy's
+functions name the same operators, as older kernels do (`op=np.add`).
+
+The arithmetic is that of `nki.isa`'s tables of ALU operators and activation functions. Activation functions are
+computed exactly; the hardware's tables of splines are not known, but for the documented extrapolation of `sin`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from .core import refuse
+
+Function = Callable[..., torch.Tensor]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Operator:
+    """One operator."""
+
+    name: str
+    """Name in `nki.language`."""
+    function: Function
+    """What it computes, on float32 or, for bits and comparisons of integers, on int64."""
+    arity: int = 2
+    """Operands."""
+    identity: float | None = None
+    """Neutral element of a reduction; None if it reduces nothing."""
+    reduce: Function | None = None
+    """The reduction of a tensor over dimensions."""
+    is_bitwise: bool = False
+    """Whether it works on the bits of integers."""
+    is_activation: bool = False
+    """Whether the scalar engine has it as an activation function."""
+
+    @property
+    def __name__(self) -> str:
+        return self.name
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        from .language import signature_of
+
+        return signature_of(self)
+
+    def __call__(self, *operands: Any, **options: Any) -> Any:
+        """Compute tiles from tiles, as `nl.add(x, y)`."""
+        from .language import apply
+
+        return apply(self, *operands, **options)
+
+    def __repr__(self) -> str:
+        return f"nl.{self.name}"
+
+
+def _dims(values: torch.Tensor) -> tuple[int, ...]:
+    return tuple(range(1, values.dim()))
+
+
+def _product(values: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
+    for dim in sorted(dims, reverse=True):
+        values = values.prod(dim)
+    return values
+
+
+def _folded(function: Function) -> Function:
+    """Reduce with a binary function, element after element, over the joined last dimensions."""
+
+    def reduce(values: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
+        flat = values.flatten(min(dims)) if len(dims) > 1 else values
+        result = flat.select(min(dims), 0)
+        for number in range(1, flat.shape[min(dims)]):
+            result = function(result, flat.select(min(dims), number))
+        return result
+
+    return reduce
+
+
+def _sine(x: torch.Tensor) -> torch.Tensor:
+    """Sine; outside of [-pi, pi] the last cubic goes on, so sin(9.0) is 27.65, as documented."""
+    beyond = x - torch.copysign(torch.full_like(x, math.pi), x)
+    return torch.where(x.abs() <= math.pi, torch.sin(x), beyond**3 / 6 - beyond)
+
+
+def _gelu_sigmoid(x: torch.Tensor) -> torch.Tensor:
+    return x * torch.sigmoid(1.702 * x)
+
+
+def _gelu_slope(x: torch.Tensor) -> torch.Tensor:
+    density = torch.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
+    return 0.5 * (1 + torch.erf(x / math.sqrt(2))) + x * density
+
+
+def _sigmoid_slope(x: torch.Tensor, factor: float) -> torch.Tensor:
+    gate = torch.sigmoid(factor * x)
+    return gate + factor * x * gate * (1 - gate)
+
+
+def _gelu_tanh_slope(x: torch.Tensor) -> torch.Tensor:
+    inner = torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
+    return 0.5 * (1 + inner) + 0.5 * x * (1 - inner**2) * math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * x * x)
+
+
+def _erf_slope(x: torch.Tensor) -> torch.Tensor:
+    return 2 / math.sqrt(math.pi) * torch.exp(-x * x)
+
+
+def _compare(function: Function) -> Function:
+    return lambda x, y: function(x, y).to(torch.float32)
+
+
+def _logical(function: Function) -> Function:
+    return lambda x, y: function(x != 0, y != 0).to(torch.float32)
+
+
+def _shift(direction: Function) -> Function:
+    return lambda x, y: direction(x.to(torch.int64), y.to(torch.int64))
+
+
+_REDUCING = (
+    Operator("add", torch.add, identity=0.0, reduce=lambda x, dims: x.sum(dims)),
+    Operator("multiply", torch.mul, identity=1.0, reduce=_product),
+    Operator("maximum", torch.maximum, identity=-math.inf, reduce=lambda x, dims: x.amax(dims)),
+    Operator("minimum", torch.minimum, identity=math.inf, reduce=lambda x, dims: x.amin(dims)),
+    Operator("subtract", torch.sub, identity=0.0, reduce=_folded(torch.sub)),
+    Operator(
+        "abs_max",
+        lambda x, y: torch.maximum(x.abs(), y.abs()),
+        identity=0.0,
+        reduce=lambda x, dims: x.abs().amax(dims),
+    ),
+    Operator(
+        "abs_min",
+        lambda x, y: torch.minimum(x.abs(), y.abs()),
+        identity=math.inf,
+        reduce=lambda x, dims: x.abs().amin(dims),
+    ),
+)
+_BINARY = (
+    Operator("divide", torch.true_divide),
+    Operator("power", torch.pow),
+    Operator("mod", torch.remainder),
+    Operator("fmod", torch.fmod),
+    *(
+        Operator(name, _compare(function))
+        for name, function in {
+            "equal": torch.eq,
+            "not_equal": torch.ne,
+            "less": torch.lt,
+            "less_equal": torch.le,
+            "greater": torch.gt,
+            "greater_equal": torch.ge,
+        }.items()
+    ),
+    Operator("logical_and", _logical(torch.logical_and), identity=1.0, reduce=lambda x, dims: (x != 0).all(dims)),
+    Operator("logical_or", _logical(torch.logical_or), identity=0.0, reduce=lambda x, dims: (x != 0).any(dims)),
+    Operator("logical_xor", _logical(torch.logical_xor)),
+)
+_BITS = (
+    Operator("bitwise_and", torch.bitwise_and, identity=-1.0, reduce=_folded(torch.bitwise_and), is_bitwise=True),
+    Operator("bitwise_or", torch.bitwise_or, identity=0.0, reduce=_folded(torch.bitwise_or), is_bitwise=True),
+    Operator("bitwise_xor", torch.bitwise_xor, identity=0.0, reduce=_folded(torch.bitwise_xor), is_bitwise=True),
+    Operator("left_shift", _shift(torch.bitwise_left_shift), is_bitwise=True),
+    Operator("right_shift", _shift(torch.bitwise_right_shift), is_bitwise=True),
+    Operator("invert", torch.bitwise_not, arity=1, is_bitwise=True),
+)
+_UNARY = {
+    "negative": torch.neg,
+    "ceil": torch.ceil,
+    "floor": torch.floor,
+    "trunc": torch.trunc,
+    "logical_not": lambda x: (x == 0).to(torch.float32),
+    "cos": torch.cos,
+    "tan": torch.tan,
+}
+_ACTIVATIONS: Mapping[str, Function] = {
+    "copy": torch.clone,
+    "identity": torch.clone,
+    "square": torch.square,
+    "sqrt": torch.sqrt,
+    "rsqrt": torch.rsqrt,
+    "exp": torch.exp,
+    "log": torch.log,
+    "sin": _sine,
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+    "relu": torch.relu,
+    "gelu": F.gelu,
+    "gelu_apprx_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "gelu_apprx_sigmoid": _gelu_sigmoid,
+    "gelu_dx": _gelu_slope,
+    "gelu_apprx_tanh_dx": _gelu_tanh_slope,
+    "gelu_apprx_sigmoid_dx": lambda x: _sigmoid_slope(x, 1.702),
+    "silu": F.silu,
+    "silu_dx": lambda x: _sigmoid_slope(x, 1.0),
+    "softplus": lambda x: torch.logaddexp(x, torch.zeros_like(x)),
+    "mish": F.mish,
+    "erf": torch.erf,
+    "erf_dx": _erf_slope,
+    "reciprocal": torch.reciprocal,
+    "arctan": torch.arctan,
+    "abs": torch.abs,
+    "sign": torch.sign,
+}
+
+OPERATORS: Mapping[str, Operator] = {
+    operator.name: operator
+    for operator in (
+        *_REDUCING,
+        *_BINARY,
+        *_BITS,
+        *(Operator(name, function, arity=1) for name, function in _UNARY.items()),
+        *(Operator(name, function, arity=1, is_activation=True) for name, function in _ACTIVATIONS.items()),
+        Operator("bypass", lambda x, y: x),
+    )
+}
+"""Operators by name."""
+
+_OTHER_NAMES = {
+    **{"sum": "add", "max": "maximum", "min": "minimum", "amax": "maximum", "amin": "minimum", "prod": "multiply"},
+    **{"true_divide": "divide", "remainder": "mod", "absolute": "abs", "bitwise_not": "invert", "pow": "power"},
+    **{"bitwise_left_shift": "left_shift", "bitwise_right_shift": "right_shift", "fabs": "abs"},
+}
+
+
+def as_operator(op: Any, parameter: str = "op") -> Operator:
+    """Return the operator that an instruction was given, by itself or as NumPy's function of the name.
+
+    Raises:
+        KernelError: it is no operator.
+    """
+    if isinstance(op, Operator):
+        return op
+    name = getattr(op, "__name__", str(op))
+    name = _OTHER_NAMES.get(name, name)
+    if name not in OPERATORS:
+        refuse(
+            f"{parameter}={op!r} is no operator of the engines.",
+            hint="Use one of nki.language, such as nl.add or nl.exp.",
+            rule="operator",
+            parameter=parameter,
+        )
+    return OPERATORS[name]

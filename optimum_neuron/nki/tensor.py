@@ -1,0 +1,293 @@
+"""`NkiTensor`: a view of a tensor in HBM, SBUF or PSUM, as `nki.language` documents it.
+
+Views share memory. On the chip dimension 0 is the partition dimension: an index there keeps it, with size 1, and views
+do not move it.
+
+An element of a view is named by `offset` and `strides`, in elements of the tensor it comes from.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from .core import refuse
+from .dtypes import FORMATS, dtype_name
+from .elements import Elements
+
+Slice = slice
+"""The builtin, which the method of the same name hides in the class."""
+
+
+class DynamicSlice:
+    """`nl.ds(start, size)`: a slice by start and size; the start may be a register."""
+
+    def __init__(self, start: Any, size: int) -> None:
+        self.start, self.size = int(start), int(size)
+
+    def as_slice(self) -> slice:
+        """Return the slice."""
+        return slice(self.start, self.start + self.size)
+
+
+class NkiTensor(Elements):
+    """A view of a tensor in one of the memories."""
+
+    __slots__ = ()
+
+    def _view(self, data: torch.Tensor) -> NkiTensor:
+        return type(self)(self.storage, data)
+
+    def __getitem__(self, key: Any) -> NkiTensor:
+        keys = self._full_key(key)
+        data = self.data
+        dim = 0
+        for position, item in enumerate(keys):
+            if item is None:
+                data = data.unsqueeze(dim)
+                dim += 1
+            elif isinstance(item, slice):
+                data = self._sliced(data, dim, item)
+                dim += 1
+            else:
+                index = self._checked_index(int(item), data.shape[dim], dim)
+                if position == 0 and self.buffer.is_on_chip:
+                    data = data.narrow(dim, index, 1)
+                    dim += 1
+                else:
+                    data = data.select(dim, index)
+        return self._view(data)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        target = self[key]
+        if isinstance(value, NkiTensor):
+            same = value.storage is self.storage and value.offset == target.offset
+            if same and value.strides == target.strides and value.shape == target.shape:
+                return
+        refuse(
+            f"{self.name} cannot be assigned to: a kernel writes memory with instructions.",
+            hint="Use nisa.tensor_copy, nisa.dma_copy or nl.store.",
+            rule="assignment",
+            tensor=self.name,
+        )
+
+    def _full_key(self, key: Any) -> list[Any]:
+        keys = list(key) if isinstance(key, tuple) else [key]
+        keys = [item.as_slice() if isinstance(item, DynamicSlice) else item for item in keys]
+        given = sum(item is not None and item is not Ellipsis for item in keys)
+        if given > self.ndim:
+            refuse(
+                f"{given} indices for {self.name}, which has {self.ndim} dimensions.",
+                hint=f"Its shape is {self.shape}: give at most {self.ndim} indices.",
+                rule="rank",
+                tensor=self.name,
+                shape=self.shape,
+            )
+        rest = [slice(None)] * (self.ndim - given)
+        if any(item is Ellipsis for item in keys):
+            place = next(number for number, item in enumerate(keys) if item is Ellipsis)
+            return [*keys[:place], *rest, *keys[place + 1 :]]
+        return [*keys, *rest]
+
+    def _sliced(self, data: torch.Tensor, dim: int, item: Slice) -> torch.Tensor:
+        size = data.shape[dim]
+        step = 1 if item.step is None else int(item.step)
+        start = 0 if item.start is None else int(item.start)
+        stop = size if item.stop is None else int(item.stop)
+        start, stop = start + size * (start < 0), stop + size * (stop < 0)
+        if step < 1 or start < 0 or stop > size or start > stop:
+            refuse(
+                f"The slice {start}:{stop}:{step} leaves dimension {dim} of {self.name}, which has {size} elements.",
+                hint="Tiles are not clipped as NumPy clips slices: end it at the size, or use a smaller tile.",
+                rule="bounds",
+                tensor=self.name,
+                dim=dim,
+                size=size,
+                start=start,
+                stop=stop,
+                step=step,
+            )
+        if step == 1:
+            return data.narrow(dim, start, stop - start)
+        return data[(slice(None),) * dim + (slice(start, stop, step),)]
+
+    def _checked_index(self, index: int, size: int, dim: int) -> int:
+        if not -size <= index < size:
+            refuse(
+                f"Index {index} is outside of dimension {dim} of {self.name}, which has {size} elements.",
+                hint=f"Use an index from 0 to {size - 1}.",
+                rule="bounds",
+                tensor=self.name,
+                dim=dim,
+                size=size,
+                index=index,
+            )
+        return index % size
+
+    def _free_dim(self, dim: int, action: str) -> int:
+        place = dim % self.ndim if -self.ndim <= dim < self.ndim else dim
+        if not 0 <= place < self.ndim or (place == 0 and self.buffer.is_on_chip):
+            refuse(
+                f"{action} of dimension {dim} of {self.name}, whose shape is {self.shape}.",
+                hint="Name a dimension it has; the partition dimension of an on-chip tensor stays first.",
+                rule="partition" if place == 0 else "rank",
+                tensor=self.name,
+                dim=dim,
+            )
+        return place
+
+    def slice(self, dim: int, start: int, end: int, step: int = 1) -> NkiTensor:
+        """Return elements start to end of a dimension."""
+        return self._view(self._sliced(self.data, dim % self.ndim, slice(start, end, step)))
+
+    def select(self, dim: int, index: Any) -> NkiTensor:
+        """Return one index of a dimension, without the dimension; the partition dimension stays, with size 1."""
+        place = dim % self.ndim
+        key: list[Any] = [slice(None)] * self.ndim
+        key[place] = int(index)
+        return self[tuple(key)]
+
+    def permute(self, dims: Sequence[int]) -> NkiTensor:
+        """Return the dimensions in another order; the partition dimension of an on-chip tensor stays first."""
+        if sorted(dims) != list(range(self.ndim)) or (self.buffer.is_on_chip and dims[0] != 0):
+            refuse(
+                f"{self.name} has {self.ndim} dimensions, which cannot be permuted by {tuple(dims)}.",
+                hint="Name each dimension once; on the chip, keep dimension 0 first (nisa.nc_transpose moves it).",
+                rule="partition",
+                tensor=self.name,
+                dims=tuple(dims),
+            )
+        return self._view(self.data.permute(*dims))
+
+    def broadcast(self, dim: int, size: int) -> NkiTensor:
+        """Repeat a dimension of size 1, without copying."""
+        place = self._free_dim(dim, "A broadcast")
+        sizes = [*self.shape[:place], size, *self.shape[place + 1 :]]
+        return self._view(self.data.expand(sizes))
+
+    def expand_dim(self, dim: int) -> NkiTensor:
+        """Insert a dimension of size 1."""
+        if self.buffer.is_on_chip and dim == 0:
+            self._free_dim(dim, "An insertion in front")
+        return self._view(self.data.unsqueeze(dim))
+
+    def squeeze_dim(self, dim: int) -> NkiTensor:
+        """Remove a dimension of size 1."""
+        place = self._free_dim(dim, "A removal")
+        if self.shape[place] != 1:
+            refuse(
+                f"Dimension {dim} of {self.name} has {self.shape[place]} elements and cannot be removed.",
+                hint="Use select to take one of them.",
+                rule="shape",
+                tensor=self.name,
+            )
+        return self._view(self.data.squeeze(place))
+
+    def reshape(self, shape: Sequence[int], *more: int) -> NkiTensor:
+        """Return the elements in another shape, without copying; on the chip the partitions stay."""
+        sizes = [shape, *more] if isinstance(shape, int) else list(shape)
+        if math.prod(sizes) != self.size or (self.buffer.is_on_chip and sizes[0] != self.num_partitions):
+            refuse(
+                f"{self.name} of shape {self.shape} cannot have the shape {tuple(sizes)}.",
+                hint="Keep the number of elements, and on the chip the number of partitions.",
+                rule="shape",
+                tensor=self.name,
+                shape=self.shape,
+                wanted=tuple(sizes),
+            )
+        try:
+            return self._view(self.data.view(sizes))
+        except RuntimeError:
+            refuse(
+                f"{self.name} with strides {self.strides} cannot have the shape {tuple(sizes)} without a copy.",
+                hint="Copy it to a contiguous tensor first.",
+                rule="strides",
+                tensor=self.name,
+            )
+
+    def reshape_dim(self, dim: int, shape: Sequence[int]) -> NkiTensor:
+        """Split one dimension into several; one of them may be -1."""
+        place = dim % self.ndim
+        sizes = list(shape)
+        if -1 in sizes:
+            sizes[sizes.index(-1)] = self.shape[place] // max(1, -math.prod(sizes))
+        return self.reshape([*self.shape[:place], *sizes, *self.shape[place + 1 :]])
+
+    def flatten_dims(self, start_dim: int, end_dim: int) -> NkiTensor:
+        """Join the dimensions from start to end, both included."""
+        start, end = start_dim % self.ndim, end_dim % self.ndim
+        return self.reshape([*self.shape[:start], math.prod(self.shape[start : end + 1]), *self.shape[end + 1 :]])
+
+    def view(self, dtype: Any) -> NkiTensor:
+        """Read the same bytes as another dtype; the last dimension shrinks or grows with the size of the elements."""
+        row = FORMATS[dtype_name(dtype)]
+        own = self.storage.format
+        packed = own.storage.itemsize != own.size_bytes or row.storage.itemsize != row.size_bytes
+        if packed or not self.storage.precise:
+            refuse(
+                f"The bytes of {own.name} cannot be read as {row.name} here.",
+                hint="The host has no such format, or NKI_PRECISE_FP=0 keeps floats in float32: copy the tensor to "
+                "convert it.",
+                rule="dtype",
+                dtype=row.name,
+            )
+        storage = self.storage
+        if storage.written is not None:
+            self.read()
+        base = storage.base.reshape(-1).view(row.storage)
+        other = dataclasses.replace(storage, base=base, format=row, shape=(base.numel(),), written=None)
+        return type(self)(other, self.data.view(row.storage))
+
+    def ap(
+        self,
+        pattern: Sequence[Sequence[int]],
+        offset: int = 0,
+        scalar_offset: Any = None,
+        vector_offset: Any = None,
+        indirect_dim: int = 0,
+        dtype: Any = None,
+    ) -> NkiTensor:
+        """Return a view by steps and counts, [[step, count], ...], from the first element of the tensor on.
+
+        On the chip the first pair counts partitions, and its step is the number of elements in one.
+
+        Raises:
+            KernelError: it leaves the tensor.
+        """
+        if vector_offset is not None:
+            from .indirect import IndirectTensor
+
+            return IndirectTensor.of(self, pattern, offset, vector_offset, indirect_dim)
+        if scalar_offset is not None:
+            row = math.prod(self.storage.shape[indirect_dim + 1 :])
+            offset += row * (scalar_offset.scalar() if isinstance(scalar_offset, NkiTensor) else int(scalar_offset))
+        sizes, steps = [count for _, count in pattern], [step for step, _ in pattern]
+        last = offset + sum(step * (count - 1) for step, count in pattern)
+        total = math.prod(self.storage.shape)
+        if offset < 0 or last >= total or min([*steps, 0]) < 0 or min([*sizes, 1]) < 1:
+            refuse(
+                f"The access pattern {[list(pair) for pair in pattern]} from {offset} on reaches element {last} of "
+                f"{self.name}, which has {total}.",
+                hint="Steps and counts are of elements of the whole tensor.",
+                rule="bounds",
+                tensor=self.name,
+                size=total,
+                last=last,
+            )
+        view = self._view(self.storage.base.as_strided(sizes, steps, self.storage.base.storage_offset() + offset))
+        return view if dtype is None else view.view(dtype)
+
+    def scalar(self) -> int:
+        """Return the only element, which an address or a register needs."""
+        if self.size != 1:
+            refuse(
+                f"{self.name} has {self.size} elements where one is needed.",
+                hint="Take one element of it.",
+                rule="shape",
+                tensor=self.name,
+            )
+        return int(self.read().reshape(()).item())

@@ -1,0 +1,11 @@
+"""`nki`, the vendor's name for the kernel language; kernels run on a simulated core.
+
+It refuses to be imported where the vendor's `nki` is installed, because both own this file.
+"""
+
+from optimum_neuron.nki import jit, simulate
+from optimum_neuron.vendor import refuse_beside
+
+refuse_beside("nki", __name__)
+
+__all__ = ["jit", "simulate"]

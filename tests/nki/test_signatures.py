@@ -1,0 +1,81 @@
+"""Functions have the parameters and defaults of the vendor's published stubs."""
+
+from __future__ import annotations
+
+import enum
+import inspect
+
+import pytest
+
+from optimum_neuron.errors import KernelError
+from optimum_neuron.nki import isa, jit, language
+
+ISA = {
+    "activate2": "dst op data imm0 imm1 op0 op1 relu_param=0.0 reverse0=False reverse1=False reduce_op=None "
+    "reduce_res=None reduce_cmd=idle",
+    "activation": "dst op data bias=None scale=1.0 reduce_op=None reduce_res=None reduce_cmd=idle",
+    "activation_reduce": "dst op data reduce_op reduce_res bias=None scale=1.0",
+    "affine_select": "dst pattern channel_multiplier on_true_tile on_false_value cmp_op=nl.equal offset=0",
+    "bn_aggr": "dst data",
+    "bn_stats": "dst data",
+    "dma_compute": "dst srcs reduce_op scales=None unique_indices=True oob_mode=error",
+    "dma_copy": "dst src priority=None oob_mode=error dge_mode=unknown engine=unknown",
+    "dma_transpose": "dst src axes=None priority=None dge_mode=unknown oob_mode=error",
+    "exponential": "dst src max_value=0.0 reduce_res=None reduce_cmd=idle reduce_init=0.0",
+    "iota": "dst pattern offset=0 channel_multiplier=0",
+    "memset": "dst value engine=unknown",
+    "nc_matmul": "dst stationary moving is_stationary_onezero=False is_moving_onezero=False is_transpose=False "
+    "accumulate=None tile_position=() tile_size=() perf_mode=none",
+    "nc_transpose": "dst data engine=unknown",
+    "range_select": "dst on_true_tile comp_op0 comp_op1 bound0 bound1 reduce_cmd=reset_reduce reduce_res=None "
+    "reduce_op=nl.maximum range_start=0 on_false_value=-3.4028235e+38",
+    "reciprocal": "dst data",
+    "scalar_tensor_tensor": "dst data op0 operand0 op1 operand1 reverse0=False reverse1=False",
+    "select_reduce": "dst predicate on_true on_false reduce_res=None reduce_cmd=idle reduce_op=nl.maximum "
+    "reverse_pred=False",
+    "tensor_copy": "dst src engine=unknown",
+    "tensor_copy_predicated": "dst src predicate reverse_pred=False",
+    "tensor_partition_reduce": "dst op data",
+    "tensor_reduce": "dst op data axis negate=False keepdims=False",
+    "tensor_scalar": "dst data op0 operand0 reverse0=False op1=None operand1=None reverse1=False engine=unknown",
+    "tensor_scalar_cumulative": "dst src op0 op1 imm0 imm1=None reduce_cmd=reset_reduce",
+    "tensor_scalar_reduce": "dst data op0 operand0 reduce_op reduce_res=None reverse0=False reduce_cmd=reset_reduce "
+    "reduce_init=None reduce_res_negate=False",
+    "tensor_tensor": "dst data1 data2 op engine=unknown",
+    "tensor_tensor_scan": "dst data0 data1 initial op0 op1 reverse0=False reverse1=False",
+}
+
+
+def written(parameter: inspect.Parameter) -> str:
+    default = parameter.default
+    if default is inspect.Parameter.empty:
+        return parameter.name
+    return f"{parameter.name}={default.name if isinstance(default, enum.Enum) else default}"
+
+
+@pytest.mark.parametrize("name", sorted(ISA))
+def test_instruction_has_published_parameters(name):
+    parameters = inspect.signature(getattr(isa, name)).parameters.values()
+    assert " ".join(map(written, parameters)) == f"{ISA[name]} name=None"
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [("add", "x y dtype=None"), ("exp", "x dtype=None"), ("sum", "x axis dtype=None keepdims=False")],
+)
+def test_operators_have_signatures_of_functions(name, parameters):
+    assert " ".join(map(written, inspect.signature(getattr(language, name)).parameters.values())) == parameters
+
+
+@pytest.mark.parametrize(("module", "name"), [(m, name) for m in (isa, language) for name in m.ABSENT])
+def test_absent_function_is_refused_by_name(module, name):
+    with pytest.raises(KernelError) as excinfo:
+        jit(lambda: getattr(module, name)())()
+    assert excinfo.value.details["rule"] == "absent"
+    assert excinfo.value.details["function"].endswith(f".{name}")
+
+
+def test_all_published_instructions_are_there():
+    others = {"engine", "reduce_cmd", "dge_mode", "oob_mode", "nc_version", "matmul_perf_mode", "get_nc_version"}
+    assert {*ISA, *isa.ABSENT, *others} <= set(isa.__all__)
+    assert not set(ISA) & set(isa.ABSENT)

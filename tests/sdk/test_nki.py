@@ -1,0 +1,26 @@
+"""The vendor's name for the kernel language."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.usefixtures("sdk")
+
+
+def test_kernel_runs_under_the_names_of_the_vendor():
+    import nki
+    import nki.isa as nisa
+    import nki.language as nl
+
+    @nki.jit
+    def double(x):
+        tile, out = nl.load(x), nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nisa.tensor_scalar(tile, tile, nl.multiply, 2.0)
+        nl.store(out, tile)
+        return out
+
+    x = np.arange(256, dtype=np.float32).reshape(128, 2)
+    np.testing.assert_array_equal(nki.simulate(double)(x), 2 * x)
+    with pytest.raises(nisa.NkiValidationError):
+        nki.simulate(double)(np.ones((256, 2), dtype=np.float32))
