@@ -260,7 +260,7 @@ class NeuronConfig(CompileConfig):
         1, help="cores that share every layer", flags=("--tensor_parallel_size", "--num_cores")
     )
     """Cores that share every layer: each has a part of the weights, of the cache, and of the work."""
-    pipeline_parallel_size: int = option(1, help="stages that the layers are divided into, each on cores of its own")
+    pipeline_parallel_size: int = option(1, help="stages that the layers are divided into, each on its own cores")
     """Stages that the layers are divided into, one after the other; each has `tensor_parallel_size` cores."""
     sequence_parallel: bool = option(
         False,

@@ -1,6 +1,6 @@
 """The protocol of decoders whose cache is a pool of blocks, for callers that keep whole sequences.
 
-A sequence has a row of its own here, as in `sequences.py`, and a row always the same blocks. Package `batching` gives
+A sequence has its own row here, as in `sequences.py`, and a row always the same blocks. Package `batching` gives
 blocks to requests one by one instead.
 
 Shape legend: R sequences of a group, T new tokens, V vocabulary, M blocks in a row's table.

@@ -134,7 +134,7 @@ class StateSignature:
 
     @property
     def has_slots(self) -> bool:
-        """Whether every token has a place of its own in it."""
+        """Whether every token has its own place in it."""
         return "num_slots" in self.axes or "block_size" in self.axes
 
 

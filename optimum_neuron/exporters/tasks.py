@@ -29,7 +29,7 @@ class Task:
     suffixes: tuple[str, ...]
     """Endings of class names that serve it, for code that comes with a checkpoint and is in no table."""
     apart: str = ""
-    """Another table, whose architectures are left out: they have a task of their own."""
+    """Another table, whose architectures are left out: they have their own task."""
     is_listed: bool = True
     """Whether every class in the table serves this task; False: only classes with one of the `suffixes`."""
     output_type: str = ""

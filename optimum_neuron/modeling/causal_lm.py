@@ -72,8 +72,7 @@ class NeuronModelForCausalLM(NeuronDecoderModel):
         """
         refuse_outputs(output_attentions, output_hidden_states)
         mask, cache = self._checked_mask(input_ids, attention_mask, past_key_values)
-        logits, loss = self._logits_and_loss(
+        result = self._logits_and_loss(
             input_ids, mask, position_ids, cache, labels, logits_to_keep, adapter_names=adapter_names
         )
-        output = CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=self._output_cache(cache, use_cache))
-        return output.to_tuple() if return_dict is False else output
+        return self._output(result, cache, use_cache, return_dict)

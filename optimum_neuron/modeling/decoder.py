@@ -18,6 +18,7 @@ from transformers.generation.candidate_generator import (
     _prepare_position_ids,
     _prepare_token_type_ids,
 )
+from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from ..core import Choice, Rejected
 from ..engine import Draft, PromptFeatures, SequenceDraft, Steps, check_positions, make_decoder, plan_packing
@@ -46,6 +47,7 @@ class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
         self._decoder = make_decoder(self.loaded, self._signature)
         self._adapters = AdapterSlots(prepared) if "adapters" in prepared.metadata else None
         self._text_config = self.config.get_text_config(decoder=True)
+        self._output_type: Any = CausalLMOutputWithPast
         self._inputs = frozenset(inspect.signature(type(self).forward).parameters)
 
     def _checked_mask(
@@ -90,10 +92,19 @@ class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
             logits = logits[:, -logits_to_keep:]
         return logits, loss
 
-    def _output_cache(self, cache: NeuronCache, use_cache: bool | None) -> NeuronCache | None:
-        """Return the cache if `use_cache` is True; the default is the configuration's."""
+    def _output(
+        self,
+        logits_and_loss: tuple[torch.Tensor, torch.Tensor | None],
+        cache: NeuronCache,
+        use_cache: bool | None,
+        return_dict: bool | None,
+        **more: torch.Tensor,
+    ) -> Any:
+        """Return the result of `forward`, with the cache if `use_cache`; the default is the configuration's."""
+        logits, loss = logits_and_loss
         keep = getattr(self._text_config, "use_cache", True) if use_cache is None else use_cache
-        return cache if keep else None
+        output = self._output_type(loss=loss, logits=logits, past_key_values=cache if keep else None, **more)
+        return output.to_tuple() if return_dict is False else output
 
     # The interface of GenerationMixin.
 
@@ -113,7 +124,7 @@ class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
         return input_ids, inputs
 
     def _get_candidate_generator(self, *args: Any, **kwargs: Any) -> Any:
-        """Return transformers' generator of candidates; an assistant has adapters of its own."""
+        """Return transformers' generator of candidates; an assistant has its own adapters."""
         generator = super()._get_candidate_generator(*args, **kwargs)
         getattr(generator, "assistant_kwargs", {}).pop("adapter_names", None)
         return generator
@@ -181,7 +192,7 @@ class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
         elif (
             settings.use_mtp or settings.speculation_type is not None or settings.assistant_ensemble_weight is not None
         ):
-            reason = "the settings choose a draft that reads the model's layers, or scores of its own"
+            reason = "the settings choose a draft that reads the model's layers, or its own scores"
         else:
             return choice
         return Choice(value=TRANSFORMERS, reason=reason, rejected=(Rejected(candidate=choice.value, reason=reason),))

@@ -20,7 +20,7 @@ def load_draft(
     model: NeuronDecoderModel,
     name: str,
 ) -> LoadedProgram:
-    """Compile a draft for the target of a decoder, and load it on a core of its own or a shared one.
+    """Compile a draft for the target of a decoder, and load it on a separate core or a shared one.
 
     Args:
         captures: one function for each graph.

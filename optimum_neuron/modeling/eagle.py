@@ -1,7 +1,7 @@
 """EAGLE-3 drafts: one layer that reads hidden states of three layers of the decoder, and guesses a chain of tokens.
 
 A folder has a `config.json` and safetensors with the published names: `fc.weight`, `midlayer.*`, `norm.weight`,
-`lm_head.weight`, and `d2t` where the draft guesses from a part of the vocabulary. Its graphs have a cache of their own.
+`lm_head.weight`, and `d2t` where the draft guesses from a part of the vocabulary. Its graphs have their own cache.
 
     draft = EagleDraft.from_pretrained("eagle3-smollm2", model)
     model.generate(**inputs, assistant_model=draft)
@@ -93,7 +93,7 @@ class EagleDraft(Draft):
         return cls(loaded, token_of, reads, min(num_candidates or most, most), model.config)
 
     def begin(self) -> EagleSequence:
-        """Return the draft of a new sequence, with a cache of its own."""
+        """Return the draft of a new sequence, with its own cache."""
         return EagleSequence(self)
 
     def propose(self, ids_1C: torch.Tensor, hidden_NF: torch.Tensor | None) -> list[int]:

@@ -135,13 +135,12 @@ class NeuronModelForImageTextToText(FeatureDecoderModel):
                 axes = self._axes(input_ids, mask, mm_token_type_ids, image_grid_thw)
             offset = None if axes is None else position_offset(axes, mask)
             placed = dataclasses.replace(placed, blocks_RT=blocks, positions_RTA=axes, offset_R1=offset)
-        logits, loss = self._logits_and_loss(
+        result = self._logits_and_loss(
             input_ids, mask, position_ids, cache, labels, logits_to_keep, placed, adapter_names
         )
-        output = self._output_type(loss=loss, logits=logits, past_key_values=self._output_cache(cache, use_cache))
-        if features and hasattr(output, "image_hidden_states"):
-            output["image_hidden_states"] = torch.cat(features)
-        return output.to_tuple() if return_dict is False else output
+        has_hidden = features and "image_hidden_states" in self._output_type.__dataclass_fields__
+        more = {"image_hidden_states": torch.cat(features)} if has_hidden else {}
+        return self._output(result, cache, use_cache, return_dict, **more)
 
     def get_image_features(
         self,

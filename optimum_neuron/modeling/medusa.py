@@ -1,7 +1,7 @@
 """Medusa heads: small networks that read the last hidden state and guess the tokens after the next one.
 
 A checkpoint has a stack of residual layers and a projection for each head: `0.0.linear.weight`, `0.0.linear.bias`, and
-`0.1.weight` for a first head of one layer. The heads are a graph of their own, on a core of their own or shared.
+`0.1.weight` for a first head of one layer. The heads are a separate graph, on a separate core or a shared one.
 
     heads = MedusaHeads.from_pretrained("medusa-smollm2", model)
     model.generate(**inputs, assistant_model=heads)

@@ -101,11 +101,10 @@ class NeuronModelForMultimodalLM(FeatureDecoderModel):
         if input_features is not None:
             features = self.get_audio_features(input_features, feature_attention_mask).pooler_output
         placed = None if cache.columns else self._prompt_features(input_ids, mask, features, by_row=False)
-        logits, loss = self._logits_and_loss(
+        result = self._logits_and_loss(
             input_ids, mask, position_ids, cache, labels, logits_to_keep, placed, adapter_names
         )
-        output = self._output_type(loss=loss, logits=logits, past_key_values=self._output_cache(cache, use_cache))
-        return output.to_tuple() if return_dict is False else output
+        return self._output(result, cache, use_cache, return_dict)
 
     def get_audio_features(
         self,

@@ -55,7 +55,7 @@ EAGLE_WEIGHT_MAP: dict[str, tuple[str, ...]] = {
 
 
 class EagleNetwork(nn.Module):
-    """The layer between the embedding and the head of an EAGLE-3 draft, with a cache of its own."""
+    """The layer between the embedding and the head of an EAGLE-3 draft, with its own cache."""
 
     def __init__(
         self, sizes: DecoderConfig, *, target_width: int, num_draft_tokens: int, is_residual_normed: bool

@@ -129,7 +129,7 @@ def choose_speculation(
 
 
 def draft_of_parameters(num_parameters: int, machine: Machine) -> Draft:
-    """Return a draft without a model of its own, such as Medusa heads, which reads so many 16-bit weights for a check.
+    """Return a draft without a second model, such as Medusa heads, which reads so many 16-bit weights for a check.
 
     Raises:
         ConfigError: it is no number of weights.

@@ -61,7 +61,7 @@ class Scheme:
     has_zeros: bool = False
     """Groups have zero points."""
     is_dynamic: bool = False
-    """What the matrix multiplies is quantized too, while it runs: each token with a scale of its own."""
+    """What the matrix multiplies is quantized too, while it runs: each token with its own scale."""
 
     @property
     def name(self) -> str:

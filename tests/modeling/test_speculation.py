@@ -96,7 +96,7 @@ def test_turns_and_crops_after_speculation(model):
 
 def test_settings_that_need_transformers_loop(model, original):
     model.generate(**prompt(), **OPTIONS, assistant_model=original, assistant_ensemble_weight=0.5)
-    assert model.last_speculation is None and "scores of its own" in model.last_loop.reason
+    assert model.last_speculation is None and "its own scores" in model.last_loop.reason
 
 
 def test_report_of_nothing():

@@ -1,6 +1,6 @@
 """Products with quantized experts on the host CPU, in operators that Inductor fuses.
 
-A row that has a weight of its own reads the stored numbers once: they are gathered, converted, multiplied, and summed
+A row that has its own weight reads the stored numbers once: they are gathered, converted, multiplied, and summed
 in one loop. Many rows go to oneDNN, on weights that are dequantized before.
 
     own_weights(x_P1I, values, scale, zero)     # [P, 1, O]

@@ -1,4 +1,4 @@
-"""Pass: divide the layers of a program into pipeline stages, each of which runs on cores of its own.
+"""Pass: divide the layers of a program into pipeline stages, each of which runs on its own cores.
 
     program = divide_into_stages(program, 2)
     first, second = stage_programs(program)

@@ -34,7 +34,7 @@ class EncoderKind(Kind):
         return ("text_batch_size", "image_batch_size") if compares else ("batch_size",)
 
     def unserved(self, source: ModelSource, task: str) -> str:
-        # A model in memory has a class of its own.
+        # A model in memory has its own class.
         return "" if source.module is not None else super().unserved(source, task)
 
     def resolve(self, source: ModelSource, config: Any, *, trust_remote_code: bool) -> ResolvedEncoderConfig:

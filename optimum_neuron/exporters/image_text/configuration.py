@@ -59,7 +59,7 @@ class NeuronImageTextConfig(NeuronConfig):
             hint = "Remove it; a text model of the same family supports it."
             yield ConfigError(message, hint=hint, option="continuous_batching", value=True)
 
-    def resolve(  # type: ignore[override]  # images have sizes of their own
+    def resolve(  # type: ignore[override]  # images add sizes
         self,
         *,
         max_position_embeddings: int,

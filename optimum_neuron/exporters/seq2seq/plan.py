@@ -45,7 +45,7 @@ class Seq2SeqKind(Kind):
 
     def unserved(self, source: ModelSource, task: str) -> str:
         config = source.config
-        # A configuration that joins two others has no vocabulary of its own.
+        # A configuration that joins two others has no vocabulary itself.
         is_whole = config.is_encoder_decoder and hasattr(config, "vocab_size")
         is_served = config.model_type in architectures_of(task) and is_whole
         return "" if is_served else "transformers has no encoder-decoder of this architecture for it"

@@ -43,7 +43,7 @@ class AttentionView:
     num_slots: int | None
     """Attend to this many slots of the cache; None: to the new tokens only, which begin a sequence."""
     num_new_B: torch.Tensor | None = None
-    """Tokens of each row that are real, its first ones; None where every token has a slot of its own."""
+    """Tokens of each row that are real, its first ones; None where every token has its own slot."""
     rows_B: torch.Tensor | None = None
     """Rows of the states without slots that the rows continue; None for all, in order."""
     ring: Ring | None = None

@@ -6,8 +6,8 @@
                   checkpoint has
 
 Scales have the layout of keys and values of width 1, so whatever places those in slots places scales too. Keys of all
-tokens share no range, as outliers of few tokens show, which int8 needs a scale for; e4m3 has a range of its own, and
-NxD Inference and vLLM cast to it with a scale of 1 as well.
+tokens share no range, as outliers of few tokens show, which int8 needs a scale for; e4m3 numbers have their own
+exponents, and NxD Inference and vLLM cast to it with a scale of 1 as well.
 
 Shape legend: B batch, K key heads, T tokens, H head width.
 """

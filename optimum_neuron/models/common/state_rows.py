@@ -1,6 +1,6 @@
 """Rows of states without slots, for calls whose rows are not those of the state.
 
-A step of continuous batching has a row for each state, in order. A chunk of a prompt has one row of its own, and an
+A step of continuous batching has a row for each state, in order. A chunk of a prompt has its own row, and an
 input of its graph says which state it continues.
 
 Shape legend: R rows of a state, B rows of a call.

@@ -35,7 +35,7 @@ class StateTensor:
 
     @property
     def has_slots(self) -> bool:
-        """Whether tokens have a place of their own in it."""
+        """Whether each token has its own place in it."""
         return SLOTS in self.axes
 
     @property

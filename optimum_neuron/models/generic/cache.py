@@ -177,7 +177,7 @@ class StateCache(Cache):
         """Make sure that a new state was computed from the one here and from real tokens only.
 
         Raises:
-            NotImplementedError: the layer has code of its own for that, which would start from zeros.
+            NotImplementedError: the layer has other code for that, which would start from zeros.
         """
         if self._scanned != (_indexed("recurrent_state", state_idx), layer_idx):
             raise NotImplementedError("its recurrence is of a kind that is not supported")

@@ -200,7 +200,7 @@ def _refuse_layer_types(config: Any) -> None:
 
 
 UNSUPPORTED = {
-    "cpmant": "it puts prompt_length tokens of its own before a prompt, for which the cache has no slots",
+    "cpmant": "it puts prompt_length more tokens before a prompt, for which the cache has no slots",
     "deepseek_v4": "its compressed attention keeps one entry for several tokens, and the cache has a slot for each",
     **dict.fromkeys(
         ("inkling", "inkling2", "inkling_text", "inkling2_text"),
@@ -213,8 +213,8 @@ UNSUPPORTED = {
     ),
     "reformer": "it sorts tokens into buckets by their hash, so what a token attends to depends on the whole sequence",
     "xlm": "it reads the whole sequence again for every new token, with a mask token behind it",
-    "xlnet": "it reads a placeholder and the last tokens again for every new one, so no token has a slot of its own",
-    "xlstm": "its blocks write their states into a cache of their own class, xLSTMCache",
+    "xlnet": "it reads a placeholder and the last tokens again for every new one, so tokens have no slots",
+    "xlstm": "its blocks write their states into a cache of another class, xLSTMCache",
 }
 """Model type to what a static graph with a slot for each token cannot do."""
 
@@ -225,7 +225,7 @@ WITH_OTHER_STATES = frozenset({"conv", "hybrid", "hybrid_sliding", "linear_atten
 """Kinds of layer that keep a state without slots; "hybrid" ones keep keys and values too."""
 
 WITHOUT_ATTENTION = frozenset({"conv", "linear_attention", "mlp", "moe"})
-"""Kinds of layer without keys and values: with a state of their own, or with none."""
+"""Kinds of layer without keys and values: with another state, or with none."""
 
 WITH_SLOTS = ("full_attention", "sliding_attention", "chunked_attention", "indexed_attention")
 """Kinds of layer with keys and values only."""

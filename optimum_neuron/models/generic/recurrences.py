@@ -1,6 +1,6 @@
 """Layers of transformers that keep a state outside its cache: their code with the state of a `StateCache`.
 
-Griffin's layers (RecurrentGemma) keep theirs as attributes, lightning attention (MiniMax) in a cache class of its own,
+Griffin's layers (RecurrentGemma) keep theirs as attributes, lightning attention (MiniMax) in its own cache class,
 RWKV's in a list of tensors, and all go on with one token at a time only. ZAYA's keep padding too.
 
 Shape legend: B rows, T tokens, D hidden, C channels, H heads, K key heads, W width of a head.
