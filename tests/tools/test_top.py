@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import pty
 import re
@@ -59,7 +60,9 @@ class Terminal:
         pipes = {"stdin": self.other, "stdout": self.other, "stderr": self.other}
         terminal = {"PYTHONPATH": str(ROOT), "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
         command = [sys.executable, "-m", "optimum_neuron.tools.top", *words]
-        self.process = subprocess.Popen(command, env=os.environ | terminal, **pipes)
+        # A shell's background job, as these tests may be, ignores Ctrl-C, and so do its processes.
+        heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+        self.process = subprocess.Popen(command, env=os.environ | terminal, preexec_fn=heed, **pipes)
 
     def until(self, text):
         """Read the display until a text appears in it; earlier output does not count."""
