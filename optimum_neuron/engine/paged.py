@@ -131,8 +131,8 @@ class PagedDecoder(Decoder):
             parts: list[Results] = []
             for start in range(0, max(length, 1), self.chunks_from):
                 chunk = ids[start : min(start + self.chunks_from, length)]
-                table = torch.tensor(row_blocks(row, self._width))
-                parts.append(self.read_chunk(role, chunk, first + start, table, group.state, adapter, row))
+                place = (self.table_of(row), group.state, adapter, row)
+                parts.append(self.read_chunk(role, chunk, first + start, *place))
             results.append({})
             for name, last in parts[-1].items():
                 if role == "prefill" and not is_of_layer(name):
@@ -141,6 +141,12 @@ class PagedDecoder(Decoder):
                 joined = torch.cat([part[name] for part in parts], 1)[:, : ids_RT.shape[1]]
                 results[-1][name] = torch.nn.functional.pad(joined, (0, 0, 0, ids_RT.shape[1] - joined.shape[1]))
         return {name: torch.cat([result[name] for result in results]) for name in results[0]}
+
+    def table_of(self, row: int) -> torch.Tensor:
+        """Return the blocks of a row, as `read_chunk` takes them."""
+        import torch
+
+        return torch.tensor(row_blocks(row, self._width))
 
     def read_chunk(
         self,

@@ -87,3 +87,20 @@ def test_copies_of_a_cache_continue_one_prefix(model):
         assert torch.equal(tokens, model.generate(ids, **settings))
         del copied
     assert cache.get_seq_length() == 21
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"prefill_buckets": (24, 48)},  # a prompt is one chunk
+        {"prefill_buckets": (8, 32), "decode_buckets": (6, 20, 48)},  # ends of prompts, and chunks that none reaches
+        {"prefill_buckets": (8, 16), "decode_buckets": (20, 40, 48), "num_blocks": 7},  # a row at a time
+    ],
+)
+def test_every_graph_of_chunks_is_validated(export, checkpoint_of_model, sizes):
+    validated = export(checkpoint_of_model, **sizes)
+    assert validated.prepared.validation and all(error.ok for error in validated.prepared.validation)
+
+
+def test_chunks_of_recurrent_states_are_validated(export):
+    assert all(error.ok for error in export("mamba", prefill_buckets=(24, 48)).prepared.validation)

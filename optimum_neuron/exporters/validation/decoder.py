@@ -16,10 +16,18 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...engine import PromptFeatures, Sequences, make_decoder, make_sequences, plan_packing, reads_features
+from ...engine import (
+    PagedDecoder,
+    PromptFeatures,
+    Sequences,
+    make_decoder,
+    make_sequences,
+    plan_packing,
+    reads_features,
+)
 from ...wording import counted
 from .rounding import cache_dtype, cache_scales, cached_logits
-from .scenarios import SEED, Recorder, Results, Scenario
+from .scenarios import SEED, Recorder, Results, Scenario, is_reachable
 
 if TYPE_CHECKING:
     from ...engine import Signature
@@ -94,6 +102,7 @@ class DecoderScenarios:
         decode = self._program.by_size("decode")
         if unused := {size: name for size, name in decode.items() if size > 1 and name not in self._recorder.graphs}:
             yield self._decode_graphs(unused)
+        yield from self._chunk_graphs()
         if self._program.by_size("extend"):
             yield self._chunk()
 
@@ -214,6 +223,37 @@ class DecoderScenarios:
 
         name = f"a step through larger decode graphs after {counted(num_tokens, 'token')}"
         return Scenario(name=name, run=run, reference=expected, num_equal=num_tokens)
+
+    def _chunk_graphs(self) -> Iterator[Scenario]:
+        """The end of a prompt through each graph with tables of blocks that no prompt before went through."""
+        for length, graphs in self._program.chunks("prefill").items() if self._signature.is_paged else ():
+            for slots, name in graphs.items():
+                if name not in self._recorder.graphs and is_reachable(self._program, self._program.graphs[name]):
+                    yield self._chunk_graph(min(length, slots), slots)
+
+    def _chunk_graph(self, num_tokens: int, num_slots: int) -> Scenario:
+        """The last so many of the tokens that a graph has slots for; others have read those before them."""
+        first = num_slots - num_tokens
+        batch = Batch(ids_RT=self._batch(num_slots, 0).ids_RT[:1], lengths=[first])
+
+        def run() -> Results:
+            assert isinstance(self._decoder, PagedDecoder), "other programs have no chunks"
+            sequences = make_sequences(self._recorder, self._signature)  # type: ignore[arg-type]
+            sequences.resize(1)
+            if first:
+                mask = torch.ones(1, first, dtype=torch.int64)
+                self._call(batch.ids_RT[:, :first], mask, sequences, num_logits=1)
+            (group,) = sequences.groups()
+            (row,) = group.rows
+            place = (first, self._decoder.table_of(row), group.state)
+            results = self._decoder.read_chunk("prefill", batch.ids_RT[0, first:], *place, row=row)
+            return {"last token": results["logits"]}
+
+        def expected() -> Results:
+            return {"last token": self._logits(batch)[:, -1:]}
+
+        name = f"a chunk of {counted(num_tokens, 'token')} after {counted(first, 'token')}"
+        return Scenario(name=name, run=run, reference=expected)
 
     def _call(
         self, ids: torch.Tensor, mask: torch.Tensor, sequences: Sequences, *, num_past: int = 0, num_logits: int = 0

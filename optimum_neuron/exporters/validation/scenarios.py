@@ -125,7 +125,8 @@ def validate(
                 own = [one if one.ok else allow_rounding(one, other) for one, other in zip(own, others, strict=True)]
         errors += own
         origins += [scenario] * len(own)
-    graphs = {graph.name for graph in recorder.program.graphs.values() if _is_reachable(graph)}
+    program = recorder.program
+    graphs = {graph.name for graph in program.graphs.values() if is_reachable(program, graph)}
     assert graphs <= recorder.graphs, f"no scenario runs {sorted(graphs - recorder.graphs)}"
     if is_chaotic and dtype is not None:
         errors = allow_chaos(errors, rounded, powers)
@@ -164,9 +165,17 @@ def _rounding(reference: Any, dtype: torch.dtype) -> Iterator[None]:
             parameter.data = data
 
 
-def _is_reachable(graph: Graph) -> bool:
-    """Return whether users can reach a graph: not a chunk as long as the cache, nor a step behind its only slot."""
-    return graph.role != "extend" and graph.sizes.get("num_slots") != 1
+def is_reachable(program: Program, graph: Graph) -> bool:
+    """Return whether users can reach a graph.
+
+    They cannot reach a chunk as long as the cache, a step behind its only slot, nor a chunk of a prompt with no more
+    slots than a shorter chunk has tokens, because that one is taken.
+    """
+    num_slots = graph.sizes.get("num_slots")
+    if graph.role == "prefill" and num_slots is not None:
+        num_tokens = graph.inputs["input_ids"].shape[1]
+        return not any(num_slots <= length < num_tokens for length in program.chunks("prefill"))
+    return graph.role != "extend" and num_slots != 1
 
 
 def _largest(tensor: torch.Tensor) -> float:
