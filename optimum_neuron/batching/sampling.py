@@ -30,6 +30,8 @@ _OF_CALLS = ("logits_processor", "stopping_criteria", "prefix_allowed_tokens_fn"
 """Keywords of `generate` that are no fields of its settings."""
 _OTHER_DRAFTS = ("use_mtp", "speculation_type", "assistant_early_exit", "assistant_ensemble_weight")
 """Settings of drafts that read the model's layers, or change its scores."""
+_OF_GENERATE = ("is_assistant", "token_healing")
+"""Settings that only `generate` reads: of a model that drafts, and of a prompt whose end is written anew."""
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -161,10 +163,10 @@ def make_sampler(
     config = _updated(copy.deepcopy(model.generation_config if generation_config is None else generation_config), given)
     limit = config.max_length  # of the user: defaults of transformers follow
     config, _ = model._prepare_generation_config(config)
-    _refuse_modes(config)
-    _refuse_drafts(config)
     if config.eos_token_id == -1:
         config.eos_token_id = None  # transformers' word for an answer that no token ends
+    _refuse_modes(config)
+    _refuse_drafts(config)
     max_new_tokens = _num_new_tokens(config.max_new_tokens, limit, len(prompt), num_slots)
     config.max_new_tokens, config.max_length = max_new_tokens, len(prompt) + max_new_tokens
     if config.min_new_tokens is not None:
@@ -231,6 +233,14 @@ def _refuse_modes(config: GenerationConfig) -> None:
     if config.guidance_scale is not None and config.guidance_scale != 1:
         message = f"guidance_scale={config.guidance_scale} needs a second sequence for every request."
         raise ConfigError(message, hint="Use generate().", option="guidance_scale", value=config.guidance_scale)
+    for option in _OF_GENERATE:
+        if value := getattr(config, option, None):
+            message = f"{option}={value!r} is not supported in continuous batching."
+            raise ConfigError(message, hint="Use generate().", option=option, value=value)
+    if (decay := config.exponential_decay_length_penalty) is not None and config.eos_token_id is None:
+        option = "exponential_decay_length_penalty"
+        message = f"{option}={decay!r} needs eos_token_id, but no token ends the answer."
+        raise ConfigError(message, hint="Pass eos_token_id, or remove it.", option=option, value=decay)
 
 
 def _refuse_drafts(config: GenerationConfig) -> None:

@@ -123,6 +123,8 @@ class Session:
         with self._changed:
             self._is_destroyed = True
             self._deliver(self.engine.fail_all(_stopped()))  # of one that never started
+        if self.model._cached_continuous_batching_manager is self:
+            self.model._cached_continuous_batching_manager = None
         self.engine.runner.close()
 
     @contextlib.contextmanager

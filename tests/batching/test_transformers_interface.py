@@ -124,8 +124,11 @@ def test_generate_switches_to_blocks(model):
 
 def test_settings_that_cannot_be_met_are_refused(model):
     manager = model.init_continuous_batching()
-    with pytest.raises(ConfigError):
-        manager.add_request(PROMPT, cache_implementation="static")
+    decay = {"exponential_decay_length_penalty": (2, 1.1), "eos_token_id": -1}
+    for settings in ({"cache_implementation": "static"}, {"is_assistant": True}, {"token_healing": True}, decay):
+        with pytest.raises(ConfigError) as excinfo:
+            manager.add_request(PROMPT, **settings)
+        assert excinfo.value.details["option"] == next(iter(settings))
     with pytest.raises(ShapeError):
         manager.add_request(PROMPT, max_length=5)
     manager.destroy()
@@ -144,3 +147,14 @@ def test_a_manager_can_be_kept_for_the_next_session(model):
     assert manager.engine.counters.shared_tokens_total == 16
     model.destroy_cached_continuous_batching_manager()
     assert model.init_continuous_batching() is not manager
+
+
+def test_a_kept_manager_that_was_destroyed_is_not_used_again(model):
+    with model.continuous_batching_context_manager(persistent_manager=True) as kept:
+        pass
+    with model.continuous_batching_context_manager() as manager:  # it ends with this session
+        assert manager is kept
+    with model.continuous_batching_context_manager(GenerationConfig(**SETTINGS)) as manager:
+        assert manager is not kept
+        manager.add_request(PROMPT)
+        assert len(manager.get_result().generated_tokens) == 8

@@ -11,6 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.exporters import quantization
+from optimum_neuron.exporters.validation import cached_logits
 from optimum_neuron.simulator import estimate
 from optimum_neuron.weights import LAYOUTS
 from tests.tiny import SMALL, VOCABULARY, save_tiny, tiny_config
@@ -132,6 +133,43 @@ def test_published_numbers_are_kept(method, tmp_path):
         options = {name: value for name, value in SMALL.items() if name not in ("optlevel", "torch_dtype")}
         estimated, exported = estimate(tmp_path / "model", dtype="fp32", **options), model.estimate()
         assert estimated.memory == exported.memory and estimated.quantities == exported.quantities
+
+
+@pytest.mark.parametrize("chosen", [{}, {"kv_cache_dtype": "int8"}], ids=len)
+def test_weights_and_cache_may_both_be_published_in_8_bits(chosen, tmp_path):
+    """As llm-compressor writes FP8 with a `kv_cache_scheme`: numbers of the weights, and scales of keys and values."""
+    folder = tmp_path / "model"
+    plain = save_published(folder, "float-quantized")
+    scales = {f"model.layers.{layer}.self_attn.{kind}_scale": 0.02 for layer in range(2) for kind in "kv"}
+    tensors = load_file(folder / "model.safetensors")
+    tensors |= {name: torch.tensor([scale]).bfloat16() for name, scale in scales.items()}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    cache = {"num_bits": 8, "type": "float", "strategy": "tensor", "symmetric": True, "dynamic": False}
+    data = json.loads((folder / "config.json").read_text())
+    data["quantization_config"]["kv_cache_scheme"] = cache
+    (folder / "config.json").write_text(json.dumps(data))
+
+    model = NeuronModelForCausalLM.from_pretrained(folder, export=True, **SMALL | chosen)
+    report = model.describe()
+    stored = "int8" if chosen else "fp8-static"
+    assert (report["quantization"]["value"], report["kv_cache"]["value"]) == ("fp8", stored)
+    dtypes = {name: spec.dtype for name, spec in model.loaded.program.weights.items()}
+    assert dtypes["model.layers.0.mlp.down.weight"] == "float8_e4m3fn"
+    states = {name.partition(".")[0]: spec.dtype for name, spec in model.loaded.program.states.items()}
+    assert states["key_cache"] == ("int8" if chosen else "float8_e4m3fn")
+
+    original = AutoModelForCausalLM.from_config(tiny_config("llama", **WIDE)).eval()
+    original.load_state_dict(plain)
+    dtype = torch.int8 if chosen else torch.float8_e4m3fn
+    layers = {} if chosen else {layer: [torch.tensor([0.02]).bfloat16().float()] * 2 for layer in range(2)}
+    with torch.no_grad():
+        expected = cached_logits(original, IDS[:1], dtype, num_exact=6, scales=layers)
+    outputs = model(IDS[:1, :6])
+    logits = [outputs.logits]
+    for column in range(6, 9):
+        outputs = model(IDS[:1, column : column + 1], past_key_values=outputs.past_key_values)
+        logits.append(outputs.logits)
+    torch.testing.assert_close(torch.cat(logits, 1), expected, atol=1e-3, rtol=1e-3)
 
 
 @pytest.mark.parametrize(
