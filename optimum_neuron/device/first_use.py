@@ -31,6 +31,9 @@ def stand_in() -> None:
         if name.startswith("_accelerator_") and name not in _ANSWERED_WITHOUT_DEVICE:
             _wrapped[name] = getattr(torch._C, name)
             setattr(torch._C, name, _loading(functools.partial(_wrapped.__getitem__, name)))
+    name = "_get_accelerator"  # of `torch.get_device_module()`, which transformers' continuous batching calls
+    _wrapped[name] = getattr(torch._C, name)
+    setattr(torch._C, name, _accelerator)
 
 
 def stand_back() -> None:
@@ -39,6 +42,12 @@ def stand_back() -> None:
 
     for name, function in _wrapped.items():
         setattr(torch._C, name, function)
+
+
+def _accelerator(check: bool | None = None) -> Any:
+    import torch
+
+    return torch.device("neuron")
 
 
 def _operator(name: str) -> Any:

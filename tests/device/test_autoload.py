@@ -68,6 +68,7 @@ import torch
 from optimum_neuron.device import status
 torch.manual_seed(0)
 print(status().reason, torch.neuron.is_available(), torch.neuron.device_count(), torch.ones(1).item())
+print(torch.get_device_module() is torch.neuron)
 for use in (lambda: torch.randn(2, device="neuron"), lambda: torch.ones(2).to("neuron"),
             lambda: torch.accelerator.synchronize(), lambda: torch.neuron.current_stream()):
     try:
@@ -78,6 +79,7 @@ for use in (lambda: torch.randn(2, device="neuron"), lambda: torch.ones(2).to("n
     result = python(program, OPTIMUM_NEURON_HOME=str(tmp_path), CXX="/nonexistent/c++")
     lines = result.stdout.splitlines()
     assert "the first use builds" in lines[0] and lines[0].endswith("False 12 1.0")
+    assert lines[1] == "True", "transformers' continuous batching reads it on the CPU too"
     assert len([line for line in lines if "no C++ compiler" in line and "apt-get install g++" in line]) == 4, result
 
 
