@@ -1,6 +1,6 @@
 """Folders of diffusion pipelines with the published sizes and no weights.
 
-U-Nets and transformers have the published widths and fewer blocks, so that they are counted sooner.
+U-Nets, transformers, and most text encoders have the published widths and fewer blocks, so that they are counted sooner.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ SD_VAE = {
 }
 FLUX = {"guidance_embeds": True, "num_layers": 8, "num_single_layers": 10}
 PIXART = {"sample_size": 64, "caption_channels": 4096, "cross_attention_dim": 1152, "out_channels": 8}
-SD3 = {"num_layers": 4, "num_attention_heads": 24, "caption_projection_dim": 1536, "pos_embed_max_size": 192}
+SD3 = {"num_layers": 2, "num_attention_heads": 24, "caption_projection_dim": 1536, "pos_embed_max_size": 192}
 CLIP_L = {
     "hidden_size": 768,
     "intermediate_size": 3072,
-    "num_hidden_layers": 12,
+    "num_hidden_layers": 2,
     "num_attention_heads": 12,
     "projection_dim": 768,
 }
 CLIP_G = {
     "hidden_size": 1280,
     "intermediate_size": 5120,
-    "num_hidden_layers": 32,
+    "num_hidden_layers": 2,
     "num_attention_heads": 20,
     "projection_dim": 1280,
     "hidden_act": "gelu",
@@ -62,6 +62,8 @@ T5_XXL = {
     "num_heads": 64,
     "feed_forward_proj": "gated-gelu",
 }
+
+FEW_T5 = {**T5_XXL, "num_layers": 2}
 
 PIPELINES: dict[str, dict[str, Any]] = {
     "sd-1.5": {
@@ -81,7 +83,7 @@ PIPELINES: dict[str, dict[str, Any]] = {
         "_class_name": "PixArtAlphaPipeline",
         "transformer": ("diffusers", "PixArtTransformer2DModel", PIXART),
         "vae": ("diffusers", "AutoencoderKL", SD_VAE),
-        "text_encoder": ("transformers", "T5EncoderModel", T5_XXL),
+        "text_encoder": ("transformers", "T5EncoderModel", FEW_T5),
     },
     "sd3": {
         "_class_name": "StableDiffusion3Pipeline",
@@ -89,7 +91,7 @@ PIPELINES: dict[str, dict[str, Any]] = {
         "vae": ("diffusers", "AutoencoderKL", {**SD_VAE, "latent_channels": 16, "shift_factor": 0.06}),
         "text_encoder": ("transformers", "CLIPTextModelWithProjection", CLIP_L),
         "text_encoder_2": ("transformers", "CLIPTextModelWithProjection", CLIP_G),
-        "text_encoder_3": ("transformers", "T5EncoderModel", T5_XXL),
+        "text_encoder_3": ("transformers", "T5EncoderModel", FEW_T5),
     },
     "flux": {
         "_class_name": "FluxPipeline",

@@ -24,10 +24,17 @@ pytest.importorskip("diffusers")
 SMALL_CLIP = {"hidden_size": 768, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 12}
 
 
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """Folders that no test changes: the programs of each are captured once."""
+    folder = tmp_path_factory.mktemp("published")
+    return {name: write_pipeline(folder / name, name) for name in PIPELINES}
+
+
 @pytest.fixture
-def pipeline(tmp_path):
+def pipeline(published, tmp_path):
     def write(name: str, **changes):
-        return write_pipeline(tmp_path / name, name, **changes)
+        return write_pipeline(tmp_path / name, name, **changes) if changes else published[name]
 
     return write
 
@@ -137,9 +144,10 @@ def test_parts_without_support_are_named(pipeline, tmp_path):
     assert error.value.details["missing"] == ["vae", "text_encoder"]
     with pytest.raises(ModelError, match="model_index.json"):
         estimate(pipeline("sdxl") / "unet", instance="inf2.xlarge")
-    (pipeline("sd3") / "vae" / "config.json").unlink()
+    broken = write_pipeline(tmp_path / "broken", "sd3")
+    (broken / "vae" / "config.json").unlink()
     with pytest.raises(ModelError, match="vae"):
-        estimate(tmp_path / "sd3", instance="inf2.xlarge")
+        estimate(broken, instance="inf2.xlarge")
 
 
 def test_component_that_its_library_cannot_build_is_named(pipeline):
