@@ -37,6 +37,9 @@ class InspectCommand(Command):
 
 def show_export(out: Out, facts: Mapping[str, Any]) -> None:
     """Render the facts of an exported folder without the details of its NEFF, and name the command that shows them."""
+    if "components" in facts:
+        _show_pipeline(out, facts)
+        return
     neff = facts.get("neff", {})
     left_out = [name for name in DETAILS if name in neff]
     if not left_out:
@@ -46,6 +49,31 @@ def show_export(out: Out, facts: Mapping[str, Any]) -> None:
     out.hint(
         f"optimum-cli neuron inspect {shlex.quote(str(facts['folder']))} --json  # adds neff {', '.join(left_out)}"
     )
+
+
+def _show_pipeline(out: Out, facts: Mapping[str, Any]) -> None:
+    """Render a pipeline: a row and a table of graphs for each of its programs."""
+    parts = facts["components"]
+    single = {name: value for name, value in facts.items() if name != "components"}
+    show_facts(out, single)
+    rows = [
+        {
+            "component": name,
+            "graphs": len(part["graphs"]),
+            "cores": value_of(part["num_cores"]),
+            "tensors": part["weights"]["tensors"],
+            "weights": size(part["hbm_bytes"]["weights"]),
+            "HBM of a core": size(part["hbm_bytes"]["total"]),
+        }
+        for name, part in parts.items()
+    ]
+    out.text()
+    out.table(rows, title="components")
+    for name, part in parts.items():
+        out.text()
+        out.table(part["graphs"], title=f"{name}.graphs")
+    first = shlex.quote(f"{facts['folder']}/{next(iter(parts))}")
+    out.hint(f"optimum-cli neuron inspect {first}  # everything about one of them")
 
 
 def show_facts(out: Out, facts: Mapping[str, Any], title: str = "") -> None:

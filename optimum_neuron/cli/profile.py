@@ -53,7 +53,12 @@ class ProfileCommand(Command):
             metavar="N",
             help="tokens of each prompt of a decoder (default: half of the longest sequence)",
         )
-        run.add_argument("--num_steps", type=whole_number, metavar="N", help="steps after the prompt (default: 8)")
+        run.add_argument(
+            "--num_steps",
+            type=whole_number,
+            metavar="N",
+            help="steps after the prompt, or denoising steps (default: 8)",
+        )
         shown = parser.add_argument_group("what is shown and written")
         shown.add_argument("--top", type=positive_int, metavar="N", help="rows of the table (default: 20; --json: all)")
         shown.add_argument("--perfetto", metavar="FILE", help="write a trace for ui.perfetto.dev")

@@ -11,6 +11,7 @@ from ..artifact import open_artifact
 from ..compiler import MemoryNeed, stage_needs
 from ..configuration import NEFF_FILE
 from ..hardware import InstanceSpec, resolve_instance, resolve_target, stage_instances
+from .diffusion import is_exported_pipeline, read_index
 from .folder import read_folder, verify_weights
 from .kinds import DECODER_CHOICES
 
@@ -44,13 +45,15 @@ def _outputs(program: Program, graph: Graph) -> str:
 
 
 def inspect_export(path: str | Path) -> dict[str, Any]:
-    """Describe an exported folder: graphs, shapes, flags, target, weights, memory.
+    """Describe an exported folder: graphs, shapes, flags, target, weights, memory; of a pipeline, for each program.
 
     Raises:
         ArtifactError: the folder is not a whole export.
         WeightsError: the weights are missing or differ from their recorded hash.
     """
     folder = Path(path)
+    if is_exported_pipeline(folder):
+        return _inspect_pipeline(folder)
     info = read_folder(folder)
     if info.artifact.get("weights") is not None:
         verify_weights(folder, info.artifact)
@@ -86,4 +89,15 @@ def inspect_export(path: str | Path) -> dict[str, Any]:
         },
         # JSON sorted the keys; a table begins with the key of each row.
         "validation": [{"output": row["output"], **row} for row in info.artifact["validation"]],
+    }
+
+
+def _inspect_pipeline(folder: Path) -> dict[str, Any]:
+    """Describe each program of an exported diffusion pipeline, by the name of its folder."""
+    parts = sorted(path.parent for path in folder.glob(f"*/{NEFF_FILE}"))
+    return {
+        "folder": str(folder),
+        "simulated": True,
+        "pipeline": read_index(folder).model_type,
+        "components": {part.name: inspect_export(part) for part in parts},
     }

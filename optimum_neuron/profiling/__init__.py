@@ -6,6 +6,7 @@
     table.py        its bottleneck table
     recorder.py     a recording of the runtime as a profile: `record`
     folder.py       an exported folder, run on dummy inputs
+    pipeline.py     an exported diffusion pipeline, likewise
     neff.py         a NEFF with its weights, likewise
     script.py       a Python script, run in a child; child.py is that child
     perfetto.py     a trace for ui.perfetto.dev

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ..engine import smallest_bucket
 from ..errors import ConfigError
 from ..simulator import chunk_graphs, generates, is_paged
+from .pipeline import profile_pipeline
 from .profile import Profile
 from .recorder import record
 
@@ -35,7 +36,8 @@ def profile_folder(folder: str | Path, *, prompt_length: int | None = None, num_
     Args:
         folder: written by `optimum-cli export neuron`.
         prompt_length: tokens of each prompt of a decoder; None for half of the longest sequence.
-        num_steps: steps after the prompt, each of which gives every row a token; None for `DEFAULT_STEPS`.
+        num_steps: steps after the prompt, each of which gives every row a token, or denoising steps of a pipeline;
+            None for `DEFAULT_STEPS`.
 
     Raises:
         ArtifactError: it is no exported folder, or is broken.
@@ -43,8 +45,14 @@ def profile_folder(folder: str | Path, *, prompt_length: int | None = None, num_
         CoreBusyError, DeviceMemoryError: there is no room for it.
     """
     from ..exporters import load_exported
+    from ..exporters.diffusion import is_exported_pipeline
 
     folder = Path(folder)
+    if is_exported_pipeline(folder):
+        if prompt_length is not None:
+            message = "A diffusion pipeline has one length of prompts, so prompt_length cannot apply."
+            raise ConfigError(message, hint="Remove it.", options=["prompt_length"])
+        return profile_pipeline(folder, num_steps=DEFAULT_STEPS if num_steps is None else num_steps)
     prepared = load_exported(folder, {}, name=folder.name, host_code="stored")
     loaded = prepared.loaded
     assert loaded is not None

@@ -30,7 +30,7 @@ from optimum_neuron.simulator import (
     serving_times,
     stack_at,
 )
-from optimum_neuron.simulator.diffusion import picture_request, picture_times, plan_pictures, read_pipeline
+from optimum_neuron.simulator.diffusion import PicturePlan, picture_request, picture_times, plan_pictures, read_pipeline
 from optimum_neuron.simulator.work import DecoderSizes, Layout, decode_work, decoder_sizes, prefill_work
 
 HERE = Path(__file__).parent
@@ -288,21 +288,28 @@ def _write_pipeline(folder: Path, model: str) -> None:
     (folder / "model_index.json").write_text(json.dumps(index))
 
 
+@functools.cache
+def _pictures(model: str, batch_size: int, height: int, width: int) -> PicturePlan:
+    """Work of a diffusion pipeline with its own number of steps, the halves of guidance on a core each."""
+    with tempfile.TemporaryDirectory() as folder:
+        _write_pipeline(Path(folder), model)
+        pipeline = read_pipeline(Path(folder), name=model)
+        sizes = {"height": height, "width": width}
+        request = picture_request(pipeline, DecoderRequest(batch_size=batch_size), sizes)
+        return plan_pictures(pipeline, request, num_cores=1, halves_apart=True)
+
+
 def _pipeline(row: Row) -> Callable[[Constants], float]:
-    """A diffusion pipeline with its own number of steps, the halves of guidance on a core each."""
+    """A diffusion pipeline; rows of latency and of throughput have one plan."""
     instance, target, _ = _hardware(row)
     height, width = map(int, row.image_size.split("x"))
-    with tempfile.TemporaryDirectory() as folder:
-        _write_pipeline(Path(folder), row.model)
-        pipeline = read_pipeline(Path(folder), name=row.model)
-        batch = DecoderRequest(batch_size=row.batch or 1)
-        request = picture_request(pipeline, batch, {"height": height, "width": width})
-        plan = plan_pictures(pipeline, request, num_cores=1, halves_apart=True)
+    batch_size = row.batch or 1
+    plan = _pictures(row.model, batch_size, height, width)
     rates, generation = core_rates(target), target.core.generation
 
     def predict(constants: Constants) -> float:
         run_s = picture_times(plan, rates, constants.cores[generation], constants).total_s
         copies = instance.num_cores // 2
-        return run_s * 1e3 if row.metric == "latency_ms" else request.batch_size * copies / run_s
+        return run_s * 1e3 if row.metric == "latency_ms" else batch_size * copies / run_s
 
     return predict

@@ -30,6 +30,7 @@ from .dry_run import (
     count_calls as count_calls,
     exact_sizes as exact_sizes,
     example_arguments as example_arguments,
+    in_place as in_place,
     note_calls as note_calls,
 )
 from .pipeline import (
@@ -43,6 +44,7 @@ from .pipeline import (
     size_multiple as size_multiple,
     with_sizes as with_sizes,
 )
+from .placement import place as place
 from .report import (
     PipelineReport as PipelineReport,
     describe_pipeline as describe_pipeline,

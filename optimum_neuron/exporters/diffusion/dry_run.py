@@ -12,6 +12,7 @@ import collections
 import contextlib
 import dataclasses
 import inspect
+import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -78,6 +79,10 @@ class Entry(nn.Module):
         return list(results.values())
 
 
+_TRACED: weakref.WeakKeyDictionary[nn.Module, dict[Any, Noted]] = weakref.WeakKeyDictionary()
+"""Calls of each model whose results are known: another dry run of it, with other steps or sizes, makes many again."""
+
+
 class CallRecorder:
     """Stands for a model in a dry run."""
 
@@ -102,7 +107,10 @@ class CallRecorder:
         inputs = tuple((name, _dtype(name, tensor), tuple(tensor.shape)) for name, tensor in tensors.items())
         key = (method, repr(tree), inputs)
         if key not in self._known:
-            self._known[key] = self._traced(method, tree, inputs)
+            traced = _TRACED.setdefault(self._model, {})
+            if key not in traced:
+                traced[key] = self._traced(method, tree, inputs)
+            self._known[key] = traced[key]
         self._counts[key] += 1
         self._order.append(part_name(self._name, method))
         noted = self._known[key]

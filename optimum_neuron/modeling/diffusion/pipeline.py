@@ -29,6 +29,7 @@ from ...exporters.diffusion import (
     load_pipeline,
     part_name,
     pipeline_class,
+    place,
     prepare_pipeline,
     remedy,
     save_pipeline,
@@ -41,7 +42,6 @@ from ..loading import EXPORT_OPTIONS, LOAD_OPTIONS
 from ..weights import Weights, rebound
 from .adapters import AdapterMethods
 from .classes import compiled_class
-from .placement import place
 from .sizes import default_sizes
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from ...exporters.diffusion import PreparedPipeline, component_of, is_divided
 from ...runtime import Copies, load_copies, num_usable
+from .pipeline import PreparedPipeline, component_of, is_divided
 
 
 def place(prepared: PreparedPipeline) -> dict[str, Copies]:
