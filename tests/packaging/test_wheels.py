@@ -13,7 +13,10 @@ from tests.tree import ROOT, files
 
 PARTS = {
     "optimum_neuron_sim": ("", ("optimum_neuron/", "optimum/commands/register/")),
-    "optimum_neuron_sim_sdk": ("sdk/", ("neuronxcc/", "optimum/neuron/", "optimum/exporters/", "torch_neuronx/")),
+    "optimum_neuron_sim_sdk": (
+        "sdk/",
+        ("neuronxcc/", "nki/", "optimum/neuron/", "optimum/exporters/", "torch_neuronx/"),
+    ),
 }
 """Distribution: folder of its project, and folders that it installs."""
 

@@ -14,6 +14,7 @@ from optimum_neuron.simulator import (
     LARGE_GRAPH_FACTOR,
     STACKS,
     DeviceTime,
+    Padding,
     ServingPlan,
     ServingTimes,
     Stack,
@@ -114,8 +115,9 @@ def test_single_prompts_are_padded_since_2025():
 
 def served(stack: Stack, cycles: float) -> ServingTimes:
     graph = GraphWork(name="prefill_128", steps=(Step(name="product", work=Work(tensor_cycles=cycles)),))
-    sizes = {"num_prefills": 1, "batch_size": 1, "concurrency": 1, "input_length": 64, "output_length": 64}
-    plan = ServingPlan(stack=stack, prefill=graph, decode=graph, **sizes)
+    sizes = {"num_prefills": 1, "batch_size": 1, "concurrency": 1, "output_length": 64}
+    padding = Padding(input_tokens=64, prefill_tokens=128, decode_slots=128)
+    plan = ServingPlan(stack=stack, prefill=graph, decode=graph, padding=padding, **sizes)
     return serving_times(plan, RATES, FITTED, constants().hosts[stack.host], family="inf2")
 
 
