@@ -41,6 +41,7 @@ from .device_time import (
 from .entry import estimate as estimate, estimate_program as estimate_program
 from .graph_choice import chunk_graphs as chunk_graphs
 from .graphs import kind_of_graph as kind_of_graph
+from .lengths import Padding as Padding
 from .machine import Machine as Machine, choose_machine as choose_machine
 from .programs import program_estimate as program_estimate
 from .quantity import QUANTITIES as QUANTITIES, SERVED as SERVED, Estimate as Estimate, Quantity as Quantity
