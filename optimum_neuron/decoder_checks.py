@@ -43,7 +43,10 @@ def decoder_errors(config: Any) -> Iterator[ConfigError]:
     if config.max_topk is not None and not config.on_device_sampling:
         message = f"max_topk={config.max_topk!r} needs on_device_sampling=True."
         yield ConfigError(message, hint="Pass it, or remove max_topk.", option="max_topk", value=config.max_topk)
-    if config.hidden_state_layers is not None and not config.speculation:
+    layers = config.hidden_state_layers
+    if layers is not None and not (isinstance(layers, (list, tuple)) and layers and all(map(is_count, layers))):
+        yield wrong_type("hidden_state_layers", layers, "a list of layers, for example [1, 2, 3]")
+    elif layers is not None and not config.speculation:
         message = "hidden_state_layers is for drafts of speculation, but speculation is False."
         hint = "Pass speculation=True, or remove hidden_state_layers."
         yield ConfigError(message, hint=hint, option="hidden_state_layers", value=config.hidden_state_layers)

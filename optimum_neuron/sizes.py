@@ -14,6 +14,9 @@ from typing import Any
 
 from .errors import ConfigError
 
+LARGEST_COUNT = 2**31 - 1
+"""Largest size that a shape of a compiled program takes."""
+
 
 def default_buckets(first: int, length: int) -> tuple[int, ...]:
     """Return `first`, then four times as much each, and `length` at the end."""
@@ -45,11 +48,14 @@ def count_error(name: str, value: Any) -> ConfigError:
 
 
 def count_errors(config: object, names: Iterable[str], *, optional: bool = False) -> Iterator[ConfigError]:
-    """Yield an error for each field that is not an integer of at least 1; `optional` fields may be None."""
+    """Yield an error for each field that is no integer from 1 to `LARGEST_COUNT`; `optional` fields may be None."""
     for name in names:
         value = getattr(config, name)
         if not is_count(value) and not (optional and value is None):
             yield count_error(name, value)
+        elif is_count(value) and value > LARGEST_COUNT:
+            message = f"{name} is {value}, but must be at most {LARGEST_COUNT}."
+            yield ConfigError(message, hint=f"Pass a smaller {name}.", option=name, value=value)
 
 
 def size_errors(config: object, names: Iterable[str]) -> Iterator[ConfigError]:

@@ -33,7 +33,7 @@ from ..models import (
 )
 from ..weights import parse_schemes
 from .kinds import DECODER_CHOICES, MODEL, Kind, Plan, other_graphs, shard_facts
-from .on_device import sampled_outputs, with_tokens
+from .on_device import require_topk, sampled_outputs, with_tokens
 from .paged import (
     graph_layers,
     paged_captures,
@@ -199,6 +199,7 @@ class DecoderKind(Kind):
 
     def resolve(self, source: ModelSource, config: NeuronConfig, *, trust_remote_code: bool) -> ResolvedNeuronConfig:
         require_cores(source.config, config)
+        require_topk(source.config, config)
         return config.resolve(max_position_embeddings=num_positions(source.config, config.sequence_length))
 
     def plan(self, source: ModelSource, config: ResolvedNeuronConfig, *, trust_remote_code: bool) -> Plan:

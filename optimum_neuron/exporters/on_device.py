@@ -10,8 +10,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..configuration import ResolvedNeuronConfig
+from ..configuration import DEFAULT_MAX_TOPK, NeuronConfig, ResolvedNeuronConfig
 from ..engine import SAMPLED
+from ..errors import ConfigError
+
+
+def require_topk(model_config: Any, config: NeuronConfig) -> None:
+    """Check that a vocabulary has as many tokens as a step shall return; the default is for every vocabulary.
+
+    Raises:
+        ConfigError: it has fewer.
+    """
+    number = config.max_topk or DEFAULT_MAX_TOPK
+    vocab_size = getattr(model_config.get_text_config(decoder=True), "vocab_size", number)
+    if number > max(vocab_size, DEFAULT_MAX_TOPK):
+        message = f"max_topk={number} is more than the {vocab_size} tokens of the vocabulary."
+        hint = f"Pass max_topk={DEFAULT_MAX_TOPK}, or another number of at most {vocab_size}."
+        raise ConfigError(message, hint=hint, option="max_topk", value=number, vocab_size=vocab_size)
 
 
 def sampled_outputs(config: ResolvedNeuronConfig) -> tuple[str, ...]:

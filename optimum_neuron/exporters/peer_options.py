@@ -93,8 +93,8 @@ def translate(options: Mapping[str, Any]) -> dict[str, Any]:
     translated = {name: value for name, value in options.items() if name not in PEER_OPTIONS}
     if _is_same(translated.get("prefill_chunk_size"), 0):
         del translated["prefill_chunk_size"]  # Optimum Neuron's word for prompts in one piece
-    if (cache := translated.get("kv_cache_dtype")) in CACHE_DTYPES:
-        translated["kv_cache_dtype"] = CACHE_DTYPES[str(cache)]
+    if isinstance(cache := translated.get("kv_cache_dtype"), str) and cache in CACHE_DTYPES:
+        translated["kv_cache_dtype"] = CACHE_DTYPES[cache]
     values = {name: options[name] for name in PEER_OPTIONS if options.get(name) is not None}
     refuse_additions([name for name in OF_DIFFUSION if values.get(name)])
     for name in WITHOUT_EFFECT:

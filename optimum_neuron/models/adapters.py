@@ -138,7 +138,7 @@ def with_adapters(family: Family, *, max_loras: int, max_rank: int, targets: Col
             of the decoder's layers.
 
     Raises:
-        ConfigError: no module has such a name.
+        ConfigError: no module has such a name, or no matrix has such a rank.
     """
     linears = _linear_layers(family)
     names = sorted({name.rpartition(".")[2] for sources in linears.values() for name in sources})
@@ -159,6 +159,11 @@ def with_adapters(family: Family, *, max_loras: int, max_rank: int, targets: Col
         for path, sources in linears.items()
         if (parts := tuple(n for n in sources if targets is None or any(_ends(n, target) for target in targets)))
     }
+    largest = max(linear_size(family.module.get_submodule(path), dim) for path in layers for dim in (0, 1))
+    if max_rank > largest:
+        message = f"max_lora_rank={max_rank} is more than the {largest} inputs or outputs of the largest layer."
+        hint = "Pass the rank of your adapters, usually 8 to 64."
+        raise ConfigError(message, hint=hint, option="max_lora_rank", value=max_rank, largest=largest)
     plan = AdapterPlan(max_loras=max_loras, max_rank=max_rank, layers=layers)
     adapters = RowAdapters(plan, needs_all=targets is not None)
     sources, shards = dict(family.weight_sources), dict(family.shards.of_weights)

@@ -57,14 +57,14 @@ def quantize_decoder(
         head_scheme: how the head is quantized.
 
     Raises:
-        ModelError: no layer can be quantized, or a name is of no module.
+        ModelError: no layer but the head can be quantized, or a name is of no module.
     """
     sources, of_weights = dict(family.weight_sources), dict(family.shards.of_weights)
     left: dict[str, str] = {}
     named = [name for names in sources.values() for name in names] + ["lm_head.weight"]
     unknown = {key for key in modules_to_not_convert if not any(_is_named(name, key) for name in named)}
     head = _head(family.module)
-    num_matrices, num_experts, head_of = 0, 0, ""
+    num_matrices, num_experts, head_of, is_wished = 0, 0, "", False
     for weight in _weights(family.module):
         names = sources[weight.name]
         is_head = any(owner is head for _, owner in weight.owners)
@@ -72,7 +72,9 @@ def quantize_decoder(
         # Also where the head is the embedding, and the checkpoint has no tensor of its name.
         aliases = (*names, "lm_head.weight") if is_head else names
         shard = of_weights.get(weight.name)
-        reason = _wish(aliases, modules_to_not_convert) or _obstacle(weight, own, shard)
+        wish = _wish(aliases, modules_to_not_convert)
+        is_wished = is_wished or wish is not None
+        reason = wish or _obstacle(weight, own, shard)
         if reason is not None:
             left[names[0].removesuffix(".weight")] = reason
             continue
@@ -99,7 +101,9 @@ def quantize_decoder(
             if (local := part_shard(experts.quantized_shard(shard), of_experts, part, 2)) is not None:
                 of_weights[name] = local
         num_experts += 1
-    _require_useful(num_matrices + num_experts, unknown, left)
+    # Who keeps the other layers by name wants the head alone.
+    num_others = num_matrices + num_experts - (head_of != "" and not is_wished)
+    _require_useful(num_others, unknown, left)
     return dataclasses.replace(
         family,
         weight_sources=sources,
@@ -176,8 +180,8 @@ def _require_useful(converted: int, unknown: Collection[str], left: dict[str, st
         )
     if not converted:
         raise ModelError(
-            f"No layer of this model can be quantized: {_listed(left)}.",
-            hint="Remove quantization.",
+            f"No layer of this model but the head can be quantized: {_listed(left)}.",
+            hint="Pass int8, int4, or fp8, or remove quantization.",
             option="quantization",
             modules=left,
         )

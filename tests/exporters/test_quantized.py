@@ -124,6 +124,8 @@ def test_modules_to_not_convert_stay(checkpoint):
         ({"quantized": True, "quantization_type": "per_tensor_symmetric"}, ConfigError),
         ({"quantized": True, "activation_quantization_type": "static"}, ConfigError),
         ({"quantization": "int8-g32-dynamic"}, ConfigError),
+        ({"quantization": "mxfp4"}, ModelError),
+        ({"quantization": "int8-g1024"}, ModelError),
     ],
 )
 def test_what_cannot_be_quantized_is_refused(options, error, checkpoint, tmp_path):

@@ -12,6 +12,7 @@ from ...core import TensorSpec
 from ...engine import RoleSignature
 from ..decoder import num_positions, require_cores
 from ..features import FeatureKind
+from ..on_device import require_topk
 from ..signatures import audio_signature
 from ..source import ModelSource
 from ..validation import AudioTextScenarios
@@ -38,6 +39,7 @@ class AudioTextKind(FeatureKind):
 
     def resolve(self, source: ModelSource, config: Any, *, trust_remote_code: bool) -> ResolvedAudioTextConfig:
         require_cores(source.config, config)
+        require_topk(source.config, config)
         return config.resolve(
             max_position_embeddings=num_positions(source.config, config.sequence_length),
             audio_tokens=self.num_features(source.config, config),

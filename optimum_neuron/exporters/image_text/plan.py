@@ -10,6 +10,7 @@ from ...core import TensorSpec
 from ...engine import RoleSignature, Signature
 from ..decoder import num_positions, require_cores
 from ..features import FeatureKind
+from ..on_device import require_topk
 from ..signatures import KEYS_AND_VALUES, patches_signature, vision_signature
 from ..source import ModelSource
 from ..validation import ImageTextScenarios
@@ -38,6 +39,7 @@ class ImageTextKind(FeatureKind):
 
     def resolve(self, source: ModelSource, config: Any, *, trust_remote_code: bool) -> ResolvedImageTextConfig:
         require_cores(source.config, config)
+        require_topk(source.config, config)
         row = find_architecture(source.config)
         image_size, num_images = default_images(row, source.config, source.folder)
         image_size = config.image_size or image_size
