@@ -13,7 +13,7 @@ from typing import Any, Self
 import torch
 
 from .core import Access, current, kernel_line, refuse
-from .dtypes import rounded
+from .dtypes import bits_of, rounded
 from .memory import Buffer, Storage
 
 
@@ -141,7 +141,8 @@ class Elements:
     def write_where(self, chosen: torch.Tensor, values: torch.Tensor) -> None:
         """Store the values where `chosen` holds, and leave the other elements and what is known of them."""
         storage = self.storage
-        self.data[chosen] = rounded(values[chosen], storage.format, precise=storage.precise)
+        stored = rounded(values[chosen], storage.format, precise=storage.precise)
+        bits_of(self.data)[chosen] = bits_of(stored)
         mask = storage.mask_of(self.data)
         if mask is not None:
             mask |= chosen

@@ -28,13 +28,21 @@ from .instructions import (
     dma_transpose,
     exponential,
     iota,
+    local_gather,
+    max8,
     memset,
+    nc_find_index8,
+    nc_match_replace8,
     nc_matmul,
+    nc_n_gather,
+    nc_stream_shuffle,
     nc_transpose,
+    nonzero_with_count,
     range_select,
     reciprocal,
     scalar_tensor_tensor,
     select_reduce,
+    sequence_bounds,
     tensor_copy,
     tensor_copy_predicated,
     tensor_partition_reduce,
@@ -44,6 +52,7 @@ from .instructions import (
     tensor_scalar_reduce,
     tensor_tensor,
     tensor_tensor_scan,
+    topk,
 )
 
 __all__ = [
@@ -63,11 +72,18 @@ __all__ = [
     "get_nc_version",
     "gpsimd_engine",
     "iota",
+    "local_gather",
     "matmul_perf_mode",
+    "max8",
     "memset",
+    "nc_find_index8",
+    "nc_match_replace8",
     "nc_matmul",
+    "nc_n_gather",
+    "nc_stream_shuffle",
     "nc_transpose",
     "nc_version",
+    "nonzero_with_count",
     "oob_mode",
     "range_select",
     "reciprocal",
@@ -75,6 +91,7 @@ __all__ = [
     "scalar_engine",
     "scalar_tensor_tensor",
     "select_reduce",
+    "sequence_bounds",
     "tensor_copy",
     "tensor_copy_predicated",
     "tensor_engine",
@@ -85,6 +102,7 @@ __all__ = [
     "tensor_scalar_reduce",
     "tensor_tensor",
     "tensor_tensor_scan",
+    "topk",
     "unknown_engine",
     "vector_engine",
 ]
@@ -93,10 +111,9 @@ tensor_engine, vector_engine, scalar_engine = engine.tensor, engine.vector, engi
 gpsimd_engine, unknown_engine = engine.gpsimd, engine.unknown
 
 ABSENT = (
-    *("nc_matmul_mx", "quantize_mx", "sequence_bounds", "dropout", "max8", "nc_find_index8", "nc_match_replace8"),
-    *("nonzero_with_count", "topk", "local_gather", "nc_n_gather", "nc_stream_shuffle", "rng", "rand2"),
-    *("set_rng_seed", "rand_set_state", "rand_get_state", "core_barrier", "sendrecv", "register_alloc"),
-    *("register_move", "register_load", "register_store", "get_nc_sub_version"),
+    *("nc_matmul_mx", "quantize_mx", "dropout", "rng", "rand2", "set_rng_seed", "rand_set_state", "rand_get_state"),
+    *("core_barrier", "sendrecv", "register_alloc", "register_move", "register_load", "register_store"),
+    "get_nc_sub_version",
 )
 """Functions of the vendor's module that are not implemented yet; a call says so."""
 

@@ -100,7 +100,8 @@ def launch(
     if result is None and not inputs.changed:
         message = f"The kernel {kernel.function.__name__} returned nothing and wrote no input."
         raise KernelError(message, hint="Return the tensors in nl.shared_hbm that it wrote.", rule="result")
-    return inputs.results(result), stream
+    with use(core):
+        return inputs.results(result), stream
 
 
 class _Inputs:

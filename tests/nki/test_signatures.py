@@ -23,16 +23,24 @@ ISA = {
     "dma_transpose": "dst src axes=None priority=None dge_mode=unknown oob_mode=error",
     "exponential": "dst src max_value=0.0 reduce_res=None reduce_cmd=idle reduce_init=0.0",
     "iota": "dst pattern offset=0 channel_multiplier=0",
+    "local_gather": "dst src_buffer index num_elem_per_idx=1 num_valid_indices=None",
+    "max8": "dst src",
     "memset": "dst value engine=unknown",
+    "nc_find_index8": "dst data vals",
+    "nc_match_replace8": "dst data vals imm dst_idx=None",
     "nc_matmul": "dst stationary moving is_stationary_onezero=False is_moving_onezero=False is_transpose=False "
     "accumulate=None tile_position=() tile_size=() perf_mode=none",
+    "nc_n_gather": "dst data indices",
+    "nc_stream_shuffle": "dst src shuffle_mask",
     "nc_transpose": "dst data engine=unknown",
+    "nonzero_with_count": "dst src index_offset=0 padding_val=-1",
     "range_select": "dst on_true_tile comp_op0 comp_op1 bound0 bound1 reduce_cmd=reset_reduce reduce_res=None "
     "reduce_op=nl.maximum range_start=0 on_false_value=-3.4028235e+38",
     "reciprocal": "dst data",
     "scalar_tensor_tensor": "dst data op0 operand0 op1 operand1 reverse0=False reverse1=False",
     "select_reduce": "dst predicate on_true on_false reduce_res=None reduce_cmd=idle reduce_op=nl.maximum "
     "reverse_pred=False",
+    "sequence_bounds": "dst segment_ids",
     "tensor_copy": "dst src engine=unknown",
     "tensor_copy_predicated": "dst src predicate reverse_pred=False",
     "tensor_partition_reduce": "dst op data",
@@ -43,6 +51,7 @@ ISA = {
     "reduce_init=None reduce_res_negate=False",
     "tensor_tensor": "dst data1 data2 op engine=unknown",
     "tensor_tensor_scan": "dst data0 data1 initial op0 op1 reverse0=False reverse1=False",
+    "topk": "val_dst idx_dst src n",
 }
 
 

@@ -13,12 +13,24 @@ from .elementwise import (
     tensor_tensor as tensor_tensor,
     tensor_tensor_scan as tensor_tensor_scan,
 )
+from .gathering import (
+    local_gather as local_gather,
+    nc_n_gather as nc_n_gather,
+    nc_stream_shuffle as nc_stream_shuffle,
+)
 from .matmul import MatmulPerfMode as MatmulPerfMode, nc_matmul as nc_matmul, nc_transpose as nc_transpose
+from .positions import nonzero_with_count as nonzero_with_count, sequence_bounds as sequence_bounds
 from .reduction import (
     tensor_partition_reduce as tensor_partition_reduce,
     tensor_reduce as tensor_reduce,
     tensor_scalar_cumulative as tensor_scalar_cumulative,
     tensor_scalar_reduce as tensor_scalar_reduce,
+)
+from .search import (
+    max8 as max8,
+    nc_find_index8 as nc_find_index8,
+    nc_match_replace8 as nc_match_replace8,
+    topk as topk,
 )
 from .selection import (
     affine_select as affine_select,
