@@ -24,6 +24,7 @@ from .. import env
 from ..errors import KernelError
 from ..hardware import CoreSpec, CoreTiming, Target, resolve_target
 from .memory import Buffer, Storage
+from .random_numbers import Xorwow
 
 DEFAULT_PLATFORM = "trn3"
 """Target without an environment variable, as the vendor documents for its simulator."""
@@ -100,6 +101,8 @@ class Core:
     """What it executed; None if it does not record."""
     registers: dict[str, torch.Tensor] = dataclasses.field(default_factory=dict)
     """Accumulators of the engines, by engine: one float32 for each partition."""
+    generators: dict[str, Xorwow] = dataclasses.field(default_factory=dict)
+    """Random numbers, by engine."""
     num_shared: int = 0
     """Tensors in shared HBM that it created so far."""
 

@@ -17,6 +17,7 @@ from .instructions import (
     MatmulPerfMode as matmul_perf_mode,
     OobMode as oob_mode,
     ReduceCmd as reduce_cmd,
+    VirtualRegister,
     activate2,
     activation,
     activation_reduce,
@@ -26,6 +27,7 @@ from .instructions import (
     dma_compute,
     dma_copy,
     dma_transpose,
+    dropout,
     exponential,
     iota,
     local_gather,
@@ -38,11 +40,20 @@ from .instructions import (
     nc_stream_shuffle,
     nc_transpose,
     nonzero_with_count,
+    rand2,
+    rand_get_state,
+    rand_set_state,
     range_select,
     reciprocal,
+    register_alloc,
+    register_load,
+    register_move,
+    register_store,
+    rng,
     scalar_tensor_tensor,
     select_reduce,
     sequence_bounds,
+    set_rng_seed,
     tensor_copy,
     tensor_copy_predicated,
     tensor_partition_reduce,
@@ -57,6 +68,7 @@ from .instructions import (
 
 __all__ = [
     "NkiValidationError",
+    "VirtualRegister",
     "activate2",
     "activation",
     "activation_reduce",
@@ -67,8 +79,10 @@ __all__ = [
     "dma_compute",
     "dma_copy",
     "dma_transpose",
+    "dropout",
     "engine",
     "exponential",
+    "get_nc_sub_version",
     "get_nc_version",
     "gpsimd_engine",
     "iota",
@@ -85,13 +99,22 @@ __all__ = [
     "nc_version",
     "nonzero_with_count",
     "oob_mode",
+    "rand2",
+    "rand_get_state",
+    "rand_set_state",
     "range_select",
     "reciprocal",
     "reduce_cmd",
+    "register_alloc",
+    "register_load",
+    "register_move",
+    "register_store",
+    "rng",
     "scalar_engine",
     "scalar_tensor_tensor",
     "select_reduce",
     "sequence_bounds",
+    "set_rng_seed",
     "tensor_copy",
     "tensor_copy_predicated",
     "tensor_engine",
@@ -110,11 +133,7 @@ __all__ = [
 tensor_engine, vector_engine, scalar_engine = engine.tensor, engine.vector, engine.scalar
 gpsimd_engine, unknown_engine = engine.gpsimd, engine.unknown
 
-ABSENT = (
-    *("nc_matmul_mx", "quantize_mx", "dropout", "rng", "rand2", "set_rng_seed", "rand_set_state", "rand_get_state"),
-    *("core_barrier", "sendrecv", "register_alloc", "register_move", "register_load", "register_store"),
-    "get_nc_sub_version",
-)
+ABSENT = ("nc_matmul_mx", "quantize_mx", "core_barrier", "sendrecv")
 """Functions of the vendor's module that are not implemented yet; a call says so."""
 
 
@@ -129,6 +148,11 @@ class nc_version(enum.Enum):
 def get_nc_version() -> nc_version:
     """Return the generation of the core that the kernel runs on."""
     return nc_version(current().generation)
+
+
+def get_nc_sub_version() -> int:
+    """Return the step of the generation: 1 for NeuronCore-v4, which has `exponential`, and 0 for the others."""
+    return int(current().generation >= 4)
 
 
 globals().update({name: absent(f"nki.isa.{name}") for name in ABSENT})

@@ -20,11 +20,26 @@ from .gathering import (
 )
 from .matmul import MatmulPerfMode as MatmulPerfMode, nc_matmul as nc_matmul, nc_transpose as nc_transpose
 from .positions import nonzero_with_count as nonzero_with_count, sequence_bounds as sequence_bounds
+from .randomness import (
+    dropout as dropout,
+    rand2 as rand2,
+    rand_get_state as rand_get_state,
+    rand_set_state as rand_set_state,
+    rng as rng,
+    set_rng_seed as set_rng_seed,
+)
 from .reduction import (
     tensor_partition_reduce as tensor_partition_reduce,
     tensor_reduce as tensor_reduce,
     tensor_scalar_cumulative as tensor_scalar_cumulative,
     tensor_scalar_reduce as tensor_scalar_reduce,
+)
+from .registers import (
+    VirtualRegister as VirtualRegister,
+    register_alloc as register_alloc,
+    register_load as register_load,
+    register_move as register_move,
+    register_store as register_store,
 )
 from .search import (
     max8 as max8,
