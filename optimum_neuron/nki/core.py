@@ -14,7 +14,8 @@ import dataclasses
 import functools
 import linecache
 import sys
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -25,6 +26,7 @@ from ..errors import KernelError
 from ..hardware import CoreSpec, CoreTiming, Target, resolve_target
 from .memory import Buffer, Storage
 from .random_numbers import Xorwow
+from .turns import Turns
 
 DEFAULT_PLATFORM = "trn3"
 """Target without an environment variable, as the vendor documents for its simulator."""
@@ -81,6 +83,12 @@ class Grid:
     """Sizes of the grid; () for one core."""
     shared: dict[Any, Storage] = dataclasses.field(default_factory=dict)
     """Tensors in shared HBM, by name or by order of creation."""
+    turns: Turns = dataclasses.field(default_factory=Turns)
+    """Which core runs."""
+    arrivals: dict[int, int] = dataclasses.field(default_factory=dict)
+    """Barriers that each core reached."""
+    mail: dict[tuple[int, int, int], deque[torch.Tensor]] = dataclasses.field(default_factory=dict)
+    """Tiles on their way, by pipe, sender and receiver."""
 
 
 @dataclasses.dataclass
@@ -212,19 +220,3 @@ def refuse(message: str, *, hint: str, rule: str, **details: Any) -> NoReturn:
     source = linecache.getline(file, int(number)).strip()
     where = f"\n  {Path(file).name}:{number}: {source}" if source else ""
     raise KernelError(f"{message}{where}", hint=hint, rule=rule, line=place, **details)
-
-
-def absent(name: str) -> Callable[..., Any]:
-    """Return a function that says which name of the vendor's API is not there yet."""
-
-    def missing(*args: Any, **options: Any) -> Any:
-        refuse(
-            f"{name} is not implemented yet.",
-            hint="docs/nki.md lists what is, and what to use in its place.",
-            rule="absent",
-            function=name,
-        )
-
-    missing.__name__ = missing.__qualname__ = name.rpartition(".")[2]
-    missing.__doc__ = f"Refuse: {name} is not implemented yet."
-    return missing

@@ -10,9 +10,10 @@ from __future__ import annotations
 import enum
 
 from ..errors import KernelError as NkiValidationError
-from .core import absent, current
+from .core import current
 from .instructions import (
     DgeMode as dge_mode,
+    DmaEngine as dma_engine,
     Engine as engine,
     MatmulPerfMode as matmul_perf_mode,
     OobMode as oob_mode,
@@ -24,6 +25,7 @@ from .instructions import (
     affine_select,
     bn_aggr,
     bn_stats,
+    core_barrier,
     dma_compute,
     dma_copy,
     dma_transpose,
@@ -36,10 +38,12 @@ from .instructions import (
     nc_find_index8,
     nc_match_replace8,
     nc_matmul,
+    nc_matmul_mx,
     nc_n_gather,
     nc_stream_shuffle,
     nc_transpose,
     nonzero_with_count,
+    quantize_mx,
     rand2,
     rand_get_state,
     rand_set_state,
@@ -52,6 +56,7 @@ from .instructions import (
     rng,
     scalar_tensor_tensor,
     select_reduce,
+    sendrecv,
     sequence_bounds,
     set_rng_seed,
     tensor_copy,
@@ -75,9 +80,11 @@ __all__ = [
     "affine_select",
     "bn_aggr",
     "bn_stats",
+    "core_barrier",
     "dge_mode",
     "dma_compute",
     "dma_copy",
+    "dma_engine",
     "dma_transpose",
     "dropout",
     "engine",
@@ -93,12 +100,14 @@ __all__ = [
     "nc_find_index8",
     "nc_match_replace8",
     "nc_matmul",
+    "nc_matmul_mx",
     "nc_n_gather",
     "nc_stream_shuffle",
     "nc_transpose",
     "nc_version",
     "nonzero_with_count",
     "oob_mode",
+    "quantize_mx",
     "rand2",
     "rand_get_state",
     "rand_set_state",
@@ -113,6 +122,7 @@ __all__ = [
     "scalar_engine",
     "scalar_tensor_tensor",
     "select_reduce",
+    "sendrecv",
     "sequence_bounds",
     "set_rng_seed",
     "tensor_copy",
@@ -133,9 +143,6 @@ __all__ = [
 tensor_engine, vector_engine, scalar_engine = engine.tensor, engine.vector, engine.scalar
 gpsimd_engine, unknown_engine = engine.gpsimd, engine.unknown
 
-ABSENT = ("nc_matmul_mx", "quantize_mx", "core_barrier", "sendrecv")
-"""Functions of the vendor's module that are not implemented yet; a call says so."""
-
 
 class nc_version(enum.Enum):
     """Generations of the core."""
@@ -153,7 +160,3 @@ def get_nc_version() -> nc_version:
 def get_nc_sub_version() -> int:
     """Return the step of the generation: 1 for NeuronCore-v4, which has `exponential`, and 0 for the others."""
     return int(current().generation >= 4)
-
-
-globals().update({name: absent(f"nki.isa.{name}") for name in ABSENT})
-__all__ += ABSENT

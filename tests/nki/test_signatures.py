@@ -7,8 +7,7 @@ import inspect
 
 import pytest
 
-from optimum_neuron.errors import KernelError
-from optimum_neuron.nki import isa, jit, language
+from optimum_neuron.nki import isa, language
 
 ISA = {
     "activate2": "dst op data imm0 imm1 op0 op1 relu_param=0.0 reverse0=False reverse1=False reduce_op=None "
@@ -18,6 +17,7 @@ ISA = {
     "affine_select": "dst pattern channel_multiplier on_true_tile on_false_value cmp_op=nl.equal offset=0",
     "bn_aggr": "dst data",
     "bn_stats": "dst data",
+    "core_barrier": "data cores engine=gpsimd",
     "dma_compute": "dst srcs reduce_op scales=None unique_indices=True oob_mode=error",
     "dma_copy": "dst src priority=None oob_mode=error dge_mode=unknown engine=unknown",
     "dma_transpose": "dst src axes=None priority=None dge_mode=unknown oob_mode=error",
@@ -31,10 +31,13 @@ ISA = {
     "nc_match_replace8": "dst data vals imm dst_idx=None",
     "nc_matmul": "dst stationary moving is_stationary_onezero=False is_moving_onezero=False is_transpose=False "
     "accumulate=None tile_position=() tile_size=() perf_mode=none",
+    "nc_matmul_mx": "dst stationary moving stationary_scale moving_scale tile_position=None tile_size=None "
+    "accumulate=None",
     "nc_n_gather": "dst data indices",
     "nc_stream_shuffle": "dst src shuffle_mask",
     "nc_transpose": "dst data engine=unknown",
     "nonzero_with_count": "dst src index_offset=0 padding_val=-1",
+    "quantize_mx": "dst src dst_scale",
     "rand2": "dst min max",
     "rand_get_state": "dst engine=unknown",
     "rand_set_state": "src_seeds engine=unknown",
@@ -45,6 +48,7 @@ ISA = {
     "scalar_tensor_tensor": "dst data op0 operand0 op1 operand1 reverse0=False reverse1=False",
     "select_reduce": "dst predicate on_true on_false reduce_res=None reduce_cmd=idle reduce_op=nl.maximum "
     "reverse_pred=False",
+    "sendrecv": "src dst send_to_rank recv_from_rank pipe_id dma_engine=dma",
     "sequence_bounds": "dst segment_ids",
     "set_rng_seed": "src_seeds",
     "tensor_copy": "dst src engine=unknown",
@@ -133,17 +137,8 @@ def test_function_of_the_language_has_published_parameters(name):
     assert " ".join(map(written, parameters)) == LANGUAGE[name]
 
 
-@pytest.mark.parametrize(("module", "name"), [(isa, name) for name in isa.ABSENT])
-def test_absent_function_is_refused_by_name(module, name):
-    with pytest.raises(KernelError) as excinfo:
-        jit(lambda: getattr(module, name)())()
-    assert excinfo.value.details["rule"] == "absent"
-    assert excinfo.value.details["function"].endswith(f".{name}")
-
-
 def test_all_published_instructions_are_there():
     others = {"engine", "reduce_cmd", "dge_mode", "oob_mode", "nc_version", "matmul_perf_mode", "get_nc_version"}
-    others |= {"get_nc_sub_version", "VirtualRegister", *REGISTERS}
-    assert {*ISA, *isa.ABSENT, *others} <= set(isa.__all__)
+    others |= {"dma_engine", "get_nc_sub_version", "VirtualRegister", *REGISTERS}
+    assert {*ISA, *others} <= set(isa.__all__)
     assert set(LANGUAGE) <= set(language.__all__)
-    assert not set(ISA) & set(isa.ABSENT)

@@ -6,6 +6,7 @@ from .activations import (
     exponential as exponential,
 )
 from .base import Engine as Engine, Instruction as Instruction, execute as execute
+from .cores import DmaEngine as DmaEngine, core_barrier as core_barrier, sendrecv as sendrecv
 from .elementwise import (
     reciprocal as reciprocal,
     scalar_tensor_tensor as scalar_tensor_tensor,
@@ -41,6 +42,7 @@ from .registers import (
     register_move as register_move,
     register_store as register_store,
 )
+from .scaled import nc_matmul_mx as nc_matmul_mx, quantize_mx as quantize_mx
 from .search import (
     max8 as max8,
     nc_find_index8 as nc_find_index8,
