@@ -73,6 +73,26 @@ class Access:
     """Sizes."""
     strides: tuple[int, ...]
     """Steps, in elements."""
+    row: int
+    """Elements of the tensor for each index of its first dimension."""
+    bytes_per_partition: int
+    """Bytes of the whole tensor in each index of its first dimension."""
+    created: str
+    """Line of the kernel that made the tensor; empty for an argument."""
+    is_indirect: bool = False
+    """Whether indices in memory choose the elements."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Unwritten:
+    """A read of memory that nothing wrote."""
+
+    line: str
+    """Line of the kernel that read."""
+    tensor: str
+    """Name of the tensor."""
+    num_elements: int
+    """Elements that it read and nothing wrote."""
 
 
 @dataclasses.dataclass
@@ -107,6 +127,8 @@ class Core:
     """Whether a read of memory that nothing wrote is an error."""
     stream: list[Record] | None = None
     """What it executed; None if it does not record."""
+    unwritten: list[Unwritten] = dataclasses.field(default_factory=list)
+    """Reads of memory that nothing wrote."""
     registers: dict[str, torch.Tensor] = dataclasses.field(default_factory=dict)
     """Accumulators of the engines, by engine: one float32 for each partition."""
     generators: dict[str, Xorwow] = dataclasses.field(default_factory=dict)

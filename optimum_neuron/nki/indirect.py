@@ -20,8 +20,9 @@ from .tensor import NkiTensor
 class IndirectTensor(NkiTensor):
     """A gathered or scattered view."""
 
-    __slots__ = ("addresses", "skip", "valid")
+    __slots__ = ("addresses", "skip", "steps", "valid")
     addresses: torch.Tensor
+    steps: tuple[int, ...]
     valid: torch.Tensor
     skip: bool
 
@@ -42,7 +43,13 @@ class IndirectTensor(NkiTensor):
         view.addresses = addresses
         view.valid = ((rows >= 0) & (rows < storage.shape[dim])).reshape(-1, *[1] * (len(counts) - 1)).expand(counts)
         view.skip = False
+        view.steps = tuple(stride for stride, _ in pattern)
         return view
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Steps between elements as the pattern has them; between rows, indices decide."""
+        return self.steps
 
     def is_indirect(self) -> bool:
         """Return True."""

@@ -85,15 +85,22 @@ def launch(
     Raises:
         KernelError: the kernel breaks a rule, or returns nothing and writes no input.
     """
+    result, core = launch_on_cores(kernel, args, kwargs, record=record, strict=strict)
+    return result, core.stream or []
+
+
+def launch_on_cores(
+    kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, record: bool, strict: bool = False
+) -> tuple[Any, Core]:
+    """Run a kernel as `launch` does, and return its results and its first core."""
     target, precise = default_target(), env.nki_precise()
     grid = Grid(shape=kernel.grid)
     inputs = _Inputs(precise)
     placed = [inputs.place(value, f"argument_{number}") for number, value in enumerate(args)]
     named = {name: inputs.place(value, name) for name, value in kwargs.items()}
-    stream: list[Record] = []
     ranks = list(itertools.product(*map(range, kernel.grid)))
     cores = [Core(target=target, grid=grid, rank=rank, precise=precise, strict=strict) for rank in ranks]
-    cores[0].stream = stream if record else None
+    cores[0].stream = [] if record else None
 
     def run(core: Core) -> Any:
         with use(core):
@@ -106,7 +113,7 @@ def launch(
         message = f"The kernel {kernel.function.__name__} returned nothing and wrote no input."
         raise KernelError(message, hint="Return the tensors in nl.shared_hbm that it wrote.", rule="result")
     with use(cores[-1]):
-        return inputs.results(result), stream
+        return inputs.results(result), cores[0]
 
 
 class _Inputs:
