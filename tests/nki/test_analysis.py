@@ -231,3 +231,16 @@ def test_trace_and_plain_data(x):
 def test_kernel_without_instructions(x):
     with pytest.raises(ConfigError):
         analyze(lambda x: x, x)
+
+
+def test_gather_of_rows_moves_whole_rows(x):
+    """Indices choose rows, and each row is one run of bytes, as in a copy."""
+
+    def body(x, indices):
+        gathered, copied, index = nl.ndarray((128, 512), x.dtype), nl.ndarray((128, 512), x.dtype), nl.load(indices)
+        nisa.dma_copy(gathered, x.ap([[512, 128], [1, 512]], vector_offset=index, indirect_dim=0))
+        nisa.dma_copy(copied, x)
+        return store(gathered), store(copied)
+
+    _, gather, copy, *_ = analyze(body, x, torch.arange(128, dtype=torch.int32).flip(0)[:, None]).events
+    assert gather.record.reads[0].is_indirect and gather.record.cycles == copy.record.cycles

@@ -99,3 +99,12 @@ def test_all_and_gather():
     result = jit(lambda x, i: stored(nl.gather_flattened(nl.load(x), nl.load(i), dtype=nl.int32)))(data, indices)
     assert result.tolist() == [[3, 1], [0, 0]]
     assert rule_of(lambda x, i: nl.gather_flattened(nl.load(x), nl.load(i), axis=1), data, indices) == "axis"
+
+
+def test_constants_are_in_hbm():
+    def body():
+        return nl.shared_constant(np.arange(6, dtype=np.float32).reshape(2, 3)), nl.shared_identity_matrix(3)
+
+    constant, identity = jit(body)()
+    assert constant.tolist() == [[0, 1, 2], [3, 4, 5]] and identity.dtype == np.uint8
+    np.testing.assert_array_equal(identity, np.eye(3))
