@@ -35,6 +35,7 @@ def test_every_family_has_card_and_script():
 @pytest.mark.parametrize(("words", "code"), [(["--help"], 0), (["--no_such_option"], 2)])
 def test_help_and_usage_error(script, words, code, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [script, *words])
+    monkeypatch.syspath_prepend(str((MODELS / script).parent))
     with pytest.raises(SystemExit) as excinfo:
         runpy.run_path(str(MODELS / script), run_name="__main__")
     assert excinfo.value.code == code
@@ -96,6 +97,16 @@ def test_llama_trains_a_draft(tmp_path, checkpoint, real_environment):
     assert result.returncode == 0, result.stderr[-4000:]
     assert "1 of 1 answers as without a draft" in result.stdout and "step 2: loss" in result.stdout
     assert (tmp_path / "eagle3_out" / "model.safetensors").is_file()
+
+
+@pytest.mark.checkpoint
+def test_llama_trains_medusa_heads(tmp_path, checkpoint, real_environment):
+    words = ["--num_words", "4", "--num_held_out", "1", "--max_new_tokens", "6", "--max_steps", "2", "--optlevel", "1"]
+    words += ["--model", str(checkpoint), "--sequence_length", "48"]
+    result = run(tmp_path, "llama/medusa.py", *words, **real_environment)
+    assert result.returncode == 0, result.stderr[-4000:]
+    assert "1 of 1 answers as without heads" in result.stdout and "step 2: loss" in result.stdout
+    assert (tmp_path / "medusa_out" / "medusa_lm_head.safetensors").is_file()
 
 
 def test_card_lists_every_row_of_weight_map():
