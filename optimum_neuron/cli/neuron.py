@@ -16,6 +16,7 @@ from .estimate_training import EstimateTrainingCommand
 from .fetch import FetchCommand
 from .inspect import InspectCommand
 from .models import ModelsCommand
+from .nki import NkiCommand
 from .parser import CommandGroup, subcommands
 from .profile import ProfileCommand
 from .serve import ServeCommand
@@ -36,6 +37,7 @@ class NeuronCommand(CommandGroup):
         FetchCommand,
         InspectCommand,
         ModelsCommand,
+        NkiCommand,
         ProfileCommand,
         ServeCommand,
     )

@@ -1,7 +1,7 @@
 """NKI, the kernel language of NeuronCores, on a simulated core with the limits of the real one.
 
-Kernels run eagerly in this process. It has the rules of tiles, the arithmetic, and the cycles of each instruction; it
-has no addresses in memory and no order between engines. `docs/nki.md` lists what is implemented. The `sdk` distribution
+Kernels run eagerly in this process, with the rules of tiles, the arithmetic, and the cycles of each instruction; tiles
+have no addresses. `analyze` says what bounds a kernel. `docs/nki.md` lists what is implemented. The `sdk` distribution
 has the vendor's names (`import nki`).
 
     >>> import torch

@@ -14,7 +14,8 @@ import dataclasses
 import functools
 import linecache
 import sys
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -24,6 +25,8 @@ from .. import env
 from ..errors import KernelError
 from ..hardware import CoreSpec, CoreTiming, Target, resolve_target
 from .memory import Buffer, Storage
+from .random_numbers import Xorwow
+from .turns import Turns
 
 DEFAULT_PLATFORM = "trn3"
 """Target without an environment variable, as the vendor documents for its simulator."""
@@ -70,6 +73,26 @@ class Access:
     """Sizes."""
     strides: tuple[int, ...]
     """Steps, in elements."""
+    row: int
+    """Elements of the tensor for each index of its first dimension."""
+    bytes_per_partition: int
+    """Bytes of the whole tensor in each index of its first dimension."""
+    created: str
+    """Line of the kernel that made the tensor; empty for an argument."""
+    is_indirect: bool = False
+    """Whether indices in memory choose the elements."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Unwritten:
+    """A read of memory that nothing wrote."""
+
+    line: str
+    """Line of the kernel that read."""
+    tensor: str
+    """Name of the tensor."""
+    num_elements: int
+    """Elements that it read and nothing wrote."""
 
 
 @dataclasses.dataclass
@@ -80,6 +103,12 @@ class Grid:
     """Sizes of the grid; () for one core."""
     shared: dict[Any, Storage] = dataclasses.field(default_factory=dict)
     """Tensors in shared HBM, by name or by order of creation."""
+    turns: Turns = dataclasses.field(default_factory=Turns)
+    """Which core runs."""
+    arrivals: dict[int, int] = dataclasses.field(default_factory=dict)
+    """Barriers that each core reached."""
+    mail: dict[tuple[int, int, int], deque[torch.Tensor]] = dataclasses.field(default_factory=dict)
+    """Tiles on their way, by pipe, sender and receiver."""
 
 
 @dataclasses.dataclass
@@ -98,8 +127,12 @@ class Core:
     """Whether a read of memory that nothing wrote is an error."""
     stream: list[Record] | None = None
     """What it executed; None if it does not record."""
+    unwritten: list[Unwritten] = dataclasses.field(default_factory=list)
+    """Reads of memory that nothing wrote."""
     registers: dict[str, torch.Tensor] = dataclasses.field(default_factory=dict)
     """Accumulators of the engines, by engine: one float32 for each partition."""
+    generators: dict[str, Xorwow] = dataclasses.field(default_factory=dict)
+    """Random numbers, by engine."""
     num_shared: int = 0
     """Tensors in shared HBM that it created so far."""
 
@@ -209,19 +242,3 @@ def refuse(message: str, *, hint: str, rule: str, **details: Any) -> NoReturn:
     source = linecache.getline(file, int(number)).strip()
     where = f"\n  {Path(file).name}:{number}: {source}" if source else ""
     raise KernelError(f"{message}{where}", hint=hint, rule=rule, line=place, **details)
-
-
-def absent(name: str) -> Callable[..., Any]:
-    """Return a function that says which name of the vendor's API is not there yet."""
-
-    def missing(*args: Any, **options: Any) -> Any:
-        refuse(
-            f"{name} is not implemented yet.",
-            hint="docs/nki.md lists what is, and what to use in its place.",
-            rule="absent",
-            function=name,
-        )
-
-    missing.__name__ = missing.__qualname__ = name.rpartition(".")[2]
-    missing.__doc__ = f"Refuse: {name} is not implemented yet."
-    return missing

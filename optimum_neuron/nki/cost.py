@@ -7,10 +7,10 @@ function says so.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
-from .core import Core
+from .core import Access, Core
+from .dtypes import FORMATS
 from .memory import Buffer
 from .tensor import NkiTensor
 
@@ -66,9 +66,15 @@ def dma_ns(core: Core, tile: NkiTensor) -> float:
 
 def contiguous_bytes(tile: NkiTensor) -> int:
     """Return the bytes of the longest run that a transfer moves at once, which is what one descriptor covers."""
+    return run_bytes(tile.access())
+
+
+def run_bytes(access: Access) -> int:
+    """Return the bytes of the longest run of elements that lie one after the other; on the chip, in a partition."""
+    first = 1 if Buffer(access.buffer).is_on_chip else 0
     run, wanted = 1, 1
-    for size, stride in zip(reversed(tile.shape), reversed(tile.strides), strict=True):
+    for size, stride in zip(reversed(access.shape[first:]), reversed(access.strides[first:]), strict=True):
         if stride != wanted and size != 1:
             break
         run, wanted = run * size, wanted * size
-    return math.prod((run, tile.storage.format.size_bytes))
+    return run * FORMATS[access.dtype].size_bytes

@@ -134,6 +134,14 @@ def _narrowed(values: torch.Tensor, row: Format) -> torch.Tensor:
     return torch.where(torch.isfinite(values), result, values)
 
 
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
+
+
+def bits_of(values: torch.Tensor) -> torch.Tensor:
+    """Return the same memory as integers that torch can index; it cannot index all of the dtypes."""
+    return values.view(_BITS[values.dtype.itemsize])
+
+
 def storage_of(row: Format, *, precise: bool) -> torch.dtype:
     """Return the host's dtype for a format; float32 for every float unless precise."""
     return row.storage if precise or not row.is_float else torch.float32

@@ -12,8 +12,8 @@ from typing import Any, Self
 
 import torch
 
-from .core import Access, current, kernel_line, refuse
-from .dtypes import rounded
+from .core import Access, Unwritten, current, kernel_line, refuse
+from .dtypes import bits_of, rounded
 from .memory import Buffer, Storage
 
 
@@ -103,7 +103,17 @@ class Elements:
         """Describe the view as data."""
         storage = self.storage
         return Access(
-            storage.number, storage.name, storage.buffer.value, self.dtype, self.offset, self.shape, self.strides
+            storage=storage.number,
+            name=storage.name,
+            buffer=storage.buffer.value,
+            dtype=self.dtype,
+            offset=self.offset,
+            shape=self.shape,
+            strides=self.strides,
+            row=math.prod(storage.shape[1:]),
+            bytes_per_partition=storage.bytes_per_partition,
+            created=storage.line,
+            is_indirect=self.is_indirect(),
         )
 
     # ------------------------------------------------------------------ elements
@@ -141,7 +151,8 @@ class Elements:
     def write_where(self, chosen: torch.Tensor, values: torch.Tensor) -> None:
         """Store the values where `chosen` holds, and leave the other elements and what is known of them."""
         storage = self.storage
-        self.data[chosen] = rounded(values[chosen], storage.format, precise=storage.precise)
+        stored = rounded(values[chosen], storage.format, precise=storage.precise)
+        bits_of(self.data)[chosen] = bits_of(stored)
         mask = storage.mask_of(self.data)
         if mask is not None:
             mask |= chosen
@@ -153,6 +164,7 @@ class Elements:
     def _warn_unwritten(self, mask: torch.Tensor) -> None:
         missing = int((~mask).sum())
         problem = f"{missing} of the {self.size} elements of {self.name} that are read here were never written"
+        current().unwritten.append(Unwritten(kernel_line(), self.name, missing))
         hint = "Write them first, with nisa.memset for instance, or read only what was written."
         if current().strict:
             refuse(f"{problem}.", hint=hint, rule="uninitialized", tensor=self.name, missing=missing)

@@ -13,15 +13,16 @@ from typing import Self
 import torch
 
 from .core import refuse
-from .dtypes import rounded
+from .dtypes import bits_of, rounded
 from .tensor import NkiTensor
 
 
 class IndirectTensor(NkiTensor):
     """A gathered or scattered view."""
 
-    __slots__ = ("addresses", "skip", "valid")
+    __slots__ = ("addresses", "skip", "steps", "valid")
     addresses: torch.Tensor
+    steps: tuple[int, ...]
     valid: torch.Tensor
     skip: bool
 
@@ -42,7 +43,13 @@ class IndirectTensor(NkiTensor):
         view.addresses = addresses
         view.valid = ((rows >= 0) & (rows < storage.shape[dim])).reshape(-1, *[1] * (len(counts) - 1)).expand(counts)
         view.skip = False
+        view.steps = tuple(stride for stride, _ in pattern)
         return view
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Steps between elements as the pattern has them; between rows, indices decide."""
+        return self.steps
 
     def is_indirect(self) -> bool:
         """Return True."""
@@ -69,13 +76,13 @@ class IndirectTensor(NkiTensor):
     def read(self) -> torch.Tensor:
         """Return the gathered elements; skipped ones are 0."""
         good = self._checked()
-        flat = self.storage.base.reshape(-1)
-        return torch.where(good, flat[self.addresses.where(good, 0)], torch.zeros((), dtype=flat.dtype))
+        flat = bits_of(self.storage.base.reshape(-1))
+        return (flat[self.addresses.where(good, 0)] * good).view(self.storage.base.dtype)
 
     def write(self, values: torch.Tensor) -> None:
         """Scatter values."""
         good, storage = self._checked(), self.storage
         stored = rounded(values.reshape(self.addresses.shape)[good], storage.format, precise=storage.precise)
-        storage.base.view(-1)[self.addresses[good]] = stored
+        bits_of(storage.base.view(-1))[self.addresses[good]] = bits_of(stored)
         if storage.written is not None:
             storage.written[self.addresses[good]] = True

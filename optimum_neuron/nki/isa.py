@@ -10,31 +10,55 @@ from __future__ import annotations
 import enum
 
 from ..errors import KernelError as NkiValidationError
-from .core import absent, current
+from .core import current
 from .instructions import (
     DgeMode as dge_mode,
+    DmaEngine as dma_engine,
     Engine as engine,
     MatmulPerfMode as matmul_perf_mode,
     OobMode as oob_mode,
     ReduceCmd as reduce_cmd,
+    VirtualRegister,
     activate2,
     activation,
     activation_reduce,
     affine_select,
     bn_aggr,
     bn_stats,
+    core_barrier,
     dma_compute,
     dma_copy,
     dma_transpose,
+    dropout,
     exponential,
     iota,
+    local_gather,
+    max8,
     memset,
+    nc_find_index8,
+    nc_match_replace8,
     nc_matmul,
+    nc_matmul_mx,
+    nc_n_gather,
+    nc_stream_shuffle,
     nc_transpose,
+    nonzero_with_count,
+    quantize_mx,
+    rand2,
+    rand_get_state,
+    rand_set_state,
     range_select,
     reciprocal,
+    register_alloc,
+    register_load,
+    register_move,
+    register_store,
+    rng,
     scalar_tensor_tensor,
     select_reduce,
+    sendrecv,
+    sequence_bounds,
+    set_rng_seed,
     tensor_copy,
     tensor_copy_predicated,
     tensor_partition_reduce,
@@ -44,37 +68,63 @@ from .instructions import (
     tensor_scalar_reduce,
     tensor_tensor,
     tensor_tensor_scan,
+    topk,
 )
 
 __all__ = [
     "NkiValidationError",
+    "VirtualRegister",
     "activate2",
     "activation",
     "activation_reduce",
     "affine_select",
     "bn_aggr",
     "bn_stats",
+    "core_barrier",
     "dge_mode",
     "dma_compute",
     "dma_copy",
+    "dma_engine",
     "dma_transpose",
+    "dropout",
     "engine",
     "exponential",
+    "get_nc_sub_version",
     "get_nc_version",
     "gpsimd_engine",
     "iota",
+    "local_gather",
     "matmul_perf_mode",
+    "max8",
     "memset",
+    "nc_find_index8",
+    "nc_match_replace8",
     "nc_matmul",
+    "nc_matmul_mx",
+    "nc_n_gather",
+    "nc_stream_shuffle",
     "nc_transpose",
     "nc_version",
+    "nonzero_with_count",
     "oob_mode",
+    "quantize_mx",
+    "rand2",
+    "rand_get_state",
+    "rand_set_state",
     "range_select",
     "reciprocal",
     "reduce_cmd",
+    "register_alloc",
+    "register_load",
+    "register_move",
+    "register_store",
+    "rng",
     "scalar_engine",
     "scalar_tensor_tensor",
     "select_reduce",
+    "sendrecv",
+    "sequence_bounds",
+    "set_rng_seed",
     "tensor_copy",
     "tensor_copy_predicated",
     "tensor_engine",
@@ -85,20 +135,13 @@ __all__ = [
     "tensor_scalar_reduce",
     "tensor_tensor",
     "tensor_tensor_scan",
+    "topk",
     "unknown_engine",
     "vector_engine",
 ]
 
 tensor_engine, vector_engine, scalar_engine = engine.tensor, engine.vector, engine.scalar
 gpsimd_engine, unknown_engine = engine.gpsimd, engine.unknown
-
-ABSENT = (
-    *("nc_matmul_mx", "quantize_mx", "sequence_bounds", "dropout", "max8", "nc_find_index8", "nc_match_replace8"),
-    *("nonzero_with_count", "topk", "local_gather", "nc_n_gather", "nc_stream_shuffle", "rng", "rand2"),
-    *("set_rng_seed", "rand_set_state", "rand_get_state", "core_barrier", "sendrecv", "register_alloc"),
-    *("register_move", "register_load", "register_store", "get_nc_sub_version"),
-)
-"""Functions of the vendor's module that are not implemented yet; a call says so."""
 
 
 class nc_version(enum.Enum):
@@ -114,5 +157,6 @@ def get_nc_version() -> nc_version:
     return nc_version(current().generation)
 
 
-globals().update({name: absent(f"nki.isa.{name}") for name in ABSENT})
-__all__ += ABSENT
+def get_nc_sub_version() -> int:
+    """Return the step of the generation: 1 for NeuronCore-v4, which has `exponential`, and 0 for the others."""
+    return int(current().generation >= 4)

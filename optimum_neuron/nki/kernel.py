@@ -2,7 +2,8 @@
 
 Arguments that are arrays become tensors in HBM and share their memory, so a kernel that writes an input changes the
 caller's array. Other arguments pass through. Results are torch tensors if an argument was one, and NumPy arrays if not.
-`kernel[n](...)` runs once for each place of a grid, one after the other; cores of one launch share `nl.shared_hbm`.
+`kernel[n](...)` runs once for each place of a grid, in turns: a core runs until it waits for another one or ends. Cores
+of one launch share `nl.shared_hbm`.
 A kernel called by another runs on its core.
 """
 
@@ -84,23 +85,35 @@ def launch(
     Raises:
         KernelError: the kernel breaks a rule, or returns nothing and writes no input.
     """
+    result, core = launch_on_cores(kernel, args, kwargs, record=record, strict=strict)
+    return result, core.stream or []
+
+
+def launch_on_cores(
+    kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, record: bool, strict: bool = False
+) -> tuple[Any, Core]:
+    """Run a kernel as `launch` does, and return its results and its first core."""
     target, precise = default_target(), env.nki_precise()
     grid = Grid(shape=kernel.grid)
     inputs = _Inputs(precise)
     placed = [inputs.place(value, f"argument_{number}") for number, value in enumerate(args)]
     named = {name: inputs.place(value, name) for name, value in kwargs.items()}
-    result: Any = None
-    stream: list[Record] = []
-    for rank in itertools.product(*map(range, kernel.grid)):
-        core = Core(target=target, grid=grid, rank=rank, precise=precise, strict=strict)
-        core.stream = stream if record and not any(rank) else None
+    ranks = list(itertools.product(*map(range, kernel.grid)))
+    cores = [Core(target=target, grid=grid, rank=rank, precise=precise, strict=strict) for rank in ranks]
+    cores[0].stream = [] if record else None
+
+    def run(core: Core) -> Any:
         with use(core):
-            result = kernel.function(*placed, **named)
+            return kernel.function(*placed, **named)
+
+    bodies = [functools.partial(run, core) for core in cores]
+    result = bodies[0]() if len(bodies) == 1 else grid.turns.run(bodies)[-1]
     inputs.write_back()
     if result is None and not inputs.changed:
         message = f"The kernel {kernel.function.__name__} returned nothing and wrote no input."
         raise KernelError(message, hint="Return the tensors in nl.shared_hbm that it wrote.", rule="result")
-    return inputs.results(result), stream
+    with use(cores[-1]):
+        return inputs.results(result), cores[0]
 
 
 class _Inputs:

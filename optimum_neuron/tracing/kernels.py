@@ -23,6 +23,10 @@ class Cores:
     num: int
     """Number of cores."""
 
+    def __index__(self) -> int:
+        """Return the number, so that it is a size of a grid."""
+        return self.num
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Kernel:

@@ -47,7 +47,7 @@ BROKEN = {
     "generation": lambda: nisa.exponential(tile(128, 4), tile(128, 4)),
     "assignment": lambda: tile(128, 4).__setitem__(0, tile(1, 4)),
     "result": lambda: None,
-    "absent": lambda: nisa.max8(tile(128, 8), tile(128, 8)),
+    "absent": lambda: nl.ndarray((128, 4), nl.float32, address=(0, 0)),
 }
 
 
@@ -125,6 +125,14 @@ def test_functions_outside_of_a_kernel_are_refused():
 
 def test_result_on_the_chip_is_refused():
     assert refused(lambda: tile(128, 4))["rule"] == "result"
+
+
+def test_result_that_was_not_all_written():
+    def body():
+        return nl.ndarray((2, 2), dtype=nl.float32, buffer=nl.shared_hbm)
+
+    with pytest.warns(UninitializedReadWarning, match="4 of the 4 elements"):
+        assert np.isnan(jit(body)()).all()
 
 
 def test_recorded_stream_is_data():

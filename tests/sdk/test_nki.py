@@ -24,3 +24,19 @@ def test_kernel_runs_under_the_names_of_the_vendor():
     np.testing.assert_array_equal(nki.simulate(double)(x), 2 * x)
     with pytest.raises(nisa.NkiValidationError):
         nki.simulate(double)(np.ones((256, 2), dtype=np.float32))
+
+
+def test_older_kernel_runs_under_the_names_of_the_vendor():
+    from neuronxcc import nki
+    from neuronxcc.nki import isa as nisa, language as nl
+
+    @nki.jit
+    def double(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        i_p, i_f = nl.arange(128)[:, None], nl.arange(2)[None, :]
+        nl.store(out[i_p, i_f], value=nisa.tensor_scalar(nl.load(x[i_p, i_f]), np.multiply, 2.0))
+        return out
+
+    x = np.arange(256, dtype=np.float32).reshape(128, 2)
+    np.testing.assert_array_equal(nki.simulate_kernel(double, x), 2 * x)
+    np.testing.assert_array_equal(double[nl.nc(2)](x), 2 * x)

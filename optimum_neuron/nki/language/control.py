@@ -1,11 +1,14 @@
-"""Loops, places in the grid, sizes of tiles, and prints."""
+"""Loops, also of the device, places in the grid, sizes of tiles, and prints."""
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..core import current
+from ..core import current, refuse
+from ..instructions import VirtualRegister
 from ..memory import Buffer
 from ..tensor import NkiTensor
 
@@ -25,14 +28,56 @@ def static_range(start: int, stop: int | None = None, step: int = 1) -> range:
     return affine_range(start, stop, step)
 
 
+def dynamic_range(start: Any, stop: Any = None, step: int = 1) -> range:
+    """Return the numbers of a loop of the device, whose bounds may be registers.
+
+    Raises:
+        KernelError: the step is no positive number that is known before the kernel runs.
+    """
+    if isinstance(step, VirtualRegister) or step < 1:
+        refuse(
+            f"A loop of the device with step={step}.",
+            hint="Give a positive number that is known before the kernel runs.",
+            rule="operand",
+            operand="step",
+        )
+    return affine_range(start, stop, step)
+
+
+def fori_loop(lower: Any, upper: Any, body_fun: Callable[[VirtualRegister], Any], step: int = 1) -> None:
+    """Run a function for each number from lower to upper, on the device; it is given the number in a register."""
+    for number in dynamic_range(lower, upper, step):
+        body_fun(VirtualRegister(number))
+
+
+def while_loop(init: VirtualRegister, body_fun: Callable[[VirtualRegister], VirtualRegister]) -> None:
+    """Run a function while a register is not 0, on the device; the function returns the next register."""
+    register = init
+    while register:
+        register = body_fun(register)
+        if not isinstance(register, VirtualRegister):
+            refuse(
+                f"The body of a while_loop returned {register!r}.",
+                hint="Return the register with the next condition.",
+                rule="operand",
+                operand="body_fun",
+            )
+
+
+@contextlib.contextmanager
+def no_reorder() -> Iterator[None]:
+    """Keep the order of the instructions in a block, which kernels have here anyway."""
+    yield
+
+
 def program_id(axis: int = 0) -> int:
     """Return the place of this core in a dimension of the grid; 0 without a grid."""
     rank = current().rank
     return rank[axis] if axis < len(rank) else 0
 
 
-def num_programs(axes: Any = None) -> Any:
-    """Return the size of the grid, or of some of its dimensions; 1 without a grid."""
+def num_programs(axes: Any = 0) -> Any:
+    """Return the size of a dimension of the grid, or of several; 1 without a grid. None is the whole grid."""
     shape = current().grid.shape
     if axes is None:
         return math.prod(shape)
@@ -103,6 +148,7 @@ tile_size = _TileSize()
 
 
 __all__ = [
-    *("affine_range", "device_print", "is_hbm", "is_on_chip", "is_psum", "is_sbuf", "num_programs", "program_id"),
-    *("program_ndim", "sequential_range", "static_range", "tile_size"),
+    *("affine_range", "device_print", "dynamic_range", "fori_loop", "is_hbm", "is_on_chip", "is_psum", "is_sbuf"),
+    *("no_reorder", "num_programs", "program_id", "program_ndim", "sequential_range", "static_range", "tile_size"),
+    "while_loop",
 ]

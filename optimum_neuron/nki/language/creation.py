@@ -19,14 +19,14 @@ _NAMES = itertools.count()
 
 
 def ndarray(
-    shape: Sequence[int], dtype: Any, buffer: Buffer | None = None, name: str = "", address: Any = None
+    shape: Sequence[int], dtype: Any, buffer: Buffer = Buffer.sbuf, name: str = "", address: Any = None
 ) -> NkiTensor:
     """Make a tensor that nothing wrote; in SBUF unless another memory is named.
 
     Raises:
         KernelError: the core has no such dtype, or the memory has no room for it.
     """
-    core, place = current(), Buffer.sbuf if buffer is None else buffer
+    core, place = current(), buffer
     sizes, kind = tuple(int(size) for size in shape), dtype_name(dtype)
     _check_dtype(core, kind)
     if place.is_on_chip:
@@ -97,7 +97,7 @@ def _check_on_chip(core: Core, place: Buffer, sizes: tuple[int, ...], kind: str)
         )
 
 
-def _filled(value: float, shape: Sequence[int], dtype: Any, buffer: Buffer | None, name: str) -> NkiTensor:
+def _filled(value: float, shape: Sequence[int], dtype: Any, buffer: Buffer, name: str) -> NkiTensor:
     result = ndarray(shape, dtype, buffer, name)
     if result.buffer.is_hbm:
         result.write(torch.full(result.shape, value))
@@ -106,18 +106,18 @@ def _filled(value: float, shape: Sequence[int], dtype: Any, buffer: Buffer | Non
     return result
 
 
-def zeros(shape: Sequence[int], dtype: Any, buffer: Buffer | None = None, name: str = "") -> NkiTensor:
+def zeros(shape: Sequence[int], dtype: Any, buffer: Buffer = Buffer.sbuf, name: str = "") -> NkiTensor:
     """Make a tensor of zeros."""
     return _filled(0, shape, dtype, buffer, name)
 
 
-def ones(shape: Sequence[int], dtype: Any, buffer: Buffer | None = None, name: str = "") -> NkiTensor:
+def ones(shape: Sequence[int], dtype: Any, buffer: Buffer = Buffer.sbuf, name: str = "") -> NkiTensor:
     """Make a tensor of ones."""
     return _filled(1, shape, dtype, buffer, name)
 
 
 def full(
-    shape: Sequence[int], fill_value: float, dtype: Any, buffer: Buffer | None = None, name: str = ""
+    shape: Sequence[int], fill_value: float, dtype: Any, buffer: Buffer = Buffer.sbuf, name: str = ""
 ) -> NkiTensor:
     """Make a tensor of one number."""
     return _filled(fill_value, shape, dtype, buffer, name)
@@ -133,10 +133,10 @@ def empty_like(x: NkiTensor, dtype: Any = None, buffer: Buffer | None = None, na
     return ndarray(x.shape, x.dtype if dtype is None else dtype, buffer or x.buffer, name)
 
 
-def shared_constant(constant: Any, dtype: Any = None) -> NkiTensor:
+def shared_constant(constant: Any) -> NkiTensor:
     """Make a tensor in HBM with the values of an array."""
     values = torch.as_tensor(constant)
-    result = ndarray(values.shape, str(values.dtype) if dtype is None else dtype, Buffer.hbm)
+    result = ndarray(values.shape, str(values.dtype), Buffer.hbm)
     result.write(values)
     return result
 

@@ -61,9 +61,10 @@ def matmul(x: NkiTensor, y: NkiTensor, transpose_x: bool = False) -> NkiTensor:
     return result
 
 
-def broadcast_to(x: NkiTensor, shape: Sequence[int]) -> NkiTensor:
-    """Repeat dimensions of size 1."""
-    return expanded(x, tuple(shape))
+def broadcast_to(x: NkiTensor, shape: Sequence[int], dtype: Any = None) -> NkiTensor:
+    """Repeat dimensions of size 1; without a copy, if the dtype stays."""
+    result = expanded(x, tuple(shape))
+    return result if dtype is None else copy(result, dtype)
 
 
 def expand_dims(x: NkiTensor, axis: int) -> NkiTensor:
@@ -145,6 +146,46 @@ def var(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> N
     return mean(apply(OPERATORS["square"], centred), axis, x.dtype if dtype is None else dtype, keepdims)
 
 
+def all(x: NkiTensor, axis: Any, dtype: Any = None) -> NkiTensor:  # noqa: A001
+    """Return 1 where all elements of the last dimensions are not 0, and 0 elsewhere."""
+    holds = apply(OPERATORS["not_equal"], x, 0, dtype="float32")
+    return _reduced("minimum", holds, axis, x.dtype if dtype is None else dtype, False)
+
+
+def rms_norm(
+    x: NkiTensor, w: NkiTensor, axis: Any, n: int, epsilon: float = 1e-6, dtype: Any = None, compute_dtype: Any = None
+) -> NkiTensor:
+    """Return `x / sqrt(sum(x * x) / n + epsilon) * w`; the sum is over the last dimensions.
+
+    The square root and its factors are float32; `compute_dtype` is the dtype of the products.
+    """
+    kind = "float32" if compute_dtype is None else compute_dtype
+    total = _reduced("add", apply(OPERATORS["square"], x, dtype=kind), axis, "float32", True)
+    mean = ndarray(total.shape, "float32")
+    ins.tensor_scalar(mean, total, OPERATORS["multiply"], 1 / n, op1=OPERATORS["add"], operand1=epsilon)
+    factor = apply(OPERATORS["rsqrt"], mean)
+    normal = apply(OPERATORS["multiply"], x, factor, dtype=kind)
+    return apply(OPERATORS["multiply"], normal, w, dtype=x.dtype if dtype is None else dtype)
+
+
+def gather_flattened(data: NkiTensor, indices: NkiTensor, axis: int = 0, dtype: Any = None) -> NkiTensor:
+    """Take the elements of each partition that its indices name, counted over all dimensions after `axis`.
+
+    Raises:
+        KernelError: the axis is not that of the partitions, or an index is outside.
+    """
+    if axis != 0:
+        refuse(
+            f"gather_flattened axis={axis}: each partition gathers from its own elements.",
+            hint="Leave axis out.",
+            rule="axis",
+            axis=axis,
+        )
+    result = ndarray(indices.shape, data.dtype)
+    ins.nc_n_gather(result, data, indices)
+    return result if dtype is None else copy(result, dtype)
+
+
 def softmax(x: NkiTensor, axis: Any = -1, dtype: Any = None) -> NkiTensor:
     """Return the softmax over the last dimensions."""
     highest = _reduced("maximum", x, axis, "float32", True)
@@ -155,6 +196,6 @@ def softmax(x: NkiTensor, axis: Any = -1, dtype: Any = None) -> NkiTensor:
 
 
 __all__ = [
-    *("broadcast_to", "copy", "ds", "expand_dims", "load", "load_transpose2d", "matmul", "max", "mean", "min", "prod"),
-    *("softmax", "store", "sum", "transpose", "var", "where"),
+    *("all", "broadcast_to", "copy", "ds", "expand_dims", "gather_flattened", "load", "load_transpose2d", "matmul"),
+    *("max", "mean", "min", "prod", "rms_norm", "softmax", "store", "sum", "transpose", "var", "where"),
 ]

@@ -1,0 +1,162 @@
+"""What the public guides advise, for the instructions of a kernel that do otherwise.
+
+Each rule looks at one instruction and has the document that publishes it. Advice is a count with the line that costs
+most: whether to follow it is the author's decision.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from ..hardware import CoreTiming, documents as doc
+from .core import Access, Record
+from .cost import run_bytes
+from .dtypes import FORMATS
+from .timeline import ENGINES, Event, elements
+
+LANES = 128
+_MATMULS = ("nc_matmul", "nc_matmul_mx")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Advice:
+    """One advice of the guides, for all instructions that it concerns."""
+
+    topic: str
+    """Name of the rule."""
+    text: str
+    """What to change."""
+    engine: str
+    """Engine that would gain."""
+    num_instructions: int
+    """Instructions that it concerns."""
+    busy_us: float
+    """Time that their engine is busy with them."""
+    line: str
+    """Line of the kernel where most of the time is."""
+    source: str
+    """Public document."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return dataclasses.asdict(self)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Rule:
+    topic: str
+    text: str
+    source: str
+    applies: Callable[[Record, CoreTiming], bool]
+
+
+def _per_partition(access: Access) -> int:
+    return elements(access) // max(1, access.shape[0])
+
+
+def _is_scattered(record: Record, timing: CoreTiming) -> bool:
+    shortest = min(map(run_bytes, (*record.reads, *record.writes)))
+    return record.engine == "dma" and shortest < timing.dma_recommended_bytes
+
+
+def _is_narrow(record: Record, timing: CoreTiming) -> bool:
+    return record.engine in ("vector", "scalar", "gpsimd") and bool(record.writes) and record.writes[0].shape[0] < LANES
+
+
+def _is_short(record: Record, timing: CoreTiming) -> bool:
+    if record.engine not in ("vector", "scalar"):
+        return False
+    return max(map(_per_partition, (*record.reads, *record.writes))) < timing.sram_access_cycles
+
+
+def _has_strides(record: Record, timing: CoreTiming) -> bool:
+    return record.engine in ("vector", "scalar") and any(
+        access.strides[-1] * FORMATS[access.dtype].size_bytes > timing.stride_limit_bytes and access.shape[-1] > 1
+        for access in (*record.reads, *record.writes)
+    )
+
+
+RULES = (
+    _Rule(
+        topic="moving columns",
+        text="Move at least as many columns in a matmul as its shortest time covers, 512 at best.",
+        source=doc.NKI_V2,
+        applies=lambda record, timing: (
+            record.opcode in _MATMULS and _per_partition(record.writes[0]) < timing.matmul_min_cycles
+        ),
+    ),
+    _Rule(
+        topic="contracted rows",
+        text="Contract 128 partitions in a matmul: fewer leave rows of the array idle.",
+        source=doc.NKI_V2,
+        applies=lambda record, timing: record.opcode in _MATMULS and record.reads[0].shape[0] < LANES,
+    ),
+    _Rule(
+        topic="stationary columns",
+        text="Use 128 stationary columns in a matmul: fewer leave columns of the array idle.",
+        source=doc.NKI_V2,
+        applies=lambda record, timing: record.opcode in _MATMULS and record.writes[0].shape[0] < LANES,
+    ),
+    _Rule(
+        topic="float32 matmul",
+        text="Multiply in bfloat16 where its precision is enough: float32 takes 4 times as long.",
+        source=doc.NKI_V2,
+        applies=lambda record, timing: record.opcode in _MATMULS and record.reads[1].dtype == "float32",
+    ),
+    _Rule(
+        topic="DMA size",
+        text="Move at least 2 KiB at a stretch in each partition; 4 KiB saturate the engines.",
+        source=doc.NKI_DMA,
+        applies=_is_scattered,
+    ),
+    _Rule(
+        topic="partitions",
+        text="Use all 128 partitions: an instruction takes as long for one as for all.",
+        source=doc.NKI_V2,
+        applies=_is_narrow,
+    ),
+    _Rule(
+        topic="short instructions",
+        text="Give an instruction more elements in a partition: the start of its access takes longer than they do.",
+        source=doc.NKI_V2,
+        applies=_is_short,
+    ),
+    _Rule(
+        topic="strides",
+        text="Keep the step between elements below 16 bytes: a larger one halves the rate of SBUF.",
+        source=doc.NKI_V2,
+        applies=_has_strides,
+    ),
+)
+"""The rules, in the order in which an instruction is looked at."""
+
+
+def advise(events: Sequence[Event], timing: CoreTiming) -> list[Advice]:
+    """Return what the guides advise, the advice about most time first."""
+    found = []
+    for rule in RULES:
+        concerned = [event for event in events if event.record.reads and rule.applies(event.record, timing)]
+        found += [_advice(rule, engine, concerned) for engine in ENGINES if _of(concerned, engine)]
+    return sorted(found, key=lambda one: -one.busy_us)
+
+
+def _of(events: Iterable[Event], engine: str) -> list[Event]:
+    return [event for event in events if event.record.engine == engine]
+
+
+def _advice(rule: _Rule, engine: str, events: Sequence[Event]) -> Advice:
+    lines: dict[str, float] = {}
+    own = _of(events, engine)
+    for event in own:
+        lines[event.record.line] = lines.get(event.record.line, 0.0) + event.busy_ns
+    return Advice(
+        topic=rule.topic,
+        text=rule.text,
+        engine=engine,
+        num_instructions=len(own),
+        busy_us=sum(lines.values()) / 1e3,
+        line=max(lines, key=lambda line: lines[line]),
+        source=rule.source,
+    )

@@ -1,0 +1,216 @@
+"""`analyze(kernel, *args)`: what a kernel does on the core, from the stream of its instructions.
+
+It runs the kernel once, and says how much of SBUF and PSUM its tiles need, what it reads that nothing wrote, when the
+engines run and which of them bounds it, how near it is to the roofline, and what the public guides advise. Times are
+simulated, from published cycle counts; `timeline.py` says what the simulation leaves out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..core import Choice
+from ..errors import ConfigError
+from .advice import Advice, advise
+from .core import Core, Record, Unwritten
+from .dtypes import FORMATS
+from .elements import UninitializedReadWarning
+from .kernel import launch_on_cores, simulate
+from .memory import Buffer
+from .occupancy import Occupancy, occupancy
+from .timeline import ENGINES, Event, elements, schedule
+
+BUSY_SHARE = 0.7
+"""Share of the time from which an engine bounds a kernel; below, waiting does."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Roofline:
+    """What a kernel computes and moves, and the shortest time that the target allows for it."""
+
+    matmul_flop: int
+    """Operations of matmuls, without transposes."""
+    hbm_bytes: int
+    """Bytes read from and written to HBM."""
+    matmul_us: float
+    """Time of the matmuls at the tensor engine's peak rate of their dtypes."""
+    hbm_us: float
+    """Time of the bytes at the full rate of the DMA engines."""
+
+    @property
+    def best_us(self) -> float:
+        """Shortest possible time."""
+        return max(self.matmul_us, self.hbm_us)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {**dataclasses.asdict(self), "best_us": self.best_us}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Analysis:
+    """What is known of one run of a kernel."""
+
+    name: str
+    """The kernel."""
+    target: str
+    """What is simulated."""
+    result: Any
+    """What the kernel returned."""
+    events: tuple[Event, ...]
+    """Its instructions in time."""
+    total_us: float
+    """Time until the last result is there."""
+    busy_us: dict[str, float]
+    """Time that each engine is busy."""
+    bound: Choice[str]
+    """Engine that bounds the kernel, or "waiting", with the reason."""
+    memory: tuple[Occupancy, ...]
+    """SBUF and PSUM."""
+    unwritten: tuple[Unwritten, ...]
+    """Reads of memory that nothing wrote."""
+    roofline: Roofline
+    """The shortest possible time."""
+    advice: tuple[Advice, ...]
+    """What the guides advise, the advice about most time first."""
+
+    @property
+    def roofline_share(self) -> float:
+        """Shortest possible time, divided by the simulated one."""
+        return self.roofline.best_us / self.total_us
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data, without the results and the instructions."""
+        return {
+            "name": self.name,
+            "target": self.target,
+            "num_instructions": len(self.events),
+            "num_waits": sum(event.has_waited for event in self.events),
+            "total_us": self.total_us,
+            "busy_us": self.busy_us,
+            "bound": self.bound.to_dict(),
+            "memory": [one.to_dict() for one in self.memory],
+            "unwritten": [dataclasses.asdict(read) for read in self.unwritten],
+            "roofline": {**self.roofline.to_dict(), "share": self.roofline_share},
+            "advice": [one.to_dict() for one in self.advice],
+        }
+
+    def trace(self) -> dict[str, Any]:
+        """Return the engines' timeline for ui.perfetto.dev, in microseconds."""
+        names = [
+            {"ph": "M", "name": "thread_name", "pid": 1, "tid": number, "args": {"name": engine}}
+            for number, engine in enumerate(ENGINES)
+        ]
+        spans = [
+            {
+                "ph": "X",
+                "name": event.record.opcode,
+                "pid": 1,
+                "tid": ENGINES.index(event.record.engine),
+                "ts": event.start_ns / 1e3,
+                "dur": event.busy_ns / 1e3,
+                "args": {"line": event.record.line, "result_us": event.end_ns / 1e3, **dict(event.record.parameters)},
+            }
+            for event in self.events
+        ]
+        return {"traceEvents": [*names, *spans], "displayTimeUnit": "ns", "otherData": {"simulated": True}}
+
+
+def analyze(kernel: Callable[..., Any], *args: Any, **kwargs: Any) -> Analysis:
+    """Run a kernel once, and return what it does on the core; on a grid, on its first core.
+
+    Args:
+        kernel: a kernel or a function that could be one.
+        *args: its arguments.
+        **kwargs: its arguments by name.
+
+    Raises:
+        KernelError: the kernel breaks a rule.
+        ConfigError: it executes no instruction.
+
+    Example:
+        ```python
+        import torch
+
+        from optimum_neuron.nki import analyze, jit, language as nl
+
+
+        @jit
+        def square(x):
+            out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+            nl.store(out, nl.square(nl.load(x)))
+            return out
+
+
+        analysis = analyze(square, torch.ones(128, 512))
+        assert analysis.memory[0].peak == 2 * 512 * 4 and not analysis.unwritten
+        ```
+    """
+    made = simulate(kernel)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UninitializedReadWarning)
+        result, core = launch_on_cores(made, args, kwargs, record=True)
+    stream = core.stream
+    if not stream:
+        message = f"The kernel {made.function.__name__} executed no instruction."
+        raise ConfigError(message, hint="Analyze a kernel that loads, computes and stores.")
+    events = schedule(stream, core.target)
+    total_us = max(event.end_ns for event in events) / 1e3
+    busy_us = {name: sum(event.busy_ns for event in events if event.record.engine == name) / 1e3 for name in ENGINES}
+    return Analysis(
+        name=made.function.__name__,
+        target=core.target.name,
+        result=result,
+        events=tuple(events),
+        total_us=total_us,
+        busy_us={name: busy for name, busy in busy_us.items() if busy},
+        bound=_bound(busy_us, total_us),
+        memory=tuple(
+            occupancy(stream, place.value, core.partition_bytes(place)) for place in (Buffer.sbuf, Buffer.psum)
+        ),
+        unwritten=tuple(core.unwritten),
+        roofline=_roofline(stream, core),
+        advice=tuple(advise(events, core.timing)),
+    )
+
+
+def _bound(busy_us: dict[str, float], total_us: float) -> Choice[str]:
+    busiest = max(busy_us, key=lambda name: busy_us[name])
+    share = busy_us[busiest] / total_us
+    fact = f"the busiest engine, {busiest}, is busy {share:.0%} of the time"
+    if share >= BUSY_SHARE:
+        return Choice(value=busiest, reason=fact)
+    return Choice(value="waiting", reason=f"{fact}: engines wait for each other's results")
+
+
+def _roofline(stream: Sequence[Record], core: Core) -> Roofline:
+    flop, matmul_s, moved = 0, 0.0, 0
+    for record in stream:
+        if record.opcode in ("nc_matmul", "nc_matmul_mx") and ("is_transpose", "True") not in record.parameters:
+            mine, rate = _matmul(record, core)
+            flop += mine
+            matmul_s += mine / rate
+        for access in (*record.reads, *record.writes):
+            if access.buffer not in (Buffer.sbuf.value, Buffer.psum.value):
+                moved += elements(access) * FORMATS[access.dtype].size_bytes
+    spec = core.spec
+    assert spec.num_dma_engines and spec.dma_engine_bytes_per_s
+    return Roofline(
+        matmul_flop=flop,
+        hbm_bytes=moved,
+        matmul_us=matmul_s * 1e6,
+        hbm_us=moved / (spec.num_dma_engines * spec.dma_engine_bytes_per_s) * 1e6,
+    )
+
+
+def _matmul(record: Record, core: Core) -> tuple[int, float]:
+    """Return the operations of a matmul, and the peak rate; one of a dtype without a published rate is bfloat16's."""
+    (stationary, moving, *_), (result, *_) = record.reads, record.writes
+    values = 4 if record.opcode == "nc_matmul_mx" else 1
+    flop = 2 * elements(stationary) * values * elements(result) // max(1, result.shape[0])
+    rates = core.spec.tensor.tflops
+    name = "mxfp8" if values == 4 else moving.dtype
+    return flop, rates.get(name, rates["bfloat16"]) * 1e12

@@ -1,0 +1,218 @@
+"""Elements moved by indices on the chip: within partitions, in groups of sixteen, and within quadrants of 32."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import torch
+
+from .. import cost
+from ..core import Core, refuse
+from ..dtypes import bits_of
+from ..tensor import NkiTensor
+from . import rules
+from .base import ON_CHIP, SBUF, Engine, Instruction, execute
+from .search import GROUP
+
+QUADRANT = 32
+"""Partitions that a shuffle moves data between."""
+KEEP = 255
+"""Element of a shuffle's mask that leaves a partition as it is."""
+CHUNK = 512
+"""Elements that one instruction of a gather within partitions yields."""
+
+
+def _refuse_index(opcode: str, index: int, size: int) -> None:
+    refuse(
+        f"{opcode}: index {index} is outside of the {size} elements of a partition.",
+        hint=f"Use indices from 0 to {size - 1}.",
+        rule="bounds",
+        instruction=opcode,
+        index=index,
+        size=size,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NcNGather(Instruction):
+    """Elements of each partition by its own indices."""
+
+    OPCODE = "nc_n_gather"
+    READS = ("data", "indices")
+    MEMORIES = {"dst": SBUF, "data": SBUF, "indices": SBUF}
+    ENGINES = (Engine.gpsimd,)
+
+    dst: NkiTensor
+    data: NkiTensor
+    indices: NkiTensor
+
+    def check(self, core: Core) -> None:
+        rules.same_dtype(self.OPCODE, data=self.data, dst=self.dst)
+        rules.dtype_among(self.OPCODE, "indices", self.indices, {"uint32"})
+        rules.same_size(self.OPCODE, indices=self.indices, dst=self.dst)
+        if self.data.num_partitions != self.indices.num_partitions:
+            refuse(
+                f"nc_n_gather: data has {self.data.num_partitions} partitions, and indices has "
+                f"{self.indices.num_partitions}.",
+                hint="Give both the same partitions; nisa.local_gather gathers from 16 partitions at once.",
+                rule="shape",
+                instruction=self.OPCODE,
+                shapes=[self.data.shape, self.indices.shape],
+            )
+
+    def run(self, core: Core) -> None:
+        index = self.indices.integers().reshape(self.indices.num_partitions, -1)
+        size = self.data.elements_per_partition
+        if int(index.max()) >= size:
+            _refuse_index(self.OPCODE, int(index.max()), size)
+        data = self.data.read()
+        self.dst.write(bits_of(data).reshape(self.data.num_partitions, -1).gather(1, index).view(data.dtype))
+
+    def cycles(self, core: Core) -> float:
+        """Return one cycle for each element, and one start for each 512 of them; no figure is published."""
+        elements = self.dst.elements_per_partition
+        return -(-elements // CHUNK) * core.timing.sram_access_cycles + elements
+
+
+def nc_n_gather(dst: NkiTensor, data: NkiTensor, indices: NkiTensor, name: str | None = None) -> None:
+    """Take the elements of each partition that its indices name."""
+    execute(NcNGather(dst=dst, data=data, indices=indices, name=name))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LocalGather(Instruction):
+    """Elements of sixteen partitions by indices that lie in the same sixteen."""
+
+    OPCODE = "local_gather"
+    READS = ("src_buffer", "index")
+    MEMORIES = {"dst": SBUF, "src_buffer": SBUF, "index": SBUF}
+    ENGINES = (Engine.gpsimd,)
+
+    dst: NkiTensor
+    src_buffer: NkiTensor
+    index: NkiTensor
+    num_elem_per_idx: int
+    num_valid_indices: int | None
+
+    @property
+    def num_indices(self) -> int:
+        """Indices of each core of GpSimd."""
+        return GROUP * self.index.elements_per_partition if self.num_valid_indices is None else self.num_valid_indices
+
+    def check(self, core: Core) -> None:
+        rules.same_dtype(self.OPCODE, src_buffer=self.src_buffer, dst=self.dst)
+        rules.dtype_among(self.OPCODE, "index", self.index, {"uint16"})
+        rules.is_among(self.OPCODE, "num_elem_per_idx", self.num_elem_per_idx, (1, 2, 4, 8, 16, 32))
+        rules.limit(self.OPCODE, "number of indices per core", self.num_indices, 4096)
+        rules.limit(self.OPCODE, "num_valid_indices", self.num_indices, GROUP * self.index.elements_per_partition)
+        partitions = self.src_buffer.num_partitions
+        wanted = (partitions, self.num_indices * self.num_elem_per_idx)
+        if (
+            partitions % GROUP
+            or partitions != self.index.num_partitions
+            or (self.dst.num_partitions, self.dst.elements_per_partition) != wanted
+        ):
+            refuse(
+                f"local_gather of {self.num_indices} indices from src_buffer {self.src_buffer.shape} with index "
+                f"{self.index.shape} writes {wanted[1]} elements of each partition, and dst is {self.dst.shape}.",
+                hint=f"Give all three as many partitions, a multiple of {GROUP}, and dst the shape {wanted}.",
+                rule="shape",
+                instruction=self.OPCODE,
+                shapes=[self.src_buffer.shape, self.index.shape, self.dst.shape],
+            )
+
+    def run(self, core: Core) -> None:
+        groups = self.src_buffer.num_partitions // GROUP
+        index = self.index.integers().reshape(groups, GROUP, -1).transpose(1, 2).reshape(groups, -1)
+        starts = index[:, : self.num_indices]
+        elements = (starts[:, :, None] + torch.arange(self.num_elem_per_idx)).reshape(groups, 1, -1)
+        size = self.src_buffer.elements_per_partition
+        if int(elements.max()) >= size:
+            _refuse_index(self.OPCODE, int(elements.max()), size)
+        data = self.src_buffer.read()
+        gathered = bits_of(data).reshape(groups, GROUP, size).gather(2, elements.expand(-1, GROUP, -1))
+        self.dst.write(gathered.view(data.dtype))
+
+    def cycles(self, core: Core) -> float:
+        return cost.lane_cycles(core, self.dst)
+
+
+def local_gather(
+    dst: NkiTensor,
+    src_buffer: NkiTensor,
+    index: NkiTensor,
+    num_elem_per_idx: int = 1,
+    num_valid_indices: int | None = None,
+    name: str | None = None,
+) -> None:
+    """Take elements of every sixteen partitions by the indices in the same sixteen, which count down the partitions."""
+    execute(
+        LocalGather(
+            dst=dst,
+            src_buffer=src_buffer,
+            index=index,
+            num_elem_per_idx=num_elem_per_idx,
+            num_valid_indices=num_valid_indices,
+            name=name,
+        )
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NcStreamShuffle(Instruction):
+    """Partitions in another order, within quadrants."""
+
+    OPCODE = "nc_stream_shuffle"
+    READS = ("src",)
+    MEMORIES = {"dst": ON_CHIP, "src": ON_CHIP}
+    ENGINES = (Engine.vector,)
+
+    dst: NkiTensor
+    src: NkiTensor
+    shuffle_mask: tuple[int, ...]
+
+    def check(self, core: Core) -> None:
+        rules.same_dtype(self.OPCODE, src=self.src, dst=self.dst)
+        if len(self.shuffle_mask) != QUADRANT or any(
+            not 0 <= place < QUADRANT and place != KEEP for place in self.shuffle_mask
+        ):
+            refuse(
+                f"nc_stream_shuffle shuffle_mask={list(self.shuffle_mask)}.",
+                hint=f"Give {QUADRANT} numbers, each a partition from 0 to {QUADRANT - 1}, or {KEEP} to keep what is "
+                "there.",
+                rule="operand",
+                instruction=self.OPCODE,
+                operand="shuffle_mask",
+            )
+        if self.src.elements_per_partition != self.dst.elements_per_partition:
+            rules.same_size(self.OPCODE, src=self.src, dst=self.dst)
+
+    def run(self, core: Core) -> None:
+        data = self.src.read()
+        values = bits_of(data).reshape(self.src.num_partitions, -1)
+        written = [p for p in range(self.dst.num_partitions) if self.shuffle_mask[p % QUADRANT] != KEEP]
+        sources = [p // QUADRANT * QUADRANT + self.shuffle_mask[p % QUADRANT] for p in written]
+        if sources and max(sources) >= self.src.num_partitions:
+            refuse(
+                f"nc_stream_shuffle reads partition {max(sources)} of src, which has {self.src.num_partitions}.",
+                hint=f"Name partitions of src in shuffle_mask, or {KEEP}.",
+                rule="bounds",
+                instruction=self.OPCODE,
+                index=max(sources),
+                size=self.src.num_partitions,
+            )
+        rows = torch.zeros((self.dst.num_partitions, values.shape[1]), dtype=values.dtype)
+        rows[written] = values[sources]
+        chosen = torch.zeros_like(rows, dtype=torch.bool)
+        chosen[written] = True
+        self.dst.write_where(chosen.reshape(self.dst.shape), rows.view(data.dtype).reshape(self.dst.shape))
+
+    def cycles(self, core: Core) -> float:
+        return cost.vector_cycles(core, [self.src], self.dst)
+
+
+def nc_stream_shuffle(dst: NkiTensor, src: NkiTensor, shuffle_mask: Sequence[int], name: str | None = None) -> None:
+    """Copy partition `shuffle_mask[i]` of each 32 to partition i; 255 leaves the partition."""
+    mask = tuple(int(place) for place in shuffle_mask)
+    execute(NcStreamShuffle(dst=dst, src=src, shuffle_mask=mask, name=name))

@@ -1,0 +1,115 @@
+"""Where elements are: the indices that are not zero, and the bounds of segments."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+
+from .. import cost
+from ..core import Core, refuse
+from ..tensor import NkiTensor
+from . import rules
+from .base import SBUF, Engine, Instruction, execute
+from .search import GROUP
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NonzeroWithCount(Instruction):
+    """Indices of elements that are not zero, and how many they are."""
+
+    OPCODE = "nonzero_with_count"
+    READS = ("src",)
+    MEMORIES = {"dst": SBUF, "src": SBUF}
+    ENGINES = (Engine.gpsimd,)
+    MIN_GENERATION = 3
+
+    dst: NkiTensor
+    src: NkiTensor
+    index_offset: int
+    padding_val: int
+
+    def check(self, core: Core) -> None:
+        rules.dtype_among(self.OPCODE, "src", self.src, {"float32", "int32"})
+        rules.dtype_among(self.OPCODE, "dst", self.dst, {"int32"})
+        wanted = (self.src.num_partitions, self.src.elements_per_partition + 1)
+        if (self.dst.num_partitions, self.dst.elements_per_partition) != wanted:
+            refuse(
+                f"nonzero_with_count writes indices and a count, {wanted[1]} elements of each partition, and dst is "
+                f"{self.dst.shape}.",
+                hint=f"Give dst the shape {wanted}.",
+                rule="shape",
+                instruction=self.OPCODE,
+                shapes=[self.src.shape, self.dst.shape],
+            )
+
+    def run(self, core: Core) -> None:
+        source = self.src[::GROUP]
+        rows = source.read().reshape(source.num_partitions, -1) != 0
+        places = torch.arange(rows.shape[1]).expand_as(rows)
+        order = torch.where(rows, places, rows.shape[1]).sort(dim=1).values
+        found = order < rows.shape[1]
+        indices = torch.where(found, order + self.index_offset, self.padding_val)
+        self.dst[::GROUP].write(torch.cat([indices, rows.sum(1, keepdim=True)], dim=1))
+
+    def cycles(self, core: Core) -> float:
+        return cost.lane_cycles(core, self.src)
+
+
+def nonzero_with_count(
+    dst: NkiTensor, src: NkiTensor, index_offset: int = 0, padding_val: int = -1, name: str | None = None
+) -> None:
+    """Write the indices of elements that are not zero, padding, and their number, for partitions 0, 16, 32 and so on.
+
+    Other partitions are neither read nor written.
+    """
+    execute(NonzeroWithCount(dst=dst, src=src, index_offset=index_offset, padding_val=padding_val, name=name))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SequenceBounds(Instruction):
+    """Start and end of the segment that each element belongs to."""
+
+    OPCODE = "sequence_bounds"
+    READS = ("segment_ids",)
+    MEMORIES = {"dst": SBUF, "segment_ids": SBUF}
+    ENGINES = (Engine.gpsimd,)
+
+    dst: NkiTensor
+    segment_ids: NkiTensor
+
+    def check(self, core: Core) -> None:
+        for name in ("dst", "segment_ids"):
+            rules.dtype_among(self.OPCODE, name, getattr(self, name), {"float32", "int32"})
+        size = self.segment_ids.elements_per_partition
+        if self.segment_ids.num_partitions != 1 or self.dst.shape != (1, 2, size):
+            refuse(
+                f"sequence_bounds of {self.segment_ids.shape} writes one partition, and dst is {self.dst.shape}.",
+                hint=f"Give segment_ids one partition, and dst the shape (1, 2, {size}).",
+                rule="shape",
+                instruction=self.OPCODE,
+                shapes=[self.segment_ids.shape, self.dst.shape],
+            )
+
+    def run(self, core: Core) -> None:
+        ids = self.segment_ids.rows()[0]
+        size = len(ids)
+        places = torch.arange(size)
+        changes = ids[1:] != ids[:-1]
+        first = torch.cat([torch.tensor([True]), changes])
+        last = torch.cat([changes, torch.tensor([True])])
+        starts = torch.where(first, places, 0).cummax(0).values
+        ends = torch.where(last, places + 1, size).flip(0).cummin(0).values.flip(0)
+        padding = ids == 0
+        self.dst.write(torch.stack([starts.masked_fill(padding, size), ends.masked_fill(padding, -1)]))
+
+    def cycles(self, core: Core) -> float:
+        return cost.lane_cycles(core, self.segment_ids)
+
+
+def sequence_bounds(dst: NkiTensor, segment_ids: NkiTensor, name: str | None = None) -> None:
+    """Write where the segment of each element starts and where it ends (exclusive); elements of segment 0 are padding.
+
+    A padding element has the start n and the end -1, for n elements.
+    """
+    execute(SequenceBounds(dst=dst, segment_ids=segment_ids, name=name))

@@ -1,0 +1,268 @@
+"""Random numbers: bits, uniform numbers, dropout, and the states of the generators."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+
+from .. import cost
+from ..core import Core, refuse
+from ..random_numbers import Xorwow
+from ..tensor import NkiTensor
+from . import rules
+from .base import SBUF, Engine, Instruction, execute
+
+_INTEGERS = rules.INTEGERS - {"bool"}
+_GENERATORS = {Engine.vector: 4, Engine.gpsimd: 1}
+
+
+def generator(core: Core, engine: Engine) -> Xorwow:
+    """Return the generator of an engine; one that nothing seeded starts with the seed 0."""
+    if engine.name not in core.generators:
+        core.generators[engine.name] = Xorwow.seeded(0, lanes=128, generators=_GENERATORS[engine])
+    return core.generators[engine.name]
+
+
+def _bits(core: Core, engine: Engine, dst: NkiTensor) -> torch.Tensor:
+    drawn = generator(core, engine).draw(dst.num_partitions, dst.elements_per_partition)
+    return torch.from_numpy(drawn.astype("int64"))
+
+
+def _check_engine(instruction: Instruction, core: Core, engine: Engine, oldest: dict[Engine, int]) -> None:
+    if core.generation < oldest[engine]:
+        refuse(
+            f"{instruction.OPCODE} on the {engine.name} engine needs NeuronCore-v{oldest[engine]}.",
+            hint="Leave engine out.",
+            rule="generation",
+            instruction=instruction.OPCODE,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rng(Instruction):
+    """Random bits."""
+
+    OPCODE = "rng"
+    ENGINES = (Engine.vector, Engine.gpsimd)
+
+    dst: NkiTensor
+    engine: Engine
+
+    def check(self, core: Core) -> None:
+        rules.dtype_among(self.OPCODE, "dst", self.dst, _INTEGERS)
+        _check_engine(self, core, self.resolved_engine(core), {Engine.vector: 2, Engine.gpsimd: 3})
+
+    def run(self, core: Core) -> None:
+        row = self.dst.storage.format
+        width = 8 * row.size_bytes
+        low = _bits(core, self.resolved_engine(core), self.dst) & (2**width - 1)
+        if torch.iinfo(row.storage).min < 0:
+            low = torch.where(low >= 2 ** (width - 1), low - 2**width, low)
+        self.dst.write(low)
+
+    def cycles(self, core: Core) -> float:
+        return cost.lane_cycles(core, self.dst)
+
+
+def rng(dst: NkiTensor, engine: Engine = Engine.unknown, name: str | None = None) -> None:
+    """Fill a tile of integers with random bits: the lowest of 32."""
+    execute(Rng(dst=dst, engine=engine, name=name))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rand2(Instruction):
+    """Uniform numbers."""
+
+    OPCODE = "rand2"
+    READS = ("low", "high")
+    ENGINES = (Engine.vector,)
+    MIN_GENERATION = 4
+
+    dst: NkiTensor
+    low: Any
+    high: Any
+
+    def check(self, core: Core) -> None:
+        if not isinstance(self.low, NkiTensor) and not isinstance(self.high, NkiTensor) and self.low >= self.high:
+            refuse(
+                f"rand2 from {self.low} to {self.high}.",
+                hint="Give a min that is smaller than max.",
+                rule="operand",
+                instruction=self.OPCODE,
+                operand="min",
+            )
+
+    def run(self, core: Core) -> None:
+        share = (_bits(core, Engine.vector, self.dst) >> 8).float() * 2.0**-24
+        low = rules.scalar_operand(self.OPCODE, "min", self.low, self.dst)
+        high = rules.scalar_operand(self.OPCODE, "max", self.high, self.dst)
+        self.dst.write(low + share * (high - low))
+
+    def cycles(self, core: Core) -> float:
+        return cost.lane_cycles(core, self.dst)
+
+
+def rand2(dst: NkiTensor, min: Any, max: Any, name: str | None = None) -> None:  # noqa: A002
+    """Fill a tile with uniform numbers between two numbers or vectors; needs NeuronCore-v4."""
+    execute(Rand2(dst=dst, low=min, high=max, name=name))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Dropout(Instruction):
+    """Random elements become 0."""
+
+    OPCODE = "dropout"
+    READS = ("data", "prob")
+    ENGINES = (Engine.vector,)
+
+    dst: NkiTensor
+    data: NkiTensor
+    prob: Any
+
+    def check(self, core: Core) -> None:
+        rules.same_size(self.OPCODE, data=self.data, dst=self.dst)
+        rules.same_dtype(self.OPCODE, data=self.data, dst=self.dst)
+        if isinstance(self.prob, NkiTensor):
+            is_float = self.data.storage.format.is_float
+            if not is_float:
+                rules.dtype_among(self.OPCODE, "prob", self.prob, {"float32"})
+        elif not 0 <= self.prob <= 1:
+            refuse(
+                f"dropout prob={self.prob}.",
+                hint="Give a probability from 0 to 1.",
+                rule="operand",
+                instruction=self.OPCODE,
+                operand="prob",
+            )
+
+    def run(self, core: Core) -> None:
+        share = (_bits(core, Engine.vector, self.dst) >> 8).float() * 2.0**-24
+        dropped = share < rules.scalar_operand(self.OPCODE, "prob", self.prob, self.data)
+        data = self.data.read()
+        self.dst.write(torch.where(dropped.reshape(data.shape), torch.zeros((), dtype=data.dtype), data))
+
+    def cycles(self, core: Core) -> float:
+        return cost.vector_cycles(core, [self.data], self.dst)
+
+
+def dropout(dst: NkiTensor, data: NkiTensor, prob: Any, name: str | None = None) -> None:
+    """Replace elements by 0 with a probability, a number or a vector; the others are not scaled."""
+    execute(Dropout(dst=dst, data=data, prob=prob, name=name))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SetRngSeed(Instruction):
+    """Seed the vector engine."""
+
+    OPCODE = "set_rng_seed"
+    READS = ("src_seeds",)
+    WRITES = ()
+    ENGINES = (Engine.vector,)
+
+    src_seeds: NkiTensor
+
+    def check(self, core: Core) -> None:
+        rules.dtype_among(self.OPCODE, "src_seeds", self.src_seeds, {"int32", "uint32", "float32"})
+        if self.src_seeds.shape != (1, 1):
+            refuse(
+                f"set_rng_seed src_seeds has the shape {self.src_seeds.shape}.",
+                hint="Give it the shape (1, 1).",
+                rule="shape",
+                instruction=self.OPCODE,
+                shapes=[self.src_seeds.shape],
+            )
+
+    def run(self, core: Core) -> None:
+        seed = int(self.src_seeds.read().view(torch.int32).item())
+        generators = _GENERATORS[Engine.vector]
+        core.generators[Engine.vector.name] = Xorwow.seeded(seed, lanes=128, generators=generators)
+
+    def cycles(self, core: Core) -> float:
+        return cost.lane_cycles(core, self.src_seeds)
+
+
+def set_rng_seed(src_seeds: NkiTensor, name: str | None = None) -> None:
+    """Seed the vector engine's generators with the 32 bits of a tile of one element."""
+    execute(SetRngSeed(src_seeds=src_seeds, name=name))
+
+
+class _StateOfGenerator(Instruction):
+    """What reading and setting a state have in common."""
+
+    ENGINES = (Engine.gpsimd, Engine.vector)
+    MIN_GENERATION = 3
+    engine: Engine
+
+    @property
+    def tile(self) -> NkiTensor:
+        """Tile with the states."""
+        raise NotImplementedError
+
+    def check(self, core: Core) -> None:
+        engine, (label,) = self.resolved_engine(core), (*self.READS, *self.WRITES)
+        rules.dtype_among(self.OPCODE, label, self.tile, {"uint32"})
+        _check_engine(self, core, engine, {Engine.gpsimd: 3, Engine.vector: 4})
+        words = generator(core, engine).words_per_lane
+        if self.tile.elements_per_partition != words:
+            refuse(
+                f"{self.OPCODE} {label} has the shape {self.tile.shape}, and a lane of the {engine.name} engine has "
+                f"{words} words.",
+                hint=f"Give it {words} elements in each partition.",
+                rule="shape",
+                instruction=self.OPCODE,
+                shapes=[self.tile.shape],
+            )
+
+    def cycles(self, core: Core) -> float:
+        return cost.lane_cycles(core, self.tile)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RandSetState(_StateOfGenerator):
+    """Set the states of generators."""
+
+    OPCODE = "rand_set_state"
+    READS = ("src_seeds",)
+    WRITES = ()
+    MEMORIES = {"src_seeds": SBUF}
+
+    src_seeds: NkiTensor
+    engine: Engine
+
+    @property
+    def tile(self) -> NkiTensor:
+        return self.src_seeds
+
+    def run(self, core: Core) -> None:
+        states = self.src_seeds.integers().reshape(self.src_seeds.num_partitions, -1)
+        generator(core, self.resolved_engine(core)).load(states.numpy())
+
+
+def rand_set_state(src_seeds: NkiTensor, engine: Engine = Engine.unknown, name: str | None = None) -> None:
+    """Set the generator of each lane: 6 words on GpSimd, 24 on the vector engine; needs NeuronCore-v3."""
+    execute(RandSetState(src_seeds=src_seeds, engine=engine, name=name))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RandGetState(_StateOfGenerator):
+    """Read the states of generators."""
+
+    OPCODE = "rand_get_state"
+
+    dst: NkiTensor
+    engine: Engine
+
+    @property
+    def tile(self) -> NkiTensor:
+        return self.dst
+
+    def run(self, core: Core) -> None:
+        states = generator(core, self.resolved_engine(core)).store(self.dst.num_partitions)
+        self.dst.write(torch.from_numpy(states.astype("int64")))
+
+
+def rand_get_state(dst: NkiTensor, engine: Engine = Engine.unknown, name: str | None = None) -> None:
+    """Write the generator of each lane: 6 words on GpSimd, 24 on the vector engine; needs NeuronCore-v3."""
+    execute(RandGetState(dst=dst, engine=engine, name=name))

@@ -1,0 +1,133 @@
+"""Registers of the engines' sequencers: one integer each, for bounds of loops and for addresses."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+
+from ..core import Core, refuse
+from ..memory import Buffer
+from ..tensor import NkiTensor
+from . import rules
+from .base import Engine, Instruction, execute
+
+_SCALARS = frozenset({"int8", "uint8", "int16", "uint16", "int32", "uint32", "float32"})
+_ANYWHERE = frozenset(Buffer) - {Buffer.psum}
+
+
+class VirtualRegister:
+    """A register: an integer that a kernel changes; it can be a slice's start, a loop's bound, or a condition."""
+
+    def __init__(self, value: int | None = None) -> None:
+        self.value = value
+
+    def __index__(self) -> int:
+        if self.value is None:
+            refuse(
+                "A register is read that nothing wrote.",
+                hint="Give nisa.register_alloc a number, or use nisa.register_move or nisa.register_load.",
+                rule="uninitialized",
+            )
+        return self.value
+
+    def __int__(self) -> int:
+        return self.__index__()
+
+    def __bool__(self) -> bool:
+        return self.__index__() != 0
+
+    def __repr__(self) -> str:
+        return f"VirtualRegister({self.value})"
+
+
+def _require_register(opcode: str, parameter: str, value: object) -> VirtualRegister:
+    if not isinstance(value, VirtualRegister):
+        refuse(
+            f"{opcode} {parameter} is {value!r}, and no register.",
+            hint="Use the result of nisa.register_alloc.",
+            rule="operand",
+            instruction=opcode,
+            operand=parameter,
+        )
+    return value
+
+
+def _check_scalar(opcode: str, label: str, tile: NkiTensor) -> None:
+    rules.dtype_among(opcode, label, tile, _SCALARS)
+    if tile.size != 1:
+        refuse(
+            f"{opcode} {label} has the shape {tile.shape}, and a register holds one element.",
+            hint="Take one element of it.",
+            rule="shape",
+            instruction=opcode,
+            shapes=[tile.shape],
+        )
+
+
+def register_alloc(x: int | None = None) -> VirtualRegister:
+    """Return a new register, which holds a number if one is given."""
+    return VirtualRegister(None if x is None else int(x))
+
+
+def register_move(dst: VirtualRegister, src: int | VirtualRegister) -> None:
+    """Set a register to a number or to another register."""
+    _require_register("register_move", "dst", dst).value = int(src)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RegisterLoad(Instruction):
+    """Memory to a register."""
+
+    OPCODE = "register_load"
+    READS = ("src",)
+    WRITES = ()
+    MEMORIES = {"src": _ANYWHERE}
+    ENGINES = (Engine.sync,)
+
+    dst: VirtualRegister
+    src: NkiTensor
+
+    def check(self, core: Core) -> None:
+        _require_register(self.OPCODE, "dst", self.dst)
+        _check_scalar(self.OPCODE, "src", self.src)
+
+    def run(self, core: Core) -> None:
+        self.dst.value = self.src.scalar()
+
+    def cycles(self, core: Core) -> float:
+        """Return the start of one access; no figure is published."""
+        return core.timing.sram_access_cycles
+
+
+def register_load(dst: VirtualRegister, src: NkiTensor) -> None:
+    """Read one element of HBM or SBUF to a register."""
+    execute(RegisterLoad(dst=dst, src=src))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RegisterStore(Instruction):
+    """A register to memory."""
+
+    OPCODE = "register_store"
+    MEMORIES = {"dst": _ANYWHERE}
+    ENGINES = (Engine.sync,)
+
+    dst: NkiTensor
+    src: VirtualRegister
+
+    def check(self, core: Core) -> None:
+        _require_register(self.OPCODE, "src", self.src)
+        _check_scalar(self.OPCODE, "dst", self.dst)
+
+    def run(self, core: Core) -> None:
+        self.dst.write(torch.tensor(int(self.src)).reshape(self.dst.shape))
+
+    def cycles(self, core: Core) -> float:
+        """Return the start of one access; no figure is published."""
+        return core.timing.sram_access_cycles
+
+
+def register_store(dst: NkiTensor, src: VirtualRegister) -> None:
+    """Write a register to one element of HBM or SBUF."""
+    execute(RegisterStore(dst=dst, src=src))

@@ -1,0 +1,195 @@
+"""Quantization to microscaling formats, and matmuls of them. Both need NeuronCore-v4."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import torch
+
+from .. import cost, microscaling as mx
+from ..core import Core, refuse
+from ..tensor import NkiTensor
+from . import rules
+from .base import PSUM, SBUF, Engine, Instruction, execute
+from .matmul import add_to
+
+_FP8 = frozenset({"float8_e5m2_x4", "float8_e4m3fn_x4"})
+_PACKED = _FP8 | {"float4_e2m1fn_x4"}
+
+
+def _check_scales(opcode: str, name: str, scale: NkiTensor, packed: NkiTensor) -> None:
+    rules.dtype_among(opcode, name, scale, {"uint8"})
+    needed = mx.scale_rows(packed.num_partitions)[-1] + 1
+    if not needed <= scale.num_partitions or scale.elements_per_partition != packed.elements_per_partition:
+        refuse(
+            f"{opcode} {name} has the shape {scale.shape}: {packed.shape} needs {needed} partitions of "
+            f"{packed.elements_per_partition} scales.",
+            hint="The scales of each 32 partitions are in the first four of 32.",
+            rule="shape",
+            instruction=opcode,
+            operand=name,
+            shapes=[scale.shape, packed.shape],
+        )
+
+
+def _check_quadrants(opcode: str, name: str, tile: NkiTensor) -> None:
+    if tile.num_partitions % mx.QUADRANT:
+        refuse(
+            f"{opcode} {name} has {tile.num_partitions} partitions, no multiple of {mx.QUADRANT}.",
+            hint="Pad it to 32, 64, 96 or 128 partitions.",
+            rule="shape",
+            instruction=opcode,
+            operand=name,
+            shapes=[tile.shape],
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QuantizeMx(Instruction):
+    """Values and scales of blocks."""
+
+    OPCODE = "quantize_mx"
+    READS = ("src",)
+    WRITES = ("dst", "dst_scale")
+    MEMORIES = {"dst": SBUF, "src": SBUF, "dst_scale": SBUF}
+    ENGINES = (Engine.vector,)
+    MIN_GENERATION = 4
+
+    dst: NkiTensor
+    src: NkiTensor
+    dst_scale: NkiTensor
+
+    def check(self, core: Core) -> None:
+        rules.dtype_among(self.OPCODE, "src", self.src, {"float16", "bfloat16"})
+        rules.dtype_among(self.OPCODE, "dst", self.dst, _FP8)
+        _check_quadrants(self.OPCODE, "src", self.src)
+        wanted = (self.src.num_partitions, self.src.elements_per_partition // mx.VALUES)
+        exact = self.src.elements_per_partition % mx.VALUES == 0
+        if not exact or (self.dst.num_partitions, self.dst.elements_per_partition) != wanted:
+            refuse(
+                f"quantize_mx of {self.src.shape} packs four values in each element, and dst is {self.dst.shape}.",
+                hint=f"Give src a multiple of four elements in a partition, and dst the shape {wanted}.",
+                rule="shape",
+                instruction=self.OPCODE,
+                shapes=[self.src.shape, self.dst.shape],
+            )
+        _check_scales(self.OPCODE, "dst_scale", self.dst_scale, self.dst)
+
+    def run(self, core: Core) -> None:
+        values = self.src.rows().reshape(self.src.num_partitions, -1, mx.VALUES)
+        scales = mx.block_scales(values, self.dst.dtype)
+        self.dst.write(mx.packed(values / mx.multiples(scales), self.dst.dtype))
+        rows = mx.scale_rows(self.dst.num_partitions)
+        spread = torch.zeros((self.dst_scale.num_partitions, scales.shape[1]), dtype=scales.dtype)
+        chosen = torch.zeros_like(spread, dtype=torch.bool)
+        spread[rows], chosen[rows] = scales, True
+        shape = self.dst_scale.shape
+        self.dst_scale.write_where(chosen.reshape(shape), spread.reshape(shape))
+
+    def cycles(self, core: Core) -> float:
+        return cost.vector_cycles(core, [self.src], self.dst)
+
+
+def quantize_mx(dst: NkiTensor, src: NkiTensor, dst_scale: NkiTensor, name: str | None = None) -> None:
+    """Round blocks of 8 partitions by 4 values to FP8 with a common scale; needs NeuronCore-v4."""
+    execute(QuantizeMx(dst=dst, src=src, dst_scale=dst_scale, name=name))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NcMatmulMx(Instruction):
+    """A matmul of blocks with scales."""
+
+    OPCODE = "nc_matmul_mx"
+    READS = ("stationary", "moving", "stationary_scale", "moving_scale")
+    MEMORIES = {"dst": PSUM, **dict.fromkeys(READS, SBUF)}
+    ENGINES = (Engine.tensor,)
+    MIN_GENERATION = 4
+
+    dst: NkiTensor
+    stationary: NkiTensor
+    moving: NkiTensor
+    stationary_scale: NkiTensor
+    moving_scale: NkiTensor
+    tile_position: tuple[int, ...]
+    tile_size: tuple[int, ...]
+    accumulate: bool | None
+
+    def check(self, core: Core) -> None:
+        partitions, columns = self.stationary.num_partitions, self.stationary.elements_per_partition
+        for name in ("stationary", "moving"):
+            tile = getattr(self, name)
+            rules.dtype_among(self.OPCODE, name, tile, _PACKED)
+            _check_quadrants(self.OPCODE, name, tile)
+            _check_scales(self.OPCODE, f"{name}_scale", getattr(self, f"{name}_scale"), tile)
+        rules.dtype_among(self.OPCODE, "dst", self.dst, {"float32", "bfloat16"})
+        rules.limit(self.OPCODE, "stationary free dimension", columns, 128)
+        widest = 512 if self.dst.dtype == "float32" else 1024
+        moved = self.moving.elements_per_partition
+        rules.limit(self.OPCODE, "moving free dimension", moved, widest)
+        self._check_tile(partitions)
+        result = (self.dst.num_partitions, self.dst.elements_per_partition)
+        if partitions != self.moving.num_partitions or columns % 2 or result != (columns, moved):
+            refuse(
+                f"nc_matmul_mx of stationary {self.stationary.shape} and moving {self.moving.shape} to dst "
+                f"{self.dst.shape}.",
+                hint="Both have as many partitions, stationary an even number of columns, and dst is [stationary's "
+                "columns, moving's columns].",
+                rule="shape",
+                instruction=self.OPCODE,
+                shapes=[self.stationary.shape, self.moving.shape, self.dst.shape],
+            )
+
+    def _check_tile(self, partitions: int) -> None:
+        if not self.tile_size:
+            return
+        rows, columns = self.tile_size
+        rules.is_among(self.OPCODE, "tile_size", rows, (32, 64, 128))
+        rules.is_among(self.OPCODE, "tile_size", columns, (128,))
+        rules.limit(self.OPCODE, "stationary partition dimension", partitions, rows)
+        row, column = self.tile_position or (0, 0)
+        rules.is_among(self.OPCODE, "tile_position", (row, column), [(start, 0) for start in range(0, 128, rows)])
+
+    def run(self, core: Core) -> None:
+        left = _dequantized(self.stationary, self.stationary_scale)
+        right = _dequantized(self.moving, self.moving_scale)
+        add_to(self.dst, left.T @ right, self.accumulate)
+
+    def cycles(self, core: Core) -> float:
+        return cost.tensor_cycles(core, self.moving, num_columns=self.moving.elements_per_partition)
+
+
+def _dequantized(tile: NkiTensor, scale: NkiTensor) -> torch.Tensor:
+    """Return the values as rows of the contraction: [partitions * 4, columns]."""
+    partitions, per_quadrant = tile.num_partitions, mx.QUADRANT // mx.BLOCK_PARTITIONS
+    quadrants = [scale[start : start + per_quadrant].integers() for start in range(0, partitions, mx.QUADRANT)]
+    scales = torch.cat(quadrants).reshape(partitions // mx.BLOCK_PARTITIONS, -1)
+    values = mx.unpacked(tile.read().reshape(partitions, -1), tile.dtype) * mx.multiples(scales)
+    return values.transpose(1, 2).reshape(partitions * mx.VALUES, -1)
+
+
+def nc_matmul_mx(
+    dst: NkiTensor,
+    stationary: NkiTensor,
+    moving: NkiTensor,
+    stationary_scale: NkiTensor,
+    moving_scale: NkiTensor,
+    tile_position: Sequence[int] | None = None,
+    tile_size: Sequence[int] | None = None,
+    accumulate: bool | None = None,
+    name: str | None = None,
+) -> None:
+    """Compute `stationary.T @ moving` of packed values times their scales into PSUM; needs NeuronCore-v4."""
+    execute(
+        NcMatmulMx(
+            dst=dst,
+            stationary=stationary,
+            moving=moving,
+            stationary_scale=stationary_scale,
+            moving_scale=moving_scale,
+            tile_position=tuple(tile_position or ()),
+            tile_size=tuple(tile_size or ()),
+            accumulate=accumulate,
+            name=name,
+        )
+    )

@@ -1,0 +1,89 @@
+"""How much of SBUF and PSUM the tiles of a recorded stream need at the same time.
+
+A tile lives from its first use to its last, in program order. Their sum is what any placement needs at least: gaps
+between tiles, and tiles that live longer because loops overlap, come on top.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from .core import Record
+from .timeline import last_uses
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tile:
+    """One tensor on the chip."""
+
+    name: str
+    """Its name."""
+    line: str
+    """Line of the kernel that made it."""
+    bytes_per_partition: int
+    """Bytes that it needs of each partition."""
+    first: int
+    """Number of the first instruction that uses it."""
+    last: int
+    """Number of the last one."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Occupancy:
+    """One memory of the core while a kernel runs."""
+
+    buffer: str
+    """"sbuf" or "psum"."""
+    capacity: int
+    """Bytes of a partition."""
+    peak: int
+    """Most bytes of a partition that tiles need at the same time."""
+    peak_at: int | None
+    """Number of the first instruction that needs so many; None without tiles."""
+    peak_tiles: tuple[Tile, ...]
+    """Tiles that live then, the largest first."""
+    overflow_line: str | None
+    """Line of the first instruction that needs more than there is; None if all fits."""
+    levels: tuple[tuple[int, int], ...]
+    """Bytes from an instruction on, [instruction, bytes], where they change."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return dataclasses.asdict(self)
+
+
+def occupancy(stream: Sequence[Record], buffer: str, capacity: int) -> Occupancy:
+    """Return what the tiles of a memory need, instruction by instruction."""
+    last, tiles = last_uses(stream), {}
+    for number, record in enumerate(stream):
+        for access in (*record.reads, *record.writes):
+            if access.buffer == buffer and access.storage not in tiles:
+                tiles[access.storage] = Tile(
+                    name=access.name,
+                    line=access.created,
+                    bytes_per_partition=access.bytes_per_partition,
+                    first=number,
+                    last=last[access.storage],
+                )
+    changes: dict[int, int] = {}
+    for tile in tiles.values():
+        changes[tile.first] = changes.get(tile.first, 0) + tile.bytes_per_partition
+        changes[tile.last + 1] = changes.get(tile.last + 1, 0) - tile.bytes_per_partition
+    levels, level = [], 0
+    for number in sorted(changes):
+        level += changes[number]
+        levels.append((number, level))
+    peak_at, peak = max(levels, key=lambda pair: pair[1], default=(None, 0))
+    over = next((number for number, level in levels if level > capacity), None)
+    living = [] if peak_at is None else [tile for tile in tiles.values() if tile.first <= peak_at <= tile.last]
+    return Occupancy(
+        buffer=buffer,
+        capacity=capacity,
+        peak=peak,
+        peak_at=peak_at,
+        peak_tiles=tuple(sorted(living, key=lambda tile: -tile.bytes_per_partition)),
+        overflow_line=None if over is None else stream[over].line,
+        levels=tuple(levels),
+    )

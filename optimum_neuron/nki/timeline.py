@@ -1,0 +1,198 @@
+"""When the engines run the instructions of a recorded stream: each in its order, and all as early as their data allow.
+
+An engine executes its instructions in program order. One waits for what it reads, for what it overwrites, and for room
+for a new tile on the chip; an engine that waited starts `dependent_instruction_cycles` later. Transfers share the rate
+of the DMA engines in any order, because they have many queues; the result of one is there `dma_start_ns` after its
+bytes were moved. The compiler may reorder instructions and place tiles worse; this module does neither.
+"""
+
+from __future__ import annotations
+
+import bisect
+import collections
+import dataclasses
+import heapq
+import math
+from collections.abc import Sequence
+
+from ..hardware import Target
+from .core import Access, Record
+
+ENGINES = ("tensor", "vector", "scalar", "gpsimd", "dma", "sync")
+"""Engines, in the order in which they are shown."""
+Box = tuple[int, int, int, int]
+"""Rows and elements of rows that an access covers: first and end of both."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Event:
+    """One instruction in time."""
+
+    record: Record
+    """The instruction."""
+    start_ns: float
+    """Start."""
+    busy_ns: float
+    """Time that its engine cannot do anything else."""
+    end_ns: float
+    """When its results are there."""
+    has_waited: bool
+    """Whether it waited for data or room."""
+
+
+def box_of(access: Access) -> Box:
+    """Return the rows of a tensor, and the elements of them, that an access covers."""
+    row = max(1, access.row)
+    if access.is_indirect:
+        return 0, 2**62, 0, row
+    first, start = divmod(access.offset, row)
+    rows = 0
+    end = start
+    for size, stride in zip(access.shape, access.strides, strict=True):
+        if stride >= row and stride % row == 0:
+            rows += (size - 1) * (stride // row)
+        else:
+            end += (size - 1) * stride
+    if end >= row:
+        return first, first + rows + end // row + 1, 0, row
+    return first, first + rows + 1, start, end + 1
+
+
+def overlap(one: Box, other: Box) -> bool:
+    """Return whether two boxes have an element in common."""
+    return one[0] < other[1] and other[0] < one[1] and one[2] < other[3] and other[2] < one[3]
+
+
+def _contains(outer: Box, inner: Box) -> bool:
+    return outer[0] <= inner[0] and inner[1] <= outer[1] and outer[2] <= inner[2] and inner[3] <= outer[3]
+
+
+class _Uses:
+    """When parts of one tensor are written and read for the last time."""
+
+    def __init__(self) -> None:
+        self.writes: dict[Box, float] = {}
+        self.reads: dict[Box, float] = {}
+
+    def ready_to_read(self, box: Box) -> float:
+        return max((end for other, end in self.writes.items() if overlap(box, other)), default=0.0)
+
+    def ready_to_write(self, box: Box) -> float:
+        reads = max((end for other, end in self.reads.items() if overlap(box, other)), default=0.0)
+        return max(self.ready_to_read(box), reads)
+
+    def read(self, box: Box, end_ns: float) -> None:
+        self.reads[box] = max(end_ns, self.reads.get(box, 0.0))
+
+    def write(self, box: Box, end_ns: float) -> None:
+        for uses in (self.writes, self.reads):
+            for other in [other for other in uses if _contains(box, other)]:
+                del uses[other]
+        self.writes[box] = end_ns
+
+
+class _Room:
+    """Bytes of each partition of one memory: a new tile waits until earlier ones are read for the last time."""
+
+    def __init__(self, capacity: int) -> None:
+        self.free = capacity
+        self._ending: list[tuple[float, int]] = []
+
+    def take(self, needed: int) -> float:
+        """Take room, and return when it is there; a tile that never fits is not held up."""
+        when = 0.0
+        while self.free < needed and self._ending:
+            end_ns, size = heapq.heappop(self._ending)
+            self.free += size
+            when = max(when, end_ns)
+        self.free -= needed
+        return when
+
+    def give_back(self, end_ns: float, size: int) -> None:
+        heapq.heappush(self._ending, (end_ns, size))
+
+
+class _Transfers:
+    """When the DMA engines are busy: a transfer takes the first gap after its data are there."""
+
+    def __init__(self) -> None:
+        self._starts: list[float] = []
+        self._ends: list[float] = []
+
+    def place(self, ready: float, length: float) -> float:
+        """Take a gap, and return its start."""
+        place, start = bisect.bisect_right(self._ends, ready), ready
+        while place < len(self._starts) and self._starts[place] < start + length:
+            start = max(start, self._ends[place])
+            place += 1
+        if place and self._ends[place - 1] == start:
+            self._ends[place - 1] = start + length
+        else:
+            self._starts.insert(place, start)
+            self._ends.insert(place, start + length)
+        return start
+
+
+def last_uses(stream: Sequence[Record]) -> dict[int, int]:
+    """Return the last instruction of each tensor, by the tensor's number."""
+    return {
+        access.storage: number for number, record in enumerate(stream) for access in (*record.reads, *record.writes)
+    }
+
+
+def schedule(stream: Sequence[Record], target: Target) -> list[Event]:
+    """Return when each instruction runs on the target's engines."""
+    core, timing = target.core, target.timing
+    assert timing is not None and core.gpsimd is not None
+    assert core.sbuf_bytes and core.sbuf_partitions and core.psum_bytes and core.psum_partitions
+    clocks = {name: getattr(core, name).clock_ghz for name in ("tensor", "vector", "scalar", "gpsimd")}
+    clocks["sync"] = clocks["gpsimd"]
+    rooms = {
+        "sbuf": _Room(core.sbuf_bytes // core.sbuf_partitions),
+        "psum": _Room(core.psum_bytes // core.psum_partitions),
+    }
+    free: dict[str, float] = collections.defaultdict(float)
+    transfers = _Transfers()
+    uses: dict[int, _Uses] = {}
+    last, events = last_uses(stream), []
+    for number, record in enumerate(stream):
+        ready = 0.0
+        accesses = (*record.reads, *record.writes)
+        for access in accesses:
+            if access.storage not in uses:
+                uses[access.storage] = _Uses()
+                if access.buffer in rooms:
+                    ready = max(ready, rooms[access.buffer].take(access.bytes_per_partition))
+        boxes = [(access.storage, box_of(access)) for access in accesses]
+        num_reads = len(record.reads)
+        ready = max([ready, *(uses[storage].ready_to_read(box) for storage, box in boxes[:num_reads])])
+        ready = max([ready, *(uses[storage].ready_to_write(box) for storage, box in boxes[num_reads:])])
+        if record.engine == "dma":
+            busy = max(record.cycles - timing.dma_start_ns, 0.0)
+            start = transfers.place(ready, busy)
+            event = Event(record, start, busy, start + record.cycles, ready > 0)
+        else:
+            event = _placed(record, ready, free, clocks[record.engine], timing.dependent_instruction_cycles)
+        events.append(event)
+        for storage, box in boxes[:num_reads]:
+            uses[storage].read(box, event.end_ns)
+        for storage, box in boxes[num_reads:]:
+            uses[storage].write(box, event.end_ns)
+        for access in {access.storage: access for access in accesses}.values():
+            if last[access.storage] == number and access.buffer in rooms:
+                rooms[access.buffer].give_back(event.end_ns, access.bytes_per_partition)
+    return events
+
+
+def _placed(record: Record, ready: float, free: dict[str, float], clock_ghz: float, dependent_cycles: float) -> Event:
+    """Return when an instruction runs that has its data at `ready`, and note when its engine is free again."""
+    waited = ready > free[record.engine]
+    start = ready + dependent_cycles / clock_ghz if waited else free[record.engine]
+    busy = record.cycles / clock_ghz
+    free[record.engine] = start + busy
+    return Event(record, start, busy, start + busy, waited)
+
+
+def elements(access: Access) -> int:
+    """Return the elements that an access covers."""
+    return math.prod(access.shape)

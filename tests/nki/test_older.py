@@ -1,0 +1,187 @@
+"""The older API: kernels as its public tutorials teach them, against NumPy and torch."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from optimum_neuron.errors import ConfigError, KernelError
+from optimum_neuron.nki.older import isa as nisa, jit, language as nl, simulate_kernel
+
+RNG = np.random.default_rng(0)
+
+
+def normal(*shape):
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def output(shape, dtype=np.float32):
+    return nl.ndarray(shape, dtype=dtype, buffer=nl.shared_hbm)
+
+
+def test_addition_on_a_grid():
+    @jit
+    def add(a, b):
+        out = output(a.shape)
+        ix = nl.program_id(0) * 128 + nl.arange(128)[:, None]
+        iy = nl.program_id(1) * 64 + nl.arange(64)[None, :]
+        nl.store(out[ix, iy], value=nl.load(a[ix, iy]) + nl.load(b[ix, iy]))
+        return out
+
+    a, b = normal(256, 128), normal(256, 128)
+    np.testing.assert_array_equal(add[2, 2](a, b), a + b)
+    assert isinstance(add[2, 2](torch.tensor(a), torch.tensor(b)), torch.Tensor)
+
+
+@pytest.mark.parametrize("rows", [128, 200])
+def test_rms_norm_with_a_mask(rows):
+    def rms_norm(a, g):
+        out = output(a.shape)
+        ix, iw, iy = nl.arange(128)[:, None], nl.arange(1)[:, None], nl.arange(a.shape[1])[None, :]
+        weights = nl.load(g.reshape((1, a.shape[1]))[iw, iy])
+        for block in nl.affine_range(math.ceil(a.shape[0] / 128)):
+            mask = block * 128 + ix < a.shape[0]
+            tile = nl.load(a[block * 128 + ix, iy], mask=mask)
+            mean = nl.sum(nl.square(tile), axis=[1]) / a.shape[1]
+            result = nl.multiply(tile * nl.rsqrt(mean), weights.broadcast_to((128, a.shape[1])))
+            nl.store(out[block * 128 + ix, iy], value=result, mask=mask)
+        return out
+
+    a, g = normal(rows, 96), normal(96)
+    reference = F.rms_norm(torch.tensor(a), (96,), torch.tensor(g), 0.0).numpy()
+    np.testing.assert_allclose(simulate_kernel(rms_norm, a, g), reference, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("through_language", [True, False])
+def test_matmul_accumulates_in_psum(through_language):
+    def matmul(lhs_T, rhs):
+        (depth, height), width = lhs_T.shape, rhs.shape[1]
+        out = output((height, width))
+        for m in nl.affine_range(height // 128):
+            total = nl.zeros((nl.par_dim(128), width), nl.float32, buffer=nl.psum)
+            i_m, i_n = nl.mgrid[0:128, 0:width]
+            for k in nl.affine_range(depth // 128):
+                left = nl.load(lhs_T[k * 128 : (k + 1) * 128, m * 128 : (m + 1) * 128])
+                right = nl.load(rhs[k * 128 + i_m, i_n])
+                if through_language:
+                    total += nl.matmul(left, right, transpose_x=True)
+                else:
+                    total[i_m, i_n] += nisa.nc_matmul(left, right)
+            nl.store(out[m * 128 + i_m, i_n], value=nl.copy(total, dtype=out.dtype))
+        return out
+
+    lhs_T, rhs = normal(256, 256), normal(256, 512)
+    np.testing.assert_allclose(simulate_kernel(matmul, lhs_T, rhs), lhs_T.T @ rhs, rtol=1e-4, atol=1e-4)
+
+
+def test_average_pool_with_five_dimensions_of_indices():
+    def pool(x, window):
+        channels, height, width = x.shape
+        out = output((channels, height // window, width // window))
+        tile = nl.load(x)
+        i0 = nl.arange(channels)[:, None, None, None, None]
+        i1, i2 = nl.arange(height // window)[:, None, None, None], nl.arange(width // window)[:, None, None]
+        i3, i4 = nl.arange(window)[:, None], nl.arange(window)
+        blocks = tile[i0, window * i1[None] + i3, window * i2[None] + i4]
+        nl.store(out, value=nl.sum(blocks, axis=[3, 4], keepdims=False) / window**2)
+        return out
+
+    x = normal(16, 8, 6)
+    np.testing.assert_allclose(
+        simulate_kernel(pool, x, 2), F.avg_pool2d(torch.tensor(x), 2).numpy(), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_attention_by_instructions():
+    def attention(q_DS, k_DS, v_SD):
+        depth, length = q_DS.shape
+        out, scale = output(v_SD.shape), 1 / math.sqrt(depth)
+        queries, keys, values = (nl.load(tensor) for tensor in (q_DS, k_DS, v_SD))
+        scores = nisa.tensor_copy(nisa.nc_matmul(queries, keys))
+        i_q, i_k = nl.mgrid[0:length, 0:length]
+        scores = nisa.affine_select(i_q >= i_k, scores, -1e30)
+        lowest = nisa.tensor_reduce(np.max, scores, axis=[1], negate=True)
+        powers = nisa.activation(np.exp, scores, bias=nisa.tensor_scalar(lowest, np.multiply, scale), scale=scale)
+        total = nisa.reciprocal(nl.sum(powers, axis=[1]))
+        weights = nisa.tensor_copy(nisa.nc_transpose(powers))
+        nl.store(out, value=nisa.tensor_scalar(nisa.nc_matmul(weights, values), np.multiply, total))
+        return out
+
+    q, k, v = (normal(128, 64) for _ in range(3))
+    states = (torch.tensor(x)[None] for x in (q, k, v))
+    reference = F.scaled_dot_product_attention(*states, is_causal=True)[0].numpy()
+    np.testing.assert_allclose(simulate_kernel(attention, q.T.copy(), k.T.copy(), v), reference, rtol=1e-4, atol=1e-5)
+
+
+def test_layer_norm_and_scan():
+    def body(x, decay):
+        outs = output(x.shape), output(x.shape)
+        tile = nl.load(x)
+        mean_and_variance = nisa.bn_aggr(nisa.bn_stats(tile))
+        shift = nl.rsqrt(mean_and_variance[:, 1:2] + 0.01)
+        nl.store(outs[0], value=(tile - mean_and_variance[:, 0:1]) * shift)
+        nl.store(outs[1], value=nisa.tensor_tensor_scan(nl.load(decay), tile, 0.0, np.multiply, np.add))
+        return outs
+
+    x, decay = normal(128, 40), normal(128, 40)
+    normal_, scanned = simulate_kernel(body, x, decay)
+    np.testing.assert_allclose(normal_, F.layer_norm(torch.tensor(x), (40,), eps=0.01).numpy(), rtol=1e-4, atol=1e-5)
+    state, columns = np.zeros(128, np.float32), []
+    for column in range(40):
+        state = decay[:, column] * state + x[:, column]
+        columns.append(state)
+    np.testing.assert_allclose(scanned, np.stack(columns, 1), rtol=1e-4, atol=1e-5)
+
+
+def test_reductions_and_softmax_of_what_a_mask_leaves():
+    def body(x):
+        outs = output((128, 1)), output(x.shape), output((128, 8), np.int32)
+        ix, iy = nl.arange(128)[:, None], nl.arange(64)[None, :]
+        tile = nl.load(x)
+        mask = (iy < 40) & (ix < 100)
+        nl.store(outs[0][ix, nl.arange(1)[None, :]], value=nl.max(tile[ix, iy], axis=1, mask=mask), mask=ix < 100)
+        nl.store(outs[0][nl.arange(28)[:, None] + 100, nl.arange(1)[None, :]], value=7)
+        nl.store(outs[1], value=nl.softmax(tile))
+        nl.store(outs[1][ix, iy], value=nl.softmax(tile, mask=mask), mask=mask)
+        nl.store(outs[2], value=nisa.iota(nl.arange(128)[:, None] * 3 + nl.arange(8)[None, :], nl.int32))
+        return outs
+
+    x = normal(128, 64)
+    largest, soft, numbers = simulate_kernel(body, x)
+    np.testing.assert_array_equal(largest[:100, 0], x[:100, :40].max(1))
+    assert (largest[100:] == 7).all()
+    reference = torch.tensor(x).softmax(1)
+    reference[:100, :40] = torch.tensor(x)[:100, :40].softmax(1)
+    np.testing.assert_allclose(soft, reference.numpy(), rtol=1e-5, atol=1e-7)
+    np.testing.assert_array_equal(numbers, np.arange(128)[:, None] * 3 + np.arange(8))
+
+
+ROW, COLUMN = nl.arange(128)[:, None], nl.arange(64)[None, :]
+
+
+@pytest.mark.parametrize(
+    ("rule", "body"),
+    [
+        ("bounds", lambda x: nl.load(x[ROW + 1, COLUMN])),
+        ("mask", lambda x: nl.load(x[ROW, COLUMN], mask=ROW >= COLUMN)),
+        ("affine", lambda x: nl.load(x[ROW, COLUMN * COLUMN // 64])),
+        ("rank", lambda x: x[ROW]),
+        ("partition", lambda x: nl.ndarray((4, nl.par_dim(128), 8), nl.float32)),
+    ],
+)
+def test_refused(rule, body):
+    with pytest.raises(KernelError) as excinfo:
+        simulate_kernel(body, normal(128, 64))
+    assert excinfo.value.details["rule"] == rule and excinfo.value.details["line"].startswith(__file__)
+
+
+def test_options_of_jit():
+    assert jit(mode="simulation")(lambda x: x)(1) == 1
+    with pytest.raises(ConfigError):
+        jit(lambda x: x, mode="fast")
+    with pytest.raises(ConfigError):
+        jit(lambda x: x, cache=True)
