@@ -11,8 +11,7 @@ import torch
 
 from optimum_neuron import NeuronDiffusionPipeline
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.modeling.diffusion.classes import CLASSES, named_class
-from optimum_neuron.modeling.diffusion.refusals import REFUSED
+from optimum_neuron.modeling import diffusion
 from tests.tiny_pipelines.calls import arguments, compile_options
 from tests.tiny_pipelines.table import save_pipeline
 
@@ -67,7 +66,15 @@ def test_guidance_that_is_an_input_of_the_model_may_change(tmp_path: Path) -> No
         assert len(pipe(**arguments("flux", guidance_scale=7.5)).images) == 1
 
 
-@pytest.mark.parametrize("name", REFUSED)
+METHODS = (
+    *("unfuse_qkv_projections", "enable_xformers_memory_efficient_attention", "unload_textual_inversion"),
+    *("disable_xformers_memory_efficient_attention", "set_use_memory_efficient_attention_xformers"),
+    *("load_lora_into_unet", "load_lora_into_transformer", "load_lora_into_text_encoder", "enable_lora_hotswap"),
+    *("set_lora_device", "from_pipe", "from_single_file", "load_ip_adapter", "unfuse_lora", "enable_group_offload"),
+)
+
+
+@pytest.mark.parametrize("name", METHODS)
 def test_methods_that_are_refused(pipe: Any, name: str) -> None:
     for owner in (pipe, type(pipe)):
         with pytest.raises(ConfigError) as caught:
@@ -79,8 +86,8 @@ def test_every_method_that_changes_models_is_refused_or_ours() -> None:
     """A new method of diffusers must be looked at before it is in a class of ours."""
     verbs = ("enable_", "disable_", "fuse_", "unfuse_", "load_", "unload_", "set_", "from_", "delete_", "reset_")
     harmless = {"load_config", "from_config", "set_progress_bar_config", "reset_device_map"}
-    for name in CLASSES:
-        kind = named_class(name)
+    for name in diffusion.CLASSES:
+        kind = getattr(diffusion, name)
         names = [n for n in dir(kind) if n.startswith(verbs)]
         owners = {n: next(base for base in kind.__mro__ if n in base.__dict__).__module__ for n in names}
         assert {n for n, owner in owners.items() if not owner.startswith("optimum_neuron")} <= harmless
