@@ -31,7 +31,6 @@ from ...exporters.diffusion import (
     pipeline_class,
     place,
     prepare_pipeline,
-    remedy,
     save_pipeline,
     split_additions,
 )
@@ -42,9 +41,12 @@ from ..loading import EXPORT_OPTIONS, LOAD_OPTIONS
 from ..weights import Weights, rebound
 from .adapters import AdapterMethods
 from .classes import compiled_class
+from .guidance import adds_rows, require_guidance
+from .refusals import refuse_methods
 from .sizes import default_sizes
 
 
+@refuse_methods
 class NeuronDiffusionPipelineBase(AdapterMethods):
     """What compiled pipelines add to diffusers; the base of one class for each stock class."""
 
@@ -141,10 +143,24 @@ class NeuronDiffusionPipelineBase(AdapterMethods):
         """Sizes and flags of the compile."""
         return self.prepared.config
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute, such as `scheduler`; compiled models stay.
+
+        Raises:
+            ConfigError: the attribute is a compiled model.
+        """
+        if "prepared" in self.__dict__ and name in self.prepared.models:
+            message = f"{name} is compiled, so it cannot be replaced by a {type(value).__name__}."
+            hint = f"Use replace_weights({name}=...), or pass {name}= to from_pretrained."
+            raise ConfigError(message, hint=hint, component=name)
+        super().__setattr__(name, value)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Make pictures, with the arguments of the stock pipeline; sizes have those of the export as their defaults."""
         signature = inspect.signature(self.stock.__call__)
         given = signature.bind_partial(self, *args, **kwargs).arguments
+        if adds_rows(self):
+            require_guidance(self.neuron_config, given)
         kwargs |= default_sizes(self.neuron_config, signature, given)
         return super().__call__(*args, **kwargs)  # type: ignore[misc]
 
@@ -256,40 +272,3 @@ class NeuronDiffusionPipeline(NeuronDiffusionPipelineBase):
         pipe("a lighthouse at night", generator=torch.Generator().manual_seed(0)).images[0].save("lighthouse.png")
         ```
     """
-
-
-_REFUSED = {
-    **dict.fromkeys(
-        (
-            *("enable_freeu", "disable_freeu", "fuse_qkv_projections"),
-            *("enable_attention_slicing", "disable_attention_slicing", "set_attention_slice"),
-            *("enable_vae_tiling", "disable_vae_tiling", "enable_vae_slicing", "disable_vae_slicing"),
-        ),
-        "it would change the compiled code",
-    ),
-    "load_ip_adapter": "image adapters add layers; pass ip_adapter_id to the export",
-    "unload_ip_adapter": "image adapters are layers of the compiled code",
-    "load_textual_inversion": "it adds tokens; load it into the stock pipeline, save that, and export it",
-    **dict.fromkeys(
-        ("unfuse_lora", "disable_lora", "enable_lora", "delete_adapters"),
-        "adapters are in the weights: use set_adapters and unload_lora_weights",
-    ),
-    **dict.fromkeys(
-        ("enable_model_cpu_offload", "enable_sequential_cpu_offload", "enable_group_offload"),
-        "programs stay on their cores",
-    ),
-}
-"""Methods of stock pipelines that a compiled one refuses, and why."""
-
-
-def _refusal(name: str, reason: str) -> Any:
-    def refuse(self: Any, *args: Any, **kwargs: Any) -> None:
-        message = f"{name} is not supported by a compiled pipeline: {reason}."
-        raise ConfigError(message, hint=remedy(name), option=name)
-
-    refuse.__name__, refuse.__doc__ = name, f"Refused: {reason}."
-    return refuse
-
-
-for _name, _reason in _REFUSED.items():
-    setattr(NeuronDiffusionPipelineBase, _name, _refusal(_name, _reason))

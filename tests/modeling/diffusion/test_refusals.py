@@ -1,0 +1,104 @@
+"""A compiled pipeline refuses by name what it cannot do: guidance that is not compiled, methods, other models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from optimum_neuron import NeuronDiffusionPipeline
+from optimum_neuron.errors import ConfigError
+from optimum_neuron.modeling import diffusion
+from tests.tiny_pipelines.calls import arguments, compile_options
+from tests.tiny_pipelines.table import save_pipeline
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+CALLS = {
+    "guidance_scale": {"guidance_scale": 7.5},
+    "negative_prompt": {"negative_prompt": "blue"},
+    "negative_prompt_embeds": {"negative_prompt_embeds": torch.zeros(1, 16, 32)},
+}
+
+
+def compiled(folder: Path, name: str) -> Any:
+    options = compile_options(name) | {"disable_validation": True, "guidance_scale": 0.0}
+    pipe = NeuronDiffusionPipeline.from_pretrained(save_pipeline(folder, name), export=True, **options)
+    pipe.set_progress_bar_config(disable=True)
+    return pipe
+
+
+@pytest.fixture(scope="module")
+def pipe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with compiled(tmp_path_factory.mktemp("stock"), "sd-turbo") as pipe:
+        yield pipe
+
+
+def _check_refused(pipe: Any, name: str, option: str, changes: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        pipe(**arguments(name, **changes))
+    assert caught.value.details["option"] == option and caught.value.details["exported"] == 0
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("option", CALLS)
+def test_guidance_that_was_not_compiled_is_refused(pipe: Any, option: str) -> None:
+    _check_refused(pipe, "sd-turbo", option, {"guidance_scale": 0.0, **CALLS[option]})
+
+
+def test_calls_without_guidance_run(pipe: Any) -> None:
+    for changes in ({}, {"guidance_scale": 1.0}, {"negative_prompt": ""}, {"guidance_scale": None}):
+        assert len(pipe(**arguments("sd-turbo", **changes)).images) == 1
+
+
+@pytest.mark.parametrize("name", ["sd-img2img", "sd-inpaint", "sdxl", "sd3", "pixart-alpha"])
+def test_guidance_is_refused_by_every_family(name: str, tmp_path: Path) -> None:
+    with compiled(tmp_path, name) as pipe:
+        _check_refused(pipe, name, "guidance_scale", {"guidance_scale": 7.5})
+        _check_refused(pipe, name, "negative_prompt", {"guidance_scale": 0.0, "negative_prompt": "blue"})
+
+
+def test_guidance_that_is_an_input_of_the_model_may_change(tmp_path: Path) -> None:
+    with compiled(tmp_path, "flux") as pipe:
+        assert len(pipe(**arguments("flux", guidance_scale=7.5)).images) == 1
+
+
+METHODS = (
+    *("unfuse_qkv_projections", "enable_xformers_memory_efficient_attention", "unload_textual_inversion"),
+    *("disable_xformers_memory_efficient_attention", "set_use_memory_efficient_attention_xformers"),
+    *("load_lora_into_unet", "load_lora_into_transformer", "load_lora_into_text_encoder", "enable_lora_hotswap"),
+    *("set_lora_device", "from_pipe", "from_single_file", "load_ip_adapter", "unfuse_lora", "enable_group_offload"),
+)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_that_are_refused(pipe: Any, name: str) -> None:
+    for owner in (pipe, type(pipe)):
+        with pytest.raises(ConfigError) as caught:
+            getattr(owner, name)()
+        assert caught.value.details["option"] == name
+
+
+def test_every_method_that_changes_models_is_refused_or_ours() -> None:
+    """A new method of diffusers must be looked at before it is in a class of ours."""
+    verbs = ("enable_", "disable_", "fuse_", "unfuse_", "load_", "unload_", "set_", "from_", "delete_", "reset_")
+    harmless = {"load_config", "from_config", "set_progress_bar_config", "reset_device_map"}
+    for name in diffusion.CLASSES:
+        kind = getattr(diffusion, name)
+        names = [n for n in dir(kind) if n.startswith(verbs)]
+        owners = {n: next(base for base in kind.__mro__ if n in base.__dict__).__module__ for n in names}
+        assert {n for n, owner in owners.items() if not owner.startswith("optimum_neuron")} <= harmless
+
+
+def test_a_compiled_model_stays(pipe: Any) -> None:
+    unet = pipe.unet
+    for value in (None, torch.nn.Linear(1, 1)):
+        with pytest.raises(ConfigError) as caught:
+            pipe.unet = value
+        assert caught.value.details["component"] == "unet"
+    assert pipe.unet is unet
+    pipe.scheduler = type(pipe.scheduler).from_config(pipe.scheduler.config)
+    assert len(pipe(**arguments("sd-turbo")).images) == 1
