@@ -44,7 +44,8 @@ def decoder_errors(config: Any) -> Iterator[ConfigError]:
         message = f"max_topk={config.max_topk!r} needs on_device_sampling=True."
         yield ConfigError(message, hint="Pass it, or remove max_topk.", option="max_topk", value=config.max_topk)
     layers = config.hidden_state_layers
-    if layers is not None and not (isinstance(layers, (list, tuple)) and layers and all(map(is_count, layers))):
+    is_layers = isinstance(layers, (list, tuple)) and layers and all(type(layer) is int for layer in layers)
+    if layers is not None and not is_layers:
         yield wrong_type("hidden_state_layers", layers, "a list of layers, for example [1, 2, 3]")
     elif layers is not None and not config.speculation:
         message = "hidden_state_layers is for drafts of speculation, but speculation is False."
