@@ -74,8 +74,8 @@ def _cores_of_machine(fleet: FleetConfig) -> int:
     Raises:
         ConfigError: they are fewer than the replicas need.
     """
-    types = {spec.options.get("instance_type") for group in fleet.groups for spec in group.models} - {None}
-    instance = resolve_instance(min(types, default=None)).value
+    specs = [spec for group in fleet.groups for spec in group.models]
+    instance = resolve_instance(next((spec.options.get("instance_type") for spec in specs), None)).value
     needed = sum(_most_replicas(group) * group.cores_per_replica for group in fleet.groups)
     if needed > instance.num_logical_cores():
         message = f"The replicas need {needed} NeuronCores; {instance.name} has {instance.num_logical_cores()}."

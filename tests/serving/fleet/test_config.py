@@ -35,10 +35,8 @@ def test_a_file_of_ray_serve(tmp_path):
 def test_cores_and_requests_of_a_replica():
     group = parse_fleet({"models": [CHAT]}).groups[0]
     assert (group.cores_per_replica, group.ongoing_requests, group.is_multiplexed) == (2, 8, False)
-    three = [
-        {**CHAT, "name": name, "options": {"tensor_parallel_size": size}}
-        for name, size in zip("abc", (1, 4, 2), strict=True)
-    ]
+    sizes = {"a": 1, "b": 4, "c": 2}
+    three = [{**CHAT, "name": name, "options": {"tensor_parallel_size": size}} for name, size in sizes.items()]
     group = parse_fleet({"models": [{"models": three, "max_models_per_replica": 2, "num_cpus": 2}]}).groups[0]
     assert group.is_multiplexed and group.cores_per_replica == 4 + 2 and group.name == "a"
     assert group_of(ModelSpec(source="org/model", name="org/model")).name == "org-model"
