@@ -17,7 +17,7 @@ import sys
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
@@ -30,6 +30,9 @@ from .turns import Turns
 
 DEFAULT_PLATFORM = "trn3"
 """Target without an environment variable, as the vendor documents for its simulator."""
+
+if TYPE_CHECKING:
+    from .streams import Tape
 
 _HERE = str(Path(__file__).parent)
 _FRONT_ENDS = ("nki", "neuronxcc")
@@ -125,6 +128,8 @@ class Core:
     """Whether values are rounded to their dtypes."""
     strict: bool = False
     """Whether a read of memory that nothing wrote is an error."""
+    warns: bool = True
+    """Whether such a read is noted, with a warning."""
     stream: list[Record] | None = None
     """What it executed; None if it does not record."""
     unwritten: list[Unwritten] = dataclasses.field(default_factory=list)
@@ -135,6 +140,10 @@ class Core:
     """Random numbers, by engine."""
     num_shared: int = 0
     """Tensors in shared HBM that it created so far."""
+    tape: Tape | None = None
+    """Where instructions go that are traced and not run; tensors then have no memory."""
+    line: str = ""
+    """Line of the instruction that is replayed; empty where the kernel's own Python runs."""
 
     @property
     def spec(self) -> CoreSpec:
@@ -219,6 +228,9 @@ def _is_ours(file: str) -> bool:
 
 def kernel_line() -> str:
     """Return the line of the kernel that called, as `file.py:12`."""
+    core = _CURRENT.get()
+    if core is not None and core.line:
+        return core.line
     frame = sys._getframe(1)
     while frame.f_back is not None and _is_ours(frame.f_code.co_filename):
         frame = frame.f_back

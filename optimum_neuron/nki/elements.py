@@ -120,7 +120,7 @@ class Elements:
     def read(self) -> torch.Tensor:
         """Return the elements as the host stores them, without copying; note reads of what nothing wrote."""
         mask = self.storage.mask_of(self.data)
-        if mask is not None and not bool(mask.all()):
+        if mask is not None and current().warns and not bool(mask.all()):
             self._warn_unwritten(mask)
         return self.data
 
@@ -147,6 +147,14 @@ class Elements:
         else:
             self.data.copy_(rounded(values, storage.format, precise=storage.precise))
         storage.mark_written(self.data)
+
+    def write_constant(self, values: torch.Tensor) -> None:
+        """Store values that are known before the kernel runs; a core that traces only notes them."""
+        tape = current().tape
+        if tape is None:
+            self.write(values)
+        else:
+            tape.write(self, values)
 
     def write_where(self, chosen: torch.Tensor, values: torch.Tensor) -> None:
         """Store the values where `chosen` holds, and leave the other elements and what is known of them."""

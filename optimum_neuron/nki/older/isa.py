@@ -154,7 +154,7 @@ def affine_select(pred: Any, on_true_tile: Any, on_false_value: float, *, dtype:
     """
     tile = resolved(on_true_tile)
     predicate = fresh(tile.shape, "uint8")
-    predicate.write(torch.from_numpy(np.array(np.broadcast_to(pred, tile.shape), dtype=np.uint8)))
+    predicate.write_constant(torch.from_numpy(np.array(np.broadcast_to(pred, tile.shape), dtype=np.uint8)))
 
     def write(dst: NkiTensor) -> None:
         ins.memset(dst, on_false_value)

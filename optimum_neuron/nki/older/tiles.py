@@ -68,11 +68,7 @@ class OlderTensor(_Arithmetic, NkiTensor):
         target = self[key]
         if isinstance(value, IndexedTile) and value.was_added_to:
             return
-        if (
-            isinstance(value, OlderTensor)
-            and value.shape == self.shape
-            and value.data.data_ptr() == self.data.data_ptr()
-        ):
+        if isinstance(value, OlderTensor) and value.is_same_view(self):
             return
         copy_to(resolved(target), resolved(value))
 
