@@ -6,6 +6,7 @@ others is copied back.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,17 @@ from ..errors import KernelError
 from .dtypes import FORMATS, dtype_name
 from .memory import Buffer, Storage
 from .tensor import NkiTensor
+
+
+def tensors_in(value: Any) -> list[torch.Tensor | np.ndarray]:
+    """Return the arrays among arguments, in order, also those in lists, tuples and dictionaries."""
+    if isinstance(value, torch.Tensor | np.ndarray):
+        return [value]
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return [tensor for item in value for tensor in tensors_in(item)]
+    return []
 
 
 class Arguments:

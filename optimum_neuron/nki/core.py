@@ -210,9 +210,23 @@ def use(core: Core) -> Iterator[Core]:
         _CURRENT.reset(token)
 
 
+_TARGET: contextvars.ContextVar[Target | None] = contextvars.ContextVar("nki_target", default=None)
+
+
+@contextlib.contextmanager
+def kernels_for(target: Target | None) -> Iterator[None]:
+    """Run a block in which kernels are for a target, unless NEURON_PLATFORM_TARGET_OVERRIDE names one."""
+    token = _TARGET.set(target)
+    try:
+        yield
+    finally:
+        _TARGET.reset(token)
+
+
 def default_target() -> Target:
-    """Return the target of kernels: NEURON_PLATFORM_TARGET_OVERRIDE, or trn3."""
-    target = resolve_target(env.nki_platform() or DEFAULT_PLATFORM).value
+    """Return the target of kernels: NEURON_PLATFORM_TARGET_OVERRIDE, that of `kernels_for`, or trn3."""
+    named, around = env.nki_platform(), _TARGET.get()
+    target = around if around is not None and not named else resolve_target(named or DEFAULT_PLATFORM).value
     if target.timing is None:
         message = f"{target.name} has no NKI: kernels need NeuronCore-v2 or newer."
         raise KernelError(message, hint="Set NEURON_PLATFORM_TARGET_OVERRIDE to trn1, trn2 or trn3.", rule="target")

@@ -9,42 +9,88 @@ A kernel called by another runs on its core.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any
 
+import torch
+from torch.utils._pytree import register_constant
+
 from .. import env
+from ..after_import import after_import
 from ..errors import ConfigError, KernelError
-from .arguments import Arguments
+from .arguments import Arguments, tensors_in
+from .calls import call_in_graph, is_traced
 from .core import Core, Grid, Record, default_target, running, use
 
 
-@dataclasses.dataclass(frozen=True)
 class Kernel:
-    """A function that runs on a simulated core."""
+    """A function that runs on a simulated core.
 
-    function: Callable[..., Any]
-    """The kernel's Python."""
-    grid: tuple[int, ...] = ()
-    """Sizes of the grid; () for one core."""
+    Kernels of one function and one grid are equal. This is no dataclass, because Dynamo rebuilds those.
+    """
 
-    def __post_init__(self) -> None:
+    def __init__(self, function: Callable[..., Any], grid: tuple[int, ...] = ()) -> None:
+        self.function, self.grid = function, grid
         for name in functools.WRAPPER_ASSIGNMENTS:
-            if hasattr(self.function, name):
-                object.__setattr__(self, name, getattr(self.function, name))
+            if hasattr(function, name):
+                setattr(self, name, getattr(function, name))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Kernel) and (self.function, self.grid) == (other.function, other.grid)
+
+    def __hash__(self) -> int:
+        return hash((self.function, self.grid))
+
+    def __repr__(self) -> str:
+        return f"Kernel({self.function.__name__}, grid={self.grid})"
 
     def __getitem__(self, grid: Any) -> Kernel:
         """Return the kernel for a grid, as in `kernel[2](x)`."""
-        sizes = tuple(int(size) for size in (grid if isinstance(grid, tuple) else (grid,)))
-        return dataclasses.replace(self, grid=sizes)
+        return Kernel(self.function, tuple(int(size) for size in (grid if isinstance(grid, tuple) else (grid,))))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run it; inside another kernel, on that one's core."""
+        if torch.compiler.is_dynamo_compiling():
+            results, _ = _call_in_frame(self, args, kwargs)
+            return results[0] if results else None
         if running():
             return self.function(*args, **kwargs)
-        return launch(self, args, kwargs)[0]
+        return _call(self, args, kwargs)
+
+
+def _call(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    from .devices import call_on_device, is_on_device
+
+    tensors = tensors_in((args, kwargs))
+    if is_traced(tensors):
+        return call_in_graph(kernel, args, kwargs)
+    if is_on_device(tensors):
+        return call_on_device(kernel, args, kwargs)
+    return launch(kernel, args, kwargs)[0]
+
+
+register_constant(Kernel)
+
+
+def _with_input(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+    """Call a kernel, and return a tensor in any case and None in none, because Dynamo takes no other calls."""
+    result = _call(kernel, args, kwargs)
+    return () if result is None else (result,), tensors_in((args, kwargs))[0]
+
+
+_call_in_frame = _with_input
+
+
+def _keep_whole(dynamo: ModuleType) -> None:
+    """Have Dynamo read no kernel: AOTAutograd traces the call, and the kernel becomes a node of its graph."""
+    global _call_in_frame
+    _call_in_frame = dynamo.nonstrict_trace(_with_input)
+
+
+after_import("torch._dynamo", _keep_whole)
 
 
 def jit(fn: Callable[..., Any] | None = None, **kwargs: Any) -> Any:

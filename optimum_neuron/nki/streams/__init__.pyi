@@ -11,4 +11,4 @@ from .document import (
 )
 from .machine import record as record, run as run, verify as verify
 from .tape import Tape as Tape
-from .tracing import Traced as Traced, output_dtype as output_dtype, tensors_in as tensors_in, trace as trace
+from .tracing import Traced as Traced, output_dtype as output_dtype, trace as trace

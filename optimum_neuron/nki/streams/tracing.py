@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from ...errors import KernelError
 from ...hardware import Target
+from ..arguments import tensors_in
 from ..core import Core, Grid, default_target, refuse, use
 from ..dtypes import FORMATS, dtype_name
 from ..kernel import Kernel
@@ -34,27 +35,6 @@ class Traced:
     """The instructions."""
     result: Any
     """What the kernel returned: `Input` and `Output` in tuples and dictionaries, or other values."""
-
-
-@dataclasses.dataclass(frozen=True)
-class TensorOf:
-    """An argument that is a tensor, by its sizes and dtype."""
-
-    shape: tuple[int, ...]
-    """Sizes."""
-    dtype: str
-    """Dtype of `nki.language`."""
-
-
-def tensors_in(value: Any) -> list[torch.Tensor | np.ndarray]:
-    """Return the arrays among arguments, in order, also those in lists, tuples and dictionaries."""
-    if isinstance(value, torch.Tensor | np.ndarray):
-        return [value]
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    if isinstance(value, list | tuple):
-        return [tensor for item in value for tensor in tensors_in(item)]
-    return []
 
 
 def trace(kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, target: Target | None = None) -> Traced:
