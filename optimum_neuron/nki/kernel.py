@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -34,6 +35,10 @@ class Kernel:
     """The kernel's Python."""
     grid: tuple[int, ...] = ()
     """Sizes of the grid; () for one core."""
+    platform: str | None = None
+    """Target that it is written for; None leaves it to the environment."""
+    ignores_addresses: bool = False
+    """Whether tiles that it places are left to the compiler."""
 
     def __post_init__(self) -> None:
         for name in functools.WRAPPER_ASSIGNMENTS:
@@ -42,7 +47,8 @@ class Kernel:
 
     def __getitem__(self, grid: Any) -> Kernel:
         """Return the kernel for a grid, as in `kernel[2](x)`."""
-        sizes = tuple(int(size) for size in (grid if isinstance(grid, tuple) else (grid,)))
+        items = grid if isinstance(grid, tuple | list) else (grid,)
+        sizes = tuple(size if isinstance(size, int) else operator.index(size) for size in items)
         return dataclasses.replace(self, grid=sizes)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -85,22 +91,32 @@ def launch(
     Raises:
         KernelError: the kernel breaks a rule, or returns nothing and writes no input.
     """
-    result, core = launch_on_cores(kernel, args, kwargs, record=record, strict=strict)
-    return result, core.stream or []
+    result, cores = launch_on_cores(kernel, args, kwargs, record=record, strict=strict)
+    return result, cores[0].stream or []
 
 
 def launch_on_cores(
     kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, record: bool, strict: bool = False
-) -> tuple[Any, Core]:
-    """Run a kernel as `launch` does, and return its results and its first core."""
-    target, precise = default_target(), env.nki_precise()
+) -> tuple[Any, list[Core]]:
+    """Run a kernel as `launch` does, and return its results and its cores, which all have a stream if it records."""
+    target, precise = default_target(kernel.platform), env.nki_precise()
     grid = Grid(shape=kernel.grid)
     inputs = _Inputs(precise)
     placed = [inputs.place(value, f"argument_{number}") for number, value in enumerate(args)]
     named = {name: inputs.place(value, name) for name, value in kwargs.items()}
     ranks = list(itertools.product(*map(range, kernel.grid)))
-    cores = [Core(target=target, grid=grid, rank=rank, precise=precise, strict=strict) for rank in ranks]
-    cores[0].stream = [] if record else None
+    cores = [
+        Core(
+            target=target,
+            grid=grid,
+            rank=rank,
+            precise=precise,
+            strict=strict,
+            stream=[] if record else None,
+            ignores_addresses=kernel.ignores_addresses,
+        )
+        for rank in ranks
+    ]
 
     def run(core: Core) -> Any:
         with use(core):
@@ -113,7 +129,7 @@ def launch_on_cores(
         message = f"The kernel {kernel.function.__name__} returned nothing and wrote no input."
         raise KernelError(message, hint="Return the tensors in nl.shared_hbm that it wrote.", rule="result")
     with use(cores[-1]):
-        return inputs.results(result), cores[0]
+        return inputs.results(result), cores
 
 
 class _Inputs:
@@ -178,7 +194,7 @@ def _as_torch(array: np.ndarray, dtype: str) -> torch.Tensor:
     """Return NumPy's memory as a tensor of torch, also for dtypes that NumPy takes from ml_dtypes."""
     if not array.flags.writeable:
         array = array.copy()
-    if array.dtype.kind != "V" and array.dtype.name in np.sctypeDict:
+    if array.dtype.isbuiltin == 1:
         return torch.from_numpy(array)
     bits = array.view(np.uint16 if array.dtype.itemsize == 2 else np.uint8)
     return torch.from_numpy(bits).view(getattr(torch, dtype))
@@ -190,7 +206,7 @@ def _as_numpy(data: torch.Tensor, dtype: str) -> np.ndarray:
     Raises:
         KernelError: NumPy has no such dtype, and ml_dtypes is not installed.
     """
-    if str(data.dtype).removeprefix("torch.") in np.sctypeDict:
+    if hasattr(np, str(data.dtype).removeprefix("torch.")):
         return data.numpy()
     try:
         import ml_dtypes
