@@ -26,7 +26,7 @@ from ..errors import KernelError
 from ..hardware import CoreSpec, CoreTiming, Target, resolve_target
 from .memory import Buffer, Storage
 from .random_numbers import Xorwow
-from .turns import Turns
+from .world import World
 
 DEFAULT_PLATFORM = "trn3"
 """Target without an environment variable, as the vendor documents for its simulator."""
@@ -105,8 +105,6 @@ class Grid:
     """Sizes of the grid; () for one core."""
     shared: dict[Any, Storage] = dataclasses.field(default_factory=dict)
     """Tensors in shared HBM, by name or by order of creation."""
-    turns: Turns = dataclasses.field(default_factory=Turns)
-    """Which core runs."""
     arrivals: dict[int, int] = dataclasses.field(default_factory=dict)
     """Barriers that each core reached."""
     mail: dict[tuple[int, int, int], deque[torch.Tensor]] = dataclasses.field(default_factory=dict)
@@ -135,6 +133,14 @@ class Core:
     """Accumulators of the engines, by engine: one float32 for each partition."""
     generators: dict[str, Xorwow] = dataclasses.field(default_factory=dict)
     """Random numbers, by engine."""
+    number: int = 0
+    """Its number among all cores of the launch."""
+    rank_id: int = 0
+    """Rank of its logical core."""
+    world: World = dataclasses.field(default_factory=World)
+    """All ranks of the launch."""
+    num_collectives: dict[tuple[bool, tuple[int, ...]], int] = dataclasses.field(default_factory=dict)
+    """Collectives that it called, by group of ranks."""
     num_shared: int = 0
     """Tensors in shared HBM that it created so far."""
     ignores_addresses: bool = False

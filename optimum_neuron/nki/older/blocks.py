@@ -8,6 +8,7 @@ tiles that share bytes are reported by `analyze` if both are needed at the same 
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -120,8 +121,8 @@ def _number(item: Any) -> int | None:
     return None if not isinstance(item, IndexTile) else int(item)
 
 
-Where = Callable[[tuple[int, ...], int, int], tuple[int, ...]]
-"""From block, partitions and bytes in a partition to a place."""
+Where = Callable[..., tuple[int, ...]]
+"""From block (`idx`), partitions (`pdim_size`) and bytes in a partition (`fdim_size`) to a place."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,10 +150,9 @@ class Allocation:
 
     def _called(self, block: tuple[int, ...], partitions: int, size_bytes: int, count: int) -> tuple[int, ...]:
         assert self.where is not None
-        try:
-            place = self.where(block, pdim_size=partitions, fdim_size=size_bytes)  # type: ignore[call-arg]
-        except TypeError:
-            place = self.where(block, partitions, size_bytes)
+        named = {"idx": block, "pdim_size": partitions, "fdim_size": size_bytes}
+        takes_names = set(named) <= set(inspect.signature(self.where).parameters)
+        place = self.where(**named) if takes_names else self.where(*named.values())
         if not isinstance(place, tuple | list) or len(place) != count:
             names = "(bank_id, start_partition, byte_addr)" if count == 3 else "(start_partition, byte_addr)"
             refuse(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
 
-from ..core import refuse
+from ..core import current, refuse
+from ..exchange import exchange
 from ..indirect import IndirectTensor
+from ..instructions.collective import reduced
 from ..memory import Buffer
 from ..operators import OPERATORS, as_operator
 from ..tensor import DynamicSlice, NkiTensor
@@ -186,6 +189,37 @@ def _add_rows(target: NkiTensor, tile: Any) -> None:
     ins.dma_compute(target, [target, tile], OPERATORS["add"])
 
 
+def all_reduce(
+    x: Any,
+    op: Any,
+    program_axes: Any,
+    *,
+    dtype: Any = None,
+    mask: Any = None,
+    parallel_reduce: bool = True,
+    asynchronous: bool = False,
+    **kwargs: Any,
+) -> OlderTensor:
+    """Reduce a tile over the programs of the grid that differ in some dimensions; each gets the result.
+
+    `parallel_reduce` trades memory for time on the hardware; the result is the same. A program waits for the others, as
+    `asynchronous` allows.
+    """
+    refuse_unknown("all_reduce", kwargs)
+    core, axes = current(), (program_axes,) if isinstance(program_axes, int) else tuple(program_axes)
+    sizes = tuple(map(int, core.grid.shape))
+    choices = [range(size) if dim in axes else (core.rank[dim],) for dim, size in enumerate(sizes)]
+    first = core.number - int(np.ravel_multi_index(core.rank, sizes)) if sizes else core.number
+    group = tuple(first + int(np.ravel_multi_index(place, sizes)) for place in itertools.product(*choices)) or (first,)
+    tile, operator = resolved(x, mask), as_operator(op)
+    parts = exchange(core, group, "all_reduce", (tile.shape, operator), (tile.floats(),), within_grid=True)
+    assert parts is not None
+    result = fresh(tuple(x.shape), tile.dtype if dtype is None else dtype)
+    region = Region.of(mask, tuple(x.shape))
+    result.part(region).write(reduced([parts[member][0] for member in group], operator))
+    return masked(result, region)
+
+
 def ds(start: Any, size: int) -> DynamicSlice:
     """Name `size` elements from start on."""
     return DynamicSlice(start, size)
@@ -213,7 +247,7 @@ def gemm_stationary_grid() -> Any:
 FUNCTIONS = {
     function.__name__: function
     for function in (
-        *(arange, atomic_rmw, broadcast_to, copy, device_print, dropout, ds, expand_dims, gather_flattened, gemm_grid),
+        *(all_reduce, arange, atomic_rmw, broadcast_to, copy, device_print, dropout, ds, expand_dims, gather_flattened, gemm_grid),
         *(gemm_stationary_grid, load, load_transpose2d, loop_reduce, matmul, random_seed, store, transpose, where),
     )
 }
