@@ -1,10 +1,16 @@
-from . import isa as isa, language as language
+from . import collectives as collectives, isa as isa, language as language
 from .advice import Advice as Advice
 from .analysis import Analysis as Analysis, Roofline as Roofline, analyze as analyze
 from .core import Access as Access, Record as Record
 from .dtypes import FORMATS as FORMATS
 from .elements import UninitializedReadWarning as UninitializedReadWarning
-from .kernel import Kernel as Kernel, jit as jit, launch as launch, simulate as simulate
+from .kernel import (
+    Kernel as Kernel,
+    jit as jit,
+    launch as launch,
+    launch_ranks as launch_ranks,
+    simulate as simulate,
+)
 from .occupancy import Occupancy as Occupancy, Tile as Tile
 from .tensor import NkiTensor as NkiTensor
 from .timeline import ENGINES as ENGINES, Event as Event, box_of as box_of, overlap as overlap

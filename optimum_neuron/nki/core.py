@@ -26,7 +26,7 @@ from ..errors import KernelError
 from ..hardware import CoreSpec, CoreTiming, Target, resolve_target
 from .memory import Buffer, Storage
 from .random_numbers import Xorwow
-from .turns import Turns
+from .world import World
 
 DEFAULT_PLATFORM = "trn3"
 """Target without an environment variable, as the vendor documents for its simulator."""
@@ -81,6 +81,8 @@ class Access:
     """Line of the kernel that made the tensor; empty for an argument."""
     is_indirect: bool = False
     """Whether indices in memory choose the elements."""
+    address: tuple[int, int] | None = None
+    """First partition and byte of the whole tensor, if the kernel placed it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -103,8 +105,6 @@ class Grid:
     """Sizes of the grid; () for one core."""
     shared: dict[Any, Storage] = dataclasses.field(default_factory=dict)
     """Tensors in shared HBM, by name or by order of creation."""
-    turns: Turns = dataclasses.field(default_factory=Turns)
-    """Which core runs."""
     arrivals: dict[int, int] = dataclasses.field(default_factory=dict)
     """Barriers that each core reached."""
     mail: dict[tuple[int, int, int], deque[torch.Tensor]] = dataclasses.field(default_factory=dict)
@@ -133,8 +133,22 @@ class Core:
     """Accumulators of the engines, by engine: one float32 for each partition."""
     generators: dict[str, Xorwow] = dataclasses.field(default_factory=dict)
     """Random numbers, by engine."""
+    number: int = 0
+    """Its number among all cores of the launch."""
+    rank_id: int = 0
+    """Rank of its logical core."""
+    world: World = dataclasses.field(default_factory=World)
+    """All ranks of the launch."""
+    num_collectives: dict[tuple[bool, tuple[int, ...]], int] = dataclasses.field(default_factory=dict)
+    """Collectives that it called, by group of ranks."""
     num_shared: int = 0
     """Tensors in shared HBM that it created so far."""
+    ignores_addresses: bool = False
+    """Whether tiles that the kernel placed are left to the compiler, as `nki.compiler.force_auto_alloc` asks."""
+    pending: Any = None
+    """A matmul of the older API whose place is not known yet; it runs before the next instruction."""
+    redirected: dict[int, tuple[int, Access]] = dataclasses.field(default_factory=dict)
+    """Results of the older API that were assigned: by tensor, the instruction and the result's own place."""
 
     @property
     def spec(self) -> CoreSpec:
@@ -201,9 +215,9 @@ def use(core: Core) -> Iterator[Core]:
         _CURRENT.reset(token)
 
 
-def default_target() -> Target:
-    """Return the target of kernels: NEURON_PLATFORM_TARGET_OVERRIDE, or trn3."""
-    target = resolve_target(env.nki_platform() or DEFAULT_PLATFORM).value
+def default_target(platform: str | None = None) -> Target:
+    """Return the target of kernels: NEURON_PLATFORM_TARGET_OVERRIDE, what a kernel is written for, or trn3."""
+    target = resolve_target(env.nki_platform() or platform or DEFAULT_PLATFORM).value
     if target.timing is None:
         message = f"{target.name} has no NKI: kernels need NeuronCore-v2 or newer."
         raise KernelError(message, hint="Set NEURON_PLATFORM_TARGET_OVERRIDE to trn1, trn2 or trn3.", rule="target")

@@ -13,7 +13,7 @@ from typing import Any, Self
 import torch
 
 from .core import Access, Unwritten, current, kernel_line, refuse
-from .dtypes import bits_of, rounded
+from .dtypes import DtypeName, bits_of, rounded
 from .memory import Buffer, Storage
 
 
@@ -47,7 +47,7 @@ class Elements:
         return self.data.storage_offset() - self.storage.base.storage_offset()
 
     @property
-    def dtype(self) -> str:
+    def dtype(self) -> DtypeName:
         """Name of the dtype."""
         return self.storage.format.name
 
@@ -114,6 +114,7 @@ class Elements:
             bytes_per_partition=storage.bytes_per_partition,
             created=storage.line,
             is_indirect=self.is_indirect(),
+            address=None if storage.address is None else (storage.address.partition, storage.address.byte),
         )
 
     # ------------------------------------------------------------------ elements

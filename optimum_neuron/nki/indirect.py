@@ -46,6 +46,14 @@ class IndirectTensor(NkiTensor):
         view.steps = tuple(stride for stride, _ in pattern)
         return view
 
+    @classmethod
+    def at(cls, tensor: NkiTensor, addresses: torch.Tensor, valid: torch.Tensor, *, skip: bool) -> IndirectTensor:
+        """Return the view of elements by their numbers; `skip` leaves out those that are not valid."""
+        view = cls(tensor.storage, tensor.storage.base.reshape(-1)[:1].expand(addresses.shape))
+        view.addresses, view.valid, view.skip = addresses, valid, skip
+        view.steps = addresses.new_empty(addresses.shape, device="meta").stride()
+        return view
+
     @property
     def strides(self) -> tuple[int, ...]:
         """Steps between elements as the pattern has them; between rows, indices decide."""
