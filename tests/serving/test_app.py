@@ -34,7 +34,7 @@ BAD = {
     "wrong type": ({**CHAT, "temperature": "hot"}, "temperature"),
     "out of range": ({**CHAT, "top_p": 2}, "top_p"),
     "too many tokens": ({**CHAT, "max_tokens": 10_000}, "max_tokens"),
-    "priority": ({**CHAT, "priority": 3}, "priority"),
+    "priority": ({**CHAT, "priority": "high"}, "priority"),
     "token outside of the vocabulary": ({**CHAT, "logit_bias": {"9999": 1}}, "logit_bias"),
     "schema that is none": (
         {**CHAT, "response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "strange"}}}},
