@@ -149,11 +149,14 @@ async def _detokenize(generator: Generator, body: DetokenizeRequest, call: Call,
     return {"prompt": await generator.run(generator.tokenizer.decode, body.tokens)}
 
 
-_RANKING = {
+Endpoint = tuple[Kinds, type[Request], Callable[..., Awaitable[Answer]]]
+"""Kinds of models that answer, the form of the body, and the function that answers."""
+
+_RANKING: dict[str, Endpoint] = {
     **dict.fromkeys(("/score", "/v1/score"), ((Scorer, Embedder), ScoreRequest, score)),
     **dict.fromkeys(("/rerank", "/v1/rerank", "/v2/rerank"), ((Scorer, Embedder), RerankRequest, rerank)),
 }
-ENDPOINTS: dict[str, tuple[Kinds, type[Request], Callable[..., Awaitable[Answer]]]] = {
+ENDPOINTS: dict[str, Endpoint] = {
     "/v1/chat/completions": (Generator, ChatRequest, chat),
     "/v1/completions": (Generator, CompletionRequest, complete),
     "/v1/responses": (Generator, ResponsesRequest, respond),
@@ -165,7 +168,7 @@ ENDPOINTS: dict[str, tuple[Kinds, type[Request], Callable[..., Awaitable[Answer]
     "/v1/audio/translations": (Transcriber, TranslationRequest, transcribe),
     "/v1/images/generations": (Painter, ImageRequest, draw),
 }
-"""Path to the kinds of models that answer, the form of the body, and the function that answers."""
+"""Paths and what answers them."""
 
 _FIELDS = (
     ("messages", "/v1/chat/completions"),

@@ -10,13 +10,16 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core import Choice
 from ..errors import NeuronError, RequestError, nearest
 from .generator import Finished
 from .options import ModelSpec
 from .runners import Runner, choose_runner
+
+if TYPE_CHECKING:
+    from ..exporters import Progress
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +36,8 @@ class ServedModel:
     backend: Any = None
     """What answers, once the model is loaded: a `Generator`, or another one by its task."""
     error: Exception | None = None
+    compiling: Progress | None = None
+    """How far the export is."""
     created: int = dataclasses.field(default_factory=lambda: int(time.time()))
     started_s: float = dataclasses.field(default_factory=time.perf_counter)
     loaded_s: float | None = None
@@ -48,8 +53,11 @@ class ServedModel:
 
     def load(self) -> None:
         """Compile or open the model, and get ready to answer; an error is kept."""
+        from ..exporters import watching
+
         try:
-            self.backend = load_backend(self)
+            with watching(self._note_step):
+                self.backend = load_backend(self)
             self.loaded_s = time.perf_counter() - self.started_s
             logger.info("The model %s is ready after %.1f s.", self.spec.name, self.loaded_s)
         except Exception as error:  # noqa: BLE001  # /health reports it; other models are served
@@ -59,12 +67,18 @@ class ServedModel:
                 level, "%s cannot be served: %s", self.spec.name, error, exc_info=not isinstance(error, NeuronError)
             )
 
+    def _note_step(self, progress: Progress) -> None:
+        self.compiling = progress
+
     def progress(self) -> dict[str, Any]:
         """Return how far the model is, for `/health`."""
         seconds = self.loaded_s if self.loaded_s is not None else time.perf_counter() - self.started_s
         report: dict[str, Any] = {"state": self.state, "seconds": round(seconds, 1)}
         if self.error is not None:
             report["error"] = str(self.error)
+        if self.backend is None and self.error is None and self.compiling is not None:
+            steps = {"done": self.compiling.num_done, "known": self.compiling.num_steps}
+            report["export"] = {"step": self.compiling.step, **steps}
         host = None if self.backend is None else getattr(self.backend.model.prepared, "host", None)
         if host is not None and host.compiling is not None:
             report["host_code"] = {"compiled": host.compiling.num_done, "blocks": len(host.compiling.jobs)}

@@ -67,7 +67,7 @@ class Transcriber(BatchedModel):
         from transformers.models.whisper.tokenization_whisper import LANGUAGES
 
         settings = getattr(self.model, "generation_config", None)
-        if not self.is_whisper or not getattr(settings, "is_multilingual", False):
+        if not self.is_whisper or settings is None or not getattr(settings, "is_multilingual", False):
             return {}
         codes = [token.strip("<|>") for token in settings.lang_to_id]
         return {
