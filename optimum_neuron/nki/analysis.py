@@ -100,23 +100,28 @@ class Analysis:
 
     def trace(self) -> dict[str, Any]:
         """Return the engines' timeline for ui.perfetto.dev, in microseconds."""
-        names = [
-            {"ph": "M", "name": "thread_name", "pid": 1, "tid": number, "args": {"name": engine}}
-            for number, engine in enumerate(ENGINES)
-        ]
-        spans = [
-            {
-                "ph": "X",
-                "name": event.record.opcode,
-                "pid": 1,
-                "tid": ENGINES.index(event.record.engine),
-                "ts": event.start_ns / 1e3,
-                "dur": event.busy_ns / 1e3,
-                "args": {"line": event.record.line, "result_us": event.end_ns / 1e3, **dict(event.record.parameters)},
-            }
-            for event in self.events
-        ]
-        return {"traceEvents": [*names, *spans], "displayTimeUnit": "ns", "otherData": {"simulated": True}}
+        return trace_of(self.events)
+
+
+def trace_of(events: Sequence[Event]) -> dict[str, Any]:
+    """Return a timeline of instructions for ui.perfetto.dev, in microseconds."""
+    names = [
+        {"ph": "M", "name": "thread_name", "pid": 1, "tid": number, "args": {"name": engine}}
+        for number, engine in enumerate(ENGINES)
+    ]
+    spans = [
+        {
+            "ph": "X",
+            "name": event.record.opcode,
+            "pid": 1,
+            "tid": ENGINES.index(event.record.engine),
+            "ts": event.start_ns / 1e3,
+            "dur": event.busy_ns / 1e3,
+            "args": {"line": event.record.line, "result_us": event.end_ns / 1e3, **dict(event.record.parameters)},
+        }
+        for event in events
+    ]
+    return {"traceEvents": [*names, *spans], "displayTimeUnit": "ns", "otherData": {"simulated": True}}
 
 
 def analyze(kernel: Callable[..., Any], *args: Any, **kwargs: Any) -> Analysis:
@@ -152,8 +157,8 @@ def analyze(kernel: Callable[..., Any], *args: Any, **kwargs: Any) -> Analysis:
     made = simulate(kernel)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UninitializedReadWarning)
-        result, core = launch_on_cores(made, args, kwargs, record=True)
-    return analysis_of(made.function.__name__, core, result)
+        result, cores = launch_on_cores(made, args, kwargs, record=True)
+    return analysis_of(made.function.__name__, cores[0], result)
 
 
 def analysis_of(name: str, core: Core, result: Any) -> Analysis:

@@ -91,7 +91,7 @@ def _as_torch(array: np.ndarray, dtype: str) -> torch.Tensor:
     """Return NumPy's memory as a tensor of torch, also for dtypes that NumPy takes from ml_dtypes."""
     if not array.flags.writeable:
         array = array.copy()
-    if array.dtype.kind != "V" and array.dtype.name in np.sctypeDict:
+    if array.dtype.isbuiltin == 1:
         return torch.from_numpy(array)
     bits = array.view(np.uint16 if array.dtype.itemsize == 2 else np.uint8)
     return torch.from_numpy(bits).view(getattr(torch, dtype))
@@ -103,7 +103,7 @@ def _as_numpy(data: torch.Tensor, dtype: str) -> np.ndarray:
     Raises:
         KernelError: NumPy has no such dtype, and ml_dtypes is not installed.
     """
-    if str(data.dtype).removeprefix("torch.") in np.sctypeDict:
+    if hasattr(np, str(data.dtype).removeprefix("torch.")):
         return data.numpy()
     try:
         import ml_dtypes

@@ -140,7 +140,7 @@ def _traced(kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
     """Trace a call, once for the same sizes, dtypes and other arguments."""
     from .streams import trace
 
-    target = default_target()
+    target = default_target(kernel.platform)
     key = (target.name, *call_key(kernel, args, kwargs))
     try:
         hash(key)

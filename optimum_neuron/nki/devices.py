@@ -81,9 +81,9 @@ def call_on_device(kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, A
     is_new = key not in _names
     started_ns = time.perf_counter_ns()
     with kernels_for(_connection.target_of(device)):
-        result, core = launch_on_cores(kernel, *given, record=is_new)
+        result, cores = launch_on_cores(kernel, *given, record=is_new)
     if is_new:
-        _names[key] = remember(kernel.function.__name__, core)
+        _names[key] = remember(kernel.function.__name__, cores[0])
     sizes = " ".join(f"{str(value.dtype).removeprefix('torch.')}{[*value.shape]}" for value in tensors)
     name = f"{kernel.function.__name__} {sizes}".replace(", ", ",")
     _connection.ended(Launch(device, _names[key], name, started_ns, time.perf_counter_ns()))

@@ -24,7 +24,7 @@ class IndirectTensor(NkiTensor):
     addresses: torch.Tensor
     dim: int
     first: int
-    indices: NkiTensor
+    indices: NkiTensor | None
     steps: tuple[int, ...]
     valid: torch.Tensor
     skip: bool
@@ -48,6 +48,14 @@ class IndirectTensor(NkiTensor):
         view.skip = False
         view.indices, view.first, view.dim = indices, offset, dim
         view.steps = tuple(stride for stride, _ in pattern)
+        return view
+
+    @classmethod
+    def at(cls, tensor: NkiTensor, addresses: torch.Tensor, valid: torch.Tensor, *, skip: bool) -> IndirectTensor:
+        """Return the view of elements by their numbers; `skip` leaves out those that are not valid."""
+        view = cls(tensor.storage, tensor.storage.base.reshape(-1)[:1].expand(addresses.shape))
+        view.addresses, view.valid, view.skip, view.indices = addresses, valid, skip, None
+        view.steps = addresses.new_empty(addresses.shape, device="meta").stride()
         return view
 
     @property

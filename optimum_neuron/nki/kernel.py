@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Mapping
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -24,32 +25,56 @@ from ..errors import ConfigError, KernelError
 from .arguments import Arguments, tensors_in
 from .calls import call_in_graph, is_traced
 from .core import Core, Grid, Record, default_target, running, use
+from .world import World
 
 
 class Kernel:
-    """A function that runs on a simulated core.
+    """A function that runs on a simulated core. This is no dataclass, because Dynamo rebuilds those.
 
-    Kernels of one function and one grid are equal. This is no dataclass, because Dynamo rebuilds those.
+    Args:
+        function: the kernel's Python.
+        grid: sizes of the grid; () for one core.
+        platform: Target that it is written for; None leaves it to the environment.
+        ignores_addresses: whether tiles that it places are left to the compiler.
     """
 
-    def __init__(self, function: Callable[..., Any], grid: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        grid: tuple[int, ...] = (),
+        platform: str | None = None,
+        ignores_addresses: bool = False,
+    ) -> None:
         self.function, self.grid = function, grid
+        self.platform, self.ignores_addresses = platform, ignores_addresses
         for name in functools.WRAPPER_ASSIGNMENTS:
             if hasattr(function, name):
                 setattr(self, name, getattr(function, name))
 
+    @property
+    def facts(self) -> tuple[Any, ...]:
+        """Everything that it is made of."""
+        return self.function, self.grid, self.platform, self.ignores_addresses
+
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Kernel) and (self.function, self.grid) == (other.function, other.grid)
+        return isinstance(other, Kernel) and self.facts == other.facts
 
     def __hash__(self) -> int:
-        return hash((self.function, self.grid))
+        return hash(self.facts)
 
     def __repr__(self) -> str:
         return f"Kernel({self.function.__name__}, grid={self.grid})"
 
     def __getitem__(self, grid: Any) -> Kernel:
         """Return the kernel for a grid, as in `kernel[2](x)`."""
-        return Kernel(self.function, tuple(int(size) for size in (grid if isinstance(grid, tuple) else (grid,))))
+        items = grid if isinstance(grid, tuple | list) else (grid,)
+        sizes = tuple(size if isinstance(size, int) else operator.index(size) for size in items)
+        return self.changed(grid=sizes)
+
+    def changed(self, **facts: Any) -> Kernel:
+        """Return the kernel with other facts, which are named as the arguments are."""
+        mine = {"grid": self.grid, "platform": self.platform, "ignores_addresses": self.ignores_addresses}
+        return Kernel(self.function, **{**mine, **facts})
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run it; inside another kernel, on that one's core."""
@@ -126,32 +151,104 @@ def launch(
     Raises:
         KernelError: the kernel breaks a rule, or returns nothing and writes no input.
     """
-    result, core = launch_on_cores(kernel, args, kwargs, record=record, strict=strict)
-    return result, core.stream or []
+    result, cores = launch_on_cores(kernel, args, kwargs, record=record, strict=strict)
+    return result, cores[0].stream or []
 
 
 def launch_on_cores(
     kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, record: bool, strict: bool = False
-) -> tuple[Any, Core]:
-    """Run a kernel as `launch` does, and return its results and its first core."""
-    target, precise = default_target(), env.nki_precise()
-    grid = Grid(shape=kernel.grid)
-    inputs = Arguments(precise)
-    placed = [inputs.place(value, f"argument_{number}") for number, value in enumerate(args)]
-    named = {name: inputs.place(value, name) for name, value in kwargs.items()}
-    ranks = list(itertools.product(*map(range, kernel.grid)))
-    cores = [Core(target=target, grid=grid, rank=rank, precise=precise, strict=strict) for rank in ranks]
-    cores[0].stream = [] if record else None
+) -> tuple[Any, list[Core]]:
+    """Run a kernel as `launch` does, and return its results and its cores, which all have a stream if it records."""
+    results, cores = _launch(kernel, [(args, kwargs)], record=record, strict=strict)
+    return results[0], cores[0]
 
-    def run(core: Core) -> Any:
-        with use(core):
-            return kernel.function(*placed, **named)
 
-    bodies = [functools.partial(run, core) for core in cores]
-    result = bodies[0]() if len(bodies) == 1 else grid.turns.run(bodies)[-1]
+def launch_ranks(
+    kernel: Callable[..., Any], calls: Sequence[Any], *, record: bool = False
+) -> list[Any] | tuple[list[Any], list[list[Record]]]:
+    """Run a kernel on several ranks, which `nki.collectives` connects, and return the results of each.
+
+    Args:
+        kernel: the kernel; with a grid, each rank has its cores.
+        calls: The arguments of each rank: a tuple, or a dict of arguments by name.
+        record: Whether to return the stream of the first core of each rank too.
+
+    Raises:
+        KernelError: the kernel breaks a rule, or ranks do not call the same collectives.
+
+    Example:
+        ```python
+        import torch
+
+        from optimum_neuron.nki import collectives as ncc, jit, language as nl, launch_ranks
+
+
+        @jit
+        def gather(x):
+            part = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+            out = nl.ndarray((2 * x.shape[0], x.shape[1]), x.dtype, buffer=nl.shared_hbm)
+            nl.store(part, nl.load(x))
+            ncc.all_gather([part], [out], ncc.ReplicaGroup([[0, 1]]), collective_dim=0)
+            return out
+
+
+        x = torch.randn(2, 64, 8)
+        for result in launch_ranks(gather, [(x[0],), (x[1],)]):
+            torch.testing.assert_close(result, x.reshape(128, 8))
+        ```
+    """
+    ranks = [((), call) if isinstance(call, Mapping) else (tuple(call), {}) for call in calls]
+    results, cores = _launch(simulate(kernel), ranks, record=record)
+    return (results, [row[0].stream or [] for row in cores]) if record else results
+
+
+Call = tuple[tuple[Any, ...], Mapping[str, Any]]
+
+
+def _launch(
+    kernel: Kernel, calls: Sequence[Call], *, record: bool, strict: bool = False
+) -> tuple[list[Any], list[list[Core]]]:
+    """Run a kernel once for each rank, and return their results and cores."""
+    target, precise = default_target(kernel.platform), env.nki_precise()
+    world, places = World(size=len(calls)), list(itertools.product(*map(range, kernel.grid)))
+    inputs, cores, bodies = [], [], []
+    for rank_id, (args, kwargs) in enumerate(calls):
+        own, grid = Arguments(precise), Grid(shape=kernel.grid)
+        placed = [own.place(value, f"argument_{number}") for number, value in enumerate(args)]
+        named = {name: own.place(value, name) for name, value in kwargs.items()}
+        inputs.append(own)
+        cores.append([])
+        for place in places:
+            core = Core(
+                target=target,
+                grid=grid,
+                rank=place,
+                precise=precise,
+                strict=strict,
+                stream=[] if record else None,
+                ignores_addresses=kernel.ignores_addresses,
+                number=len(bodies),
+                rank_id=rank_id,
+                world=world,
+            )
+            cores[-1].append(core)
+            bodies.append(functools.partial(_run, kernel, core, placed, named))
+    values = [bodies[0]()] if len(bodies) == 1 else world.turns.run(bodies)
+    last = values[len(places) - 1 :: len(places)]
+    pairs = zip(inputs, last, cores, strict=True)
+    return [_finished(kernel, own, value, row[-1]) for own, value, row in pairs], cores
+
+
+def _run(kernel: Kernel, core: Core, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    with use(core):
+        return kernel.function(*args, **kwargs)
+
+
+def _finished(kernel: Kernel, inputs: Arguments, value: Any, core: Core) -> Any:
+    """Return what a kernel returned as arrays, after its writes to inputs."""
     inputs.write_back()
-    if result is None and not inputs.changed:
+    if value is None and not inputs.changed:
         message = f"The kernel {kernel.function.__name__} returned nothing and wrote no input."
         raise KernelError(message, hint="Return the tensors in nl.shared_hbm that it wrote.", rule="result")
-    with use(cores[-1]):
-        return inputs.results(result), cores[0]
+    with use(core):
+        return inputs.results(value)

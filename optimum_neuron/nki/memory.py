@@ -44,6 +44,16 @@ class Buffer(enum.Enum):
         return f"nl.{self.value}"
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Address:
+    """Where a tile begins that a kernel placed by hand."""
+
+    partition: int
+    """First partition."""
+    byte: int
+    """First byte of each partition."""
+
+
 @dataclasses.dataclass(eq=False, slots=True)
 class Storage:
     """One tensor in one memory."""
@@ -66,6 +76,8 @@ class Storage:
     """Which elements were written, in one dimension; None if all were."""
     number: int = dataclasses.field(default_factory=lambda: next(_NUMBERS))
     """Identifies it."""
+    address: Address | None = None
+    """Where it is; None if that is left to the compiler."""
 
     @classmethod
     def empty(

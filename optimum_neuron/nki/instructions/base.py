@@ -127,7 +127,7 @@ def checked(instruction: Instruction, core: Core) -> tuple[Engine, dict[str, Nki
     for name, tile in {**reads, **writes}.items():
         _check_tile(instruction, name, tile, engine, core)
     for name in instruction.WRITES:
-        if getattr(instruction, name) is not None and not isinstance(getattr(instruction, name), NkiTensor):
+        if not isinstance(getattr(instruction, name), NkiTensor | tuple | None):
             _refuse_operand(instruction, name, getattr(instruction, name))
     instruction.check(core)
     return engine, reads, writes
@@ -142,7 +142,7 @@ def recorded(
     others = {
         field.name: repr(getattr(instruction, field.name))
         for field in dataclasses.fields(instruction)
-        if field.name not in (*instruction.READS, *instruction.WRITES, "name", "engine")
+        if field.repr and field.name not in (*instruction.READS, *instruction.WRITES, "name", "engine")
     }
     return Record(
         instruction.OPCODE,

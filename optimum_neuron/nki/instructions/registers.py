@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import torch
 
@@ -36,6 +37,20 @@ class VirtualRegister:
 
     def __bool__(self) -> bool:
         return self.__index__() != 0
+
+    def __add__(self, other: Any) -> VirtualRegister:
+        return VirtualRegister(int(self) + int(other))
+
+    def __sub__(self, other: Any) -> VirtualRegister:
+        return VirtualRegister(int(self) - int(other))
+
+    def __mul__(self, other: Any) -> VirtualRegister:
+        return VirtualRegister(int(self) * int(other))
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __rsub__(self, other: Any) -> VirtualRegister:
+        return VirtualRegister(int(other) - int(self))
 
     def __repr__(self) -> str:
         return f"VirtualRegister({self.value})"

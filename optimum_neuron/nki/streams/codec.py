@@ -21,6 +21,7 @@ from .document import (
     Affine,
     Allocate,
     Constant,
+    Copy,
     Gather,
     Input,
     Loop,
@@ -28,6 +29,7 @@ from .document import (
     Name,
     Node,
     Output,
+    Places,
     Register,
     Step,
     Stream,
@@ -96,7 +98,10 @@ def _document(stream: Stream, *, lines: bool = True) -> dict[str, Any]:
         return [table.setdefault(text, len(table))] if lines else []
 
     programs = [[_node(node, line) for node in program] for program in stream.programs]
-    memories = [[one.name, one.buffer, one.dtype, [*one.shape], *line(one.line)] for one in stream.memories]
+    memories = [
+        [one.name, one.buffer, one.dtype, [*one.shape], one.address and [*one.address], *line(one.line)]
+        for one in stream.memories
+    ]
     return {
         "format": FORMAT_VERSION,
         "name": stream.name,
@@ -117,6 +122,8 @@ def _node(node: Node, line: Callable[[str], list[int]]) -> list[Any]:
         return ["new", node.tensor]
     if isinstance(node, Constant):
         return ["constant", node.key, _view(node.view)]
+    if isinstance(node, Copy):
+        return ["copy", _operand(node.target), _operand(node.source)]
     if isinstance(node, Loop):
         return ["loop", node.count, [_node(inner, line) for inner in node.body]]
     return [node.opcode, {name: _operand(value) for name, value in node.operands}, *line(node.line)]
@@ -136,6 +143,8 @@ def _operand(value: Any) -> Any:
     if isinstance(value, Gather):
         pattern = [[*pair] for pair in value.pattern]
         return {"gather": [value.tensor, pattern, value.first, _view(value.indices), value.dim]}
+    if isinstance(value, Places):
+        return {"places": [value.tensor, value.key, value.skip]}
     if isinstance(value, Name):
         return {"name": [value.kind, value.name]}
     if isinstance(value, Register):
@@ -188,10 +197,12 @@ class _Reader:
             constants=dict(constants),
         )
 
-    def _memory(self, name: str, buffer: str, dtype: str, shape: list[int], line: int) -> Memory:
-        return Memory(
-            _of(str, name), Buffer(buffer).value, FORMATS[dtype].name, _sizes(shape), self._lines[_index(line)]
-        )
+    def _memory(self, name: str, buffer: str, dtype: str, shape: Any, address: Any, line: int) -> Memory:
+        kind, sizes = FORMATS[dtype].name, _sizes(shape)
+        place = None if address is None else _sizes(address)
+        if place is not None and len(place) != 2:
+            raise ValueError(f"an address is {address}")
+        return Memory(_of(str, name), Buffer(buffer).value, kind, sizes, self._lines[_index(line)], place)
 
     def _tensor(self, number: int) -> int:
         if not 0 <= _of(int, number) < self._num_memories:
@@ -207,6 +218,11 @@ class _Reader:
             if key not in self._document["constants"]:
                 raise ValueError(f"there is no constant {key}")
             return Constant(self._view(view, depth), key)
+        if kind == "copy":
+            target, source = (self._operand(part, depth) for part in rest)
+            if not isinstance(target, View | Places) or not isinstance(source, View | Gather | Places):
+                raise TypeError("a copy is between tensors")
+            return Copy(target, source)
         if kind == "loop":
             count, body = rest
             if _of(int, count) < 2:
@@ -234,6 +250,11 @@ class _Reader:
             tensor, pattern, first, indices, dim = content
             steps = tuple((_index(step), _index(count)) for step, count in pattern)
             return Gather(self._tensor(tensor), steps, _index(first), self._view(indices, depth), _index(dim))
+        if kind == "places":
+            tensor, key, skip = content
+            if key not in self._document["constants"]:
+                raise ValueError(f"there is no constant {key}")
+            return Places(self._tensor(tensor), key, _of(bool, skip))
         if kind == "name":
             of, name = content
             return Name(_of(str, of), _of(str, name))

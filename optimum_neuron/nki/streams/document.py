@@ -47,6 +47,8 @@ class Memory:
     """Sizes."""
     line: str = dataclasses.field(default="", compare=False)
     """Line of the kernel that made it."""
+    address: tuple[int, int] | None = None
+    """First partition and byte, if the kernel placed it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,6 +81,18 @@ class Gather:
     """The indices."""
     dim: int
     """Dimension of the tensor that they are of."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Places:
+    """Elements of a tensor by their numbers, which were known when the kernel was traced."""
+
+    tensor: int
+    """Number of the tensor."""
+    key: str
+    """Constant with the number of each element, -1 for those that are left out."""
+    skip: bool
+    """Whether elements may be left out."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -118,6 +132,16 @@ class Constant:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Copy:
+    """A part of a tensor gets the values of another one, by no instruction: the one before could have written both."""
+
+    target: View | Places
+    """The part."""
+    source: View | Gather | Places
+    """The other one."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Step:
     """One instruction."""
 
@@ -139,7 +163,7 @@ class Loop:
     """What one does."""
 
 
-Node = Allocate | Constant | Step | Loop
+Node = Allocate | Constant | Copy | Step | Loop
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .document import Affine, Allocate, Constant, Gather, Loop, Node, Register, Step, View
+from .document import Affine, Allocate, Constant, Copy, Gather, Loop, Node, Places, Register, Step, View
 
 
 @dataclasses.dataclass
@@ -97,13 +97,15 @@ def _last_uses(nodes: Sequence[Node]) -> dict[int, int]:
 
 
 def _tensors(value: Any) -> Iterator[int]:
-    if isinstance(value, View | Allocate):
+    if isinstance(value, View | Allocate | Places):
         yield value.tensor
     elif isinstance(value, Gather):
         yield value.tensor
         yield from _tensors(value.indices)
     elif isinstance(value, Constant):
         yield from _tensors(value.view)
+    elif isinstance(value, Copy):
+        yield from (*_tensors(value.target), *_tensors(value.source))
     elif isinstance(value, Step):
         for _, operand in value.operands:
             yield from _tensors(operand)
@@ -150,6 +152,10 @@ def _key(value: Any, own: dict[int, int], numbers: list[int]) -> Any:
     if isinstance(value, Gather):
         tensor, indices = _tensor_key(value.tensor, own), _key(value.indices, own, numbers)
         return "gather", tensor, value.pattern, value.first, indices, value.dim
+    if isinstance(value, Places):
+        return "places", _tensor_key(value.tensor, own), value.key, value.skip
+    if isinstance(value, Copy):
+        return "copy", _key(value.target, own, numbers), _key(value.source, own, numbers)
     if isinstance(value, Constant):
         return "constant", _key(value.view, own, numbers), value.key
     if isinstance(value, Step):
@@ -206,6 +212,8 @@ def _grow(value: Any, growth: Iterator[int], depth: int) -> Any:
         return dataclasses.replace(value, indices=grow(value.indices))
     if isinstance(value, Constant):
         return dataclasses.replace(value, view=grow(value.view))
+    if isinstance(value, Copy):
+        return Copy(grow(value.target), grow(value.source))
     if isinstance(value, Step):
         return dataclasses.replace(value, operands=tuple((name, grow(operand)) for name, operand in value.operands))
     if isinstance(value, Register):

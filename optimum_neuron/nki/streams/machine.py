@@ -26,10 +26,26 @@ from ..core import Core, Grid, current, refuse, use
 from ..dtypes import FORMATS
 from ..indirect import IndirectTensor
 from ..instructions import Instruction, VirtualRegister, checked, recorded
-from ..memory import Buffer, Storage
+from ..memory import Address, Buffer, Storage
 from ..operators import OPERATORS
 from ..tensor import NkiTensor
-from .document import Affine, Allocate, Constant, Gather, Loop, Memory, Name, Node, Register, Step, Stream, View
+from ..world import World
+from .document import (
+    Affine,
+    Allocate,
+    Constant,
+    Copy,
+    Gather,
+    Loop,
+    Memory,
+    Name,
+    Node,
+    Places,
+    Register,
+    Step,
+    Stream,
+    View,
+)
 from .vocabulary import ENUMS, instruction_class, operand_problem
 
 Indices = tuple[int, ...]
@@ -62,7 +78,7 @@ def run(stream: Stream, inputs: Sequence[torch.Tensor], *, precise: bool | None 
     if len(bodies) == 1:
         bodies[0]()
     else:
-        cores[0].grid.turns.run(bodies)
+        cores[0].world.turns.run(bodies)
     arguments.write_back()
     with use(cores[0]):
         return [machines[0].view(view, ()).read().clone() for view in stream.outputs]
@@ -101,15 +117,17 @@ def _dry(stream: Stream, target: Target) -> Iterator[tuple[_Machine, tuple[Node,
 
 
 def _cores(stream: Stream, target: Target, *, precise: bool) -> list[Core]:
-    grid = Grid(shape=stream.grid)
+    shared: dict[str, Any] = {"target": target, "grid": Grid(shape=stream.grid), "world": World(), "precise": precise}
     ranks = itertools.product(*map(range, stream.grid))
     # What reads memory that nothing wrote is known from the kernel.
-    return [Core(target=target, grid=grid, rank=rank, precise=precise, warns=False) for rank in ranks]
+    return [Core(rank=rank, number=number, warns=False, **shared) for number, rank in enumerate(ranks)]
 
 
 def _storage(memory: Memory, *, is_traced: bool, precise: bool) -> Storage:
     options: dict[str, Any] = {"name": memory.name, "line": memory.line, "precise": precise}
-    return Storage.empty(memory.shape, memory.dtype, Buffer(memory.buffer), is_traced=is_traced, **options)
+    storage = Storage.empty(memory.shape, memory.dtype, Buffer(memory.buffer), is_traced=is_traced, **options)
+    storage.address = None if memory.address is None else Address(*memory.address)
+    return storage
 
 
 class _Machine:
@@ -155,9 +173,24 @@ class _Machine:
             return lambda indices: self._allocate(node.tensor)
         if isinstance(node, Constant):
             return lambda indices: self._write(node, indices)
+        if isinstance(node, Copy):
+            return self._copy(node)
         if isinstance(node, Loop):
             return self._loop(node, depth)
         return self._step(node)
+
+    def _copy(self, node: Copy) -> Action:
+        target, source = self._operand(node.target), self._operand(node.source)
+
+        def action(indices: Indices) -> None:
+            into, values = target(indices), source(indices)
+            if self.is_dry and into.size != values.size:
+                message = f"A copy of {values.size} elements to {into.size} of {into.name}."
+                refuse(message, hint="Trace the kernel again.", rule="stream", tensor=into.name)
+            if not self.is_dry:
+                into.write(values.read())
+
+        return action
 
     def _loop(self, loop: Loop, depth: int) -> Action:
         body = self._actions(loop.body, depth + 1)
@@ -212,6 +245,8 @@ class _Machine:
             return functools.partial(self.view, value)
         if isinstance(value, Gather):
             return functools.partial(self._gathered, value)
+        if isinstance(value, Places):
+            return functools.partial(self._placed, value)
         if isinstance(value, Affine):
             return value.at
         if isinstance(value, Register):
@@ -246,6 +281,13 @@ class _Machine:
             self._refuse_bounds(storage, gather.first, gather.dim)
         tensor, rows = NkiTensor(storage), self.view(gather.indices, indices)
         return IndirectTensor.of(tensor, gather.pattern, gather.first, rows, gather.dim)
+
+    def _placed(self, places: Places, indices: Indices) -> NkiTensor:
+        addresses, storage = self.stream.constants[places.key], self._of(places.tensor)
+        valid = (addresses >= 0) & (addresses < storage.base.numel())
+        if self.is_dry and not (places.skip or bool(valid.all())):
+            self._refuse_bounds(storage, int(addresses.min()), int(addresses.max()))
+        return IndirectTensor.at(NkiTensor(storage), addresses, valid, skip=places.skip)
 
     def _of(self, number: int) -> Storage:
         storage = self.tensors[number]

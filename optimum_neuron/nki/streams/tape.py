@@ -20,7 +20,7 @@ from ..indirect import IndirectTensor
 from ..instructions import Instruction, VirtualRegister
 from ..memory import Storage
 from ..operators import Operator
-from .document import Affine, Allocate, Constant, Gather, Memory, Name, Node, Register, Step, View
+from .document import Affine, Allocate, Constant, Copy, Gather, Memory, Name, Node, Places, Register, Step, View
 from .folding import Mark, folded
 
 _PLAIN = (bool, int, float, str, type(None))
@@ -38,7 +38,9 @@ class Tensors:
         """Number a tensor."""
         number = self._numbers[storage.number] = len(self.memories)
         name = storage.name
-        self.memories.append(Memory(name, storage.buffer.value, storage.format.name, storage.shape, storage.line))
+        place = None if storage.address is None else (storage.address.partition, storage.address.byte)
+        facts = storage.buffer.value, storage.format.name, storage.shape, storage.line
+        self.memories.append(Memory(name, *facts, place))
         return number
 
     def constant(self, values: torch.Tensor) -> str:
@@ -97,8 +99,19 @@ class Tape:
         self._note_write(tensor)
         self._nodes.append(Constant(self.view(tensor), key))
 
+    def copy(self, tensor: Elements, source: Elements) -> None:
+        """Note a copy that no instruction makes."""
+        self._note_write(tensor)
+        self._nodes.append(Copy(self._part(tensor), self._part(source)))
+
     def note(self, instruction: Instruction) -> None:
         """Note an instruction."""
+        if not isinstance(type(instruction).OPCODE, str):
+            refuse(
+                "A kernel with collectives cannot be part of a model that is compiled.",
+                hint="Call torch.distributed between kernels, or run it with nki.launch_ranks.",
+                rule="stream",
+            )
         names = [field.name for field in dataclasses.fields(instruction) if field.name != "name"]
         operands = tuple((name, self._operand(instruction, name, getattr(instruction, name))) for name in names)
         for tile in instruction.tiles(instruction.WRITES).values():
@@ -128,13 +141,19 @@ class Tape:
         dtype = None if own == storage.format.name else storage.format.name
         return View(number, Affine(tensor.offset), tensor.shape, tensor.strides, dtype)
 
-    def _operand(self, instruction: Instruction, name: str, value: Any) -> Any:
-        if isinstance(value, IndirectTensor):
-            pattern = tuple(zip(value.steps, value.shape, strict=True))
-            number, indices = self.tensors.number(value.storage), self.view(value.indices)
-            return Gather(number, pattern, value.first, indices, value.dim)
-        if isinstance(value, Elements):
+    def _part(self, value: Elements) -> Any:
+        """Return a view of any kind as data."""
+        if not isinstance(value, IndirectTensor):
             return self.view(value)
+        number = self.tensors.number(value.storage)
+        if value.indices is not None:
+            pattern = tuple(zip(value.steps, value.shape, strict=True))
+            return Gather(number, pattern, value.first, self.view(value.indices), value.dim)
+        return Places(number, self.tensors.constant(value.addresses.where(value.valid, -1)), value.skip)
+
+    def _operand(self, instruction: Instruction, name: str, value: Any) -> Any:
+        if isinstance(value, Elements):
+            return self._part(value)
         if isinstance(value, Operator):
             return Name("Operator", value.name)
         if isinstance(value, enum.Enum):

@@ -49,7 +49,7 @@ def trace(kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, t
     Raises:
         KernelError: the kernel breaks a rule, asks for values of tensors, or returns nothing and writes no input.
     """
-    target = default_target() if target is None else target
+    target = default_target(kernel.platform) if target is None else target
     grid, tensors = Grid(shape=kernel.grid), Tensors()
     inputs: list[int] = []
     results = []
@@ -58,7 +58,8 @@ def trace(kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, t
         placed = _placed((args, dict(kwargs)), tensors, inputs)
         for rank in itertools.product(*map(range, kernel.grid)):
             tapes.append(Tape(tensors))
-            core = Core(target=target, grid=grid, rank=rank, tape=tapes[-1])
+            core = Core(target=target, grid=grid, rank=rank, tape=tapes[-1], number=len(tapes) - 1)
+            core.ignores_addresses = kernel.ignores_addresses
             with use(core):
                 results.append(_run(kernel, *placed))
     written = set().union(*(tape.written for tape in tapes))
@@ -110,7 +111,7 @@ def _run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run the kernel's Python, and name the line that asks for values."""
     try:
         return kernel.function(*args, **kwargs)
-    except (NotImplementedError, RuntimeError) as error:
+    except (NotImplementedError, RuntimeError, TypeError) as error:
         if "meta" not in str(error).lower():
             raise
         refuse(
