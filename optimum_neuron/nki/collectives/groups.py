@@ -115,8 +115,6 @@ def reduction(opcode: str, op: Any) -> Operator:
     return operator
 
 
-def run_collective(
-    opcode: str, pair: Any, group: tuple[int, ...], priority: int | None, name: str | None, **parts: Any
-) -> None:
+def run_collective(opcode: str, pair: Any, group: tuple[int, ...], priority: int | None, name: str | None, **parts: Any) -> None:
     check_priority(opcode, current(), priority)
     execute(Collective(opcode=opcode, srcs=pair[0], dsts=pair[1], group=group, name=name, **parts))

@@ -172,10 +172,7 @@ class Allocation:
             problem = f"{partitions} partitions start at {address.partition}, and may start at {legal}"
         elif address.byte < 0 or address.byte + size_bytes > room:
             problem = f"bytes {address.byte} to {address.byte + size_bytes} of a partition, which has {room}"
-        elif (
-            bank is not None
-            and address.byte // core.bank_bytes() != (address.byte + size_bytes - 1) // core.bank_bytes()
-        ):
+        elif bank is not None and address.byte // core.bank_bytes() != (address.byte + size_bytes - 1) // core.bank_bytes():
             problem = f"{size_bytes} bytes from byte {address.byte % core.bank_bytes()} of bank {bank} on, which has "
             problem += str(core.bank_bytes())
         if problem is not None:
@@ -209,7 +206,9 @@ def blocks_of(shape: Sequence[int], buffer: Buffer) -> tuple[tuple[int, ...], tu
     return sizes[: marked[0]], sizes[marked[0] :]
 
 
-def blocked(blocks: tuple[int, ...], make: Callable[[tuple[int, ...]], OlderTensor]) -> BlockedTensor | OlderTensor:
+def blocked(
+    blocks: tuple[int, ...], make: Callable[[tuple[int, ...]], OlderTensor]
+) -> BlockedTensor | OlderTensor:
     """Return a tensor of the tiles that a function makes for each block; one tile without blocks."""
     if not blocks:
         return make(())

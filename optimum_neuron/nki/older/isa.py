@@ -121,7 +121,9 @@ def activation(
     by, plus = vector(scale, tile), None if bias is None else vector(bias, tile)
     reduction = None if reduce_op is None else operator(reduce_op, "reduce_op")
     total, command = place(reduce_res), machine(reduce_cmd)
-    return like(data, dtype, mask, lambda dst: ins.activation(dst, one, tile, plus, by, reduction, total, command))
+    return like(
+        data, dtype, mask, lambda dst: ins.activation(dst, one, tile, plus, by, reduction, total, command)
+    )
 
 
 def activation_reduce(
@@ -140,18 +142,13 @@ def activation_reduce(
     refuse_unknown("activation_reduce", kwargs)
     one, tile, reduction = operator(op), resolved(data, mask), operator(reduce_op, "reduce_op")
     by, plus, total = vector(scale, tile), None if bias is None else vector(bias, tile), place(reduce_res)
-    return like(data, dtype, mask, lambda dst: ins.activation_reduce(dst, one, tile, reduction, total, plus, by))
+    return like(
+        data, dtype, mask, lambda dst: ins.activation_reduce(dst, one, tile, reduction, total, plus, by)
+    )
 
 
 def tensor_tensor(
-    data1: Any,
-    data2: Any,
-    op: Any,
-    *,
-    dtype: Any = None,
-    mask: Any = None,
-    engine: Any = engines.unknown,
-    **kwargs: Any,
+    data1: Any, data2: Any, op: Any, *, dtype: Any = None, mask: Any = None, engine: Any = engines.unknown, **kwargs: Any
 ) -> OlderTensor:
     """Compute `data1 op data2`, element by element."""
     refuse_unknown("tensor_tensor", kwargs)

@@ -135,7 +135,9 @@ class OlderTensor(Arithmetic, NkiTensor):
 
 
 def _gathered(tensor: NkiTensor, places: np.ndarray, valid: np.ndarray, *, skip: bool) -> IndirectTensor:
-    return IndirectTensor.at(tensor, torch.from_numpy(np.asarray(places)), torch.from_numpy(np.array(valid)), skip=skip)
+    return IndirectTensor.at(
+        tensor, torch.from_numpy(np.asarray(places)), torch.from_numpy(np.array(valid)), skip=skip
+    )
 
 
 def as_index(value: Any) -> IndexTile:
