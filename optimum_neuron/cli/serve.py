@@ -10,7 +10,8 @@ import dataclasses
 
 from optimum.commands.base import CommandInfo
 
-from .arguments import add_compile_arguments, add_option_arguments, options_from
+from .arguments import add_compile_arguments, add_option_arguments, options_from, positive_int
+from .capacity import add_capacity_arguments, reject_capacity_options, run_capacity
 from .output import Out
 from .parser import Command
 
@@ -22,6 +23,11 @@ class ServeCommand(Command):
   optimum-cli neuron serve smollm2
   optimum-cli neuron serve smollm2 --sequence_length 2048 --batch_size 16 --port 8080
   optimum-cli neuron serve ./smollm2_neuron ./minilm_neuron --served_model_name chat,embed
+
+With --simulate it prints a capacity plan in place of serving: a trace of requests in simulated time.
+
+  optimum-cli neuron serve smollm2 --simulate poisson:20 --input_length 512 --output_length 128 --slo ttft=500,tpot=50
+  optimum-cli neuron serve smollm2 --simulate AzureLLMInferenceTrace_conv.csv --slo ttft=500,tpot=50 --sweep
 """
 
     @classmethod
@@ -32,9 +38,20 @@ class ServeCommand(Command):
             "models", metavar="MODEL", nargs="+", help="name on the Hub, folder, or name that neuron fetch knows"
         )
         add_option_arguments(parser, ServeOptions)
+        add_capacity_arguments(parser)
+        parser.add_argument(
+            "--num_replicas", type=positive_int, metavar="N", help="replicas of the model, with --simulate"
+        )
         add_compile_arguments(parser)
 
-    def execute(self, out: Out) -> None:
+    def execute(self, out: Out) -> int | None:
+        if self.args.simulate is not None:
+            return run_capacity(self.args, out)
+        reject_capacity_options(self.args)
+        self._serve(out)
+        return None
+
+    def _serve(self, out: Out) -> None:
         from .. import env
         from ..serving import ServeOptions, model_specs, require_packages
 

@@ -9,7 +9,12 @@ from . import (
 from .adapters import merge_adapter as merge_adapter
 from .build import cache_request as cache_request, cached_neff as cached_neff, judging_target as judging_target
 from .cached import cached_entries as cached_entries, cached_models as cached_models, fill_cache as fill_cache
-from .decoder import DecoderKind as DecoderKind, decoder_captures as decoder_captures, state_specs as state_specs
+from .decoder import (
+    DecoderKind as DecoderKind,
+    decoder_captures as decoder_captures,
+    num_positions as num_positions,
+    state_specs as state_specs,
+)
 from .empty import empty_model as empty_model
 from .export import ExportReport as ExportReport, describe as describe, main_export as main_export
 from .folder import (
