@@ -158,16 +158,24 @@ def analyze(kernel: Callable[..., Any], *args: Any, **kwargs: Any) -> Analysis:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UninitializedReadWarning)
         result, cores = launch_on_cores(made, args, kwargs, record=True)
-    core = cores[0]
+    return analysis_of(made.function.__name__, cores[0], result)
+
+
+def analysis_of(name: str, core: Core, result: Any) -> Analysis:
+    """Return what a core that recorded its instructions did.
+
+    Raises:
+        ConfigError: it executed no instruction.
+    """
     stream = core.stream
     if not stream:
-        message = f"The kernel {made.function.__name__} executed no instruction."
+        message = f"The kernel {name} executed no instruction."
         raise ConfigError(message, hint="Analyze a kernel that loads, computes and stores.")
     events = schedule(stream, core.target)
     total_us = max(event.end_ns for event in events) / 1e3
     busy_us = {name: sum(event.busy_ns for event in events if event.record.engine == name) / 1e3 for name in ENGINES}
     return Analysis(
-        name=made.function.__name__,
+        name=name,
         target=core.target.name,
         result=result,
         events=tuple(events),

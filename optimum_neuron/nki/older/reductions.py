@@ -40,7 +40,7 @@ def filled(tile: NkiTensor, region: Region, name: str) -> OlderTensor:
     result = fresh(tile.shape, tile.dtype)
     ins.memset(result, OPERATORS[_FILLED[name]].identity)
     source = older(tile).part(region)
-    result.part(region).write(source.read())
+    result.part(region).copy_from(source)
     return result
 
 
