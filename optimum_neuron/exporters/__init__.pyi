@@ -56,7 +56,7 @@ from .prepare import (
     open_cache as open_cache,
     prepare as prepare,
 )
-from .progress import Progress as Progress, follow as follow
+from .progress import Progress as Progress, follow as follow, watching as watching
 from .public_facts import public_facts as public_facts
 from .quantization import (
     method_of as method_of,

@@ -20,8 +20,11 @@ from .tensor import NkiTensor
 class IndirectTensor(NkiTensor):
     """A gathered or scattered view."""
 
-    __slots__ = ("addresses", "skip", "steps", "valid")
+    __slots__ = ("addresses", "dim", "first", "indices", "skip", "steps", "valid")
     addresses: torch.Tensor
+    dim: int
+    first: int
+    indices: NkiTensor | None
     steps: tuple[int, ...]
     valid: torch.Tensor
     skip: bool
@@ -37,13 +40,22 @@ class IndirectTensor(NkiTensor):
         rows = indices.integers().T.reshape(-1)[: counts[0]]
         addresses = rows * step + offset
         for place, (stride, count) in enumerate(pattern[1:], start=1):
-            addresses = addresses.unsqueeze(-1) + torch.arange(count) * stride
+            addresses = addresses.unsqueeze(-1) + torch.arange(count, device=rows.device) * stride
             assert addresses.dim() == place + 1
         view = cls(storage, storage.base.reshape(-1)[:1].expand(counts))
         view.addresses = addresses
         view.valid = ((rows >= 0) & (rows < storage.shape[dim])).reshape(-1, *[1] * (len(counts) - 1)).expand(counts)
         view.skip = False
+        view.indices, view.first, view.dim = indices, offset, dim
         view.steps = tuple(stride for stride, _ in pattern)
+        return view
+
+    @classmethod
+    def at(cls, tensor: NkiTensor, addresses: torch.Tensor, valid: torch.Tensor, *, skip: bool) -> IndirectTensor:
+        """Return the view of elements by their numbers; `skip` leaves out those that are not valid."""
+        view = cls(tensor.storage, tensor.storage.base.reshape(-1)[:1].expand(addresses.shape))
+        view.addresses, view.valid, view.skip, view.indices = addresses, valid, skip, None
+        view.steps = addresses.new_empty(addresses.shape, device="meta").stride()
         return view
 
     @property

@@ -90,7 +90,7 @@ SURFACE = {
     "serve": [
         *(*COMPILE, *OUTPUT, "--host", "--port", "--served_model_name", "--served-model-name", "--lora_modules"),
         *("--lora-modules", "--api_key", "--api-key", "--max_queue_size", "--max_body_bytes", "--request_timeout_s"),
-        *("--drain_timeout_s", "--allowed_origins", "--allowed-origins", "MODEL"),
+        *("--drain_timeout_s", "--response_store_bytes", "--allowed_origins", "--allowed-origins", "MODEL"),
         *("--simulate", "--sweep", "--slo", "--slo_attainment", "--num_prompts", "--num-prompts", "--input_length"),
         *("--output_length", "--request_rate", "--request-rate", "--seed", "--price"),
         *("--ray", "--ray_address", "--ray-address", "--num_replicas", "--num-replicas"),

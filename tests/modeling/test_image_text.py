@@ -12,6 +12,7 @@ import torch
 from transformers import AutoModelForImageTextToText, AutoProcessor, DynamicCache, TextStreamer
 
 from optimum_neuron import NeuronModelForCausalLM, NeuronModelForImageTextToText
+from optimum_neuron.cache_argument import CACHE
 from optimum_neuron.errors import ConfigError, ModelError, ShapeError, WeightsError
 from optimum_neuron.exporters.validation import FLOAT32_TOLERANCE, compare
 from tests.image_text import (
@@ -306,7 +307,7 @@ MISFITS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "no_such_token": ({"input_ids": torch.tensor([[VOCABULARY]])}, {"token": VOCABULARY}),
 }
 UNSUPPORTED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "host_cache": ({"past_key_values": DynamicCache()}, {}),
+    "host_cache": ({CACHE: DynamicCache()}, {}),
     "attentions": ({"output_attentions": True}, {"options": ["output_attentions"]}),
     "videos": ({"mm_encoder_outputs": {"video": 1}}, {"keys": ["video"]}),
     "a_mask_alone": (MASK, {"arguments": ["pixel_attention_mask"]}),
@@ -339,10 +340,10 @@ def test_prompt_beyond_buckets_is_refused(tmp_path):
 
 
 def test_images_with_cache_are_refused(idefics3):
-    cache = idefics3.compiled(IDS, pixel_values=PIXELS).past_key_values
+    cache = idefics3.compiled(IDS, pixel_values=PIXELS)[CACHE]
     mask = torch.ones(1, 2 * IDS.shape[1], dtype=torch.long)
-    with raises(ConfigError, arguments=["past_key_values"]):
-        idefics3.compiled(IDS, attention_mask=mask, pixel_values=PIXELS, past_key_values=cache)
+    with raises(ConfigError, arguments=[CACHE]):
+        idefics3.compiled(IDS, attention_mask=mask, pixel_values=PIXELS, **{CACHE: cache})
 
 
 def test_unknown_keywords_are_refused(idefics3):

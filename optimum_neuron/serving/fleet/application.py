@@ -7,14 +7,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+import dataclasses
+from typing import Any
 
 from ...errors import ConfigError
 from .config import FleetConfig, ReplicaGroup, parse_fleet
 from .replica import Replica, multiplexed_replica
-
-if TYPE_CHECKING:
-    from ..deployment import Deployment
 
 TARGET_SHARE = 0.5
 """Requests of a replica that autoscaling aims at, as a share of those that it takes at once: a full batch."""
@@ -38,13 +36,11 @@ def build_application(fleet: FleetConfig) -> Any:
     from ray import serve
 
     def make_ingress() -> Any:
-        import dataclasses
-
         from ..app import make_app
         from .ingress import Fleet
 
         name = serve.get_replica_context().app_name
-        return make_app(cast("Deployment", Fleet(dataclasses.replace(fleet, application=name))))
+        return make_app(Fleet(dataclasses.replace(fleet, application=name)))
 
     ingress = serve.deployment(
         name="ingress",
@@ -88,4 +84,5 @@ def _deployment(group: ReplicaGroup, fleet: FleetConfig) -> Any:
     except (TypeError, ValueError) as error:
         message = f"Ray Serve rejects the options of {group.name}: {' '.join(str(error).split())[:300]}"
         raise ConfigError(message, hint="See Ray Serve's documentation.", option=group.name) from error
-    return deployment.bind(group, fleet.server)
+    # A later request may go to another replica, so none of them keeps responses.
+    return deployment.bind(group, dataclasses.replace(fleet.server, response_store_bytes=0))

@@ -72,7 +72,8 @@ class ReplicaGroup:
         """Requests that a replica takes at once."""
         if self.max_ongoing_requests is not None:
             return self.max_ongoing_requests
-        return 2 * max(spec.options.get("batch_size") or 8 for spec in self.models)
+        sizes = [spec.options.get("batch_size") or 8 for spec in self.models]
+        return 2 * max(max(size) if isinstance(size, (list, tuple)) else size for size in sizes)
 
     @property
     def names(self) -> dict[str, ModelSpec]:

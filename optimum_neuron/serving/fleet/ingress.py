@@ -19,9 +19,10 @@ from typing import Any
 
 from ...errors import QueueFullError, RequestError, nearest
 from ..answers import Call, Event
-from ..deployment import ENDPOINTS, Answer
+from ..deployment import ENDPOINTS, Answer, Deployment
 from ..metrics import Metrics
 from ..models import require_name
+from ..response_store import ResponseStore
 from .config import FleetConfig, ReplicaGroup
 from .replica import Part
 
@@ -30,13 +31,17 @@ logger = logging.getLogger(__name__)
 MOST_ATTEMPTS = 4
 """Replicas that a request is sent to, one after the other as they die."""
 STATUS_EVERY_S = 1.0
+_UNKNOWN: dict[str, Any] = {"created": 0, "max_model_len": None, "runner": None, "endpoints": []}
+"""Facts of a model before a replica has loaded it."""
 
 
-class Fleet:
-    """Models of all replica groups, with the interface of a `Deployment`."""
+class Fleet(Deployment):
+    """A deployment whose models are in the replicas of a cluster."""
 
     def __init__(self, config: FleetConfig) -> None:
+        # The models are elsewhere, so there is no registry.
         self.config, self.options, self.metrics = config, config.server, Metrics()
+        self.is_draining, self.responses = False, ResponseStore(0)
         self._groups = {name: group for group in config.groups for name in group.names}
         self._handles: dict[str, Any] = {}
         self._status: dict[str, Any] = {"status": "loading", "models": {}}
@@ -136,9 +141,9 @@ class Fleet:
 
     def models(self) -> dict[str, Any]:
         """Return the list of `/v1/models`."""
-        return {"object": "list", "data": [self._card(name, group) for name, group in self._groups.items()]}
+        return {"object": "list", "data": [self._group_card(name, group) for name, group in self._groups.items()]}
 
-    def _card(self, name: str, group: ReplicaGroup) -> dict[str, Any]:
+    def _group_card(self, name: str, group: ReplicaGroup) -> dict[str, Any]:
         spec = group.names[name]
         is_adapter = name != spec.name
         state = self._status["models"].get(spec.name, {}).get("state", "loading")
@@ -149,7 +154,7 @@ class Fleet:
             "root": spec.adapters[name] if is_adapter else spec.source,
             "parent": spec.name if is_adapter else None,
         }
-        return {"created": 0, "max_model_len": None, **self._cards.get(name, {}), **card, "state": state}
+        return {**_UNKNOWN, **self._cards.get(name, {}), **card, "state": state}
 
     def health(self) -> tuple[int, dict[str, Any]]:
         """Return the status and the report of `/health`: 200 if every model has a replica, else 503."""
@@ -189,7 +194,7 @@ class Fleet:
         if group.is_multiplexed or group.models[0].name in self._cards:
             return
         cards = self._handle(group).cards.remote().result(timeout_s=5)
-        self._cards |= {card["id"]: {key: card[key] for key in ("created", "max_model_len")} for card in cards}
+        self._cards |= {card["id"]: card for card in cards}
 
 
 class _Died(Exception):

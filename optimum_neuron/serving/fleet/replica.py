@@ -1,6 +1,6 @@
 """A replica on Ray: one process that holds a `Deployment` for each of its models.
 
-It answers in parts, each a pair of a kind and plain data: ("answer", body), ("event", chunk) for each chunk of a
+It answers in parts, each a pair of a kind and plain data: ("answer", data), ("event", chunk) for each chunk of a
 stream, or ("problem", (status, body)) for an error, which is data so that no traceback crosses processes.
 """
 
@@ -36,7 +36,7 @@ class Replica:
         try:
             opened = await self._find(body)
             result = await opened.deployment.answer(endpoint, body, Call(**call))
-            if isinstance(result, dict):
+            if isinstance(result, (dict, str)):
                 yield "answer", result
                 return
             async with contextlib.aclosing(result):  # type: ignore[type-var]

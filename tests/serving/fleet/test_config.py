@@ -35,6 +35,8 @@ def test_a_file_of_ray_serve(tmp_path):
 def test_cores_and_requests_of_a_replica():
     group = parse_fleet({"models": [CHAT]}).groups[0]
     assert (group.cores_per_replica, group.ongoing_requests, group.is_multiplexed) == (2, 8, False)
+    encoder = {"source": "minilm", "options": {"batch_size": [1, 16]}}
+    assert parse_fleet({"models": [encoder]}).groups[0].ongoing_requests == 32
     sizes = {"a": 1, "b": 4, "c": 2}
     three = [{**CHAT, "name": name, "options": {"tensor_parallel_size": size}} for name, size in sizes.items()]
     group = parse_fleet({"models": [{"models": three, "max_models_per_replica": 2, "num_cpus": 2}]}).groups[0]
