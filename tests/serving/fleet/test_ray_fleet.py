@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from optimum_neuron.serving.fleet import Fleet, app, parse_fleet
-from tests.serving.fleet.conftest import fleet_args
+from tests.serving.fleet.conftest import fleet_args, wait_until
 
 NAME = "fleet-test"
 LONG = {"model": "chat", "prompt": "abc", "max_tokens": 150, "ignore_eos": True, "temperature": 0}
@@ -29,13 +29,6 @@ def url(serve: Any, chat_checkpoint: Path, cache_url: str) -> str:
     serve.run(app(fleet_args(chat_checkpoint, cache_url)), name=NAME, route_prefix="/")
     wait_until(lambda: httpx.get(f"{serve.address}/health").status_code == 200)
     return serve.address
-
-
-def wait_until(is_done, timeout_s=120.0):
-    deadline = time.monotonic() + timeout_s
-    while not is_done():
-        assert time.monotonic() < deadline, "it takes too long"
-        time.sleep(0.1)
 
 
 def replicas():
@@ -93,9 +86,9 @@ def test_openai_client_streams_through_the_proxy(url):
     from openai import OpenAI
 
     with OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
-        messages = [{"role": "user", "content": "Hi"}]
+        messages: list[Any] = [{"role": "user", "content": "Hi"}]
         chunks = list(client.chat.completions.create(model="chat", messages=messages, max_tokens=5, stream=True))
-    assert len(chunks) > 2 and chunks[-1].choices[0].finish_reason in ("length", "stop")
+    assert len(chunks) > 5 and chunks[-1].choices[0].finish_reason == "length"
 
 
 @pytest.mark.parametrize(
