@@ -115,9 +115,9 @@ class Deployment:
         if not found:
             names = ", ".join(dict.fromkeys(field for field, _ in _FIELDS))
             raise RequestError(f"The body has none of {names}.", hint="Send one of them.", status=400)
-        cards = {card["id"]: card for card in self.models()["data"]}
-        card = cards.get(fields.get("model") or next(iter(cards)), {"endpoints": []}) if cards else {"endpoints": []}
-        return next((path for path in found if path in card["endpoints"]), found[0])
+        rows = self.registry.names()
+        backend = next((model.backend for name, model, _ in rows if name == fields.get("model")), rows[0][1].backend)
+        return next((path for path in found if isinstance(backend, ENDPOINTS[path][0])), found[0])
 
     def health(self) -> tuple[int, dict[str, Any]]:
         """Return the status and the report of `/health`: 200 if every model is ready, else 503 with their progress."""
