@@ -327,7 +327,7 @@ class NeuronConfig(CompileConfig):
         if self.kv_cache_dtype not in get_args(KVCacheDtype):
             yield invalid_choice("kv_cache_dtype", self.kv_cache_dtype, get_args(KVCacheDtype))  # type: ignore[misc]
         if self.attention_kernel not in get_args(AttentionKernel):
-            yield invalid_choice("attention_kernel", self.attention_kernel, get_args(AttentionKernel))
+            yield invalid_choice("attention_kernel", self.attention_kernel, get_args(AttentionKernel))  # type: ignore[misc]
         yield from super()._problems()
         yield from decoder_errors(self)
 
