@@ -195,7 +195,11 @@ async def _body(request: Request) -> Any:
         return await _form(request)
     raw = await request.body()
     try:
-        return json.loads(raw, parse_constant=_refuse_constant)
+        text = raw.decode()
+        body = json.loads(text, parse_constant=_refuse_constant)
+        if "\\u" in text:
+            json.dumps(body, ensure_ascii=False).encode()  # half of a surrogate pair is no text, and tokenizers fail
+        return body
     except (ValueError, RecursionError) as error:
         message = f"The body is no JSON: {str(error)[:200]}"
         raise RequestError(message, hint="Send a JSON object.", status=400) from error
