@@ -34,7 +34,7 @@ DEFAULT_PLATFORM = "trn3"
 if TYPE_CHECKING:
     from .streams import Tape
 
-_HERE = str(Path(__file__).parent)
+_HERE, _KERNELS = str(Path(__file__).parent), str(Path(__file__).parent / "kernels")
 _FRONT_ENDS = ("nki", "neuronxcc")
 
 
@@ -251,7 +251,7 @@ def default_target(platform: str | None = None) -> Target:
 def _is_ours(file: str) -> bool:
     path = Path(file)
     in_sdk = any(part in _FRONT_ENDS for part in path.parts[:-1]) and "sdk" in path.parts
-    return file.startswith(_HERE) or in_sdk
+    return (file.startswith(_HERE) and not file.startswith(_KERNELS)) or in_sdk
 
 
 def kernel_line() -> str:
