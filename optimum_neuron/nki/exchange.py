@@ -15,6 +15,7 @@ import torch
 from .core import Core, kernel_line, refuse
 from .world import Key, Post
 
+
 def exchange(
     core: Core,
     group: tuple[int, ...],

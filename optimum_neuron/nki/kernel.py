@@ -152,7 +152,9 @@ def _launch(
     """Run a kernel once for each rank, and return their results and cores."""
     target, precise = default_target(kernel.platform), env.nki_precise()
     world, places = World(size=len(calls)), list(itertools.product(*map(range, kernel.grid)))
-    inputs, cores, bodies = [], [], []
+    inputs: list[_Inputs] = []
+    cores: list[list[Core]] = []
+    bodies: list[Callable[[], Any]] = []
     for rank_id, (args, kwargs) in enumerate(calls):
         own, grid = _Inputs(precise), Grid(shape=kernel.grid)
         placed = [own.place(value, f"argument_{number}") for number, value in enumerate(args)]

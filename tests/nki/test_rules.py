@@ -47,7 +47,7 @@ BROKEN = {
     "generation": lambda: nisa.exponential(tile(128, 4), tile(128, 4)),
     "assignment": lambda: tile(128, 4).__setitem__(0, tile(1, 4)),
     "result": lambda: None,
-    "absent": lambda: nl.ndarray((128, 4), nl.float32, address=(0, 0)),
+    "address": lambda: nl.ndarray((128, 4), nl.float32, address=(0, 1 << 20)),
 }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+
 import torch
 
 from ..core import Core
@@ -116,4 +117,3 @@ def check_priority(opcode: str, core: Core, priority: int | None) -> None:
     """Refuse a priority that the core has not."""
     if priority is not None:
         rules.is_among(opcode, "priority", priority, (0, 1, 2, 3) if core.generation >= 4 else ())
-

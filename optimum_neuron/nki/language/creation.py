@@ -177,5 +177,15 @@ def shared_identity_matrix(n: int, dtype: Any = "uint8", dst: NkiTensor | None =
 
 
 __all__ = [
-    *("NKIObject", "empty_like", "full", "ndarray", "ones", "shared_constant", "shared_identity_matrix", "zeros", "zeros_like"),
+    *(
+        "NKIObject",
+        "empty_like",
+        "full",
+        "ndarray",
+        "ones",
+        "shared_constant",
+        "shared_identity_matrix",
+        "zeros",
+        "zeros_like",
+    ),
 ]
