@@ -12,5 +12,6 @@ from .kernel import (
     simulate as simulate,
 )
 from .occupancy import Occupancy as Occupancy, Tile as Tile
+from .platform import Problem as Problem, problems_of as problems_of
 from .tensor import NkiTensor as NkiTensor
 from .timeline import ENGINES as ENGINES, Event as Event, box_of as box_of, overlap as overlap

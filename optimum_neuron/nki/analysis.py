@@ -21,6 +21,7 @@ from .elements import UninitializedReadWarning
 from .kernel import launch_on_cores, simulate
 from .memory import Buffer
 from .occupancy import Occupancy, occupancy
+from .platform import Problem, problems_of
 from .timeline import ENGINES, Event, elements, schedule
 
 BUSY_SHARE = 0.7
@@ -76,6 +77,8 @@ class Analysis:
     """The shortest possible time."""
     advice: tuple[Advice, ...]
     """What the guides advise, the advice about most time first."""
+    platform: tuple[Problem, ...] = ()
+    """What the hardware's compiler does not take of its Python."""
 
     @property
     def roofline_share(self) -> float:
@@ -96,6 +99,7 @@ class Analysis:
             "unwritten": [dataclasses.asdict(read) for read in self.unwritten],
             "roofline": {**self.roofline.to_dict(), "share": self.roofline_share},
             "advice": [one.to_dict() for one in self.advice],
+            "platform": [one.to_dict() for one in self.platform],
         }
 
     def trace(self) -> dict[str, Any]:
@@ -180,6 +184,7 @@ def analyze(kernel: Callable[..., Any], *args: Any, **kwargs: Any) -> Analysis:
         unwritten=tuple(core.unwritten),
         roofline=_roofline(stream, core),
         advice=tuple(advise(events, core.timing)),
+        platform=() if made.is_older else tuple(problems_of(made.function)),
     )
 
 

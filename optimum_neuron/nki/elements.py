@@ -12,9 +12,15 @@ from typing import Any, Self
 
 import torch
 
-from .core import Access, Unwritten, current, kernel_line, refuse
+from .core import Access, Unwritten, current, kernel_line, refuse, refuse_value, running
 from .dtypes import DtypeName, bits_of, rounded
 from .memory import Buffer, Storage
+
+NO_TRUTH = (
+    "A branch or a loop depends on the elements of a tensor, which nobody knows when a kernel is compiled.",
+    "Compute both sides and choose with nl.where or a mask; compare a tensor that may be missing with None.",
+    "branch",
+)
 
 
 class UninitializedReadWarning(UserWarning):
@@ -83,6 +89,11 @@ class Elements:
 
     def __repr__(self) -> str:
         return f"NkiTensor({self.name}, shape={self.shape}, dtype={self.dtype}, buffer={self.buffer.value})"
+
+    def __bool__(self) -> bool:
+        if running() and current().platform_rules:
+            refuse_value(*NO_TRUTH)
+        return True
 
     def __iter__(self) -> Iterator[Any]:
         raise TypeError("an NkiTensor has no elements in Python: read it with instructions")

@@ -21,9 +21,10 @@ import torch
 
 from .. import env
 from ..errors import ConfigError, KernelError
-from .core import Core, Grid, Record, default_target, running, use
+from .core import Core, Grid, Record, current, default_target, refuse_exchanged, running, use
 from .dtypes import FORMATS, dtype_name
 from .memory import Buffer, Storage
+from .platform import check
 from .tensor import NkiTensor
 from .world import World
 
@@ -40,6 +41,10 @@ class Kernel:
     """Target that it is written for; None leaves it to the environment."""
     ignores_addresses: bool = False
     """Whether tiles that it places are left to the compiler."""
+    platform_rules: bool | None = None
+    """Whether Python that the hardware's compiler does not take is refused; None leaves it to the environment."""
+    is_older: bool = False
+    """Whether it is one of the older API, whose compiler ran the kernel's Python."""
 
     def __post_init__(self) -> None:
         for name in functools.WRAPPER_ASSIGNMENTS:
@@ -59,11 +64,13 @@ class Kernel:
         return launch(self, args, kwargs)[0]
 
 
-def jit(fn: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
+def jit(fn: Callable[..., Any] | None = None, *, platform_rules: bool | None = None, **kwargs: Any) -> Any:
     """Make a kernel of a function, as `@nki.jit` or `@nki.jit(...)`.
 
     Args:
         fn: the function.
+        platform_rules: Whether Python that the hardware's compiler does not take is refused (default: what
+            OPTIMUM_NEURON_NKI_PLATFORM_RULES says; no).
         **kwargs: `mode` is accepted, because kernels of older versions pass it, and changes nothing.
 
     Raises:
@@ -75,8 +82,9 @@ def jit(fn: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
         hint = "Set NEURON_PLATFORM_TARGET_OVERRIDE to choose the target."
         raise ConfigError(message, hint=hint, options=unknown)
     if fn is None:
-        return jit
-    return fn if isinstance(fn, Kernel) else Kernel(fn)
+        return functools.partial(jit, platform_rules=platform_rules)
+    made = simulate(fn)
+    return made if platform_rules is None else dataclasses.replace(made, platform_rules=platform_rules)
 
 
 def simulate(kernel: Callable[..., Any]) -> Kernel:
@@ -151,6 +159,9 @@ def _launch(
 ) -> tuple[list[Any], list[list[Core]]]:
     """Run a kernel once for each rank, and return their results and cores."""
     target, precise = default_target(kernel.platform), env.nki_precise()
+    rules = env.nki_platform_rules() if kernel.platform_rules is None else kernel.platform_rules
+    if rules and not kernel.is_older:
+        check(kernel.function)
     world, places = World(size=len(calls)), list(itertools.product(*map(range, kernel.grid)))
     inputs: list[_Inputs] = []
     cores: list[list[Core]] = []
@@ -170,6 +181,7 @@ def _launch(
                 strict=strict,
                 stream=[] if record else None,
                 ignores_addresses=kernel.ignores_addresses,
+                platform_rules=rules,
                 number=len(bodies),
                 rank_id=rank_id,
                 world=world,
@@ -248,6 +260,9 @@ class _Inputs:
         if value.buffer.is_on_chip:
             message = f"The kernel returned {value.name}, which is in {value.buffer.value}."
             raise KernelError(message, hint="Copy it to a tensor in nl.shared_hbm, and return that.", rule="result")
+        line = current().exchanged.get(value.storage.number)
+        if line is not None:
+            refuse_exchanged(value.name, line)
         for tensor, host, _ in self.placed:
             if tensor.storage is value.storage and value.shape == tensor.shape:
                 return host if self.is_torch else _as_numpy(host, value.dtype)

@@ -14,7 +14,8 @@ from typing import Any, Self
 import numpy as np
 
 from .. import instructions as ins, language
-from ..core import current, refuse
+from ..core import current, refuse, refuse_value
+from ..elements import NO_TRUTH
 from ..memory import Buffer
 from ..operators import OPERATORS, Operator
 from ..tensor import DynamicSlice, NkiTensor
@@ -31,6 +32,9 @@ class Arithmetic:
     __slots__ = ()
     __array_ufunc__ = None
     """Arrays and numbers of NumPy leave an operator to the tile."""
+
+    def __bool__(self) -> bool:
+        refuse_value(*NO_TRUTH)
 
     def __neg__(self) -> OlderTensor:
         return compute(OPERATORS["negative"], self)
