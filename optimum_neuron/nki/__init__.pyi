@@ -4,6 +4,7 @@ from .analysis import Analysis as Analysis, Roofline as Roofline, analyze as ana
 from .core import Access as Access, Record as Record
 from .dtypes import FORMATS as FORMATS
 from .elements import UninitializedReadWarning as UninitializedReadWarning
+from .hazards import Hazard as Hazard, Race as Race
 from .kernel import (
     Kernel as Kernel,
     jit as jit,

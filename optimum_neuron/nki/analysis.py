@@ -15,13 +15,16 @@ from typing import Any
 from ..core import Choice
 from ..errors import ConfigError
 from .advice import Advice, advise
+from .contention import contention
 from .core import Core, Record, Unwritten
 from .dtypes import FORMATS
 from .elements import UninitializedReadWarning
+from .hazards import Hazard, Race, core_races, hazards_of, pairs_of, placement_races
 from .kernel import launch_on_cores, simulate
 from .memory import Buffer
 from .occupancy import Occupancy, occupancy
 from .platform import Problem, problems_of
+from .scheduling import reordered
 from .timeline import ENGINES, Event, elements, schedule
 
 BUSY_SHARE = 0.7
@@ -77,6 +80,10 @@ class Analysis:
     """The shortest possible time."""
     advice: tuple[Advice, ...]
     """What the guides advise, the advice about most time first."""
+    hazards: tuple[Hazard, ...] = ()
+    """Pairs of instructions that the framework orders, most frequent first."""
+    races: tuple[Race, ...] = ()
+    """Pairs that nothing orders."""
     platform: tuple[Problem, ...] = ()
     """What the hardware's compiler does not take of its Python."""
 
@@ -99,6 +106,8 @@ class Analysis:
             "unwritten": [dataclasses.asdict(read) for read in self.unwritten],
             "roofline": {**self.roofline.to_dict(), "share": self.roofline_share},
             "advice": [one.to_dict() for one in self.advice],
+            "hazards": [one.to_dict() for one in self.hazards],
+            "races": [one.to_dict() for one in self.races],
             "platform": [one.to_dict() for one in self.platform],
         }
 
@@ -167,7 +176,9 @@ def analyze(kernel: Callable[..., Any], *args: Any, **kwargs: Any) -> Analysis:
     if not stream:
         message = f"The kernel {made.function.__name__} executed no instruction."
         raise ConfigError(message, hint="Analyze a kernel that loads, computes and stores.")
-    events = schedule(stream, core.target)
+    pairs = pairs_of(stream)
+    order, turned = reordered(stream, made.schedule, pairs) if made.schedule else (stream, [])
+    events = schedule(order, core.target)
     total_us = max(event.end_ns for event in events) / 1e3
     busy_us = {name: sum(event.busy_ns for event in events if event.record.engine == name) / 1e3 for name in ENGINES}
     return Analysis(
@@ -183,9 +194,15 @@ def analyze(kernel: Callable[..., Any], *args: Any, **kwargs: Any) -> Analysis:
         ),
         unwritten=tuple(core.unwritten),
         roofline=_roofline(stream, core),
-        advice=tuple(advise(events, core.timing)),
+        advice=tuple(sorted([*advise(events, core.timing), *contention(events, core.spec)], key=_by_time)),
+        hazards=tuple(hazards_of(stream, pairs)),
+        races=(*turned, *placement_races(stream), *core_races([one.stream or [] for one in cores])),
         platform=() if made.is_older else tuple(problems_of(made.function)),
     )
+
+
+def _by_time(advice: Advice) -> float:
+    return -advice.busy_us
 
 
 def _bound(busy_us: dict[str, float], total_us: float) -> Choice[str]:

@@ -53,6 +53,8 @@ class Record:
     """Line of the kernel."""
     parameters: tuple[tuple[str, str], ...]
     """Its other operands, as text."""
+    name: str | None = None
+    """Name that the kernel gave it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -83,6 +85,8 @@ class Access:
     """Whether indices in memory choose the elements."""
     address: tuple[int, int] | None = None
     """First partition and byte of the whole tensor, if the kernel placed it."""
+    rows: int = 0
+    """Indices of the tensor's first dimension: partitions on the chip."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -126,6 +126,7 @@ class Elements:
             created=storage.line,
             is_indirect=self.is_indirect(),
             address=None if storage.address is None else (storage.address.partition, storage.address.byte),
+            rows=storage.shape[0] if storage.shape else 1,
         )
 
     # ------------------------------------------------------------------ elements

@@ -25,6 +25,7 @@ from .core import Core, Grid, Record, current, default_target, refuse_exchanged,
 from .dtypes import FORMATS, dtype_name
 from .memory import Buffer, Storage
 from .platform import check
+from .scheduling import Edge, edges_of
 from .tensor import NkiTensor
 from .world import World
 
@@ -43,6 +44,8 @@ class Kernel:
     """Whether tiles that it places are left to the compiler."""
     platform_rules: bool | None = None
     """Whether Python that the hardware's compiler does not take is refused; None leaves it to the environment."""
+    schedule: tuple[Edge, ...] = ()
+    """Names of instructions, with the names that they wait for."""
     is_older: bool = False
     """Whether it is one of the older API, whose compiler ran the kernel's Python."""
 
@@ -56,6 +59,17 @@ class Kernel:
         items = grid if isinstance(grid, tuple | list) else (grid,)
         sizes = tuple(size if isinstance(size, int) else operator.index(size) for size in items)
         return dataclasses.replace(self, grid=sizes)
+
+    def with_schedule(self, schedule: Sequence[Any]) -> Kernel:
+        """Return the kernel with an order of instructions by name; `nki.analyze` follows it, and results do not change.
+
+        Args:
+            schedule: pairs of a name and the name, or names, that it runs after.
+
+        Raises:
+            ConfigError: an entry is no such pair, or names wait for each other.
+        """
+        return dataclasses.replace(self, schedule=edges_of(schedule))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run it; inside another kernel, on that one's core."""

@@ -63,7 +63,8 @@ def overlap(one: Box, other: Box) -> bool:
     return one[0] < other[1] and other[0] < one[1] and one[2] < other[3] and other[2] < one[3]
 
 
-def _contains(outer: Box, inner: Box) -> bool:
+def contains(outer: Box, inner: Box) -> bool:
+    """Return whether a box has all elements of another."""
     return outer[0] <= inner[0] and inner[1] <= outer[1] and outer[2] <= inner[2] and inner[3] <= outer[3]
 
 
@@ -86,7 +87,7 @@ class _Uses:
 
     def write(self, box: Box, end_ns: float) -> None:
         for uses in (self.writes, self.reads):
-            for other in [other for other in uses if _contains(box, other)]:
+            for other in [other for other in uses if contains(box, other)]:
                 del uses[other]
         self.writes[box] = end_ns
 

@@ -138,6 +138,7 @@ def _record(
         instruction.cycles(core),
         kernel_line(),
         tuple(others.items()),
+        instruction.name,
     )
 
 

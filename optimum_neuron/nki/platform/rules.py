@@ -23,13 +23,15 @@ import numpy as np
 import torch
 
 from ...errors import KernelError
-from ..language import NKIObject
+from .. import language
 from ..operators import Operator
 from . import syntax
 from .syntax import Problem
 
 _OURS = ("optimum_neuron", "nki", "neuronxcc")
 _MISSING: Any = object()
+nl: Any = language
+"""Its names are made at run time."""
 
 
 def problems_of(kernel: Callable[..., Any]) -> list[Problem]:
@@ -140,10 +142,10 @@ class _Reader:
         if _module(called) in _OURS:
             return
         if isinstance(called, type) and called.__module__ != "builtins":
-            if not issubclass(called, NKIObject | enum.Enum):
+            if not issubclass(called, (nl.NKIObject, enum.Enum)):
                 message = f"The class {name} is none of nl.NKIObject."
                 self._add(node, function, "class", message, "Derive it from nl.NKIObject only.", syntax.GUIDE)
-        elif getattr(builtins, getattr(called, "__name__", ""), None) is called:
+        elif called is not None and vars(builtins).get(getattr(called, "__name__", "")) is called:
             if called.__name__ not in syntax.BUILTINS:
                 hint = f"Use {syntax.LOOPS.get(called.__name__, 'what the language guide has')}."
                 message = f"{name} is a builtin that the compiler does not have."

@@ -85,24 +85,10 @@ STATEMENTS: dict[type[ast.AST], Syntax] = {
 """Statements and expressions that the front end refuses."""
 
 BUILTINS = frozenset(
-    [
-        "abs",
-        "bool",
-        "dict",
-        "divmod",
-        "float",
-        "int",
-        "isinstance",
-        "len",
-        "list",
-        "max",
-        "min",
-        "print",
-        "range",
-        "slice",
-        "str",
-        "tuple",
-    ]
+    (
+        *("abs", "bool", "dict", "divmod", "float", "int", "isinstance", "len", "list", "max", "min", "print"),
+        *("range", "slice", "str", "tuple"),
+    )
 )
 """Builtins that the compiler has; `max`, `tuple` and `isinstance` are those that published kernels use."""
 
