@@ -139,19 +139,20 @@ class _Reader:
         if found is _MISSING or isinstance(found, Operator):
             return
         called, name = _plain(found), ast.unparse(node.func)
+        own_name = str(getattr(called, "__name__", ""))
         if _module(called) in _OURS:
             return
         if isinstance(called, type) and called.__module__ != "builtins":
             if not issubclass(called, (nl.NKIObject, enum.Enum)):
                 message = f"The class {name} is none of nl.NKIObject."
                 self._add(node, function, "class", message, "Derive it from nl.NKIObject only.", syntax.GUIDE)
-        elif called is not None and vars(builtins).get(getattr(called, "__name__", "")) is called:
-            if called.__name__ not in syntax.BUILTINS:
-                hint = f"Use {syntax.LOOPS.get(called.__name__, 'what the language guide has')}."
+        elif vars(builtins).get(own_name) is called:
+            if own_name not in syntax.BUILTINS:
+                hint = f"Use {syntax.LOOPS.get(own_name, 'what the language guide has')}."
                 message = f"{name} is a builtin that the compiler does not have."
                 self._add(node, function, "builtin", message, hint, syntax.BUILTIN_SOURCE)
         elif _module(called) == "math":
-            if called.__name__ not in syntax.MATH:
+            if own_name not in syntax.MATH:
                 message, hint = (
                     f"The compiler does not have {name}.",
                     f"It has math.{', math.'.join(sorted(syntax.MATH))}.",
