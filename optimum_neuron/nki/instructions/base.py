@@ -152,6 +152,7 @@ def recorded(
         instruction.cycles(core),
         kernel_line(),
         tuple(others.items()),
+        instruction.name,
     )
 
 

@@ -16,11 +16,11 @@ import torch
 
 from ..core import kernel_line, refuse
 from ..elements import Elements
-from ..indirect import IndirectTensor
+from ..indirect import IndirectTensor, MovedTensor
 from ..instructions import Instruction, VirtualRegister
 from ..memory import Storage
 from ..operators import Operator
-from .document import Affine, Allocate, Constant, Copy, Gather, Memory, Name, Node, Places, Register, Step, View
+from .document import Affine, Allocate, Constant, Copy, Gather, Memory, Moved, Name, Node, Places, Register, Step, View
 from .folding import Mark, folded
 
 _PLAIN = (bool, int, float, str, type(None))
@@ -143,9 +143,12 @@ class Tape:
 
     def _part(self, value: Elements) -> Any:
         """Return a view of any kind as data."""
+        number = self.tensors.number(value.storage)
+        if isinstance(value, MovedTensor):
+            pattern = tuple(zip(value.strides, value.shape, strict=True))
+            return Moved(number, pattern, Affine(value.first), self.view(value.index), value.dim, value.viewed)
         if not isinstance(value, IndirectTensor):
             return self.view(value)
-        number = self.tensors.number(value.storage)
         if value.indices is not None:
             pattern = tuple(zip(value.steps, value.shape, strict=True))
             return Gather(number, pattern, value.first, self.view(value.indices), value.dim)

@@ -168,7 +168,8 @@ def _count_body(body: GraphModule, roles: Sequence[Role], auto_cast: AutoCast) -
         if work == Work():
             continue
         line = call.source_line or node.meta.get("source_line", "")
-        step = Step(name=call.name, work=work, source_line=line, attends=_attends(call, call_work))
+        name = f"nki.{call_work.kernel.rpartition('_')[0]}" if call_work.kernel else call.name
+        step = Step(name=name, work=work, source_line=line, attends=_attends(call, call_work))
         counted.append(_Counted(step=step, inner_path=call.module_path or node.meta.get("module_path", "")))
     return counted
 
