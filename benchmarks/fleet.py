@@ -35,8 +35,8 @@ def run(settings: Settings) -> list[Row]:
     with tempfile.TemporaryDirectory() as work:
         source, options = tiny_model(Path(work))
         words = [f"--{name} {value}" for name, value in options.items() if name != "optlevel"]
-        command = f"{Path(sys.executable).parent}/optimum-cli neuron serve {source} -O1 {' '.join(words)} --served_model_name tiny"
-        command += " --ray --num_replicas 2 --port 18437 --quiet"
+        command = f"{Path(sys.executable).parent}/optimum-cli neuron serve {source} -O1 {' '.join(words)}"
+        command += " --served_model_name tiny --ray --num_replicas 2 --port 18437 --quiet"
         environment = {**os.environ, "OPTIMUM_NEURON_HOME": f"{work}/home", "RAY_USAGE_STATS_ENABLED": "0"}
         started = time.perf_counter()
         with subprocess.Popen(command.split(), stdout=subprocess.PIPE, text=True, env=environment) as process:
