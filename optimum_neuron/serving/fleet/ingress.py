@@ -20,10 +20,10 @@ from typing import Any
 from ...errors import QueueFullError, RequestError, nearest
 from ..answers import Call, Event
 from ..deployment import ENDPOINTS, Answer, Deployment
-from ..metrics import Metrics
 from ..models import require_name
 from ..response_store import ResponseStore
 from .config import FleetConfig, ReplicaGroup
+from .metrics import FleetMetrics
 from .replica import Part
 
 logger = logging.getLogger(__name__)
@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 MOST_ATTEMPTS = 4
 """Replicas that a request is sent to, one after the other as they die."""
 STATUS_EVERY_S = 1.0
+METRICS_EVERY = 5
+"""Times that the state is asked for between two times that metrics are."""
 _UNKNOWN: dict[str, Any] = {"created": 0, "max_model_len": None, "runner": None, "endpoints": []}
 """Facts of a model before a replica has loaded it."""
 
@@ -38,9 +40,11 @@ _UNKNOWN: dict[str, Any] = {"created": 0, "max_model_len": None, "runner": None,
 class Fleet(Deployment):
     """A deployment whose models are in the replicas of a cluster."""
 
+    metrics: FleetMetrics
+
     def __init__(self, config: FleetConfig) -> None:
         # The models are elsewhere, so there is no registry.
-        self.config, self.options, self.metrics = config, config.server, Metrics()
+        self.config, self.options, self.metrics = config, config.server, FleetMetrics()
         self.is_draining, self.responses = False, ResponseStore(0)
         self._groups = {name: group for group in config.groups for name in group.names}
         self._handles: dict[str, Any] = {}
@@ -163,12 +167,17 @@ class Fleet(Deployment):
 
     def _watch(self) -> None:
         """Ask Ray for the state of the replicas, again and again."""
+        turn = 0
         while not self._ended.wait(STATUS_EVERY_S):
+            turn += 1
             try:
                 self._status = self._ask_status()
-                for group in self.config.groups:
-                    if self._status["models"][group.models[0].name]["replicas"].get("RUNNING"):
-                        self._ask_cards(group)
+                models = self._status["models"]
+                running = [one for one in self.config.groups if models[one.models[0].name]["replicas"].get("RUNNING")]
+                for group in running:
+                    self._ask_cards(group)
+                if turn % METRICS_EVERY == 0:
+                    self.metrics.pages = self._ask_metrics(running)
             except Exception as error:  # noqa: BLE001  # Ray's controller may be restarting
                 logger.warning("The state of the replicas is not known: %s", error)
 
@@ -195,6 +204,16 @@ class Fleet(Deployment):
             return
         cards = self._handle(group).cards.remote().result(timeout_s=5)
         self._cards |= {card["id"]: card for card in cards}
+
+    def _ask_metrics(self, groups: list[ReplicaGroup]) -> dict[str, bytes]:
+        """Return the pages of all replicas."""
+        responses = [self._handle(group).broadcast("metrics") for group in groups]
+        return {
+            tag: page
+            for response in responses
+            for pages in response.results(timeout_s=5)
+            for tag, page in pages.items()
+        }
 
 
 class _Died(Exception):
