@@ -115,7 +115,8 @@ def execute(instruction: Instruction) -> None:
         if not isinstance(getattr(instruction, name), NkiTensor | tuple | None):
             _refuse_operand(instruction, name, getattr(instruction, name))
     instruction.check(core)
-    instruction.run(core)
+    if core.computes:
+        instruction.run(core)
     if core.stream is not None:
         core.stream.append(_record(instruction, engine, reads, writes, core))
 
