@@ -24,7 +24,7 @@ from .kernel import launch_on_cores, simulate
 from .memory import Buffer
 from .occupancy import Occupancy, occupancy
 from .platform import Problem, problems_of
-from .scheduling import reordered
+from .scheduling import Edge, reordered
 from .timeline import ENGINES, Event, elements, schedule
 
 BUSY_SHARE = 0.7
@@ -171,18 +171,37 @@ def analyze(kernel: Callable[..., Any], *args: Any, **kwargs: Any) -> Analysis:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UninitializedReadWarning)
         result, cores = launch_on_cores(made, args, kwargs, record=True)
+    problems = () if made.is_older else tuple(problems_of(made.function))
+    return analysis_of(made.function.__name__, cores, result, edges=made.schedule, platform=problems)
+
+
+def analysis_of(
+    name: str, cores: Sequence[Core], result: Any, *, edges: Sequence[Edge] = (), platform: tuple[Problem, ...] = ()
+) -> Analysis:
+    """Return what the first of the cores did, which recorded their instructions.
+
+    Args:
+        name: name of the kernel.
+        cores: cores of the launch.
+        result: what the kernel returned.
+        edges: its schedule by hand.
+        platform: Python that the hardware's compiler does not take.
+
+    Raises:
+        ConfigError: the first core executed no instruction.
+    """
     core = cores[0]
     stream = core.stream
     if not stream:
-        message = f"The kernel {made.function.__name__} executed no instruction."
+        message = f"The kernel {name} executed no instruction."
         raise ConfigError(message, hint="Analyze a kernel that loads, computes and stores.")
     pairs = pairs_of(stream)
-    order, turned = reordered(stream, made.schedule, pairs) if made.schedule else (stream, [])
+    order, turned = reordered(stream, edges, pairs) if edges else (stream, [])
     events = schedule(order, core.target)
     total_us = max(event.end_ns for event in events) / 1e3
     busy_us = {name: sum(event.busy_ns for event in events if event.record.engine == name) / 1e3 for name in ENGINES}
     return Analysis(
-        name=made.function.__name__,
+        name=name,
         target=core.target.name,
         result=result,
         events=tuple(events),
@@ -197,7 +216,7 @@ def analyze(kernel: Callable[..., Any], *args: Any, **kwargs: Any) -> Analysis:
         advice=tuple(sorted([*advise(events, core.timing), *contention(events, core.spec)], key=_by_time)),
         hazards=tuple(hazards_of(stream, pairs)),
         races=(*turned, *placement_races(stream), *core_races([one.stream or [] for one in cores])),
-        platform=() if made.is_older else tuple(problems_of(made.function)),
+        platform=platform,
     )
 
 

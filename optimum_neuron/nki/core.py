@@ -17,7 +17,7 @@ import sys
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
@@ -31,7 +31,10 @@ from .world import World
 DEFAULT_PLATFORM = "trn3"
 """Target without an environment variable, as the vendor documents for its simulator."""
 
-_HERE = str(Path(__file__).parent)
+if TYPE_CHECKING:
+    from .streams import Tape
+
+_HERE, _KERNELS = str(Path(__file__).parent), str(Path(__file__).parent / "kernels")
 _FRONT_ENDS = ("nki", "neuronxcc")
 
 
@@ -159,6 +162,12 @@ class Core:
     """A matmul of the older API whose place is not known yet; it runs before the next instruction."""
     redirected: dict[int, tuple[int, Access]] = dataclasses.field(default_factory=dict)
     """Results of the older API that were assigned: by tensor, the instruction and the result's own place."""
+    warns: bool = True
+    """Whether a read of memory that nothing wrote is noted, with a warning."""
+    tape: Tape | None = None
+    """Where instructions go that are traced and not run; tensors then have no memory."""
+    line: str = ""
+    """Line of the instruction that is replayed; empty where the kernel's own Python runs."""
 
     @property
     def spec(self) -> CoreSpec:
@@ -225,9 +234,23 @@ def use(core: Core) -> Iterator[Core]:
         _CURRENT.reset(token)
 
 
+_TARGET: contextvars.ContextVar[Target | None] = contextvars.ContextVar("nki_target", default=None)
+
+
+@contextlib.contextmanager
+def kernels_for(target: Target | None) -> Iterator[None]:
+    """Run a block in which kernels are for a target, unless the environment or they themselves name one."""
+    token = _TARGET.set(target)
+    try:
+        yield
+    finally:
+        _TARGET.reset(token)
+
+
 def default_target(platform: str | None = None) -> Target:
-    """Return the target of kernels: NEURON_PLATFORM_TARGET_OVERRIDE, what a kernel is written for, or trn3."""
-    target = resolve_target(env.nki_platform() or platform or DEFAULT_PLATFORM).value
+    """Return the target of kernels: NEURON_PLATFORM_TARGET_OVERRIDE, a kernel's own, `kernels_for`'s, or trn3."""
+    named, around = env.nki_platform() or platform, _TARGET.get()
+    target = around if around is not None and not named else resolve_target(named or DEFAULT_PLATFORM).value
     if target.timing is None:
         message = f"{target.name} has no NKI: kernels need NeuronCore-v2 or newer."
         raise KernelError(message, hint="Set NEURON_PLATFORM_TARGET_OVERRIDE to trn1, trn2 or trn3.", rule="target")
@@ -238,11 +261,14 @@ def default_target(platform: str | None = None) -> Target:
 def _is_ours(file: str) -> bool:
     path = Path(file)
     in_sdk = any(part in _FRONT_ENDS for part in path.parts[:-1]) and "sdk" in path.parts
-    return file.startswith(_HERE) or in_sdk
+    return (file.startswith(_HERE) and not file.startswith(_KERNELS)) or in_sdk
 
 
 def kernel_line() -> str:
     """Return the line of the kernel that called, as `file.py:12`."""
+    core = _CURRENT.get()
+    if core is not None and core.line:
+        return core.line
     frame = sys._getframe(1)
     while frame.f_back is not None and _is_ours(frame.f_code.co_filename):
         frame = frame.f_back

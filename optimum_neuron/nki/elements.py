@@ -133,7 +133,7 @@ class Elements:
     def read(self) -> torch.Tensor:
         """Return the elements as the host stores them, without copying; note reads of what nothing wrote."""
         mask = self.storage.mask_of(self.data)
-        if mask is not None and not bool(mask.all()):
+        if mask is not None and current().warns and not bool(mask.all()):
             self._warn_unwritten(mask)
         return self.data
 
@@ -153,6 +153,7 @@ class Elements:
     def write(self, values: torch.Tensor) -> None:
         """Store values, rounded to the dtype; they have as many elements, in the same order."""
         storage = self.storage
+        assert not self.data.is_meta, f"{self.name} is written while it is traced"
         if values.shape != self.data.shape:
             values = values.reshape(self.data.shape)
         if storage.format.is_native and storage.format.is_float:
@@ -160,6 +161,22 @@ class Elements:
         else:
             self.data.copy_(rounded(values, storage.format, precise=storage.precise))
         storage.mark_written(self.data)
+
+    def write_constant(self, values: torch.Tensor) -> None:
+        """Store values that are known before the kernel runs; a core that traces only notes them."""
+        tape = current().tape
+        if tape is None:
+            self.write(values)
+        else:
+            tape.write(self, values)
+
+    def copy_from(self, other: Elements) -> None:
+        """Store the elements of another view of as many, by no instruction; a core that traces only notes it."""
+        tape = current().tape
+        if tape is None:
+            self.write(other.read())
+        else:
+            tape.copy(self, other)
 
     def write_where(self, chosen: torch.Tensor, values: torch.Tensor) -> None:
         """Store the values where `chosen` holds, and leave the other elements and what is known of them."""

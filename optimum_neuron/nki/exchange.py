@@ -41,6 +41,12 @@ def exchange(
     Raises:
         KernelError: ranks call different collectives, or one never comes.
     """
+    if core.tape is not None:
+        refuse(
+            f"{opcode} between programs of a kernel cannot be part of a model that is compiled.",
+            hint="Reduce within one program, or in PyTorch.",
+            rule="stream",
+        )
     world, rank = core.world, core.number if within_grid else core.rank_id
     number = core.num_collectives.get((within_grid, group), 0)
     core.num_collectives[within_grid, group] = number + 1

@@ -9,56 +9,83 @@ A kernel called by another runs on its core.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
-import numpy as np
 import torch
+from torch.utils._pytree import register_constant
 
 from .. import env
+from ..after_import import after_import
 from ..errors import ConfigError, KernelError
-from .core import Core, Grid, Record, current, default_target, refuse_exchanged, running, use
-from .dtypes import FORMATS, dtype_name
-from .memory import Buffer, Storage
+from .arguments import Arguments, tensors_in
+from .calls import call_in_graph, is_traced
+from .core import Core, Grid, Record, default_target, running, use
 from .platform import check
 from .scheduling import Edge, edges_of
-from .tensor import NkiTensor
 from .world import World
 
+_OPTIONS = ("grid", "platform", "ignores_addresses", "platform_rules", "schedule", "is_older")
 
-@dataclasses.dataclass(frozen=True)
+
 class Kernel:
-    """A function that runs on a simulated core."""
+    """A function that runs on a simulated core. This is no dataclass, because Dynamo rebuilds those.
 
-    function: Callable[..., Any]
-    """The kernel's Python."""
-    grid: tuple[int, ...] = ()
-    """Sizes of the grid; () for one core."""
-    platform: str | None = None
-    """Target that it is written for; None leaves it to the environment."""
-    ignores_addresses: bool = False
-    """Whether tiles that it places are left to the compiler."""
-    platform_rules: bool | None = None
-    """Whether Python that the hardware's compiler does not take is refused; None leaves it to the environment."""
-    schedule: tuple[Edge, ...] = ()
-    """Names of instructions, with the names that they wait for."""
-    is_older: bool = False
-    """Whether it is one of the older API, whose compiler ran the kernel's Python."""
+    Args:
+        function: the kernel's Python.
+        grid: sizes of the grid; () for one core.
+        platform: target that it is written for; None leaves it to the environment.
+        ignores_addresses: whether tiles that it places are left to the compiler.
+        platform_rules: whether Python that the hardware's compiler does not take is refused; None leaves it to the
+            environment.
+        schedule: names of instructions, with the names that they wait for.
+        is_older: whether it is one of the older API, whose compiler ran the kernel's Python.
+    """
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        grid: tuple[int, ...] = (),
+        platform: str | None = None,
+        ignores_addresses: bool = False,
+        platform_rules: bool | None = None,
+        schedule: tuple[Edge, ...] = (),
+        is_older: bool = False,
+    ) -> None:
+        self.function, self.grid = function, grid
+        self.platform, self.ignores_addresses = platform, ignores_addresses
+        self.platform_rules, self.schedule, self.is_older = platform_rules, schedule, is_older
         for name in functools.WRAPPER_ASSIGNMENTS:
-            if hasattr(self.function, name):
-                object.__setattr__(self, name, getattr(self.function, name))
+            if hasattr(function, name):
+                setattr(self, name, getattr(function, name))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Everything but the function, by the names of the arguments."""
+        return {name: getattr(self, name) for name in _OPTIONS}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Kernel) and (self.function, self.options) == (other.function, other.options)
+
+    def __hash__(self) -> int:
+        return hash((self.function, *self.options.values()))
+
+    def __repr__(self) -> str:
+        return f"Kernel({self.function.__name__}, grid={self.grid})"
 
     def __getitem__(self, grid: Any) -> Kernel:
         """Return the kernel for a grid, as in `kernel[2](x)`."""
         items = grid if isinstance(grid, tuple | list) else (grid,)
         sizes = tuple(size if isinstance(size, int) else operator.index(size) for size in items)
-        return dataclasses.replace(self, grid=sizes)
+        return self.changed(grid=sizes)
+
+    def changed(self, **options: Any) -> Kernel:
+        """Return the kernel with other options."""
+        return Kernel(self.function, **{**self.options, **options})
 
     def with_schedule(self, schedule: Sequence[Any]) -> Kernel:
         """Return the kernel with an order of instructions by name; `nki.analyze` follows it, and results do not change.
@@ -69,13 +96,48 @@ class Kernel:
         Raises:
             ConfigError: an entry is no such pair, or names wait for each other.
         """
-        return dataclasses.replace(self, schedule=edges_of(schedule))
+        return self.changed(schedule=edges_of(schedule))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run it; inside another kernel, on that one's core."""
+        if torch.compiler.is_dynamo_compiling():
+            results, _ = _call_in_frame(self, args, kwargs)
+            return results[0] if results else None
         if running():
             return self.function(*args, **kwargs)
-        return launch(self, args, kwargs)[0]
+        return _call(self, args, kwargs)
+
+
+def _call(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    from .devices import call_on_device, is_on_device
+
+    tensors = tensors_in((args, kwargs))
+    if is_traced(tensors):
+        return call_in_graph(kernel, args, kwargs)
+    if is_on_device(tensors):
+        return call_on_device(kernel, args, kwargs)
+    return launch(kernel, args, kwargs)[0]
+
+
+register_constant(Kernel)
+
+
+def _with_input(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+    """Call a kernel, and return a tensor in any case and None in none, because Dynamo takes no other calls."""
+    result = _call(kernel, args, kwargs)
+    return () if result is None else (result,), tensors_in((args, kwargs))[0]
+
+
+_call_in_frame = _with_input
+
+
+def _keep_whole(dynamo: ModuleType) -> None:
+    """Have Dynamo read no kernel: AOTAutograd traces the call, and the kernel becomes a node of its graph."""
+    global _call_in_frame
+    _call_in_frame = dynamo.nonstrict_trace(_with_input)
+
+
+after_import("torch._dynamo", _keep_whole)
 
 
 def jit(fn: Callable[..., Any] | None = None, *, platform_rules: bool | None = None, **kwargs: Any) -> Any:
@@ -98,7 +160,7 @@ def jit(fn: Callable[..., Any] | None = None, *, platform_rules: bool | None = N
     if fn is None:
         return functools.partial(jit, platform_rules=platform_rules)
     made = simulate(fn)
-    return made if platform_rules is None else dataclasses.replace(made, platform_rules=platform_rules)
+    return made if platform_rules is None else made.changed(platform_rules=platform_rules)
 
 
 def simulate(kernel: Callable[..., Any]) -> Kernel:
@@ -183,11 +245,11 @@ def _launch(
     if rules and not kernel.is_older:
         check(kernel.function)
     world, places = World(size=len(calls)), list(itertools.product(*map(range, kernel.grid)))
-    inputs: list[_Inputs] = []
+    inputs: list[Arguments] = []
     cores: list[list[Core]] = []
     bodies: list[Callable[[], Any]] = []
     for rank_id, (args, kwargs) in enumerate(calls):
-        own, grid = _Inputs(precise), Grid(shape=kernel.grid)
+        own, grid = Arguments(precise), Grid(shape=kernel.grid)
         placed = [own.place(value, f"argument_{number}") for number, value in enumerate(args)]
         named = {name: own.place(value, name) for name, value in kwargs.items()}
         inputs.append(own)
@@ -220,7 +282,7 @@ def _run(kernel: Kernel, core: Core, args: Sequence[Any], kwargs: Mapping[str, A
         return kernel.function(*args, **kwargs)
 
 
-def _finished(kernel: Kernel, inputs: _Inputs, value: Any, core: Core) -> Any:
+def _finished(kernel: Kernel, inputs: Arguments, value: Any, core: Core) -> Any:
     """Return what a kernel returned as arrays, after its writes to inputs."""
     inputs.write_back()
     if value is None and not inputs.changed:
@@ -228,91 +290,3 @@ def _finished(kernel: Kernel, inputs: _Inputs, value: Any, core: Core) -> Any:
         raise KernelError(message, hint="Return the tensors in nl.shared_hbm that it wrote.", rule="result")
     with use(core):
         return inputs.results(value)
-
-
-class _Inputs:
-    """The arrays of one call, as tensors in HBM."""
-
-    def __init__(self, precise: bool) -> None:
-        self.precise = precise
-        self.is_torch = False
-        self.placed: list[tuple[NkiTensor, torch.Tensor, int]] = []
-
-    def place(self, value: Any, name: str) -> Any:
-        """Return an array as a tensor in HBM that shares its memory, and anything else as it is."""
-        if isinstance(value, list | tuple) and any(isinstance(item, np.ndarray | torch.Tensor) for item in value):
-            return type(value)(self.place(item, f"{name}_{number}") for number, item in enumerate(value))
-        if not isinstance(value, np.ndarray | torch.Tensor):
-            return value
-        self.is_torch |= isinstance(value, torch.Tensor)
-        dtype = dtype_name(value.dtype)
-        host = value.detach() if isinstance(value, torch.Tensor) else _as_torch(value, dtype)
-        row, base = FORMATS[dtype], host
-        if not self.precise and row.is_float:
-            base = host.float()
-        elif host.dtype != row.storage:
-            base = host.to(row.storage)
-        base = base.contiguous()
-        storage = Storage(base, Buffer.hbm, row, tuple(host.shape), name, "", self.precise)
-        tensor = NkiTensor(storage)
-        self.placed.append((tensor, host, base._version))
-        return tensor
-
-    @property
-    def changed(self) -> bool:
-        """Whether the kernel wrote an input."""
-        return any(tensor.storage.base._version != version for tensor, _, version in self.placed)
-
-    def write_back(self) -> None:
-        """Copy what the kernel wrote to inputs that could not share their memory."""
-        for tensor, host, version in self.placed:
-            base = tensor.storage.base
-            if base._version != version and base.data_ptr() != host.data_ptr():
-                host.copy_(base)
-
-    def results(self, value: Any) -> Any:
-        """Return tensors of the kernel as arrays."""
-        if isinstance(value, list | tuple):
-            return tuple(self.results(item) for item in value)
-        if isinstance(value, dict):
-            return {key: self.results(item) for key, item in value.items()}
-        if not isinstance(value, NkiTensor):
-            return value
-        if value.buffer.is_on_chip:
-            message = f"The kernel returned {value.name}, which is in {value.buffer.value}."
-            raise KernelError(message, hint="Copy it to a tensor in nl.shared_hbm, and return that.", rule="result")
-        line = current().exchanged.get(value.storage.number)
-        if line is not None:
-            refuse_exchanged(value.name, line)
-        for tensor, host, _ in self.placed:
-            if tensor.storage is value.storage and value.shape == tensor.shape:
-                return host if self.is_torch else _as_numpy(host, value.dtype)
-        data = value.read().clone()
-        return data if self.is_torch else _as_numpy(data, value.dtype)
-
-
-def _as_torch(array: np.ndarray, dtype: str) -> torch.Tensor:
-    """Return NumPy's memory as a tensor of torch, also for dtypes that NumPy takes from ml_dtypes."""
-    if not array.flags.writeable:
-        array = array.copy()
-    if array.dtype.isbuiltin == 1:
-        return torch.from_numpy(array)
-    bits = array.view(np.uint16 if array.dtype.itemsize == 2 else np.uint8)
-    return torch.from_numpy(bits).view(getattr(torch, dtype))
-
-
-def _as_numpy(data: torch.Tensor, dtype: str) -> np.ndarray:
-    """Return a tensor of torch as an array of the same dtype.
-
-    Raises:
-        KernelError: NumPy has no such dtype, and ml_dtypes is not installed.
-    """
-    if hasattr(np, str(data.dtype).removeprefix("torch.")):
-        return data.numpy()
-    try:
-        import ml_dtypes
-    except ImportError as error:
-        message = f"NumPy has no {dtype}, which the kernel returned."
-        raise KernelError(message, hint="pip install ml_dtypes, or pass torch tensors.", rule="dtype") from error
-    bits = data.view(torch.int16 if data.dtype.itemsize == 2 else torch.uint8).numpy()
-    return bits.view(getattr(ml_dtypes, str(data.dtype).removeprefix("torch.")))

@@ -8,7 +8,6 @@ An element of a view is named by `offset` and `strides`, in elements of the tens
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -237,12 +236,9 @@ class NkiTensor(Elements):
                 rule="dtype",
                 dtype=row.name,
             )
-        storage = self.storage
-        if storage.written is not None:
+        if self.storage.written is not None:
             self.read()
-        base = storage.base.reshape(-1).view(row.storage)
-        other = dataclasses.replace(storage, base=base, format=row, shape=(base.numel(),), written=None)
-        return type(self)(other, self.data.view(row.storage))
+        return type(self)(self.storage.viewed_as(row), self.data.view(row.storage))
 
     def ap(
         self,
@@ -265,6 +261,10 @@ class NkiTensor(Elements):
             from .indirect import IndirectTensor
 
             return IndirectTensor.of(self, pattern, offset, vector_offset, indirect_dim)
+        if isinstance(scalar_offset, NkiTensor) and self.data.is_meta:
+            from .indirect import MovedTensor
+
+            return MovedTensor.of(self, pattern, offset, scalar_offset, indirect_dim, dtype)
         if scalar_offset is not None:
             row = math.prod(self.storage.shape[indirect_dim + 1 :])
             offset += row * (scalar_offset.scalar() if isinstance(scalar_offset, NkiTensor) else int(scalar_offset))

@@ -36,8 +36,8 @@ DMA = "Neuron docs, NKI, introduction to direct memory access"
 GUIDE = "Neuron docs, NKI, performance guide"
 
 INTRODUCTION = """Times of NKI kernels that public tutorials and guides print, and what `nki.analyze` says of the same
-kernels, written again from the pages' descriptions (`tools/fidelity/nki_kernels.py`). `python tools/fidelity/nki_report.py` writes this
-section. No cost is fitted to these times: instructions cost what the documents below publish. Large shapes are
+kernels, written again from the pages' descriptions (`tools/fidelity/nki_kernels.py`). This section is written by
+`python tools/fidelity/nki_report.py`. No cost is fitted to these times: instructions cost what the documents below publish. Large shapes are
 simulated in part and scaled. The vendor's compiler reorders instructions of a kernel, and the simulation does not.
 
 """
@@ -63,7 +63,7 @@ class Case:
 
 def events_of(kernel: Callable[..., Any], *args: Any, platform: str, **options: Any) -> list[Event]:
     """Return when a kernel's instructions run, without computing their values."""
-    made = dataclasses.replace(jit(kernel), platform=platform)
+    made = jit(kernel).changed(platform=platform)
     _, cores = launch_on_cores(made, args, options, record=True, computes=False)
     return schedule(cores[0].stream or [], cores[0].target)
 

@@ -5,7 +5,14 @@ from .activations import (
     activation_reduce as activation_reduce,
     exponential as exponential,
 )
-from .base import SBUF as SBUF, Engine as Engine, Instruction as Instruction, execute as execute
+from .base import (
+    SBUF as SBUF,
+    Engine as Engine,
+    Instruction as Instruction,
+    checked as checked,
+    execute as execute,
+    recorded as recorded,
+)
 from .collective import (
     HBM as HBM,
     Collective as Collective,

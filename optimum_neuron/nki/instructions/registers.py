@@ -123,6 +123,13 @@ class RegisterLoad(Instruction):
     def check(self, core: Core) -> None:
         _require_register(self.OPCODE, "dst", self.dst)
         _check_scalar(self.OPCODE, "src", self.src)
+        if core.tape is not None:
+            refuse(
+                "register_load in a kernel that is traced: what depends on the register would hold for one value.",
+                hint="Use masks or indirect access patterns, or call the kernel outside of compiled models.",
+                rule="values",
+                instruction=self.OPCODE,
+            )
 
     def run(self, core: Core) -> None:
         self.dst.value = self.src.scalar()

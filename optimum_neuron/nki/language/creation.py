@@ -45,10 +45,7 @@ def ndarray(
     label = name or f"{place.value}_{next(_NAMES)}"
     if place is Buffer.shared_hbm and core.grid.shape:
         return _shared(core, sizes, kind, name)
-    storage = Storage.empty(sizes, kind, place, name=label, line=kernel_line(), precise=core.precise)
-    if address is not None:
-        storage.address = _checked_address(core, storage, address)
-    return NkiTensor(storage)
+    return NkiTensor(_allocated(core, sizes, kind, place, label, address))
 
 
 def _checked_address(core: Core, storage: Storage, address: Any) -> Address:
@@ -74,9 +71,20 @@ def _shared(core: Core, sizes: tuple[int, ...], kind: str, name: str) -> NkiTens
     storage = core.grid.shared.get(key)
     if storage is None:
         label = name or f"shared_hbm_{key}"
-        storage = Storage.empty(sizes, kind, Buffer.shared_hbm, name=label, line=kernel_line(), precise=core.precise)
-        core.grid.shared[key] = storage
+        storage = core.grid.shared[key] = _allocated(core, sizes, kind, Buffer.shared_hbm, label)
     return NkiTensor(storage)
+
+
+def _allocated(
+    core: Core, sizes: tuple[int, ...], kind: str, place: Buffer, label: str, address: Any = None
+) -> Storage:
+    options: dict[str, Any] = {"name": label, "line": kernel_line(), "precise": core.precise}
+    storage = Storage.empty(sizes, kind, place, is_traced=core.tape is not None, **options)
+    if address is not None:
+        storage.address = _checked_address(core, storage, address)
+    if core.tape is not None:
+        core.tape.allocate(storage)
+    return storage
 
 
 def _check_dtype(core: Core, kind: str) -> None:
@@ -129,7 +137,7 @@ def _filled(value: float, shape: Sequence[int], dtype: Any, buffer: Buffer, name
 def fill(tensor: NkiTensor, value: float) -> None:
     """Write one number to a new tensor: an instruction on the chip, a constant of the executable in HBM."""
     if tensor.buffer.is_hbm:
-        tensor.write(torch.full(tensor.shape, value))
+        tensor.write_constant(torch.full(tensor.shape, value))
     else:
         ins.memset(tensor, value)
 
@@ -165,14 +173,14 @@ def shared_constant(constant: Any) -> NkiTensor:
     """Make a tensor in HBM with the values of an array."""
     values = torch.as_tensor(constant)
     result = ndarray(values.shape, str(values.dtype), Buffer.hbm)
-    result.write(values)
+    result.write_constant(values)
     return result
 
 
 def shared_identity_matrix(n: int, dtype: Any = "uint8", dst: NkiTensor | None = None) -> NkiTensor:
     """Make an identity matrix in HBM, or write it to dst."""
     result = ndarray((n, n), dtype, Buffer.hbm) if dst is None else dst
-    result.write(torch.eye(n))
+    result.write_constant(torch.eye(n))
     return result
 
 

@@ -6,7 +6,6 @@ Decorators return kernels: nothing is compiled here, so those that turn passes o
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -107,7 +106,7 @@ def skip_middle_end_transformations(func: Callable[..., Any] | None = None) -> A
 
 def force_auto_alloc(func: Callable[..., Any] | None = None) -> Any:
     """Ignore the places that the kernel gives its tiles."""
-    return _decorator(func, lambda kernel: dataclasses.replace(kernel, ignores_addresses=True))
+    return _decorator(func, lambda kernel: kernel.changed(ignores_addresses=True))
 
 
 @contextlib.contextmanager

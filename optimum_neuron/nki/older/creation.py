@@ -101,7 +101,7 @@ def shared_constant(constant: Any, dtype: Any = None, **kwargs: Any) -> OlderTen
     refuse_unknown("shared_constant", kwargs)
     values = torch.as_tensor(constant)
     result = older(nl.ndarray(values.shape, dtype_name(values.dtype if dtype is None else dtype), Buffer.hbm))
-    result.write(values)
+    result.write_constant(values)
     return result
 
 

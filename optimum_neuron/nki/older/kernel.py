@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -49,7 +48,7 @@ def jit(func: Callable[..., Any] | None = None, mode: str = "auto", **kwargs: An
 def kernel_of(func: Callable[..., Any], platform: str | None = None) -> Kernel:
     """Return a kernel of the older API; one stays what it is."""
     if isinstance(func, Kernel):
-        return dataclasses.replace(func, platform=platform) if platform else func
+        return func.changed(platform=platform) if platform else func
 
     @functools.wraps(func)
     def run(*args: Any, **named: Any) -> Any:

@@ -131,7 +131,7 @@ def affine_select(
 
     def write(dst: NkiTensor) -> None:
         predicate = fresh(tile.shape, "uint8")
-        predicate.write(torch.from_numpy(np.array(holds[region.block], dtype=np.uint8)))
+        predicate.write_constant(torch.from_numpy(np.array(holds[region.block], dtype=np.uint8)))
         source = tile if tile.dtype == dst.dtype else tensor_copy(older(tile), dtype=dst.dtype)
         ins.memset(dst, on_false_value)
         ins.tensor_copy_predicated(dst, source, predicate)

@@ -42,7 +42,7 @@ def filled(tile: NkiTensor, region: Region, name: str) -> OlderTensor:
     assert neutral is not None, "each of these reductions has a neutral element"
     ins.memset(result, neutral)
     source = older(tile).part(region)
-    result.part(region).write(source.read())
+    result.part(region).copy_from(source)
     return result
 
 

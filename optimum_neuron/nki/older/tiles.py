@@ -378,7 +378,7 @@ def widened(part: NkiTensor, shape: tuple[int, ...], region: Region) -> OlderTen
     """Return a tile with what an instruction computed in a block of it; the instruction writes there."""
     result = fresh(shape, part.dtype)
     place = result.part(region)
-    place.write(part.read())
+    place.copy_from(part)
     core = current()
     if core.stream:
         core.stream[-1] = dataclasses.replace(core.stream[-1], writes=(place.access(),))
