@@ -18,6 +18,7 @@ from .kernel import (
 )
 from .occupancy import Occupancy as Occupancy, Tile as Tile
 from .platform import Problem as Problem, problems_of as problems_of
+from .published_costs import COSTS as COSTS, InstructionCost as InstructionCost
 from .tensor import NkiTensor as NkiTensor
 from .timeline import ENGINES as ENGINES, Event as Event, box_of as box_of, overlap as overlap
 from .timing import (
