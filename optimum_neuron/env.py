@@ -125,6 +125,11 @@ def progress_disabled(environ: Mapping[str, str] = os.environ) -> bool:
     return switch("HF_HUB_DISABLE_PROGRESS_BARS", environ, default=False)
 
 
+def silence_progress() -> None:
+    """Switch progress bars off in this process and its children."""
+    os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+
+
 def platform_target(environ: Mapping[str, str] = os.environ) -> str | None:
     """Target named by the environment, unchecked, or None."""
     return environ.get("NEURON_PLATFORM_TARGET_OVERRIDE") or None

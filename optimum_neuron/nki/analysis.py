@@ -100,23 +100,28 @@ class Analysis:
 
     def trace(self) -> dict[str, Any]:
         """Return the engines' timeline for ui.perfetto.dev, in microseconds."""
-        names = [
-            {"ph": "M", "name": "thread_name", "pid": 1, "tid": number, "args": {"name": engine}}
-            for number, engine in enumerate(ENGINES)
-        ]
-        spans = [
-            {
-                "ph": "X",
-                "name": event.record.opcode,
-                "pid": 1,
-                "tid": ENGINES.index(event.record.engine),
-                "ts": event.start_ns / 1e3,
-                "dur": event.busy_ns / 1e3,
-                "args": {"line": event.record.line, "result_us": event.end_ns / 1e3, **dict(event.record.parameters)},
-            }
-            for event in self.events
-        ]
-        return {"traceEvents": [*names, *spans], "displayTimeUnit": "ns", "otherData": {"simulated": True}}
+        return trace_of(self.events)
+
+
+def trace_of(events: Sequence[Event]) -> dict[str, Any]:
+    """Return a timeline of instructions for ui.perfetto.dev, in microseconds."""
+    names = [
+        {"ph": "M", "name": "thread_name", "pid": 1, "tid": number, "args": {"name": engine}}
+        for number, engine in enumerate(ENGINES)
+    ]
+    spans = [
+        {
+            "ph": "X",
+            "name": event.record.opcode,
+            "pid": 1,
+            "tid": ENGINES.index(event.record.engine),
+            "ts": event.start_ns / 1e3,
+            "dur": event.busy_ns / 1e3,
+            "args": {"line": event.record.line, "result_us": event.end_ns / 1e3, **dict(event.record.parameters)},
+        }
+        for event in events
+    ]
+    return {"traceEvents": [*names, *spans], "displayTimeUnit": "ns", "otherData": {"simulated": True}}
 
 
 def analyze(kernel: Callable[..., Any], *args: Any, **kwargs: Any) -> Analysis:
@@ -152,16 +157,25 @@ def analyze(kernel: Callable[..., Any], *args: Any, **kwargs: Any) -> Analysis:
     made = simulate(kernel)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UninitializedReadWarning)
-        result, core = launch_on_cores(made, args, kwargs, record=True)
+        result, cores = launch_on_cores(made, args, kwargs, record=True)
+    return analysis_of(made.function.__name__, cores[0], result)
+
+
+def analysis_of(name: str, core: Core, result: Any) -> Analysis:
+    """Return what a core that recorded its instructions did.
+
+    Raises:
+        ConfigError: it executed no instruction.
+    """
     stream = core.stream
     if not stream:
-        message = f"The kernel {made.function.__name__} executed no instruction."
+        message = f"The kernel {name} executed no instruction."
         raise ConfigError(message, hint="Analyze a kernel that loads, computes and stores.")
     events = schedule(stream, core.target)
     total_us = max(event.end_ns for event in events) / 1e3
     busy_us = {name: sum(event.busy_ns for event in events if event.record.engine == name) / 1e3 for name in ENGINES}
     return Analysis(
-        name=made.function.__name__,
+        name=name,
         target=core.target.name,
         result=result,
         events=tuple(events),

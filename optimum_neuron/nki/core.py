@@ -17,7 +17,7 @@ import sys
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
@@ -26,12 +26,15 @@ from ..errors import KernelError
 from ..hardware import CoreSpec, CoreTiming, Target, resolve_target
 from .memory import Buffer, Storage
 from .random_numbers import Xorwow
-from .turns import Turns
+from .world import World
 
 DEFAULT_PLATFORM = "trn3"
 """Target without an environment variable, as the vendor documents for its simulator."""
 
-_HERE = str(Path(__file__).parent)
+if TYPE_CHECKING:
+    from .streams import Tape
+
+_HERE, _KERNELS = str(Path(__file__).parent), str(Path(__file__).parent / "kernels")
 _FRONT_ENDS = ("nki", "neuronxcc")
 
 
@@ -81,6 +84,8 @@ class Access:
     """Line of the kernel that made the tensor; empty for an argument."""
     is_indirect: bool = False
     """Whether indices in memory choose the elements."""
+    address: tuple[int, int] | None = None
+    """First partition and byte of the whole tensor, if the kernel placed it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -103,8 +108,6 @@ class Grid:
     """Sizes of the grid; () for one core."""
     shared: dict[Any, Storage] = dataclasses.field(default_factory=dict)
     """Tensors in shared HBM, by name or by order of creation."""
-    turns: Turns = dataclasses.field(default_factory=Turns)
-    """Which core runs."""
     arrivals: dict[int, int] = dataclasses.field(default_factory=dict)
     """Barriers that each core reached."""
     mail: dict[tuple[int, int, int], deque[torch.Tensor]] = dataclasses.field(default_factory=dict)
@@ -133,8 +136,28 @@ class Core:
     """Accumulators of the engines, by engine: one float32 for each partition."""
     generators: dict[str, Xorwow] = dataclasses.field(default_factory=dict)
     """Random numbers, by engine."""
+    number: int = 0
+    """Its number among all cores of the launch."""
+    rank_id: int = 0
+    """Rank of its logical core."""
+    world: World = dataclasses.field(default_factory=World)
+    """All ranks of the launch."""
+    num_collectives: dict[tuple[bool, tuple[int, ...]], int] = dataclasses.field(default_factory=dict)
+    """Collectives that it called, by group of ranks."""
     num_shared: int = 0
     """Tensors in shared HBM that it created so far."""
+    ignores_addresses: bool = False
+    """Whether tiles that the kernel placed are left to the compiler, as `nki.compiler.force_auto_alloc` asks."""
+    pending: Any = None
+    """A matmul of the older API whose place is not known yet; it runs before the next instruction."""
+    redirected: dict[int, tuple[int, Access]] = dataclasses.field(default_factory=dict)
+    """Results of the older API that were assigned: by tensor, the instruction and the result's own place."""
+    warns: bool = True
+    """Whether a read of memory that nothing wrote is noted, with a warning."""
+    tape: Tape | None = None
+    """Where instructions go that are traced and not run; tensors then have no memory."""
+    line: str = ""
+    """Line of the instruction that is replayed; empty where the kernel's own Python runs."""
 
     @property
     def spec(self) -> CoreSpec:
@@ -201,9 +224,23 @@ def use(core: Core) -> Iterator[Core]:
         _CURRENT.reset(token)
 
 
-def default_target() -> Target:
-    """Return the target of kernels: NEURON_PLATFORM_TARGET_OVERRIDE, or trn3."""
-    target = resolve_target(env.nki_platform() or DEFAULT_PLATFORM).value
+_TARGET: contextvars.ContextVar[Target | None] = contextvars.ContextVar("nki_target", default=None)
+
+
+@contextlib.contextmanager
+def kernels_for(target: Target | None) -> Iterator[None]:
+    """Run a block in which kernels are for a target, unless the environment or they themselves name one."""
+    token = _TARGET.set(target)
+    try:
+        yield
+    finally:
+        _TARGET.reset(token)
+
+
+def default_target(platform: str | None = None) -> Target:
+    """Return the target of kernels: NEURON_PLATFORM_TARGET_OVERRIDE, a kernel's own, `kernels_for`'s, or trn3."""
+    named, around = env.nki_platform() or platform, _TARGET.get()
+    target = around if around is not None and not named else resolve_target(named or DEFAULT_PLATFORM).value
     if target.timing is None:
         message = f"{target.name} has no NKI: kernels need NeuronCore-v2 or newer."
         raise KernelError(message, hint="Set NEURON_PLATFORM_TARGET_OVERRIDE to trn1, trn2 or trn3.", rule="target")
@@ -214,11 +251,14 @@ def default_target() -> Target:
 def _is_ours(file: str) -> bool:
     path = Path(file)
     in_sdk = any(part in _FRONT_ENDS for part in path.parts[:-1]) and "sdk" in path.parts
-    return file.startswith(_HERE) or in_sdk
+    return (file.startswith(_HERE) and not file.startswith(_KERNELS)) or in_sdk
 
 
 def kernel_line() -> str:
     """Return the line of the kernel that called, as `file.py:12`."""
+    core = _CURRENT.get()
+    if core is not None and core.line:
+        return core.line
     frame = sys._getframe(1)
     while frame.f_back is not None and _is_ours(frame.f_code.co_filename):
         frame = frame.f_back

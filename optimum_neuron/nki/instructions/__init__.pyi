@@ -5,7 +5,13 @@ from .activations import (
     activation_reduce as activation_reduce,
     exponential as exponential,
 )
-from .base import Engine as Engine, Instruction as Instruction, execute as execute
+from .base import (
+    Engine as Engine,
+    Instruction as Instruction,
+    checked as checked,
+    execute as execute,
+    recorded as recorded,
+)
 from .cores import DmaEngine as DmaEngine, core_barrier as core_barrier, sendrecv as sendrecv
 from .elementwise import (
     reciprocal as reciprocal,

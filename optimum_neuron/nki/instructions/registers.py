@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import torch
 
@@ -36,6 +37,20 @@ class VirtualRegister:
 
     def __bool__(self) -> bool:
         return self.__index__() != 0
+
+    def __add__(self, other: Any) -> VirtualRegister:
+        return VirtualRegister(int(self) + int(other))
+
+    def __sub__(self, other: Any) -> VirtualRegister:
+        return VirtualRegister(int(self) - int(other))
+
+    def __mul__(self, other: Any) -> VirtualRegister:
+        return VirtualRegister(int(self) * int(other))
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __rsub__(self, other: Any) -> VirtualRegister:
+        return VirtualRegister(int(other) - int(self))
 
     def __repr__(self) -> str:
         return f"VirtualRegister({self.value})"
@@ -91,6 +106,13 @@ class RegisterLoad(Instruction):
     def check(self, core: Core) -> None:
         _require_register(self.OPCODE, "dst", self.dst)
         _check_scalar(self.OPCODE, "src", self.src)
+        if core.tape is not None:
+            refuse(
+                "register_load in a kernel that is traced: what depends on the register would hold for one value.",
+                hint="Use masks or indirect access patterns, or call the kernel outside of compiled models.",
+                rule="values",
+                instruction=self.OPCODE,
+            )
 
     def run(self, core: Core) -> None:
         self.dst.value = self.src.scalar()

@@ -16,7 +16,7 @@ from .elementwise import apply as apply, signature_of as signature_of
 
 _NAMES = {
     "NkiTensor": NkiTensor,
-    **{("bool_" if name == "bool" else name): name for name in FORMATS},
+    **{("bool_" if name == "bool" else name): row.name for name, row in FORMATS.items()},
     **{place.name: place for place in Buffer},
     **OPERATORS,
     **{name: getattr(module, name) for module in (control, creation, data, random) for name in module.__all__},
