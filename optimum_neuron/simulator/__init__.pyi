@@ -13,6 +13,7 @@ from .compiled import (
     SERVED_AS as SERVED_AS,
     generates as generates,
     is_paged as is_paged,
+    kind_of_generator as kind_of_generator,
     serving_plan_of as serving_plan_of,
 )
 from .configured import capture_model as capture_model

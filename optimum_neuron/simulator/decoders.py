@@ -103,11 +103,13 @@ def decoder_layout(request: DecoderRequest, stack: Stack, num_cores: int) -> Lay
     )
 
 
-def decoder_memory(sizes: DecoderSizes, request: DecoderRequest, layout: Layout, machine: Machine) -> dict[str, int]:
-    """HBM of one core by category; scratch is the widest moment of a prompt."""
+def decoder_memory(
+    sizes: DecoderSizes, request: DecoderRequest, stack: Stack, layout: Layout, machine: Machine
+) -> dict[str, int]:
+    """HBM of one core by category; scratch is the widest moment of the prompts of one run."""
     assert request.sequence_length is not None
     widest = max((p.columns for layer in sizes.layers for p in layer.projections), default=sizes.hidden)
-    rows = request.sequence_length
+    rows = request.sequence_length * (1 if stack.one_by_one else request.batch_size)
     return {
         "weights": parameter_bytes(sizes, layout),
         "kv_cache": cache_bytes(sizes, layout, batch_size=request.batch_size, slots=request.sequence_length),
@@ -128,7 +130,8 @@ def decoder_estimate(sizes: DecoderSizes, request: DecoderRequest, machine: Mach
     stack = choose_stack(request.sdk, request.stack)
 
     def memory_on(num_cores: int) -> dict[str, int]:
-        return decoder_memory(sizes, request, decoder_layout(request, stack.value, num_cores), machine)
+        layout = decoder_layout(request, stack.value, num_cores)
+        return decoder_memory(sizes, request, stack.value, layout, machine)
 
     def fits(num_cores: int) -> bool:
         return sum(memory_on(num_cores).values()) <= machine.hbm_bytes_per_core
