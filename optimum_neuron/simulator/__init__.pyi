@@ -34,6 +34,7 @@ from .continuous import (
 from .decoders import DecoderRequest as DecoderRequest
 from .device_time import (
     ATTENTION_READ_S as ATTENTION_READ_S,
+    CoreRates as CoreRates,
     DeviceTime as DeviceTime,
     all_reduce_s as all_reduce_s,
     core_rates as core_rates,

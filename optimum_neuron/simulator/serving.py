@@ -311,4 +311,4 @@ def serving_estimate(
         assumptions=assumptions,
         notes=notes,
     )
-    return dataclasses.replace(result, padding=plan.padding)
+    return dataclasses.replace(result, padding=plan.padding, batch_size=plan.batch_size)

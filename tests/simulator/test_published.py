@@ -8,9 +8,9 @@ import pytest
 import torch
 from transformers import CONFIG_MAPPING
 
-from optimum_neuron.compiler import memory_need
-from optimum_neuron.exporters import load_source, main_export
-from optimum_neuron.simulator import capture_model, choose_machine, device_time, estimate
+from optimum_neuron.compiler import compile_graphs, memory_need
+from optimum_neuron.exporters import kind_of, load_source, main_export, neuron_config
+from optimum_neuron.simulator import choose_machine, device_time, estimate
 from optimum_neuron.simulator.work import (
     GraphWork,
     Layout,
@@ -67,9 +67,14 @@ def configuration(model_type: str):
 
 
 def captured(tmp_path, model_type: str, degree: int):
+    """Compile the graphs of a prompt and of a step; those of scores would take as long again."""
     configuration(model_type).save_pretrained(tmp_path)
     source = load_source(tmp_path)
-    return capture_model(source, task="text-generation", tensor_parallel_size=degree, **COMPILED).program
+    options = {"task": "text-generation", "tensor_parallel_size": degree, **COMPILED}
+    config, _ = neuron_config(source, options, trust_remote_code=False)
+    plan = kind_of(config.task, model_type).plan(source, config, trust_remote_code=False)
+    kept = [one for one in plan.captures if one.keywords["role"] != "score"]
+    return compile_graphs(kept, target=None, num_stages=plan.num_stages).program
 
 
 def layout(degree: int) -> Layout:

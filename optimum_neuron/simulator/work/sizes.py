@@ -88,6 +88,20 @@ def decoder_sizes(config: Any, *, trust_remote_code: bool = False) -> DecoderSiz
         assert (sizes.num_layers, sizes.head_dim) == (3, 16)
         ```
     """
+    key = f"{type(config).__name__} {config.to_json_string(use_diff=False)}"
+    if trust_remote_code or key not in _SIZES:
+        _SIZES[key] = _read_sizes(config, trust_remote_code=trust_remote_code)
+        while len(_SIZES) > KEPT:
+            del _SIZES[next(iter(_SIZES))]
+    return _SIZES[key]
+
+
+KEPT = 32
+"""Configurations whose sizes are kept: a comparison asks for those of one on every machine."""
+_SIZES: dict[str, DecoderSizes] = {}
+
+
+def _read_sizes(config: Any, *, trust_remote_code: bool) -> DecoderSizes:
     import transformers
 
     text = config.get_text_config(decoder=True)
