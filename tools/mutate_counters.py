@@ -26,9 +26,15 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 FACTOR = 1.1
+_WORK = "tests/simulator/test_work.py::test_"
 TESTS = (
-    *("tests/simulator/test_work.py", "tests/compiler/test_quantized.py", "tests/compiler/passes/test_stages.py"),
-    *("tests/compiler/test_memory.py", "tests/simulator/test_published.py"),
+    f"{_WORK}counts_of_a_decoder_are_these",
+    f"{_WORK}graph_counts_weights_boundaries_and_float32_factor",
+    f"{_WORK}on_device_inputs_are_read_and_results_and_changes_are_written",
+    f"{_WORK}operator_of_unknown_size_is_counted_as_unknown",
+    f"{_WORK}result_beyond_on_chip_memory_is_written_and_read",
+    *("tests/compiler/test_memory.py", "tests/compiler/test_quantized.py", "tests/compiler/passes/test_stages.py"),
+    "tests/simulator/test_published.py::test_sizes_and_compiled_graphs_have_equal_work_memory_and_time[llama]",
 )
 """Tests of counters, quick ones first."""
 _PACKAGE = "optimum_neuron.simulator.work"

@@ -234,10 +234,19 @@ def test_graph_counts_weights_boundaries_and_float32_factor():
         work_of_graph(exported_program.graph_module, roles=["weight", "weight", "value"], auto_cast=cast).total
         for cast in ("none", "matmul")
     )
-    assert quick.product_flops == 2 * 4 * 256 * 512
+    assert quick.product_flops == quick.flops == 2 * 4 * 256 * 512
     assert quick.weight_bytes == 2 * 256 * 512 + 4 * 512
     assert quick.host_bytes == 4 * 4 * (256 + 512)  # weights stay on the device
     assert slow.tensor_cycles == 4 * quick.tensor_cycles and slow.weight_bytes > quick.weight_bytes
+
+
+def test_result_beyond_on_chip_memory_is_written_and_read():
+    exported_program = torch.export.export(torch.nn.ReLU(), (torch.zeros(4096, 2048, device="meta"),), strict=False)
+    work = work_of_graph(exported_program.graph_module, auto_cast="none").total
+    assert work.spill_bytes == 0, "a rectifier comes free with the operator before it"
+    exported_program = torch.export.export(torch.nn.GELU(), (torch.zeros(4096, 2048, device="meta"),), strict=False)
+    work = work_of_graph(exported_program.graph_module, auto_cast="none").total
+    assert (work.spill_bytes, work.flops) == (2 * 4 * 4096 * 2048, 4096 * 2048)
 
 
 def test_operator_of_unknown_size_is_counted_as_unknown():
