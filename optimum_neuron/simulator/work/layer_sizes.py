@@ -13,7 +13,7 @@ from typing import Any, Literal
 Role = Literal["attention_in", "attention_out", "up", "down", "router", "expert_up", "expert_down"]
 
 _ATTENTION_IN = re.compile(
-    r"(^|\.)(q|k|v|qkv)_proj$|query_key_value$|[qk]v?_[ab]_proj|W_pack$"
+    r"(^|\.)(q|k|v|qkv)_proj$|(^|\.)(q|kv)_(down|up)$|query_key_value$|[qk]v?_[ab]_proj|W_pack$"
     r"|(attn|attention)\.(c_attn|Wqkv|qkv|q|k|v|query|key|value)$"
 )
 _DOWN = re.compile(

@@ -98,13 +98,13 @@ def _fused_activations(steps: Sequence[Step]) -> tuple[Step, ...]:
 
 def _matmuls(steps: Sequence[Step]) -> tuple[Step, ...]:
     """Matrices in the layout of published stacks, and the passes over their results."""
-    together: dict[tuple[str, Role | None], list[Matmul]] = collections.defaultdict(list)
+    together: dict[tuple[str, Role | None, int], list[Matmul]] = collections.defaultdict(list)
     of_experts: dict[str, list[Matmul]] = collections.defaultdict(list)
     for step in steps:
         if step.matmul and _is_experts(step):
             of_experts[step.module_path].append(step.matmul)
         elif step.matmul:
-            together[_parent(step.module_path), _role(step)].append(step.matmul)
+            together[_parent(step.module_path), _role(step), step.matmul.inner].append(step.matmul)
 
     def changed(step: Step) -> Step:
         if not step.matmul:
@@ -112,13 +112,13 @@ def _matmuls(steps: Sequence[Step]) -> tuple[Step, ...]:
         if _is_experts(step):
             return _of_experts(step, step.matmul, of_experts[step.module_path])
         role = _role(step)
-        return _placed(step, step.matmul, role, together[_parent(step.module_path), role])
+        return _placed(step, step.matmul, role, together[_parent(step.module_path), role, step.matmul.inner])
 
     return tuple(map(changed, steps))
 
 
 def _placed(step: Step, sizes: Matmul, role: Role | None, together: Sequence[Matmul]) -> Step:
-    """One matmul; `together` are those of its role in its module, itself included."""
+    """One matmul; `together` are those of its role and its input in its module, itself included."""
     joined = is_joined(step.module_path)
     width = sizes.columns // 2 if joined else sizes.columns
     alone = product_cycles(sizes.rows, sizes.inner, sizes.columns)
