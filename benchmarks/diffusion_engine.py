@@ -89,7 +89,7 @@ def _export(model: str, folder: Path, dtype: str) -> tuple[Call, dict[str, float
     method, inputs = method_of(model), inputs_of(model, dtype=dtype) | {"return_dict": False}
     config = DiffusersConfig(json.loads((folder / "config.json").read_text()))
     source = ModelSource(name=model, folder=folder, config=config, revision=None)
-    recorder = CallRecorder(empty_component(source, dtype), model)
+    recorder = CallRecorder(empty_component(source, dtype), model, order=[])
     recorder(method, inputs)
     (noted,) = recorder.calls
     inside, outside = (

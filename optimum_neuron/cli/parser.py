@@ -8,6 +8,7 @@ object on stdout with `--json`), and no page of usage.
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -41,6 +42,7 @@ class NeuronParser(argparse.ArgumentParser):
         self._json = "--json" in words
         if self._subparsers is None:
             self._refuse_unknown_options(words)
+            words = self._without_swallowed(words)
         parsed, extra = super().parse_known_args(words, namespace)
         if extra:
             self.error(f"unexpected argument '{extra[0]}'")
@@ -64,12 +66,35 @@ class NeuronParser(argparse.ArgumentParser):
             if is_option and name not in known and (word.startswith("--") or word[:2] not in known):
                 self.error(f"unknown option '{name}'{nearest(name, known)}")
 
+    def _without_swallowed(self, words: list[str]) -> list[str]:
+        """Move a word that is no number from the values of an option of numbers to the front: `--scales 0.7 OUTPUT`."""
+        for index, word in enumerate(words):
+            action = self._option_string_actions.get(word)
+            if action is not None and action.nargs == "+" and action.type is float:
+                values = list(itertools.takewhile(_is_value, words[index + 1 :]))
+                if len(values) > 1 and _is_number(values[-2]) and not _is_number(values[-1]):
+                    place = index + len(values)
+                    return [words[place], *words[:place], *words[place + 1 :]]
+        return words
+
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
             choices = [str(choice) for choice in action.choices]
             what = f"{'/'.join(action.option_strings)}: unknown value" if action.option_strings else "unknown command"
             guess = nearest(str(value), choices) or "."
             self.error(f"{what} '{value}'{guess} Choose from {', '.join(choices)}.")
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_value(word: str) -> bool:
+    return not word.startswith("-") or _is_number(word)
 
 
 class Command(BaseOptimumCLICommand):

@@ -30,7 +30,7 @@ _ADDITIONS = {
     "ip_adapter_weight_name": "file of each image adapter",
     "ip_adapter_scale": "scale of each image adapter (default: 1)",
 }
-_OF_ONE_VALUE = ("unet",)
+_OF_ONE_VALUE, _OF_NUMBERS = ("unet",), ("lora_scales", "ip_adapter_scale")
 
 
 def add_peer_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,6 +41,6 @@ def add_peer_arguments(parser: argparse.ArgumentParser) -> None:
         group.add_argument(f"--{name}", action="store_true", help=meaning)
     additions = parser.add_argument_group("what is added to a diffusion pipeline")
     for name, meaning in _ADDITIONS.items():
-        num_values = None if name in _OF_ONE_VALUE else "+"
+        num_values, kind = None if name in _OF_ONE_VALUE else "+", float if name in _OF_NUMBERS else str
         flags = [f"--{name}", *(f"--{other}" for other, ours in ADDITION_SYNONYMS.items() if ours == name)]
-        additions.add_argument(*flags, dest=name, nargs=num_values, metavar="VALUE", help=meaning)
+        additions.add_argument(*flags, dest=name, nargs=num_values, type=kind, metavar="VALUE", help=meaning)

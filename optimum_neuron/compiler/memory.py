@@ -11,7 +11,9 @@ import dataclasses
 import operator
 from typing import TYPE_CHECKING, Any
 
+from ..nki import NKI_KERNEL, stream_of
 from .ir import Graph, Program, Subprogram
+from .kernels import kernels_of
 from .passes import stage_programs
 from .rules import find_rule
 from .serial import base_of, shares_memory
@@ -66,7 +68,8 @@ def stage_needs(program: Program, *, lnc: int = 1) -> tuple[MemoryNeed, ...]:
 
 
 def _need(program: Program, lnc: int) -> MemoryNeed:
-    constants = sum(t.numel() * t.element_size() for t in program.constants.values())
+    held = [*program.constants.values(), *(t for key in kernels_of(program) for t in stream_of(key).constants.values())]
+    constants = sum(t.numel() * t.element_size() for t in held)
     peaks = {name: _peak_bytes(subprogram) for name, subprogram in program.subprograms.items()}
     return MemoryNeed(
         weights=sum(spec.size_bytes for spec in program.weights.values()) + constants,
@@ -114,9 +117,14 @@ def _peak_bytes(subprogram: Subprogram) -> int:
             size = _size_bytes(node.meta["val"])
             live += size
             ends.setdefault(last_use.get(node, position), []).append(size)
-        peak = max(peak, live)
+        peak = max(peak, live + _kernel_bytes(node))
         live -= sum(ends.pop(position, ()))
     return peak
+
+
+def _kernel_bytes(node: fx.Node) -> int:
+    """HBM that an NKI kernel has for itself while it runs."""
+    return stream_of(str(node.args[1])).private_bytes if node.target is NKI_KERNEL else 0
 
 
 def _aliases(node: fx.Node) -> bool:

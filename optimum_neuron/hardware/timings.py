@@ -33,7 +33,13 @@ class CoreTiming(Sourced):
     vector_speedup: Mapping[str, int] = dataclasses.field(hash=False)
     """16-bit performance mode of the vector engine by case; empty where there is none."""
     sram_access_cycles: int
-    """Start of an access to SBUF or PSUM."""
+    """Start of an access to SBUF or PSUM: a result is there so much later than the engine is free again."""
+    min_interval_cycles: int
+    """Cycles of the shortest instruction of the vector and scalar engines."""
+    gpsimd_start_cycles: int
+    """Start of an instruction of GpSimd."""
+    scalar_dependent_cycles: int
+    """Cycles of a shortest instruction of the scalar engine that needs the result of the one before."""
     dependent_instruction_cycles: int
     """Added to a small instruction, or to one that waits for the previous result."""
     scalar_accumulator_cycles: int
@@ -65,6 +71,9 @@ _V2 = CoreTiming(
     vector_cycles_per_element={1: 1, 2: 2},
     vector_speedup={},
     sram_access_cycles=60,
+    min_interval_cycles=64,
+    gpsimd_start_cycles=150,
+    scalar_dependent_cycles=266,
     dependent_instruction_cycles=100,
     scalar_accumulator_cycles=64,
     strided_rate=0.5,
@@ -81,6 +90,8 @@ _V2 = CoreTiming(
             doc.NKI_V2: "matmul_min_cycles fp32_matmul_factor vector_cycles_per_element sram_access_cycles "
             "dependent_instruction_cycles scalar_accumulator_cycles strided_rate stride_limit_bytes",
             f"{doc.NKI_V2}: up to 4x faster than a matmul of 128 columns": "load_stationary_cycles",
+            doc.NKI_ISA: "min_interval_cycles gpsimd_start_cycles",
+            f"{doc.NKI_PERFORMANCE}, measured on NeuronCore-v3": "scalar_dependent_cycles",
             doc.NKI_DMA: "dma_start_ns dma_saturating_bytes dma_recommended_bytes",
             f"{doc.NKI_V3}: new in NeuronCore-v3": "vector_speedup dma_descriptor_ns dma_transpose_rate",
             doc.INTRANODE: "collective_hop_us",

@@ -61,6 +61,8 @@ class OperatorTime:
     """Lower bound of the bytes read from HBM."""
     is_unknown: bool
     """Whether its work is not known: it is counted, and has no time."""
+    kernel: str = ""
+    """Key of the NKI kernel that it is, in `Profile.kernels`; empty for other operators."""
 
 
 def operators_of(work: GraphWork, time_of: TimeOf) -> tuple[OperatorTime, ...]:
@@ -82,7 +84,7 @@ def _operator(step: Step, time: DeviceTime, overlap: float) -> OperatorTime:
     parts, work = time.parts_s, step.work
     overlapping_s = time.overlapping_s
     own_s = time.alone_s - parts["launch"]
-    unknown = bool(work.num_unknown)
+    unknown, kernel = bool(work.num_unknown), work.kernels.counts[0][0] if work.kernels.counts else ""
     longest = max((engine for engine in BOUND_BY if parts[engine]), key=lambda engine: parts[engine], default=None)
     computes: dict[Engine, float] = {
         "tensor": work.tensor_cycles + work.attention_cycles,
@@ -95,7 +97,7 @@ def _operator(step: Step, time: DeviceTime, overlap: float) -> OperatorTime:
         operator=step.name,
         module_path=step.module_path,
         source_line=step.source_line,
-        engine=engine,
+        engine=longest if kernel and longest else engine,
         bound="unknown" if unknown and longest is None else BOUND_BY[longest or engine],
         time_us=1e6 * (overlap * overlapping_s + own_s),
         alone_us=1e6 * (overlapping_s + own_s),
@@ -107,4 +109,5 @@ def _operator(step: Step, time: DeviceTime, overlap: float) -> OperatorTime:
         flops=work.flops,
         hbm_bytes=work.hbm_bytes,
         is_unknown=unknown,
+        kernel=kernel,
     )

@@ -29,6 +29,7 @@ from ..simulator import (
     work_on_track,
 )
 from ..simulator.work import GraphWork, Step
+from .kernels import kernels_of
 from .operators import operators_of
 from .profile import CallProfile, CoreProfile, GraphProfile, MachineRates, Profile, nothing_ran
 from .schedule import RecordedCall, on_one_clock
@@ -108,6 +109,12 @@ def _profile(name: str, executions: Recording, notes: Sequence[str], assumptions
             *dict.fromkeys(text for track in tracks.values() for text in track.assumptions),
             f"constants version {constants().version}, {constants().fitted_on}",
             CLOCK,
+        ),
+        kernels=kernels_of(
+            (one.kernel, machines[graph.instance].target.name, graph.num_calls)
+            for graph in graphs
+            for one in graph.operators
+            if one.kernel
         ),
         notes=(*notes, UNCOUNTED),
     )

@@ -1,5 +1,23 @@
 from . import clock as clock
 from .break_even import Breakeven as Breakeven, breakeven as breakeven
+from .capacity import (
+    SERVED_OPTIONS as SERVED_OPTIONS,
+    SLO as SLO,
+    TIMES as TIMES,
+    CapacityPlan as CapacityPlan,
+    Replay as Replay,
+    Sweep as Sweep,
+    Trace as Trace,
+    TraceRequest as TraceRequest,
+    Tried as Tried,
+    parse_slo as parse_slo,
+    plan_capacity as plan_capacity,
+    poisson_trace as poisson_trace,
+    read_trace as read_trace,
+    replay_trace as replay_trace,
+    report_of as report_of,
+    sweep_capacity as sweep_capacity,
+)
 from .clock import (
     call_cost as call_cost,
     call_time as call_time,

@@ -134,19 +134,21 @@ def _pool_of(
     memory: Mapping[str, int],
     auto_cast: AutoCast,
 ) -> ServedPool:
-    def call_s(graph: str) -> float:
-        work = work_of_entry(program, graph, auto_cast=auto_cast)
-        return graph_time_on(machine, work, SERVED_AS, num_cores=num_cores).total_s + machine.copies_s(work.total)
-
     return served_pool(
         program,
         memory,
-        call_s=call_s,
+        call_s=functools.partial(call_time_on, machine, program, num_cores=num_cores, auto_cast=auto_cast),
         cost=serving_cost_on(machine),
         num_prompt=plan.input_length,
         num_cached=plan.padding.cached_tokens,
         num_answer=plan.output_length,
     )
+
+
+def call_time_on(machine: Machine, program: Program, graph: str, *, num_cores: int, auto_cast: AutoCast) -> float:
+    """Return the seconds that a call of a graph takes on a machine, with its copies."""
+    work = work_of_entry(program, graph, auto_cast=auto_cast)
+    return graph_time_on(machine, work, SERVED_AS, num_cores=num_cores).total_s + machine.copies_s(work.total)
 
 
 def _burst(pool: ServedPool, plan: ServingPlan, times: ServingTimes) -> Outcome:

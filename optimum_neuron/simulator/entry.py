@@ -195,7 +195,7 @@ def _estimate(
         require_no_options(others, "a torch module")
         require_one_instance(machine, "a torch module")
         return module_estimate(model, example_inputs, request, machine)
-    if isinstance(model, (str, Path)) and _is_compiled(Path(model)):
+    if isinstance(model, (str, Path)) and is_compiled(Path(model)):
         require_no_options(others, "a compiled model")
         program, config, name = _read_compiled(Path(model))
         return program_estimate(program, config, request, machine, name=name)
@@ -223,7 +223,7 @@ def _draft_of(model: Any, num_parameters: int | None, machine: Machine, request:
         return draft_of_parameters(num_parameters, machine)
     if model is None:
         return None
-    compiled = isinstance(model, (str, Path)) and _is_compiled(Path(model))
+    compiled = isinstance(model, (str, Path)) and is_compiled(Path(model))
     lengths = {name: getattr(request, name) for name in ("sequence_length", "input_length", "output_length")}
     request = DecoderRequest(stack=None if compiled else SERVED_AS.name, **lengths)
     result = _estimate(model, None, request, machine, {})
@@ -265,7 +265,7 @@ def source_of(model: Any, options: dict[str, Any]) -> ModelSource:
     return ModelSource(name=model.model_type, folder=Path(os.devnull), config=model, revision=None)
 
 
-def _is_compiled(path: Path) -> bool:
+def is_compiled(path: Path) -> bool:
     from ..exporters import is_export
 
     with contextlib.suppress(OSError):

@@ -74,7 +74,7 @@ def compare(
     """
     if optimize not in get_args(Goal):
         raise invalid_choice("optimize", optimize, get_args(Goal))
-    names = _candidates(instance)
+    names = instance_names(instance)
     if price is not None and len(names) > 1:
         message = f"price={price} is for one instance, but {len(names)} are compared."
         raise ConfigError(message, hint="Name the instance that it is for, or remove it.", option="price", value=price)
@@ -98,7 +98,8 @@ def compare(
     return Comparison(model=ranked[0].model, goal=optimize, ranked=ranked, skipped=skipped, best=best)
 
 
-def _candidates(instance: str | None) -> list[str]:
+def instance_names(instance: str | None) -> list[str]:
+    """Return the instances of a family, one by its name, or all that can be compiled for."""
     families = [name for name, target in TARGETS.items() if target.compilable]
     if instance is None:
         return [name for name, spec in INSTANCES.items() if spec.family in families]

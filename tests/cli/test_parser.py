@@ -1,5 +1,7 @@
 import pytest
 
+from optimum_neuron.cli import NeuronParser
+
 TYPING_MISTAKES = [
     (("neuron", "doctr"), "unknown command 'doctr', did you mean 'doctor'?"),
     (("neuron", "cache", "statsu"), "unknown command 'statsu', did you mean 'status'?"),
@@ -62,3 +64,27 @@ def test_values_that_look_like_options_are_distinguished(cli, fake_module):
 def test_words_after_double_dash_are_not_options(cli, fake_module):
     fake_module("optimum_neuron.checkpoints", fetch=lambda name: f"/models/{name}", get=str, Checkpoint=int)
     assert cli("neuron", "fetch", "--quiet", "--", "--odd-name").stdout == "/models/--odd-name\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "scales"),
+    [
+        (("--scales", "0.7", "out"), [0.7]),
+        (("--scales", "0.7", "-0.5", "out", "-O1"), [0.7, -0.5]),
+        (("--scales", "0.7", "out", "--names", "a", "b"), [0.7]),
+        (("out", "--scales", "0.7", "1"), [0.7, 1.0]),
+    ],
+)
+def test_an_option_of_numbers_leaves_the_output(words, scales):
+    parser = NeuronParser(prog="export")
+    parser.add_argument("output")
+    parser.add_argument("--scales", nargs="+", type=float)
+    parser.add_argument("--names", nargs="+")
+    parser.add_argument("-O1", action="store_true")
+    parsed = parser.parse_args(words)
+    assert (parsed.output, parsed.scales) == ("out", scales)
+
+
+def test_an_option_of_names_takes_all_words(cli):
+    result = cli("export", "neuron", "-m", "x", "--lora_model_ids", "style", "out")
+    assert result.code == 2 and "OUTPUT" in result.stderr

@@ -48,10 +48,10 @@ def test_page_has_the_times_of_the_steps(library):
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.03)])
 def test_flash_attention(library, dtype, tolerance):
-    q_SD, k_SD, v_SD = (normal(3, 1024, 64)[i].to(dtype) for i in range(3))
-    result = library("attention").flash_attention(q_SD.T, k_SD.T, v_SD)
-    states = (x_SD[None].float() for x_SD in (q_SD, k_SD, v_SD))
-    reference = F.scaled_dot_product_attention(*states, is_causal=True)[0]
+    q_NSD, k_KSD, v_KSD = normal(2, 640, 64).to(dtype), *(normal(2, 1, 640, 64)[i].to(dtype) for i in range(2))
+    result, _ = library("attention").flash_attention(q_NSD.transpose(1, 2), k_KSD.transpose(1, 2), v_KSD)
+    states = (x[None].float() for x in (q_NSD, k_KSD, v_KSD))
+    reference = F.scaled_dot_product_attention(*states, is_causal=True, enable_gqa=True)[0]
     assert result.dtype == dtype
     torch.testing.assert_close(result.float(), reference, rtol=tolerance, atol=tolerance)
 

@@ -14,7 +14,13 @@ from .graph import (
     work_on_device as work_on_device,
 )
 from .published import as_published as as_published
-from .record import GraphWork as GraphWork, Matmul as Matmul, Step as Step, Work as Work
+from .record import (
+    GraphWork as GraphWork,
+    Kernels as Kernels,
+    Matmul as Matmul,
+    Step as Step,
+    Work as Work,
+)
 from .sizes import DecoderSizes as DecoderSizes, decoder_sizes as decoder_sizes, local_heads as local_heads
 from .trained import (
     RECOMPUTE as RECOMPUTE,

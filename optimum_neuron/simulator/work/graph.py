@@ -16,7 +16,7 @@ from ...compiler import LOOKUPS, CallWork, base_of, contiguous_bytes, shares_mem
 from ...compiler.rules import OpCall, find_rule, symbols
 from ...core import AutoCast
 from .activations import part_of_gelu
-from .record import GraphWork, Matmul, Step, Work
+from .record import GraphWork, Kernels, Matmul, Step, Work
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule, Node
@@ -171,8 +171,9 @@ def _count_body(body: GraphModule, roles: Sequence[Role], auto_cast: AutoCast) -
         if work == Work():
             continue
         line = call.source_line or node.meta.get("source_line", "")
+        name = f"nki.{call_work.kernel.rpartition('_')[0]}" if call_work.kernel else call.name
         sizes = _matmul(node, call, role_of)
-        step = Step(name=call.name, work=work, source_line=line, matmul=sizes, attends=_attends(call, call_work))
+        step = Step(name=name, work=work, source_line=line, matmul=sizes, attends=_attends(call, call_work))
         counted.append(_Counted(step=step, inner_path=call.module_path or node.meta.get("module_path", "")))
     return counted
 
@@ -228,7 +229,7 @@ def _resources(call: OpCall, call_work: CallWork, auto_cast: AutoCast) -> Work:
     slow = FLOAT32_CYCLES if call_work.dtype == "float32" and auto_cast == "none" else 1
     rows = call.inputs[0].shape[-2] if call_work.attention_cycles else 0
     # Operators fused into a matmul have no result.
-    made = call_work.counted == "products" or call_work.vector_elements
+    made = not call_work.kernel and (call_work.counted == "products" or call_work.vector_elements)
     spilled = sum(spec.size_bytes for spec in call.outputs) if made else 0
     return Work(
         flops=call_work.flops,
@@ -242,6 +243,7 @@ def _resources(call: OpCall, call_work: CallWork, auto_cast: AutoCast) -> Work:
         num_attentions=int(rows == 1),
         spill_bytes=2 * spilled if spilled > SBUF_BYTES else 0,
         num_unknown=int(call_work.counted == "unknown"),
+        kernels=Kernels(((call_work.kernel, 1),)) if call_work.kernel else Kernels(),
     )
 
 
