@@ -237,9 +237,7 @@ def test_answer_takes_the_steps_of_all_its_buckets():
     shapes = {"instance": "inf2.48xlarge", "tensor_parallel_size": 8, "batch_size": 8, "stack": "nxd-inference"}
     grows = estimate(EIGHT, input_length=128, output_length=3968, **shapes)
     stays = estimate(EIGHT, input_length=2048, output_length=2048, **shapes)
-    longest = [
-        one.ttft_ms.value + tokens * one.tpot_ms.value for one, tokens in ((grows, 3968), (stays, 2048))
-    ]
+    longest = [one.ttft_ms.value + tokens * one.tpot_ms.value for one, tokens in ((grows, 3968), (stays, 2048))]
     assert grows.latency_ms.value < 0.97 * longest[0] and stays.latency_ms.value == pytest.approx(longest[1])
 
 

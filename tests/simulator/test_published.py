@@ -55,7 +55,12 @@ ARCHITECTURES = {
 DEGREES = (1, 2, 8)
 BATCH_SIZE, PROMPT, LENGTH = 2, 128, 256
 COMPILED = {"batch_size": BATCH_SIZE, "sequence_length": LENGTH, "prefill_buckets": (PROMPT,)}
-COMPILED |= {"decode_buckets": (LENGTH,), "torch_dtype": "bfloat16", "extend_length": 1, "instance_type": "trn1.32xlarge"}
+COMPILED |= {
+    "decode_buckets": (LENGTH,),
+    "torch_dtype": "bfloat16",
+    "extend_length": 1,
+    "instance_type": "trn1.32xlarge",
+}
 APART = ("flops", "host_bytes")
 """Fields with other contents: operations of other arithmetic too, and logits, which stacks keep on the device."""
 

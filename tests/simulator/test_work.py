@@ -13,6 +13,7 @@ from transformers.activations import NewGELUActivation
 from optimum_neuron.compiler import chunk_tiles, contiguous_bytes, convolution_cycles, product_cycles
 from optimum_neuron.simulator.work import (
     GraphWork,
+    Kernels,
     Layout,
     Step,
     Work,
@@ -222,6 +223,7 @@ def test_written_out_gelu_takes_one_pass():
 def test_counts_of_a_decoder_are_these():
     sizes = decoder_sizes(config("llama", hidden_size=256, num_attention_heads=4, num_key_value_heads=2))
     shared = {"num_unknown": 0, "num_sends": 0, "sent_bytes": 0, "spill_bytes": 0, "result_bytes": 0}
+    shared["kernels"] = Kernels()
     decode = decode_work(sizes, on(2), batch_size=2, slots=64).total
     prefill = prefill_work(sizes, on(2), batch_size=2, tokens=32).total
     assert vars(decode) == shared | DECODE_COUNTS

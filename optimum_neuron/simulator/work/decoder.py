@@ -35,8 +35,8 @@ stacks scan a prompt token by token."""
 STATE_BYTES = 4
 """Of an element of a recurrent state."""
 ATTENTION_IN_PASSES = 2.0
-"""Passes over queries, keys, and values: they leave PSUM, and are rotated, scaled, or written to the cache. Results that
-are summed over the cores, or added to the residual stream, leave PSUM with that."""
+"""Passes over queries, keys, and values: they leave PSUM, and are rotated, scaled, or written to the cache. Results
+that are summed over the cores, or added to the residual stream, leave PSUM with that."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -152,7 +152,7 @@ def _of_experts(step: Step, sizes: Matmul, together: Sequence[Matmul]) -> Step:
 
 
 def _pieces(step: Step, sizes: Matmul, width: int) -> float:
-    """Pieces of a weight for DMA in matrices of `width` columns; a bias is one, and so are scales as they are counted."""
+    """Pieces of a weight for DMA in matrices of `width` columns, and of its biases and scales."""
     stored = sizes.num_matrices * sizes.inner * sizes.columns * sizes.element_bytes
     if step.work.weight_bytes < stored:  # another operator reads it
         return step.work.weight_rows
