@@ -8,6 +8,7 @@ from .custom_ops import WRITTEN_OUT as WRITTEN_OUT, nki_op as nki_op, wrap_nki a
 from .devices import Launch as Launch, connect as connect
 from .dtypes import FORMATS as FORMATS
 from .elements import UninitializedReadWarning as UninitializedReadWarning
+from .hazards import Hazard as Hazard, Race as Race
 from .kernel import (
     Kernel as Kernel,
     jit as jit,
@@ -16,6 +17,8 @@ from .kernel import (
     simulate as simulate,
 )
 from .occupancy import Occupancy as Occupancy, Tile as Tile
+from .platform import Problem as Problem, problems_of as problems_of
+from .published_costs import COSTS as COSTS, InstructionCost as InstructionCost
 from .tensor import NkiTensor as NkiTensor
 from .timeline import ENGINES as ENGINES, Event as Event, box_of as box_of, overlap as overlap
 from .timing import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self
 
 import torch
 
@@ -98,3 +98,36 @@ class IndirectTensor(NkiTensor):
         bits_of(storage.base.view(-1))[self.addresses[good]] = bits_of(stored)
         if storage.written is not None:
             storage.written[self.addresses[good]] = True
+
+
+class MovedTensor(NkiTensor):
+    """A view of a tensor without memory, whose begin is chosen by an index in memory when the kernel runs."""
+
+    __slots__ = ("dim", "first", "index", "viewed")
+    dim: int
+    first: int
+    index: NkiTensor
+    viewed: str | None
+
+    @classmethod
+    def of(
+        cls, tensor: NkiTensor, pattern: Sequence[Sequence[int]], offset: int, index: NkiTensor, dim: int, dtype: Any
+    ) -> MovedTensor:
+        """Return the view of an access pattern that begins `index` steps of a dimension later."""
+        plain = tensor.ap(pattern, offset, dtype=dtype)
+        view = cls(plain.storage, plain.data)
+        view.first, view.index, view.dim = offset, index, dim
+        view.viewed = None if dtype is None else plain.dtype
+        return view
+
+    def is_indirect(self) -> bool:
+        """Return True."""
+        return True
+
+    def _view(self, data: torch.Tensor) -> NkiTensor:
+        refuse(
+            f"A part of {self.name} at an offset in memory is taken in a kernel that is traced.",
+            hint="Give the access pattern of the part.",
+            rule="stream",
+            tensor=self.name,
+        )

@@ -261,6 +261,10 @@ class NkiTensor(Elements):
             from .indirect import IndirectTensor
 
             return IndirectTensor.of(self, pattern, offset, vector_offset, indirect_dim)
+        if isinstance(scalar_offset, NkiTensor) and self.data.is_meta:
+            from .indirect import MovedTensor
+
+            return MovedTensor.of(self, pattern, offset, scalar_offset, indirect_dim, dtype)
         if scalar_offset is not None:
             row = math.prod(self.storage.shape[indirect_dim + 1 :])
             offset += row * (scalar_offset.scalar() if isinstance(scalar_offset, NkiTensor) else int(scalar_offset))

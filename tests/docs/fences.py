@@ -7,7 +7,8 @@ Tags behind the language set the handling of a block:
     ```bash                each line is an `optimum-cli` command and runs
     ```bash no-run         its `optimum-cli` commands are only parsed
     ```... checkpoint      runs in the tests with the marker `checkpoint`, in a separate process
-    ```... needs:A,B       runs where these modules are installed; only blocks that need them too see its names
+    ```... needs:A,B       runs where these modules are installed, `A>=1.2` in such a version; only blocks that need
+                           them too see its names
     ```python file:NAME    is written to this file, which later blocks use
     ```bash apart          runs in its own process, whatever the commands are
     ```text output         is exactly the stdout of the block before it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...core import Ruling, Verdict
 from ...errors import KernelError
-from ...nki import stream_of, streams
+from ...nki import analysis_of_kernel, stream_of, streams
 from .base import OpCall, Target, refuse, rule
 
 
@@ -17,6 +17,13 @@ def judge(call: OpCall, target: Target) -> Ruling:
     except KernelError as error:
         reason = f"the kernel {stream.name} does not run on {target.name}: {error.message.splitlines()[0]}"
         return refuse(call, "NCC_EUOC002", reason, remedy=error.hint)
+    for memory in analysis_of_kernel(call.arguments["kernel"], target.name).memory:
+        if memory.overflow_line is not None:
+            reason = (
+                f"the tiles of the kernel {stream.name} need {memory.peak} bytes of a partition of {memory.buffer}, "
+            )
+            reason += f"and {target.name} has {memory.capacity} ({memory.overflow_line})"
+            return refuse(call, "NCC_EUOC002", reason, remedy="use smaller tiles, or fewer at the same time")
     return Ruling(
         verdict=Verdict.NATIVE,
         op=call.op,

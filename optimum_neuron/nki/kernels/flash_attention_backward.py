@@ -2,7 +2,7 @@
 
 For queries i and keys j with P = exp(scale * q_i k_j - log sum_i) and D_i = sum(grad_i * out_i):
 
-    dV_j = sum_i P grad_i      dS = P * (grad_i v_j - D_i)      dK_j = scale * sum_i dS q_i      dQ_i = scale * sum_j dS k_j
+    dV_j = sum_i P grad_i    dS = P * (grad_i v_j - D_i)    dK_j = scale * sum_i dS q_i    dQ_i = scale * sum_j dS k_j
 
 Source: Dao et al. 2022, FlashAttention, algorithm 4. Shape legend: N query heads, K key heads, D head width, S tokens.
 """
@@ -12,10 +12,10 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from .. import isa as nisa, language as nl
+from .. import isa as nisa
 from ..kernel import jit
 from ..tensor import NkiTensor
-from .flash_attention import ROWS, blocks_of
+from .flash_attention import ROWS, blocks_of, nl
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,9 +79,7 @@ def flash_attention_backward(
         keys = _load_keys(k_KDS[kv], k_KSD[kv], v_KDS[kv])
         for member in nl.affine_range(num_heads // num_keys):
             head = kv * (num_heads // num_keys) + member
-            tiles = _load_head(
-                q_NDS[head], q_NSD[head], grad_NDS[head], grad_NSD[head], out_NSD[head], sums_NS1[head]
-            )
+            tiles = _load_head(q_NDS[head], q_NSD[head], grad_NDS[head], grad_NSD[head], out_NSD[head], sums_NS1[head])
             for block in range(tiles.queries.shape[1]):
                 _add_keys(tiles, keys, block, factor)
             _store(dq_NSD[head], tiles.dq, factor)

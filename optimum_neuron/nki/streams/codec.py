@@ -26,6 +26,7 @@ from .document import (
     Input,
     Loop,
     Memory,
+    Moved,
     Name,
     Node,
     Output,
@@ -143,6 +144,9 @@ def _operand(value: Any) -> Any:
     if isinstance(value, Gather):
         pattern = [[*pair] for pair in value.pattern]
         return {"gather": [value.tensor, pattern, value.first, _view(value.indices), value.dim]}
+    if isinstance(value, Moved):
+        pattern, viewed = [[*pair] for pair in value.pattern], [value.dtype] if value.dtype else []
+        return {"moved": [value.tensor, pattern, _number(value.first), _view(value.index), value.dim, *viewed]}
     if isinstance(value, Places):
         return {"places": [value.tensor, value.key, value.skip]}
     if isinstance(value, Name):
@@ -220,7 +224,7 @@ class _Reader:
             return Constant(self._view(view, depth), key)
         if kind == "copy":
             target, source = (self._operand(part, depth) for part in rest)
-            if not isinstance(target, View | Places) or not isinstance(source, View | Gather | Places):
+            if not isinstance(target, View | Places) or not isinstance(source, View | Gather | Moved | Places):
                 raise TypeError("a copy is between tensors")
             return Copy(target, source)
         if kind == "loop":
@@ -250,6 +254,12 @@ class _Reader:
             tensor, pattern, first, indices, dim = content
             steps = tuple((_index(step), _index(count)) for step, count in pattern)
             return Gather(self._tensor(tensor), steps, _index(first), self._view(indices, depth), _index(dim))
+        if kind == "moved":
+            tensor, pattern, first, index, dim, *viewed = content
+            steps = tuple((_index(step), _index(count)) for step, count in pattern)
+            (dtype,) = viewed or (None,)
+            name, place = None if dtype is None else FORMATS[dtype].name, _affine(first, depth)
+            return Moved(self._tensor(tensor), steps, place, self._view(index, depth), _index(dim), name)
         if kind == "places":
             tensor, key, skip = content
             if key not in self._document["constants"]:

@@ -11,9 +11,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from typing import Any
 
 import torch
+
+from ..dtypes import FORMATS
+from ..memory import Buffer
 
 FORMAT_VERSION = 1
 """Version of stored streams."""
@@ -84,6 +88,24 @@ class Gather:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Moved:
+    """A part of a tensor that begins where an index in memory says."""
+
+    tensor: int
+    """Number of the tensor."""
+    pattern: tuple[tuple[int, int], ...]
+    """Step and count of each dimension."""
+    first: Affine
+    """Element that index 0 names."""
+    index: View
+    """The index, one element."""
+    dim: int
+    """Dimension of the tensor that it is of."""
+    dtype: str | None = None
+    """Dtype as which the memory is read; None for the tensor's own."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Places:
     """Elements of a tensor by their numbers, which were known when the kernel was traced."""
 
@@ -137,7 +159,7 @@ class Copy:
 
     target: View | Places
     """The part."""
-    source: View | Gather | Places
+    source: View | Gather | Moved | Places
     """The other one."""
 
 
@@ -211,6 +233,14 @@ class Stream:
         from .codec import digest_of
 
         return digest_of(self)
+
+    @property
+    def private_bytes(self) -> int:
+        """HBM of tensors that are neither arguments nor results."""
+        known = {*self.inputs, *(view.tensor for view in self.outputs)}
+        on_chip = (Buffer.sbuf.value, Buffer.psum.value)
+        own = [one for number, one in enumerate(self.memories) if number not in known and one.buffer not in on_chip]
+        return sum(math.prod(one.shape) * FORMATS[one.dtype].size_bytes for one in own)
 
     @property
     def num_steps(self) -> int:

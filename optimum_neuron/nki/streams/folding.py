@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .document import Affine, Allocate, Constant, Copy, Gather, Loop, Node, Places, Register, Step, View
+from .document import Affine, Allocate, Constant, Copy, Gather, Loop, Moved, Node, Places, Register, Step, View
 
 
 @dataclasses.dataclass
@@ -102,6 +102,9 @@ def _tensors(value: Any) -> Iterator[int]:
     elif isinstance(value, Gather):
         yield value.tensor
         yield from _tensors(value.indices)
+    elif isinstance(value, Moved):
+        yield value.tensor
+        yield from _tensors(value.index)
     elif isinstance(value, Constant):
         yield from _tensors(value.view)
     elif isinstance(value, Copy):
@@ -152,6 +155,9 @@ def _key(value: Any, own: dict[int, int], numbers: list[int]) -> Any:
     if isinstance(value, Gather):
         tensor, indices = _tensor_key(value.tensor, own), _key(value.indices, own, numbers)
         return "gather", tensor, value.pattern, value.first, indices, value.dim
+    if isinstance(value, Moved):
+        first, index = _key(value.first, own, numbers), _key(value.index, own, numbers)
+        return "moved", _tensor_key(value.tensor, own), value.pattern, first, index, value.dim, value.dtype
     if isinstance(value, Places):
         return "places", _tensor_key(value.tensor, own), value.key, value.skip
     if isinstance(value, Copy):
@@ -210,6 +216,8 @@ def _grow(value: Any, growth: Iterator[int], depth: int) -> Any:
         return dataclasses.replace(value, offset=grow(value.offset))
     if isinstance(value, Gather):
         return dataclasses.replace(value, indices=grow(value.indices))
+    if isinstance(value, Moved):
+        return dataclasses.replace(value, first=grow(value.first), index=grow(value.index))
     if isinstance(value, Constant):
         return dataclasses.replace(value, view=grow(value.view))
     if isinstance(value, Copy):

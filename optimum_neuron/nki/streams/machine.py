@@ -5,7 +5,7 @@ first and the last iteration are checked, because all numbers in them grow by eq
 
     outputs = run(stream, [x])
     verify(stream, target)
-    analysis_of(stream.name, record(stream, target), None)
+    analysis_of(stream.name, [record(stream, target)], None)
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from .document import (
     Gather,
     Loop,
     Memory,
+    Moved,
     Name,
     Node,
     Places,
@@ -212,6 +213,7 @@ class _Machine:
             tensor.write(values)
 
     def _step(self, step: Step) -> Action:
+        self.core.line = step.line
         kind = instruction_class(step)
         fixed: dict[str, Any] = {}
         moving: list[tuple[str, Callable[[Indices], Any]]] = []
@@ -245,6 +247,8 @@ class _Machine:
             return functools.partial(self.view, value)
         if isinstance(value, Gather):
             return functools.partial(self._gathered, value)
+        if isinstance(value, Moved):
+            return functools.partial(self._moved, value)
         if isinstance(value, Places):
             return functools.partial(self._placed, value)
         if isinstance(value, Affine):
@@ -281,6 +285,14 @@ class _Machine:
             self._refuse_bounds(storage, gather.first, gather.dim)
         tensor, rows = NkiTensor(storage), self.view(gather.indices, indices)
         return IndirectTensor.of(tensor, gather.pattern, gather.first, rows, gather.dim)
+
+    def _moved(self, moved: Moved, indices: Indices) -> NkiTensor:
+        storage = self._of(moved.tensor)
+        if self.is_dry and not moved.dim < len(storage.shape):
+            self._refuse_bounds(storage, moved.first.base, moved.dim)
+        index = self.view(moved.index, indices)
+        first, viewed = moved.first.at(indices), {} if moved.dtype is None else {"dtype": moved.dtype}
+        return NkiTensor(storage).ap(moved.pattern, first, index, indirect_dim=moved.dim, **viewed)
 
     def _placed(self, places: Places, indices: Indices) -> NkiTensor:
         addresses, storage = self.stream.constants[places.key], self._of(places.tensor)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import hashlib
+import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
@@ -16,11 +17,11 @@ import torch
 
 from ..core import kernel_line, refuse
 from ..elements import Elements
-from ..indirect import IndirectTensor
+from ..indirect import IndirectTensor, MovedTensor
 from ..instructions import Instruction, VirtualRegister
 from ..memory import Storage
 from ..operators import Operator
-from .document import Affine, Allocate, Constant, Copy, Gather, Memory, Name, Node, Places, Register, Step, View
+from .document import Affine, Allocate, Constant, Copy, Gather, Memory, Moved, Name, Node, Places, Register, Step, View
 from .folding import Mark, folded
 
 _PLAIN = (bool, int, float, str, type(None))
@@ -37,9 +38,11 @@ class Tensors:
     def add(self, storage: Storage) -> int:
         """Number a tensor."""
         number = self._numbers[storage.number] = len(self.memories)
-        name = storage.name
+        # Names that were made up count all tensors of the process, and a stream is named by its content.
+        buffer = storage.buffer.value
+        name = f"{buffer}_{number}" if re.fullmatch(rf"{buffer}_\d+", storage.name) else storage.name
         place = None if storage.address is None else (storage.address.partition, storage.address.byte)
-        facts = storage.buffer.value, storage.format.name, storage.shape, storage.line
+        facts = buffer, storage.format.name, storage.shape, storage.line
         self.memories.append(Memory(name, *facts, place))
         return number
 
@@ -143,9 +146,12 @@ class Tape:
 
     def _part(self, value: Elements) -> Any:
         """Return a view of any kind as data."""
+        number = self.tensors.number(value.storage)
+        if isinstance(value, MovedTensor):
+            pattern = tuple(zip(value.strides, value.shape, strict=True))
+            return Moved(number, pattern, Affine(value.first), self.view(value.index), value.dim, value.viewed)
         if not isinstance(value, IndirectTensor):
             return self.view(value)
-        number = self.tensors.number(value.storage)
         if value.indices is not None:
             pattern = tuple(zip(value.steps, value.shape, strict=True))
             return Gather(number, pattern, value.first, self.view(value.indices), value.dim)
