@@ -76,7 +76,11 @@ def test_profile_writes_a_folder(tmp_path):
     folder = tmp_path / "profiles"
     kernel = profile(working_directory=str(folder), save_neff_name="one.neff", num_execs=20, profile_nth=10)(add)
     np.testing.assert_array_equal(kernel(A, B), A + B)
-    assert sorted(path.name for path in folder.glob("*.*")) == ["one.neff", "profile_exec_10.ntff", "profile_exec_20.ntff"]
+    assert sorted(path.name for path in folder.glob("*.*")) == [
+        "one.neff",
+        "profile_exec_10.ntff",
+        "profile_exec_20.ntff",
+    ]
     reports = sorted((folder / "json_reports").iterdir())
     assert len(reports) == 2 and json.loads(reports[0].read_text())["simulated"]
     with pytest.raises(ConfigError):

@@ -66,15 +66,69 @@ _REDUCTION = "x axis * dtype=None mask=None keepdims=False"
 _CREATION = "* buffer=None name="
 LANGUAGE = {
     **dict.fromkeys(
-        ["abs", "arctan", "ceil", "cos", "erf", "erf_dx", "exp", "floor", "gelu", "gelu_apprx_sigmoid", "gelu_apprx_tanh", "gelu_dx", "invert", "log", "mish", "negative", "reciprocal", "relu", "rsqrt", "sigmoid", "sign", "silu", "silu_dx", "sin", "softplus", "sqrt", "square", "tan", "tanh", "trunc"],
+        [
+            "abs",
+            "arctan",
+            "ceil",
+            "cos",
+            "erf",
+            "erf_dx",
+            "exp",
+            "floor",
+            "gelu",
+            "gelu_apprx_sigmoid",
+            "gelu_apprx_tanh",
+            "gelu_dx",
+            "invert",
+            "log",
+            "mish",
+            "negative",
+            "reciprocal",
+            "relu",
+            "rsqrt",
+            "sigmoid",
+            "sign",
+            "silu",
+            "silu_dx",
+            "sin",
+            "softplus",
+            "sqrt",
+            "square",
+            "tan",
+            "tanh",
+            "trunc",
+        ],
         "x * dtype=None mask=None",
     ),
     **dict.fromkeys(
-        ["add", "bitwise_and", "bitwise_or", "bitwise_xor", "divide", "left_shift", "maximum", "minimum", "multiply", "power", "right_shift", "subtract"],
+        [
+            "add",
+            "bitwise_and",
+            "bitwise_or",
+            "bitwise_xor",
+            "divide",
+            "left_shift",
+            "maximum",
+            "minimum",
+            "multiply",
+            "power",
+            "right_shift",
+            "subtract",
+        ],
         "x y * dtype=None mask=None",
     ),
     **dict.fromkeys(
-        ["equal", "greater", "greater_equal", "less", "less_equal", "logical_and", "logical_or", "logical_xor", "not_equal"],
+        [
+            "equal",
+            "greater",
+            "greater_equal",
+            "less",
+            "less_equal",
+            "logical_and",
+            "logical_or",
+            "logical_xor",
+            "not_equal",
+        ],
         "x y * dtype=bool mask=None",
     ),
     **dict.fromkeys(("fmod", "mod"), "x y dtype=None mask=None"),
@@ -140,8 +194,8 @@ COMPILER = {
     "skip_middle_end_transformations": "func=None",
 }
 VALUES = (
-    "bfloat16 bfp16 bool_ float16 float32 float8_e4m3 float8_e5m2 fp32 hbm int16 int32 int8 mgrid nc par_dim private_hbm "
-    "psum sbuf shared_hbm spmd_dim tfloat32 tile_size uint16 uint32 uint8"
+    "bfloat16 bfp16 bool_ float16 float32 float8_e4m3 float8_e5m2 fp32 hbm int16 int32 int8 mgrid nc par_dim "
+    "private_hbm psum sbuf shared_hbm spmd_dim tfloat32 tile_size uint16 uint32 uint8"
 )
 TABLE = [
     *((older, name, text) for name, text in TOP.items()),

@@ -250,7 +250,11 @@ def mamba_by_piece(delta, u, A, B, C, piece=16):
 @pytest.mark.parametrize("kernel", [mamba_by_state, mamba_by_piece])
 def test_mamba(kernel):
     batch, channels, length, states = 1, 256, 32, 4
-    delta, u, A = np.abs(normal(batch, channels, length)) * 0.1, normal(batch, channels, length), -np.abs(normal(channels, states))
+    delta, u, A = (
+        np.abs(normal(batch, channels, length)) * 0.1,
+        normal(batch, channels, length),
+        -np.abs(normal(channels, states)),
+    )
     B, C = normal(batch, states, length), normal(batch, states, length)
     state, columns = np.zeros((batch, channels, states)), []
     for t in range(length):
@@ -279,9 +283,7 @@ def diffusion_attention(q, k, v, use_causal_mask=False, mixed_precision=True):
         lowest = nl.ndarray((nl.par_dim(128), tiles), dtype=np.float32)
         for tile in nl.affine_range(tiles):
             product = nl.zeros((nl.par_dim(128), 128), dtype=np.float32, buffer=nl.psum)
-            product[i_p, i_s] += nisa.nc_matmul(
-                moving=keys[tile, i_depth, i_s], stationary=queries[row, i_depth, i_s]
-            )
+            product[i_p, i_s] += nisa.nc_matmul(moving=keys[tile, i_depth, i_s], stationary=queries[row, i_depth, i_s])
             if use_causal_mask:
                 scores[i_p, tile * 128 + i_s] = nisa.affine_select(
                     pred=row * 128 + i_p >= tile * 128 + i_s,
@@ -460,7 +462,9 @@ def test_rms_norm_and_product_with_tiles_placed_by_hand():
                     total[turn] = nisa.activation(op=nl.rsqrt, data=total[turn], bias=zero[...])
                     normed[turn] = nl.multiply(rows[turn], total[turn], dtype=hidden.dtype)
                     turned = nl.ndarray(
-                        (parts, nl.par_dim(128), 128), np.float32, buffer=ncc.psum.mod_alloc(base_bank=0, num_bank_tiles=(2,))
+                        (parts, nl.par_dim(128), 128),
+                        np.float32,
+                        buffer=ncc.psum.mod_alloc(base_bank=0, num_bank_tiles=(2,)),
                     )
                     for part in nl.affine_range(parts):
                         turned[part, i_square.p, i_square.x] = nisa.nc_matmul(
@@ -468,7 +472,9 @@ def test_rms_norm_and_product_with_tiles_placed_by_hand():
                         )
                         normed[turn, i_square.p, part * 128 + i_square.x] = nl.copy(turned[part], dtype=hidden.dtype)
                     sums = nl.ndarray(
-                        (1, nl.par_dim(128), columns), np.float32, buffer=ncc.psum.alloc(functools.partial(bank, number=7))
+                        (1, nl.par_dim(128), columns),
+                        np.float32,
+                        buffer=ncc.psum.alloc(functools.partial(bank, number=7)),
                     )
                     for part in nl.affine_range(parts):
                         sums[0] += nisa.nc_matmul(
@@ -494,7 +500,9 @@ def test_gather_and_pick_by_indices_in_memory():
         nl.store(outs[0], value=nl.load(table[rows[i_p, 0], i_f]))
         first = nl.load(start)
         tile = nl.load(table[0:1, :])
-        nl.store(outs[1], value=nisa.tensor_copy_dynamic_src(tile[nl.arange(1)[:, None], first + nl.arange(32)[None, :]]))
+        nl.store(
+            outs[1], value=nisa.tensor_copy_dynamic_src(tile[nl.arange(1)[:, None], first + nl.arange(32)[None, :]])
+        )
         return outs
 
     table, index = normal(128, 64), RNG.permutation(128)[:64].astype(np.int32)

@@ -116,4 +116,3 @@ def check_priority(opcode: str, core: Core, priority: int | None) -> None:
     """Refuse a priority that the core has not."""
     if priority is not None:
         rules.is_among(opcode, "priority", priority, (0, 1, 2, 3) if core.generation >= 4 else ())
-
