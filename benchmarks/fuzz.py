@@ -1,7 +1,8 @@
 """20,000 wrong requests for a server with a tiny decoder, an embedder, and a cross-encoder.
 
-None may be answered with a status of 500, a traceback, or an error without OpenAI's form. Afterwards the engine holds no
-request and no block, memory is flat, and an answer is as before. It runs only when it is named; `--quick` sends a tenth.
+None may be answered with a status of 500, a traceback, or an error without OpenAI's form. Afterwards the engine holds
+no request and no block, memory is flat, and an answer is as before. It runs only when it is named; `--quick` sends a
+tenth.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ConfigError
 from ..wording import counted, number, time_span
 from .arguments import nonnegative, options_from, positive_int
+from .fleet import FLEET_OPTIONS
 from .output import Out
 
 if TYPE_CHECKING:
@@ -83,7 +84,10 @@ def run_capacity(args: argparse.Namespace, out: Out) -> int:
     from ..serving import ServeOptions
     from ..simulator import parse_slo
 
-    options = options_from(args, without=("models", *CAPACITY_OPTIONS))
+    if given := list(options_from(args, *FLEET_OPTIONS)):
+        message = f"{', '.join(given)} has no effect with --simulate, which serves nothing."
+        raise ConfigError(message, hint="Remove it, or pass --num_replicas.", options=given)
+    options = options_from(args, without=("models", *CAPACITY_OPTIONS, *FLEET_OPTIONS))
     ignored = {field.name for field in dataclasses.fields(ServeOptions)} & options.keys() - {"max_queue_size"}
     if ignored or len(args.models) > 1:
         what = f"{', '.join(sorted(ignored))} has no effect on" if ignored else "several models cannot be served in"

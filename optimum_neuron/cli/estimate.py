@@ -77,10 +77,21 @@ class EstimateCommand(Command):
         out.hint(f"optimum-cli neuron estimate {shlex.quote(str(self.args.model))} --compare  # all instances, ranked")
 
 
+def _batch_size(text: str) -> int | str:
+    return text if text == "auto" else positive_int(text)
+
+
 def _add_request(parser: argparse.ArgumentParser) -> None:
     request = parser.add_argument_group("request")
     number = functools.partial(request.add_argument, type=positive_int, metavar="N")
-    number("--batch", "--batch_size", dest="batch_size", help="batch size of a run or step (default: 1)")
+    request.add_argument(
+        "--batch",
+        "--batch_size",
+        dest="batch_size",
+        type=_batch_size,
+        metavar="N",
+        help="batch size of a run or step (default: 1); auto, with --compare or --optimize: the best that fits",
+    )
     number("--sequence_length", help="compiled tokens of a sequence; of a decoder prompt and answer together")
     number("--input_length", help="tokens of a prompt, padded to a compiled length (default: sequence - output)")
     number("--output_length", help="tokens of an answer (default: half of the sequence)")
@@ -237,11 +248,13 @@ def show_comparison(out: Out, data: Mapping[str, Any]) -> None:
             "instance": one["instance"]["value"],
             "cores": one["num_cores"]["value"],
             "copies": one["num_copies"]["value"],
+            "batch": one["batch_size"],
             "latency": _of(one, "latency_ms"),
             "requests/s": _of(one, "throughput_per_s"),
             "tokens/s": _of(one, "tokens_per_s"),
             f"per million {priced(one)}": _of(one, "usd_per_1m") or "no price",
-            "HBM": _of(one, "hbm_bytes_per_core"),
+            "HBM": _range(one, "hbm_bytes_per_core"),
+            "memory": one["fit"],
             **_load_columns(one["load"]),
         }
         for one in data["ranked"]
@@ -266,6 +279,11 @@ def _load_columns(load: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def _of(one: Mapping[str, Any], name: str) -> str:
     return "" if one[name] is None else shown(name, one[name]["value"])
+
+
+def _range(one: Mapping[str, Any], name: str) -> str:
+    """The interval of a quantity."""
+    return f"{shown(name, one[name]['low'])} to {shown(name, one[name]['high'])}"
 
 
 def priced(data: Mapping[str, Any]) -> str:

@@ -10,8 +10,16 @@ import dataclasses
 
 from optimum.commands.base import CommandInfo
 
-from .arguments import add_compile_arguments, add_option_arguments, options_from, positive_int
+from .arguments import add_compile_arguments, add_option_arguments, options_from
 from .capacity import add_capacity_arguments, reject_capacity_options, run_capacity
+from .fleet import (
+    FLEET_OPTIONS,
+    add_fleet_arguments,
+    is_fleet_file,
+    reject_fleet_options,
+    run_fleet,
+    run_fleet_file,
+)
 from .output import Out
 from .parser import Command
 
@@ -23,6 +31,11 @@ class ServeCommand(Command):
   optimum-cli neuron serve smollm2
   optimum-cli neuron serve smollm2 --sequence_length 2048 --batch_size 16 --port 8080
   optimum-cli neuron serve ./smollm2_neuron ./minilm_neuron --served_model_name chat,embed
+
+With --ray, or with the configuration file of a fleet, replicas are served on a Ray cluster.
+
+  optimum-cli neuron serve smollm2 --ray --num_replicas 2
+  optimum-cli neuron serve serve.yaml
 
 With --simulate it prints a capacity plan in place of serving: a trace of requests in simulated time.
 
@@ -39,9 +52,7 @@ With --simulate it prints a capacity plan in place of serving: a trace of reques
         )
         add_option_arguments(parser, ServeOptions)
         add_capacity_arguments(parser)
-        parser.add_argument(
-            "--num_replicas", type=positive_int, metavar="N", help="replicas of the model, with --simulate"
-        )
+        add_fleet_arguments(parser)
         add_compile_arguments(parser)
 
     def execute(self, out: Out) -> int | None:
@@ -58,12 +69,20 @@ With --simulate it prints a capacity plan in place of serving: a trace of reques
         require_packages()
         from ..serving import Deployment, serve
 
+        if is_fleet_file(self.args.models):
+            run_fleet_file(self.args, out)
+            return
         names = [field.name for field in dataclasses.fields(ServeOptions)]
-        given = options_from(self.args, without=("models",))
+        given = options_from(self.args, without=("models", *FLEET_OPTIONS, "num_replicas"))
         options = ServeOptions(**{name: given.pop(name) for name in names if name in given})
         if key := env.api_key():
             options = dataclasses.replace(options, api_key=(*options.api_key, key))
-        deployment = Deployment(model_specs(tuple(self.args.models), options, given), options)
+        specs = model_specs(tuple(self.args.models), options, given)
+        if self.args.ray:
+            run_fleet(self.args, out, specs, options)
+            return
+        reject_fleet_options(self.args)
+        deployment = Deployment(specs, options)
 
         def announce(url: str) -> None:
             out.result(

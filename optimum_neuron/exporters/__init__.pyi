@@ -106,3 +106,10 @@ from .tasks import (
 )
 from .tensors import fill_missing as fill_missing, open_tensors as open_tensors, tensors_in_memory as tensors_in_memory
 from .vendor_folder import read_vendor_export as read_vendor_export, refuse_vendor_export as refuse_vendor_export
+from .warm import (
+    Warmed as Warmed,
+    WarmJob as WarmJob,
+    WarmResult as WarmResult,
+    read_jobs as read_jobs,
+    warm_cache as warm_cache,
+)

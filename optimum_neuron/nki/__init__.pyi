@@ -7,6 +7,7 @@ from .core import Access as Access, Record as Record, kernels_for as kernels_for
 from .custom_ops import WRITTEN_OUT as WRITTEN_OUT, nki_op as nki_op, wrap_nki as wrap_nki
 from .dtypes import FORMATS as FORMATS
 from .elements import UninitializedReadWarning as UninitializedReadWarning
+from .hazards import Hazard as Hazard, Race as Race
 from .hooks import HOOKS as HOOKS, Launch as Launch
 from .kernel import (
     Kernel as Kernel,
@@ -16,6 +17,8 @@ from .kernel import (
     simulate as simulate,
 )
 from .occupancy import Occupancy as Occupancy, Tile as Tile
+from .platform import Problem as Problem, problems_of as problems_of
+from .published_costs import COSTS as COSTS, InstructionCost as InstructionCost
 from .tensor import NkiTensor as NkiTensor
 from .timeline import ENGINES as ENGINES, Event as Event, box_of as box_of, overlap as overlap
 from .timing import (

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from ..errors import KernelError
+from .core import current, refuse_exchanged
 from .dtypes import FORMATS, dtype_name
 from .memory import Buffer, Storage
 from .tensor import NkiTensor
@@ -82,6 +83,9 @@ class Arguments:
         if value.buffer.is_on_chip:
             message = f"The kernel returned {value.name}, which is in {value.buffer.value}."
             raise KernelError(message, hint="Copy it to a tensor in nl.shared_hbm, and return that.", rule="result")
+        line = current().exchanged.get(value.storage.number)
+        if line is not None:
+            refuse_exchanged(value.name, line)
         for tensor, host, _ in self.placed:
             if tensor.storage is value.storage and value.shape == tensor.shape:
                 given = self._given[value.storage.number]

@@ -56,6 +56,8 @@ class Record:
     """Line of the kernel."""
     parameters: tuple[tuple[str, str], ...]
     """Its other operands, as text."""
+    name: str | None = None
+    """Name that the kernel gave it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -86,6 +88,8 @@ class Access:
     """Whether indices in memory choose the elements."""
     address: tuple[int, int] | None = None
     """First partition and byte of the whole tensor, if the kernel placed it."""
+    rows: int = 0
+    """Indices of the tensor's first dimension: partitions on the chip."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -126,6 +130,8 @@ class Core:
     """Its place in the grid."""
     precise: bool = True
     """Whether values are rounded to their dtypes."""
+    computes: bool = True
+    """Whether instructions compute; without, they are only checked and recorded."""
     strict: bool = False
     """Whether a read of memory that nothing wrote is an error."""
     stream: list[Record] | None = None
@@ -148,6 +154,10 @@ class Core:
     """Tensors in shared HBM that it created so far."""
     ignores_addresses: bool = False
     """Whether tiles that the kernel placed are left to the compiler, as `nki.compiler.force_auto_alloc` asks."""
+    platform_rules: bool = False
+    """Whether what the hardware's compiler does not take is refused."""
+    exchanged: dict[int, str] = dataclasses.field(default_factory=dict)
+    """Lines of the collectives that read or wrote a tensor, by its number, where the hardware's rules hold."""
     pending: Any = None
     """A matmul of the older API whose place is not known yet; it runs before the next instruction."""
     redirected: dict[int, tuple[int, Access]] = dataclasses.field(default_factory=dict)
@@ -265,6 +275,11 @@ def kernel_line() -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
+def refuse_value(message: str, hint: str, rule: str) -> NoReturn:
+    """Raise the error of Python that depends on values, which the hardware's compiler does not know."""
+    refuse(message, hint=hint, rule=rule, document="Neuron docs, NKI, language guide, control flow")
+
+
 def refuse(message: str, *, hint: str, rule: str, **details: Any) -> NoReturn:
     """Raise the error of a broken rule, with the line of the kernel.
 
@@ -278,7 +293,18 @@ def refuse(message: str, *, hint: str, rule: str, **details: Any) -> NoReturn:
         KernelError: always.
     """
     place = kernel_line()
-    file, _, number = place.rpartition(":")
+    raise KernelError(message + quoted(place), hint=hint, rule=rule, line=place, **details)
+
+
+def refuse_exchanged(name: str, line: str) -> NoReturn:
+    """Raise the error of a collective on a tensor that the kernel got or returns, which the hardware does not allow."""
+    message = f"A collective uses {name}, which is an argument or a result of the kernel.{quoted(line)}"
+    hint = "Copy it from or to another tensor with nisa.dma_copy, and exchange that one."
+    raise KernelError(message, hint=hint, rule="collective_io", line=line, tensor=name)
+
+
+def quoted(line: str) -> str:
+    """Return a line of a kernel with its text, for messages."""
+    file, _, number = line.rpartition(":")
     source = linecache.getline(file, int(number)).strip()
-    where = f"\n  {Path(file).name}:{number}: {source}" if source else ""
-    raise KernelError(f"{message}{where}", hint=hint, rule=rule, line=place, **details)
+    return f"\n  {Path(file).name}:{number}: {source}" if source else ""

@@ -12,9 +12,15 @@ from typing import Any, Self
 
 import torch
 
-from .core import Access, Unwritten, current, kernel_line, refuse
+from .core import Access, Unwritten, current, kernel_line, refuse, refuse_value, running
 from .dtypes import DtypeName, bits_of, rounded
 from .memory import Buffer, Storage
+
+NO_TRUTH = (
+    "A branch or a loop depends on the elements of a tensor, which nobody knows when a kernel is compiled.",
+    "Compute both sides and choose with nl.where or a mask; compare a tensor that may be missing with None.",
+    "branch",
+)
 
 
 class UninitializedReadWarning(UserWarning):
@@ -84,6 +90,11 @@ class Elements:
     def __repr__(self) -> str:
         return f"NkiTensor({self.name}, shape={self.shape}, dtype={self.dtype}, buffer={self.buffer.value})"
 
+    def __bool__(self) -> bool:
+        if running() and current().platform_rules:
+            refuse_value(*NO_TRUTH)
+        return True
+
     def __iter__(self) -> Iterator[Any]:
         raise TypeError("an NkiTensor has no elements in Python: read it with instructions")
 
@@ -115,6 +126,7 @@ class Elements:
             created=storage.line,
             is_indirect=self.is_indirect(),
             address=None if storage.address is None else (storage.address.partition, storage.address.byte),
+            rows=storage.shape[0] if storage.shape else 1,
         )
 
     # ------------------------------------------------------------------ elements

@@ -25,7 +25,11 @@ from ..errors import ConfigError, KernelError
 from .arguments import Arguments, tensors_in
 from .calls import call_in_graph, is_traced
 from .core import Core, Grid, Record, default_target, running, use
+from .platform import check
+from .scheduling import Edge, edges_of
 from .world import World
+
+_OPTIONS = ("grid", "platform", "ignores_addresses", "platform_rules", "schedule", "is_older")
 
 
 class Kernel:
@@ -34,8 +38,12 @@ class Kernel:
     Args:
         function: the kernel's Python.
         grid: sizes of the grid; () for one core.
-        platform: Target that it is written for; None leaves it to the environment.
+        platform: target that it is written for; None leaves it to the environment.
         ignores_addresses: whether tiles that it places are left to the compiler.
+        platform_rules: whether Python that the hardware's compiler does not take is refused; None leaves it to the
+            environment.
+        schedule: names of instructions, with the names that they wait for.
+        is_older: whether it is one of the older API, whose compiler ran the kernel's Python.
     """
 
     def __init__(
@@ -44,23 +52,27 @@ class Kernel:
         grid: tuple[int, ...] = (),
         platform: str | None = None,
         ignores_addresses: bool = False,
+        platform_rules: bool | None = None,
+        schedule: tuple[Edge, ...] = (),
+        is_older: bool = False,
     ) -> None:
         self.function, self.grid = function, grid
         self.platform, self.ignores_addresses = platform, ignores_addresses
+        self.platform_rules, self.schedule, self.is_older = platform_rules, schedule, is_older
         for name in functools.WRAPPER_ASSIGNMENTS:
             if hasattr(function, name):
                 setattr(self, name, getattr(function, name))
 
     @property
-    def facts(self) -> tuple[Any, ...]:
-        """Everything that it is made of."""
-        return self.function, self.grid, self.platform, self.ignores_addresses
+    def options(self) -> dict[str, Any]:
+        """Everything but the function, by the names of the arguments."""
+        return {name: getattr(self, name) for name in _OPTIONS}
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Kernel) and self.facts == other.facts
+        return isinstance(other, Kernel) and (self.function, self.options) == (other.function, other.options)
 
     def __hash__(self) -> int:
-        return hash(self.facts)
+        return hash((self.function, *self.options.values()))
 
     def __repr__(self) -> str:
         return f"Kernel({self.function.__name__}, grid={self.grid})"
@@ -71,10 +83,20 @@ class Kernel:
         sizes = tuple(size if isinstance(size, int) else operator.index(size) for size in items)
         return self.changed(grid=sizes)
 
-    def changed(self, **facts: Any) -> Kernel:
-        """Return the kernel with other facts, which are named as the arguments are."""
-        mine = {"grid": self.grid, "platform": self.platform, "ignores_addresses": self.ignores_addresses}
-        return Kernel(self.function, **{**mine, **facts})
+    def changed(self, **options: Any) -> Kernel:
+        """Return the kernel with other options."""
+        return Kernel(self.function, **{**self.options, **options})
+
+    def with_schedule(self, schedule: Sequence[Any]) -> Kernel:
+        """Return the kernel with an order of instructions by name; `nki.analyze` follows it, and results do not change.
+
+        Args:
+            schedule: pairs of a name and the name, or names, that it runs after.
+
+        Raises:
+            ConfigError: an entry is no such pair, or names wait for each other.
+        """
+        return self.changed(schedule=edges_of(schedule))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run it; inside another kernel, on that one's core."""
@@ -118,11 +140,13 @@ def _keep_whole(dynamo: ModuleType) -> None:
 after_import("torch._dynamo", _keep_whole)
 
 
-def jit(fn: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
+def jit(fn: Callable[..., Any] | None = None, *, platform_rules: bool | None = None, **kwargs: Any) -> Any:
     """Make a kernel of a function, as `@nki.jit` or `@nki.jit(...)`.
 
     Args:
         fn: the function.
+        platform_rules: Whether Python that the hardware's compiler does not take is refused (default: what
+            OPTIMUM_NEURON_NKI_PLATFORM_RULES says; no).
         **kwargs: `mode` is accepted, because kernels of older versions pass it, and changes nothing.
 
     Raises:
@@ -134,8 +158,9 @@ def jit(fn: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
         hint = "Set NEURON_PLATFORM_TARGET_OVERRIDE to choose the target."
         raise ConfigError(message, hint=hint, options=unknown)
     if fn is None:
-        return jit
-    return fn if isinstance(fn, Kernel) else Kernel(fn)
+        return functools.partial(jit, platform_rules=platform_rules)
+    made = simulate(fn)
+    return made if platform_rules is None else made.changed(platform_rules=platform_rules)
 
 
 def simulate(kernel: Callable[..., Any]) -> Kernel:
@@ -156,10 +181,16 @@ def launch(
 
 
 def launch_on_cores(
-    kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, record: bool, strict: bool = False
+    kernel: Kernel,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    *,
+    record: bool,
+    strict: bool = False,
+    computes: bool = True,
 ) -> tuple[Any, list[Core]]:
     """Run a kernel as `launch` does, and return its results and its cores, which all have a stream if it records."""
-    results, cores = _launch(kernel, [(args, kwargs)], record=record, strict=strict)
+    results, cores = _launch(kernel, [(args, kwargs)], record=record, strict=strict, computes=computes)
     return results[0], cores[0]
 
 
@@ -206,10 +237,13 @@ Call = tuple[tuple[Any, ...], Mapping[str, Any]]
 
 
 def _launch(
-    kernel: Kernel, calls: Sequence[Call], *, record: bool, strict: bool = False
+    kernel: Kernel, calls: Sequence[Call], *, record: bool, strict: bool = False, computes: bool = True
 ) -> tuple[list[Any], list[list[Core]]]:
     """Run a kernel once for each rank, and return their results and cores."""
     target, precise = default_target(kernel.platform), env.nki_precise()
+    rules = env.nki_platform_rules() if kernel.platform_rules is None else kernel.platform_rules
+    if rules and not kernel.is_older:
+        check(kernel.function)
     world, places = World(size=len(calls)), list(itertools.product(*map(range, kernel.grid)))
     inputs: list[Arguments] = []
     cores: list[list[Core]] = []
@@ -227,8 +261,10 @@ def _launch(
                 rank=place,
                 precise=precise,
                 strict=strict,
+                computes=computes,
                 stream=[] if record else None,
                 ignores_addresses=kernel.ignores_addresses,
+                platform_rules=rules,
                 number=len(bodies),
                 rank_id=rank_id,
                 world=world,

@@ -46,7 +46,7 @@ def analyze_stream(stream: Stream, target: str | None = None) -> Analysis:
     Raises:
         KernelError: the target lacks an instruction, or has other limits.
     """
-    return analysis_of(stream.name, record(stream, resolve_target(target or stream.target).value), None)
+    return analysis_of(stream.name, [record(stream, resolve_target(target or stream.target).value)], None)
 
 
 def remember(name: str, core: Core) -> str:
@@ -60,7 +60,7 @@ def remember(name: str, core: Core) -> str:
 def analysis_of_kernel(key: str, target: str) -> Analysis:
     """Return the analysis of a kernel of this process on a target; a launch on a device has its own target."""
     core = _EXECUTED.get(key)
-    return analyze_stream(stream_of(key), target) if core is None else analysis_of(key.partition("@")[0], core, None)
+    return analyze_stream(stream_of(key), target) if core is None else analysis_of(key.partition("@")[0], [core], None)
 
 
 @functools.cache

@@ -28,6 +28,17 @@ from .deployment import ENDPOINTS, Deployment
 from .gate import Gate
 from .problems import RETRY_AFTER_S, body_of, problem_of
 
+_FIELDS = (
+    ("messages", "/v1/chat/completions"),
+    ("prompt", "/v1/completions"),
+    ("prompt", "/v1/images/generations"),
+    ("documents", "/rerank"),
+    ("text_1", "/score"),
+    ("input", "/v1/embeddings"),
+    ("input", "/v1/responses"),
+)
+"""Fields of a body and the endpoint that has them, for SageMaker's path, which is for all endpoints."""
+
 _PAGE = Path(__file__).with_name("page.html")
 
 
@@ -127,7 +138,7 @@ async def _answer(deployment: Deployment, path: str | None, request: Request) ->
     call = Call(request_id=request.state.request_id, timeout_s=deployment.options.request_timeout_s)
     try:
         body = await _body(request)
-        answer = deployment.answer(path or deployment.endpoint_of(body), body, call)
+        answer = deployment.answer(path or _endpoint_of(deployment, body), body, call)
         result = await _unless_gone(request, _begin(answer))
     except Exception as error:  # noqa: BLE001  # every error has OpenAI's form
         return _problem(error)
@@ -223,6 +234,18 @@ async def _form(request: Request) -> dict[str, Any]:
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON number")
+
+
+def _endpoint_of(deployment: Deployment, body: Any) -> str:
+    """The endpoint that a body without a path is for, by its fields and its model."""
+    fields = body if isinstance(body, dict) else {}
+    paths = [path for field, path in _FIELDS if field in fields]
+    if not paths:
+        names = ", ".join(dict.fromkeys(field for field, _ in _FIELDS))
+        raise RequestError(f"The body has none of {names}.", hint="Send one of them.", status=400)
+    cards = deployment.models()["data"]
+    card = next((card for card in cards if card["id"] == fields.get("model")), cards[0])
+    return next((path for path in paths if path in card["endpoints"]), paths[0])
 
 
 def _problem(error: BaseException) -> Response:

@@ -104,21 +104,6 @@ class Deployment:
             "endpoints": [path for path, (kinds, *_) in ENDPOINTS.items() if isinstance(model.backend, kinds)],
         }
 
-    def endpoint_of(self, body: Any) -> str:
-        """Return the endpoint that a body without a path is for, by its fields and its model.
-
-        Raises:
-            RequestError: it has the fields of no endpoint.
-        """
-        fields = body if isinstance(body, dict) else {}
-        found = [path for field, path in _FIELDS if field in fields]
-        if not found:
-            names = ", ".join(dict.fromkeys(field for field, _ in _FIELDS))
-            raise RequestError(f"The body has none of {names}.", hint="Send one of them.", status=400)
-        cards = {card["id"]: card for card in self.models()["data"]}
-        card = cards.get(fields.get("model") or next(iter(cards)), {"endpoints": []}) if cards else {"endpoints": []}
-        return next((path for path in found if path in card["endpoints"]), found[0])
-
     def health(self) -> tuple[int, dict[str, Any]]:
         """Return the status and the report of `/health`: 200 if every model is ready, else 503 with their progress."""
         models = {model.spec.name: model.progress() for model in self.registry.models}
@@ -169,14 +154,3 @@ ENDPOINTS: dict[str, Endpoint] = {
     "/v1/images/generations": (Painter, ImageRequest, draw),
 }
 """Paths and what answers them."""
-
-_FIELDS = (
-    ("messages", "/v1/chat/completions"),
-    ("prompt", "/v1/completions"),
-    ("prompt", "/v1/images/generations"),
-    ("documents", "/rerank"),
-    ("text_1", "/score"),
-    ("input", "/v1/embeddings"),
-    ("input", "/v1/responses"),
-)
-"""Fields of a body and the endpoint that has them, for paths that are for all endpoints."""

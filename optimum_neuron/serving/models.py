@@ -9,7 +9,7 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..core import Choice
@@ -148,20 +148,27 @@ class Registry:
 
     def _named(self, name: str | None) -> tuple[str, ServedModel, str | None]:
         rows = {row[0]: row for row in self.names()}
-        if name is None and len(self.models) == 1:
-            return next(iter(rows.values()))
-        if name is None:
-            raise RequestError(
-                "The field 'model' is missing.", hint=f"Send one of {', '.join(rows)}.", status=400, param="model"
-            )
-        if name not in rows:
-            message = f"The model {name!r} does not exist{nearest(name, rows) or '.'}"
-            hint = f"Send one of {', '.join(rows)}."
-            raise RequestError(message, hint=hint, status=404, code="model_not_found", param="model")
-        return rows[name]
+        return rows[require_name(name, list(rows), default=next(iter(rows)) if len(self.models) == 1 else None)]
 
     def close(self, timeout_s: float | None = None) -> None:
         """Answer what runs, at most for `timeout_s` seconds, and end."""
         for model in self.models:
             if model.backend is not None:
                 model.backend.close(timeout_s)
+
+
+def require_name(name: str | None, names: Sequence[str], *, default: str | None) -> str:
+    """Return the name of a model if it is served, or `default` for None.
+
+    Raises:
+        RequestError: there is no such model, or no name and no default.
+    """
+    hint = f"Send one of {', '.join(names)}."
+    if name is None and default is not None:
+        return default
+    if name is None:
+        raise RequestError("The field 'model' is missing.", hint=hint, status=400, param="model")
+    if name not in names:
+        message = f"The model {name!r} does not exist{nearest(name, names) or '.'}"
+        raise RequestError(message, hint=hint, status=404, code="model_not_found", param="model")
+    return name

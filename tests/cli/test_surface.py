@@ -90,7 +90,11 @@ SURFACE = {
     "serve": [
         *(*COMPILE, *OUTPUT, "--host", "--port", "--served_model_name", "--served-model-name", "--lora_modules"),
         *("--lora-modules", "--api_key", "--api-key", "--max_queue_size", "--max_body_bytes", "--request_timeout_s"),
-        *("--drain_timeout_s", "--allowed_origins", "--allowed-origins", "MODEL"),
+        *("--drain_timeout_s", "--response_store_bytes", "--allowed_origins", "--allowed-origins", "MODEL"),
+        *("--simulate", "--sweep", "--slo", "--slo_attainment", "--num_prompts", "--num-prompts", "--input_length"),
+        *("--output_length", "--request_rate", "--request-rate", "--seed", "--price"),
+        *("--ray", "--ray_address", "--ray-address", "--num_replicas", "--num-replicas"),
+        *("--max_replicas", "--max-replicas"),
     ],
     "cache add": [*COMPILE, *PEER, *CACHE, *OUTPUT, "--model", "-m"],
     "cache cleanup": [*PRUNE, *CACHE, *OUTPUT],
@@ -102,6 +106,7 @@ SURFACE = {
     "cache set": [*OUTPUT, "NAME"],
     "cache status": [*CACHE, *OUTPUT, "--cache_dir"],
     "cache synchronize": [*CACHE, *OUTPUT, "--cache_dir", "--dry-run", "--dry_run"],
+    "cache warm": [*CACHE, *OUTPUT, "--num_workers", "--num-workers", "--ray_address", "--ray-address", "CONFIG"],
 }
 
 

@@ -9,8 +9,7 @@ import torch
 
 from ..core import Core, current, refuse
 from ..exchange import exchange
-from ..instructions import execute
-from ..instructions.collective import HBM, Collective, Parts, check_priority
+from ..instructions import HBM, Collective, Parts, check_priority, execute
 from ..memory import Buffer
 from ..tensor import NkiTensor
 from .groups import ReplicaGroup, tensor_pair

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..core import current, refuse
-from ..instructions.base import SBUF
-from ..instructions.collective import HBM, all_reduced, exchanged, gathered, scattered
+from ..instructions import HBM, SBUF, all_reduced, exchanged, gathered, scattered
 from ..memory import Buffer
 from .groups import ReplicaGroup, reduction, require_shapes, run_collective, tensor_pair
 

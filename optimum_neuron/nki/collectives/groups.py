@@ -6,9 +6,7 @@ import dataclasses
 from typing import Any
 
 from ..core import Core, current, refuse
-from ..instructions import execute
-from ..instructions.base import SBUF
-from ..instructions.collective import Collective, check_priority
+from ..instructions import SBUF, Collective, check_priority, execute
 from ..memory import Buffer
 from ..operators import Operator, as_operator
 from ..tensor import NkiTensor
@@ -115,6 +113,8 @@ def reduction(opcode: str, op: Any) -> Operator:
     return operator
 
 
-def run_collective(opcode: str, pair: Any, group: tuple[int, ...], priority: int | None, name: str | None, **parts: Any) -> None:
+def run_collective(
+    opcode: str, pair: Any, group: tuple[int, ...], priority: int | None, name: str | None, **parts: Any
+) -> None:
     check_priority(opcode, current(), priority)
     execute(Collective(opcode=opcode, srcs=pair[0], dsts=pair[1], group=group, name=name, **parts))

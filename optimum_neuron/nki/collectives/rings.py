@@ -8,8 +8,7 @@ from typing import Any
 import torch
 
 from ..core import current, refuse
-from ..instructions import VirtualRegister
-from ..instructions.collective import HBM, Collective, Parts, passed_on, reduced
+from ..instructions import HBM, Collective, Parts, VirtualRegister, passed_on, reduced
 from .groups import ReplicaGroup, reduction, require_shapes, run_collective, tensor_pair
 
 MAX_CHANNELS = 4

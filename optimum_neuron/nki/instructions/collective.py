@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+
 import torch
 
-from ..core import Core
+from ..core import Core, kernel_line, refuse_exchanged
 from ..exchange import exchange
 from ..memory import Buffer
 from ..operators import Operator
@@ -50,6 +51,16 @@ class Collective(Instruction):
     def OPCODE(self) -> str:  # type: ignore[override]  # noqa: N802 - a constant of the other instructions
         """Name of the function."""
         return self.opcode
+
+    def check(self, core: Core) -> None:
+        """Refuse arguments of the kernel where the hardware's rules hold; results are noted and refused at the end."""
+        if not core.platform_rules:
+            return
+        line = kernel_line()
+        core.exchanged |= {tensor.storage.number: line for tensor in (*self.srcs, *self.dsts)}
+        for tensor in (*self.srcs, *self.dsts):
+            if tensor.buffer.is_hbm and not tensor.storage.line:
+                refuse_exchanged(tensor.name, line)
 
     def run(self, core: Core) -> None:
         """Exchange with the group, and write what this rank gets."""

@@ -12,7 +12,9 @@ from ..memory import Buffer
 from ..operators import OPERATORS
 from ..tensor import NkiTensor
 from . import control, creation, data, random
-from .elementwise import apply as apply, signature_of as signature_of
+from .control import no_reorder as no_reorder
+from .creation import fill as fill
+from .elementwise import apply as apply, promoted as promoted, signature_of as signature_of
 
 _NAMES = {
     "NkiTensor": NkiTensor,

@@ -30,7 +30,7 @@ def static_range(start: int, stop: int | None = None, step: int = 1) -> Sequence
     return affine_range(start, stop, step)
 
 
-def dynamic_range(start: Any, stop: Any = None, step: int = 1) -> Sequence[int]:
+def dynamic_range(start: Any, stop: Any = None, step: Any = 1) -> Sequence[int]:
     """Return the numbers of a loop of the device, whose bounds may be registers.
 
     Raises:
@@ -46,7 +46,7 @@ def dynamic_range(start: Any, stop: Any = None, step: int = 1) -> Sequence[int]:
     return affine_range(start, stop, step)
 
 
-def fori_loop(lower: Any, upper: Any, body_fun: Callable[[VirtualRegister], Any], step: int = 1) -> None:
+def fori_loop(lower: Any, upper: Any, body_fun: Callable[[VirtualRegister], Any], step: Any = 1) -> None:
     """Run a function for each number from lower to upper, on the device; it is given the number in a register."""
     for number in dynamic_range(lower, upper, step):
         body_fun(VirtualRegister(number))

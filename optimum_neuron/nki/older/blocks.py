@@ -92,9 +92,11 @@ class BlockedTensor:
         keys = key if isinstance(key, tuple) else (key,)
         count = len(self._blocks)
         block = tuple(_number(item) for item in keys[:count])
-        if None in block or any(not -size <= place < size for place, size in zip(block, self._blocks)):  # type: ignore[operator]
+        sizes = self._blocks[: len(block)]
+        pairs = [(place, size) for place, size in zip(block, sizes, strict=True) if place is not None]
+        if len(pairs) < len(block) or any(not -size <= place < size for place, size in pairs):
             self._refuse(key)
-        places = tuple(place % size for place, size in zip(block, self._blocks))  # type: ignore[operator]
+        places = tuple(place % size for place, size in pairs)
         if len(block) < count:
             left = {idx[len(block) :]: tile for idx, tile in self._tiles.items() if idx[: len(block)] == places}
             return BlockedTensor(left, self._blocks[len(block) :]), ()
@@ -172,7 +174,10 @@ class Allocation:
             problem = f"{partitions} partitions start at {address.partition}, and may start at {legal}"
         elif address.byte < 0 or address.byte + size_bytes > room:
             problem = f"bytes {address.byte} to {address.byte + size_bytes} of a partition, which has {room}"
-        elif bank is not None and address.byte // core.bank_bytes() != (address.byte + size_bytes - 1) // core.bank_bytes():
+        elif (
+            bank is not None
+            and address.byte // core.bank_bytes() != (address.byte + size_bytes - 1) // core.bank_bytes()
+        ):
             problem = f"{size_bytes} bytes from byte {address.byte % core.bank_bytes()} of bank {bank} on, which has "
             problem += str(core.bank_bytes())
         if problem is not None:
@@ -206,9 +211,7 @@ def blocks_of(shape: Sequence[int], buffer: Buffer) -> tuple[tuple[int, ...], tu
     return sizes[: marked[0]], sizes[marked[0] :]
 
 
-def blocked(
-    blocks: tuple[int, ...], make: Callable[[tuple[int, ...]], OlderTensor]
-) -> BlockedTensor | OlderTensor:
+def blocked(blocks: tuple[int, ...], make: Callable[[tuple[int, ...]], OlderTensor]) -> BlockedTensor | OlderTensor:
     """Return a tensor of the tiles that a function makes for each block; one tile without blocks."""
     if not blocks:
         return make(())

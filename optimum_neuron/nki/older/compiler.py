@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ...errors import ConfigError
+from ..language import no_reorder as keep_order
 from ..memory import Buffer
 from .blocks import Allocation, Where
 from .kernel import kernel_of
@@ -23,8 +24,8 @@ def _linear(base: int, sizes: Sequence[int], scale: int, block: tuple[int, ...])
     if len(counts) != len(block):
         message = f"{tuple(sizes)} physical tiles for {len(block)} dimensions of blocks."
         raise ConfigError(message, hint="Give one number for each dimension of blocks.", sizes=tuple(sizes))
-    places = (index % count * math.prod(counts[dim + 1 :]) for dim, (index, count) in enumerate(zip(block, counts)))
-    return base + scale * sum(places)
+    pairs = zip(block, counts, strict=True)
+    return base + scale * sum(index % count * math.prod(counts[dim + 1 :]) for dim, (index, count) in enumerate(pairs))
 
 
 class _Memory:
@@ -117,9 +118,7 @@ def allocation_scope() -> Iterator[None]:
 @contextlib.contextmanager
 def no_reorder() -> Iterator[None]:
     """Keep the order of the instructions in a block."""
-    from ..language.control import no_reorder as keep
-
-    with keep():
+    with keep_order():
         yield
 
 

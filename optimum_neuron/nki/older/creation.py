@@ -10,7 +10,7 @@ import torch
 from ...errors import ConfigError
 from ..core import current
 from ..dtypes import dtype_name
-from ..language.creation import fill
+from ..language import fill
 from ..memory import Buffer
 from .blocks import Allocation, BlockedTensor, blocked, blocks_of
 from .tiles import OlderTensor, nl, older

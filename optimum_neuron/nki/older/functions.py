@@ -10,7 +10,7 @@ import numpy as np
 from ..core import current, refuse
 from ..exchange import exchange
 from ..indirect import IndirectTensor
-from ..instructions.collective import reduced
+from ..instructions import reduced
 from ..memory import Buffer
 from ..operators import OPERATORS, as_operator
 from ..tensor import DynamicSlice, NkiTensor
@@ -160,9 +160,7 @@ def device_print(prefix: str, x: Any, *, mask: Any = None, **kwargs: Any) -> Non
     print(prefix, tile.read() if isinstance(tile, NkiTensor) else tile)
 
 
-def loop_reduce(
-    x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: Any = None, **kwargs: Any
-) -> LoopSum:
+def loop_reduce(x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: Any = None, **kwargs: Any) -> LoopSum:
     """Combine a tile with the tensor that it is assigned to, as in `total[...] = nl.loop_reduce(x, np.add, [k])`."""
     refuse_unknown("loop_reduce", kwargs)
     return LoopSum(x, as_operator(op), Region.of(mask, x.shape))
@@ -247,7 +245,19 @@ def gemm_stationary_grid() -> Any:
 FUNCTIONS = {
     function.__name__: function
     for function in (
-        *(all_reduce, arange, atomic_rmw, broadcast_to, copy, device_print, dropout, ds, expand_dims, gather_flattened, gemm_grid),
+        *(
+            all_reduce,
+            arange,
+            atomic_rmw,
+            broadcast_to,
+            copy,
+            device_print,
+            dropout,
+            ds,
+            expand_dims,
+            gather_flattened,
+            gemm_grid,
+        ),
         *(gemm_stationary_grid, load, load_transpose2d, loop_reduce, matmul, random_seed, store, transpose, where),
     )
 }

@@ -1,8 +1,7 @@
 """Index tiles and masks: arrays of numbers that name elements.
 
 `nl.arange` and `nl.mgrid` yield arrays of NumPy, so expressions of them are arrays too. An index of `nl.mgrid` has size
-1 in the dimensions that it does not depend on, and knows the grid it is of. Sums of index tiles are affine, and so become
-a view with one step for each dimension; others, and indices that are read from memory, are gathered.
+1 in the dimensions that it does not depend on, and knows the grid it is of.
 
 A mask leaves out elements. What it leaves is a block, which makes views smaller, or any set, which is skipped one by
 one.

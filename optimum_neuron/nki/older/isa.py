@@ -9,6 +9,7 @@ from typing import Any
 
 from .. import instructions as ins
 from ..core import current
+from ..language import promoted
 from ..memory import Buffer
 from ..tensor import NkiTensor
 from .creation import refuse_unknown
@@ -121,9 +122,7 @@ def activation(
     by, plus = vector(scale, tile), None if bias is None else vector(bias, tile)
     reduction = None if reduce_op is None else operator(reduce_op, "reduce_op")
     total, command = place(reduce_res), machine(reduce_cmd)
-    return like(
-        data, dtype, mask, lambda dst: ins.activation(dst, one, tile, plus, by, reduction, total, command)
-    )
+    return like(data, dtype, mask, lambda dst: ins.activation(dst, one, tile, plus, by, reduction, total, command))
 
 
 def activation_reduce(
@@ -142,27 +141,26 @@ def activation_reduce(
     refuse_unknown("activation_reduce", kwargs)
     one, tile, reduction = operator(op), resolved(data, mask), operator(reduce_op, "reduce_op")
     by, plus, total = vector(scale, tile), None if bias is None else vector(bias, tile), place(reduce_res)
-    return like(
-        data, dtype, mask, lambda dst: ins.activation_reduce(dst, one, tile, reduction, total, plus, by)
-    )
+    return like(data, dtype, mask, lambda dst: ins.activation_reduce(dst, one, tile, reduction, total, plus, by))
 
 
 def tensor_tensor(
-    data1: Any, data2: Any, op: Any, *, dtype: Any = None, mask: Any = None, engine: Any = engines.unknown, **kwargs: Any
+    data1: Any,
+    data2: Any,
+    op: Any,
+    *,
+    dtype: Any = None,
+    mask: Any = None,
+    engine: Any = engines.unknown,
+    **kwargs: Any,
 ) -> OlderTensor:
     """Compute `data1 op data2`, element by element."""
     refuse_unknown("tensor_tensor", kwargs)
     one, left, right = operator(op), resolved(data1, mask), resolved(data2, mask)
     if left.buffer is right.buffer is Buffer.psum:
         right = ins_copy(right)
-    kind = _promoted(left, right) if dtype is None else dtype
+    kind = promoted(left, right) if dtype is None else dtype
     return like(data1, kind, mask, lambda dst: ins.tensor_tensor(dst, left, right, one, machine(engine)))
-
-
-def _promoted(*tiles: NkiTensor) -> Any:
-    from ..language.elementwise import promoted
-
-    return promoted(*tiles)
 
 
 def tensor_scalar(
@@ -297,7 +295,7 @@ def tensor_tensor_scan(
     refuse_unknown("tensor_tensor_scan", kwargs)
     left, right = resolved(data0, mask), resolved(data1, mask)
     first, second, start = operator(op0, "op0"), operator(op1, "op1"), vector(initial, left)
-    kind = _promoted(left, right) if dtype is None else dtype
+    kind = promoted(left, right) if dtype is None else dtype
     return like(
         data0,
         kind,
@@ -340,23 +338,14 @@ class fp32:  # noqa: N801 - the vendor's name
     min = -3.4028234663852886e38
 
 
-tensor_engine, vector_engine, scalar_engine = engines.tensor, engines.vector, engines.scalar
-gpsimd_engine, unknown_engine = engines.gpsimd, engines.unknown
-dma_engine = "dma"
-engine, reduce_cmd = engines, commands
-
+_VALUES = {
+    **{f"{name}_engine": engines[name] for name in ("tensor", "vector", "scalar", "gpsimd", "unknown")},
+    **{"dma_engine": "dma", "dge_mode": dge_mode, "engine": engines, "oob_mode": oob_mode, "reduce_cmd": commands},
+}
+globals().update({**MOVES, **_VALUES})
 _OWN = (
-    *(activation, activation_reduce, bn_aggr, bn_stats, get_nc_version, nc_matmul, nc_transpose, reciprocal),
-    *(scalar_tensor_tensor, tensor_partition_reduce, tensor_reduce, tensor_scalar, tensor_scalar_reduce),
+    *(activation, activation_reduce, bn_aggr, bn_stats, fp32, get_nc_version, nc_matmul, nc_transpose, nc_version),
+    *(reciprocal, scalar_tensor_tensor, tensor_partition_reduce, tensor_reduce, tensor_scalar, tensor_scalar_reduce),
     *(tensor_tensor, tensor_tensor_scan),
 )
-globals().update(MOVES)
-__all__ = sorted(
-    [
-        *(function.__name__ for function in _OWN),
-        *MOVES,
-        *("dge_mode", "dma_engine", "engine", "fp32", "gpsimd_engine", "nc_version", "oob_mode", "reduce_cmd"),
-        *("scalar_engine", "tensor_engine", "unknown_engine", "vector_engine"),
-    ]
-)
-assert dge_mode and oob_mode
+__all__ = sorted([*(function.__name__ for function in _OWN), *MOVES, *_VALUES])

@@ -54,7 +54,7 @@ def kernel_of(func: Callable[..., Any], platform: str | None = None) -> Kernel:
     def run(*args: Any, **named: Any) -> Any:
         return func(*map(_older, args), **{name: _older(value) for name, value in named.items()})
 
-    return Kernel(run, platform=platform or DEFAULT_PLATFORM)
+    return Kernel(run, platform=platform or DEFAULT_PLATFORM, is_older=True)
 
 
 def _older(value: Any) -> Any:

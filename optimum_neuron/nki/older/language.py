@@ -27,9 +27,7 @@ def _function(operator: Operator) -> Callable[..., OlderTensor]:
     """Return an operator as a function of tiles, which is also what instructions take as `op`."""
     default = bool if operator.name in _COMPARISONS | _LOGICAL else None
     names = ("x", "y")[: operator.arity]
-    kind = (
-        _PARAMETER.POSITIONAL_OR_KEYWORD if operator.name in _POSITIONAL_DTYPE else _PARAMETER.KEYWORD_ONLY
-    )
+    kind = _PARAMETER.POSITIONAL_OR_KEYWORD if operator.name in _POSITIONAL_DTYPE else _PARAMETER.KEYWORD_ONLY
     signature = inspect.Signature(
         [
             *(_PARAMETER(name, _PARAMETER.POSITIONAL_OR_KEYWORD) for name in names),

@@ -14,8 +14,18 @@ from ..operators import OPERATORS, as_operator
 from ..tensor import NkiTensor
 from .creation import refuse_unknown
 from .indexing import IndexTile, Region
-from .results import dge_mode as dge_modes, engine as engines, like, machine, new_tile, oob_mode as oob_modes, operator
-from .results import place, reduce_cmd as commands, vector
+from .results import (
+    dge_mode as dge_modes,
+    engine as engines,
+    like,
+    machine,
+    new_tile,
+    oob_mode as oob_modes,
+    operator,
+    place,
+    reduce_cmd as commands,
+    vector,
+)
 from .tiles import OlderTensor, fresh, masked, nl, older, resolved
 
 FP32_MIN = float(np.finfo(np.float32).min)
@@ -65,7 +75,14 @@ def tensor_copy_dynamic_dst(
 
 
 def tensor_copy_predicated(
-    *, src: Any, dst: Any, predicate: Any, reverse_pred: bool = False, mask: Any = None, dtype: Any = None, **kwargs: Any
+    *,
+    src: Any,
+    dst: Any,
+    predicate: Any,
+    reverse_pred: bool = False,
+    mask: Any = None,
+    dtype: Any = None,
+    **kwargs: Any,
 ) -> None:
     """Copy elements of a tile, or a number, to where the predicate is not 0."""
     refuse_unknown("tensor_copy_predicated", kwargs)

@@ -38,7 +38,9 @@ def filled(tile: NkiTensor, region: Region, name: str) -> OlderTensor:
             instruction=name,
         )
     result = fresh(tile.shape, tile.dtype)
-    ins.memset(result, OPERATORS[_FILLED[name]].identity)
+    neutral = OPERATORS[_FILLED[name]].identity
+    assert neutral is not None, "each of these reductions has a neutral element"
+    ins.memset(result, neutral)
     source = older(tile).part(region)
     result.part(region).copy_from(source)
     return result

@@ -12,15 +12,15 @@ from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
-import torch
 
 from .. import instructions as ins, language
-from ..core import current, refuse
-from ..indirect import IndirectTensor
+from ..core import current, refuse, refuse_value
+from ..elements import NO_TRUTH
 from ..memory import Buffer
 from ..operators import OPERATORS, Operator
 from ..tensor import DynamicSlice, NkiTensor
-from .indexing import IndexTile, Region, addresses, strided
+from .indexing import IndexTile, Region
+from .views import check_kinds, check_rank, elements, part_of
 
 nl: Any = language
 """Its names are made at run time."""
@@ -32,6 +32,9 @@ class Arithmetic:
     __slots__ = ()
     __array_ufunc__ = None
     """Arrays and numbers of NumPy leave an operator to the tile."""
+
+    def __bool__(self) -> bool:
+        refuse_value(*NO_TRUTH)
 
     def __neg__(self) -> OlderTensor:
         return compute(OPERATORS["negative"], self)
@@ -125,19 +128,7 @@ class OlderTensor(Arithmetic, NkiTensor):
 
     def part(self, region: Region) -> NkiTensor:
         """Return what a mask leaves of it, as a view."""
-        block = OlderTensor(self.storage, self.data[region.block])
-        if region.chosen is None:
-            return block
-        indices = np.ogrid[tuple(slice(size) for size in region.sizes)]
-        whole = tuple(slice(size) for size in region.sizes)
-        places = addresses(indices, block.data.stride(), region.sizes, whole) + block.offset
-        return _gathered(self, places, region.chosen, skip=True)
-
-
-def _gathered(tensor: NkiTensor, places: np.ndarray, valid: np.ndarray, *, skip: bool) -> IndirectTensor:
-    return IndirectTensor.at(
-        tensor, torch.from_numpy(np.asarray(places)), torch.from_numpy(np.array(valid)), skip=skip
-    )
+        return part_of(self, region)
 
 
 def as_index(value: Any) -> IndexTile:
@@ -147,22 +138,9 @@ def as_index(value: Any) -> IndexTile:
 
 
 def _as_arrays(tensor: OlderTensor, keys: tuple[Any, ...]) -> tuple[np.ndarray, ...]:
-    kinds = (int, np.integer, np.ndarray, OlderTensor, IndexedTile)
-    if len(keys) != tensor.ndim or any(not isinstance(item, kinds) for item in keys):
-        refuse(
-            f"{tensor.name} of shape {tensor.shape} is indexed by index tiles in some dimensions only.",
-            hint="Give an index tile or a number for each dimension.",
-            rule="rank",
-            tensor=tensor.name,
-        )
+    check_kinds(tensor, keys, (int, np.integer, np.ndarray, OlderTensor, IndexedTile))
     arrays = tuple(as_index(item) if isinstance(item, OlderTensor | IndexedTile) else item for item in keys)
-    if all(np.ndim(item) < 2 for item in arrays) and tensor.buffer.is_on_chip:
-        refuse(
-            f"{tensor.name} is indexed by an index tile of one dimension.",
-            hint="Add a dimension: nl.arange(64)[:, None].",
-            rule="rank",
-            tensor=tensor.name,
-        )
+    check_rank(tensor, arrays)
     return tuple(item if isinstance(item, IndexTile) else IndexTile.of(item) for item in arrays)
 
 
@@ -207,55 +185,7 @@ class IndexedTile(Arithmetic):
         Raises:
             KernelError: they leave the tensor.
         """
-        tensor, region = self.tensor, Region.of(mask, self.shape)
-        if region.is_empty:
-            return OlderTensor(tensor.storage, tensor.data.new_empty(region.sizes))
-        dynamic = any(getattr(index, "is_dynamic", False) for index in self.indices)
-        if not dynamic:
-            self._check_bounds(region)
-        plain = [np.asarray(index) for index in self.indices]
-        if not dynamic:
-            first, steps = self._steps(plain, region)
-            if region.chosen is None:
-                data = tensor.data.as_strided(region.sizes, steps, tensor.data.storage_offset() + first)
-                return OlderTensor(tensor.storage, data)
-        places = addresses(plain, tensor.strides, region.shape, region.block) + tensor.offset
-        valid = np.ones(region.sizes, dtype=bool) if region.chosen is None else region.chosen
-        for index, length in zip(plain, tensor.shape, strict=True):
-            used = np.broadcast_to(index, region.shape)[region.block]
-            valid = valid & (used >= 0) & (used < length)
-        return _gathered(tensor, places, valid, skip=region.chosen is not None)
-
-    def _steps(self, indices: list[np.ndarray], region: Region) -> tuple[int, tuple[int, ...]]:
-        """Return first element and step of each dimension, which an access pattern needs."""
-        found = strided(indices, self.tensor.strides, region.shape, region.block)
-        if found is None:
-            refuse(
-                "The index tiles name elements that have no one step for each dimension.",
-                hint="Index with sums of nl.arange times numbers, or gather with indices in memory.",
-                rule="affine",
-                tensor=self.tensor.name,
-            )
-        return found
-
-    def _check_bounds(self, region: Region) -> None:
-        for dim, (index, length) in enumerate(zip(self.indices, self.tensor.shape, strict=True)):
-            aligned = np.asarray(index).reshape((1,) * (len(region.shape) - index.ndim) + index.shape)
-            if region.chosen is None:
-                parts = tuple(part if size > 1 else slice(1) for part, size in zip(region.block, aligned.shape))
-                used = aligned[parts]
-            else:
-                used = np.broadcast_to(aligned, region.shape)[region.block][region.chosen]
-            if used.min() < 0 or used.max() >= length:
-                refuse(
-                    f"Indices {used.min()} to {used.max()} leave dimension {dim} of {self.tensor.name}, which has "
-                    f"{length} elements.",
-                    hint="Pass a mask, such as mask=(i_p < size).",
-                    rule="bounds",
-                    tensor=self.tensor.name,
-                    dim=dim,
-                    size=length,
-                )
+        return elements(self.tensor, self.indices, Region.of(mask, self.shape))
 
 
 @dataclasses.dataclass(eq=False)

@@ -5,7 +5,7 @@ first and the last iteration are checked, because all numbers in them grow by eq
 
     outputs = run(stream, [x])
     verify(stream, target)
-    analysis_of(stream.name, record(stream, target), None)
+    analysis_of(stream.name, [record(stream, target)], None)
 """
 
 from __future__ import annotations

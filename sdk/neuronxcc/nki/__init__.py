@@ -5,6 +5,14 @@ from optimum_neuron.nki.older import baremetal, benchmark, jit, profile, simulat
 from . import compiler, isa, language, typing
 
 __all__ = [
-    *("baremetal", "benchmark", "compiler", "isa", "jit", "language", "profile", "simulate_kernel", "trace"),
+    "baremetal",
+    "benchmark",
+    "compiler",
+    "isa",
+    "jit",
+    "language",
+    "profile",
+    "simulate_kernel",
+    "trace",
     "typing",
 ]
