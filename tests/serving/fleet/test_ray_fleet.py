@@ -99,7 +99,7 @@ def test_openai_client_streams_through_the_proxy(url):
     with OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
         messages: list[Any] = [{"role": "user", "content": "Hi"}]
         chunks = list(client.chat.completions.create(model="chat", messages=messages, max_tokens=5, stream=True))
-    assert len(chunks) > 5 and chunks[-1].choices[0].finish_reason == "length"
+    assert len(chunks) >= 3 and chunks[-1].choices[0].finish_reason == "length"
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_rolling_update_loses_no_request(url, serve, chat_checkpoint, cache_ur
 
 def test_replicas_are_added_while_requests_wait(url, serve, chat_checkpoint, cache_url):
     scaling = {"min_replicas": 1, "max_replicas": 2, "target_ongoing_requests": 1, "upscale_delay_s": 0.5}
-    scaling |= {"metrics_interval_s": 0.2, "look_back_period_s": 1.0}
+    scaling |= {"metrics_interval_s": 0.2, "look_back_period_s": 1.0, "downscale_delay_s": 0.5}
     serve.run(app(fleet_args(chat_checkpoint, cache_url, autoscaling_config=scaling)), name=NAME, route_prefix="/")
     wait_until(lambda: len(replicas()) == 1)
     ended = threading.Event()
