@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ..errors import KernelError
-from .core import current, refuse_exchanged
+from .core import current, quoted, refuse_exchanged
 from .dtypes import FORMATS, dtype_name
 from .memory import Buffer, Storage
 from .tensor import NkiTensor
@@ -79,8 +79,10 @@ class Arguments:
         if not isinstance(value, NkiTensor):
             return value
         if value.buffer.is_on_chip:
-            message = f"The kernel returned {value.name}, which is in {value.buffer.value}."
-            raise KernelError(message, hint="Copy it to a tensor in nl.shared_hbm, and return that.", rule="result")
+            line = value.storage.line
+            message = f"The kernel returned {value.name}, which is in {value.buffer.value}.{quoted(line)}"
+            hint = "Copy it to a tensor in nl.shared_hbm, and return that."
+            raise KernelError(message, hint=hint, rule="result", line=line)
         line = current().exchanged.get(value.storage.number)
         if line is not None:
             refuse_exchanged(value.name, line)
