@@ -15,6 +15,7 @@ from ..nki import NKI_KERNEL, stream_of
 from .ir import Graph, Program, Subprogram
 from .kernels import kernels_of
 from .passes import stage_programs
+from .rules import find_rule
 from .serial import base_of, shares_memory
 
 if TYPE_CHECKING:
@@ -127,7 +128,15 @@ def _kernel_bytes(node: fx.Node) -> int:
 
 
 def _aliases(node: fx.Node) -> bool:
-    return node.target is operator.getitem or shares_memory(node)
+    """Whether a result takes no memory of its own: a view, or an argument that is cast as operators load it."""
+    return node.target is operator.getitem or shares_memory(node) or _is_loaded_cast(node)
+
+
+def _is_loaded_cast(node: fx.Node) -> bool:
+    rule = find_rule(str(node.target))
+    if rule is None or rule.name != "cast":
+        return False
+    return base_of(node.args[0]).op == "placeholder" and all(user.op != "output" for user in node.users)
 
 
 def _size_bytes(value: Any) -> int:

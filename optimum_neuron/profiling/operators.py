@@ -85,18 +85,20 @@ def _operator(step: Step, time: DeviceTime, overlap: float) -> OperatorTime:
     overlapping_s = time.overlapping_s
     own_s = time.alone_s - parts["launch"]
     unknown, kernel = bool(work.num_unknown), work.kernels.counts[0][0] if work.kernels.counts else ""
-    longest: Engine = max(BOUND_BY, key=lambda engine: parts[engine])
+    longest = max((engine for engine in BOUND_BY if parts[engine]), key=lambda engine: parts[engine], default=None)
     computes: dict[Engine, float] = {
         "tensor": work.tensor_cycles + work.attention_cycles,
         "link": work.num_collectives,
         "vector": work.vector_elements + work.unpacked_elements + work.softmax_elements,
     }
+    # Arithmetic without passes of its own is fused into the operator before it.
+    engine = next((engine for engine, amount in computes.items() if amount), "vector" if work.flops else "dma")
     return OperatorTime(
         operator=step.name,
         module_path=step.module_path,
         source_line=step.source_line,
-        engine=longest if kernel else next((engine for engine, amount in computes.items() if amount), "dma"),
-        bound="unknown" if unknown and not any(parts[engine] for engine in BOUND_BY) else BOUND_BY[longest],
+        engine=longest if kernel and longest else engine,
+        bound="unknown" if unknown and longest is None else BOUND_BY[longest or engine],
         time_us=1e6 * (overlap * overlapping_s + own_s),
         alone_us=1e6 * (overlapping_s + own_s),
         tensor_us=1e6 * parts["tensor"],

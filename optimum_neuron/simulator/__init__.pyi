@@ -31,6 +31,7 @@ from .compiled import (
     SERVED_AS as SERVED_AS,
     generates as generates,
     is_paged as is_paged,
+    kind_of_generator as kind_of_generator,
     serving_plan_of as serving_plan_of,
 )
 from .configured import capture_model as capture_model
@@ -51,6 +52,7 @@ from .continuous import (
 from .decoders import DecoderRequest as DecoderRequest
 from .device_time import (
     ATTENTION_READ_S as ATTENTION_READ_S,
+    CoreRates as CoreRates,
     DeviceTime as DeviceTime,
     all_reduce_s as all_reduce_s,
     core_rates as core_rates,

@@ -172,10 +172,9 @@ def estimate_program(
 
 def _completed(result: Estimate, machine: Machine, requests_per_s: float | None) -> Estimate:
     """Add a note on memory that may not suffice, and a load if there is one."""
-    footprint = result.quantities["hbm_bytes_per_core"]
-    if footprint.high > result.available_bytes:
-        gib = result.available_bytes / 2**30
-        result = result.noted(f"a core has {gib:.0f} GiB: the upper end of what it needs does not fit")
+    if result.fit != "fits":
+        high, room = (size / 2**30 for size in (result.quantities["hbm_bytes_per_core"].high, result.available_bytes))
+        result = result.noted(f"it may not fit: a core has {room:.0f} GiB, and needs up to {high:.1f} GiB")
     if requests_per_s is None:
         return result
     room = machine.num_logical_cores // result.num_cores.value

@@ -102,6 +102,20 @@ _FIELDS = tuple(field.name for field in dataclasses.fields(Work))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Matmul:
+    """Sizes of a matrix multiplication with a weight, or of several that are equal."""
+
+    rows: int
+    """Rows that each matrix is multiplied with; 0 where matrices are only picked from a weight."""
+    inner: int
+    columns: int
+    num_matrices: int = 1
+    """Matrices in the weight, such as experts."""
+    element_bytes: float
+    """Bytes of one weight, as it is stored."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Step:
     """One operator of a run, or several that are equal."""
 
@@ -116,6 +130,8 @@ class Step:
     """Module path in the user's model, for example "model.layers.3.mlp"."""
     source_line: str = ""
     """file:line of the user's code, where known."""
+    matmul: Matmul | None = None
+    """Its sizes, if it multiplies with a weight, or picks experts from it."""
     attends: Literal["self", "cross"] | None = None
     """Of attention: whether as many tokens are attended to as attend, or others."""
 
