@@ -85,9 +85,9 @@ class Arguments:
             message = f"The kernel returned {value.name}, which is in {value.buffer.value}.{quoted(line)}"
             hint = "Copy it to a tensor in nl.shared_hbm, and return that."
             raise KernelError(message, hint=hint, rule="result", line=line)
-        line = current().exchanged.get(value.storage.number)
-        if line is not None:
-            refuse_exchanged(value.name, line)
+        exchanged_in = current().exchanged.get(value.storage.number)
+        if exchanged_in is not None:
+            refuse_exchanged(value.name, exchanged_in)
         for tensor, host, _ in self.placed:
             if tensor.storage is value.storage and value.shape == tensor.shape:
                 given = self._given[value.storage.number]

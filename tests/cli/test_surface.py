@@ -82,7 +82,7 @@ SURFACE = {
     "fetch": [*OUTPUT, "NAME", "--list"],
     "inspect": [*OUTPUT, "DIR"],
     "models": [*OUTPUT, "--task"],
-    "nki": [*OUTPUT, "--grid", "--perfetto", "ARGUMENT", "FILE:KERNEL"],
+    "nki": [*OUTPUT, "--grid", "--perfetto", "--platform_rules", "ARGUMENT", "FILE:KERNEL"],
     "profile": [
         *OUTPUT,
         *("--html", "--num_steps", "--perfetto", "--prompt_length", "--top", "ARGUMENT", "DIR_OR_SCRIPT"),
