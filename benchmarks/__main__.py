@@ -36,7 +36,7 @@ NAMES = (
     "speculation",
 )
 
-LONG_NAMES = ("families", "diffusion", "faults", "served_time", "soak", "serve", "fuzz")
+LONG_NAMES = ("families", "diffusion", "faults", "served_time", "soak", "serve", "fuzz", "fleet")
 """Benchmarks that run only where they are named."""
 
 

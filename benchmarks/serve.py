@@ -31,7 +31,7 @@ def run(settings: Settings) -> list[Row]:
 
     options = ServeOptions(port=0, max_queue_size=2 * NUM_REQUESTS)
     with tempfile.TemporaryDirectory() as work:
-        source, how = _tiny(Path(work)) if settings.quick else _real(settings)
+        source, how = tiny_model(Path(work)) if settings.quick else _real(settings)
         deployment = Deployment(model_specs((source,), options, how), options)
         with running_server(deployment) as url:
             model = deployment.registry.models[0]
@@ -42,7 +42,8 @@ def run(settings: Settings) -> list[Row]:
             return _compare(url, model.backend, settings)
 
 
-def _tiny(work: Path) -> tuple[str, dict[str, Any]]:
+def tiny_model(work: Path) -> tuple[str, dict[str, Any]]:
+    """Return the folder of a tiny random model, and the options of its export."""
     from tests.tiny import NUM_BYTE_TOKENS, save_tiny, save_tokenizer
 
     folder = save_tiny(work / "tiny", "llama", vocab_size=NUM_BYTE_TOKENS, max_position_embeddings=128)

@@ -37,6 +37,7 @@ NKI_ISA = "Neuron docs, NKI, estimated instruction costs of nki.isa (Neuron 2.2x
 NKI_LNC = "Neuron docs, NKI, logical NeuronCores"
 NKI_PERFORMANCE = "Neuron docs, NKI, performance guide"
 NKI_SCHEDULING = "Neuron docs, NKI, scheduling guide"
+NKI_DMA_OVERVIEW = "Neuron docs, NKI, introduction to direct memory access"
 NKI_DTYPES = "Neuron docs, NKI, nki.language data types"
 
 DATA_TYPES = "Neuron docs, Neuron features, data types"

@@ -50,6 +50,8 @@ class CoreTiming(Sourced):
     """Largest inner stride at full rate."""
     dma_start_ns: float
     """Fixed cost of a DMA transfer."""
+    dma_peak_bytes_per_s: float
+    """Rate at which a DMA engine moves the bytes of a descriptor; the rest of its time is a fixed part."""
     dma_saturating_bytes: int
     """Contiguous bytes per partition from which DMA runs at its full rate."""
     dma_recommended_bytes: int
@@ -79,6 +81,7 @@ _V2 = CoreTiming(
     strided_rate=0.5,
     stride_limit_bytes=16,
     dma_start_ns=1300.0,
+    dma_peak_bytes_per_s=27.2e9,
     dma_saturating_bytes=4096,
     dma_recommended_bytes=2048,
     dma_descriptor_ns=None,
@@ -93,6 +96,7 @@ _V2 = CoreTiming(
             doc.NKI_ISA: "min_interval_cycles gpsimd_start_cycles",
             f"{doc.NKI_PERFORMANCE}, measured on NeuronCore-v3": "scalar_dependent_cycles",
             doc.NKI_DMA: "dma_start_ns dma_saturating_bytes dma_recommended_bytes",
+            doc.NKI_DMA_OVERVIEW: "dma_peak_bytes_per_s",
             f"{doc.NKI_V3}: new in NeuronCore-v3": "vector_speedup dma_descriptor_ns dma_transpose_rate",
             doc.INTRANODE: "collective_hop_us",
             doc.NOT_PUBLISHED: "server_step_us",
@@ -115,7 +119,12 @@ _V3 = revised(
 _CARRIED_OVER = f"{doc.NKI_V3}, carried over by the Trainium3 guide"
 _V4 = revised(
     _V3,
-    {_CARRIED_OVER: "vector_speedup dma_descriptor_ns dma_transpose_rate", doc.NOT_PUBLISHED: "server_step_us"},
+    {
+        doc.NKI_DMA_OVERVIEW: "dma_peak_bytes_per_s",
+        _CARRIED_OVER: "vector_speedup dma_descriptor_ns dma_transpose_rate",
+        doc.NOT_PUBLISHED: "server_step_us",
+    },
+    dma_peak_bytes_per_s=38.4e9,
     server_step_us=None,
 )
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch._subclasses.fake_tensor import is_fake
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from ..errors import ArtifactError, KernelError
 from .arguments import tensors_in
@@ -99,9 +100,10 @@ def call_in_graph(kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, An
     """
     tensors: list[Any] = tensors_in((args, kwargs))
     for value in tensors:
-        if any(isinstance(size, torch.SymInt) for size in value.shape):
+        # A size that torch knows becomes static here, with a guard; one that depends on values cannot.
+        if any(isinstance(size, torch.SymInt) and free_unbacked_symbols(size) for size in value.shape):
             message = f"The kernel {kernel.function.__name__} gets a tensor of the dynamic shape {tuple(value.shape)}."
-            hint = "Kernels need static shapes: pass dynamic=False to torch.compile, or pad to buckets."
+            hint = "Kernels need static shapes: select with masks of a static shape, or pad to buckets."
             raise KernelError(message, hint=hint, rule="dynamic", shape=[str(size) for size in value.shape])
     traced = _traced(kernel, args, kwargs)
     stream = traced.stream
@@ -128,7 +130,7 @@ def call_key(kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
 
     def spec(value: Any) -> Any:
         if isinstance(value, torch.Tensor | np.ndarray):
-            return "tensor", tuple(value.shape), str(value.dtype)
+            return "tensor", tuple(int(size) for size in value.shape), str(value.dtype)
         if isinstance(value, Mapping):
             return tuple((key, spec(item)) for key, item in value.items())
         return tuple(map(spec, value)) if isinstance(value, list | tuple) else (type(value), value)

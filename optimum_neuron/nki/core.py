@@ -130,6 +130,8 @@ class Core:
     """Its place in the grid."""
     precise: bool = True
     """Whether values are rounded to their dtypes."""
+    computes: bool = True
+    """Whether instructions compute; without, they are only checked and recorded."""
     strict: bool = False
     """Whether a read of memory that nothing wrote is an error."""
     stream: list[Record] | None = None

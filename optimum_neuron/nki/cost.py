@@ -82,13 +82,23 @@ def engine_cycles(core: Core, engine: enum.Enum, tile: NkiTensor) -> float:
 
 
 def dma_ns(core: Core, tile: NkiTensor) -> float:
-    """Start of a transfer, then its bytes at the share of the full rate that its contiguous runs reach."""
+    """Start of a transfer, then its bytes at the rate that its contiguous runs reach."""
+    size = tile.size * tile.storage.format.size_bytes
+    return core.timing.dma_start_ns + size / dma_bytes_per_s(core, contiguous_bytes(tile)) * 1e9
+
+
+def dma_bytes_per_s(core: Core, run: int) -> float:
+    """Return the rate of a core's DMA engines for contiguous runs of a length.
+
+    A run takes its bytes at the peak rate of an engine and a fixed part, which is what the published rate of saturating
+    runs leaves; longer runs are no faster.
+    """
     timing, spec = core.timing, core.spec
     assert spec.num_dma_engines is not None and spec.dma_engine_bytes_per_s is not None
-    size = tile.size * tile.storage.format.size_bytes
-    share = min(1.0, contiguous_bytes(tile) / timing.dma_saturating_bytes)
-    rate = spec.num_dma_engines * spec.dma_engine_bytes_per_s * max(share, 2**-6)
-    return timing.dma_start_ns + size / rate * 1e9
+    saturating, peak = timing.dma_saturating_bytes, timing.dma_peak_bytes_per_s
+    fixed_s = saturating / spec.dma_engine_bytes_per_s - saturating / peak
+    rate = max(run, 1) / (fixed_s + run / peak)
+    return spec.num_dma_engines * min(rate, spec.dma_engine_bytes_per_s)
 
 
 def contiguous_bytes(tile: NkiTensor) -> int:

@@ -76,9 +76,12 @@ def nki_op(name: str, fn: Callable[..., Any] | None = None, mutates_args: str | 
     @functools.wraps(function)
     def apart(*args: Any, **kwargs: Any) -> Any:
         # An operator may not return its arguments, and a kernel may.
-        given = {id(value) for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)}
-        results = function(*args, **kwargs)
-        return tree_map_only(torch.Tensor, lambda value: value.clone() if id(value) in given else value, results)
+        given = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
+
+        def own(value: torch.Tensor) -> torch.Tensor:
+            return value.clone() if any(torch._C._is_alias_of(value, one) for one in given) else value
+
+        return tree_map_only(torch.Tensor, own, function(*args, **kwargs))
 
     operator: CustomOpDef = torch.library.custom_op(name, apart, mutates_args=mutates_args)
     operator.register_fake(apart)

@@ -181,10 +181,16 @@ def launch(
 
 
 def launch_on_cores(
-    kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, record: bool, strict: bool = False
+    kernel: Kernel,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    *,
+    record: bool,
+    strict: bool = False,
+    computes: bool = True,
 ) -> tuple[Any, list[Core]]:
     """Run a kernel as `launch` does, and return its results and its cores, which all have a stream if it records."""
-    results, cores = _launch(kernel, [(args, kwargs)], record=record, strict=strict)
+    results, cores = _launch(kernel, [(args, kwargs)], record=record, strict=strict, computes=computes)
     return results[0], cores[0]
 
 
@@ -231,7 +237,7 @@ Call = tuple[tuple[Any, ...], Mapping[str, Any]]
 
 
 def _launch(
-    kernel: Kernel, calls: Sequence[Call], *, record: bool, strict: bool = False
+    kernel: Kernel, calls: Sequence[Call], *, record: bool, strict: bool = False, computes: bool = True
 ) -> tuple[list[Any], list[list[Core]]]:
     """Run a kernel once for each rank, and return their results and cores."""
     target, precise = default_target(kernel.platform), env.nki_precise()
@@ -255,6 +261,7 @@ def _launch(
                 rank=place,
                 precise=precise,
                 strict=strict,
+                computes=computes,
                 stream=[] if record else None,
                 ignores_addresses=kernel.ignores_addresses,
                 platform_rules=rules,

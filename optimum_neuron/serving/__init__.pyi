@@ -1,5 +1,6 @@
 from .answers import Call as Call
 from .deployment import ENDPOINTS as ENDPOINTS, Deployment as Deployment
+from .metrics import Metrics as Metrics
 from .models import Registry as Registry, ServedModel as ServedModel
 from .options import (
     ModelSpec as ModelSpec,

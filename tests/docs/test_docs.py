@@ -79,7 +79,7 @@ def is_installed(needs: str) -> bool:
 @pytest.mark.parametrize("path", [p for p in PAGES if runnable(p, checkpoint=False)], ids=name)
 def test_examples_run(path):
     blocks = runnable(path, checkpoint=False)
-    modules = {module for block in blocks if (module := block.value("needs"))}
+    modules = {module for block in blocks for module in block.needs}
     missing = sorted(module for module in modules if not is_installed(module))
     fences.run_here(blocks, without=missing)
     if missing:

@@ -102,7 +102,8 @@ def execute(instruction: Instruction) -> None:
     if core.tape is not None:
         core.tape.note(instruction)
         return
-    instruction.run(core)
+    if core.computes:
+        instruction.run(core)
     if core.stream is not None:
         core.stream.append(recorded(instruction, engine, reads, writes, core))
 

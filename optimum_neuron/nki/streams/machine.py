@@ -213,6 +213,7 @@ class _Machine:
             tensor.write(values)
 
     def _step(self, step: Step) -> Action:
+        self.core.line = step.line
         kind = instruction_class(step)
         fixed: dict[str, Any] = {}
         moving: list[tuple[str, Callable[[Indices], Any]]] = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import hashlib
+import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
@@ -37,9 +38,11 @@ class Tensors:
     def add(self, storage: Storage) -> int:
         """Number a tensor."""
         number = self._numbers[storage.number] = len(self.memories)
-        name = storage.name
+        # Names that were made up count all tensors of the process, and a stream is named by its content.
+        buffer = storage.buffer.value
+        name = f"{buffer}_{number}" if re.fullmatch(rf"{buffer}_\d+", storage.name) else storage.name
         place = None if storage.address is None else (storage.address.partition, storage.address.byte)
-        facts = storage.buffer.value, storage.format.name, storage.shape, storage.line
+        facts = buffer, storage.format.name, storage.shape, storage.line
         self.memories.append(Memory(name, *facts, place))
         return number
 

@@ -2,7 +2,7 @@
 
     config.py  models, replicas, and limits      application.py  Ray Serve's application of a configuration
     replica.py models of one Ray actor           ingress.py      sends requests to replicas, and again if one dies
-    run.py     serves until a signal
+    run.py     serves until a signal             metrics.py      pages of all replicas
 
 Needs the extra `ray`.
 """

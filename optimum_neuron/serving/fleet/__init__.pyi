@@ -7,4 +7,5 @@ from .config import (
     read_fleet as read_fleet,
 )
 from .ingress import Fleet as Fleet
+from .metrics import FleetMetrics as FleetMetrics
 from .run import connect as connect, serve_on_ray as serve_on_ray

@@ -20,10 +20,11 @@ from typing import Any
 from ...errors import QueueFullError, RequestError, nearest
 from ..answers import Call, Event
 from ..deployment import ENDPOINTS, Answer, Deployment
-from ..metrics import Metrics
 from ..models import require_name
+from ..problems import too_slow
 from ..response_store import ResponseStore
 from .config import FleetConfig, ReplicaGroup
+from .metrics import FleetMetrics
 from .replica import Part
 
 logger = logging.getLogger(__name__)
@@ -31,6 +32,8 @@ logger = logging.getLogger(__name__)
 MOST_ATTEMPTS = 4
 """Replicas that a request is sent to, one after the other as they die."""
 STATUS_EVERY_S = 1.0
+METRICS_EVERY = 5
+"""Times that the state is asked for between two times that metrics are."""
 _UNKNOWN: dict[str, Any] = {"created": 0, "max_model_len": None, "runner": None, "endpoints": []}
 """Facts of a model before a replica has loaded it."""
 
@@ -38,9 +41,11 @@ _UNKNOWN: dict[str, Any] = {"created": 0, "max_model_len": None, "runner": None,
 class Fleet(Deployment):
     """A deployment whose models are in the replicas of a cluster."""
 
+    metrics: FleetMetrics
+
     def __init__(self, config: FleetConfig) -> None:
         # The models are elsewhere, so there is no registry.
-        self.config, self.options, self.metrics = config, config.server, Metrics()
+        self.config, self.options, self.metrics = config, config.server, FleetMetrics()
         self.is_draining, self.responses = False, ResponseStore(0)
         self._groups = {name: group for group in config.groups for name in group.names}
         self._handles: dict[str, Any] = {}
@@ -74,7 +79,10 @@ class Fleet(Deployment):
             left_s = None if deadline is None else max(deadline - loop.time(), 0.001)
             parts = self._send(group, spec_name, endpoint, body, dataclasses.replace(call, timeout_s=left_s))
             try:
-                part = await anext(parts)
+                async with asyncio.timeout_at(deadline):  # a replica may be long in coming
+                    part = await anext(parts)
+            except TimeoutError:
+                raise too_slow(call.timeout_s or 0) from None
             except _Died as error:
                 logger.warning("Request %s: its replica died (%s), attempt %d.", call.request_id, error, attempt)
                 continue
@@ -111,8 +119,8 @@ class Fleet(Deployment):
         is_over = False
         try:
             async for kind, value in response:
+                is_over = kind in ("answer", "problem")
                 if kind == "problem":
-                    is_over = True
                     raise _problem(*value)
                 yield kind, value
             is_over = True
@@ -163,12 +171,17 @@ class Fleet(Deployment):
 
     def _watch(self) -> None:
         """Ask Ray for the state of the replicas, again and again."""
+        turn = 0
         while not self._ended.wait(STATUS_EVERY_S):
+            turn += 1
             try:
                 self._status = self._ask_status()
-                for group in self.config.groups:
-                    if self._status["models"][group.models[0].name]["replicas"].get("RUNNING"):
-                        self._ask_cards(group)
+                models = self._status["models"]
+                running = [one for one in self.config.groups if models[one.models[0].name]["replicas"].get("RUNNING")]
+                for group in running:
+                    self._ask_cards(group)
+                if turn % METRICS_EVERY == 0:
+                    self.metrics.pages = self._ask_metrics(running)
             except Exception as error:  # noqa: BLE001  # Ray's controller may be restarting
                 logger.warning("The state of the replicas is not known: %s", error)
 
@@ -180,14 +193,14 @@ class Fleet(Deployment):
         models: dict[str, Any] = {}
         for group in self.config.groups:
             deployment = deployments.get(group.name)
-            replicas = {} if deployment is None else {str(k): n for k, n in deployment.replica_states.items()}
-            names = {str(getattr(state, "value", state)): count for state, count in replicas.items()}
+            states = {} if deployment is None else deployment.replica_states
+            names = {str(getattr(state, "value", state)): count for state, count in states.items()}
             state = "ready" if names.get("RUNNING") else "loading"
             if deployment is not None and "FAILED" in str(deployment.status) and state != "ready":
                 state = "failed"
             models |= {spec.name: {"state": state, "replicas": names} for spec in group.models}
-        states = {report["state"] for report in models.values()}
-        status = next((one for one in ("failed", "loading") if one in states), "ready")
+        found = {report["state"] for report in models.values()}
+        status = next((one for one in ("failed", "loading") if one in found), "ready")
         return {"status": status, "models": models}
 
     def _ask_cards(self, group: ReplicaGroup) -> None:
@@ -195,6 +208,16 @@ class Fleet(Deployment):
             return
         cards = self._handle(group).cards.remote().result(timeout_s=5)
         self._cards |= {card["id"]: card for card in cards}
+
+    def _ask_metrics(self, groups: list[ReplicaGroup]) -> dict[str, bytes]:
+        """Return the pages of all replicas."""
+        responses = [self._handle(group).broadcast("metrics") for group in groups]
+        return {
+            tag: page
+            for response in responses
+            for pages in response.results(timeout_s=5)
+            for tag, page in pages.items()
+        }
 
 
 class _Died(Exception):
@@ -204,8 +227,6 @@ class _Died(Exception):
 def _problem(status: int, body: dict[str, Any]) -> RequestError:
     """Return the error of a replica, which reported it as data."""
     error = body["error"]
-    if status == 429:
-        return RequestError(error["message"], status=429, code=error["code"], param=error["param"])
     return RequestError(error["message"], status=status, code=error["code"], param=error["param"])
 
 

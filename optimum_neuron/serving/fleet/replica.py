@@ -59,6 +59,16 @@ class Replica:
         """Return the cards of `/v1/models` of models that are loaded."""
         return [card for opened in self._opened.values() for card in opened.deployment.models()["data"]]
 
+    def metrics(self) -> dict[str, bytes]:
+        """Return the pages of metrics of the loaded models, under the identity of this replica."""
+        from ray import serve
+
+        identity = str(serve.get_replica_context().replica_id.unique_id)
+        names = list(self._opened)
+        # One model has the identity of its replica; several have one each, because their metrics have the same names.
+        tags = {name: identity if len(names) == 1 else f"{identity}-{name}" for name in names}
+        return {tags[name]: self._opened[name].deployment.metrics.text() for name in names}
+
     def check_health(self) -> None:
         """Tell Ray to replace this replica if the engine of a model failed.
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib.util
 import os
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,3 +70,11 @@ def fleet_args(chat_checkpoint: Path, cache_url: str, **group: Any) -> dict[str,
     """Return the arguments of a fleet with two replicas of the tiny chat model."""
     model = {"source": str(chat_checkpoint), "name": "chat", "options": OPTIONS, "num_replicas": 2, **group}
     return {"models": [model], "cache_url": cache_url, "server": {"drain_timeout_s": 10}}
+
+
+def wait_until(is_done: Callable[[], bool], timeout_s: float = 120.0) -> None:
+    """Wait for a condition."""
+    deadline = time.monotonic() + timeout_s
+    while not is_done():
+        assert time.monotonic() < deadline, "it takes too long"
+        time.sleep(0.1)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from optimum_neuron.errors import ConfigError
+from optimum_neuron.exporters import read_jobs
 from optimum_neuron.serving import ModelSpec
 from optimum_neuron.serving.fleet import FleetConfig, ReplicaGroup, group_of, parse_fleet, read_fleet
+from tests.tree import ROOT
 
 CHAT = {"source": "smollm2", "name": "chat", "options": {"tensor_parallel_size": 2, "batch_size": 4}}
 TEXT = """
@@ -30,6 +32,17 @@ def test_a_file_of_ray_serve(tmp_path):
     assert (fleet.server.host, fleet.server.port, fleet.server.api_key) == ("0.0.0.0", 9000, ("secret",))
     (group,) = fleet.groups
     assert group.num_replicas == 3 and group.cores_per_replica == 1 and list(group.names) == ["chat", "french"]
+
+
+def test_the_example_of_the_documentation(tmp_path):
+    blocks = (ROOT / "docs" / "fleet.md").read_text().split("```yaml\n")
+    fleet_text, models_text = (block.partition("```")[0] for block in blocks[1:])
+    (tmp_path / "serve.yaml").write_text(fleet_text)
+    groups = read_fleet(tmp_path / "serve.yaml").groups
+    facts = [(group.name, group.cores_per_replica, group.is_multiplexed) for group in groups]
+    assert facts == [("chat", 1, False), ("embed", 1, False), ("rare", 1, True)]
+    (tmp_path / "models.yaml").write_text(models_text)
+    assert len(read_jobs(tmp_path / "models.yaml")) == 3
 
 
 def test_cores_and_requests_of_a_replica():
@@ -56,7 +69,8 @@ def test_cores_and_requests_of_a_replica():
         ({"models": [{"models": [{"sorce": "a"}]}]}, "sorce"),
         ({"models": [CHAT, CHAT]}, "name"),
         ({"models": [CHAT], "server": {"prot": 1}}, "prot"),
-        ({"models": [CHAT], "server": {"port": 70000}}, "port"),
+        ({"models": [CHAT], "server": {"port": 8000}}, "port"),
+        ({"models": [CHAT], "server": {"max_queue_size": 0}}, "max_queue_size"),
         ([], "the fleet"),
     ],
 )
