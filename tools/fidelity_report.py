@@ -13,6 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent / "fidelity"))
 
+import nki_report
 from cases import Row, read_rows
 from fit import PRIORS
 from report import (
@@ -156,6 +157,7 @@ def main() -> int:
     text += "\n## Constants\n\n" + _constants(values)
     text += "\n" + LIMITS
     text += "\n## Training\n\n" + _training(rows)
+    text += f"\n{nki_report.START}\n{nki_report.section()}"
     text += "\n## Every row\n\n" + _rows(groups)
     FILE.write_text(text)
     return 0

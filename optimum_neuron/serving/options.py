@@ -21,7 +21,7 @@ class ServeOptions:
 
     host: str = option("127.0.0.1", help="address to listen on; 0.0.0.0 for all (default: 127.0.0.1)")
     """Address to listen on."""
-    port: int = option(8000, help="port to listen on (default: 8000)")
+    port: int = option(8000, help="port to listen on; 0 for a free one (default: 8000)", allows_zero=True)
     """Port to listen on."""
     served_model_name: tuple[str, ...] = option(
         (), help="names of the models in requests, in their order", flags=("--served_model_name", "--served-model-name")
@@ -40,12 +40,16 @@ class ServeOptions:
     max_body_bytes: int = option(32 * 2**20, help="largest body of a request (default: 33554432)")
     """Largest body of a request."""
     response_store_bytes: int = option(
-        64 * 2**20, help="memory for responses that /v1/responses keeps; 0 keeps none (default: 67108864)"
+        64 * 2**20,
+        help="memory for responses that /v1/responses keeps; 0 keeps none (default: 67108864)",
+        allows_zero=True,
     )
     """Memory for responses that `/v1/responses` keeps; the oldest are forgotten first."""
     request_timeout_s: int = option(600, help="seconds until a request fails (default: 600)")
     """Longest time of a request."""
-    drain_timeout_s: int = option(30, help="seconds that running requests get after SIGTERM (default: 30)")
+    drain_timeout_s: int = option(
+        30, help="seconds that running requests get after SIGTERM (default: 30)", allows_zero=True
+    )
     """Time of running requests after SIGTERM."""
     allowed_origins: tuple[str, ...] = option(
         (), help="web origins that may send requests (CORS)", flags=("--allowed_origins", "--allowed-origins")

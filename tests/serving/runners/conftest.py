@@ -14,7 +14,7 @@ from tests.encoders import save_letters, save_tiny_encoder
 from tests.processors import save_speech_processors
 from tests.speech import save_tiny_speech
 
-ENCODER = {"batch_size": [1, 4], "sequence_length": [8, 24], "optlevel": "1", "disable_validation": True}
+ENCODER = {"batch_size": 4, "sequence_length": 24, "optlevel": "1", "disable_validation": True}
 HAS_SPEECH = all(map(importlib.util.find_spec, ("python_multipart", "soundfile", "soxr")))
 HAS_IMAGES = importlib.util.find_spec("diffusers") is not None
 

@@ -115,10 +115,8 @@ def _run(*arguments: Any) -> torch.Tensor:
 def is_in(body: fx.GraphModule, features: CpuFeatures) -> bool:
     """Return whether host code of a body may call the kernel."""
     convolutions = body.graph.find_nodes(op="call_function", target=torch.ops.aten.conv2d.default)
-    return any(
-        is_faster(features, *(argument.meta["val"] for argument in node.args[:2]), where_of(node))
-        for node in convolutions
-    )
+    values = ([argument.meta["val"] for argument in node.args[:2]] for node in convolutions)
+    return any(is_faster(features, *pair, where_of(node)) for pair, node in zip(values, convolutions, strict=True))
 
 
 KERNEL = HostKernel(
