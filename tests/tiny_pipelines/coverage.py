@@ -109,9 +109,7 @@ def required(name: str) -> dict[str, tuple[str, ...]]:
         if part in modules and parameter.default is inspect.Parameter.empty:
             kinds[part] = tuple(_class_names(hints.get(part, parameter.annotation)))
     return {
-        part: names
-        for part, names in kinds.items()
-        if any(known(part, names)) or part not in one._optional_components
+        part: names for part, names in kinds.items() if any(known(part, names)) or part not in one._optional_components
     }
 
 
