@@ -55,6 +55,7 @@ class EstimateCommand(Command):
             help="folder, id on the Hub, pipeline of diffusers, exported folder or NEFF file",
         )
         _add_request(parser)
+        _add_pipeline(parser)
         _add_machine(parser)
         choice = parser.add_argument_group("choice")
         choice.add_argument("--compare", action="store_true", help="rank all instances and core counts that fit")
@@ -127,6 +128,9 @@ def _add_request(parser: argparse.ArgumentParser) -> None:
     speculation.add_argument(
         "--draft_parameters", type=positive_int, metavar="N", help="weights of another draft, such as Medusa heads"
     )
+
+
+def _add_pipeline(parser: argparse.ArgumentParser) -> None:
     diffusion = parser.add_argument_group("diffusion pipelines")
     diffusion.add_argument(
         "--num_inference_steps", type=positive_int, metavar="N", help="denoising steps (default: the pipeline's)"
@@ -136,6 +140,12 @@ def _add_request(parser: argparse.ArgumentParser) -> None:
         type=float,
         metavar="X",
         help="weight of the prompt; 1 or less: steps run once (default: the pipeline's)",
+    )
+    diffusion.add_argument(
+        "--refiner_model", metavar="MODEL", help="pipeline that takes on the latents, such as the refiner of SDXL"
+    )
+    diffusion.add_argument(
+        "--denoising_end", type=float, metavar="X", help="share of the steps before the refiner (default: 0.8)"
     )
     diffusion.add_argument(
         "--data_parallel_mode",

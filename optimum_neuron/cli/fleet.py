@@ -71,6 +71,9 @@ def run_fleet(args: argparse.Namespace, out: Out, specs: list[ModelSpec], option
     """Serve models with equal numbers of replicas."""
     from ..serving.fleet import FleetConfig, group_of
 
+    if args.response_store_bytes is not None:
+        message = "response_store_bytes has no effect with --ray: a later request may reach another replica."
+        raise ConfigError(message, hint="Remove it.", option="response_store_bytes")
     number: dict[str, Any] = {"num_replicas": args.num_replicas or 1}
     if args.max_replicas is not None:
         number["autoscaling_config"] = {"min_replicas": number["num_replicas"], "max_replicas": args.max_replicas}

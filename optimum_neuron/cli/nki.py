@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import dataclasses
 import importlib.util
 import json
 import re
@@ -63,7 +62,7 @@ NEURON_PLATFORM_TARGET_OVERRIDE selects the target, as for all kernels.
 
         kernel = simulate(load_kernel(self.args.kernel))
         if self.args.platform_rules:
-            kernel = dataclasses.replace(kernel, platform_rules=True)
+            kernel = kernel.changed(platform_rules=True)
         arguments = [parse_argument(text) for text in self.args.arguments]
         options = options_from(self.args, "grid", "perfetto")
         analysis = analyze(kernel[options["grid"]] if "grid" in options else kernel, *arguments)

@@ -1,8 +1,8 @@
-"""NKI kernels on the device: their target, and their launches in the timeline of this process.
+"""NKI kernels on the device in the timeline of this process.
 
 Each core has one track, named `MODEL`, with the kernels that were called outside of compiled graphs.
 
-    install()
+    count(Launch(device=0, key="scale@0", name="scale float32[128,4]", started_ns=0, ended_ns=1))
 """
 
 from __future__ import annotations
@@ -10,12 +10,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from ..after_import import after_import
-from . import placement
-
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from ..nki import Launch
     from ..runtime import Track
 
@@ -29,15 +24,6 @@ ASSUMPTION = (
 
 _tracks: dict[int, Track] = {}
 _lock = threading.Lock()
-
-
-def install() -> None:
-    """Run kernels on device tensors as soon as a kernel is called with one."""
-    after_import("optimum_neuron.nki.devices", _connect)
-
-
-def _connect(devices: ModuleType) -> None:
-    devices.connect(target_of=lambda device: placement.target(), ended=count)
 
 
 def count(launch: Launch) -> None:

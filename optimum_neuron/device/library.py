@@ -128,7 +128,7 @@ def _opened(path: Path) -> ctypes.CDLL:
 
 def _complete() -> None:
     """Register the parts written in Python."""
-    from . import amp, census, default_compile, distributed, first_use, flex_attention, kernels, safetensors_hook
+    from . import amp, census, default_compile, distributed, first_use, flex_attention, safetensors_hook
     from .module import random
 
     first_use.stand_back()
@@ -139,7 +139,6 @@ def _complete() -> None:
     default_compile.install()
     safetensors_hook.install()
     census.install(load())
-    kernels.install()
 
 
 def _guarded(library: ctypes.CDLL, kind: Any, function: Any) -> Any:

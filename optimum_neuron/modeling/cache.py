@@ -143,14 +143,22 @@ class NeuronCache(Cache):
             ConfigError: the model keeps a state without slots, which cannot go back, or layers with a window no longer
                 have what tokens so far back see.
         """
-        if tokens_to_remove < 0 and not self.is_croppable:
-            names = self._without_slots
-            message = f"This model's cache cannot forget tokens: {', '.join(names)} has no slot for each."
-            raise ConfigError(message, hint="Generate without an assistant model.", states=names)
+        if tokens_to_remove < 0:
+            self.require_croppable()
         num_left = self.columns + min(tokens_to_remove, 0)
         self._require_kept(num_left)
         self.columns = num_left
         self._newest = self._newest if num_left else 0
+
+    def require_croppable(self) -> None:
+        """Check that columns can be taken away.
+
+        Raises:
+            ConfigError: the model keeps a state without slots.
+        """
+        if names := self._without_slots:
+            message = f"This model's cache cannot forget tokens: {', '.join(names)} has no slot for each."
+            raise ConfigError(message, hint="Generate without an assistant model or prompt lookup.", states=names)
 
     def _require_kept(self, num_columns: int) -> None:
         """Check that what the token after so many columns sees was not replaced by newer ones."""

@@ -151,6 +151,8 @@ class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
         options = {"inputs_tensor": inputs_tensor, "assistant_model": assistant_model}
         options |= {"assistant_tokenizer": assistant_tokenizer, "tokenizer": tokenizer}
         self.last_speculation = None
+        if isinstance(cache := model_kwargs.get(CACHE), NeuronCache):
+            cache.require_croppable()  # transformers finds out behind the prompt
         choice = self._speculation_loop(input_ids, generation_config, model_kwargs, synced=synced_gpus)
         self.last_loop = choice
         if choice.value == TRANSFORMERS:
@@ -188,8 +190,6 @@ class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
             reason = "candidates are checked for one sequence only"
         elif self._decoder.extend_length == 1:
             reason = "extend_length=1 has no graph that checks several tokens"
-        elif not model_kwargs[CACHE].is_croppable:
-            reason = "a state without slots forgets no candidates"
         elif (
             settings.use_mtp or settings.speculation_type is not None or settings.assistant_ensemble_weight is not None
         ):

@@ -5,10 +5,10 @@ from .arguments import tensors_in as tensors_in
 from .calls import NKI_KERNEL as NKI_KERNEL, add_stream as add_stream, stream_of as stream_of
 from .core import Access as Access, Record as Record, kernels_for as kernels_for
 from .custom_ops import WRITTEN_OUT as WRITTEN_OUT, nki_op as nki_op, wrap_nki as wrap_nki
-from .devices import Launch as Launch, connect as connect
 from .dtypes import FORMATS as FORMATS
 from .elements import UninitializedReadWarning as UninitializedReadWarning
 from .hazards import Hazard as Hazard, Race as Race
+from .hooks import HOOKS as HOOKS, Launch as Launch
 from .kernel import (
     Kernel as Kernel,
     jit as jit,

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ..errors import KernelError
-from .core import current, refuse_exchanged
+from .core import current, quoted, refuse_exchanged
 from .dtypes import FORMATS, dtype_name
 from .memory import Buffer, Storage
 from .tensor import NkiTensor
@@ -37,6 +37,7 @@ class Arguments:
         self.precise = precise
         self.is_torch = False
         self.placed: list[tuple[NkiTensor, torch.Tensor, int]] = []
+        self._given: dict[int, Any] = {}
 
     def place(self, value: Any, name: str) -> Any:
         """Return an array as a tensor in HBM that shares its memory, and anything else as it is."""
@@ -56,6 +57,7 @@ class Arguments:
         storage = Storage(base, Buffer.hbm, row, tuple(host.shape), name, "", self.precise)
         tensor = NkiTensor(storage)
         self.placed.append((tensor, host, base._version))
+        self._given[storage.number] = value
         return tensor
 
     @property
@@ -79,13 +81,18 @@ class Arguments:
         if not isinstance(value, NkiTensor):
             return value
         if value.buffer.is_on_chip:
-            message = f"The kernel returned {value.name}, which is in {value.buffer.value}."
-            raise KernelError(message, hint="Copy it to a tensor in nl.shared_hbm, and return that.", rule="result")
-        line = current().exchanged.get(value.storage.number)
-        if line is not None:
-            refuse_exchanged(value.name, line)
+            line = value.storage.line
+            message = f"The kernel returned {value.name}, which is in {value.buffer.value}.{quoted(line)}"
+            hint = "Copy it to a tensor in nl.shared_hbm, and return that."
+            raise KernelError(message, hint=hint, rule="result", line=line)
+        exchanged_in = current().exchanged.get(value.storage.number)
+        if exchanged_in is not None:
+            refuse_exchanged(value.name, exchanged_in)
         for tensor, host, _ in self.placed:
             if tensor.storage is value.storage and value.shape == tensor.shape:
+                given = self._given[value.storage.number]
+                if isinstance(given, torch.Tensor):
+                    return given
                 return host if self.is_torch else _as_numpy(host, value.dtype)
         data = value.read().clone()
         return data if self.is_torch else _as_numpy(data, value.dtype)

@@ -1,12 +1,10 @@
 """Kernels on tensors of torch's device "neuron": they run on the memory of its core, in place.
 
-The device tells this module for which target a core is and what to do with a launch that ended (`connect`); it is
-registered by `optimum_neuron.device`, which knows cores and their timelines.
+`optimum_neuron.device` knows cores and their timelines; `HOOKS` leads there.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,46 +12,18 @@ from typing import Any
 import torch
 
 from ..errors import KernelError
-from ..hardware import Target
 from .arguments import tensors_in
 from .calls import call_key, replay
 from .core import kernels_for
+from .hooks import HOOKS, Launch
 from .kernel import Kernel, launch_on_cores
 from .timing import remember
 
 DEVICE = "neuron"
 
 
-@dataclasses.dataclass(frozen=True)
-class Launch:
-    """One launch of a kernel on a device."""
-
-    device: int
-    """The device."""
-    key: str
-    """Key of the kernel, for `kernel_time`."""
-    name: str
-    """The kernel and the sizes of its tensors."""
-    started_ns: int
-    """Begin on this host's clock (`time.perf_counter_ns`)."""
-    ended_ns: int
-    """End."""
-
-
-@dataclasses.dataclass(frozen=True)
-class _Connection:
-    target_of: Callable[[int], Target]
-    ended: Callable[[Launch], None]
-
-
-_connection: _Connection | None = None
 _names: dict[str, str] = {}
-
-
-def connect(*, target_of: Callable[[int], Target], ended: Callable[[Launch], None]) -> None:
-    """Tell for which target a device is, and what is called after each launch."""
-    global _connection
-    _connection = _Connection(target_of, ended)
+"""Keys of the kernels that were launched, by everything that their instructions depend on."""
 
 
 def is_on_device(tensors: Sequence[Any]) -> bool:
@@ -72,7 +42,7 @@ def call_on_device(kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, A
     if len(places) > 1:
         message = f"The kernel {kernel.function.__name__} gets tensors on {' and '.join(places)}."
         raise KernelError(message, hint="Move all of them to one device.", rule="device", devices=places)
-    assert _connection is not None, "the device registers itself"
+    assert HOOKS.target_of is not None and HOOKS.launched is not None, "wiring.py fills them in"
     device = tensors[0].device.index
     host = torch.ops.neuron_sim.alias_cpu_list(tensors)
     rest = iter(host)
@@ -80,13 +50,13 @@ def call_on_device(kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, A
     key = f"{kernel.function.__name__} on device {device} {call_key(kernel, args, kwargs)}"
     is_new = key not in _names
     started_ns = time.perf_counter_ns()
-    with kernels_for(_connection.target_of(device)):
+    with kernels_for(HOOKS.target_of(device)):
         result, cores = launch_on_cores(kernel, *given, record=is_new)
     if is_new:
         _names[key] = remember(kernel.function.__name__, cores[0])
     sizes = " ".join(f"{str(value.dtype).removeprefix('torch.')}{[*value.shape]}" for value in tensors)
     name = f"{kernel.function.__name__} {sizes}".replace(", ", ",")
-    _connection.ended(Launch(device, _names[key], name, started_ns, time.perf_counter_ns()))
+    HOOKS.launched(Launch(device, _names[key], name, started_ns, time.perf_counter_ns()))
     inputs = {id(value): ours for value, ours in zip(host, tensors, strict=True)}
     return _mapped(result, lambda value: inputs.get(id(value)) if id(value) in inputs else _on_device(value, device))
 

@@ -9,8 +9,6 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from ..nki import ENGINES, analysis_of_kernel
-
 MAX_EVENTS = 20_000
 """Instructions of a kernel that are kept; of longer kernels, the first ones."""
 
@@ -58,6 +56,8 @@ class KernelProfile:
     @classmethod
     def of(cls, key: str, target: str, num_launches: int) -> KernelProfile:
         """Return the profile of a kernel of this process."""
+        from ..nki import analysis_of_kernel
+
         analysis = analysis_of_kernel(key, target)
         events = (
             KernelEvent(one.record.engine, one.record.opcode, one.record.line, one.start_ns / 1e3, one.busy_ns / 1e3)
@@ -79,6 +79,8 @@ class KernelProfile:
     @property
     def engines(self) -> tuple[str, ...]:
         """Engines that it uses, in the order in which they are shown."""
+        from ..nki import ENGINES
+
         used = {event.engine for event in self.events}
         return tuple(engine for engine in ENGINES if engine in used)
 

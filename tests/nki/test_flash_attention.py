@@ -1,4 +1,4 @@
-"""Flash attention as an operator: equal to torch's attention with its gradients, for groups of heads and both dtypes."""
+"""Flash attention as an operator: equal to torch's, with its gradients, for groups of heads and both dtypes."""
 
 from __future__ import annotations
 

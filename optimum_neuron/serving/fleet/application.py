@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from ... import env
 from ...errors import ConfigError
 from .config import FleetConfig, ReplicaGroup, parse_fleet
 from .replica import Replica, multiplexed_replica
@@ -39,8 +40,10 @@ def build_application(fleet: FleetConfig) -> Any:
         from ..app import make_app
         from .ingress import Fleet
 
-        name = serve.get_replica_context().app_name
-        return make_app(Fleet(dataclasses.replace(fleet, application=name)))
+        name, server = serve.get_replica_context().app_name, fleet.server
+        if (key := env.api_key()) and key not in server.api_key:
+            server = dataclasses.replace(server, api_key=(*server.api_key, key))
+        return make_app(Fleet(dataclasses.replace(fleet, application=name, server=server)))
 
     ingress = serve.deployment(
         name="ingress",

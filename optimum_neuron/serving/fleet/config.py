@@ -161,7 +161,7 @@ def parse_fleet(args: Any) -> FleetConfig:
         ```
     """
     fields = _fields(args, "the fleet", {"models", "server", "cache_url", "num_ingress_replicas"})
-    server = _fields(fields.pop("server", {}), "server", {field.name for field in dataclasses.fields(ServeOptions)})
+    server = _fields(fields.pop("server", {}), "server", _OF_SERVER)
     lists: dict[str, Any] = {k: tuple(value) if isinstance(value, list) else value for k, value in server.items()}
     models = fields.pop("models", [])
     if not isinstance(models, list):
@@ -169,6 +169,9 @@ def parse_fleet(args: Any) -> FleetConfig:
     return FleetConfig(groups=tuple(map(_group, models)), server=ServeOptions(**lists), **fields)
 
 
+_ELSEWHERE = {"host", "port", "served_model_name", "lora_modules", "response_store_bytes"}
+"""Options of a server that have other places in the file, or no meaning for a fleet."""
+_OF_SERVER = {field.name for field in dataclasses.fields(ServeOptions)} - _ELSEWHERE
 _OF_GROUP = {field.name for field in dataclasses.fields(ReplicaGroup)} - {"models"}
 _OF_MODEL = {field.name for field in dataclasses.fields(ModelSpec)}
 

@@ -21,6 +21,7 @@ from ...errors import QueueFullError, RequestError, nearest
 from ..answers import Call, Event
 from ..deployment import ENDPOINTS, Answer, Deployment
 from ..models import require_name
+from ..problems import too_slow
 from ..response_store import ResponseStore
 from .config import FleetConfig, ReplicaGroup
 from .metrics import FleetMetrics
@@ -78,7 +79,10 @@ class Fleet(Deployment):
             left_s = None if deadline is None else max(deadline - loop.time(), 0.001)
             parts = self._send(group, spec_name, endpoint, body, dataclasses.replace(call, timeout_s=left_s))
             try:
-                part = await anext(parts)
+                async with asyncio.timeout_at(deadline):  # a replica may be long in coming
+                    part = await anext(parts)
+            except TimeoutError:
+                raise too_slow(call.timeout_s or 0) from None
             except _Died as error:
                 logger.warning("Request %s: its replica died (%s), attempt %d.", call.request_id, error, attempt)
                 continue
@@ -115,8 +119,8 @@ class Fleet(Deployment):
         is_over = False
         try:
             async for kind, value in response:
+                is_over = kind in ("answer", "problem")
                 if kind == "problem":
-                    is_over = True
                     raise _problem(*value)
                 yield kind, value
             is_over = True
@@ -189,14 +193,14 @@ class Fleet(Deployment):
         models: dict[str, Any] = {}
         for group in self.config.groups:
             deployment = deployments.get(group.name)
-            replicas = {} if deployment is None else {str(k): n for k, n in deployment.replica_states.items()}
-            names = {str(getattr(state, "value", state)): count for state, count in replicas.items()}
+            states = {} if deployment is None else deployment.replica_states
+            names = {str(getattr(state, "value", state)): count for state, count in states.items()}
             state = "ready" if names.get("RUNNING") else "loading"
             if deployment is not None and "FAILED" in str(deployment.status) and state != "ready":
                 state = "failed"
             models |= {spec.name: {"state": state, "replicas": names} for spec in group.models}
-        states = {report["state"] for report in models.values()}
-        status = next((one for one in ("failed", "loading") if one in states), "ready")
+        found = {report["state"] for report in models.values()}
+        status = next((one for one in ("failed", "loading") if one in found), "ready")
         return {"status": status, "models": models}
 
     def _ask_cards(self, group: ReplicaGroup) -> None:
@@ -223,8 +227,6 @@ class _Died(Exception):
 def _problem(status: int, body: dict[str, Any]) -> RequestError:
     """Return the error of a replica, which reported it as data."""
     error = body["error"]
-    if status == 429:
-        return RequestError(error["message"], status=429, code=error["code"], param=error["param"])
     return RequestError(error["message"], status=status, code=error["code"], param=error["param"])
 
 

@@ -127,7 +127,9 @@ class Search:
                     return
                 if sum(memory.values()) > machine.hbm_bytes_per_core:
                     self._note(dataclasses.replace(one, reason=_too_large(memory, machine)))
-                    break  # larger batches do not fit either
+                    if batch_size == self.batch_sizes[0]:
+                        return  # larger chunks do not fit either
+                    break  # nor do larger batches
                 self._note(self._measure(one, machine, pool))
 
     def _note(self, one: Tried) -> None:
@@ -181,11 +183,10 @@ class Search:
         """Return how many replicas the work of the trace keeps busy at the least, with full batches."""
         step_s = (min(pool.step_s.values()) + pool.cost.step_s) / pool.num_rows + pool.cost.row_s
         chunk_s = min(min(slots.values()) / length for length, slots in pool.chunk_s.items())
-        prompt = sum(one.num_prompt for one in self.trace.requests)
-        answer = sum(one.num_answer - 1 for one in self.trace.requests)
-        work_s = prompt * chunk_s + answer * step_s
+        works_s = sorted(one.num_prompt * chunk_s + (one.num_answer - 1) * step_s for one in self.trace.requests)
+        work_s = sum(works_s[: math.floor(self.slo.attainment * len(works_s))])
         after_s = 1e-3 * self.slo.longest_ms(max(one.num_answer for one in self.trace.requests))
-        return self.slo.attainment * work_s / (self.trace.span_s + after_s)
+        return work_s / (self.trace.span_s + after_s)
 
 
 def _fewest(numbers_at: Callable[[int], dict[str, Any]], fewest: int, most: int) -> tuple[int, dict[str, Any]]:

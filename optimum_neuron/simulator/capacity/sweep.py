@@ -17,10 +17,11 @@ from typing import Any
 
 from ...core import Choice, Rejected
 from ...errors import ConfigError, DeviceMemoryError
+from ...hardware import legal_core_counts, require_core_count
 from ...options import source_options
 from ...wording import number
 from ..entry import source_of
-from ..machine import Machine, choose_machine
+from ..machine import Machine, choose_machine, positive
 from ..ranking import instance_names
 from .plan import CapacityPlan, is_compiled_model, plan_capacity, require_arrivals, served_as
 from .pools import Replicas
@@ -96,6 +97,8 @@ def sweep_capacity(
         raise ConfigError(message, hint="Pass the checkpoint, or remove --sweep.", option="sweep", value=str(model))
     served, length = served_as(model, trace, options)
     machines, skipped = _machines(instance, price)
+    if tensor_parallel_size is not None:
+        machines = _with_cores(machines, tensor_parallel_size)
     source = source_of(model, source_options(options))
     search = Search(
         trace=trace,
@@ -150,6 +153,18 @@ def _machines(instance: str | None, price: float | None) -> tuple[list[Machine],
         message = f"No price of {', '.join(names)} is published."
         raise ConfigError(message, hint="Pass --price for one instance.", option="price", value=None)
     return sorted(priced, key=lambda one: (usd_of(one) / one.num_logical_cores, usd_of(one))), skipped
+
+
+def _with_cores(machines: list[Machine], num_cores: int) -> list[Machine]:
+    """Return the instances that have so many cores for a replica.
+
+    Raises:
+        ConfigError: none has; the error is that of one of them.
+    """
+    legal = [one for one in machines if num_cores in legal_core_counts(one.instance.value).counts]
+    if not legal:
+        require_core_count(machines[-1].instance.value, positive("tensor_parallel_size", num_cores))
+    return legal
 
 
 def _rank(one: Tried) -> tuple[bool, float, float]:

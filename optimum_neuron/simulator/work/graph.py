@@ -200,11 +200,11 @@ def _matmul(node: Node, call: OpCall, role_of: Mapping[Node, Role]) -> Matmul | 
         return None
     element_bytes = _size_bytes(stored.meta["val"]) / stored.meta["val"].numel()
     if call.name in _LINEAR:
-        *rows, inner = call.inputs[0].shape
+        *leading, inner = call.inputs[0].shape
         columns = call.outputs[0].shape[-1]
         # Numbers of 4 bits share a byte.
         element_bytes = _size_bytes(stored.meta["val"]) / (inner * columns)
-        return Matmul(rows=math.prod(rows), inner=inner, columns=columns, element_bytes=element_bytes)
+        return Matmul(rows=math.prod(leading), inner=inner, columns=columns, element_bytes=element_bytes)
     shape = call.outputs[0].shape if call.name == "aten.index" else call.inputs[1].shape
     if len(shape) != 3:
         return None

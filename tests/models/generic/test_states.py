@@ -126,9 +126,11 @@ def test_a_state_cannot_forget_tokens(models):
     compiled, _ = models
     cache = compiled(PROMPTS, attention_mask=MASK)[CACHE]
     assert not cache.is_croppable
-    with pytest.raises(ConfigError) as error:
-        cache.crop(-1)
-    assert {name.partition("_")[0] for name in error.value.details["states"]} <= {"conv", "recurrent"}
+    lookup = {"attention_mask": MASK[:1], "prompt_lookup_num_tokens": 2, "max_new_tokens": 4}
+    for call in (lambda: cache.crop(-1), lambda: compiled.generate(PROMPTS[:1], **lookup)):
+        with pytest.raises(ConfigError) as error:
+            call()
+        assert {name.partition("_")[0] for name in error.value.details["states"]} <= {"conv", "recurrent"}
 
 
 def test_states_are_as_large_as_the_layers_say():

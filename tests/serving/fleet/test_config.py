@@ -69,7 +69,8 @@ def test_cores_and_requests_of_a_replica():
         ({"models": [{"models": [{"sorce": "a"}]}]}, "sorce"),
         ({"models": [CHAT, CHAT]}, "name"),
         ({"models": [CHAT], "server": {"prot": 1}}, "prot"),
-        ({"models": [CHAT], "server": {"port": 70000}}, "port"),
+        ({"models": [CHAT], "server": {"port": 8000}}, "port"),
+        ({"models": [CHAT], "server": {"max_queue_size": 0}}, "max_queue_size"),
         ([], "the fleet"),
     ],
 )

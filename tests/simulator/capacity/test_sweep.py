@@ -60,6 +60,11 @@ def test_instances_without_a_price_are_skipped_or_need_one(config, trace):
         sweep_capacity(config, trace, slo=slo, instance="inf2", price=1.0, **OPTIONS)
 
 
+def test_cores_that_no_instance_has(config, trace):
+    with pytest.raises(ConfigError):
+        sweep_capacity(config, trace, slo=parse_slo("ttft=1"), instance="inf2", tensor_parallel_size=5)
+
+
 def test_a_compiled_model_cannot_be_swept(export_folder, trace):
     with pytest.raises(ConfigError) as error:
         sweep_capacity(export_folder, trace, slo=parse_slo("ttft=1000"))
