@@ -116,7 +116,8 @@ def is_in(body: fx.GraphModule, features: CpuFeatures) -> bool:
     """Return whether host code of a body may call the kernel."""
     convolutions = body.graph.find_nodes(op="call_function", target=torch.ops.aten.conv2d.default)
     values = ([argument.meta["val"] for argument in node.args[:2]] for node in convolutions)
-    return any(is_faster(features, *pair, where_of(node)) for pair, node in zip(values, convolutions, strict=True))
+    values = ((node.args[0].meta["val"], node.args[1].meta["val"], where_of(node)) for node in convolutions)
+    return any(is_faster(features, x, weight, where) for x, weight, where in values)
 
 
 KERNEL = HostKernel(
