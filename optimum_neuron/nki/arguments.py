@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ..errors import KernelError
-from .core import current, refuse_exchanged
+from .core import current, quoted, refuse_exchanged
 from .dtypes import FORMATS, dtype_name
 from .memory import Buffer, Storage
 from .tensor import NkiTensor
@@ -81,11 +81,13 @@ class Arguments:
         if not isinstance(value, NkiTensor):
             return value
         if value.buffer.is_on_chip:
-            message = f"The kernel returned {value.name}, which is in {value.buffer.value}."
-            raise KernelError(message, hint="Copy it to a tensor in nl.shared_hbm, and return that.", rule="result")
-        line = current().exchanged.get(value.storage.number)
-        if line is not None:
-            refuse_exchanged(value.name, line)
+            line = value.storage.line
+            message = f"The kernel returned {value.name}, which is in {value.buffer.value}.{quoted(line)}"
+            hint = "Copy it to a tensor in nl.shared_hbm, and return that."
+            raise KernelError(message, hint=hint, rule="result", line=line)
+        exchanged_in = current().exchanged.get(value.storage.number)
+        if exchanged_in is not None:
+            refuse_exchanged(value.name, exchanged_in)
         for tensor, host, _ in self.placed:
             if tensor.storage is value.storage and value.shape == tensor.shape:
                 given = self._given[value.storage.number]

@@ -12,10 +12,11 @@ import contextlib
 import contextvars
 import dataclasses
 import functools
+import inspect
 import linecache
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -303,8 +304,14 @@ def refuse_exchanged(name: str, line: str) -> NoReturn:
     raise KernelError(message, hint=hint, rule="collective_io", line=line, tensor=name)
 
 
+def first_line(function: Callable[..., Any]) -> str:
+    """Return the line at which a function of Python begins, as `file.py:12`; empty for others."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return "" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+
+
 def quoted(line: str) -> str:
     """Return a line of a kernel with its text, for messages."""
     file, _, number = line.rpartition(":")
-    source = linecache.getline(file, int(number)).strip()
+    source = linecache.getline(file, int(number)).strip() if file else ""
     return f"\n  {Path(file).name}:{number}: {source}" if source else ""

@@ -24,7 +24,7 @@ from ..after_import import after_import
 from ..errors import ConfigError, KernelError
 from .arguments import Arguments, tensors_in
 from .calls import call_in_graph, is_traced
-from .core import Core, Grid, Record, default_target, running, use
+from .core import Core, Grid, Record, default_target, first_line, quoted, running, use
 from .platform import check
 from .scheduling import Edge, edges_of
 from .world import World
@@ -286,7 +286,8 @@ def _finished(kernel: Kernel, inputs: Arguments, value: Any, core: Core) -> Any:
     """Return what a kernel returned as arrays, after its writes to inputs."""
     inputs.write_back()
     if value is None and not inputs.changed:
-        message = f"The kernel {kernel.function.__name__} returned nothing and wrote no input."
-        raise KernelError(message, hint="Return the tensors in nl.shared_hbm that it wrote.", rule="result")
+        line = first_line(kernel.function)
+        message = f"The kernel {kernel.function.__name__} returned nothing and wrote no input.{quoted(line)}"
+        raise KernelError(message, hint="Return the tensors in nl.shared_hbm that it wrote.", rule="result", line=line)
     with use(core):
         return inputs.results(value)
