@@ -71,7 +71,8 @@ SURFACE = {
         *("--speculation_length", "--block_size", "--continuous_batching", "--decode_buckets", "--lora_target_modules"),
         *("--max_lora_rank", "--max_loras", "--modules_to_not_convert", "--num_blocks", "--prefill_buckets"),
         *("--prefill_chunk_size", "--quantization", "--sequence_parallel", "--sequence_parallel_enabled"),
-        *("--gguf_file", "--hidden_state_layers", "--kv_cache_dtype", "--attention_kernel", "--max_topk", "--on_device_sampling"),
+        *("--gguf_file", "--hidden_state_layers", "--kv_cache_dtype", "--attention_kernel"),
+        *("--max_topk", "--on_device_sampling"),
     ],
     "estimate-training": [
         *OUTPUT,

@@ -115,7 +115,7 @@ def test_matrix_products(kernel):
 
 
 def test_steps_of_a_product_take_less_simulated_time():
-    lhs_T, rhs = torch.randn(512, 256, dtype=torch.bfloat16), torch.randn(512, 1024, dtype=torch.bfloat16)
+    lhs_T, rhs = torch.randn(2048, 256, dtype=torch.bfloat16), torch.randn(2048, 2048, dtype=torch.bfloat16)
     times = []
     for kernel in (tiled, hoisted, fully_blocked):
         bench = benchmark(kernel, warmup=1, iters=2)
