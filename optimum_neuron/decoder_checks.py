@@ -48,6 +48,10 @@ def decoder_errors(config: Any) -> Iterator[ConfigError]:
     if config.max_topk is not None and not config.on_device_sampling:
         message = f"max_topk={config.max_topk!r} needs on_device_sampling=True."
         yield ConfigError(message, hint="Pass it, or remove max_topk.", option="max_topk", value=config.max_topk)
+    if config.speculation is True and config.extend_length == 1:
+        message = "speculation=True checks extend_length tokens at once, but extend_length is 1."
+        hint = "Pass extend_length=2 or more, or remove speculation."
+        yield ConfigError(message, hint=hint, option="speculation", extend_length=1)
     layers = config.hidden_state_layers
     is_layers = isinstance(layers, (list, tuple)) and layers and all(type(layer) is int for layer in layers)
     if layers is not None and not is_layers:

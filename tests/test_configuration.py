@@ -80,6 +80,12 @@ def test_all_problems_are_reported_together():
     assert error.value.details["option"] == "sequence_length"
 
 
+def test_speculation_checks_several_tokens():
+    with pytest.raises(ConfigError) as error:
+        NeuronConfig(speculation=True, extend_length=1)
+    assert error.value.details == {"option": "speculation", "extend_length": 1}
+
+
 def test_unknown_options_are_rejected_with_nearest():
     with pytest.raises(ConfigError, match="'batchsize', did you mean 'batch_size'") as error:
         NeuronConfig.from_dict({"batchsize": 1, "zzz": 2, "task": "text-generation"})

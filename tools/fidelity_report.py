@@ -123,11 +123,11 @@ LIMITS = """## Limits of prediction
   profiles read twice the bytes of the chosen experts, in the time of once. Steps of Trinity-Nano on Trainium2 took
   twice the predicted time, and longer than on Inferentia2.
 - **Hybrids.** Layers with linear attention scan a prompt token by token. Three sizes of one family are published; steps
-  take 1.3 to 1.6 times the prediction.
+  take 1.6 times the prediction, whatever the size.
 - **Prompts of a few tokens at large batches.** The path of OPT's prompts of 9 tokens at a batch of 256 (SDK 2.14) is
   not documented; these five throughputs are not in the table.
-- **Trainium2 prefill over many chips.** The published time of Llama 3.3 70B on 64 cores is 0.4 of the prediction, which
-  spreads no passes over the cores; models of other sizes took twice theirs.
+- **Trainium2 prefill over many chips.** The published time of Llama 3.3 70B on 64 cores is less than half of the
+  prediction, which spreads no passes over the cores; models of other sizes took twice theirs.
 - **Small heads.** Prefill profiles of Phi-1.5 and Falcon-7B, with heads of 64, took 1.7 to 2.9 times the prediction.
 - **gpt-oss-120b, CLIP, PixArt.** gpt-oss has no published prompt length. CLIP's published batch is 100 captions for one
   image, or as many of each. Diffusion transformers take 1.5 to 1.9 times their counted time.

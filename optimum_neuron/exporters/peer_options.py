@@ -43,12 +43,13 @@ OF_BATCHING = {
 
 FIXED: dict[str, tuple[Any, str]] = {
     "calculate_kv_scales": (False, "nothing is calibrated: scales are found for each token, or in the checkpoint"),
+    "max_num_batched_tokens": (None, "steps have their own graphs; prefill_chunk_size limits prompt tokens between two"),
     **dict.fromkeys(("async_mode", "async_scheduling"), (False, "a step begins when the tokens before it are picked")),
     "file_name": (NEFF_FILE, "the program of a folder has one name"),
     "encoder_file_name": (NEFF_FILE, "encoder and decoder are in one file"),
     "decoder_file_name": (NEFF_FILE, "encoder and decoder are in one file"),
 }
-"""The only value that a keyword can have, and why."""
+"""The only value that a keyword can have, None for no value, and why."""
 
 OTHER_NAMES = {
     "dtype": "torch_dtype",

@@ -65,7 +65,9 @@ def _changes_that_fit(
         at_least = math.ceil((need.kv_cache + need.scratch) / room)
         either = f"{at_least}, or {surely} if scratch does not shrink with it" if at_least < surely else str(surely)
         cache = need.kv_cache / at_least / GIB
-        changes.append(f"divide batch_size or sequence_length by {either}: the cache then takes {cache:.2f} GiB")
+        is_pool = program is not None and any("block_table" in graph.inputs for graph in program.graphs.values())
+        sizes = "num_blocks" if is_pool else "batch_size or sequence_length"
+        changes.append(f"divide {sizes} by {either}: the cache then takes {cache:.2f} GiB")
     if need.total - (need.weights + need.kv_cache) / 2 <= available:
         changes.append("pass torch_dtype=bfloat16 where the model is float32: weights and cache then take half")
     larger = [other for other in TARGETS.values() if other.compilable and _fits(need, other)]

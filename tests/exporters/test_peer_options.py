@@ -86,6 +86,9 @@ def test_sampling_on_the_device():
     with pytest.raises(ConfigError) as excinfo:
         translate({"async_mode": True, "async_scheduling": False})
     assert excinfo.value.details == {"options": {"async_mode": True}}
+    with pytest.raises(ConfigError) as excinfo:
+        translate({"max_num_batched_tokens": 64})
+    assert excinfo.value.details == {"options": {"max_num_batched_tokens": 64}}
 
 
 @pytest.mark.parametrize("name", OF_DIFFUSION)

@@ -144,14 +144,17 @@ def stock_pipeline(source: ModelSource, kind: Any, models: Mapping[str, Any], *,
         dtype: dtype of the safety checker.
 
     Raises:
-        ModelError: diffusers cannot build it, or its safety checker is missing.
+        ModelError: diffusers cannot build it, or a part is missing.
     """
     from diffusers.utils import logging as messages
 
-    has_checker = source.config.to_dict().get(SAFETY_CHECKER, [None, None])[1] is not None
-    if has_checker and SAFETY_CHECKER in inspect.signature(kind.__init__).parameters and SAFETY_CHECKER not in models:
-        hint = "Download the pipeline again, or pass safety_checker=None to leave it out."
-        _require_folder(source.folder, SAFETY_CHECKER, hint=hint)
+    for name, row in source.config.to_dict().items():
+        is_part = name in inspect.signature(kind.__init__).parameters and isinstance(row, (list, tuple))
+        if is_part and row[1] is not None and name not in models:
+            hint = "Download the pipeline again."
+            if name == SAFETY_CHECKER:
+                hint = "Download the pipeline again, or pass safety_checker=None to leave it out."
+            _require_folder(source.folder, name, hint=hint)
     try:
         verbosity = messages.get_verbosity()
         messages.set_verbosity_error()

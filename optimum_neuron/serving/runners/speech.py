@@ -74,6 +74,11 @@ class Transcriber(BatchedModel):
             spelling: LANGUAGES[code] for code in codes if code in LANGUAGES for spelling in (code, LANGUAGES[code])
         }
 
+    @property
+    def only_language(self) -> str | None:
+        """The language of a Whisper for one."""
+        return "english" if self.is_whisper and not self.languages else None
+
     def settings(self, body: AudioRequest) -> dict[str, Any]:
         """Return the keywords of `generate`.
 
@@ -135,7 +140,8 @@ class Transcriber(BatchedModel):
             settings = {**settings, "stopping_criteria": StoppingCriteriaList([_Unwanted(is_wanted)])}
         if item.seed is not None:
             torch.manual_seed(item.seed)
-        languages = {"return_language": True} if self.languages and item.timestamps else {}
+        # With words, transformers' pipeline counts the token of the language, which has no time, and fails.
+        languages = {"return_language": True} if self.languages and item.timestamps is True else {}
         times = {"return_timestamps": item.timestamps} if item.timestamps else {}
         recording = {"raw": item.samples, "sampling_rate": self.rate}
         return [self._pipeline(recording, generate_kwargs=settings, **times, **languages)]
@@ -172,7 +178,7 @@ async def transcribe(
         return subtitles(segments, body.response_format)
     answer = {
         "task": "transcribe" if isinstance(body, TranscriptionRequest) else "translate",
-        "language": settings.get("language") or _language_of(first) or ("english" if model.is_whisper else None),
+        "language": settings.get("language") or _language_of(by_kind.get(False, first)) or model.only_language,
         "duration": duration,
         "text": text,
         "usage": usage,
@@ -211,9 +217,9 @@ def _segments(result: dict[str, Any], duration: float, temperature: float) -> li
 
 
 def _times(chunk: dict[str, Any], duration: float) -> tuple[float, float]:
-    """Begin and end in seconds; a part that was cut ends with the recording."""
+    """Begin and end in seconds, within the recording; a part that was cut ends with it."""
     start, end = chunk["timestamp"]
-    return float(start or 0.0), float(duration if end is None else end)
+    return min(float(start or 0.0), duration), min(float(duration if end is None else end), duration)
 
 
 def _language_of(result: dict[str, Any]) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from optimum_neuron import NeuronDiffusionPipeline
-from optimum_neuron.errors import ConfigError
+from optimum_neuron.errors import ConfigError, ModelError
 from tests.tiny_pipelines.calls import arguments, compile_options, pictures
 from tests.tiny_pipelines.table import PIPELINES, make_pipeline, save_pipeline
 
@@ -83,3 +84,12 @@ def test_dtype_is_another_name_of_torch_dtype(tmp_path: Path) -> None:
         folder, export=True, dtype=torch.bfloat16, torch_dtype="bfloat16", disable_validation=True, **sizes
     ) as pipe:
         assert pipe.neuron_config.torch_dtype == "bfloat16"
+
+
+@pytest.mark.parametrize("part", ["tokenizer", "scheduler", "unet"])
+def test_missing_parts_are_named(part: str, tmp_path: Path) -> None:
+    folder = save_pipeline(tmp_path / "sd", "sd")
+    shutil.rmtree(folder / part)
+    with pytest.raises(ModelError) as error:
+        NeuronDiffusionPipeline.from_pretrained(folder, export=True, height=32, width=32, optlevel="1")
+    assert error.value.details["component"] == part

@@ -52,7 +52,7 @@ def test_times_are_in_all_forms(client, original):
     answer = transcribe(client, raw, response_format="verbose_json")
     assert answer.text == expected["text"].strip() and answer.duration == pytest.approx(1.4)
     assert [one.text for one in answer.segments] == [one["text"] for one in expected["chunks"]]
-    assert answer.segments[-1].end <= 1.4 + 1
+    assert answer.segments[-1].end <= answer.duration
     both = transcribe(client, raw, response_format="verbose_json", timestamp_granularities=["word", "segment"])
     assert both.words and both.words[0].start <= both.words[-1].end and len(both.segments) == len(answer.segments)
     short = recording(0.5)[1]

@@ -115,8 +115,11 @@ def _run(*arguments: Any) -> torch.Tensor:
 def is_in(body: fx.GraphModule, features: CpuFeatures) -> bool:
     """Return whether host code of a body may call the kernel."""
     convolutions = body.graph.find_nodes(op="call_function", target=torch.ops.aten.conv2d.default)
-    values = ([argument.meta["val"] for argument in node.args[:2]] for node in convolutions)
-    return any(is_faster(features, *pair, where_of(node)) for pair, node in zip(values, convolutions, strict=True))
+    for node in convolutions:
+        x, weight_OCHW = (argument.meta["val"] for argument in node.args[:2])
+        if is_faster(features, x, weight_OCHW, where_of(node)):
+            return True
+    return False
 
 
 KERNEL = HostKernel(
