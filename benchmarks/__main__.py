@@ -36,7 +36,7 @@ NAMES = (
     "speculation",
 )
 
-LONG_NAMES = ("families", "diffusion", "faults", "served_time", "soak")
+LONG_NAMES = ("families", "diffusion", "faults", "served_time", "soak", "serve", "fuzz", "fleet")
 """Benchmarks that run only where they are named."""
 
 
@@ -63,6 +63,7 @@ def main() -> None:
         action="store_true",
         help="soak, faults, served_time: a tenth of the calls; soak: a tiny random model; diffusion: reduced sizes",
     )
+    parser.add_argument("--soak", type=float, default=0, metavar="MINUTES", help="serve: clients go on for so long")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     unknown = [name for name in args.names if name not in known]
@@ -79,6 +80,7 @@ def main() -> None:
         models=None if args.models is None else tuple(args.models.split(",")),
         dtypes=tuple(args.dtypes.split(",")),
         openvino_python=args.openvino_python,
+        soak_minutes=args.soak,
         quick=args.quick,
     )
     host = f"{torch.get_num_threads()} threads, {probe_cpu()}, {probe_compiler()}, torch {torch.__version__}"

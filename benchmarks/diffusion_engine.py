@@ -89,7 +89,7 @@ def _export(model: str, folder: Path, dtype: str) -> tuple[Call, dict[str, float
     method, inputs = method_of(model), inputs_of(model, dtype=dtype) | {"return_dict": False}
     config = DiffusersConfig(json.loads((folder / "config.json").read_text()))
     source = ModelSource(name=model, folder=folder, config=config, revision=None)
-    recorder = CallRecorder(empty_component(source, dtype), model)
+    recorder = CallRecorder(empty_component(source, dtype), model, order=[])
     recorder(method, inputs)
     (noted,) = recorder.calls
     inside, outside = (
@@ -112,20 +112,24 @@ def _export(model: str, folder: Path, dtype: str) -> tuple[Call, dict[str, float
 
 def _ours(model: str, folder: Path, dtype: str) -> tuple[Call, dict[str, float]]:
     import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
 
     from optimum_neuron.engine import Call as EntryPoint, Calls
     from optimum_neuron.exporters import load_exported
     from optimum_neuron.runtime import Copies
 
     before = _peak_bytes()
+    FakeTensorMode()  # it imports parts of torch that every load needs, whatever the model
+    with_libraries = _peak_bytes()
     part = load_exported(folder / EXPORTED, {}, name=model, host_code="wait")
     assert part.loaded is not None
     calls = Calls(Copies([part.loaded]), [EntryPoint.from_dict(row) for row in part.metadata["calls"]])
     inputs = inputs_of(model, dtype=dtype) | {"return_dict": False}
     with torch.no_grad():
         calls(method_of(model), inputs)
-    need = {"weights": part.need.weights, "activations": part.need.scratch}
-    return lambda: calls(method_of(model), inputs)[0], {"peak": _peak_bytes() - before, **need}
+    peak, need = _peak_bytes(), {"weights": part.need.weights, "activations": part.need.scratch}
+    facts = {"peak": peak - with_libraries, "libraries": with_libraries - before, **need}
+    return lambda: calls(method_of(model), inputs)[0], facts
 
 
 def _eager(model: str, folder: Path, dtype: str) -> tuple[Call, dict[str, float]]:

@@ -29,6 +29,8 @@ class Settings:
     """Dtypes of `diffusion`."""
     openvino_python: str | None = None
     """Python of an environment with OpenVINO: optimum-intel for `families`, diffusers for `diffusion`."""
+    soak_minutes: float = 0
+    """Minutes for which the clients of `serve` go on; 0 compares with the engine."""
     quick: bool = False
     """Whether `soak` takes a tiny random model and a tenth of the calls, and `diffusion` reduced sizes."""
 

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar, get_args
 
-from .core import AutoCast, AutoCastType, KVCacheDtype, OptLevel, TorchDtype
-from .decoder_checks import BLOCK_OPTIONS, block_sizes, decoder_errors, wrong_type
+from .core import AttentionKernel, AutoCast, AutoCastType, KVCacheDtype, OptLevel, TorchDtype
+from .decoder_checks import BLOCK_OPTIONS, block_sizes, decoder_errors, require_kernel_blocks, wrong_type
 from .errors import ConfigError, invalid_choice, raise_together
 from .options import MODEL_GROUP, check_known, option, options_of
 from .sizes import count_errors, default_buckets, limit_error
@@ -309,6 +309,11 @@ class NeuronConfig(CompileConfig):
     )
     """What keys and values are stored in: "int8" with a scale for each token and head, "fp8" (e4m3), "fp8-static" with
     the scales of the checkpoint, or "auto": as its `kv_cache_scheme` says, else in `torch_dtype`."""
+    attention_kernel: AttentionKernel = option(
+        "plain", help="attention of prompts: operators of PyTorch (plain), or the flash attention kernel in NKI (nki)"
+    )
+    """What attends in prompts: "plain", operators of PyTorch, or "nki", flash attention as a kernel, whose instructions
+    the program holds and whose time they give."""
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -321,6 +326,8 @@ class NeuronConfig(CompileConfig):
         yield from count_errors(self, optional, optional=True)
         if self.kv_cache_dtype not in get_args(KVCacheDtype):
             yield invalid_choice("kv_cache_dtype", self.kv_cache_dtype, get_args(KVCacheDtype))  # type: ignore[misc]
+        if self.attention_kernel not in get_args(AttentionKernel):
+            yield invalid_choice("attention_kernel", self.attention_kernel, get_args(AttentionKernel))  # type: ignore[misc]
         yield from super()._problems()
         yield from decoder_errors(self)
 
@@ -338,6 +345,7 @@ class NeuronConfig(CompileConfig):
                 option="sequence_parallel",
                 prefill_buckets=list(prefill_buckets),
             )
+        require_kernel_blocks(self.attention_kernel, prefill_buckets)
         return {
             "sequence_length": length,
             "prefill_buckets": prefill_buckets,

@@ -20,6 +20,7 @@ AutoCastType = Literal["bf16", "fp16", "tf32", "fp8_e4m3"]
 OptLevel = Literal["1", "2", "3"]
 TorchDtype = Literal["float32", "bfloat16", "float16"]
 KVCacheDtype = Literal["auto", "int8", "fp8", "fp8-static"]
+AttentionKernel = Literal["plain", "nki"]
 
 # fmt: off
 DTYPE_SIZE_BYTES: dict[str, int] = {

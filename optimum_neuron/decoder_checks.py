@@ -8,7 +8,7 @@ It depends on no configuration class: a field that is checked is an attribute of
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .errors import ConfigError
@@ -19,6 +19,8 @@ BLOCK_OPTIONS = ("block_size", "num_blocks", "prefill_chunk_size")
 """Fields of a configuration that need `continuous_batching`."""
 DEFAULT_BLOCK_SIZE, DEFAULT_CHUNK_SIZE = 32, 128
 """Tokens of a cache block, and prompt tokens that are read at once."""
+KERNEL_BLOCK = 128
+"""Tokens that an attention kernel has on the partitions of a core."""
 SMALLEST_HALF = 32
 """A chunk that ends a prompt may have half as many tokens by default, if these are at least so many."""
 
@@ -39,6 +41,9 @@ def decoder_errors(config: Any) -> Iterator[ConfigError]:
         message = "sequence_parallel=True needs tensor parallelism, but tensor_parallel_size is 1."
         hint = "Pass tensor_parallel_size=2 or more, or remove sequence_parallel."
         yield ConfigError(message, hint=hint, option="sequence_parallel", value=True)
+    if config.attention_kernel == "nki" and config.continuous_batching:
+        message = 'attention_kernel="nki" attends to whole prompts, and continuous_batching reads them in chunks.'
+        yield ConfigError(message, hint="Remove one of the two.", option="attention_kernel", value="nki")
     yield from _adapter_errors(config)
     if config.max_topk is not None and not config.on_device_sampling:
         message = f"max_topk={config.max_topk!r} needs on_device_sampling=True."
@@ -55,6 +60,24 @@ def decoder_errors(config: Any) -> Iterator[ConfigError]:
         message = "hidden_state_layers is for drafts of speculation, but speculation is False."
         hint = "Pass speculation=True, or remove hidden_state_layers."
         yield ConfigError(message, hint=hint, option="hidden_state_layers", value=config.hidden_state_layers)
+
+
+def require_kernel_blocks(kernel: str, prefill_buckets: Sequence[int]) -> None:
+    """Check that an attention kernel can divide prompts into blocks.
+
+    Raises:
+        ConfigError: it cannot divide prompts of some lengths.
+    """
+    undivided = [bucket for bucket in prefill_buckets if bucket % KERNEL_BLOCK]
+    if kernel == "nki" and undivided:
+        raise ConfigError(
+            f'attention_kernel="nki" divides prompts into blocks of {KERNEL_BLOCK} tokens, and prefill_buckets has '
+            f"{', '.join(map(str, undivided))}.",
+            hint=f"Pass multiples of {KERNEL_BLOCK} as prefill_buckets, or remove attention_kernel.",
+            option="attention_kernel",
+            value=kernel,
+            prefill_buckets=list(prefill_buckets),
+        )
 
 
 def block_sizes(config: Any, length: int) -> dict[str, Any]:

@@ -63,6 +63,11 @@ def nki_precise(environ: Mapping[str, str] = os.environ) -> bool:
     return switch("NKI_PRECISE_FP", environ, default=True)
 
 
+def nki_platform_rules(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether NKI kernels are refused that the hardware's compiler does not take."""
+    return switch("OPTIMUM_NEURON_NKI_PLATFORM_RULES", environ, default=False)
+
+
 def compile_cache_url(environ: Mapping[str, str] = os.environ) -> str:
     """Folder or fsspec URL of the NEFF cache; --cache_dir in NEURON_CC_FLAGS has precedence."""
     url = compiler_flag("--cache_dir", environ) or environ.get("NEURON_COMPILE_CACHE_URL")
@@ -123,6 +128,11 @@ def validate_hash(environ: Mapping[str, str] = os.environ) -> bool:
 def progress_disabled(environ: Mapping[str, str] = os.environ) -> bool:
     """Return whether progress bars are switched off."""
     return switch("HF_HUB_DISABLE_PROGRESS_BARS", environ, default=False)
+
+
+def silence_progress() -> None:
+    """Switch progress bars off in this process and its children."""
+    os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
 
 
 def platform_target(environ: Mapping[str, str] = os.environ) -> str | None:

@@ -42,6 +42,8 @@ class Option:
     """Whether it decides the compiled program, and so is part of the cache key."""
     is_keyword: bool = True
     """False for a field that follows from the others."""
+    allows_zero: bool = False
+    """Whether a number may be 0 on the command line."""
     is_input_size: bool = False
     """Whether it is an input size that `neuron estimate` accepts too, other than batch size and lengths."""
 

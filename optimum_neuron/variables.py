@@ -93,6 +93,9 @@ TABLE: Mapping[str, Variable] = {
     "OPTIMUM_NEURON_DEBUG": Variable("1 shows tracebacks of known errors on the command line"),
     "OPTIMUM_NEURON_HOME": Variable("root of this package's own caches (default: ~/.cache/optimum_neuron)"),
     "OPTIMUM_NEURON_INSTANCE": Variable("instance type to simulate, for example inf2.xlarge or 2xtrn1.32xlarge"),
+    "OPTIMUM_NEURON_NKI_PLATFORM_RULES": Variable(
+        "1 refuses Python in NKI kernels that the hardware's compiler does not take"
+    ),
     "OPTIMUM_NEURON_NUMERICS": Variable(
         "arithmetic of the torch device: reference (the host's) or emulated (the chip's)"
     ),

@@ -1,5 +1,5 @@
 """Joins packages that do not know each other: the runtime reports simulated times without knowing the simulator, and a
-configuration reads exported folders without knowing their format.
+configuration reads exported folders without knowing their format. Kernels on device tensors reach the device.
 
 `optimum_neuron/__init__.py` imports this module; the packages that it joins are imported at their first use.
 """
@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import configuration
+from . import configuration, nki
 from .runtime import HOOKS, CallCost, ServingCost
 
 if TYPE_CHECKING:
     from .configuration import CompileConfig
+    from .hardware import Target
     from .runtime import Track
 
 
@@ -36,6 +37,18 @@ def _inspect_process(folder: Path) -> None:
     inspect_process(folder)
 
 
+def _target_of_device(device: int) -> Target:
+    from .device import placement
+
+    return placement.target()
+
+
+def _kernel_launched(launch: nki.Launch) -> None:
+    from .device import kernels
+
+    kernels.count(launch)
+
+
 def _exported_config(model: str | Path, where: Mapping[str, Any]) -> tuple[CompileConfig, type[CompileConfig]]:
     from .exporters import find_folder, read_folder
 
@@ -44,6 +57,8 @@ def _exported_config(model: str | Path, where: Mapping[str, Any]) -> tuple[Compi
 
 
 configuration.HOOKS.exported_config = _exported_config
+nki.HOOKS.target_of = _target_of_device
+nki.HOOKS.launched = _kernel_launched
 HOOKS.call_cost = _call_cost
 HOOKS.serving_cost = _serving_cost
 HOOKS.inspect_process = _inspect_process

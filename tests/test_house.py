@@ -18,14 +18,15 @@ ORDER = (
     ("batching",),
     ("artifact", "engine"),
     ("models", "runtime"),
-    ("compiler", "nki"),
+    ("compiler",),
+    ("nki",),
     ("buckets", "hardware", "native"),
     ("checkpoints", "configuration", "shared_objects", "startup"),
     ("decoder_checks",),
     ("weights",),
     ("atomic", "env", "options", "plain_json", "private_folder", "sizes", "vendor"),
     ("env_text",),
-    ("after_import", "core", "errors", "labels", "variables", "version", "wording"),
+    ("after_import", "cache_argument", "core", "errors", "labels", "variables", "version", "wording"),
 )
 """Packages and top-level modules, highest first: each may import modules of the rows below its own.
 

@@ -9,6 +9,8 @@ from optimum_neuron.nki import NkiTensor, isa as nisa, jit, language as nl
 
 ROWS, COLUMNS = 128, 512
 """Rows of the array, and moving columns that fill a bank of PSUM."""
+BANKS = 8
+"""Banks of PSUM."""
 
 
 def tile(matrix: NkiTensor, row: int, column: int, width: int) -> NkiTensor:
@@ -80,20 +82,23 @@ def loaded_once(lhs_T: NkiTensor, rhs: NkiTensor) -> NkiTensor:
 
 @jit
 def whole_rows(lhs_T: NkiTensor, rhs: NkiTensor) -> NkiTensor:
-    """Step 5: whole rows are loaded and stored, long enough for the full rate of DMA."""
+    """Step 5: whole rows are loaded, at the full rate of DMA; eight banks of PSUM take products as they arrive."""
     (depth, height), width = lhs_T.shape, rhs.shape[1]
-    out = nl.ndarray((height, width), lhs_T.dtype, buffer=nl.shared_hbm)
-    lefts, rights = (
-        [nl.load(tile(matrix, k, 0, matrix.shape[1])) for k in range(depth // ROWS)] for matrix in (lhs_T, rhs)
-    )
-    for m in range(height // ROWS):
-        result = nl.ndarray((ROWS, width), out.dtype)
-        for n in range(width // COLUMNS):
-            columns, total = nl.ds(n * COLUMNS, COLUMNS), nl.ndarray((ROWS, COLUMNS), nl.float32, buffer=nl.psum)
-            for left, right in zip(lefts, rights, strict=True):
-                nisa.nc_matmul(total, left[:, nl.ds(m * ROWS, ROWS)], right[:, columns])
-            nisa.tensor_copy(result[:, columns], total)
-        nisa.dma_copy(tile(out, m, 0, width), result)
+    out, num_columns = nl.ndarray((height, width), lhs_T.dtype, buffer=nl.shared_hbm), width // COLUMNS
+    pairs = [(nl.load(tile(lhs_T, k, 0, height)), nl.load(tile(rhs, k, 0, width))) for k in range(depth // ROWS)]
+    together = max(1, BANKS // num_columns)
+    for first in range(0, height // ROWS, together):
+        rows = range(first, min(first + together, height // ROWS))
+        totals = [[nl.ndarray((ROWS, COLUMNS), nl.float32, buffer=nl.psum) for _ in range(num_columns)] for _ in rows]
+        for left, right in pairs:
+            for m, sums in zip(rows, totals, strict=True):
+                for n, total in enumerate(sums):
+                    nisa.nc_matmul(total, left[:, nl.ds(m * ROWS, ROWS)], right[:, nl.ds(n * COLUMNS, COLUMNS)])
+        for m, sums in zip(rows, totals, strict=True):
+            result = nl.ndarray((ROWS, width), out.dtype)
+            for n, total in enumerate(sums):
+                nisa.tensor_copy(result[:, nl.ds(n * COLUMNS, COLUMNS)], total)
+            nisa.dma_copy(tile(out, m, 0, width), result)
     return out
 
 

@@ -64,6 +64,7 @@ class BatchingManager(Session):
         eos_token_id: int | list[int] | None = None,
         seed: int | None = None,
         adapter_name: str | None = None,
+        priority: int = 0,
         **settings: Any,
     ) -> str | None:
         """Let a request wait for its turn; return its name, or None if the manager is stopping.
@@ -77,6 +78,7 @@ class BatchingManager(Session):
             eos_token_id: tokens that end the answer; None for the settings'.
             seed: seed of the request's random stream.
             adapter_name: its LoRA adapter, "__base__" for the base model; None: the active one.
+            priority: requests with a lower number come first, as in vLLM.
             **settings: any setting of generation, and `logits_processor`, `stopping_criteria`, `tokenizer`.
 
         Raises:
@@ -95,6 +97,7 @@ class BatchingManager(Session):
                 streaming=streaming,
                 record_timestamps=record_timestamps,
                 adapter_name=adapter_name,
+                priority=priority,
             )
             if self.submit(siblings, patience_s=SECONDS_OF_PATIENCE):
                 return siblings[0].request_id
@@ -111,6 +114,7 @@ class BatchingManager(Session):
         streaming: bool = False,
         record_timestamps: bool = False,
         adapter_name: str | None = None,
+        priority: int = 0,
     ) -> list[Request]:
         """Return the requests of a prompt with `num_return_sequences` answers, each with a name and a seed of its own.
 
@@ -134,6 +138,7 @@ class BatchingManager(Session):
                 streaming=streaming,
                 record_timestamps=record_timestamps,
                 adapter=self.model.hold_adapter(adapter_name),
+                priority=priority,
             )
             for index, sampler in enumerate(samplers)
         ]

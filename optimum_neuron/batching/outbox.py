@@ -86,6 +86,8 @@ class ServedOutput(GenerationOutput):
     """transformers' output of a request, with its times on the simulated device, and what was read of it."""
 
     simulated: SimulatedTimes = dataclasses.field(default_factory=SimulatedTimes)
+    num_shared: int = 0
+    """Tokens of the prompt that an earlier request had computed."""
     reading: str = ""
     """What was read of its steps, with `on_device_sampling`, and why; empty without."""
 
@@ -103,5 +105,6 @@ def output_of(request: Request) -> ServedOutput:
         lifespan=(request.started_s, request.ended_s),
         timestamps=[*request.timestamps] if request.record_timestamps else None,
         simulated=dataclasses.replace(request.simulated),
+        num_shared=request.num_shared,
         reading=request.reading,
     )

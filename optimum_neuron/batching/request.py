@@ -97,8 +97,10 @@ class Request:
     """Whether every token is delivered at once."""
     record_timestamps: bool = False
 
+    priority: int = 0
+    """Requests with a lower number come first, whenever they arrive."""
     order: int = 0
-    """Number of its arrival: later ones give way to earlier ones."""
+    """Number of its arrival: of the same priority, later ones give way to earlier ones."""
     status: Status = Status.WAITING
     answer: list[int] = dataclasses.field(default_factory=list)
     candidates: list[int] = dataclasses.field(default_factory=list)
@@ -124,6 +126,11 @@ class Request:
     ended_s: float = -1.0
     timestamps: list[float] = dataclasses.field(default_factory=list)
     simulated: SimulatedTimes = dataclasses.field(default_factory=SimulatedTimes)
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Place among all requests, the first one smallest."""
+        return self.priority, self.order
 
     @property
     def num_tokens(self) -> int:

@@ -6,12 +6,13 @@ It is pure: no tensors, no clock, no threads. A plan says what to do, in the ord
     scheduler.add(Request(request_id="a", prompt=[1, 2, 3], max_new_tokens=4))
     plan = scheduler.plan()
 
-Requests run in the order of their arrival. Prompts are read one after the other, in chunks of the largest size, and
-their ends in the smallest that fits. Before every step, as many tokens are read as the largest chunk has, padding
-included: one chunk, or the ends of several prompts. So answers go on meanwhile. A request gets the blocks of its prompt
-at once, and more whenever its answer and the candidates of its draft fill them. If there are none, the request that
-came last gives way: its keys and values wait on the host, and it goes on from them when there is room. They are not
-computed again, because a step and a chunk may round differently.
+Requests run in the order of their priority, then of their arrival. Prompts are read one after the other, in chunks of
+the largest size, and their ends in the smallest that fits. Before every step, as many tokens are read as the largest
+chunk has, padding included: one chunk, or the ends of several prompts. So answers go on meanwhile. A request gets the
+blocks of its prompt at once, and more whenever its answer and the candidates of its draft fill them. If there are none,
+the last request in that order gives way: its keys and values wait on the host, and it goes on from them when there is
+room. They are not computed again, because a step and a chunk may round differently. A request that waits takes no row
+from one that runs, whatever their priorities. While requests of a lower number come, others may wait without end.
 
 Prompts share what they begin with, in whole chunks: every prompt is divided at the same places, so what is shared is
 exactly what the request would have computed.
@@ -19,7 +20,7 @@ exactly what the request would have computed.
 
 from __future__ import annotations
 
-import collections
+import bisect
 import dataclasses
 import itertools
 import math
@@ -63,7 +64,7 @@ class Scheduler:
 
     def __init__(self, pool: BlockPool, *, num_rows: int, chunk_sizes: Sequence[int]) -> None:
         self.pool, self.chunk_sizes, self.chunk_size = pool, chunk_sizes, chunk_sizes[-1]
-        self.waiting: collections.deque[Request] = collections.deque()
+        self.waiting: list[Request] = []
         self.preempted: list[Request] = []
         self.running: list[Request] = []
         self.num_preemptions = 0
@@ -81,7 +82,7 @@ class Scheduler:
         """Let a request wait for its turn."""
         assert self.pool.num_for(len(request.prompt) + request.max_new_tokens) <= self.pool.num_usable
         request.order = next(self._numbers)
-        self.waiting.append(request)
+        _insert(self.waiting, request)
 
     def plan(self) -> Plan:
         """Decide what runs next."""
@@ -152,8 +153,7 @@ class Scheduler:
         plan.preempted.append((request, request.blocks[:num_filled], request.row))
         self._stop(request)
         request.num_shared = 0
-        self.preempted.append(request)
-        self.preempted.sort(key=lambda one: one.order)
+        _insert(self.preempted, request)
         self.num_preemptions += 1
 
     def _resume(self, plan: Plan) -> None:
@@ -161,6 +161,8 @@ class Scheduler:
         gone = {id(request) for request, _, _ in plan.preempted}
         while self.preempted and self._rows and id(self.preempted[0]) not in gone:
             request = self.preempted[0]
+            if self.waiting and self.waiting[0].rank < request.rank:
+                return
             num_blocks = self.pool.num_for(max(len(request.prompt) + 1, request.num_next))
             if num_blocks + len(self.running) > self.pool.num_free and self.running:
                 return
@@ -171,9 +173,11 @@ class Scheduler:
 
     def _admit(self) -> list[Request]:
         """Let the next request run, if it has a row and blocks; return it."""
-        if not self.waiting or self.preempted or not self._rows:
+        if not self.waiting or not self._rows:
             return []
         request = self.waiting[0]
+        if self.preempted and self.preempted[0].rank < request.rank:
+            return []
         found = self.pool.find(request.hashes)
         # The last token is computed in any case: the answer begins with its logits.
         num_shared = min(len(found) * self.pool.block_size, len(request.prompt) - 1)
@@ -182,7 +186,7 @@ class Scheduler:
         num_more = self.pool.num_for(len(request.prompt) + 1) - len(shared)
         if num_more > self.pool.num_free - sum(map(self.pool.is_idle, shared)):
             return []
-        self.waiting.popleft()
+        del self.waiting[0]
         for block in shared:
             self.pool.share(block)
         request.blocks = shared + [self.pool.allocate() for _ in range(num_more)]
@@ -194,8 +198,7 @@ class Scheduler:
         request.row = row = self._rows.pop()
         request.start()
         request.status = Status.DECODING if request.is_prompt_read else Status.PREFILLING
-        self.running.append(request)
-        self.running.sort(key=lambda one: one.order)
+        _insert(self.running, request)
         return row
 
     def _stop(self, request: Request) -> None:
@@ -206,3 +209,8 @@ class Scheduler:
         for block in reversed(request.blocks):
             self.pool.release(block)
         request.blocks = []
+
+
+def _insert(requests: list[Request], request: Request) -> None:
+    """Add a request at its place."""
+    bisect.insort(requests, request, key=lambda one: one.rank)

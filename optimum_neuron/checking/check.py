@@ -24,7 +24,8 @@ from ..configuration import CompileConfig
 from ..core import Choice
 from ..errors import CaptureError, DeviceMemoryError
 from ..exporters import ModelSource, Progress, compile_options, infer_task, judging_target, kind_of, without_weights
-from ..hardware import InstanceSpec, Target, resolve_instance
+from ..hardware import InstanceSpec, Target, resolve_instance, resolve_target
+from ..nki import kernels_for
 from ..options import SOURCE_OPTIONS, check_known
 from ..runtime import require_fit
 from ..weights import Shards
@@ -137,7 +138,8 @@ def _gather(source: ModelSource, config: CompileConfig, trust_remote_code: bool)
         earlier = stopped.get(line, _failure(error))
         stopped[line] = dataclasses.replace(earlier, graphs=(*earlier.graphs, name))
 
-    with Progress(f"Checking {source.name} for {config.target}") as progress:
+    target = resolve_target(config.target).value
+    with Progress(f"Checking {source.name} for {config.target}") as progress, kernels_for(target):
         graphs = capture_graphs(
             plan.captures, on_captured=lambda captured: progress.captured(captured.name), on_error=stop
         )

@@ -143,6 +143,7 @@ def _add_option(group: argparse._ArgumentGroup, name: str, option: Option, types
         return
     choices = next((typing.get_args(kind) for kind in types if typing.get_origin(kind) is typing.Literal), None)
     parse, metavar = _parser_of(types)
+    parse = whole_number if option.allows_zero else parse
     group.add_argument(
         *flags, dest=name, type=parse, choices=choices, metavar=option.metavar or metavar, help=option.help
     )

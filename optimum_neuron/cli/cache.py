@@ -27,6 +27,7 @@ from .cache_shared import (
     CacheSynchronizeCommand,
     add_cache,
 )
+from .cache_warm import CacheWarmCommand
 from .output import Out
 from .parser import Command, CommandGroup, subcommands
 from .peer_arguments import add_peer_arguments
@@ -145,6 +146,7 @@ class CacheCommand(CommandGroup):
         CacheSetCommand,
         CacheStatusCommand,
         CacheSynchronizeCommand,
+        CacheWarmCommand,
     )
 
 

@@ -55,6 +55,7 @@ class EstimateCommand(Command):
             help="folder, id on the Hub, pipeline of diffusers, exported folder or NEFF file",
         )
         _add_request(parser)
+        _add_pipeline(parser)
         _add_machine(parser)
         choice = parser.add_argument_group("choice")
         choice.add_argument("--compare", action="store_true", help="rank all instances and core counts that fit")
@@ -77,10 +78,21 @@ class EstimateCommand(Command):
         out.hint(f"optimum-cli neuron estimate {shlex.quote(str(self.args.model))} --compare  # all instances, ranked")
 
 
+def _batch_size(text: str) -> int | str:
+    return text if text == "auto" else positive_int(text)
+
+
 def _add_request(parser: argparse.ArgumentParser) -> None:
     request = parser.add_argument_group("request")
     number = functools.partial(request.add_argument, type=positive_int, metavar="N")
-    number("--batch", "--batch_size", dest="batch_size", help="batch size of a run or step (default: 1)")
+    request.add_argument(
+        "--batch",
+        "--batch_size",
+        dest="batch_size",
+        type=_batch_size,
+        metavar="N",
+        help="batch size of a run or step (default: 1); auto, with --compare or --optimize: the best that fits",
+    )
     number("--sequence_length", help="compiled tokens of a sequence; of a decoder prompt and answer together")
     number("--input_length", help="tokens of a prompt, padded to a compiled length (default: sequence - output)")
     number("--output_length", help="tokens of an answer (default: half of the sequence)")
@@ -116,6 +128,9 @@ def _add_request(parser: argparse.ArgumentParser) -> None:
     speculation.add_argument(
         "--draft_parameters", type=positive_int, metavar="N", help="weights of another draft, such as Medusa heads"
     )
+
+
+def _add_pipeline(parser: argparse.ArgumentParser) -> None:
     diffusion = parser.add_argument_group("diffusion pipelines")
     diffusion.add_argument(
         "--num_inference_steps", type=positive_int, metavar="N", help="denoising steps (default: the pipeline's)"
@@ -125,6 +140,12 @@ def _add_request(parser: argparse.ArgumentParser) -> None:
         type=float,
         metavar="X",
         help="weight of the prompt; 1 or less: steps run once (default: the pipeline's)",
+    )
+    diffusion.add_argument(
+        "--refiner_model", metavar="MODEL", help="pipeline that takes on the latents, such as the refiner of SDXL"
+    )
+    diffusion.add_argument(
+        "--denoising_end", type=float, metavar="X", help="share of the steps before the refiner (default: 0.8)"
     )
     diffusion.add_argument(
         "--data_parallel_mode",
@@ -237,11 +258,13 @@ def show_comparison(out: Out, data: Mapping[str, Any]) -> None:
             "instance": one["instance"]["value"],
             "cores": one["num_cores"]["value"],
             "copies": one["num_copies"]["value"],
+            "batch": one["batch_size"],
             "latency": _of(one, "latency_ms"),
             "requests/s": _of(one, "throughput_per_s"),
             "tokens/s": _of(one, "tokens_per_s"),
             f"per million {priced(one)}": _of(one, "usd_per_1m") or "no price",
-            "HBM": _of(one, "hbm_bytes_per_core"),
+            "HBM": _range(one, "hbm_bytes_per_core"),
+            "memory": one["fit"],
             **_load_columns(one["load"]),
         }
         for one in data["ranked"]
@@ -266,6 +289,11 @@ def _load_columns(load: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def _of(one: Mapping[str, Any], name: str) -> str:
     return "" if one[name] is None else shown(name, one[name]["value"])
+
+
+def _range(one: Mapping[str, Any], name: str) -> str:
+    """The interval of a quantity."""
+    return f"{shown(name, one[name]['low'])} to {shown(name, one[name]['high'])}"
 
 
 def priced(data: Mapping[str, Any]) -> str:

@@ -35,6 +35,7 @@ _CHOICES = {
         "attention",
         "windows",
         "quantization",
+        "attention_kernel",
         "kv_cache",
         "stored_as",
         "target",

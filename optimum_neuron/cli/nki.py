@@ -24,6 +24,8 @@ from .arguments import options_from, positive_int
 from .output import Out
 from .parser import Command
 
+HAZARDS = 10
+"""Rows of the table of waits."""
 _TENSOR = re.compile(r"(?P<shape>\d+(x\d+)*)(?::(?P<dtype>\w+))?")
 
 
@@ -48,12 +50,19 @@ NEURON_PLATFORM_TARGET_OVERRIDE selects the target, as for all kernels.
             "True, False, None, or a quoted text",
         )
         parser.add_argument("--grid", type=positive_int, metavar="N", help="run on N cores (default: one)")
+        parser.add_argument(
+            "--platform_rules",
+            action="store_true",
+            help="refuse Python that the hardware's compiler does not take (default: list it)",
+        )
         parser.add_argument("--perfetto", metavar="FILE", help="write a trace for ui.perfetto.dev")
 
     def execute(self, out: Out) -> None:
         from ..nki import analyze, simulate
 
         kernel = simulate(load_kernel(self.args.kernel))
+        if self.args.platform_rules:
+            kernel = kernel.changed(platform_rules=True)
         arguments = [parse_argument(text) for text in self.args.arguments]
         options = options_from(self.args, "grid", "perfetto")
         analysis = analyze(kernel[options["grid"]] if "grid" in options else kernel, *arguments)
@@ -136,8 +145,36 @@ def show_analysis(out: Out, data: Mapping[str, Any]) -> None:
     if data["advice"]:
         out.text()
         out.table([_advice_row(one) for one in data["advice"]], title="advice")
+    _show_order(out, data)
     for path in data["files"].values():
         out.text(f"wrote {path}: open it at https://ui.perfetto.dev")
+
+
+def _show_order(out: Out, data: Mapping[str, Any]) -> None:
+    """Render what the framework orders, what nothing orders, and what the hardware's compiler does not take."""
+    if data["hazards"]:
+        out.text()
+        rows = [_hazard_row(one) for one in data["hazards"][:HAZARDS]]
+        rest = len(data["hazards"]) - len(rows)
+        more = f", {rest} more with --json" if rest else ""
+        out.table(rows, title=f"waits that the framework inserts{more}")
+    for race in data["races"]:
+        lines = f"{_short(race['first_line'])} and {_short(race['second_line'])}"
+        out.text(f"race ({race['rule']}) between {lines}: {race['message']} {race['hint']} ({race['document']})")
+    for problem in data["platform"]:
+        place = f"{_short(problem['line'])}: {problem['source']}"
+        out.text(f"not on hardware ({problem['rule']}) {place}: {problem['message']} {problem['hint']}")
+
+
+def _hazard_row(one: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "depends": one["kind"],
+        "tensor": one["tensor"],
+        "engines": " > ".join(one["engines"]),
+        "first": _short(one["first_line"]),
+        "second": _short(one["second_line"]),
+        "times": one["num_pairs"],
+    }
 
 
 def _short(line: str) -> str:

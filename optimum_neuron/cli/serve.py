@@ -11,6 +11,15 @@ import dataclasses
 from optimum.commands.base import CommandInfo
 
 from .arguments import add_compile_arguments, add_option_arguments, options_from
+from .capacity import add_capacity_arguments, reject_capacity_options, run_capacity
+from .fleet import (
+    FLEET_OPTIONS,
+    add_fleet_arguments,
+    is_fleet_file,
+    reject_fleet_options,
+    run_fleet,
+    run_fleet_file,
+)
 from .output import Out
 from .parser import Command
 
@@ -22,6 +31,16 @@ class ServeCommand(Command):
   optimum-cli neuron serve smollm2
   optimum-cli neuron serve smollm2 --sequence_length 2048 --batch_size 16 --port 8080
   optimum-cli neuron serve ./smollm2_neuron ./minilm_neuron --served_model_name chat,embed
+
+With --ray, or with the configuration file of a fleet, replicas are served on a Ray cluster.
+
+  optimum-cli neuron serve smollm2 --ray --num_replicas 2
+  optimum-cli neuron serve serve.yaml
+
+With --simulate it prints a capacity plan in place of serving: a trace of requests in simulated time.
+
+  optimum-cli neuron serve smollm2 --simulate poisson:20 --input_length 512 --output_length 128 --slo ttft=500,tpot=50
+  optimum-cli neuron serve smollm2 --simulate AzureLLMInferenceTrace_conv.csv --slo ttft=500,tpot=50 --sweep
 """
 
     @classmethod
@@ -32,21 +51,38 @@ class ServeCommand(Command):
             "models", metavar="MODEL", nargs="+", help="name on the Hub, folder, or name that neuron fetch knows"
         )
         add_option_arguments(parser, ServeOptions)
+        add_capacity_arguments(parser)
+        add_fleet_arguments(parser)
         add_compile_arguments(parser)
 
-    def execute(self, out: Out) -> None:
+    def execute(self, out: Out) -> int | None:
+        if self.args.simulate is not None:
+            return run_capacity(self.args, out)
+        reject_capacity_options(self.args)
+        self._serve(out)
+        return None
+
+    def _serve(self, out: Out) -> None:
         from .. import env
         from ..serving import ServeOptions, model_specs, require_packages
 
         require_packages()
         from ..serving import Deployment, serve
 
+        if is_fleet_file(self.args.models):
+            run_fleet_file(self.args, out)
+            return
         names = [field.name for field in dataclasses.fields(ServeOptions)]
-        given = options_from(self.args, without=("models",))
+        given = options_from(self.args, without=("models", *FLEET_OPTIONS, "num_replicas"))
         options = ServeOptions(**{name: given.pop(name) for name in names if name in given})
         if key := env.api_key():
             options = dataclasses.replace(options, api_key=(*options.api_key, key))
-        deployment = Deployment(model_specs(tuple(self.args.models), options, given), options)
+        specs = model_specs(tuple(self.args.models), options, given)
+        if self.args.ray:
+            run_fleet(self.args, out, specs, options)
+            return
+        reject_fleet_options(self.args)
+        deployment = Deployment(specs, options)
 
         def announce(url: str) -> None:
             out.result(

@@ -34,6 +34,12 @@ from .ir import (
     Role as Role,
     Subprogram as Subprogram,
 )
+from .kernels import (
+    add_members as add_members,
+    kernels_in as kernels_in,
+    kernels_of as kernels_of,
+    members_of as members_of,
+)
 from .memory import (
     MICROCODE_BYTES as MICROCODE_BYTES,
     MemoryNeed as MemoryNeed,

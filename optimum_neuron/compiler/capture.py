@@ -30,6 +30,7 @@ from ..core import TensorSpec
 from ..errors import CaptureError
 from .frames import source_lines
 from .ir import Role
+from .kernels import write_out
 from .mixed import require_equal_dtypes
 from .record import Segment, record
 from .serial import writes
@@ -111,6 +112,7 @@ def capture(
                 # Nobody runs the modules that export makes on its way, so none of them needs code.
                 with source_lines(), _use_lazy_graph_module(True):
                     exported = torch.export.export(module, arguments, strict=False)
+                write_out(exported.graph_module)
             # Unused code is not compiled; an operator of it is not refused either.
             exported.graph_module.graph.eliminate_dead_code(is_impure_node=_has_effect)
         except RuntimeError as error:

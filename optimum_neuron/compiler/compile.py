@@ -14,6 +14,7 @@ from typing import Any
 from ..core import AutoCast, AutoCastType, Choice
 from ..errors import CaptureError
 from ..hardware import Target
+from ..nki import kernels_for
 from .capture import Captured
 from .ir import Program
 from .passes import (
@@ -97,7 +98,8 @@ def compile_graphs(
             reports.append(report)
         on_done(captured.name)
 
-    graphs = capture_graphs(captures, on_captured=check)
+    with kernels_for(target):
+        graphs = capture_graphs(captures, on_captured=check)
     share = 1.0
     if target is not None and any(report.hosted for report in reports):
         share = placed_share([call for graph in graphs for call in judged_calls(graph.captured, target, **allowed)])

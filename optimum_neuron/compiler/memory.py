@@ -11,8 +11,11 @@ import dataclasses
 import operator
 from typing import TYPE_CHECKING, Any
 
+from ..nki import NKI_KERNEL, stream_of
 from .ir import Graph, Program, Subprogram
+from .kernels import kernels_of
 from .passes import stage_programs
+from .rules import find_rule
 from .serial import base_of, shares_memory
 
 if TYPE_CHECKING:
@@ -65,7 +68,8 @@ def stage_needs(program: Program, *, lnc: int = 1) -> tuple[MemoryNeed, ...]:
 
 
 def _need(program: Program, lnc: int) -> MemoryNeed:
-    constants = sum(t.numel() * t.element_size() for t in program.constants.values())
+    held = [*program.constants.values(), *(t for key in kernels_of(program) for t in stream_of(key).constants.values())]
+    constants = sum(t.numel() * t.element_size() for t in held)
     peaks = {name: _peak_bytes(subprogram) for name, subprogram in program.subprograms.items()}
     return MemoryNeed(
         weights=sum(spec.size_bytes for spec in program.weights.values()) + constants,
@@ -113,13 +117,26 @@ def _peak_bytes(subprogram: Subprogram) -> int:
             size = _size_bytes(node.meta["val"])
             live += size
             ends.setdefault(last_use.get(node, position), []).append(size)
-        peak = max(peak, live)
+        peak = max(peak, live + _kernel_bytes(node))
         live -= sum(ends.pop(position, ()))
     return peak
 
 
+def _kernel_bytes(node: fx.Node) -> int:
+    """HBM that an NKI kernel has for itself while it runs."""
+    return stream_of(str(node.args[1])).private_bytes if node.target is NKI_KERNEL else 0
+
+
 def _aliases(node: fx.Node) -> bool:
-    return node.target is operator.getitem or shares_memory(node)
+    """Whether a result takes no memory of its own: a view, or an argument that is cast as operators load it."""
+    return node.target is operator.getitem or shares_memory(node) or _is_loaded_cast(node)
+
+
+def _is_loaded_cast(node: fx.Node) -> bool:
+    rule = find_rule(str(node.target))
+    if rule is None or rule.name != "cast":
+        return False
+    return base_of(node.args[0]).op == "placeholder" and all(user.op != "output" for user in node.users)
 
 
 def _size_bytes(value: Any) -> int:

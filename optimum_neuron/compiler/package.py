@@ -1,7 +1,8 @@
 """A program as members of a NEFF, and back.
 
 Members: `program.json` (structure), `bodies/<name>.json` (one for each subprogram), `constants.safetensors`,
-and `weights.safetensors` where weights are inlined.
+`kernels/<name>.json` (one for each NKI kernel, with `.safetensors` for its constants), and `weights.safetensors` where
+weights are inlined.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from weakref import WeakValueDictionary
 from ..errors import ArtifactError, FormatVersionError, UnsupportedOperatorError
 from ..hardware import Target
 from .ir import IR_VERSION, Program, Subprogram, graph_from_dict, spec_from_dict
+from .kernels import kernels_of, members_of, read_kernels
 from .neff import Neff, write_neff
 from .operators import not_allowed
 from .passes import verify
@@ -51,6 +53,7 @@ def write_program(
     members: dict[str, Any] = {PROGRAM_MEMBER: json.dumps(program.structure()).encode()}
     members |= {f"bodies/{body}.json": json.dumps(data).encode() for body, data in bodies.items()}
     members[CONSTANTS_MEMBER] = save({key: value.contiguous() for key, value in program.constants.items()})
+    members |= members_of(kernels_of(program))
     if weights is not None:
         members[WEIGHTS_MEMBER] = weights
     write_neff(
@@ -91,6 +94,7 @@ def _read(neff: Neff) -> Program:
         message = f"{neff.path} has IR version {data['ir_version']}, but this package reads version {IR_VERSION}."
         hint = "Upgrade optimum-neuron-sim, or export the model again."
         raise FormatVersionError(message, hint=hint, path=str(neff.path), ir_version=data["ir_version"])
+    read_kernels(neff)
     subprograms = {name: _read_subprogram(neff, name) for name in data["subprograms"]}
     program = Program(
         graphs={name: graph_from_dict(graph) for name, graph in data["graphs"].items()},

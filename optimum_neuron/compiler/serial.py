@@ -183,7 +183,7 @@ def _op_from_name(name: str) -> Any:
     packet, _, overload = rest.rpartition(".")
     if namespace in _NAMESPACES and packet.isidentifier() and overload.isidentifier():
         if namespace == "neuron":
-            from . import collectives, quantized  # noqa: F401  (they register them)
+            from . import collectives, kernels, quantized  # noqa: F401  (they register them)
         target = getattr(getattr(getattr(torch.ops, namespace), packet, None), overload, None)
         if isinstance(target, torch._ops.OpOverload):
             return target

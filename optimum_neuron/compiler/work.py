@@ -14,9 +14,10 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 from ..core import TensorSpec
+from ..nki import kernel_time, stream_of
 from .rules import OpCall, combines, decompose, find_rule, values_of
 from .tiles import ARRAY, convolution_cycles, product_cycles
 
@@ -40,6 +41,9 @@ MOVES = (
 
 SCATTER = "scatter"
 """Rule of writes, which compute only where they accumulate."""
+
+KERNEL = "nki-kernel"
+"""Rule of NKI kernels."""
 
 PASSES = {"activation": 1, "batchnorm": 0, "normalization": 3, "relu": 0}
 """Passes of the vector and scalar engines over a result, by kind; other arithmetic takes one. A rectifier comes free
@@ -100,6 +104,8 @@ class CallWork:
     """Weights that pass the vector engine before the product, because several share a byte."""
     softmax_elements: float = 0.0
     """Scores of a softmax."""
+    kernel: str | None = None
+    """Key of an NKI kernel, whose time is that of its instructions."""
 
 
 _AMOUNTS = (
@@ -130,7 +136,17 @@ def work_of(call: OpCall) -> CallWork:
         return CallWork(flops=0, counted="none")
     if rule.name in PRODUCTS:
         return _product(call)
+    if rule.name == KERNEL:
+        return _kernel(call)
     return _elements(call, _KINDS.get(call.name, rule.name))
+
+
+def _kernel(call: OpCall) -> CallWork:
+    """The matmuls of a kernel; its time has everything else."""
+    key = call.arguments["kernel"]
+    flops = kernel_time(key, stream_of(key).target).matmul_flop
+    dtype = next((spec.dtype for spec in call.inputs), "float32")
+    return CallWork(flops=flops, counted="products" if flops else "elements", dtype=dtype, kernel=key)
 
 
 def _elements(call: OpCall, kind: str = "") -> CallWork:
@@ -161,7 +177,7 @@ def _product(call: OpCall) -> CallWork:
     # Numbers of 8 bits on both sides are multiplied as bfloat16, which has them exactly.
     dtype = "bfloat16" if call.name == _DYNAMIC else next(spec.dtype for spec in call.inputs)
     evicted = sum(spec.num_elements for spec in call.outputs) + _scaled(call)
-    matmuls: dict[str, float] = {}
+    matmuls: dict[str, Any] = {}
     if call.name in _ATTENTION:
         matmuls["attention_cycles"], matmuls["softmax_elements"] = _attention(call)
     else:

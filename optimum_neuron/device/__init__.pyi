@@ -2,6 +2,7 @@ from . import (
     autoload as autoload,
     build as build,
     census as census,
+    kernels as kernels,
     library as library,
     numerics as numerics,
     placement as placement,

@@ -9,7 +9,12 @@ from . import (
 from .adapters import merge_adapter as merge_adapter
 from .build import cache_request as cache_request, cached_neff as cached_neff, judging_target as judging_target
 from .cached import cached_entries as cached_entries, cached_models as cached_models, fill_cache as fill_cache
-from .decoder import DecoderKind as DecoderKind, decoder_captures as decoder_captures, state_specs as state_specs
+from .decoder import (
+    DecoderKind as DecoderKind,
+    decoder_captures as decoder_captures,
+    num_positions as num_positions,
+    state_specs as state_specs,
+)
 from .empty import empty_model as empty_model
 from .export import ExportReport as ExportReport, describe as describe, main_export as main_export
 from .folder import (
@@ -51,7 +56,7 @@ from .prepare import (
     open_cache as open_cache,
     prepare as prepare,
 )
-from .progress import Progress as Progress, follow as follow
+from .progress import Progress as Progress, follow as follow, watching as watching
 from .public_facts import public_facts as public_facts
 from .quantization import (
     method_of as method_of,
@@ -101,3 +106,10 @@ from .tasks import (
 )
 from .tensors import fill_missing as fill_missing, open_tensors as open_tensors, tensors_in_memory as tensors_in_memory
 from .vendor_folder import read_vendor_export as read_vendor_export, refuse_vendor_export as refuse_vendor_export
+from .warm import (
+    Warmed as Warmed,
+    WarmJob as WarmJob,
+    WarmResult as WarmResult,
+    read_jobs as read_jobs,
+    warm_cache as warm_cache,
+)

@@ -213,6 +213,7 @@ class DecoderKind(Kind):
             num_tokens=config.sequence_length,
             is_paged=config.continuous_batching,
             kv_cache_dtype=config.kv_cache_dtype,
+            attention_kernel=config.attention_kernel,
             expert_unit=expert_unit(config),
         )
         if config.continuous_batching:

@@ -119,7 +119,7 @@ class Plan:
 
 SHARING = "prefix_sharing"
 """Why requests of continuous batching do not share prefixes, in a program's metadata."""
-DECODER_CHOICES = ("attention", "windows", "quantization", "kv_cache")
+DECODER_CHOICES = ("attention", "windows", "quantization", "attention_kernel", "kv_cache")
 """Automatic choices of decoders in a program's metadata, where there were any; see `models.Family`."""
 
 

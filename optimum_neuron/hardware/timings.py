@@ -33,7 +33,13 @@ class CoreTiming(Sourced):
     vector_speedup: Mapping[str, int] = dataclasses.field(hash=False)
     """16-bit performance mode of the vector engine by case; empty where there is none."""
     sram_access_cycles: int
-    """Start of an access to SBUF or PSUM."""
+    """Start of an access to SBUF or PSUM: a result is there so much later than the engine is free again."""
+    min_interval_cycles: int
+    """Cycles of the shortest instruction of the vector and scalar engines."""
+    gpsimd_start_cycles: int
+    """Start of an instruction of GpSimd."""
+    scalar_dependent_cycles: int
+    """Cycles of a shortest instruction of the scalar engine that needs the result of the one before."""
     dependent_instruction_cycles: int
     """Added to a small instruction, or to one that waits for the previous result."""
     scalar_accumulator_cycles: int
@@ -44,6 +50,8 @@ class CoreTiming(Sourced):
     """Largest inner stride at full rate."""
     dma_start_ns: float
     """Fixed cost of a DMA transfer."""
+    dma_peak_bytes_per_s: float
+    """Rate at which a DMA engine moves the bytes of a descriptor; the rest of its time is a fixed part."""
     dma_saturating_bytes: int
     """Contiguous bytes per partition from which DMA runs at its full rate."""
     dma_recommended_bytes: int
@@ -65,11 +73,15 @@ _V2 = CoreTiming(
     vector_cycles_per_element={1: 1, 2: 2},
     vector_speedup={},
     sram_access_cycles=60,
+    min_interval_cycles=64,
+    gpsimd_start_cycles=150,
+    scalar_dependent_cycles=266,
     dependent_instruction_cycles=100,
     scalar_accumulator_cycles=64,
     strided_rate=0.5,
     stride_limit_bytes=16,
     dma_start_ns=1300.0,
+    dma_peak_bytes_per_s=27.2e9,
     dma_saturating_bytes=4096,
     dma_recommended_bytes=2048,
     dma_descriptor_ns=None,
@@ -81,7 +93,10 @@ _V2 = CoreTiming(
             doc.NKI_V2: "matmul_min_cycles fp32_matmul_factor vector_cycles_per_element sram_access_cycles "
             "dependent_instruction_cycles scalar_accumulator_cycles strided_rate stride_limit_bytes",
             f"{doc.NKI_V2}: up to 4x faster than a matmul of 128 columns": "load_stationary_cycles",
+            doc.NKI_ISA: "min_interval_cycles gpsimd_start_cycles",
+            f"{doc.NKI_PERFORMANCE}, measured on NeuronCore-v3": "scalar_dependent_cycles",
             doc.NKI_DMA: "dma_start_ns dma_saturating_bytes dma_recommended_bytes",
+            doc.NKI_DMA_OVERVIEW: "dma_peak_bytes_per_s",
             f"{doc.NKI_V3}: new in NeuronCore-v3": "vector_speedup dma_descriptor_ns dma_transpose_rate",
             doc.INTRANODE: "collective_hop_us",
             doc.NOT_PUBLISHED: "server_step_us",
@@ -104,7 +119,12 @@ _V3 = revised(
 _CARRIED_OVER = f"{doc.NKI_V3}, carried over by the Trainium3 guide"
 _V4 = revised(
     _V3,
-    {_CARRIED_OVER: "vector_speedup dma_descriptor_ns dma_transpose_rate", doc.NOT_PUBLISHED: "server_step_us"},
+    {
+        doc.NKI_DMA_OVERVIEW: "dma_peak_bytes_per_s",
+        _CARRIED_OVER: "vector_speedup dma_descriptor_ns dma_transpose_rate",
+        doc.NOT_PUBLISHED: "server_step_us",
+    },
+    dma_peak_bytes_per_s=38.4e9,
     server_step_us=None,
 )
 

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from transformers.cache_utils import Cache
 
+from ..cache_argument import CACHE
 from ..engine import Signature, make_sequences
 from ..errors import ConfigError, ShapeError
 from ..runtime import LoadedProgram
@@ -38,6 +39,11 @@ class NeuronCache(Cache):
     def __len__(self) -> int:
         names = self.sequences.loaded.program.states
         return len({name.rpartition(".")[2].partition("@")[0] for name in names})  # on every core
+
+    @property
+    def is_linear(self) -> list[bool]:
+        """For each layer whether its columns are not counted: none, those of states without slots are counted too."""
+        return [False] * len(self)
 
     @property
     def num_rows(self) -> int:
@@ -82,12 +88,12 @@ class NeuronCache(Cache):
         """
         if loaded is not self.sequences.loaded:
             model = self.sequences.loaded.claim.model
-            message = f"past_key_values belongs to another compiled model, {model}."
-            raise ConfigError(message, hint=_OWN_CACHE, option="past_key_values", model=model)
+            message = f"{CACHE} belongs to another compiled model, {model}."
+            raise ConfigError(message, hint=_OWN_CACHE, option=CACHE, model=model)
         cached = self.num_rows
         if self.columns and num_rows != cached:
-            message = f"past_key_values holds {cached} sequences, but the input has {num_rows}."
-            hint = f"Pass {cached} sequences, or start without past_key_values."
+            message = f"{CACHE} holds {cached} sequences, but the input has {num_rows}."
+            hint = f"Pass {cached} sequences, or start without {CACHE}."
             raise ShapeError(message, hint=hint, num_rows=num_rows, num_cached=cached)
         self.sequences.resize(num_rows)
 
@@ -137,14 +143,22 @@ class NeuronCache(Cache):
             ConfigError: the model keeps a state without slots, which cannot go back, or layers with a window no longer
                 have what tokens so far back see.
         """
-        if tokens_to_remove < 0 and not self.is_croppable:
-            names = self._without_slots
-            message = f"This model's cache cannot forget tokens: {', '.join(names)} has no slot for each."
-            raise ConfigError(message, hint="Generate without an assistant model.", states=names)
+        if tokens_to_remove < 0:
+            self.require_croppable()
         num_left = self.columns + min(tokens_to_remove, 0)
         self._require_kept(num_left)
         self.columns = num_left
         self._newest = self._newest if num_left else 0
+
+    def require_croppable(self) -> None:
+        """Check that columns can be taken away.
+
+        Raises:
+            ConfigError: the model keeps a state without slots.
+        """
+        if names := self._without_slots:
+            message = f"This model's cache cannot forget tokens: {', '.join(names)} has no slot for each."
+            raise ConfigError(message, hint="Generate without an assistant model or prompt lookup.", states=names)
 
     def _require_kept(self, num_columns: int) -> None:
         """Check that what the token after so many columns sees was not replaced by newer ones."""
@@ -178,16 +192,16 @@ class NeuronCache(Cache):
         raise TypeError("a compiled model writes its cache inside the graph; it cannot be updated from outside")
 
 
-def own_cache(past_key_values: Any, loaded: LoadedProgram, signature: Signature) -> NeuronCache:
+def own_cache(cache: Any, loaded: LoadedProgram, signature: Signature) -> NeuronCache:
     """Return the cache of an earlier call, or a new one.
 
     Raises:
         ConfigError: it is a cache of the host.
     """
-    if past_key_values is None:
+    if cache is None:
         return NeuronCache(loaded, signature)
-    if not isinstance(past_key_values, NeuronCache):
-        kind = type(past_key_values).__name__
-        message = f"past_key_values is a {kind}, but keys and values live on the device."
-        raise ConfigError(message, hint=_OWN_CACHE, option="past_key_values", type=kind)
-    return past_key_values
+    if not isinstance(cache, NeuronCache):
+        kind = type(cache).__name__
+        message = f"{CACHE} is a {kind}, but keys and values live on the device."
+        raise ConfigError(message, hint=_OWN_CACHE, option=CACHE, type=kind)
+    return cache

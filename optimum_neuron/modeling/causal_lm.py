@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import torch
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
+from ..cache_argument import takes_cache
 from .cache import NeuronCache
 from .checks import refuse_outputs
 from .decoder import NeuronDecoderModel
@@ -36,12 +37,13 @@ class NeuronModelForCausalLM(NeuronDecoderModel):
     task = "text-generation"
     input_modalities = ("text",)
 
+    @takes_cache
     def forward(
         self,
         input_ids: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
-        past_key_values: NeuronCache | None = None,
+        cache: NeuronCache | None = None,
         labels: torch.Tensor | None = None,
         use_cache: bool | None = None,
         logits_to_keep: int | torch.Tensor = 0,
@@ -56,7 +58,7 @@ class NeuronModelForCausalLM(NeuronDecoderModel):
             input_ids: token IDs [batch, new tokens]; any batch size.
             attention_mask: 1 for real tokens, [batch, all tokens]; padding may be on either side.
             position_ids: must be the running count of `attention_mask`, the default.
-            past_key_values: the cache that an earlier call returned.
+            cache: the cache that an earlier call returned.
             labels: token IDs to compute the loss of, -100 to skip.
             use_cache: return the cache; the default is the configuration's.
             logits_to_keep: number of last positions to return logits of, or a tensor of positions; 0 means all.
@@ -71,7 +73,7 @@ class NeuronModelForCausalLM(NeuronDecoderModel):
             ConfigError: an output is requested that the graph does not return, or an adapter is not loaded.
         """
         refuse_outputs(output_attentions, output_hidden_states)
-        mask, cache = self._checked_mask(input_ids, attention_mask, past_key_values)
+        mask, cache = self._checked_mask(input_ids, attention_mask, cache)
         result = self._logits_and_loss(
             input_ids, mask, position_ids, cache, labels, logits_to_keep, adapter_names=adapter_names
         )

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ..cache_argument import CACHE
 from ..engine import Modality
 from ..errors import ConfigError, ShapeError
 
@@ -40,8 +41,8 @@ def encoded_features(
     if num_past > 0 and (features is not None or inputs is not None):
         past = f"after {num_past} cached tokens: decode graphs take token IDs only."
         message = f"{main} cannot be added {past}"
-        hint = f"Pass the whole prompt with all its {main}, without past_key_values."
-        raise ConfigError(message, hint=hint, arguments=["past_key_values"])
+        hint = f"Pass the whole prompt with all its {main}, without {CACHE}."
+        raise ConfigError(message, hint=hint, arguments=[CACHE])
     return [] if features is None else list(features.pooler_output)
 
 

@@ -20,6 +20,7 @@ from transformers.generation.candidate_generator import (
 )
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
+from ..cache_argument import CACHE
 from ..core import Choice, Rejected
 from ..engine import Draft, PromptFeatures, SequenceDraft, Steps, check_positions, make_decoder, plan_packing
 from ..errors import ConfigError
@@ -51,10 +52,10 @@ class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
         self._inputs = frozenset(inspect.signature(type(self).forward).parameters)
 
     def _checked_mask(
-        self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None, past_key_values: NeuronCache | None
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None, cache: NeuronCache | None
     ) -> tuple[torch.Tensor, NeuronCache]:
         """Return the mask over all columns, and the cache that a call continues or begins."""
-        cache = own_cache(past_key_values, self.loaded, self._signature)
+        cache = own_cache(cache, self.loaded, self._signature)
         vocabulary = self._text_config.vocab_size
         return checked_mask(input_ids, attention_mask, num_past=cache.columns, vocabulary=vocabulary), cache
 
@@ -98,12 +99,12 @@ class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
         cache: NeuronCache,
         use_cache: bool | None,
         return_dict: bool | None,
-        **more: torch.Tensor,
+        **more: Any,
     ) -> Any:
         """Return the result of `forward`, with the cache if `use_cache`; the default is the configuration's."""
         logits, loss = logits_and_loss
         keep = getattr(self._text_config, "use_cache", True) if use_cache is None else use_cache
-        output = self._output_type(loss=loss, logits=logits, past_key_values=cache if keep else None, **more)
+        output = self._output_type(loss=loss, logits=logits, **{CACHE: cache if keep else None}, **more)
         return output.to_tuple() if return_dict is False else output
 
     # The interface of GenerationMixin.
@@ -150,6 +151,8 @@ class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
         options = {"inputs_tensor": inputs_tensor, "assistant_model": assistant_model}
         options |= {"assistant_tokenizer": assistant_tokenizer, "tokenizer": tokenizer}
         self.last_speculation = None
+        if isinstance(cache := model_kwargs.get(CACHE), NeuronCache):
+            cache.require_croppable()  # transformers finds out behind the prompt
         choice = self._speculation_loop(input_ids, generation_config, model_kwargs, synced=synced_gpus)
         self.last_loop = choice
         if choice.value == TRANSFORMERS:
@@ -164,7 +167,7 @@ class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
         draft = self._draft(input_ids, logits_processor, generation_config, model_kwargs, **options)
         is_first = not generation_config.is_assistant
         outputs = self._prefill(input_ids, generation_config, model_kwargs, is_first_iteration=is_first)
-        cache = outputs.past_key_values
+        cache = outputs[CACHE]
         check = self._decoder.check(cache.sequences, int(cache.lengths(model_kwargs.get("attention_mask"))))
         mask = model_kwargs.get("attention_mask")
         steps = SpeculativeSteps(check, cache, draft, input_ids, mask, generation_config.max_length)
@@ -187,8 +190,6 @@ class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
             reason = "candidates are checked for one sequence only"
         elif self._decoder.extend_length == 1:
             reason = "extend_length=1 has no graph that checks several tokens"
-        elif not model_kwargs["past_key_values"].is_croppable:
-            reason = "a state without slots forgets no candidates"
         elif (
             settings.use_mtp or settings.speculation_type is not None or settings.assistant_ensemble_weight is not None
         ):

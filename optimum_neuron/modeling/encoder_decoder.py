@@ -15,6 +15,7 @@ import torch
 from transformers import GenerationConfig
 from transformers.modeling_outputs import Seq2SeqLMOutput
 
+from ..cache_argument import CACHE
 from ..engine import EncoderDecoder, Steps
 from ..errors import ShapeError
 from ..exporters import Prepared
@@ -51,7 +52,7 @@ class NeuronEncoderDecoder(NeuronGenerativeModel):
         mask_RS: torch.Tensor | None,
         ids: torch.Tensor | None,
         decoder_mask: torch.Tensor | None,
-        past_key_values: NeuronCache | None,
+        cache: NeuronCache | None,
         *,
         labels: torch.Tensor | None,
         use_cache: bool | None,
@@ -62,7 +63,7 @@ class NeuronEncoderDecoder(NeuronGenerativeModel):
         if labels is not None:
             check_labels(labels, self._vocabulary)
             ids = shifted_labels(labels, self.config, self.task) if ids is None else ids
-        cache = own_cache(past_key_values, self.loaded, self._signature)
+        cache = own_cache(cache, self.loaded, self._signature)
         ids_RT, positions_RT = self._checked_target(ids, decoder_mask, cache.columns)
         num_rows = ids_RT.shape[0]
         check_rows(num_rows, hidden_RSD, mask_RS)
@@ -80,11 +81,11 @@ class NeuronEncoderDecoder(NeuronGenerativeModel):
         keep = self.config.use_cache if use_cache is None else use_cache
         output = Seq2SeqLMOutput(
             loss=loss,
-            past_key_values=cache if keep and labels is None else None,
             **results,
             encoder_last_hidden_state=hidden_RSD,
             encoder_hidden_states=getattr(encoded, "hidden_states", None),
             encoder_attentions=getattr(encoded, "attentions", None),
+            **{CACHE: cache if keep and labels is None else None},
         )
         return output.to_tuple() if return_dict is False else output
 

@@ -9,7 +9,7 @@ import importlib
 from typing import Any, ClassVar
 
 import torch
-from transformers.modeling_outputs import CausalLMOutputWithPast
+from transformers.modeling_outputs import BaseModelOutputWithPooling, CausalLMOutputWithPast
 
 from ..compiler import Role
 from ..engine import Forward, Modality, PromptFeatures, feature_index
@@ -48,6 +48,15 @@ class FeatureDecoderModel(NeuronDecoderModel):
             for row, part in enumerate(torch.cat(features).split(counts)):
                 features_RFD[row, : len(part)] = part
         return PromptFeatures(index_RT=index_RT, features_RFD=features_RFD, modality=modality)
+
+    def _feature_results(self, features: list[torch.Tensor]) -> dict[str, Any]:
+        """Features under the name that the class of results has for them, if any: transformers 5.24 renamed some."""
+        fields, name = self._output_type.__dataclass_fields__, self.modality
+        if features and f"{name}_outputs" in fields:
+            return {f"{name}_outputs": BaseModelOutputWithPooling(pooler_output=features)}
+        if features and f"{name}_hidden_states" in fields:
+            return {f"{name}_hidden_states": torch.cat(features)}
+        return {}
 
     @property
     def base_model(self) -> FeatureDecoderModel:

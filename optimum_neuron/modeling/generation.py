@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from transformers import GenerationConfig, GenerationMixin, LogitsProcessorList, StoppingCriteriaList
 
+from ..cache_argument import CACHE
 from ..core import Choice
 from ..engine import Steps
 from ..errors import ConfigError, ModelError
@@ -98,7 +99,7 @@ class NeuronGenerativeModel(ContinuousBatching, GenerationMixin, NeuronModel):
             return super()._sample(input_ids, logits_processor, stopping_criteria, generation_config, **options)
         is_first = not generation_config.is_assistant
         outputs = self._prefill(input_ids, generation_config, model_kwargs, is_first_iteration=is_first)
-        cache = outputs.past_key_values
+        cache = outputs[CACHE]
         loop = TokenLoop(generation_config, logits_processor, stopping_criteria, streamer)
         if (max_topk := getattr(self.neuron_config, "max_topk", None)) is not None:
             self.last_loop = dataclasses.replace(choice, reason=f"{choice.reason}; {loop.reading(max_topk)}")
@@ -129,8 +130,8 @@ class NeuronGenerativeModel(ContinuousBatching, GenerationMixin, NeuronModel):
     ) -> None:
         refuse_settings(generation_config)
         self._limit_length(generation_config, model_kwargs.get("attention_mask"))
-        if model_kwargs.get("past_key_values") is None and generation_config.use_cache is not False:
-            model_kwargs["past_key_values"] = NeuronCache(self.loaded, self._signature)
+        if model_kwargs.get(CACHE) is None and generation_config.use_cache is not False:
+            model_kwargs[CACHE] = NeuronCache(self.loaded, self._signature)
 
     def _get_candidate_generator(self, *args: Any, **kwargs: Any) -> Any:
         """Return transformers' generator of candidates; it proposes no more than caches can forget."""

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
+from ..cache_argument import CACHE, takes_cache
 from ..core import Choice
 from ..engine import position_offset, smallest_bucket
 from ..errors import ConfigError
@@ -63,6 +64,7 @@ class NeuronModelForImageTextToText(FeatureDecoderModel):
         super().__init__(prepared)
         self._architecture = find_architecture(self.config)
 
+    @takes_cache
     def forward(
         self,
         input_ids: torch.Tensor,
@@ -74,7 +76,7 @@ class NeuronModelForImageTextToText(FeatureDecoderModel):
         mm_token_type_ids: torch.Tensor | None = None,
         mm_encoder_outputs: dict[str, Any] | None = None,
         position_ids: torch.Tensor | None = None,
-        past_key_values: NeuronCache | None = None,
+        cache: NeuronCache | None = None,
         labels: torch.Tensor | None = None,
         use_cache: bool | None = None,
         logits_to_keep: int | torch.Tensor = 0,
@@ -97,7 +99,7 @@ class NeuronModelForImageTextToText(FeatureDecoderModel):
             mm_encoder_outputs: Result of `get_image_features`, under "image", in place of `pixel_values`.
             position_ids: only the running count of `attention_mask` is possible, which is the default; before positions
                 on three axes, or alone [rows, columns].
-            past_key_values: the cache that an earlier call returned; images come with the first call.
+            cache: the cache that an earlier call returned; images come with the first call.
             labels: token ids to compute the loss of, -100 to skip.
             use_cache: return the cache; the default is the configuration's.
             logits_to_keep: return logits of so many last columns only, or of the columns that a tensor names; 0 means
@@ -120,7 +122,7 @@ class NeuronModelForImageTextToText(FeatureDecoderModel):
             token_type_ids=token_type_ids,
             mm_token_type_ids=mm_token_type_ids,
         )
-        mask, cache = self._checked_mask(input_ids, attention_mask, past_key_values)
+        mask, cache = self._checked_mask(input_ids, attention_mask, cache)
         details = {"pixel_attention_mask": pixel_attention_mask, "image_grid_thw": image_grid_thw}
         features = encoded_features(mm_encoder_outputs, pixel_values, details, num_past=cache.columns)
         if pixel_values is not None:
@@ -138,9 +140,7 @@ class NeuronModelForImageTextToText(FeatureDecoderModel):
         result = self._logits_and_loss(
             input_ids, mask, position_ids, cache, labels, logits_to_keep, placed, adapter_names
         )
-        has_hidden = features and "image_hidden_states" in self._output_type.__dataclass_fields__
-        more = {"image_hidden_states": torch.cat(features)} if has_hidden else {}
-        return self._output(result, cache, use_cache, return_dict, **more)
+        return self._output(result, cache, use_cache, return_dict, **self._feature_results(features))
 
     def get_image_features(
         self,
@@ -233,7 +233,7 @@ class NeuronModelForImageTextToText(FeatureDecoderModel):
         """Positions of a prompt: the running count, and with images on three axes those behind it, [4, R, T]."""
         counted = super()._prepare_position_ids_for_generation(inputs_tensor, model_kwargs)
         has_images = any(model_kwargs.get(name) is not None for name in ("pixel_values", "mm_encoder_outputs"))
-        cache = model_kwargs.get("past_key_values")
+        cache = model_kwargs.get(CACHE)
         if self._architecture.positions is None or not has_images or (cache is not None and cache.get_seq_length()):
             return counted
         ids = model_kwargs.get("input_ids", inputs_tensor)

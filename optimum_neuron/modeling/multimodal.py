@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
+from ..cache_argument import takes_cache
 from ..exporters import Prepared
 from ..exporters.audio_text import find_architecture
 from .cache import NeuronCache
@@ -50,6 +51,7 @@ class NeuronModelForMultimodalLM(FeatureDecoderModel):
         super().__init__(prepared)
         self._architecture = find_architecture(self.config)
 
+    @takes_cache
     def forward(
         self,
         input_ids: torch.Tensor,
@@ -58,7 +60,7 @@ class NeuronModelForMultimodalLM(FeatureDecoderModel):
         feature_attention_mask: torch.Tensor | None = None,
         mm_encoder_outputs: dict[str, Any] | None = None,
         position_ids: torch.Tensor | None = None,
-        past_key_values: NeuronCache | None = None,
+        cache: NeuronCache | None = None,
         labels: torch.Tensor | None = None,
         use_cache: bool | None = None,
         logits_to_keep: int | torch.Tensor = 0,
@@ -77,7 +79,7 @@ class NeuronModelForMultimodalLM(FeatureDecoderModel):
             feature_attention_mask: 1 for real frames, where the architecture has it; the default is all.
             mm_encoder_outputs: Result of `get_audio_features`, under "audio", in place of `input_features`.
             position_ids: only the running count of `attention_mask` is possible, which is the default.
-            past_key_values: the cache that an earlier call returned; audio comes with the first call.
+            cache: the cache that an earlier call returned; audio comes with the first call.
             labels: token ids to compute the loss of, -100 to skip.
             use_cache: return the cache; the default is the configuration's.
             logits_to_keep: return logits of so many last columns only, or of the columns that a tensor names; 0 means
@@ -93,7 +95,7 @@ class NeuronModelForMultimodalLM(FeatureDecoderModel):
             ConfigError: an output is requested that the graph does not return.
         """
         refuse_outputs(output_attentions, output_hidden_states)
-        mask, cache = self._checked_mask(input_ids, attention_mask, past_key_values)
+        mask, cache = self._checked_mask(input_ids, attention_mask, cache)
         details = {"feature_attention_mask": feature_attention_mask}
         features = encoded_features(
             mm_encoder_outputs, input_features, details, num_past=cache.columns, modality="audio"
@@ -104,7 +106,7 @@ class NeuronModelForMultimodalLM(FeatureDecoderModel):
         result = self._logits_and_loss(
             input_ids, mask, position_ids, cache, labels, logits_to_keep, placed, adapter_names
         )
-        return self._output(result, cache, use_cache, return_dict)
+        return self._output(result, cache, use_cache, return_dict, **self._feature_results(features))
 
     def get_audio_features(
         self,

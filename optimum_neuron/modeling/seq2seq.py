@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
+from ..cache_argument import takes_cache
 from ..engine import Forward
 from ..errors import ShapeError
 from ..exporters import Prepared
@@ -29,6 +30,7 @@ class NeuronTextEncoder(HostCallable):
     def __init__(self, encode: Forward, config: Any, neuron_config: Any) -> None:
         self._encode, self._config, self._neuron_config = encode, config, neuron_config
 
+    @takes_cache
     def forward(
         self,
         input_ids: torch.Tensor,
@@ -84,6 +86,7 @@ class NeuronModelForSeq2SeqLM(NeuronEncoderDecoder):
         super().__init__(prepared)
         self.encoder = NeuronTextEncoder(self._program.encode, self.config, self.neuron_config)
 
+    @takes_cache
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -91,7 +94,7 @@ class NeuronModelForSeq2SeqLM(NeuronEncoderDecoder):
         decoder_input_ids: torch.Tensor | None = None,
         decoder_attention_mask: torch.Tensor | None = None,
         encoder_outputs: Any = None,
-        past_key_values: NeuronCache | None = None,
+        cache: NeuronCache | None = None,
         labels: torch.Tensor | None = None,
         use_cache: bool | None = None,
         output_attentions: bool | None = None,
@@ -106,7 +109,7 @@ class NeuronModelForSeq2SeqLM(NeuronEncoderDecoder):
             decoder_input_ids: new tokens of the targets [rows, tokens].
             decoder_attention_mask: Ones only: targets start together.
             encoder_outputs: Result of the encoder.
-            past_key_values: the cache that an earlier call returned.
+            cache: the cache that an earlier call returned.
             labels: tokens of the targets to compute the loss of, -100 to skip; they make `decoder_input_ids` too.
             use_cache: return the cache; the default is the configuration's, and with labels there is none.
             output_attentions: possible where the model was exported with it, and then always returned.
@@ -128,7 +131,7 @@ class NeuronModelForSeq2SeqLM(NeuronEncoderDecoder):
             self._source_mask(encoder_outputs, attention_mask),
             decoder_input_ids,
             decoder_attention_mask,
-            past_key_values,
+            cache,
             labels=labels,
             use_cache=use_cache,
             return_dict=return_dict,

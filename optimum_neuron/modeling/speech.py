@@ -19,6 +19,7 @@ from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.models.whisper.generation_whisper import WhisperGenerationMixin
 from transformers.utils import ModelOutput
 
+from ..cache_argument import CACHE, takes_cache
 from ..engine import Forward
 from ..errors import ConfigError, ModelError
 from ..exporters import Prepared
@@ -40,6 +41,7 @@ class NeuronSpeechEncoder(HostCallable):
         self._encode, self._source = encode, source
         self.main_input_name = source.name
 
+    @takes_cache
     def forward(
         self,
         input_features: torch.Tensor | None = None,
@@ -100,6 +102,7 @@ class NeuronModelForSpeechSeq2Seq(NeuronEncoderDecoder):
             return NeuronWhisperForConditionalGeneration(prepared)
         return cls(prepared)
 
+    @takes_cache
     def forward(
         self,
         input_features: torch.Tensor | None = None,
@@ -108,7 +111,7 @@ class NeuronModelForSpeechSeq2Seq(NeuronEncoderDecoder):
         decoder_input_ids: torch.Tensor | None = None,
         decoder_attention_mask: torch.Tensor | None = None,
         encoder_outputs: Any = None,
-        past_key_values: NeuronCache | None = None,
+        cache: NeuronCache | None = None,
         labels: torch.Tensor | None = None,
         use_cache: bool | None = None,
         output_attentions: bool | None = None,
@@ -124,7 +127,7 @@ class NeuronModelForSpeechSeq2Seq(NeuronEncoderDecoder):
             decoder_input_ids: new tokens of the targets [batch, tokens].
             decoder_attention_mask: 1 for real tokens of the targets, 0 for padding on the left.
             encoder_outputs: result of the encoder.
-            past_key_values: the cache that an earlier call returned.
+            cache: the cache that an earlier call returned.
             labels: token IDs to compute the loss of, -100 to skip; without `decoder_input_ids` they are shifted too.
             use_cache: return the cache; the default is the configuration's, False with labels.
             output_attentions: needs an export with `output_attentions` (Whisper); `cross_attentions` are then always
@@ -148,7 +151,7 @@ class NeuronModelForSpeechSeq2Seq(NeuronEncoderDecoder):
             self._source_mask(encoder_outputs, attention_mask),
             decoder_input_ids,
             decoder_attention_mask,
-            past_key_values,
+            cache,
             labels=labels,
             use_cache=use_cache,
             return_dict=return_dict,
@@ -216,6 +219,6 @@ class NeuronWhisperForConditionalGeneration(NeuronModelForSpeechSeq2Seq, Whisper
         # The cache stays on the device: it cannot be split by sequence. The option for the weights of cross-attention
         # also requests those of self-attention, which the graph does not return.
         if isinstance(seek_outputs, ModelOutput):
-            removed = ("past_key_values", "decoder_attentions")
+            removed = (CACHE, "decoder_attentions")
             seek_outputs = type(seek_outputs)(**{k: value for k, value in seek_outputs.items() if k not in removed})
         return super()._postprocess_outputs(seek_outputs, *args, **kwargs)

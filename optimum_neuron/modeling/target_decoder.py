@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 from transformers.modeling_outputs import CausalLMOutputWithCrossAttentions
 
+from ..cache_argument import CACHE, takes_cache
 from ..errors import ShapeError
 from ..exporters.seq2seq import EncodedSource
 from .cache import NeuronCache
@@ -33,13 +34,14 @@ class TargetDecoder(HostCallable):
     def __init__(self, model: NeuronEncoderDecoder) -> None:
         self._model = model
 
+    @takes_cache
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
         encoder_hidden_states: torch.Tensor | None = None,
         encoder_attention_mask: torch.Tensor | None = None,
-        past_key_values: NeuronCache | None = None,
+        cache: NeuronCache | None = None,
         use_cache: bool | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
@@ -52,7 +54,7 @@ class TargetDecoder(HostCallable):
             attention_mask: 1 for real tokens of the targets.
             encoder_hidden_states: result of the encoder [R, S, D].
             encoder_attention_mask: 1 for real states of the sources.
-            past_key_values: the cache that an earlier call returned.
+            cache: the cache that an earlier call returned.
             use_cache: return the cache; the default is the configuration's.
             output_attentions: as for the model.
             output_hidden_states: as for the model.
@@ -73,16 +75,16 @@ class TargetDecoder(HostCallable):
                 last_hidden_state=encoder_hidden_states, attention_mask=encoder_attention_mask
             ),
             attention_mask=encoder_attention_mask,
-            past_key_values=past_key_values,
             use_cache=use_cache,
             output_attentions=output_attentions,
             output_hidden_states=output_hidden_states,
+            **{CACHE: cache},
         )
         output = CausalLMOutputWithCrossAttentions(
             logits=result.logits,
-            past_key_values=result.past_key_values,
             hidden_states=result.decoder_hidden_states,
             attentions=result.decoder_attentions,
             cross_attentions=result.cross_attentions,
+            **{CACHE: getattr(result, CACHE)},
         )
         return output.to_tuple() if return_dict is False else output

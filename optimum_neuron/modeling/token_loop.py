@@ -25,6 +25,7 @@ from transformers.generation import (
 )
 
 from ..batching import CandidateSampler, candidate_sampler
+from ..cache_argument import CACHE
 from ..core import Choice, Rejected
 from ..engine import NEXT_TOKEN, TOP_LOGITS, TOP_TOKENS
 from .cache import NeuronCache
@@ -45,7 +46,7 @@ def choose_loop(model: Any, settings: GenerationConfig, model_kwargs: dict[str, 
     changed = [name for name in _HOOKS if not _is_known(getattr(model, name))]
     if synced:
         reason = "synced_gpus=True runs steps until other processes have ended"
-    elif not isinstance(model_kwargs.get("past_key_values"), NeuronCache) or not model_kwargs.get("use_cache"):
+    elif not isinstance(model_kwargs.get(CACHE), NeuronCache) or not model_kwargs.get("use_cache"):
         reason = "without a cache, every token runs the whole sequence again"
     elif settings.output_attentions or settings.output_hidden_states:
         reason = "results of each layer are requested"
@@ -196,7 +197,7 @@ class TokenLoop:
         if not self.settings.return_dict_in_generate:
             return ids_RC
         kind = GenerateEncoderDecoderOutput if has_encoder else GenerateDecoderOnlyOutput
-        return kind(sequences=ids_RC, scores=self.scores, logits=self.logits, past_key_values=cache)
+        return kind(sequences=ids_RC, scores=self.scores, logits=self.logits, **{CACHE: cache})
 
 
 def _argmax(scores: torch.Tensor) -> torch.Tensor:

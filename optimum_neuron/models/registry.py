@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..core import Choice, KVCacheDtype, Rejected
+from ..core import AttentionKernel, Choice, KVCacheDtype, Rejected
 from ..errors import ConfigError, invalid_choice
 from ..weights import Shards
-from .common import LayerState, cache_choice, counts_tokens, ring_choice, stored_as, take_scales
+from .common import LayerState, cache_choice, choose_attention, counts_tokens, ring_choice, stored_as, take_scales
 from .generic import weight_map as generic_weight_map
 
 if TYPE_CHECKING:
@@ -61,6 +61,8 @@ class Family:
     """Further results of graphs by name: paths of layers in the module."""
     windows: Choice[str] | None = None
     """What layers with a window keep, "ring" or "whole", and why; None if no window is shorter than a sequence."""
+    attention_kernel: Choice[str] | None = None
+    """What attends in prompts in place of torch's operators, and which layers keep those; None: nothing."""
     kv_cache: Choice[str] | None = None
     """What keys and values are stored in, and which states keep their dtype; None for the dtype of the weights."""
     adapters: RowAdapters | None = None
@@ -183,6 +185,7 @@ def build_decoder(
     num_tokens: int | None = None,
     is_paged: bool = False,
     kv_cache_dtype: KVCacheDtype = "auto",
+    attention_kernel: AttentionKernel = "plain",
     expert_unit: int = 1,
 ) -> Family:
     """Build the decoder of a transformers configuration of a causal language model, without weights.
@@ -198,10 +201,11 @@ def build_decoder(
             that follow the length are those of shorter ones.
         is_paged: the cache is divided into blocks, in which every token has a slot.
         kv_cache_dtype: what keys and values are stored in.
+        attention_kernel: what attends in prompts.
         expert_unit: see `parallel.split_module`; the generic path has none.
 
     Raises:
-        ConfigError: no family covers a model that is to divide the residual stream.
+        ConfigError: no family covers a model that is to divide the residual stream or to attend by a kernel.
         ModelError: the model cannot be divided among cores, or its keys and values cannot be stored like that.
     """
     choice = choose_family(config, family=family)
@@ -213,8 +217,9 @@ def build_decoder(
         "kv_cache_dtype": kv_cache_dtype,
     }
     if choice.value != GENERIC:
-        return family_decoder(choice, config, sequence_parallel=sequence_parallel, expert_unit=expert_unit, **sizes)
-    require_family(choice, sequence_parallel=sequence_parallel)
+        parts: dict[str, Any] = {"sequence_parallel": sequence_parallel, "expert_unit": expert_unit}
+        return family_decoder(choice, config, attention_kernel=attention_kernel, **parts, **sizes)
+    require_family(choice, sequence_parallel=sequence_parallel, attention_kernel=attention_kernel)
     from .generic import build
 
     return generic_decoder(choice, build(config, trust_remote_code=trust_remote_code), **sizes)
@@ -264,12 +269,16 @@ def _cache_obstacle(module: GenericDecoder, dtype: KVCacheDtype) -> str | None:
     return "the generic path has no scales of a checkpoint" if dtype == "fp8-static" else None
 
 
-def require_family(choice: Choice[str], *, sequence_parallel: bool) -> None:
-    """Check that the residual stream of a decoder can be divided, if that is asked for.
+def require_family(choice: Choice[str], *, sequence_parallel: bool, attention_kernel: AttentionKernel) -> None:
+    """Check that a decoder can do what only families can, if that is asked for.
 
     Raises:
-        ConfigError: it runs through transformers' code, whose norms no plan names.
+        ConfigError: it runs through transformers' code, whose norms no plan names, and whose attention is its own.
     """
+    if attention_kernel != "plain" and choice.value == GENERIC:
+        from .common import unsupported
+
+        raise unsupported(f"it uses the generic path ({choice.reason})")
     if sequence_parallel and choice.value == GENERIC:
         raise ConfigError(
             f"sequence_parallel=True needs a decoder family, but this model uses the generic path ({choice.reason}).",
@@ -290,6 +299,7 @@ def family_decoder(
     num_tokens: int | None = None,
     is_paged: bool = False,
     kv_cache_dtype: KVCacheDtype = "auto",
+    attention_kernel: AttentionKernel = "plain",
     expert_unit: int = 1,
 ) -> Family:
     """The decoder of a family that covers a transformers configuration."""
@@ -302,6 +312,7 @@ def family_decoder(
     if num_tokens is not None:
         module.limit(num_tokens)
     module.is_paged, module.kv_cache_dtype = is_paged, kv_cache_dtype
+    kernel = choose_attention(module, attention_kernel)
     weight_map = dict(definition.WEIGHT_MAP)
     if kv_cache_dtype == "fp8-static":
         weight_map |= take_scales(module.layers, weight_map)
@@ -330,6 +341,7 @@ def family_decoder(
         weight_sources=sources,
         states=module.states,
         windows=ring_choice(module.states),
+        attention_kernel=kernel,
         kv_cache=cache_choice(module.states, kv_cache_dtype),
         shards=shards,
     )

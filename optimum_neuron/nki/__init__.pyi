@@ -1,10 +1,29 @@
-from . import isa as isa, language as language
+from . import collectives as collectives, isa as isa, language as language, streams as streams
 from .advice import Advice as Advice
-from .analysis import Analysis as Analysis, Roofline as Roofline, analyze as analyze
-from .core import Access as Access, Record as Record
+from .analysis import Analysis as Analysis, Roofline as Roofline, analysis_of as analysis_of, analyze as analyze
+from .arguments import tensors_in as tensors_in
+from .calls import NKI_KERNEL as NKI_KERNEL, add_stream as add_stream, stream_of as stream_of
+from .core import Access as Access, Record as Record, kernels_for as kernels_for
+from .custom_ops import WRITTEN_OUT as WRITTEN_OUT, nki_op as nki_op, wrap_nki as wrap_nki
 from .dtypes import FORMATS as FORMATS
 from .elements import UninitializedReadWarning as UninitializedReadWarning
-from .kernel import Kernel as Kernel, jit as jit, launch as launch, simulate as simulate
+from .hazards import Hazard as Hazard, Race as Race
+from .hooks import HOOKS as HOOKS, Launch as Launch
+from .kernel import (
+    Kernel as Kernel,
+    jit as jit,
+    launch as launch,
+    launch_ranks as launch_ranks,
+    simulate as simulate,
+)
 from .occupancy import Occupancy as Occupancy, Tile as Tile
+from .platform import Problem as Problem, problems_of as problems_of
+from .published_costs import COSTS as COSTS, InstructionCost as InstructionCost
 from .tensor import NkiTensor as NkiTensor
 from .timeline import ENGINES as ENGINES, Event as Event, box_of as box_of, overlap as overlap
+from .timing import (
+    KernelTime as KernelTime,
+    analysis_of_kernel as analysis_of_kernel,
+    analyze_stream as analyze_stream,
+    kernel_time as kernel_time,
+)

@@ -15,12 +15,16 @@ from typing import Any
 from ..core import Choice
 from ..errors import ConfigError
 from .advice import Advice, advise
+from .contention import contention
 from .core import Core, Record, Unwritten
 from .dtypes import FORMATS
 from .elements import UninitializedReadWarning
+from .hazards import Hazard, Race, core_races, hazards_of, pairs_of, placement_races
 from .kernel import launch_on_cores, simulate
 from .memory import Buffer
 from .occupancy import Occupancy, occupancy
+from .platform import Problem, problems_of
+from .scheduling import Edge, reordered
 from .timeline import ENGINES, Event, elements, schedule
 
 BUSY_SHARE = 0.7
@@ -76,6 +80,12 @@ class Analysis:
     """The shortest possible time."""
     advice: tuple[Advice, ...]
     """What the guides advise, the advice about most time first."""
+    hazards: tuple[Hazard, ...] = ()
+    """Pairs of instructions that the framework orders, most frequent first."""
+    races: tuple[Race, ...] = ()
+    """Pairs that nothing orders."""
+    platform: tuple[Problem, ...] = ()
+    """What the hardware's compiler does not take of its Python."""
 
     @property
     def roofline_share(self) -> float:
@@ -96,27 +106,35 @@ class Analysis:
             "unwritten": [dataclasses.asdict(read) for read in self.unwritten],
             "roofline": {**self.roofline.to_dict(), "share": self.roofline_share},
             "advice": [one.to_dict() for one in self.advice],
+            "hazards": [one.to_dict() for one in self.hazards],
+            "races": [one.to_dict() for one in self.races],
+            "platform": [one.to_dict() for one in self.platform],
         }
 
     def trace(self) -> dict[str, Any]:
         """Return the engines' timeline for ui.perfetto.dev, in microseconds."""
-        names = [
-            {"ph": "M", "name": "thread_name", "pid": 1, "tid": number, "args": {"name": engine}}
-            for number, engine in enumerate(ENGINES)
-        ]
-        spans = [
-            {
-                "ph": "X",
-                "name": event.record.opcode,
-                "pid": 1,
-                "tid": ENGINES.index(event.record.engine),
-                "ts": event.start_ns / 1e3,
-                "dur": event.busy_ns / 1e3,
-                "args": {"line": event.record.line, "result_us": event.end_ns / 1e3, **dict(event.record.parameters)},
-            }
-            for event in self.events
-        ]
-        return {"traceEvents": [*names, *spans], "displayTimeUnit": "ns", "otherData": {"simulated": True}}
+        return trace_of(self.events)
+
+
+def trace_of(events: Sequence[Event]) -> dict[str, Any]:
+    """Return a timeline of instructions for ui.perfetto.dev, in microseconds."""
+    names = [
+        {"ph": "M", "name": "thread_name", "pid": 1, "tid": number, "args": {"name": engine}}
+        for number, engine in enumerate(ENGINES)
+    ]
+    spans = [
+        {
+            "ph": "X",
+            "name": event.record.opcode,
+            "pid": 1,
+            "tid": ENGINES.index(event.record.engine),
+            "ts": event.start_ns / 1e3,
+            "dur": event.busy_ns / 1e3,
+            "args": {"line": event.record.line, "result_us": event.end_ns / 1e3, **dict(event.record.parameters)},
+        }
+        for event in events
+    ]
+    return {"traceEvents": [*names, *spans], "displayTimeUnit": "ns", "otherData": {"simulated": True}}
 
 
 def analyze(kernel: Callable[..., Any], *args: Any, **kwargs: Any) -> Analysis:
@@ -152,16 +170,38 @@ def analyze(kernel: Callable[..., Any], *args: Any, **kwargs: Any) -> Analysis:
     made = simulate(kernel)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UninitializedReadWarning)
-        result, core = launch_on_cores(made, args, kwargs, record=True)
+        result, cores = launch_on_cores(made, args, kwargs, record=True)
+    problems = () if made.is_older else tuple(problems_of(made.function))
+    return analysis_of(made.function.__name__, cores, result, edges=made.schedule, platform=problems)
+
+
+def analysis_of(
+    name: str, cores: Sequence[Core], result: Any, *, edges: Sequence[Edge] = (), platform: tuple[Problem, ...] = ()
+) -> Analysis:
+    """Return what the first of the cores did, which recorded their instructions.
+
+    Args:
+        name: name of the kernel.
+        cores: cores of the launch.
+        result: what the kernel returned.
+        edges: its schedule by hand.
+        platform: Python that the hardware's compiler does not take.
+
+    Raises:
+        ConfigError: the first core executed no instruction.
+    """
+    core = cores[0]
     stream = core.stream
     if not stream:
-        message = f"The kernel {made.function.__name__} executed no instruction."
+        message = f"The kernel {name} executed no instruction."
         raise ConfigError(message, hint="Analyze a kernel that loads, computes and stores.")
-    events = schedule(stream, core.target)
+    pairs = pairs_of(stream)
+    order, turned = reordered(stream, edges, pairs) if edges else (stream, [])
+    events = schedule(order, core.target)
     total_us = max(event.end_ns for event in events) / 1e3
     busy_us = {name: sum(event.busy_ns for event in events if event.record.engine == name) / 1e3 for name in ENGINES}
     return Analysis(
-        name=made.function.__name__,
+        name=name,
         target=core.target.name,
         result=result,
         events=tuple(events),
@@ -173,8 +213,15 @@ def analyze(kernel: Callable[..., Any], *args: Any, **kwargs: Any) -> Analysis:
         ),
         unwritten=tuple(core.unwritten),
         roofline=_roofline(stream, core),
-        advice=tuple(advise(events, core.timing)),
+        advice=tuple(sorted([*advise(events, core.timing), *contention(events, core.spec)], key=_by_time)),
+        hazards=tuple(hazards_of(stream, pairs)),
+        races=(*turned, *placement_races(stream), *core_races([one.stream or [] for one in cores])),
+        platform=platform,
     )
+
+
+def _by_time(advice: Advice) -> float:
+    return -advice.busy_us
 
 
 def _bound(busy_us: dict[str, float], total_us: float) -> Choice[str]:

@@ -12,12 +12,13 @@ import contextlib
 import contextvars
 import dataclasses
 import functools
+import inspect
 import linecache
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
@@ -26,12 +27,15 @@ from ..errors import KernelError
 from ..hardware import CoreSpec, CoreTiming, Target, resolve_target
 from .memory import Buffer, Storage
 from .random_numbers import Xorwow
-from .turns import Turns
+from .world import World
 
 DEFAULT_PLATFORM = "trn3"
 """Target without an environment variable, as the vendor documents for its simulator."""
 
-_HERE = str(Path(__file__).parent)
+if TYPE_CHECKING:
+    from .streams import Tape
+
+_HERE, _KERNELS = str(Path(__file__).parent), str(Path(__file__).parent / "kernels")
 _FRONT_ENDS = ("nki", "neuronxcc")
 
 
@@ -53,6 +57,8 @@ class Record:
     """Line of the kernel."""
     parameters: tuple[tuple[str, str], ...]
     """Its other operands, as text."""
+    name: str | None = None
+    """Name that the kernel gave it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -81,6 +87,10 @@ class Access:
     """Line of the kernel that made the tensor; empty for an argument."""
     is_indirect: bool = False
     """Whether indices in memory choose the elements."""
+    address: tuple[int, int] | None = None
+    """First partition and byte of the whole tensor, if the kernel placed it."""
+    rows: int = 0
+    """Indices of the tensor's first dimension: partitions on the chip."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -103,8 +113,6 @@ class Grid:
     """Sizes of the grid; () for one core."""
     shared: dict[Any, Storage] = dataclasses.field(default_factory=dict)
     """Tensors in shared HBM, by name or by order of creation."""
-    turns: Turns = dataclasses.field(default_factory=Turns)
-    """Which core runs."""
     arrivals: dict[int, int] = dataclasses.field(default_factory=dict)
     """Barriers that each core reached."""
     mail: dict[tuple[int, int, int], deque[torch.Tensor]] = dataclasses.field(default_factory=dict)
@@ -123,6 +131,8 @@ class Core:
     """Its place in the grid."""
     precise: bool = True
     """Whether values are rounded to their dtypes."""
+    computes: bool = True
+    """Whether instructions compute; without, they are only checked and recorded."""
     strict: bool = False
     """Whether a read of memory that nothing wrote is an error."""
     stream: list[Record] | None = None
@@ -133,8 +143,32 @@ class Core:
     """Accumulators of the engines, by engine: one float32 for each partition."""
     generators: dict[str, Xorwow] = dataclasses.field(default_factory=dict)
     """Random numbers, by engine."""
+    number: int = 0
+    """Its number among all cores of the launch."""
+    rank_id: int = 0
+    """Rank of its logical core."""
+    world: World = dataclasses.field(default_factory=World)
+    """All ranks of the launch."""
+    num_collectives: dict[tuple[bool, tuple[int, ...]], int] = dataclasses.field(default_factory=dict)
+    """Collectives that it called, by group of ranks."""
     num_shared: int = 0
     """Tensors in shared HBM that it created so far."""
+    ignores_addresses: bool = False
+    """Whether tiles that the kernel placed are left to the compiler, as `nki.compiler.force_auto_alloc` asks."""
+    platform_rules: bool = False
+    """Whether what the hardware's compiler does not take is refused."""
+    exchanged: dict[int, str] = dataclasses.field(default_factory=dict)
+    """Lines of the collectives that read or wrote a tensor, by its number, where the hardware's rules hold."""
+    pending: Any = None
+    """A matmul of the older API whose place is not known yet; it runs before the next instruction."""
+    redirected: dict[int, tuple[int, Access]] = dataclasses.field(default_factory=dict)
+    """Results of the older API that were assigned: by tensor, the instruction and the result's own place."""
+    warns: bool = True
+    """Whether a read of memory that nothing wrote is noted, with a warning."""
+    tape: Tape | None = None
+    """Where instructions go that are traced and not run; tensors then have no memory."""
+    line: str = ""
+    """Line of the instruction that is replayed; empty where the kernel's own Python runs."""
 
     @property
     def spec(self) -> CoreSpec:
@@ -201,9 +235,23 @@ def use(core: Core) -> Iterator[Core]:
         _CURRENT.reset(token)
 
 
-def default_target() -> Target:
-    """Return the target of kernels: NEURON_PLATFORM_TARGET_OVERRIDE, or trn3."""
-    target = resolve_target(env.nki_platform() or DEFAULT_PLATFORM).value
+_TARGET: contextvars.ContextVar[Target | None] = contextvars.ContextVar("nki_target", default=None)
+
+
+@contextlib.contextmanager
+def kernels_for(target: Target | None) -> Iterator[None]:
+    """Run a block in which kernels are for a target, unless the environment or they themselves name one."""
+    token = _TARGET.set(target)
+    try:
+        yield
+    finally:
+        _TARGET.reset(token)
+
+
+def default_target(platform: str | None = None) -> Target:
+    """Return the target of kernels: NEURON_PLATFORM_TARGET_OVERRIDE, a kernel's own, `kernels_for`'s, or trn3."""
+    named, around = env.nki_platform() or platform, _TARGET.get()
+    target = around if around is not None and not named else resolve_target(named or DEFAULT_PLATFORM).value
     if target.timing is None:
         message = f"{target.name} has no NKI: kernels need NeuronCore-v2 or newer."
         raise KernelError(message, hint="Set NEURON_PLATFORM_TARGET_OVERRIDE to trn1, trn2 or trn3.", rule="target")
@@ -214,15 +262,23 @@ def default_target() -> Target:
 def _is_ours(file: str) -> bool:
     path = Path(file)
     in_sdk = any(part in _FRONT_ENDS for part in path.parts[:-1]) and "sdk" in path.parts
-    return file.startswith(_HERE) or in_sdk
+    return (file.startswith(_HERE) and not file.startswith(_KERNELS)) or in_sdk
 
 
 def kernel_line() -> str:
     """Return the line of the kernel that called, as `file.py:12`."""
+    core = _CURRENT.get()
+    if core is not None and core.line:
+        return core.line
     frame = sys._getframe(1)
     while frame.f_back is not None and _is_ours(frame.f_code.co_filename):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def refuse_value(message: str, hint: str, rule: str) -> NoReturn:
+    """Raise the error of Python that depends on values, which the hardware's compiler does not know."""
+    refuse(message, hint=hint, rule=rule, document="Neuron docs, NKI, language guide, control flow")
 
 
 def refuse(message: str, *, hint: str, rule: str, **details: Any) -> NoReturn:
@@ -238,7 +294,24 @@ def refuse(message: str, *, hint: str, rule: str, **details: Any) -> NoReturn:
         KernelError: always.
     """
     place = kernel_line()
-    file, _, number = place.rpartition(":")
-    source = linecache.getline(file, int(number)).strip()
-    where = f"\n  {Path(file).name}:{number}: {source}" if source else ""
-    raise KernelError(f"{message}{where}", hint=hint, rule=rule, line=place, **details)
+    raise KernelError(message + quoted(place), hint=hint, rule=rule, line=place, **details)
+
+
+def refuse_exchanged(name: str, line: str) -> NoReturn:
+    """Raise the error of a collective on a tensor that the kernel got or returns, which the hardware does not allow."""
+    message = f"A collective uses {name}, which is an argument or a result of the kernel.{quoted(line)}"
+    hint = "Copy it from or to another tensor with nisa.dma_copy, and exchange that one."
+    raise KernelError(message, hint=hint, rule="collective_io", line=line, tensor=name)
+
+
+def first_line(function: Callable[..., Any]) -> str:
+    """Return the line at which a function of Python begins, as `file.py:12`; empty for others."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return "" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def quoted(line: str) -> str:
+    """Return a line of a kernel with its text, for messages."""
+    file, _, number = line.rpartition(":")
+    source = linecache.getline(file, int(number)).strip() if file else ""
+    return f"\n  {Path(file).name}:{number}: {source}" if source else ""

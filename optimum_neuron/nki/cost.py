@@ -7,6 +7,7 @@ function says so.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 
 from .core import Access, Core
@@ -17,25 +18,39 @@ from .tensor import NkiTensor
 _SHORT_FLOATS = ("bfloat16", "float16")
 
 
-def tensor_cycles(core: Core, moving: NkiTensor, *, num_columns: int) -> float:
-    """Matmul: max(N, 64) cycles for N moving columns, 4 times as many in float32; loads are hidden behind the last."""
+def tensor_cycles(core: Core, moving: NkiTensor, *, num_columns: int, num_stationary: int = 128) -> float:
+    """Matmul: max(min(64, stationary), moving) columns; 4 times as many cycles in float32. Loads are hidden."""
     timing = core.timing
-    columns = max(num_columns, timing.matmul_min_cycles)
+    columns = max(min(timing.matmul_min_cycles, num_stationary), num_columns)
     factor = timing.fp32_matmul_factor if moving.dtype == "float32" else 1
     return columns * factor
 
 
+def transpose_cycles(core: Core, tile: NkiTensor) -> float:
+    """Transpose by the tensor engine: max(P, min(64, F)) for P partitions of F elements."""
+    return max(tile.num_partitions, min(core.timing.matmul_min_cycles, tile.elements_per_partition))
+
+
 def vector_cycles(
-    core: Core, inputs: Sequence[NkiTensor], output: NkiTensor, *, is_copy_or_scalar: bool = False
+    core: Core,
+    inputs: Sequence[NkiTensor],
+    output: NkiTensor,
+    *,
+    is_copy_or_scalar: bool = False,
+    rate: float | None = None,
 ) -> float:
-    """Elements of a partition, two cycles each for two float32 inputs on v2, less in the 16-bit modes of v3 on."""
+    """At least 64: elements of a partition times the rate of the instruction; on v2, 2 for two float32 tiles in SBUF.
+
+    From v3 on, 16-bit modes are faster.
+    """
     timing = core.timing
-    wide = sum(tile.dtype == "float32" for tile in inputs) if len(inputs) > 1 else 1
-    rate = timing.vector_cycles_per_element.get(max(1, min(wide, 2)), 1)
-    if core.generation > 2:
-        rate = 1
+    if rate is None:
+        wide = sum(tile.dtype == "float32" and tile.buffer is Buffer.sbuf for tile in inputs)
+        is_wide = core.generation == 2 and wide == len(inputs) > 1
+        rate = timing.vector_cycles_per_element[2 if is_wide else 1]
     elements = max([tile.elements_per_partition for tile in inputs] + [output.elements_per_partition])
-    return timing.sram_access_cycles + elements * rate / _speedup(core, inputs, output, is_copy_or_scalar)
+    cycles = elements * rate / _speedup(core, inputs, output, is_copy_or_scalar)
+    return max(timing.min_interval_cycles, cycles)
 
 
 def _speedup(core: Core, inputs: Sequence[NkiTensor], output: NkiTensor, is_copy_or_scalar: bool) -> float:
@@ -50,18 +65,40 @@ def _speedup(core: Core, inputs: Sequence[NkiTensor], output: NkiTensor, is_copy
 
 
 def lane_cycles(core: Core, tile: NkiTensor) -> float:
-    """ScalarE: one element of a partition in a cycle, whatever the function; GpSimd: assumed the same."""
-    return core.timing.sram_access_cycles + tile.elements_per_partition
+    """ScalarE: at least 64, one element of a partition in a cycle, whatever the function."""
+    return max(core.timing.min_interval_cycles, tile.elements_per_partition)
+
+
+def gpsimd_cycles(core: Core, tile: NkiTensor) -> float:
+    """GpSimd: 150 and one element of a partition in a cycle; published for iota and affine_select, else assumed."""
+    return core.timing.gpsimd_start_cycles + tile.elements_per_partition
+
+
+def engine_cycles(core: Core, engine: enum.Enum, tile: NkiTensor) -> float:
+    """Return what an instruction on a tile costs that several engines have."""
+    if engine.name == "gpsimd":
+        return gpsimd_cycles(core, tile)
+    return lane_cycles(core, tile) if engine.name == "scalar" else vector_cycles(core, [tile], tile)
 
 
 def dma_ns(core: Core, tile: NkiTensor) -> float:
-    """Start of a transfer, then its bytes at the share of the full rate that its contiguous runs reach."""
+    """Start of a transfer, then its bytes at the rate that its contiguous runs reach."""
+    size = tile.size * tile.storage.format.size_bytes
+    return core.timing.dma_start_ns + size / dma_bytes_per_s(core, contiguous_bytes(tile)) * 1e9
+
+
+def dma_bytes_per_s(core: Core, run: int) -> float:
+    """Return the rate of a core's DMA engines for contiguous runs of a length.
+
+    A run takes its bytes at the peak rate of an engine and a fixed part, which is what the published rate of saturating
+    runs leaves; longer runs are no faster.
+    """
     timing, spec = core.timing, core.spec
     assert spec.num_dma_engines is not None and spec.dma_engine_bytes_per_s is not None
-    size = tile.size * tile.storage.format.size_bytes
-    share = min(1.0, contiguous_bytes(tile) / timing.dma_saturating_bytes)
-    rate = spec.num_dma_engines * spec.dma_engine_bytes_per_s * max(share, 2**-6)
-    return timing.dma_start_ns + size / rate * 1e9
+    saturating, peak = timing.dma_saturating_bytes, timing.dma_peak_bytes_per_s
+    fixed_s = saturating / spec.dma_engine_bytes_per_s - saturating / peak
+    rate = max(run, 1) / (fixed_s + run / peak)
+    return spec.num_dma_engines * min(rate, spec.dma_engine_bytes_per_s)
 
 
 def contiguous_bytes(tile: NkiTensor) -> int:

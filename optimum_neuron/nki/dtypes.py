@@ -12,6 +12,7 @@ name and size only.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
@@ -20,12 +21,37 @@ import torch
 
 from ..errors import KernelError, nearest
 
+with contextlib.suppress(ImportError):  # it tells NumPy about the dtypes that NumPy lacks, by their names
+    import ml_dtypes as _  # noqa: F401
+
+
+class DtypeName(str):
+    """The name of a dtype, which equals the dtype of NumPy or of torch that it names."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, str):
+            return str.__eq__(self, other)
+        name = getattr(other, "name", None) or getattr(other, "__name__", None) or str(other)
+        return str.__eq__(self, str(name).removeprefix("torch."))
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = str.__hash__
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element on the core."""
+        return FORMATS[self].size_bytes
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Format:
     """One dtype."""
 
-    name: str
+    name: DtypeName
     """Name in `nki.language`."""
     storage: torch.dtype
     """The host's dtype that holds its values."""
@@ -47,11 +73,11 @@ class Format:
 
 
 def _integer(name: str, storage: torch.dtype) -> Format:
-    return Format(name=name, storage=storage, size_bytes=storage.itemsize, is_float=False)
+    return Format(name=DtypeName(name), storage=storage, size_bytes=storage.itemsize, is_float=False)
 
 
 def _float(name: str, storage: torch.dtype, size_bytes: int, **bits: Any) -> Format:
-    return Format(name=name, storage=storage, size_bytes=size_bytes, **bits)
+    return Format(name=DtypeName(name), storage=storage, size_bytes=size_bytes, **bits)
 
 
 FORMATS: Mapping[str, Format] = {
@@ -79,14 +105,14 @@ PACKED = frozenset(name for name in FORMATS if name.endswith("_x4"))
 _ALIASES = {"bool_": "bool", "half": "float16", "float": "float32", "int": "int32"}
 
 
-def dtype_name(dtype: Any) -> str:
+def dtype_name(dtype: Any) -> DtypeName:
     """Return the name of a dtype, given as a name, a dtype of torch or NumPy, or a NumPy type.
 
     Raises:
         KernelError: the core has no such dtype.
     """
     if isinstance(dtype, str) and dtype in FORMATS:
-        return dtype
+        return FORMATS[dtype].name
     text = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or getattr(dtype, "__name__", str(dtype))
     name = str(text).removeprefix("torch.")
     name = _ALIASES.get(name, name)
@@ -95,7 +121,7 @@ def dtype_name(dtype: Any) -> str:
         hint = f"Convert to {narrower}." if narrower else f"Use one of {', '.join(FORMATS)}."
         message = f"A NeuronCore has no dtype '{name}'{nearest(name, FORMATS) or '.'}"
         raise KernelError(message, hint=hint, rule="dtype", dtype=name)
-    return name
+    return FORMATS[name].name
 
 
 def rounded(values: torch.Tensor, row: Format, *, precise: bool = True) -> torch.Tensor:

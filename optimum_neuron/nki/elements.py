@@ -12,9 +12,15 @@ from typing import Any, Self
 
 import torch
 
-from .core import Access, Unwritten, current, kernel_line, refuse
-from .dtypes import bits_of, rounded
+from .core import Access, Unwritten, current, kernel_line, refuse, refuse_value, running
+from .dtypes import DtypeName, bits_of, rounded
 from .memory import Buffer, Storage
+
+NO_TRUTH = (
+    "A branch or a loop depends on the elements of a tensor, which nobody knows when a kernel is compiled.",
+    "Compute both sides and choose with nl.where or a mask; compare a tensor that may be missing with None.",
+    "branch",
+)
 
 
 class UninitializedReadWarning(UserWarning):
@@ -47,7 +53,7 @@ class Elements:
         return self.data.storage_offset() - self.storage.base.storage_offset()
 
     @property
-    def dtype(self) -> str:
+    def dtype(self) -> DtypeName:
         """Name of the dtype."""
         return self.storage.format.name
 
@@ -84,6 +90,11 @@ class Elements:
     def __repr__(self) -> str:
         return f"NkiTensor({self.name}, shape={self.shape}, dtype={self.dtype}, buffer={self.buffer.value})"
 
+    def __bool__(self) -> bool:
+        if running() and current().platform_rules:
+            refuse_value(*NO_TRUTH)
+        return True
+
     def __iter__(self) -> Iterator[Any]:
         raise TypeError("an NkiTensor has no elements in Python: read it with instructions")
 
@@ -114,13 +125,15 @@ class Elements:
             bytes_per_partition=storage.bytes_per_partition,
             created=storage.line,
             is_indirect=self.is_indirect(),
+            address=None if storage.address is None else (storage.address.partition, storage.address.byte),
+            rows=storage.shape[0] if storage.shape else 1,
         )
 
     # ------------------------------------------------------------------ elements
     def read(self) -> torch.Tensor:
         """Return the elements as the host stores them, without copying; note reads of what nothing wrote."""
         mask = self.storage.mask_of(self.data)
-        if mask is not None and not bool(mask.all()):
+        if mask is not None and current().warns and not bool(mask.all()):
             self._warn_unwritten(mask)
         return self.data
 
@@ -140,6 +153,7 @@ class Elements:
     def write(self, values: torch.Tensor) -> None:
         """Store values, rounded to the dtype; they have as many elements, in the same order."""
         storage = self.storage
+        assert not self.data.is_meta, f"{self.name} is written while it is traced"
         if values.shape != self.data.shape:
             values = values.reshape(self.data.shape)
         if storage.format.is_native and storage.format.is_float:
@@ -147,6 +161,22 @@ class Elements:
         else:
             self.data.copy_(rounded(values, storage.format, precise=storage.precise))
         storage.mark_written(self.data)
+
+    def write_constant(self, values: torch.Tensor) -> None:
+        """Store values that are known before the kernel runs; a core that traces only notes them."""
+        tape = current().tape
+        if tape is None:
+            self.write(values)
+        else:
+            tape.write(self, values)
+
+    def copy_from(self, other: Elements) -> None:
+        """Store the elements of another view of as many, by no instruction; a core that traces only notes it."""
+        tape = current().tape
+        if tape is None:
+            self.write(other.read())
+        else:
+            tape.copy(self, other)
 
     def write_where(self, chosen: torch.Tensor, values: torch.Tensor) -> None:
         """Store the values where `chosen` holds, and leave the other elements and what is known of them."""

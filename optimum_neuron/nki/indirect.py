@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self
 
 import torch
 
@@ -20,8 +20,11 @@ from .tensor import NkiTensor
 class IndirectTensor(NkiTensor):
     """A gathered or scattered view."""
 
-    __slots__ = ("addresses", "skip", "steps", "valid")
+    __slots__ = ("addresses", "dim", "first", "indices", "skip", "steps", "valid")
     addresses: torch.Tensor
+    dim: int
+    first: int
+    indices: NkiTensor | None
     steps: tuple[int, ...]
     valid: torch.Tensor
     skip: bool
@@ -37,13 +40,22 @@ class IndirectTensor(NkiTensor):
         rows = indices.integers().T.reshape(-1)[: counts[0]]
         addresses = rows * step + offset
         for place, (stride, count) in enumerate(pattern[1:], start=1):
-            addresses = addresses.unsqueeze(-1) + torch.arange(count) * stride
+            addresses = addresses.unsqueeze(-1) + torch.arange(count, device=rows.device) * stride
             assert addresses.dim() == place + 1
         view = cls(storage, storage.base.reshape(-1)[:1].expand(counts))
         view.addresses = addresses
         view.valid = ((rows >= 0) & (rows < storage.shape[dim])).reshape(-1, *[1] * (len(counts) - 1)).expand(counts)
         view.skip = False
+        view.indices, view.first, view.dim = indices, offset, dim
         view.steps = tuple(stride for stride, _ in pattern)
+        return view
+
+    @classmethod
+    def at(cls, tensor: NkiTensor, addresses: torch.Tensor, valid: torch.Tensor, *, skip: bool) -> IndirectTensor:
+        """Return the view of elements by their numbers; `skip` leaves out those that are not valid."""
+        view = cls(tensor.storage, tensor.storage.base.reshape(-1)[:1].expand(addresses.shape))
+        view.addresses, view.valid, view.skip, view.indices = addresses, valid, skip, None
+        view.steps = addresses.new_empty(addresses.shape, device="meta").stride()
         return view
 
     @property
@@ -86,3 +98,36 @@ class IndirectTensor(NkiTensor):
         bits_of(storage.base.view(-1))[self.addresses[good]] = bits_of(stored)
         if storage.written is not None:
             storage.written[self.addresses[good]] = True
+
+
+class MovedTensor(NkiTensor):
+    """A view of a tensor without memory, whose begin is chosen by an index in memory when the kernel runs."""
+
+    __slots__ = ("dim", "first", "index", "viewed")
+    dim: int
+    first: int
+    index: NkiTensor
+    viewed: str | None
+
+    @classmethod
+    def of(
+        cls, tensor: NkiTensor, pattern: Sequence[Sequence[int]], offset: int, index: NkiTensor, dim: int, dtype: Any
+    ) -> MovedTensor:
+        """Return the view of an access pattern that begins `index` steps of a dimension later."""
+        plain = tensor.ap(pattern, offset, dtype=dtype)
+        view = cls(plain.storage, plain.data)
+        view.first, view.index, view.dim = offset, index, dim
+        view.viewed = None if dtype is None else plain.dtype
+        return view
+
+    def is_indirect(self) -> bool:
+        """Return True."""
+        return True
+
+    def _view(self, data: torch.Tensor) -> NkiTensor:
+        refuse(
+            f"A part of {self.name} at an offset in memory is taken in a kernel that is traced.",
+            hint="Give the access pattern of the part.",
+            rule="stream",
+            tensor=self.name,
+        )

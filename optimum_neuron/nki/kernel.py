@@ -9,54 +9,144 @@ A kernel called by another runs on its core.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Mapping
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
-import numpy as np
 import torch
+from torch.utils._pytree import register_constant
 
 from .. import env
+from ..after_import import after_import
 from ..errors import ConfigError, KernelError
-from .core import Core, Grid, Record, default_target, running, use
-from .dtypes import FORMATS, dtype_name
-from .memory import Buffer, Storage
-from .tensor import NkiTensor
+from .arguments import Arguments, tensors_in
+from .calls import call_in_graph, is_traced
+from .core import Core, Grid, Record, default_target, first_line, quoted, running, use
+from .platform import check
+from .scheduling import Edge, edges_of
+from .world import World
+
+_OPTIONS = ("grid", "platform", "ignores_addresses", "platform_rules", "schedule", "is_older")
 
 
-@dataclasses.dataclass(frozen=True)
 class Kernel:
-    """A function that runs on a simulated core."""
+    """A function that runs on a simulated core. This is no dataclass, because Dynamo rebuilds those.
 
-    function: Callable[..., Any]
-    """The kernel's Python."""
-    grid: tuple[int, ...] = ()
-    """Sizes of the grid; () for one core."""
+    Args:
+        function: the kernel's Python.
+        grid: sizes of the grid; () for one core.
+        platform: target that it is written for; None leaves it to the environment.
+        ignores_addresses: whether tiles that it places are left to the compiler.
+        platform_rules: whether Python that the hardware's compiler does not take is refused; None leaves it to the
+            environment.
+        schedule: names of instructions, with the names that they wait for.
+        is_older: whether it is one of the older API, whose compiler ran the kernel's Python.
+    """
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        grid: tuple[int, ...] = (),
+        platform: str | None = None,
+        ignores_addresses: bool = False,
+        platform_rules: bool | None = None,
+        schedule: tuple[Edge, ...] = (),
+        is_older: bool = False,
+    ) -> None:
+        self.function, self.grid = function, grid
+        self.platform, self.ignores_addresses = platform, ignores_addresses
+        self.platform_rules, self.schedule, self.is_older = platform_rules, schedule, is_older
         for name in functools.WRAPPER_ASSIGNMENTS:
-            if hasattr(self.function, name):
-                object.__setattr__(self, name, getattr(self.function, name))
+            if hasattr(function, name):
+                setattr(self, name, getattr(function, name))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Everything but the function, by the names of the arguments."""
+        return {name: getattr(self, name) for name in _OPTIONS}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Kernel) and (self.function, self.options) == (other.function, other.options)
+
+    def __hash__(self) -> int:
+        return hash((self.function, *self.options.values()))
+
+    def __repr__(self) -> str:
+        return f"Kernel({self.function.__name__}, grid={self.grid})"
 
     def __getitem__(self, grid: Any) -> Kernel:
         """Return the kernel for a grid, as in `kernel[2](x)`."""
-        sizes = tuple(int(size) for size in (grid if isinstance(grid, tuple) else (grid,)))
-        return dataclasses.replace(self, grid=sizes)
+        items = grid if isinstance(grid, tuple | list) else (grid,)
+        sizes = tuple(size if isinstance(size, int) else operator.index(size) for size in items)
+        return self.changed(grid=sizes)
+
+    def changed(self, **options: Any) -> Kernel:
+        """Return the kernel with other options."""
+        return Kernel(self.function, **{**self.options, **options})
+
+    def with_schedule(self, schedule: Sequence[Any]) -> Kernel:
+        """Return the kernel with an order of instructions by name; `nki.analyze` follows it, and results do not change.
+
+        Args:
+            schedule: pairs of a name and the name, or names, that it runs after.
+
+        Raises:
+            ConfigError: an entry is no such pair, or names wait for each other.
+        """
+        return self.changed(schedule=edges_of(schedule))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run it; inside another kernel, on that one's core."""
+        if torch.compiler.is_dynamo_compiling():
+            results, _ = _call_in_frame(self, args, kwargs)
+            return results[0] if results else None
         if running():
             return self.function(*args, **kwargs)
-        return launch(self, args, kwargs)[0]
+        return _call(self, args, kwargs)
 
 
-def jit(fn: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
+def _call(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    from .devices import call_on_device, is_on_device
+
+    tensors = tensors_in((args, kwargs))
+    if is_traced(tensors):
+        return call_in_graph(kernel, args, kwargs)
+    if is_on_device(tensors):
+        return call_on_device(kernel, args, kwargs)
+    return launch(kernel, args, kwargs)[0]
+
+
+register_constant(Kernel)
+
+
+def _with_input(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+    """Call a kernel, and return a tensor in any case and None in none, because Dynamo takes no other calls."""
+    result = _call(kernel, args, kwargs)
+    return () if result is None else (result,), tensors_in((args, kwargs))[0]
+
+
+_call_in_frame = _with_input
+
+
+def _keep_whole(dynamo: ModuleType) -> None:
+    """Have Dynamo read no kernel: AOTAutograd traces the call, and the kernel becomes a node of its graph."""
+    global _call_in_frame
+    _call_in_frame = dynamo.nonstrict_trace(_with_input)
+
+
+after_import("torch._dynamo", _keep_whole)
+
+
+def jit(fn: Callable[..., Any] | None = None, *, platform_rules: bool | None = None, **kwargs: Any) -> Any:
     """Make a kernel of a function, as `@nki.jit` or `@nki.jit(...)`.
 
     Args:
         fn: the function.
+        platform_rules: Whether Python that the hardware's compiler does not take is refused (default: what
+            OPTIMUM_NEURON_NKI_PLATFORM_RULES says; no).
         **kwargs: `mode` is accepted, because kernels of older versions pass it, and changes nothing.
 
     Raises:
@@ -68,8 +158,9 @@ def jit(fn: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
         hint = "Set NEURON_PLATFORM_TARGET_OVERRIDE to choose the target."
         raise ConfigError(message, hint=hint, options=unknown)
     if fn is None:
-        return jit
-    return fn if isinstance(fn, Kernel) else Kernel(fn)
+        return functools.partial(jit, platform_rules=platform_rules)
+    made = simulate(fn)
+    return made if platform_rules is None else made.changed(platform_rules=platform_rules)
 
 
 def simulate(kernel: Callable[..., Any]) -> Kernel:
@@ -85,117 +176,118 @@ def launch(
     Raises:
         KernelError: the kernel breaks a rule, or returns nothing and writes no input.
     """
-    result, core = launch_on_cores(kernel, args, kwargs, record=record, strict=strict)
-    return result, core.stream or []
+    result, cores = launch_on_cores(kernel, args, kwargs, record=record, strict=strict)
+    return result, cores[0].stream or []
 
 
 def launch_on_cores(
-    kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, record: bool, strict: bool = False
-) -> tuple[Any, Core]:
-    """Run a kernel as `launch` does, and return its results and its first core."""
-    target, precise = default_target(), env.nki_precise()
-    grid = Grid(shape=kernel.grid)
-    inputs = _Inputs(precise)
-    placed = [inputs.place(value, f"argument_{number}") for number, value in enumerate(args)]
-    named = {name: inputs.place(value, name) for name, value in kwargs.items()}
-    ranks = list(itertools.product(*map(range, kernel.grid)))
-    cores = [Core(target=target, grid=grid, rank=rank, precise=precise, strict=strict) for rank in ranks]
-    cores[0].stream = [] if record else None
-
-    def run(core: Core) -> Any:
-        with use(core):
-            return kernel.function(*placed, **named)
-
-    bodies = [functools.partial(run, core) for core in cores]
-    result = bodies[0]() if len(bodies) == 1 else grid.turns.run(bodies)[-1]
-    inputs.write_back()
-    if result is None and not inputs.changed:
-        message = f"The kernel {kernel.function.__name__} returned nothing and wrote no input."
-        raise KernelError(message, hint="Return the tensors in nl.shared_hbm that it wrote.", rule="result")
-    with use(cores[-1]):
-        return inputs.results(result), cores[0]
+    kernel: Kernel,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    *,
+    record: bool,
+    strict: bool = False,
+    computes: bool = True,
+) -> tuple[Any, list[Core]]:
+    """Run a kernel as `launch` does, and return its results and its cores, which all have a stream if it records."""
+    results, cores = _launch(kernel, [(args, kwargs)], record=record, strict=strict, computes=computes)
+    return results[0], cores[0]
 
 
-class _Inputs:
-    """The arrays of one call, as tensors in HBM."""
+def launch_ranks(
+    kernel: Callable[..., Any], calls: Sequence[Any], *, record: bool = False
+) -> list[Any] | tuple[list[Any], list[list[Record]]]:
+    """Run a kernel on several ranks, which `nki.collectives` connects, and return the results of each.
 
-    def __init__(self, precise: bool) -> None:
-        self.precise = precise
-        self.is_torch = False
-        self.placed: list[tuple[NkiTensor, torch.Tensor, int]] = []
-
-    def place(self, value: Any, name: str) -> Any:
-        """Return an array as a tensor in HBM that shares its memory, and anything else as it is."""
-        if isinstance(value, list | tuple) and any(isinstance(item, np.ndarray | torch.Tensor) for item in value):
-            return type(value)(self.place(item, f"{name}_{number}") for number, item in enumerate(value))
-        if not isinstance(value, np.ndarray | torch.Tensor):
-            return value
-        self.is_torch |= isinstance(value, torch.Tensor)
-        dtype = dtype_name(value.dtype)
-        host = value.detach() if isinstance(value, torch.Tensor) else _as_torch(value, dtype)
-        row, base = FORMATS[dtype], host
-        if not self.precise and row.is_float:
-            base = host.float()
-        elif host.dtype != row.storage:
-            base = host.to(row.storage)
-        base = base.contiguous()
-        storage = Storage(base, Buffer.hbm, row, tuple(host.shape), name, "", self.precise)
-        tensor = NkiTensor(storage)
-        self.placed.append((tensor, host, base._version))
-        return tensor
-
-    @property
-    def changed(self) -> bool:
-        """Whether the kernel wrote an input."""
-        return any(tensor.storage.base._version != version for tensor, _, version in self.placed)
-
-    def write_back(self) -> None:
-        """Copy what the kernel wrote to inputs that could not share their memory."""
-        for tensor, host, version in self.placed:
-            base = tensor.storage.base
-            if base._version != version and base.data_ptr() != host.data_ptr():
-                host.copy_(base)
-
-    def results(self, value: Any) -> Any:
-        """Return tensors of the kernel as arrays."""
-        if isinstance(value, list | tuple):
-            return tuple(self.results(item) for item in value)
-        if isinstance(value, dict):
-            return {key: self.results(item) for key, item in value.items()}
-        if not isinstance(value, NkiTensor):
-            return value
-        if value.buffer.is_on_chip:
-            message = f"The kernel returned {value.name}, which is in {value.buffer.value}."
-            raise KernelError(message, hint="Copy it to a tensor in nl.shared_hbm, and return that.", rule="result")
-        for tensor, host, _ in self.placed:
-            if tensor.storage is value.storage and value.shape == tensor.shape:
-                return host if self.is_torch else _as_numpy(host, value.dtype)
-        data = value.read().clone()
-        return data if self.is_torch else _as_numpy(data, value.dtype)
-
-
-def _as_torch(array: np.ndarray, dtype: str) -> torch.Tensor:
-    """Return NumPy's memory as a tensor of torch, also for dtypes that NumPy takes from ml_dtypes."""
-    if not array.flags.writeable:
-        array = array.copy()
-    if array.dtype.kind != "V" and array.dtype.name in np.sctypeDict:
-        return torch.from_numpy(array)
-    bits = array.view(np.uint16 if array.dtype.itemsize == 2 else np.uint8)
-    return torch.from_numpy(bits).view(getattr(torch, dtype))
-
-
-def _as_numpy(data: torch.Tensor, dtype: str) -> np.ndarray:
-    """Return a tensor of torch as an array of the same dtype.
+    Args:
+        kernel: the kernel; with a grid, each rank has its cores.
+        calls: The arguments of each rank: a tuple, or a dict of arguments by name.
+        record: Whether to return the stream of the first core of each rank too.
 
     Raises:
-        KernelError: NumPy has no such dtype, and ml_dtypes is not installed.
+        KernelError: the kernel breaks a rule, or ranks do not call the same collectives.
+
+    Example:
+        ```python
+        import torch
+
+        from optimum_neuron.nki import collectives as ncc, jit, language as nl, launch_ranks
+
+
+        @jit
+        def gather(x):
+            part = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+            out = nl.ndarray((2 * x.shape[0], x.shape[1]), x.dtype, buffer=nl.shared_hbm)
+            nl.store(part, nl.load(x))
+            ncc.all_gather([part], [out], ncc.ReplicaGroup([[0, 1]]), collective_dim=0)
+            return out
+
+
+        x = torch.randn(2, 64, 8)
+        for result in launch_ranks(gather, [(x[0],), (x[1],)]):
+            torch.testing.assert_close(result, x.reshape(128, 8))
+        ```
     """
-    if str(data.dtype).removeprefix("torch.") in np.sctypeDict:
-        return data.numpy()
-    try:
-        import ml_dtypes
-    except ImportError as error:
-        message = f"NumPy has no {dtype}, which the kernel returned."
-        raise KernelError(message, hint="pip install ml_dtypes, or pass torch tensors.", rule="dtype") from error
-    bits = data.view(torch.int16 if data.dtype.itemsize == 2 else torch.uint8).numpy()
-    return bits.view(getattr(ml_dtypes, str(data.dtype).removeprefix("torch.")))
+    ranks = [((), call) if isinstance(call, Mapping) else (tuple(call), {}) for call in calls]
+    results, cores = _launch(simulate(kernel), ranks, record=record)
+    return (results, [row[0].stream or [] for row in cores]) if record else results
+
+
+Call = tuple[tuple[Any, ...], Mapping[str, Any]]
+
+
+def _launch(
+    kernel: Kernel, calls: Sequence[Call], *, record: bool, strict: bool = False, computes: bool = True
+) -> tuple[list[Any], list[list[Core]]]:
+    """Run a kernel once for each rank, and return their results and cores."""
+    target, precise = default_target(kernel.platform), env.nki_precise()
+    rules = env.nki_platform_rules() if kernel.platform_rules is None else kernel.platform_rules
+    if rules and not kernel.is_older:
+        check(kernel.function)
+    world, places = World(size=len(calls)), list(itertools.product(*map(range, kernel.grid)))
+    inputs: list[Arguments] = []
+    cores: list[list[Core]] = []
+    bodies: list[Callable[[], Any]] = []
+    for rank_id, (args, kwargs) in enumerate(calls):
+        own, grid = Arguments(precise), Grid(shape=kernel.grid)
+        placed = [own.place(value, f"argument_{number}") for number, value in enumerate(args)]
+        named = {name: own.place(value, name) for name, value in kwargs.items()}
+        inputs.append(own)
+        cores.append([])
+        for place in places:
+            core = Core(
+                target=target,
+                grid=grid,
+                rank=place,
+                precise=precise,
+                strict=strict,
+                computes=computes,
+                stream=[] if record else None,
+                ignores_addresses=kernel.ignores_addresses,
+                platform_rules=rules,
+                number=len(bodies),
+                rank_id=rank_id,
+                world=world,
+            )
+            cores[-1].append(core)
+            bodies.append(functools.partial(_run, kernel, core, placed, named))
+    values = [bodies[0]()] if len(bodies) == 1 else world.turns.run(bodies)
+    last = values[len(places) - 1 :: len(places)]
+    pairs = zip(inputs, last, cores, strict=True)
+    return [_finished(kernel, own, value, row[-1]) for own, value, row in pairs], cores
+
+
+def _run(kernel: Kernel, core: Core, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    with use(core):
+        return kernel.function(*args, **kwargs)
+
+
+def _finished(kernel: Kernel, inputs: Arguments, value: Any, core: Core) -> Any:
+    """Return what a kernel returned as arrays, after its writes to inputs."""
+    inputs.write_back()
+    if value is None and not inputs.changed:
+        line = first_line(kernel.function)
+        message = f"The kernel {kernel.function.__name__} returned nothing and wrote no input.{quoted(line)}"
+        raise KernelError(message, hint="Return the tensors in nl.shared_hbm that it wrote.", rule="result", line=line)
+    with use(core):
+        return inputs.results(value)

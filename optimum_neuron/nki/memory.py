@@ -44,6 +44,16 @@ class Buffer(enum.Enum):
         return f"nl.{self.value}"
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Address:
+    """Where a tile begins that a kernel placed by hand."""
+
+    partition: int
+    """First partition."""
+    byte: int
+    """First byte of each partition."""
+
+
 @dataclasses.dataclass(eq=False, slots=True)
 class Storage:
     """One tensor in one memory."""
@@ -66,14 +76,27 @@ class Storage:
     """Which elements were written, in one dimension; None if all were."""
     number: int = dataclasses.field(default_factory=lambda: next(_NUMBERS))
     """Identifies it."""
+    address: Address | None = None
+    """Where it is; None if that is left to the compiler."""
 
     @classmethod
     def empty(
-        cls, shape: tuple[int, ...], dtype: str, buffer: Buffer, *, name: str, line: str, precise: bool
+        cls,
+        shape: tuple[int, ...],
+        dtype: str,
+        buffer: Buffer,
+        *,
+        name: str,
+        line: str,
+        precise: bool,
+        is_traced: bool = False,
     ) -> Storage:
-        """Make memory that nothing wrote."""
+        """Make memory that nothing wrote; a tensor that is traced has sizes and no memory."""
         row = FORMATS[dtype]
         kind = storage_of(row, precise=precise)
+        if is_traced:
+            base = torch.empty(math.prod(shape), dtype=kind, device="meta")
+            return cls(base, buffer, row, shape, name, line, precise)
         poison = math.nan if row.is_float else POISON_INTEGER
         base = torch.full((math.prod(shape),), poison, dtype=torch.float32 if row.is_float else torch.int64).to(kind)
         written = torch.zeros(base.numel(), dtype=torch.bool)
@@ -88,6 +111,11 @@ class Storage:
     def size_bytes(self) -> int:
         """Bytes on the core."""
         return math.prod(self.shape) * self.format.size_bytes
+
+    def viewed_as(self, row: Format) -> Storage:
+        """Return the same memory as elements of another format, which are as the host stores them."""
+        base = self.base.reshape(-1).view(row.storage)
+        return dataclasses.replace(self, base=base, format=row, shape=(base.numel(),), written=None)
 
     def mask_of(self, view: torch.Tensor) -> torch.Tensor | None:
         """Return which elements of a view were written; None if all of the storage is."""

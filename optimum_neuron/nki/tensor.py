@@ -8,7 +8,6 @@ An element of a view is named by `offset` and `strides`, in elements of the tens
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -60,6 +59,8 @@ class NkiTensor(Elements):
                     dim += 1
                 else:
                     data = data.select(dim, index)
+        if self.buffer.is_on_chip and data.dim() < 2:
+            data = data.unsqueeze(1)
         return self._view(data)
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -235,33 +236,35 @@ class NkiTensor(Elements):
                 rule="dtype",
                 dtype=row.name,
             )
-        storage = self.storage
-        if storage.written is not None:
+        if self.storage.written is not None:
             self.read()
-        base = storage.base.reshape(-1).view(row.storage)
-        other = dataclasses.replace(storage, base=base, format=row, shape=(base.numel(),), written=None)
-        return type(self)(other, self.data.view(row.storage))
+        return type(self)(self.storage.viewed_as(row), self.data.view(row.storage))
 
     def ap(
         self,
         pattern: Sequence[Sequence[int]],
-        offset: int = 0,
+        offset: int | None = None,
         scalar_offset: Any = None,
         vector_offset: Any = None,
         indirect_dim: int = 0,
         dtype: Any = None,
     ) -> NkiTensor:
-        """Return a view by steps and counts, [[step, count], ...], from the first element of the tensor on.
+        """Return a view by steps and counts, [[step, count], ...], of the whole tensor; it begins where this one does.
 
         On the chip the first pair counts partitions, and its step is the number of elements in one.
 
         Raises:
             KernelError: it leaves the tensor.
         """
+        offset = self.offset if offset is None else offset
         if vector_offset is not None:
             from .indirect import IndirectTensor
 
             return IndirectTensor.of(self, pattern, offset, vector_offset, indirect_dim)
+        if isinstance(scalar_offset, NkiTensor) and self.data.is_meta:
+            from .indirect import MovedTensor
+
+            return MovedTensor.of(self, pattern, offset, scalar_offset, indirect_dim, dtype)
         if scalar_offset is not None:
             row = math.prod(self.storage.shape[indirect_dim + 1 :])
             offset += row * (scalar_offset.scalar() if isinstance(scalar_offset, NkiTensor) else int(scalar_offset))

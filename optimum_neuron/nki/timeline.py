@@ -1,9 +1,11 @@
 """When the engines run the instructions of a recorded stream: each in its order, and all as early as their data allow.
 
 An engine executes its instructions in program order. One waits for what it reads, for what it overwrites, and for room
-for a new tile on the chip; an engine that waited starts `dependent_instruction_cycles` later. Transfers share the rate
-of the DMA engines in any order, because they have many queues; the result of one is there `dma_start_ns` after its
-bytes were moved. The compiler may reorder instructions and place tiles worse; this module does neither.
+for a new tile on the chip. A result is there some cycles after its engine is free again, and an instruction of the same
+engine that reads it waits for that; an engine that waited for another one starts `dependent_instruction_cycles` later.
+Transfers share the rate of the DMA engines in any order, because they have many queues; the result of one is there
+`dma_start_ns` after its bytes were moved. The compiler may reorder instructions and place tiles worse; this module does
+neither.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import heapq
 import math
 from collections.abc import Sequence
 
-from ..hardware import Target
+from ..hardware import CoreTiming, Target
 from .core import Access, Record
 
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "dma", "sync")
@@ -63,32 +65,46 @@ def overlap(one: Box, other: Box) -> bool:
     return one[0] < other[1] and other[0] < one[1] and one[2] < other[3] and other[2] < one[3]
 
 
-def _contains(outer: Box, inner: Box) -> bool:
+def contains(outer: Box, inner: Box) -> bool:
+    """Return whether a box has all elements of another."""
     return outer[0] <= inner[0] and inner[1] <= outer[1] and outer[2] <= inner[2] and inner[3] <= outer[3]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Use:
+    """When an instruction is done with a part of a tensor: for its own engine, and for others."""
+
+    engine: str
+    own_ns: float
+    end_ns: float
+
+    def ready_for(self, engine: str) -> float:
+        return self.own_ns if engine == self.engine else self.end_ns
+
+
 class _Uses:
-    """When parts of one tensor are written and read for the last time."""
+    """Who wrote and read parts of one tensor for the last time."""
 
     def __init__(self) -> None:
-        self.writes: dict[Box, float] = {}
-        self.reads: dict[Box, float] = {}
+        self.writes: dict[Box, _Use] = {}
+        self.reads: dict[Box, _Use] = {}
 
     def ready_to_read(self, box: Box) -> float:
-        return max((end for other, end in self.writes.items() if overlap(box, other)), default=0.0)
+        return max((use.end_ns for other, use in self.writes.items() if overlap(box, other)), default=0.0)
 
-    def ready_to_write(self, box: Box) -> float:
-        reads = max((end for other, end in self.reads.items() if overlap(box, other)), default=0.0)
-        return max(self.ready_to_read(box), reads)
+    def ready_to_write(self, box: Box, engine: str) -> float:
+        uses = (*self.writes.items(), *self.reads.items())
+        return max((use.ready_for(engine) for other, use in uses if overlap(box, other)), default=0.0)
 
-    def read(self, box: Box, end_ns: float) -> None:
-        self.reads[box] = max(end_ns, self.reads.get(box, 0.0))
+    def read(self, box: Box, use: _Use) -> None:
+        last = self.reads.get(box)
+        self.reads[box] = use if last is None or last.end_ns < use.end_ns else last
 
-    def write(self, box: Box, end_ns: float) -> None:
+    def write(self, box: Box, use: _Use) -> None:
         for uses in (self.writes, self.reads):
-            for other in [other for other in uses if _contains(box, other)]:
+            for other in [other for other in uses if contains(box, other)]:
                 del uses[other]
-        self.writes[box] = end_ns
+        self.writes[box] = use
 
 
 class _Room:
@@ -166,31 +182,49 @@ def schedule(stream: Sequence[Record], target: Target) -> list[Event]:
         boxes = [(access.storage, box_of(access)) for access in accesses]
         num_reads = len(record.reads)
         ready = max([ready, *(uses[storage].ready_to_read(box) for storage, box in boxes[:num_reads])])
-        ready = max([ready, *(uses[storage].ready_to_write(box) for storage, box in boxes[num_reads:])])
+        for storage, box in boxes[num_reads:]:
+            ready = max(ready, uses[storage].ready_to_write(box, record.engine))
         if record.engine == "dma":
             busy = max(record.cycles - timing.dma_start_ns, 0.0)
             start = transfers.place(ready, busy)
             event = Event(record, start, busy, start + record.cycles, ready > 0)
         else:
-            event = _placed(record, ready, free, clocks[record.engine], timing.dependent_instruction_cycles)
+            event = _placed(record, ready, free, clocks[record.engine], timing)
         events.append(event)
+        own_ns = event.end_ns if record.engine == "dma" else event.start_ns + event.busy_ns
         for storage, box in boxes[:num_reads]:
-            uses[storage].read(box, event.end_ns)
+            uses[storage].read(box, _Use(record.engine, own_ns, own_ns))
         for storage, box in boxes[num_reads:]:
-            uses[storage].write(box, event.end_ns)
+            uses[storage].write(box, _Use(record.engine, own_ns, event.end_ns))
         for access in {access.storage: access for access in accesses}.values():
             if last[access.storage] == number and access.buffer in rooms:
                 rooms[access.buffer].give_back(event.end_ns, access.bytes_per_partition)
     return events
 
 
-def _placed(record: Record, ready: float, free: dict[str, float], clock_ghz: float, dependent_cycles: float) -> Event:
-    """Return when an instruction runs that has its data at `ready`, and note when its engine is free again."""
-    waited = ready > free[record.engine]
-    start = ready + dependent_cycles / clock_ghz if waited else free[record.engine]
+def _placed(record: Record, ready: float, free: dict[str, float], clock_ghz: float, timing: CoreTiming) -> Event:
+    """Return when an instruction runs that has its data at `ready`, and note when its engine is free again.
+
+    An engine that waits for itself starts when its result is there; one that waits for another, later.
+    """
+    engine = record.engine
+    waited = ready > free[engine]
+    own = free[engine] + result_cycles(engine, timing) / clock_ghz
+    start = (
+        (ready + timing.dependent_instruction_cycles / clock_ghz if ready > own else ready) if waited else free[engine]
+    )
     busy = record.cycles / clock_ghz
-    free[record.engine] = start + busy
-    return Event(record, start, busy, start + busy, waited)
+    free[engine] = start + busy
+    return Event(record, start, busy, start + busy + result_cycles(engine, timing) / clock_ghz, waited)
+
+
+def result_cycles(engine: str, timing: CoreTiming) -> float:
+    """Return how much later a result is there than its engine is free again."""
+    if engine in ("gpsimd", "sync"):
+        return 0
+    return (
+        timing.scalar_dependent_cycles - timing.min_interval_cycles if engine == "scalar" else timing.sram_access_cycles
+    )
 
 
 def elements(access: Access) -> int:

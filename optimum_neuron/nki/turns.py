@@ -56,6 +56,8 @@ class Turns:
 
     def wait(self, number: int, ready: Callable[[], bool]) -> bool:
         """Let the others run until something holds; False if it cannot, because all others wait or have ended."""
+        if not self._open:
+            return ready()
         self._waits[number] = ready
         self._condition.notify_all()
         self._condition.wait_for(lambda: ready() or bool(self._errors) or self._is_stuck())

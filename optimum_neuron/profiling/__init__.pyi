@@ -8,6 +8,7 @@ from . import (
 from .drawing import short_line as short_line
 from .folder import calls_of as calls_of, profile_folder as profile_folder
 from .inspection import inspect_process as inspect_process
+from .kernels import KernelEvent as KernelEvent, KernelProfile as KernelProfile
 from .neff import profile_compiled as profile_compiled, profile_neff as profile_neff
 from .operators import (
     ENGINES as ENGINES,

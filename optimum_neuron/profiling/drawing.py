@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from .kernels import KernelProfile
 from .operators import BOUND_BY, ENGINES
 from .profile import CallProfile, GraphProfile, Profile
 from .schedule import engine_lanes, windows
@@ -36,6 +37,7 @@ def drawn(profile: Profile, rows: Sequence[Row]) -> dict[str, Any]:
         "graphs": [graph.graph for graph in profile.graphs],
         "segments": list(_segments(profile)),
         "inside": [_inside(graph) for graph in shown],
+        "kernels": [_kernel(kernel) for kernel in profile.kernels[:MAX_GRAPHS]],
         "machine": {
             "name": machine.target,
             "flops": machine.peak_flops_per_s,
@@ -83,6 +85,28 @@ def _inside(graph: GraphProfile) -> dict[str, Any]:
         "lanes": [
             [engines.index(lane.engine), lane.index, round(lane.started_us, 4), round(lane.time_us, 4)]
             for lane in engine_lanes(graph.operators, begin_us=graph.launch_us)
+        ],
+    }
+
+
+def _kernel(kernel: KernelProfile) -> dict[str, Any]:
+    """Instructions of a kernel: engine, opcode, line, begin, time."""
+    engines, lines = kernel.engines, list(dict.fromkeys(short_line(event.line) for event in kernel.events))
+    places = {line: place for place, line in enumerate(lines)}
+    return {
+        "name": kernel.name,
+        "total_us": kernel.total_us,
+        "engines": engines,
+        "lines": lines,
+        "events": [
+            [
+                engines.index(event.engine),
+                event.opcode,
+                places[short_line(event.line)],
+                round(event.started_us, 4),
+                round(event.busy_us, 4),
+            ]
+            for event in kernel.events
         ],
     }
 

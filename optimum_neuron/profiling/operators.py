@@ -61,6 +61,8 @@ class OperatorTime:
     """Lower bound of the bytes read from HBM."""
     is_unknown: bool
     """Whether its work is not known: it is counted, and has no time."""
+    kernel: str = ""
+    """Key of the NKI kernel that it is, in `Profile.kernels`; empty for other operators."""
 
 
 def operators_of(work: GraphWork, time_of: TimeOf) -> tuple[OperatorTime, ...]:
@@ -82,19 +84,21 @@ def _operator(step: Step, time: DeviceTime, overlap: float) -> OperatorTime:
     parts, work = time.parts_s, step.work
     overlapping_s = time.overlapping_s
     own_s = time.alone_s - parts["launch"]
-    unknown = bool(work.num_unknown)
-    longest: Engine = max(BOUND_BY, key=lambda engine: parts[engine])
+    unknown, kernel = bool(work.num_unknown), work.kernels.counts[0][0] if work.kernels.counts else ""
+    longest = max((engine for engine in BOUND_BY if parts[engine]), key=lambda engine: parts[engine], default=None)
     computes: dict[Engine, float] = {
         "tensor": work.tensor_cycles + work.attention_cycles,
         "link": work.num_collectives,
         "vector": work.vector_elements + work.unpacked_elements + work.softmax_elements,
     }
+    # Arithmetic without passes of its own is fused into the operator before it.
+    engine = next((engine for engine, amount in computes.items() if amount), "vector" if work.flops else "dma")
     return OperatorTime(
         operator=step.name,
         module_path=step.module_path,
         source_line=step.source_line,
-        engine=next((engine for engine, amount in computes.items() if amount), "dma"),
-        bound="unknown" if unknown and not any(parts[engine] for engine in BOUND_BY) else BOUND_BY[longest],
+        engine=longest if kernel and longest else engine,
+        bound="unknown" if unknown and longest is None else BOUND_BY[longest or engine],
         time_us=1e6 * (overlap * overlapping_s + own_s),
         alone_us=1e6 * (overlapping_s + own_s),
         tensor_us=1e6 * parts["tensor"],
@@ -105,4 +109,5 @@ def _operator(step: Step, time: DeviceTime, overlap: float) -> OperatorTime:
         flops=work.flops,
         hbm_bytes=work.hbm_bytes,
         is_unknown=unknown,
+        kernel=kernel,
     )

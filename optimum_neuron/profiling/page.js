@@ -168,6 +168,32 @@ function drawInside() {
   return () => redraw();
 }
 
+// Engines of a kernel have the colors of the engines of a call.
+const KERNEL_BOUNDS = { tensor: "compute", dma: "DMA", sync: "launch" };
+
+function kernelBars(one) {
+  return one.events.map(([engine, opcode, line, begin, time]) => ({
+    lane: engine, begin, end: begin + time, bound: data.bounds.indexOf(KERNEL_BOUNDS[one.engines[engine]] || "vector"),
+    label: opcode, tip: `${opcode} on ${one.engines[engine]}\n${one.lines[line]}\n${inTime(time)}, begins at ${inTime(begin)}`,
+  }));
+}
+
+function drawKernels() {
+  const tabs = document.getElementById("kernel-tabs"), place = document.getElementById("kernel-lanes");
+  let redraw = () => {};
+  data.kernels.forEach((one, number) => {
+    const button = document.createElement("button");
+    button.textContent = one.name;
+    button.addEventListener("click", () => {
+      for (const other of tabs.children) other.setAttribute("aria-selected", other === button);
+      redraw = drawLanes(place, one.engines, kernelBars(one), [0, one.total_us]);
+    });
+    tabs.appendChild(button);
+    if (number === 0) button.click();
+  });
+  return () => redraw();
+}
+
 function drawRoof() {
   const place = document.getElementById("roof"), machine = data.machine;
   place.replaceChildren();
@@ -249,6 +275,7 @@ function makeTableWork() {
 const names = data.cores.map((core) => `${core.instance} NC ${core.id}`);
 const redrawTimeline = drawLanes(document.getElementById("timeline"), names, timelineBars(), [0, data.clock_us]);
 const redrawInside = drawInside();
+const redrawKernels = data.kernels.length ? drawKernels() : () => {};
 drawRoof();
 makeTableWork();
-addEventListener("resize", () => { redrawTimeline(); redrawInside(); drawRoof(); });
+addEventListener("resize", () => { redrawTimeline(); redrawInside(); redrawKernels(); drawRoof(); });

@@ -14,6 +14,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ..nki import ENGINES as KERNEL_ENGINES
+from .kernels import KernelProfile
 from .operators import ENGINES, Engine, OperatorTime
 from .profile import CallProfile, CoreProfile, GraphProfile, Profile
 from .schedule import Lane, Span, engine_lanes, windows
@@ -25,13 +27,16 @@ _HOST_PID = 1
 _FIRST_CORE_PID = 100
 _CALLS_TID = 1
 _ENGINE_TIDS = {engine: tid for tid, engine in enumerate(ENGINES, start=_CALLS_TID + 1)}
+_KERNEL_TIDS = {engine: tid for tid, engine in enumerate(KERNEL_ENGINES, start=_CALLS_TID + 1 + len(ENGINES))}
+"""Tracks of the instructions of NKI kernels."""
 
 Event = dict[str, Any]
 
 
 def trace_events(profile: Profile) -> dict[str, Any]:
     """The trace as plain data: `traceEvents`, times in microseconds."""
-    detail = [_Detail(graph) for graph in profile.graphs]
+    kernels = {kernel.key: kernel for kernel in profile.kernels}
+    detail = [_Detail(graph, kernels) for graph in profile.graphs]
     pids = {(core.instance, core.core_id): _FIRST_CORE_PID + i for i, core in enumerate(profile.cores)}
     events = list(_names(profile, pids))
     budget, num_without = MAX_OPERATOR_EVENTS, 0
@@ -68,11 +73,17 @@ def trace_events(profile: Profile) -> dict[str, Any]:
 class _Detail:
     """Operators of one graph as events, from the begin of a call on: the same for each call of it."""
 
-    def __init__(self, graph: GraphProfile) -> None:
+    def __init__(self, graph: GraphProfile, kernels: Mapping[str, KernelProfile]) -> None:
         self.operators = graph.operators
+        spans = windows(graph.operators, begin_us=graph.launch_us)
+        self.kernels = [
+            (span.started_us, kernels[one.kernel])
+            for one, span in zip(graph.operators, spans, strict=True)
+            if one.kernel in kernels
+        ]
         self.lanes = list(_in_ns(engine_lanes(graph.operators, begin_us=graph.launch_us)))
         self.counters = list(_counters(graph.operators, windows(graph.operators, begin_us=graph.launch_us)))
-        self.num_events = len(self.lanes) + len(self.counters)
+        self.num_events = len(self.lanes) + len(self.counters) + sum(len(one.events) for _, one in self.kernels)
 
     def events(self, call: CallProfile, pid: int) -> Iterator[Event]:
         call_ns = round(1e3 * call.started_us)
@@ -80,10 +91,23 @@ class _Detail:
             one, thread = self.operators[index], (pid, _ENGINE_TIDS[engine])
             args = {"operator": one.operator, "module": one.module_path, "line": one.source_line, "bound by": one.bound}
             yield _span(_short(one), one.bound, thread, (call_ns + begin_ns) / 1e3, (call_ns + end_ns) / 1e3, args)
+        for begin_us, kernel in self.kernels:
+            yield from _instructions(kernel, call.started_us + begin_us, pid)
         for at_us, name, values in self.counters:
             yield {"ph": "C", "name": name, "pid": pid, "ts": call.started_us + at_us, "args": values}
         for name in ("HBM reads", "utilization"):
             yield {"ph": "C", "name": name, "pid": pid, "ts": call.ended_us, "args": _ZERO[name]}
+
+
+def _instructions(kernel: KernelProfile, begin_us: float, pid: int) -> Iterator[Event]:
+    """Instructions of one launch of a kernel, on the tracks of the engines of kernels."""
+    free_at: dict[str, float] = {}
+    for event in kernel.events:
+        start = max(begin_us + event.started_us, free_at.get(event.engine, 0.0))
+        end = max(start, begin_us + event.started_us + event.busy_us)
+        free_at[event.engine] = end
+        args = {"kernel": kernel.name, "line": event.line}
+        yield _span(event.opcode, "instruction", (pid, _KERNEL_TIDS[event.engine]), start, end, args)
 
 
 _ZERO = {"HBM reads": {"GB/s": 0}, "utilization": {"tensor %": 0, "dma %": 0, "vector %": 0}}
@@ -109,6 +133,9 @@ def _names(profile: Profile, pids: dict[tuple[str, int], int]) -> Iterator[Event
         for tid, title in ((_CALLS_TID, "calls"), *((_ENGINE_TIDS[engine], name) for engine, name in ENGINES.items())):
             yield named("thread_name", pid, tid, "name", title)
             yield named("thread_sort_index", pid, tid, "sort_index", tid)
+        for engine in dict.fromkeys(engine for kernel in profile.kernels for engine in kernel.engines):
+            yield named("thread_name", pid, _KERNEL_TIDS[engine], "name", f"kernel: {engine}")
+            yield named("thread_sort_index", pid, _KERNEL_TIDS[engine], "sort_index", _KERNEL_TIDS[engine])
 
 
 def _span(

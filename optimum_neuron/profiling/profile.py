@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import ConfigError
+from .kernels import KernelEvent, KernelProfile
 from .operators import OperatorTime
 from .table import Row, rows_of
 
@@ -117,6 +118,8 @@ class Profile:
     """Calls in the order of the clock."""
     cores: tuple[CoreProfile, ...]
     assumptions: tuple[str, ...]
+    kernels: tuple[KernelProfile, ...] = ()
+    """NKI kernels in these graphs, those of most time first."""
     notes: tuple[str, ...] = ()
     """Limits of this profile: missing parts and weak figures."""
     simulated: bool = True
@@ -186,6 +189,10 @@ class Profile:
             "operators": [dataclasses.asdict(row) for row in rows[:top]],
             "num_rows": len(rows),
             "cores": [dataclasses.asdict(core) for core in self.cores],
+            "kernels": [
+                {key: value for key, value in dataclasses.asdict(kernel).items() if key != "events"}
+                for kernel in self.kernels
+            ],
             "unknown_operators": self.unknown_operators(),
             "assumptions": list(self.assumptions),
             "notes": list(self.notes),
@@ -207,6 +214,9 @@ class Profile:
             "calls": tuple(CallProfile(**{**call, "core_ids": tuple(call["core_ids"])}) for call in data["calls"]),
             "cores": tuple(CoreProfile(**{**core, "models": tuple(core["models"])}) for core in data["cores"]),
         }
+        for kernel in data["kernels"]:
+            kernel["events"] = tuple(KernelEvent(*event) for event in kernel["events"])
+        parts["kernels"] = tuple(KernelProfile(**kernel) for kernel in data["kernels"])
         return cls(**{**data, **parts})
 
 

@@ -21,6 +21,7 @@ from ..simulator import (
     choose_machine,
     constants,
     generates,
+    kind_of_generator,
     kind_of_graph,
     prompt_host_s,
     token_host_s,
@@ -28,6 +29,7 @@ from ..simulator import (
     work_on_track,
 )
 from ..simulator.work import GraphWork, Step
+from .kernels import kernels_of
 from .operators import operators_of
 from .profile import CallProfile, CoreProfile, GraphProfile, MachineRates, Profile, nothing_ran
 from .schedule import RecordedCall, on_one_clock
@@ -108,6 +110,12 @@ def _profile(name: str, executions: Recording, notes: Sequence[str], assumptions
             f"constants version {constants().version}, {constants().fitted_on}",
             CLOCK,
         ),
+        kernels=kernels_of(
+            (one.kernel, machines[graph.instance].target.name, graph.num_calls)
+            for graph in graphs
+            for one in graph.operators
+            if one.kernel
+        ),
         notes=(*notes, UNCOUNTED),
     )
 
@@ -152,8 +160,8 @@ def _class(track: Track, graph: str, work: GraphWork) -> tuple[str, str]:
     """Class of model and quantity whose interval a call has, as an estimate of the program chooses them."""
     if track.program is None or not generates(track.program):
         return kind_of_graph(work, track.task), "latency_ms"
-    kind = "seq2seq" if track.program.by_size("encode") else "decoder"
-    return kind, "tpot_ms" if track.program.graphs[graph].role in ("decode", "extend") else "ttft_ms"
+    role = track.program.graphs[graph].role
+    return kind_of_generator(track.program, work), "tpot_ms" if role in ("decode", "extend") else "ttft_ms"
 
 
 def _host_s(track: Track, graph: str, work: GraphWork, machine: Machine) -> float:

@@ -14,6 +14,7 @@ from importlib import resources
 from typing import Any
 
 from .drawing import BOUND_OF_ENGINE, BOUNDS, drawn, short_line
+from .kernels import KernelProfile
 from .markup import breakable, chip, in_size, in_time, sorted_by, table
 from .operators import ENGINES
 from .profile import GraphProfile, Profile
@@ -31,6 +32,7 @@ def page(profile: Profile) -> str:
         _section("timeline", "Timeline", _TIMELINE, '<div id="timeline" class="drawing"></div>'),
         _section("graphs", "Graphs", _GRAPHS, _graph_table(profile.graphs)),
         _section("inside", "Inside one call", _INSIDE, '<div id="tabs" class="tabs"></div><div id="lanes"></div>'),
+        _kernel_section(profile.kernels),
         _section("roofline", "Roofline", _ROOFLINE, '<div id="roof" class="drawing"></div>'),
         _section("operators", "Operators", _rows_lead(rows), _operator_table(rows[:MAX_ROWS])),
         _section("cores", "Cores and memory", _MEMORY, _core_table(profile)),
@@ -83,6 +85,10 @@ _GRAPHS = (
 _INSIDE = (
     "One call, operator by operator: every call of a graph takes the same time. Each engine takes operators in order; "
     "transfers come early where they hide behind earlier products. Drag to zoom, double-click to see all."
+)
+_KERNELS = (
+    "NKI kernels in these graphs, instruction by instruction: each engine takes its instructions in their order, and "
+    "all as early as data and room on the chip allow. Drag to zoom, double-click to see all."
 )
 _ROOFLINE = (
     "Operations for each byte read from HBM against operations per second, of the rows of the table below, each as if "
@@ -162,6 +168,27 @@ def _graph_cells(graph: GraphProfile) -> Iterator[str]:
         for name, share, engine in busy
         if share
     )
+
+
+def _kernel_section(kernels: Sequence[KernelProfile]) -> str:
+    """Engine timeline of each kernel; nothing where there is none."""
+    if not kernels:
+        return ""
+    titles = ("kernel", "target", "#launches", "#instructions", "#time of one", "#of the roofline", "bound by")
+    rows = (
+        (
+            f"<code>{html.escape(one.name)}</code>",
+            html.escape(one.target),
+            str(one.num_launches),
+            str(one.num_instructions),
+            in_time(one.total_us),
+            f"{one.roofline_share:.0%}",
+            html.escape(one.bound),
+        )
+        for one in kernels
+    )
+    drawing = '<div id="kernel-tabs" class="tabs"></div><div id="kernel-lanes"></div>'
+    return _section("kernels", "Kernels", _KERNELS, table(titles, rows) + drawing)
 
 
 def _rows_lead(rows: Sequence[Row]) -> str:

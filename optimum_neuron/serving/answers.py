@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from .generator import Generator, Piece
 from .logits import TokenLogprob
+from .response_store import ResponseStore
 
 Result = TypeVar("Result")
 Event = dict[str, Any]
@@ -24,6 +25,12 @@ class Call:
     request_id: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
     timeout_s: float | None = None
     created: int = dataclasses.field(default_factory=lambda: int(time.time()))
+    responses: ResponseStore | None = None
+    """Earlier responses, which `/v1/responses` can go on from; set by the deployment."""
+
+    def within(self, timeout_s: float | None) -> Call:
+        """Return the call with the limit of a body too: the shorter one counts."""
+        return dataclasses.replace(self, timeout_s=min(filter(None, (timeout_s, self.timeout_s)), default=None))
 
 
 @dataclasses.dataclass(kw_only=True)

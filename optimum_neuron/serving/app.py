@@ -18,7 +18,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.middleware.cors import CORSMiddleware
-from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, StreamingResponse
 from starlette.exceptions import HTTPException
 
 from ..errors import RequestError
@@ -27,6 +27,17 @@ from .answers import Call
 from .deployment import ENDPOINTS, Deployment
 from .gate import Gate
 from .problems import RETRY_AFTER_S, body_of, problem_of
+
+_FIELDS = (
+    ("messages", "/v1/chat/completions"),
+    ("prompt", "/v1/completions"),
+    ("prompt", "/v1/images/generations"),
+    ("documents", "/rerank"),
+    ("text_1", "/score"),
+    ("input", "/v1/embeddings"),
+    ("input", "/v1/responses"),
+)
+"""Fields of a body and the endpoint that has them, for SageMaker's path, which is for all endpoints."""
 
 _PAGE = Path(__file__).with_name("page.html")
 
@@ -82,6 +93,21 @@ def _add_facts(app: FastAPI, deployment: Deployment) -> None:
             return JSONResponse(body_of(404, message, param="model", code="model_not_found"), status_code=404)
         return JSONResponse(cards[name])
 
+    @app.get("/v1/responses/{response_id}")
+    async def response(response_id: str) -> Response:
+        try:
+            return JSONResponse(deployment.responses.get(response_id).response)
+        except RequestError as error:
+            return _problem(error)
+
+    @app.delete("/v1/responses/{response_id}")
+    async def forget(response_id: str) -> Response:
+        try:
+            deployment.responses.delete(response_id)
+        except RequestError as error:
+            return _problem(error)
+        return JSONResponse({"id": response_id, "object": "response.deleted", "deleted": True})
+
     @app.get("/metrics")
     async def metrics() -> Response:
         return Response(deployment.metrics.text(), media_type=deployment.metrics.content_type)
@@ -112,7 +138,7 @@ async def _answer(deployment: Deployment, path: str | None, request: Request) ->
     call = Call(request_id=request.state.request_id, timeout_s=deployment.options.request_timeout_s)
     try:
         body = await _body(request)
-        answer = deployment.answer(path or _endpoint_of(body), body, call)
+        answer = deployment.answer(path or _endpoint_of(deployment, body), body, call)
         result = await _unless_gone(request, _begin(answer))
     except Exception as error:  # noqa: BLE001  # every error has OpenAI's form
         return _problem(error)
@@ -120,13 +146,15 @@ async def _answer(deployment: Deployment, path: str | None, request: Request) ->
         return Response(status_code=499)  # nobody reads it
     if isinstance(result, dict):
         return JSONResponse(result)
+    if isinstance(result, str):
+        return PlainTextResponse(result)
     return StreamingResponse(_lines(result), media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
 
 
 async def _begin(answer: Any) -> Any:
     """Wait for an answer, or for the first chunk of a stream: until then a problem has a status."""
     result = await answer
-    if isinstance(result, dict):
+    if isinstance(result, (dict, str)):
         return result
     first = await anext(result, None)
     return _chained(first, result)
@@ -161,7 +189,9 @@ async def _lines(events: AsyncIterator[Any]) -> AsyncIterator[str]:
     """Write events as server-sent events; an error ends the stream with its body."""
     try:
         async for event in events:
-            yield f"data: {_text(event)}\n\n"
+            # Events of responses are named, others not.
+            head = f"event: {event['type']}\n" if "type" in event else ""
+            yield f"{head}data: {_text(event)}\n\n"
     except Exception as error:  # noqa: BLE001  # the status is sent already
         yield f"data: {_text(problem_of(error)[1])}\n\n"
     yield "data: [DONE]\n\n"
@@ -172,24 +202,50 @@ def _text(event: Any) -> str:
 
 
 async def _body(request: Request) -> Any:
+    if request.headers.get("content-type", "").startswith("multipart/form-data"):
+        return await _form(request)
     raw = await request.body()
     try:
-        return json.loads(raw, parse_constant=_refuse_constant)
+        text = raw.decode()
+        body = json.loads(text, parse_constant=_refuse_constant)
+        if "\\u" in text:
+            json.dumps(body, ensure_ascii=False).encode()  # half of a surrogate pair is no text, and tokenizers fail
+        return body
     except (ValueError, RecursionError) as error:
         message = f"The body is no JSON: {str(error)[:200]}"
         raise RequestError(message, hint="Send a JSON object.", status=400) from error
+
+
+async def _form(request: Request) -> dict[str, Any]:
+    """Return the fields of a form: files as bytes, and lists for names that end with []."""
+    try:
+        async with request.form(max_files=1) as form:
+            fields: dict[str, Any] = {}
+            for name, value in form.multi_items():
+                content = value if isinstance(value, str) else await value.read()
+                if name.endswith("[]"):
+                    fields.setdefault(name.removesuffix("[]"), []).append(content)
+                else:
+                    fields[name] = content
+            return fields
+    except HTTPException as error:
+        raise RequestError(f"The form cannot be read: {error.detail}", status=400) from error
 
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON number")
 
 
-def _endpoint_of(body: Any) -> str:
+def _endpoint_of(deployment: Deployment, body: Any) -> str:
+    """The endpoint that a body without a path is for, by its fields and its model."""
     fields = body if isinstance(body, dict) else {}
-    for field, path in {"messages": "/v1/chat/completions", "prompt": "/v1/completions"}.items():
-        if field in fields:
-            return path
-    raise RequestError("The body has neither messages nor prompt.", hint="Send one of them.", status=400)
+    paths = [path for field, path in _FIELDS if field in fields]
+    if not paths:
+        names = ", ".join(dict.fromkeys(field for field, _ in _FIELDS))
+        raise RequestError(f"The body has none of {names}.", hint="Send one of them.", status=400)
+    cards = deployment.models()["data"]
+    card = next((card for card in cards if card["id"] == fields.get("model")), cards[0])
+    return next((path for path in paths if path in card["endpoints"]), paths[0])
 
 
 def _problem(error: BaseException) -> Response:

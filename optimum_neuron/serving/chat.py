@@ -20,12 +20,13 @@ async def chat(
     generator: Generator, body: ChatRequest, call: Call, *, name: str, adapter: str | None = None
 ) -> dict[str, Any] | AsyncIterator[Event]:
     """Return the answer to a body, or its chunks."""
-    prompt = await generator.run(_prompt, generator, body, call, adapter)
+    prompt = await generator.run(chat_prompt, generator, body, call, adapter)
     job = _Job(generator, body, call, name, prompt)
     return job.stream() if body.stream else await job.whole()
 
 
-def _prompt(generator: Generator, body: ChatRequest, call: Call, adapter: str | None) -> Prompt:
+def chat_prompt(generator: Generator, body: ChatRequest, call: Call, adapter: str | None) -> Prompt:
+    """Return the prompt of a chat, by the model's template."""
     tools = plain_tools(body)
     grammar, forced = grammar_of(body), _forced_call(body)
     if grammar is not None and forced is not None:
@@ -38,7 +39,7 @@ def _prompt(generator: Generator, body: ChatRequest, call: Call, adapter: str | 
         max_tokens=body.max_completion_tokens or body.max_tokens,
         num_logprobs=(body.top_logprobs or 0) if body.logprobs else None,
         grammar=grammar or forced,
-        timeout_s=call.timeout_s,
+        timeout_s=call.within(body.timeout_s).timeout_s,
         adapter=adapter,
         num_answers=body.n,
         skip_special_tokens=_template(generator, body) is None,
@@ -78,11 +79,14 @@ def _forced_call_kind(body: ChatRequest) -> str | None:
     )
 
 
-class _Message:
+class AnswerMessage:
     """One answer: its parts, while it comes and when it is whole."""
 
-    def __init__(self, body: ChatRequest, parser: AnswerParser | None) -> None:
-        self._body, self._parser = body, parser
+    def __init__(self, generator: Generator, body: ChatRequest, prompt: Prompt) -> None:
+        template = _template(generator, body)
+        text = generator.tokenizer.decode(prompt.ids) if template is not None else ""
+        self._body = body
+        self._parser = None if template is None else AnswerParser(template, text, plain_tools(body))
         self._forced, self._json = _forced_call_kind(body), ""
         self.num_calls = 0
         self.has_begun = False
@@ -122,11 +126,7 @@ class _Job:
     def __init__(self, generator: Generator, body: ChatRequest, call: Call, name: str, prompt: Prompt) -> None:
         self.generator, self.body, self.prompt = generator, body, prompt
         self._head = {"id": f"chatcmpl-{body.request_id or call.request_id}", "created": call.created, "model": name}
-        template, tools = _template(generator, body), plain_tools(body)
-        text = generator.tokenizer.decode(prompt.ids) if template is not None else ""
-        self._messages = [
-            _Message(body, None if template is None else AnswerParser(template, text, tools)) for _ in range(body.n)
-        ]
+        self._messages = [AnswerMessage(generator, body, prompt) for _ in range(body.n)]
 
     async def whole(self) -> dict[str, Any]:
         """Return all answers."""

@@ -48,7 +48,7 @@ def _prompts(generator: Generator, body: CompletionRequest, call: Call, adapter:
             max_tokens=body.max_tokens,
             num_logprobs=0 if body.logprobs is None and ranks else body.logprobs,
             grammar=grammar,
-            timeout_s=call.timeout_s,
+            timeout_s=call.within(body.timeout_s).timeout_s,
             adapter=adapter,
             num_answers=num_answers,
         )

@@ -4,12 +4,13 @@
     deployment.start()
     answer = await deployment.answer("/v1/chat/completions", {"model": "smollm2", "messages": [...]}, Call())
 
-An answer is plain data, or an asynchronous iterator of plain data for a stream. Errors are those of `errors.py`;
-`problems.py` gives them OpenAI's form.
+An answer is plain data, a text (subtitles), or an asynchronous iterator of plain data for a stream. Errors are those
+of `errors.py`; `problems.py` gives them OpenAI's form.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any
 
@@ -22,9 +23,27 @@ from .generator import Generator
 from .metrics import Metrics
 from .models import Registry, ServedModel
 from .options import ModelSpec, ServeOptions
-from .protocol import ChatRequest, CompletionRequest, DetokenizeRequest, Request, TokenizeRequest, parse
+from .protocol import (
+    ChatRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    EmbeddingRequest,
+    ImageRequest,
+    Request,
+    RerankRequest,
+    ResponsesRequest,
+    ScoreRequest,
+    TokenizeRequest,
+    TranscriptionRequest,
+    TranslationRequest,
+    parse,
+)
+from .response_store import ResponseStore
+from .responses import respond
+from .runners import Embedder, Painter, Scorer, Transcriber, draw, embed, rerank, score, transcribe
 
-Answer = dict[str, Any] | AsyncIterator[Event]
+Answer = dict[str, Any] | str | AsyncIterator[Event]
+Kinds = type | tuple[type, ...]
 
 
 class Deployment:
@@ -36,6 +55,7 @@ class Deployment:
             ServedModel(spec, options.max_queue_size, self.metrics.note_finished) for spec in specs
         )
         self.metrics.watch(self.registry)
+        self.responses = ResponseStore(options.response_store_bytes)
         self.is_draining = False
 
     def start(self) -> None:
@@ -62,6 +82,7 @@ class Deployment:
         kind, request, function = ENDPOINTS[endpoint]
         checked = parse(request, body)
         name, backend, adapter = self.registry.find(checked.model, kind, endpoint)
+        call = dataclasses.replace(call, responses=self.responses)
         return await function(backend, checked, call, name=name, adapter=adapter)
 
     def models(self) -> dict[str, Any]:
@@ -79,6 +100,8 @@ class Deployment:
             "parent": model.spec.name if adapter else None,
             "max_model_len": getattr(model.backend, "max_length", None),
             "state": model.state,
+            "runner": None if model.runner is None else model.runner.to_dict(),
+            "endpoints": [path for path, (kinds, *_) in ENDPOINTS.items() if isinstance(model.backend, kinds)],
         }
 
     def health(self) -> tuple[int, dict[str, Any]]:
@@ -111,10 +134,23 @@ async def _detokenize(generator: Generator, body: DetokenizeRequest, call: Call,
     return {"prompt": await generator.run(generator.tokenizer.decode, body.tokens)}
 
 
-ENDPOINTS: dict[str, tuple[type, type[Request], Callable[..., Awaitable[Answer]]]] = {
+Endpoint = tuple[Kinds, type[Request], Callable[..., Awaitable[Answer]]]
+"""Kinds of models that answer, the form of the body, and the function that answers."""
+
+_RANKING: dict[str, Endpoint] = {
+    **dict.fromkeys(("/score", "/v1/score"), ((Scorer, Embedder), ScoreRequest, score)),
+    **dict.fromkeys(("/rerank", "/v1/rerank", "/v2/rerank"), ((Scorer, Embedder), RerankRequest, rerank)),
+}
+ENDPOINTS: dict[str, Endpoint] = {
     "/v1/chat/completions": (Generator, ChatRequest, chat),
     "/v1/completions": (Generator, CompletionRequest, complete),
+    "/v1/responses": (Generator, ResponsesRequest, respond),
     "/tokenize": (Generator, TokenizeRequest, _tokenize),
     "/detokenize": (Generator, DetokenizeRequest, _detokenize),
+    "/v1/embeddings": (Embedder, EmbeddingRequest, embed),
+    **_RANKING,
+    "/v1/audio/transcriptions": (Transcriber, TranscriptionRequest, transcribe),
+    "/v1/audio/translations": (Transcriber, TranslationRequest, transcribe),
+    "/v1/images/generations": (Painter, ImageRequest, draw),
 }
-"""Path to the kind of model that answers, the form of the body, and the function that answers."""
+"""Paths and what answers them."""

@@ -22,6 +22,7 @@ from transformers import ContinuousBatchingConfig, LogitsProcessor
 from ..errors import RequestError
 from ..runtime import HbmLedger
 from .logits import LogprobRecorder, TokenLogprob, token_logprob
+from .problems import too_slow
 from .structured import Grammars
 from .text import StopOnText, TextStream
 
@@ -54,6 +55,7 @@ class Prompt:
     adapter: str | None = None
     streaming: bool = False
     timeout_s: float | None = None
+    priority: int = 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,18 +71,22 @@ class Piece:
     """ "stop" or "length" with the last tokens."""
     stop_reason: int | str | None = None
     """The token or string that ended the answer, other than the model's end."""
+    num_cached: int = 0
+    """Tokens of the prompt that an earlier request had computed."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Finished:
     """Facts about one answer that is over, for metrics."""
 
-    num_prompt: int
-    num_tokens: int
     arrival_s: float
-    first_token_s: float | None
     end_s: float
     reason: str
+    num_prompt: int | None = None
+    """Tokens of the prompt; None for models without tokens."""
+    num_tokens: int | None = None
+    """Tokens of the answer; None for models that write none."""
+    first_token_s: float | None = None
     simulated: Any = None
 
 
@@ -107,6 +113,17 @@ class Generator:
     def fatal_error(self) -> Exception | None:
         """Error that ended the engine."""
         return self.manager.fatal_error
+
+    @property
+    def num_running(self) -> int:
+        """Requests that run."""
+        return len(self.manager.engine.scheduler.running)
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests that wait, for the first time or again."""
+        scheduler = self.manager.engine.scheduler
+        return len(scheduler.waiting) + len(scheduler.preempted)
 
     @property
     def ledgers(self) -> tuple[HbmLedger, ...]:
@@ -153,8 +170,7 @@ class Generator:
                     self._on_finished(answer.facts(output, piece.finish_reason))
                 yield piece
         except TimeoutError:
-            message = f"The request took longer than {prompt.timeout_s:g} s."
-            raise RequestError(message, hint="Send a shorter request, or a larger timeout_s.", status=408) from None
+            raise too_slow(prompt.timeout_s or 0) from None
         finally:
             if left:
                 submitted.add_done_callback(lambda future: self._drop(future, left))
@@ -180,6 +196,7 @@ class Generator:
                     seed=seed,
                     streaming=prompt.streaming,
                     adapter_name=prompt.adapter,
+                    priority=prompt.priority,
                 )
         except BaseException:
             for request in requests:
@@ -272,6 +289,7 @@ class _Answer:
             logprobs=logprobs,
             finish_reason=reason,
             stop_reason=stopped or (last if last in self.prompt.stop_ids else None),
+            num_cached=output.num_shared,
         )
 
     def facts(self, output: Any, reason: str) -> Finished:

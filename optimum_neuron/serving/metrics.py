@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from .generator import Finished
+from .generator import Finished, Generator
 
 if TYPE_CHECKING:
     from .models import Registry
@@ -79,9 +79,10 @@ class Metrics:
         if facts.reason == "abort":
             return
         first_s, simulated = facts.first_token_s or facts.end_s, facts.simulated
+        has_tokens = facts.num_tokens is not None
         values = {
-            "vllm:time_to_first_token_seconds": first_s - facts.arrival_s,
-            "vllm:request_time_per_output_token_seconds": _tpot(facts.end_s - first_s, facts.num_tokens),
+            "vllm:time_to_first_token_seconds": first_s - facts.arrival_s if has_tokens else None,
+            "vllm:request_time_per_output_token_seconds": _tpot(facts.end_s - first_s, facts.num_tokens or 0),
             "vllm:e2e_request_latency_seconds": facts.end_s - facts.arrival_s,
             "vllm:request_prompt_tokens": facts.num_prompt,
             "vllm:request_generation_tokens": facts.num_tokens,
@@ -116,12 +117,10 @@ class _Engines:
 
     def collect(self) -> Iterator[Metric]:
         """Yield metrics of all loaded models, and of the simulated cores."""
-        engines = {
-            model.spec.name: model.backend.manager.engine
-            for model in self._models.models
-            if hasattr(model.backend, "manager")
-        }
-        yield from _gauges(engines)
+        backends = {model.spec.name: model.backend for model in self._models.models if model.backend is not None}
+        engines = {name: one.manager.engine for name, one in backends.items() if isinstance(one, Generator)}
+        yield from _queues(backends)
+        yield _cache_usage(engines)
         for name, (counter, text) in _COUNTERS.items():
             family = CounterMetricFamily(name, text, labels=["model_name"])
             for model_name, engine in engines.items():
@@ -130,16 +129,20 @@ class _Engines:
         yield from _cores(self._models)
 
 
-def _gauges(engines: dict[str, Any]) -> Iterable[Metric]:
+def _queues(backends: dict[str, Any]) -> Iterable[Metric]:
     running = GaugeMetricFamily("vllm:num_requests_running", "Requests that run", labels=["model_name"])
     waiting = GaugeMetricFamily("vllm:num_requests_waiting", "Requests that wait", labels=["model_name"])
+    for name, backend in backends.items():
+        running.add_metric([name], backend.num_running)
+        waiting.add_metric([name], backend.num_waiting)
+    return running, waiting
+
+
+def _cache_usage(engines: dict[str, Any]) -> Metric:
     usage = GaugeMetricFamily("vllm:kv_cache_usage_perc", "Used part of the KV cache, 0 to 1", labels=["model_name"])
     for name, engine in engines.items():
-        scheduler, pool = engine.scheduler, engine.pool
-        running.add_metric([name], len(scheduler.running))
-        waiting.add_metric([name], len(scheduler.waiting) + len(scheduler.preempted))
-        usage.add_metric([name], pool.num_used / pool.num_usable)
-    return running, waiting, usage
+        usage.add_metric([name], engine.pool.num_used / engine.pool.num_usable)
+    return usage
 
 
 def _cores(models: Registry) -> Iterator[Metric]:

@@ -21,7 +21,7 @@ class ServeOptions:
 
     host: str = option("127.0.0.1", help="address to listen on; 0.0.0.0 for all (default: 127.0.0.1)")
     """Address to listen on."""
-    port: int = option(8000, help="port to listen on (default: 8000)")
+    port: int = option(8000, help="port to listen on; 0 for a free one (default: 8000)", allows_zero=True)
     """Port to listen on."""
     served_model_name: tuple[str, ...] = option(
         (), help="names of the models in requests, in their order", flags=("--served_model_name", "--served-model-name")
@@ -39,9 +39,17 @@ class ServeOptions:
     """Requests of a model that may wait."""
     max_body_bytes: int = option(32 * 2**20, help="largest body of a request (default: 33554432)")
     """Largest body of a request."""
+    response_store_bytes: int = option(
+        64 * 2**20,
+        help="memory for responses that /v1/responses keeps; 0 keeps none (default: 67108864)",
+        allows_zero=True,
+    )
+    """Memory for responses that `/v1/responses` keeps; the oldest are forgotten first."""
     request_timeout_s: int = option(600, help="seconds until a request fails (default: 600)")
     """Longest time of a request."""
-    drain_timeout_s: int = option(30, help="seconds that running requests get after SIGTERM (default: 30)")
+    drain_timeout_s: int = option(
+        30, help="seconds that running requests get after SIGTERM (default: 30)", allows_zero=True
+    )
     """Time of running requests after SIGTERM."""
     allowed_origins: tuple[str, ...] = option(
         (), help="web origins that may send requests (CORS)", flags=("--allowed_origins", "--allowed-origins")
@@ -52,6 +60,7 @@ class ServeOptions:
         limits = {
             "max_queue_size": (1, math.inf),
             "max_body_bytes": (1, math.inf),
+            "response_store_bytes": (0, math.inf),
             "request_timeout_s": (1, math.inf),
             "drain_timeout_s": (0, math.inf),
             "port": (0, 65535),
@@ -78,13 +87,13 @@ class ModelSpec:
     """Names and folders of its adapters."""
 
 
-def require_packages() -> None:
-    """Check that the packages of the extra `serve` are installed.
+def require_packages(*more: str) -> None:
+    """Check that packages of the extra `serve` are installed: those of every server, and `more` for some models.
 
     Raises:
         ConfigError: one is missing.
     """
-    names = ("fastapi", "prometheus_client", "uvicorn")
+    names = ("fastapi", "prometheus_client", "uvicorn", *more)
     if missing := [name for name in names if importlib.util.find_spec(name) is None]:
         hint = "Install it with: pip install 'optimum-neuron-sim[serve]'"
         raise ConfigError(f"The server needs the package {missing[0]}.", hint=hint, packages=missing)

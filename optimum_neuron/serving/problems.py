@@ -47,3 +47,9 @@ def body_of(status: int, message: str, *, param: str | None = None, code: str | 
     """Return the body of an error."""
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "internal_server_error")
     return {"error": {"message": message, "type": kind, "param": param, "code": code or str(status)}}
+
+
+def too_slow(timeout_s: float) -> RequestError:
+    """Return the error of a request whose time is over."""
+    message = f"The request took longer than {timeout_s:g} s."
+    return RequestError(message, hint="Send a shorter request, or a larger timeout_s.", status=408)

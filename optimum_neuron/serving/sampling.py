@@ -63,7 +63,8 @@ def make_prompt(
         num_answers=num_answers,
         adapter=adapter,
         streaming=body.stream,
-        timeout_s=min((limit for limit in (body.timeout_s, timeout_s) if limit), default=None),
+        timeout_s=timeout_s,
+        priority=body.priority,
     )
 
 

@@ -1,5 +1,23 @@
 from . import clock as clock
 from .break_even import Breakeven as Breakeven, breakeven as breakeven
+from .capacity import (
+    SERVED_OPTIONS as SERVED_OPTIONS,
+    SLO as SLO,
+    TIMES as TIMES,
+    CapacityPlan as CapacityPlan,
+    Replay as Replay,
+    Sweep as Sweep,
+    Trace as Trace,
+    TraceRequest as TraceRequest,
+    Tried as Tried,
+    parse_slo as parse_slo,
+    plan_capacity as plan_capacity,
+    poisson_trace as poisson_trace,
+    read_trace as read_trace,
+    replay_trace as replay_trace,
+    report_of as report_of,
+    sweep_capacity as sweep_capacity,
+)
 from .clock import (
     call_cost as call_cost,
     call_time as call_time,
@@ -13,6 +31,7 @@ from .compiled import (
     SERVED_AS as SERVED_AS,
     generates as generates,
     is_paged as is_paged,
+    kind_of_generator as kind_of_generator,
     serving_plan_of as serving_plan_of,
 )
 from .configured import capture_model as capture_model
@@ -33,6 +52,7 @@ from .continuous import (
 from .decoders import DecoderRequest as DecoderRequest
 from .device_time import (
     ATTENTION_READ_S as ATTENTION_READ_S,
+    CoreRates as CoreRates,
     DeviceTime as DeviceTime,
     all_reduce_s as all_reduce_s,
     core_rates as core_rates,

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from ..core import AutoCast
 from ..runtime import OBSERVERS, TIMELINE, CallCost, CoreUsage, ServingCost, Track
-from .compiled import SERVED_AS, generates, serving_cost_on
+from .compiled import SERVED_AS, generates, serving_cost_on, work_of_entry
 from .device_time import DeviceTime, device_time
 from .machine import Machine, choose_machine
-from .work import GraphWork, work_of_program
+from .work import GraphWork
 
 if TYPE_CHECKING:
     from ..compiler import Program
@@ -111,5 +111,5 @@ def work_of_call(program: Program, graph: str, auto_cast: AutoCast) -> GraphWork
     key = (id(program), graph, auto_cast)
     if key not in _works or _works[key][0]() is not program:
         forget = weakref.ref(program, lambda _: _works.pop(key, None))
-        _works[key] = forget, work_of_program(program, graph, auto_cast=auto_cast)
+        _works[key] = forget, work_of_entry(program, graph, auto_cast=auto_cast)
     return _works[key][1]

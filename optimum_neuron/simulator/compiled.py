@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 from collections.abc import Mapping
 
 from ..compiler import Program
@@ -30,7 +31,7 @@ from .serving import (
 )
 from .speculation import Speculation
 from .stacks import STACKS
-from .work import work_of_program
+from .work import GraphWork, as_published, work_of_program
 
 SERVED_AS = STACKS["nxd-inference"]
 """Serving stack of compiled programs that generate: the one with this package's buckets and batches."""
@@ -44,7 +45,7 @@ def serving_plan_of(program: Program, request: DecoderRequest, *, auto_cast: Aut
     step = graphs.decode if request.speculation is None else _check_graph(program, request.speculation)
     rows = max(spec.shape[0] for spec in program.graphs[step].inputs.values() if spec.shape)
     arriving = min(request.concurrency or rows, rows)
-    work_of = functools.partial(work_of_program, program, auto_cast=auto_cast)
+    work_of = functools.partial(work_of_entry, program, auto_cast=auto_cast)
     plan = ServingPlan(
         stack=SERVED_AS,
         encode=None if graphs.encode is None else work_of(graphs.encode),
@@ -52,6 +53,7 @@ def serving_plan_of(program: Program, request: DecoderRequest, *, auto_cast: Aut
         num_prefills=arriving * max(graphs.num_chunks - 1, 1) if graphs.num_chunks else 1,
         prefill_end=None if graphs.prefill_end is None else work_of(graphs.prefill_end),
         decode=work_of(step),
+        steps=() if request.speculation else tuple((work_of(name), count) for name, count in graphs.steps.items()),
         batch_size=rows,
         concurrency=arriving,
         output_length=graphs.output_length,
@@ -112,7 +114,7 @@ def generated_estimate(
         plan.value,
         machine,
         name=name,
-        kind="seq2seq" if encodes else "decoder",
+        kind=kind_of_generator(program, plan.value.decode),
         num_cores=Choice(value=num_cores, reason=f"compiled for {counted(num_cores, 'core')}"),
         num_copies=choose_copies(machine, num_cores, request.data_parallel_size),
         memory=memory,
@@ -132,19 +134,21 @@ def _pool_of(
     memory: Mapping[str, int],
     auto_cast: AutoCast,
 ) -> ServedPool:
-    def call_s(graph: str) -> float:
-        work = work_of_program(program, graph, auto_cast=auto_cast)
-        return graph_time_on(machine, work, SERVED_AS, num_cores=num_cores).total_s + machine.copies_s(work.total)
-
     return served_pool(
         program,
         memory,
-        call_s=call_s,
+        call_s=functools.partial(call_time_on, machine, program, num_cores=num_cores, auto_cast=auto_cast),
         cost=serving_cost_on(machine),
         num_prompt=plan.input_length,
         num_cached=plan.padding.cached_tokens,
         num_answer=plan.output_length,
     )
+
+
+def call_time_on(machine: Machine, program: Program, graph: str, *, num_cores: int, auto_cast: AutoCast) -> float:
+    """Return the seconds that a call of a graph takes on a machine, with its copies."""
+    work = work_of_entry(program, graph, auto_cast=auto_cast)
+    return graph_time_on(machine, work, SERVED_AS, num_cores=num_cores).total_s + machine.copies_s(work.total)
 
 
 def _burst(pool: ServedPool, plan: ServingPlan, times: ServingTimes) -> Outcome:
@@ -171,6 +175,21 @@ def serving_cost_on(machine: Machine) -> ServingCost:
         basis=f"simulated on {machine.target.name} with the host path of {SERVED_AS.name} and constants version "
         f"{machine.constants.version}",
     )
+
+
+def work_of_entry(program: Program, graph_name: str, *, auto_cast: AutoCast) -> GraphWork:
+    """Work of one run of an entry point, as the constants of its class of model are fitted on it."""
+    work = work_of_program(program, graph_name, auto_cast=auto_cast)
+    return as_published(work) if generates(program) else work
+
+
+def kind_of_generator(program: Program, work: GraphWork) -> str:
+    """Class of the estimates of a program that generates; `work` is of one of its graphs."""
+    if program.by_size("encode"):
+        return "seq2seq"
+    if any(re.search(r"(^|\.)(experts|router)(\.|$)", step.module_path) for step in work.steps):
+        return "mixture"
+    return "hybrid" if any("recurrent" in name for name in program.states) else "decoder"
 
 
 def is_paged(program: Program) -> bool:

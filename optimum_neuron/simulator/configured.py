@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..core import AutoCast, Choice
@@ -37,7 +37,7 @@ def config_estimate(
     from ..exporters import kind_of
     from .work import decoder_sizes
 
-    task = _task(source.config, options.get("task") or "auto")
+    task = task_of_config(source.config, options.get("task") or "auto")
     kind = kind_of(task, source.config.model_type)
     if options.get("task"):
         kind.require_task(source, task)
@@ -156,10 +156,10 @@ def decodes(config: Any) -> bool:
     """Return whether a model is a causal language model, or one with an image or audio encoder."""
     from ..exporters import kind_of
 
-    return kind_of(_task(config, "auto"), config.model_type).is_estimated_by_size
+    return kind_of(task_of_config(config, "auto"), config.model_type).is_estimated_by_size
 
 
-def _task(config: Any, task: str) -> str:
+def task_of_config(config: Any, task: str) -> str:
     """Return the task of a model; without an architecture in the configuration, the usual one of its type."""
     from ..exporters import infer_task, tasks_of
 
@@ -244,8 +244,12 @@ class CapturedModel:
     """HBM of a core."""
 
 
-def capture_model(source: ModelSource, *, trust_remote_code: bool = False, **options: Any) -> CapturedModel:
+def capture_model(
+    source: ModelSource, *, trust_remote_code: bool = False, roles: Collection[str] | None = None, **options: Any
+) -> CapturedModel:
     """Capture a model as an export with these options would, without weights and without host code.
+
+    With `roles`, only entry points of a decoder that have one of them are captured.
 
     Raises:
         CaptureError: the model's code is not static.
@@ -256,12 +260,18 @@ def capture_model(source: ModelSource, *, trust_remote_code: bool = False, **opt
     from ..exporters import neuron_config
 
     config, target = neuron_config(source, options, trust_remote_code=trust_remote_code)
-    program = program_of(source, config, trust_remote_code=trust_remote_code)
+    program = program_of(source, config, trust_remote_code=trust_remote_code, roles=roles)
     need = memory_need(program, lnc=target.value.chip.default_lnc)
     return CapturedModel(program=program, config=config, need=need)
 
 
-def program_of(source: ModelSource, config: CompileConfig, *, trust_remote_code: bool = False) -> Program:
+def program_of(
+    source: ModelSource,
+    config: CompileConfig,
+    *,
+    trust_remote_code: bool = False,
+    roles: Collection[str] | None = None,
+) -> Program:
     """Capture a program; the newest are kept, because a comparison estimates one on many instances.
 
     Raises:
@@ -271,13 +281,14 @@ def program_of(source: ModelSource, config: CompileConfig, *, trust_remote_code:
     from ..exporters import Progress, kind_of
 
     fields = {name: value for name, value in config.to_dict().items() if name not in ("target", "instance_type")}
-    key = json.dumps([str(source.folder), source.config.to_json_string(use_diff=False), fields], sort_keys=True)
+    model = source.config.to_json_string(use_diff=False)
+    key = json.dumps([str(source.folder), model, fields, roles and sorted(roles)], sort_keys=True)
     if source.module is None and key in _PROGRAMS:
         return _PROGRAMS[key]
     plan = kind_of(config.task, source.config.model_type).plan(source, config, trust_remote_code=trust_remote_code)
     with Progress(f"Estimating {source.name} for {config.target}") as progress:
         program = compile_graphs(
-            plan.captures,
+            [one for one in plan.captures if roles is None or _role(one) in roles],
             target=None,
             auto_cast=config.auto_cast,
             auto_cast_type=config.auto_cast_type,
@@ -289,6 +300,11 @@ def program_of(source: ModelSource, config: CompileConfig, *, trust_remote_code:
         while len(_PROGRAMS) > KEPT:
             del _PROGRAMS[next(iter(_PROGRAMS))]
     return program
+
+
+def _role(recapture: Any) -> str:
+    """Return the role of an entry point of a decoder, from the keywords of the function that captures it."""
+    return str(recapture.keywords["role"])
 
 
 def _require_options_of_kind(request: DecoderRequest, task: str, *, generates: bool, divides: bool) -> None:

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import array
 import dataclasses
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -66,7 +67,7 @@ def served_pool(
     num_cached: int,
 ) -> ServedPool:
     """Read the sizes of a program with a pool of blocks; `call_s` is the device time of a call of a graph."""
-    chunks, decode = program.chunks("prefill"), program.by_size("decode")
+    decode = program.by_size("decode")
     num_rows, width = program.graphs[decode[max(decode)]].inputs["block_table"].shape
     # A decoder without keys counts its tokens in blocks all the same, and has enough of them for all rows.
     without_keys = (num_rows * width + 1, -(-max(decode) // width))
@@ -77,15 +78,19 @@ def served_pool(
         num_blocks=keys[0],
         block_size=keys[-1],
         block_bytes=memory["kv_cache"] // keys[0],
-        chunk_s={
-            length: {slots: call_s(graph) for slots, graph in graphs.items()} for length, graphs in chunks.items()
-        },
+        chunk_s=chunk_times(program, call_s),
         step_s={slots: call_s(graph) for slots, graph in decode.items()},
         cost=cost,
         num_prompt=num_prompt,
         num_answer=num_answer,
         num_cached=num_cached,
     )
+
+
+def chunk_times(program: Program, call_s: Callable[[str], float]) -> dict[int, dict[int, float]]:
+    """Return the device time of each chunk, by its tokens and by the slots that it attends to."""
+    chunks = program.chunks("prefill")
+    return {length: {slots: call_s(graph) for slots, graph in graphs.items()} for length, graphs in chunks.items()}
 
 
 class SimulatedEngine:
@@ -97,6 +102,14 @@ class SimulatedEngine:
         self._prefix = _keep_prefix(blocks, pool.num_cached)
         self.scheduler = Scheduler(blocks, num_rows=pool.num_rows, chunk_sizes=sorted(pool.chunk_s))
         self.clock = Clock(pool.cost, block_bytes=pool.block_bytes)
+        self.gaps_s = array.array("d")
+        """Times between two tokens of an answer, of all answers."""
+
+    @property
+    def num_requests(self) -> int:
+        """Requests that wait or run."""
+        scheduler = self.scheduler
+        return len(scheduler.waiting) + len(scheduler.preempted) + len(scheduler.running)
 
     @property
     def has_work(self) -> bool:
@@ -129,6 +142,8 @@ class SimulatedEngine:
 
     def _add_tokens(self, requests: Iterable[Request]) -> None:
         for request in requests:
+            if request.simulated.end_s is not None:
+                self.gaps_s.append(self.clock.now_s - request.simulated.end_s)
             request.answer.append(0)
             request.simulated.note_answer(self.clock.now_s, len(request.answer))
             if len(request.answer) == request.max_new_tokens:

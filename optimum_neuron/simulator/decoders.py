@@ -6,13 +6,13 @@ decoder_estimate(sizes, request, machine, name="llama")
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ..compiler import MICROCODE_BYTES
 from ..core import AutoCast, Choice
 from ..errors import ConfigError, DeviceMemoryError, invalid_choice
 from ..hardware import legal_core_counts
-from ..wording import counted
+from ..wording import counted, number, time_span
 from .lengths import choose_lengths
 from .machine import Machine, choose_copies, choose_cores, does_not_fit, positive
 from .quantity import Estimate
@@ -103,11 +103,13 @@ def decoder_layout(request: DecoderRequest, stack: Stack, num_cores: int) -> Lay
     )
 
 
-def decoder_memory(sizes: DecoderSizes, request: DecoderRequest, layout: Layout, machine: Machine) -> dict[str, int]:
-    """HBM of one core by category; scratch is the widest moment of a prompt."""
+def decoder_memory(
+    sizes: DecoderSizes, request: DecoderRequest, stack: Stack, layout: Layout, machine: Machine
+) -> dict[str, int]:
+    """HBM of one core by category; scratch is the widest moment of the prompts of one run."""
     assert request.sequence_length is not None
     widest = max((p.columns for layer in sizes.layers for p in layer.projections), default=sizes.hidden)
-    rows = request.sequence_length
+    rows = request.sequence_length * (1 if stack.one_by_one else request.batch_size)
     return {
         "weights": parameter_bytes(sizes, layout),
         "kv_cache": cache_bytes(sizes, layout, batch_size=request.batch_size, slots=request.sequence_length),
@@ -124,23 +126,46 @@ def decoder_estimate(sizes: DecoderSizes, request: DecoderRequest, machine: Mach
         DeviceMemoryError: It does not fit; the message has the table and the changes that would make it fit.
     """
     request = request.resolved(sizes)
-    assert request.sequence_length and request.input_length and request.output_length
     stack = choose_stack(request.sdk, request.stack)
 
     def memory_on(num_cores: int) -> dict[str, int]:
-        return decoder_memory(sizes, request, decoder_layout(request, stack.value, num_cores), machine)
+        layout = decoder_layout(request, stack.value, num_cores)
+        return decoder_memory(sizes, request, stack.value, layout, machine)
 
     def fits(num_cores: int) -> bool:
         return sum(memory_on(num_cores).values()) <= machine.hbm_bytes_per_core
 
+    def estimate_on(num_cores: Choice[int]) -> Estimate:
+        layout = decoder_layout(request, stack.value, num_cores.value)
+        return _placed_estimate(sizes, request, stack, layout, machine, name=name, num_cores=num_cores)
+
     num_cores = choose_cores(machine, request.tensor_parallel_size, fits)
-    memory = memory_on(num_cores.value)
     if not fits(num_cores.value):
+        memory = memory_on(num_cores.value)
         raise _does_not_fit(name, machine, num_cores.value, memory, fits, batch_size=request.batch_size)
+    result = estimate_on(num_cores)
+    if request.tensor_parallel_size is not None or request.data_parallel_size is not None:
+        return result
+    more = [n for n in legal_core_counts(machine.instance.value).counts if n > num_cores.value and fits(n)]
+    return result.noted(*_better_degrees(result, [estimate_on(Choice(value=n, reason="")) for n in more]))
+
+
+def _placed_estimate(
+    sizes: DecoderSizes,
+    request: DecoderRequest,
+    stack: Choice[Stack],
+    layout: Layout,
+    machine: Machine,
+    *,
+    name: str,
+    num_cores: Choice[int],
+) -> Estimate:
+    """Estimate a resolved request on a number of cores that hold it."""
+    assert request.sequence_length and request.input_length and request.output_length
     plan = plan_serving(
         sizes,
         stack.value,
-        decoder_layout(request, stack.value, num_cores.value),
+        layout,
         batch_size=request.batch_size,
         sequence_length=request.sequence_length,
         input_length=request.input_length,
@@ -154,11 +179,29 @@ def decoder_estimate(sizes: DecoderSizes, request: DecoderRequest, machine: Mach
         kind=sizes.kind,
         num_cores=num_cores,
         num_copies=choose_copies(machine, num_cores.value, request.data_parallel_size),
-        memory=memory,
+        memory=decoder_memory(sizes, request, stack.value, layout, machine),
         assumptions=_assumptions(request, stack, machine, sizes),
         notes=_notes(sizes, machine, request.sequence_length),
     )
     return dataclasses.replace(result, divisible=True)
+
+
+def _better_degrees(chosen: Estimate, others: Sequence[Estimate]) -> list[str]:
+    """Say which numbers of cores answer sooner, or cost less, than the chosen one."""
+    if not others:
+        return []
+    notes = []
+    soonest = min(others, key=lambda one: one.quantities["latency_ms"].value)
+    here, there = (one.quantities["latency_ms"].value for one in (chosen, soonest))
+    if there < here:
+        times = f"{time_span(there / 1e3)} for a request instead of {time_span(here / 1e3)}"
+        notes.append(f"tensor_parallel_size={soonest.num_cores.value} answers sooner: {times}, simulated")
+    cheapest = max(others, key=lambda one: one.quantities["tokens_per_s"].value)
+    here, there = (one.quantities["tokens_per_s"].value for one in (chosen, cheapest))
+    if there > here:
+        rates = f"{number(there)} tokens/s on the instance instead of {number(here)}"
+        notes.append(f"tensor_parallel_size={cheapest.num_cores.value} is cheaper: {rates}, simulated")
+    return notes
 
 
 def _assumptions(

@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 
 from ..hardware import Target
+from ..nki import kernel_time
 from .constants import CoreConstants
 from .work import Work
 
@@ -42,6 +43,8 @@ class CoreRates:
     """Published 16-bit peak."""
     num_physical: int
     """Physical cores of a logical one."""
+    target: str
+    """Target that they are of, for NKI kernels."""
 
     def least_s(self, work: Work) -> float:
         """The least time of some work by documented peaks alone: a bound, never an estimate."""
@@ -116,6 +119,7 @@ def core_rates(target: Target, lnc: int | None = None) -> CoreRates:
         hbm_bytes_per_s=physical * target.chip.hbm_bytes_per_s / target.chip.num_cores,
         peak_flops_per_s=physical * target.chip.tflops["bfloat16"] * 1e12 / target.chip.num_cores,
         num_physical=physical,
+        target=target.name,
     )
 
 
@@ -167,15 +171,30 @@ def device_time(
     launch_s = fitted.launch_us * 1e-6
     compute_s, after_s = (tensor_s, vector_s) if decoder else (tensor_s + vector_s + unpack_s, 0.0)
     aside_s = unpack_s if decoder else 0.0
-    dma_s = transfer_s + reads_s
+    kernels_s, busy_s = _kernels_s(work, rates)
+    dma_s = transfer_s + reads_s + busy_s["dma"]
+    tensor_s, vector_s = tensor_s + busy_s["tensor"], vector_s + unpack_s + busy_s["vector"]
     return DeviceTime(
-        total_s=launch_s + max(compute_s, transfer_s, aside_s) + after_s + reads_s + link_s,
-        parts_s={"tensor": tensor_s, "dma": dma_s, "vector": vector_s + unpack_s, "link": link_s, "launch": launch_s},
+        total_s=launch_s + max(compute_s, transfer_s, aside_s) + after_s + reads_s + link_s + kernels_s,
+        parts_s={"tensor": tensor_s, "dma": dma_s, "vector": vector_s, "link": link_s, "launch": launch_s},
         compute_s=compute_s,
         transfer_s=transfer_s,
         unpack_s=aside_s,
         reads_s=reads_s,
     )
+
+
+def _kernels_s(work: Work, rates: CoreRates) -> tuple[float, dict[str, float]]:
+    """Time of NKI kernels, which overlap with no other operators, and of their engines; GpSimd's is with vector's."""
+    total_s, busy_s = 0.0, {"tensor": 0.0, "vector": 0.0, "dma": 0.0}
+    for key, count in work.kernels.counts:
+        time = kernel_time(key, rates.target)
+        total_s += 1e-6 * count * time.total_us
+        busy_s["tensor"] += 1e-6 * count * time.busy_us.get("tensor", 0.0)
+        busy_s["dma"] += 1e-6 * count * time.busy_us.get("dma", 0.0)
+        # The engines of elements run beside each other: the busiest counts.
+        busy_s["vector"] += 1e-6 * count * max(time.busy_us.get(name, 0.0) for name in ("vector", "scalar", "gpsimd"))
+    return total_s, busy_s
 
 
 def _separate_reads_s(work: Work, fitted: CoreConstants) -> float:

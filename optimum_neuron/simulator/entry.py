@@ -172,10 +172,9 @@ def estimate_program(
 
 def _completed(result: Estimate, machine: Machine, requests_per_s: float | None) -> Estimate:
     """Add a note on memory that may not suffice, and a load if there is one."""
-    footprint = result.quantities["hbm_bytes_per_core"]
-    if footprint.high > result.available_bytes:
-        gib = result.available_bytes / 2**30
-        result = result.noted(f"a core has {gib:.0f} GiB: the upper end of what it needs does not fit")
+    if result.fit != "fits":
+        high, room = (size / 2**30 for size in (result.quantities["hbm_bytes_per_core"].high, result.available_bytes))
+        result = result.noted(f"it may not fit: a core has {room:.0f} GiB, and needs up to {high:.1f} GiB")
     if requests_per_s is None:
         return result
     room = machine.num_logical_cores // result.num_cores.value
@@ -196,7 +195,7 @@ def _estimate(
         require_no_options(others, "a torch module")
         require_one_instance(machine, "a torch module")
         return module_estimate(model, example_inputs, request, machine)
-    if isinstance(model, (str, Path)) and _is_compiled(Path(model)):
+    if isinstance(model, (str, Path)) and is_compiled(Path(model)):
         require_no_options(others, "a compiled model")
         program, config, name = _read_compiled(Path(model))
         return program_estimate(program, config, request, machine, name=name)
@@ -224,7 +223,7 @@ def _draft_of(model: Any, num_parameters: int | None, machine: Machine, request:
         return draft_of_parameters(num_parameters, machine)
     if model is None:
         return None
-    compiled = isinstance(model, (str, Path)) and _is_compiled(Path(model))
+    compiled = isinstance(model, (str, Path)) and is_compiled(Path(model))
     lengths = {name: getattr(request, name) for name in ("sequence_length", "input_length", "output_length")}
     request = DecoderRequest(stack=None if compiled else SERVED_AS.name, **lengths)
     result = _estimate(model, None, request, machine, {})
@@ -266,7 +265,7 @@ def source_of(model: Any, options: dict[str, Any]) -> ModelSource:
     return ModelSource(name=model.model_type, folder=Path(os.devnull), config=model, revision=None)
 
 
-def _is_compiled(path: Path) -> bool:
+def is_compiled(path: Path) -> bool:
     from ..exporters import is_export
 
     with contextlib.suppress(OSError):

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
 from .decoders import DecoderRequest
-from .lengths import Padding, choose_lengths
+from .lengths import Padding, choose_lengths, steps_by_bucket
 
 if TYPE_CHECKING:
     from ..compiler import Program
@@ -31,6 +32,8 @@ class GraphChoice:
     """Graph of the encoder, where the model has one."""
     prefill: str
     decode: str
+    steps: Mapping[str, int] = dataclasses.field(default_factory=dict, hash=False)
+    """Number of steps of an answer by their graphs; empty where all are `decode`."""
     padding: Padding
     output_length: int
     num_chunks: int = 0
@@ -92,6 +95,7 @@ def _of_prompt(program: Program, request: DecoderRequest) -> GraphChoice:
     lengths = choose_lengths(length, request.input_length, request.output_length, limit=longest)
     first = smallest_bucket(lengths.prompt, prefill) or max(prefill)
     slots = smallest_bucket(lengths.prompt + lengths.answer // 2 + 1, decode) or longest
+    counts = steps_by_bucket(lengths.prompt, lengths.answer, lambda held: smallest_bucket(held, decode) or longest)
     computed, cached, chunks, reads = first, 0, [], prefill[first]
     if "block_table" in program.graphs[reads].inputs:
         cached = _num_cached(program, lengths.prompt, request.prefix_hit_rate or 0.0)
@@ -102,6 +106,7 @@ def _of_prompt(program: Program, request: DecoderRequest) -> GraphChoice:
         prefill=reads,
         prefill_end=chunks[-1] if len(chunks) > 1 else None,
         decode=decode[slots],
+        steps={decode[size]: count for size, count in counts.items()},
         padding=Padding(input_tokens=lengths.prompt, prefill_tokens=computed, decode_slots=slots, cached_tokens=cached),
         output_length=lengths.answer,
         num_chunks=len(chunks),

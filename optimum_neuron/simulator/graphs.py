@@ -99,6 +99,7 @@ def graph_estimate(
         notes=_notes(kind, machine, work),
         unknown={op: 1 / max(work.num_calls, 1) for op in work.unknown},
     )
+    result = dataclasses.replace(result, batch_size=rows)
     if axes is None or len(axes) < 2:
         return result
     rate = result.quantities["throughput_per_s"]

@@ -11,6 +11,7 @@ The prompt is padded to a compiled size; `Padding` says by how much. It depends 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from ..errors import ConfigError
@@ -81,3 +82,21 @@ def choose_lengths(sequence: int | None, prompt: int | None, answer: int | None,
         hint = "Pass a longer sequence_length, or a shorter prompt or answer."
         raise ConfigError(message, hint=hint, **{**given, "sequence_length": length})
     return Lengths(sequence=length, prompt=prompt, answer=answer)
+
+
+def steps_by_bucket(prompt: int, answer: int, bucket_of: Callable[[int], int]) -> dict[int, int]:
+    """Count the steps of an answer by the cache slots that each attends to.
+
+    A step attends to the prompt, the tokens before it, and its own.
+
+    >>> steps_by_bucket(100, 200, lambda tokens: 128 if tokens <= 128 else 512)
+    {128: 28, 512: 172}
+    """
+    counts: dict[int, int] = {}
+    first, last = prompt + 1, prompt + answer
+    while first <= last:
+        slots = bucket_of(first)
+        end = last if slots < first else min(slots, last)
+        counts[slots] = counts.get(slots, 0) + end - first + 1
+        first = end + 1
+    return counts

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..core import Choice
 from .constants import Band
@@ -139,6 +139,8 @@ class Estimate:
     memory: Mapping[str, int] = dataclasses.field(hash=False)
     """HBM of one core by category, in bytes."""
     available_bytes: int
+    batch_size: int | None = None
+    """Sequences of a step, or examples of a run."""
     bounds: Mapping[str, float] = dataclasses.field(hash=False)
     """Least times by documented peaks alone: bounds, never estimates."""
     parts_ms: Mapping[str, Mapping[str, float]] = dataclasses.field(hash=False)
@@ -167,6 +169,11 @@ class Estimate:
             return self.quantities.get(name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
+    @property
+    def fit(self) -> Literal["fits", "may not fit"]:
+        """Whether a core holds the upper end of what it needs; what exceeds a core is an error instead."""
+        return "fits" if self.quantities["hbm_bytes_per_core"].high <= self.available_bytes else "may not fit"
+
     def noted(self, *notes: str) -> Estimate:
         """The same with more notes."""
         return dataclasses.replace(self, notes=(*self.notes, *notes))
@@ -185,6 +192,8 @@ class Estimate:
             "num_cores": self.num_cores.to_dict(),
             "num_copies": self.num_copies.to_dict(),
             **values,
+            "batch_size": self.batch_size,
+            "fit": self.fit,
             "hbm_bytes": {**self.memory, "total": sum(self.memory.values()), "available": self.available_bytes},
             "bounds_ms": dict(self.bounds),
             "parts_ms": {graph: dict(parts) for graph, parts in self.parts_ms.items()},

@@ -6,7 +6,8 @@ compare("meta-llama/Llama-3.1-8B", optimize="cost").best.reason
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import functools
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from ..core import Choice, Rejected
@@ -17,6 +18,8 @@ from .quantity import Estimate, Quantity
 
 Goal = Literal["latency", "throughput", "cost"]
 
+BATCHES = (1, 2, 4, 8, 16, 32, 64)
+"""Batches that `batch_size="auto"` tries; those beyond the first that does not fit are left out."""
 _MOST_REJECTED = 5
 
 
@@ -52,6 +55,7 @@ def compare(
     instance: str | None = None,
     price: float | None = None,
     tensor_parallel_size: int | None = None,
+    batch_size: int | Literal["auto"] = 1,
     **options: Any,
 ) -> Comparison:
     """Estimate a request on every instance and legal core count that fits.
@@ -62,6 +66,7 @@ def compare(
         instance: a family, to stay within it; an instance, to compare its core counts; None for all.
         price: of one instance; needs `instance` to name one.
         tensor_parallel_size: only this core count; None for every legal one.
+        batch_size: sequences of a step, or examples of a run; "auto" for every power of two up to 64 that fits.
         **options: as for `estimate`.
 
     Raises:
@@ -69,19 +74,21 @@ def compare(
     """
     if optimize not in get_args(Goal):
         raise invalid_choice("optimize", optimize, get_args(Goal))
-    names = _candidates(instance)
+    names = instance_names(instance)
     if price is not None and len(names) > 1:
         message = f"price={price} is for one instance, but {len(names)} are compared."
         raise ConfigError(message, hint="Name the instance that it is for, or remove it.", option="price", value=price)
     estimates: list[Estimate] = []
     skipped: dict[str, str] = {}
+    batches = BATCHES if batch_size == "auto" else (batch_size,)
     for name in names:
         try:
-            estimates += _on_instance(model, name, tensor_parallel_size, price, options)
+            estimates += _on_instance(model, name, tensor_parallel_size, price, batches, options)
         except (DeviceMemoryError, ConfigError) as error:
             if isinstance(error, ConfigError) and len(names) == 1:
                 raise
-            skipped[name] = str(error).splitlines()[0]
+            verdict = "does not fit: " if isinstance(error, DeviceMemoryError) else ""
+            skipped[name] = verdict + str(error).splitlines()[0].removesuffix(":")
     ranked = tuple(sorted(estimates, key=lambda one: _key(one, optimize)))
     if not ranked:
         reasons = "\n".join(f"  {name}: {reason}" for name, reason in skipped.items())
@@ -91,7 +98,8 @@ def compare(
     return Comparison(model=ranked[0].model, goal=optimize, ranked=ranked, skipped=skipped, best=best)
 
 
-def _candidates(instance: str | None) -> list[str]:
+def instance_names(instance: str | None) -> list[str]:
+    """Return the instances of a family, one by its name, or all that can be compiled for."""
     families = [name for name, target in TARGETS.items() if target.compilable]
     if instance is None:
         return [name for name, spec in INSTANCES.items() if spec.family in families]
@@ -102,14 +110,28 @@ def _candidates(instance: str | None) -> list[str]:
 
 
 def _on_instance(
-    model: Any, name: str, num_cores: int | None, price: float | None, options: Mapping[str, Any]
+    model: Any,
+    name: str,
+    num_cores: int | None,
+    price: float | None,
+    batches: Sequence[int],
+    options: Mapping[str, Any],
 ) -> list[Estimate]:
-    first = estimate(model, instance=name, tensor_parallel_size=num_cores, price=price, **options)
-    if num_cores is not None or not first.divisible:
-        return [first]
-    larger = [n for n in legal_core_counts(INSTANCES[name]).counts if n > first.num_cores.value]
-    others = (estimate(model, instance=name, tensor_parallel_size=n, price=price, **options) for n in larger)
-    return [first, *others]
+    """Estimates of every core count and batch that fits an instance; an error if the smallest batch does not."""
+    on_cores = functools.partial(estimate, model, instance=name, price=price, **options)
+    first = on_cores(tensor_parallel_size=num_cores, batch_size=batches[0])
+    counts: list[int | None] = [num_cores]
+    if num_cores is None and first.divisible:
+        own = first.num_cores.value
+        counts = [own, *(n for n in legal_core_counts(INSTANCES[name]).counts if n > own)]
+    found = []
+    for count in counts:
+        for batch_size in batches:
+            try:
+                found.append(on_cores(tensor_parallel_size=count, batch_size=batch_size))
+            except DeviceMemoryError:
+                break
+    return found
 
 
 def _deciding(one: Estimate, goal: Goal) -> Quantity | None:
@@ -128,7 +150,8 @@ def _key(one: Estimate, goal: Goal) -> tuple[bool, float]:
 
 
 def _label(one: Estimate) -> str:
-    return f"{one.instance.value}, {one.num_copies.value} x {one.num_cores.value} cores"
+    batch = "" if one.batch_size in (None, 1) else f", batches of {one.batch_size}"
+    return f"{one.instance.value}, {one.num_copies.value} x {one.num_cores.value} cores{batch}"
 
 
 def _best(ranked: tuple[Estimate, ...], goal: Goal) -> Choice[str]:

@@ -19,7 +19,7 @@ from ..core import Choice
 from ..hardware import is_first_of_instance
 from .constants import CoreConstants, HostConstants
 from .device_time import CoreRates, DeviceTime, device_time
-from .lengths import Padding
+from .lengths import Padding, steps_by_bucket
 from .machine import Machine
 from .quantity import Estimate
 from .result import largest, make_estimate
@@ -47,6 +47,8 @@ class ServingPlan:
     """Run behind them for each request, where prompts are read in chunks and the last one is shorter."""
     decode: GraphWork
     """One step, at the median context of an answer."""
+    steps: tuple[tuple[GraphWork, int], ...] = ()
+    """Every graph of the steps of an answer, and its number of steps; empty where all are `decode`."""
     batch_size: int
     """Rows of a step."""
     concurrency: int
@@ -81,7 +83,9 @@ class ServingTimes:
     ttft_s: float
     """Until every request that arrived has its first token."""
     tpot_s: float
-    """Between tokens."""
+    """Between tokens, at the median context of an answer."""
+    mean_tpot_s: float
+    """The mean of all steps of an answer, whose graphs grow with it."""
     prefill: DeviceTime
     """One run of the prefill graph on the device."""
     encode: DeviceTime | None
@@ -91,16 +95,16 @@ class ServingTimes:
 
     def outcome(self, plan: ServingPlan) -> Outcome:
         """Times of requests that are answered in one batch."""
-        return outcome_of(plan, self.ttft_s, self.tpot_s)
+        return outcome_of(plan, self.ttft_s, self.tpot_s, self.mean_tpot_s)
 
     def tokens_per_s(self, plan: ServingPlan) -> float:
         """Output tokens of one replica, prompts included in the time."""
         return self.outcome(plan).tokens_per_s
 
 
-def outcome_of(plan: ServingPlan, ttft_s: float, tpot_s: float) -> Outcome:
+def outcome_of(plan: ServingPlan, ttft_s: float, tpot_s: float, mean_tpot_s: float) -> Outcome:
     """Return the outcome of requests that are answered in one batch, at these times."""
-    answer_s = ttft_s + plan.output_length * tpot_s
+    answer_s = ttft_s + plan.output_length * mean_tpot_s
     per_s = plan.concurrency * plan.output_length / answer_s
     return Outcome(ttft_s=ttft_s, tpot_s=tpot_s, answer_s=answer_s, tokens_per_s=per_s)
 
@@ -122,16 +126,24 @@ def plan_serving(
     prompt = sequence_length if padded else min(bucket(input_length), bucket(sequence_length))
     rows = 1 if stack.one_by_one else batch_size
     median = input_length + output_length // 2 + 1
-    slots = sequence_length if stack.pads_cache else min(bucket(median), bucket(sequence_length))
+
+    def slots_of(tokens: int) -> int:
+        return sequence_length if stack.pads_cache else min(bucket(tokens), bucket(sequence_length))
+
+    counts = steps_by_bucket(input_length, output_length, slots_of)
+    decodes = {
+        slots: decode_work(sizes, layout, batch_size=batch_size, slots=slots) for slots in {*counts, slots_of(median)}
+    }
     return ServingPlan(
         stack=stack,
         prefill=prefill_work(sizes, layout, batch_size=rows, tokens=prompt),
         num_prefills=arriving if stack.one_by_one else 1,
-        decode=decode_work(sizes, layout, batch_size=batch_size, slots=slots),
+        decode=decodes[slots_of(median)],
+        steps=tuple((decodes[slots], count) for slots, count in counts.items()),
         batch_size=batch_size,
         concurrency=arriving,
         output_length=output_length,
-        padding=Padding(input_tokens=input_length, prefill_tokens=prompt, decode_slots=slots),
+        padding=Padding(input_tokens=input_length, prefill_tokens=prompt, decode_slots=slots_of(median)),
     )
 
 
@@ -169,9 +181,16 @@ def serving_times(
     begin_s = (0.0 if encode is None else encode.total_s) + plan.num_prefills * prefill.total_s
     if plan.prefill_end is not None:
         begin_s += plan.concurrency * run(plan.prefill_end).total_s
+
+    def step_s(graph: GraphWork, device: DeviceTime) -> float:
+        return device.total_s + token_host_s(host, plan.concurrency) + graph.total.host_bytes / copy_bytes_per_s
+
+    tpot_s = step_s(plan.decode, decode)
+    weighted = [count * step_s(graph, run(graph)) for graph, count in plan.steps]
     return ServingTimes(
         ttft_s=begin_s + prompt_host_s(host, family),
-        tpot_s=decode.total_s + token_host_s(host, plan.concurrency) + plan.decode.total.host_bytes / copy_bytes_per_s,
+        tpot_s=tpot_s,
+        mean_tpot_s=sum(weighted) / sum(count for _, count in plan.steps) if plan.steps else tpot_s,
         prefill=prefill,
         encode=encode,
         decode=decode,
@@ -292,4 +311,4 @@ def serving_estimate(
         assumptions=assumptions,
         notes=notes,
     )
-    return dataclasses.replace(result, padding=plan.padding)
+    return dataclasses.replace(result, padding=plan.padding, batch_size=plan.batch_size)

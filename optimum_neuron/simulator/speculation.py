@@ -83,7 +83,7 @@ class Speculation:
     def outcome(self, plan: ServingPlan, times: ServingTimes) -> Outcome:
         """Return the times of requests whose steps are checks."""
         tpot_s = (times.tpot_s + self.draft_s) / self.tokens_per_check
-        read = outcome_of(plan, times.ttft_s + self.draft.prompt_s, tpot_s)
+        read = outcome_of(plan, times.ttft_s + self.draft.prompt_s, tpot_s, tpot_s)
         return dataclasses.replace(read, ttft_s=times.ttft_s)
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""NKI kernels by name: scripts that import them start, and a call says which torch operator to use instead.
+"""The vendor's own kernels by name, and the decorator that scripts put on kernels of the older API.
 
-Kernels do not run here yet. It knows no more of a kernel than its name and its replacement.
+Scripts that import the vendor's kernels start, and a call says which torch operator to use instead.
 
     >>> from optimum_neuron.tracing.kernels import attention_isa_kernel, nki_jit
     >>> nki_jit()(attention_isa_kernel)
@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from ..errors import UnsupportedOperatorError
+from ..nki.older import jit
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,12 +31,12 @@ class Cores:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Kernel:
-    """A kernel that can be named, indexed with a grid, and not called."""
+    """A kernel of the vendor that can be named, indexed with a grid, and not called."""
 
     name: str
     """Name of the kernel's function."""
-    replacement: str | None = None
-    """The torch operator that computes the same; None where the kernel is the user's own."""
+    replacement: str
+    """The torch operator that computes the same."""
 
     def __getitem__(self, grid: object) -> Kernel:
         """Return the kernel for a grid of NeuronCores, as in `kernel[grid](...)`."""
@@ -47,9 +48,10 @@ class Kernel:
         Raises:
             UnsupportedOperatorError: always; `details` has the kernel and its replacement.
         """
-        message = f"The NKI kernel {self.name} cannot run: this version compiles torch operators only."
-        hint = f"Call {self.replacement}." if self.replacement else "Write it with torch operators."
-        raise UnsupportedOperatorError(message, hint=hint, kernel=self.name, replacement=self.replacement)
+        message = f"The NKI kernel {self.name} is the vendor's, and is not part of this package."
+        raise UnsupportedOperatorError(
+            message, hint=f"Call {self.replacement}.", kernel=self.name, replacement=self.replacement
+        )
 
 
 attention_isa_kernel = Kernel(
@@ -59,7 +61,7 @@ attention_isa_kernel = Kernel(
 
 
 def nki_jit(func: Callable[..., Any] | None = None) -> Any:
-    """Make a kernel of a function, as `@nki_jit`, `@nki_jit()` or `nki_jit()(function)`; calling it is an error."""
+    """Make a kernel of a function of the older API, as `@nki_jit`, `@nki_jit()` or `nki_jit()(function)`."""
     if func is None:
         return nki_jit
-    return func if isinstance(func, Kernel) else Kernel(name=getattr(func, "__name__", type(func).__name__))
+    return func if isinstance(func, Kernel) else jit(func)

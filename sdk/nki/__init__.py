@@ -3,9 +3,9 @@
 It refuses to be imported where the vendor's `nki` is installed, because both own this file.
 """
 
-from optimum_neuron.nki import analyze, jit, simulate
+from optimum_neuron.nki import analyze, collectives, jit, simulate
 from optimum_neuron.vendor import refuse_beside
 
 refuse_beside("nki", __name__)
 
-__all__ = ["analyze", "jit", "simulate"]
+__all__ = ["analyze", "collectives", "jit", "simulate"]

@@ -39,9 +39,11 @@ _TRACING = [
 ]
 _DEVICE = ["Stream", "stream", "synchronize"]
 """Names of the device "neuron"."""
-_MODULES = ["contexts", "experimental", "profiling", "testing", "utils", "xla_impl"]
+_KERNELS = ["nki_op", "wrap_nki"]
+"""NKI kernels as operators of PyTorch."""
+_MODULES = ["contexts", "experimental", "nki_hop", "profiling", "testing", "utils", "xla_impl"]
 
-__all__ = sorted([*_TRACING, *_DEVICE, *_MODULES])  # noqa: PLE0605
+__all__ = sorted([*_TRACING, *_DEVICE, *_KERNELS, *_MODULES, "nki"])  # noqa: PLE0605
 
 
 def __getattr__(name: str) -> Any:
@@ -49,6 +51,10 @@ def __getattr__(name: str) -> Any:
         return getattr(tracing, name)
     if name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")
+    if name in _KERNELS:
+        return getattr(importlib.import_module("optimum_neuron.nki"), name)
+    if name == "nki":
+        return importlib.import_module(name)
     if name in _DEVICE:
         return _of_device(name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}{nearest(name, __all__)}")

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from optimum_neuron import NeuronModelForCausalLM
+from optimum_neuron.cache_argument import CACHE
 from optimum_neuron.configuration import NeuronConfig
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.exporters.image_text import NeuronImageTextConfig
@@ -77,13 +78,13 @@ def test_images_are_refused():
 def test_copies_of_a_cache_continue_one_prefix(model):
     """transformers' recipe for a system prompt: fill a cache once, and copy it for each continuation."""
     prefix, settings = torch.tensor([[*range(40, 61)]]), {"max_new_tokens": 6, "do_sample": False}
-    cache = model(prefix, use_cache=True).past_key_values
+    cache = model(prefix, use_cache=True)[CACHE]
     num_charges = len(model.loaded.charges)
     for more in ([5, 6], [7], [8, 9, 10]):
         ids = torch.cat([prefix, torch.tensor([more])], 1)
         copied = copy.deepcopy(cache)
         assert len(model.loaded.charges) == num_charges + 1
-        tokens = model.generate(ids, past_key_values=copied, **settings)
+        tokens = model.generate(ids, **{CACHE: copied}, **settings)
         assert torch.equal(tokens, model.generate(ids, **settings))
         del copied
     assert cache.get_seq_length() == 21

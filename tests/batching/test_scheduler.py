@@ -5,10 +5,12 @@ import random
 from optimum_neuron.batching import BlockPool, Request, Scheduler, chain_hashes
 
 
-def request(name: str, num_prompt: int, num_new: int, *, first: int = 0, block_size: int = 0) -> Request:
+def request(
+    name: str, num_prompt: int, num_new: int, *, first: int = 0, block_size: int = 0, priority: int = 0
+) -> Request:
     prompt = list(range(first, first + num_prompt))
     hashes = chain_hashes(prompt, block_size) if block_size else []
-    return Request(request_id=name, prompt=prompt, max_new_tokens=num_new, hashes=hashes)
+    return Request(request_id=name, prompt=prompt, max_new_tokens=num_new, hashes=hashes, priority=priority)
 
 
 def run(scheduler: Scheduler) -> list[str]:
@@ -61,6 +63,33 @@ def test_the_last_request_gives_way_and_goes_on():
     assert (len(first.answer), len(second.answer), scheduler.num_preemptions) == (4, 4, 1)
 
 
+def test_lower_priorities_come_first_and_give_way_last():
+    scheduler = Scheduler(BlockPool(num_blocks=5, block_size=2), num_rows=2, chunk_sizes=(4,))
+    for name, priority in (("a", 1), ("b", 1), ("c", 0), ("d", 0)):
+        scheduler.add(request(name, 3, 4, priority=priority))
+    done = [run(scheduler) for _ in range(16)]
+    assert [one[0] for one in done[:2]] == ["c[0:3]", "d[0:3]"]
+    assert ["-d", "c"] in done
+    ends = ["".join(one) for one in done]
+    # "d" gave way, and still goes on before "a" and "b" begin.
+    assert next(i for i, one in enumerate(ends) if "+d" in one) <= next(i for i, one in enumerate(ends) if "a[" in one)
+    assert next(i for i, one in enumerate(ends) if "a[" in one) < next(i for i, one in enumerate(ends) if "b[" in one)
+    assert not scheduler.has_work
+
+
+def test_a_request_of_a_lower_number_overtakes_one_that_gave_way():
+    scheduler = Scheduler(BlockPool(num_blocks=5, block_size=2), num_rows=2, chunk_sizes=(4,))
+    for name in ("a", "b"):
+        scheduler.add(request(name, 3, 4, priority=1))
+    done = []
+    while not any("-b" in one for one in done):
+        done.append(run(scheduler))
+    scheduler.add(request("c", 3, 2, priority=0))
+    rest = [*(name for _ in range(9) for name in run(scheduler))]
+    assert rest.index("c[0:3]") < rest.index("+b")
+    assert not scheduler.has_work
+
+
 def test_prompts_share_whole_chunks_but_not_their_last_token():
     scheduler = Scheduler(BlockPool(num_blocks=20, block_size=2), num_rows=2, chunk_sizes=(4,))
     for name, length in (("a", 11), ("b", 11), ("c", 8)):
@@ -98,7 +127,14 @@ def test_any_load_is_answered_and_leaks_no_block():
     pool = BlockPool(num_blocks=8, block_size=2)
     scheduler = Scheduler(pool, num_rows=3, chunk_sizes=(1, 2, 4))
     requests = [
-        request(str(number), draw.randint(1, 9), draw.randint(1, 5), first=draw.randint(0, 1), block_size=2)
+        request(
+            str(number),
+            draw.randint(1, 9),
+            draw.randint(1, 5),
+            first=draw.randint(0, 1),
+            block_size=2,
+            priority=draw.choice((0, 0, 0, -1, 1)),
+        )
         for number in range(300)
     ]
     left, ended = list(requests), set()

@@ -22,7 +22,7 @@ GRAPHS = [
     "--sequence_parallel_enabled", "--speculation", "--max_loras", "--max_lora_rank", "--lora_target_modules",
     "--on_device_sampling", "--max_topk", "--hidden_state_layers", "--gguf_file",
     "--continuous_batching", "--block_size", "--num_blocks", "--prefill_chunk_size",
-    "--quantization", "--modules_to_not_convert", "--kv_cache_dtype",
+    "--quantization", "--modules_to_not_convert", "--kv_cache_dtype", "--attention_kernel",
     "--num_images_per_prompt", "--num_frames", "--guidance_scale", "--data_parallel_mode",
     "--attention_slicing", "--vae_tiling", "--vae_slicing",
 ]  # fmt: skip
@@ -71,7 +71,8 @@ SURFACE = {
         *("--speculation_length", "--block_size", "--continuous_batching", "--decode_buckets", "--lora_target_modules"),
         *("--max_lora_rank", "--max_loras", "--modules_to_not_convert", "--num_blocks", "--prefill_buckets"),
         *("--prefill_chunk_size", "--quantization", "--sequence_parallel", "--sequence_parallel_enabled"),
-        *("--gguf_file", "--hidden_state_layers", "--kv_cache_dtype", "--max_topk", "--on_device_sampling"),
+        *("--gguf_file", "--hidden_state_layers", "--kv_cache_dtype", "--attention_kernel"),
+        *("--max_topk", "--on_device_sampling"),
     ],
     "estimate-training": [
         *OUTPUT,
@@ -82,7 +83,7 @@ SURFACE = {
     "fetch": [*OUTPUT, "NAME", "--list"],
     "inspect": [*OUTPUT, "DIR"],
     "models": [*OUTPUT, "--task"],
-    "nki": [*OUTPUT, "--grid", "--perfetto", "ARGUMENT", "FILE:KERNEL"],
+    "nki": [*OUTPUT, "--grid", "--perfetto", "--platform_rules", "ARGUMENT", "FILE:KERNEL"],
     "profile": [
         *OUTPUT,
         *("--html", "--num_steps", "--perfetto", "--prompt_length", "--top", "ARGUMENT", "DIR_OR_SCRIPT"),
@@ -90,7 +91,11 @@ SURFACE = {
     "serve": [
         *(*COMPILE, *OUTPUT, "--host", "--port", "--served_model_name", "--served-model-name", "--lora_modules"),
         *("--lora-modules", "--api_key", "--api-key", "--max_queue_size", "--max_body_bytes", "--request_timeout_s"),
-        *("--drain_timeout_s", "--allowed_origins", "--allowed-origins", "MODEL"),
+        *("--drain_timeout_s", "--response_store_bytes", "--allowed_origins", "--allowed-origins", "MODEL"),
+        *("--simulate", "--sweep", "--slo", "--slo_attainment", "--num_prompts", "--num-prompts", "--input_length"),
+        *("--output_length", "--request_rate", "--request-rate", "--seed", "--price"),
+        *("--ray", "--ray_address", "--ray-address", "--num_replicas", "--num-replicas"),
+        *("--max_replicas", "--max-replicas"),
     ],
     "cache add": [*COMPILE, *PEER, *CACHE, *OUTPUT, "--model", "-m"],
     "cache cleanup": [*PRUNE, *CACHE, *OUTPUT],
@@ -102,6 +107,7 @@ SURFACE = {
     "cache set": [*OUTPUT, "NAME"],
     "cache status": [*CACHE, *OUTPUT, "--cache_dir"],
     "cache synchronize": [*CACHE, *OUTPUT, "--cache_dir", "--dry-run", "--dry_run"],
+    "cache warm": [*CACHE, *OUTPUT, "--num_workers", "--num-workers", "--ray_address", "--ray-address", "CONFIG"],
 }
 
 

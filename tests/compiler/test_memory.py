@@ -61,6 +61,10 @@ def test_view_costs_nothing_and_keeps_its_base():
     assert scratch(held_by_a_view, KIB) == 3
 
 
+def test_weight_is_cast_as_it_is_loaded():
+    assert scratch(lambda x: x.to(torch.bfloat16).sum(0, keepdim=True), KIB) == 2 / 1024
+
+
 def test_cast_and_transposed_reshape_are_copies():
     assert scratch(lambda x: x.to(torch.bfloat16), KIB) == 0.5
     assert scratch(lambda x: x.to(torch.float32).view(-1), KIB) == 0, "a cast to its own dtype is the tensor itself"

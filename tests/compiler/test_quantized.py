@@ -62,6 +62,7 @@ def test_traffic_is_that_of_the_stored_bytes(scheme):
     work = work_of_graph(graph_module, roles=roles).total
     assert work.weight_bytes == sum(tensor.numel() * tensor.element_size() for tensor in parts.values())
     assert work.product_flops == 2 * 2 * NUM_OUTPUTS * NUM_INPUTS
+    assert work.unpacked_elements == (NUM_OUTPUTS * NUM_INPUTS if scheme.startswith("int4") else 0)
 
 
 def test_four_bits_are_unpacked_by_the_vector_engine():

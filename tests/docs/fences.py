@@ -7,7 +7,8 @@ Tags behind the language set the handling of a block:
     ```bash                each line is an `optimum-cli` command and runs
     ```bash no-run         its `optimum-cli` commands are only parsed
     ```... checkpoint      runs in the tests with the marker `checkpoint`, in a separate process
-    ```... needs:NAME      runs where this module is installed; only blocks that need it too see its names
+    ```... needs:A,B       runs where these modules are installed, `A>=1.2` in such a version; only blocks that need
+                           them too see its names
     ```python file:NAME    is written to this file, which later blocks use
     ```bash apart          runs in its own process, whatever the commands are
     ```text output         is exactly the stdout of the block before it
@@ -60,6 +61,11 @@ class Fence:
     def value(self, key: str) -> str | None:
         """Value of the tag `key:`, or None."""
         return next((tag.partition(":")[2] for tag in self.tags if tag.startswith(f"{key}:")), None)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Modules without which it does not run."""
+        return frozenset(filter(None, (self.value("needs") or "").split(",")))
 
     def __str__(self) -> str:
         return f"{self.path.relative_to(ROOT)}:{self.line}"
@@ -115,10 +121,10 @@ def run_here(fences: Sequence[Fence], without: Sequence[str] = ()) -> None:
         fences: the blocks.
         without: modules that are not installed; blocks that need them are left out.
     """
-    scopes: dict[str | None, dict[str, Any]] = {None: {"__name__": "__main__"}}
+    scopes: dict[frozenset[str], dict[str, Any]] = {frozenset(): {"__name__": "__main__"}}
     try:
         for fence, output in with_outputs(fences):
-            if (module := fence.value("needs")) in without:
+            if fence.needs & set(without):
                 continue
             if "apart" in fence.tags:
                 # A separate instance: this process may hold cores of the default one.
@@ -126,10 +132,11 @@ def run_here(fences: Sequence[Fence], without: Sequence[str] = ()) -> None:
                     fence, output, Path.cwd(), {"OPTIMUM_NEURON_INSTANCE": "inf2.24xlarge", "PET_STANDALONE": "1"}
                 )
                 continue
-            if module is not None:
-                # Blocks without that module must run without its names.
-                scopes[module] = scopes[None] | scopes.get(module, {})
-            stdout = run_in(scopes[module], fence, is_optional=module is not None)
+            if fence.needs:
+                # Blocks without these modules must run without their names.
+                visible = [names for needs, names in scopes.items() if needs <= fence.needs]
+                scopes[fence.needs] = {name: value for names in visible for name, value in names.items()}
+            stdout = run_in(scopes[fence.needs], fence, is_optional=bool(fence.needs))
             if output is not None:
                 compare(fence, stdout, output)
     finally:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import re
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.docs import fences
 from tests.docs.fences import PYTHON, SHELL, Fence
@@ -66,11 +68,19 @@ def test_commands_parse(path, parsers):
                 parsers[known[0]].parse_args(rest)
 
 
+def is_installed(needs: str) -> bool:
+    """Whether a module is here, in the version that stands behind its name if any."""
+    requirement = Requirement(needs)
+    if importlib.util.find_spec(requirement.name) is None:
+        return False
+    return not requirement.specifier or importlib.metadata.version(requirement.name) in requirement.specifier
+
+
 @pytest.mark.parametrize("path", [p for p in PAGES if runnable(p, checkpoint=False)], ids=name)
 def test_examples_run(path):
     blocks = runnable(path, checkpoint=False)
-    modules = {module for block in blocks if (module := block.value("needs"))}
-    missing = sorted(module for module in modules if importlib.util.find_spec(module) is None)
+    modules = {module for block in blocks for module in block.needs}
+    missing = sorted(module for module in modules if not is_installed(module))
     fences.run_here(blocks, without=missing)
     if missing:
         pytest.skip(f"ran without the blocks that need {', '.join(missing)}")

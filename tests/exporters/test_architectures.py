@@ -14,6 +14,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from optimum_neuron import NeuronModelForCausalLM
+from optimum_neuron.cache_argument import CACHE
 from optimum_neuron.compiler.lower import probe_compiler
 from optimum_neuron.exporters.validation import compare
 from optimum_neuron.models import families
@@ -99,7 +100,7 @@ def test_report_names_compiled_parts_and_weight_sources(pair):
 
 def test_cache_holds_tokens_that_later_ones_see(pair):
     with torch.no_grad():
-        cached = pair.original(prompt()["input_ids"], use_cache=True).past_key_values.layers
+        cached = pair.original(prompt()["input_ids"], use_cache=True)[CACHE].layers
     # A ring has room for the tokens that one call adds, before it replaces those that they see.
     num_added = pair.compiled.neuron_config.extend_length
     expected = 0

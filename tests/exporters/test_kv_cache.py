@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from optimum_neuron import NeuronModelForCausalLM
+from optimum_neuron.cache_argument import CACHE
 from optimum_neuron.compiler.rules import check_graph
 from optimum_neuron.configuration import NeuronConfig
 from optimum_neuron.errors import ConfigError, ModelError, WeightsError
@@ -46,7 +47,7 @@ def steps_of(model):
     outputs = model(IDS[:, :NUM_TOKENS])
     logits = [outputs.logits]
     for column in range(NUM_TOKENS, IDS.shape[1]):
-        outputs = model(IDS[:, column : column + 1], past_key_values=outputs.past_key_values)
+        outputs = model(IDS[:, column : column + 1], **{CACHE: outputs[CACHE]})
         logits.append(outputs.logits)
     return torch.cat(logits, 1)
 
@@ -73,12 +74,12 @@ def test_exported_folder_steps_reorders_and_forgets(checkpoint, export_result):
     actual, expected = steps_of(model), expected_steps(checkpoint, torch.int8)
     torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-4)
     outputs = model(IDS[:, :NUM_TOKENS])
-    cache = outputs.past_key_values
+    cache = outputs[CACHE]
     cache.reorder_cache(torch.tensor([1, 0]))
-    swapped = model(IDS[[1, 0], NUM_TOKENS : NUM_TOKENS + 2], past_key_values=cache)
+    swapped = model(IDS[[1, 0], NUM_TOKENS : NUM_TOKENS + 2], **{CACHE: cache})
     torch.testing.assert_close(swapped.logits[:, 0], actual[[1, 0], NUM_TOKENS])
     cache.crop(-2)
-    again = model(IDS[[1, 0], NUM_TOKENS : NUM_TOKENS + 1], past_key_values=cache)
+    again = model(IDS[[1, 0], NUM_TOKENS : NUM_TOKENS + 1], **{CACHE: cache})
     torch.testing.assert_close(again.logits, swapped.logits[:, :1])
 
 

@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from optimum_neuron import NeuronModelForCausalLM
+from optimum_neuron.cache_argument import CACHE
 from optimum_neuron.exporters import quantization
 from optimum_neuron.exporters.validation import cached_logits
 from optimum_neuron.simulator import estimate
@@ -167,7 +168,7 @@ def test_weights_and_cache_may_both_be_published_in_8_bits(chosen, tmp_path):
     outputs = model(IDS[:1, :6])
     logits = [outputs.logits]
     for column in range(6, 9):
-        outputs = model(IDS[:1, column : column + 1], past_key_values=outputs.past_key_values)
+        outputs = model(IDS[:1, column : column + 1], **{CACHE: outputs[CACHE]})
         logits.append(outputs.logits)
     torch.testing.assert_close(torch.cat(logits, 1), expected, atol=1e-3, rtol=1e-3)
 

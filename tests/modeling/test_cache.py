@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from optimum_neuron import NeuronModelForCausalLM
+from optimum_neuron.cache_argument import CACHE
 from optimum_neuron.errors import ConfigError, ShapeError
 from optimum_neuron.modeling import NeuronCache
 from tests.tiny import NUM_BYTE_TOKENS
@@ -22,14 +23,14 @@ def fill(model):
     """Run a prompt and return its cache."""
 
     def run(ids: torch.Tensor) -> NeuronCache:
-        return model(ids, use_cache=True).past_key_values
+        return model(ids, use_cache=True)[CACHE]
 
     return run
 
 
 def following(model, ids, cache=None):
     """Logits of the last token, after the cached ones."""
-    return model(ids, past_key_values=cache, logits_to_keep=1).logits[:, 0]
+    return model(ids, **{CACHE: cache}, logits_to_keep=1).logits[:, 0]
 
 
 def same(actual, expected):
@@ -75,7 +76,7 @@ def test_rows_can_be_repeated_and_selected(model, fill):
 def test_another_number_of_rows_is_refused(model, fill):
     cache = fill(IDS[:2])
     with pytest.raises(ShapeError) as error:
-        model(IDS[:3, :1], past_key_values=cache)
+        model(IDS[:3, :1], **{CACHE: cache})
     assert error.value.details == {"num_rows": 3, "num_cached": 2}
     same(following(model, IDS[:2, :1], cache), following(model, torch.cat([IDS[:2], IDS[:2, :1]], 1)))
 
@@ -83,8 +84,8 @@ def test_another_number_of_rows_is_refused(model, fill):
 def test_cache_of_another_model_is_refused(model, export_folder, fill):
     other = NeuronModelForCausalLM.from_pretrained(export_folder)
     with pytest.raises(ConfigError) as error:
-        other(IDS[:2, :1], past_key_values=fill(IDS[:2]))
-    assert error.value.details == {"option": "past_key_values", "model": model.loaded.claim.model}
+        other(IDS[:2, :1], **{CACHE: fill(IDS[:2])})
+    assert error.value.details == {"option": CACHE, "model": model.loaded.claim.model}
 
 
 def test_cache_is_read_only(fill):

@@ -9,6 +9,7 @@ import torch
 from transformers import DynamicCache
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
+from optimum_neuron.cache_argument import CACHE
 from optimum_neuron.errors import ConfigError, ShapeError
 from tests.modeling.common import raises, random_ids, same
 from tests.tiny import NUM_BYTE_TOKENS, SHAPES
@@ -49,8 +50,8 @@ def test_tokens_one_by_one_through_cache(model, expected):
     ids = random_ids(2, 12)
     target, cache, result = expected(ids).logits, None, []
     for start, stop in ((0, 5), (5, 6), (6, 9), (9, 12)):
-        output = model(ids[:, start:stop], past_key_values=cache, use_cache=True)
-        cache = output.past_key_values
+        output = model(ids[:, start:stop], **{CACHE: cache}, use_cache=True)
+        cache = output[CACHE]
         result.append(output.logits)
     same(torch.cat(result, 1), target)
 
@@ -59,17 +60,17 @@ def test_padded_tokens_added_to_cache(model, expected):
     """The second row adds two real tokens, the first three; then both go on."""
     ids, mask = random_ids(2, 11), torch.ones(2, 11, dtype=torch.long)
     mask[1, 6] = 0
-    cache = model(ids[:, :6], use_cache=True).past_key_values
-    actual = model(ids[:, 6:9], attention_mask=mask[:, :9], past_key_values=cache, logits_to_keep=2).logits
+    cache = model(ids[:, :6], use_cache=True)[CACHE]
+    actual = model(ids[:, 6:9], attention_mask=mask[:, :9], **{CACHE: cache}, logits_to_keep=2).logits
     target = expected(ids, attention_mask=mask, position_ids=mask.cumsum(1) - 1).logits
     same(actual, target[:, 7:9])
-    same(model(ids[:, 9:], attention_mask=mask, past_key_values=cache).logits, target[:, 9:])
+    same(model(ids[:, 9:], attention_mask=mask, **{CACHE: cache}).logits, target[:, 9:])
 
 
 def test_last_slots_are_filled_near_cache_end(model, expected):
     ids = random_ids(2, LENGTH)
-    cache = model(ids[:, :43], use_cache=True).past_key_values
-    same(model(ids[:, 43:], past_key_values=cache).logits, expected(ids).logits[:, 43:])
+    cache = model(ids[:, :43], use_cache=True)[CACHE]
+    same(model(ids[:, 43:], **{CACHE: cache}).logits, expected(ids).logits[:, 43:])
 
 
 NAMED = [torch.tensor([0, 3]), torch.tensor([8]), torch.tensor(2), torch.arange(9) > 6]
@@ -107,8 +108,8 @@ def test_shapes_of_answer(model):
     ids = random_ids(1, 4)
     output = model(ids)
     assert isinstance(output, CausalLMOutputWithPast) and output.logits.shape == (1, 4, NUM_BYTE_TOKENS)
-    assert model.config.use_cache and output.past_key_values is not None
-    assert model(ids, use_cache=False).past_key_values is None
+    assert model.config.use_cache and output.get(CACHE) is not None
+    assert model(ids, use_cache=False).get(CACHE) is None
     logits, cache = model(ids, return_dict=False)
     assert torch.equal(logits, output.logits) and cache.columns == 4
 
@@ -137,7 +138,7 @@ MISFITS: list[tuple[dict[str, Any], type[Exception], dict[str, Any]]] = [
     ({"labels": torch.ones(1, 3).long()}, ShapeError, {"input": "labels", "shape": [1, 3]}),
     ({"labels": torch.full((1, 7), NUM_BYTE_TOKENS)}, ShapeError, {"input": "labels", "token": NUM_BYTE_TOKENS}),
     ({"position_ids": torch.ones(1, 7).long()}, ShapeError, {}),
-    ({"past_key_values": DynamicCache()}, ConfigError, {}),
+    ({CACHE: DynamicCache()}, ConfigError, {}),
     ({"output_attentions": True, "output_hidden_states": True}, ConfigError, {"options": OUTPUTS}),
     ({"inputs_embeds": torch.zeros(1, 7, 32)}, ConfigError, {"argument": "inputs_embeds"}),
     ({"no_such_option": 1}, TypeError, {}),

@@ -23,6 +23,7 @@ from transformers import (
 )
 
 from optimum_neuron import NeuronModelForCausalLM
+from optimum_neuron.cache_argument import CACHE
 from optimum_neuron.errors import ConfigError, ShapeError
 from optimum_neuron.modeling import NeuronCache
 from tests.modeling import common
@@ -146,7 +147,7 @@ def test_compiled_model_drafts_for_another(model, original):
 def test_scores_and_logits(both):
     options = {"return_dict_in_generate": True, "output_scores": True, "output_logits": True, "repetition_penalty": 1.2}
     result, target = both(rows=3, **options)
-    assert type(result) is type(target) and isinstance(result.past_key_values, NeuronCache)
+    assert type(result) is type(target) and isinstance(result[CACHE], NeuronCache)
     assert torch.equal(result.sequences, target.sequences)
     for kind in ("scores", "logits"):
         assert len(result[kind]) == NUM_NEW
@@ -163,7 +164,7 @@ def test_continuing_from_cache_of_earlier_call(model, original, num_more):
     ids = torch.cat([first.sequences, random_ids(2, num_more, seed=1)], 1)
     mask = torch.ones_like(ids)
     mask[1, :2] = 0
-    result = model.generate(ids, attention_mask=mask, past_key_values=first.past_key_values, **options)
+    result = model.generate(ids, attention_mask=mask, **{CACHE: first[CACHE]}, **options)
     assert torch.equal(result, original.generate(ids, attention_mask=mask, **options))
 
 
@@ -251,7 +252,7 @@ FIXED: list[tuple[dict[str, Any], type[Exception], dict[str, Any]]] = [
     ({"output_hidden_states": True}, ConfigError, {"options": ["output_hidden_states"]}),
     ({"cache_implementation": "static"}, ConfigError, {"option": "cache_implementation", "value": "static"}),
     ({"assistant_early_exit": 1}, ConfigError, {"option": "assistant_early_exit", "value": 1}),
-    ({"past_key_values": DynamicCache()}, ConfigError, {}),
+    ({CACHE: DynamicCache()}, ConfigError, {}),
     ({"attention_mask": torch.ones(1, 1, 7, 7)}, ValueError, {}),
     ({"inputs_embeds": torch.zeros(1, 7, 32)}, ConfigError, {"argument": "inputs_embeds"}),
     ({"cache_implementation": "paged"}, ConfigError, {}),

@@ -12,6 +12,7 @@ import torch
 from transformers import AutoModelForImageTextToText, AutoProcessor, DynamicCache, TextStreamer
 
 from optimum_neuron import NeuronModelForCausalLM, NeuronModelForImageTextToText
+from optimum_neuron.cache_argument import CACHE
 from optimum_neuron.errors import ConfigError, ModelError, ShapeError, WeightsError
 from optimum_neuron.exporters.validation import FLOAT32_TOLERANCE, compare
 from tests.image_text import (
@@ -95,7 +96,9 @@ def test_logits_match_transformers_and_depend_on_image(trio):
     assert error.ok and error.sqnr_db > 80 and error.top1_agreement == 1, str(error)
     assert type(actual) is type(expected)
     features = trio.original.get_image_features(**{k: v for k, v in inputs.items() if k.startswith("pixel")})
-    torch.testing.assert_close(actual.image_hidden_states, torch.cat(list(features.pooler_output)), atol=1e-4, rtol=0)
+    assert actual.keys() == expected.keys()
+    own = actual.image_outputs.pooler_output if "image_outputs" in actual else [actual.image_hidden_states]
+    torch.testing.assert_close(torch.cat(list(own)), torch.cat(list(features.pooler_output)), atol=1e-4, rtol=0)
     other = trio.compiled(**inputs | {"pixel_values": inputs["pixel_values"].flip(-1)})
     assert (other.logits - actual.logits)[0, -1].abs().max() > 1e-2
     torch.testing.assert_close(other.logits[1][real[1]], actual.logits[1][real[1]])  # it has no image
@@ -306,7 +309,7 @@ MISFITS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "no_such_token": ({"input_ids": torch.tensor([[VOCABULARY]])}, {"token": VOCABULARY}),
 }
 UNSUPPORTED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "host_cache": ({"past_key_values": DynamicCache()}, {}),
+    "host_cache": ({CACHE: DynamicCache()}, {}),
     "attentions": ({"output_attentions": True}, {"options": ["output_attentions"]}),
     "videos": ({"mm_encoder_outputs": {"video": 1}}, {"keys": ["video"]}),
     "a_mask_alone": (MASK, {"arguments": ["pixel_attention_mask"]}),
@@ -339,10 +342,10 @@ def test_prompt_beyond_buckets_is_refused(tmp_path):
 
 
 def test_images_with_cache_are_refused(idefics3):
-    cache = idefics3.compiled(IDS, pixel_values=PIXELS).past_key_values
+    cache = idefics3.compiled(IDS, pixel_values=PIXELS)[CACHE]
     mask = torch.ones(1, 2 * IDS.shape[1], dtype=torch.long)
-    with raises(ConfigError, arguments=["past_key_values"]):
-        idefics3.compiled(IDS, attention_mask=mask, pixel_values=PIXELS, past_key_values=cache)
+    with raises(ConfigError, arguments=[CACHE]):
+        idefics3.compiled(IDS, attention_mask=mask, pixel_values=PIXELS, **{CACHE: cache})
 
 
 def test_unknown_keywords_are_refused(idefics3):

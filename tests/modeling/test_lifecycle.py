@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from optimum_neuron import NeuronModelForCausalLM, NeuronModelForSeq2SeqLM, NeuronModelForSequenceClassification
+from optimum_neuron.cache_argument import CACHE
 from optimum_neuron.errors import CoreBusyError
 from optimum_neuron.hardware import resolve_instance
 from optimum_neuron.runtime import held_cores, ledger
@@ -58,7 +59,7 @@ def test_large_batch_state_is_released(own):
 
 def test_state_held_by_cache_stays_charged(own):
     before, need = used(own)[0]["kv_cache"], own.loaded.need.kv_cache
-    cache = own(IDS, use_cache=True).past_key_values
+    cache = own(IDS, use_cache=True)[CACHE]
     assert used(own)[0]["kv_cache"] == before + 9 * need, "twenty rows of a model compiled for two"
     del cache
     gc.collect()
@@ -91,34 +92,34 @@ def test_memory_is_stable_over_200_mixed_generations(own):
 def test_copied_cache_is_independent(own, copied):
     """As prefix caching does it: one prompt, whose cache is copied for each request."""
     prefix, rows = IDS[:3, :5], IDS[:3, 5:]
-    cache, before = own(prefix, use_cache=True).past_key_values, used(own)[0]
+    cache, before = own(prefix, use_cache=True)[CACHE], used(own)[0]
     copied_cache = copied(cache)
     assert used(own)[0]["weights"] == before["weights"]
     assert used(own)[0]["kv_cache"] == before["kv_cache"] + 2 * own.loaded.need.kv_cache
-    logits = own(rows, past_key_values=copied_cache).logits
+    logits = own(rows, **{CACHE: copied_cache}).logits
     assert (cache.columns, copied_cache.columns) == (5, 9)
     torch.testing.assert_close(logits, own(IDS[:3]).logits[:, 5:], atol=1e-4, rtol=0)
-    torch.testing.assert_close(own(rows, past_key_values=cache).logits, logits)
+    torch.testing.assert_close(own(rows, **{CACHE: cache}).logits, logits)
 
 
 def test_prefix_is_shared_by_generations(own, original):
-    prefix = own(IDS[:1, :5], use_cache=True).past_key_values
+    prefix = own(IDS[:1, :5], use_cache=True)[CACHE]
     for row in (0, 1):
         ids = torch.cat([IDS[:1, :5], IDS[row : row + 1, 5:]], 1)
-        result = own.generate(ids, past_key_values=copy.deepcopy(prefix), **OPTIONS)
+        result = own.generate(ids, **{CACHE: copy.deepcopy(prefix)}, **OPTIONS)
         assert torch.equal(result, original.generate(ids, **OPTIONS))
 
 
 def test_close_frees_core_and_memory_and_later_calls_are_errors(export_folder):
     model = NeuronModelForCausalLM.from_pretrained(export_folder)
-    cache = model(IDS, use_cache=True).past_key_values
+    cache = model(IDS, use_cache=True)[CACHE]
     instance = model.loaded.claim.instance
     model.close()
     model.close()
     assert held_cores(instance) == [] and used(model) == [{}]
     for call in (
         lambda: model(IDS[:2]),
-        lambda: model(IDS[:, :1], past_key_values=cache),
+        lambda: model(IDS[:, :1], **{CACHE: cache}),
         lambda: generate(model, 2),
         lambda: copy.deepcopy(cache),
         lambda: model.replace_weights(export_folder),

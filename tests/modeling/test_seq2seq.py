@@ -12,6 +12,7 @@ from transformers import AutoModelForSeq2SeqLM, DynamicCache
 from transformers.modeling_outputs import BaseModelOutput
 
 from optimum_neuron import NeuronModelForMaskedLM, NeuronModelForSeq2SeqLM
+from optimum_neuron.cache_argument import CACHE
 from optimum_neuron.errors import ConfigError, ModelError, ShapeError
 from optimum_neuron.modeling import NeuronCache
 from tests.modeling import common
@@ -157,7 +158,7 @@ def test_beams_of_one_source_do_not_copy_its_keys(model):
 
     def after(order: list[int]) -> NeuronCache:
         """The cache after a token of four rows, the first two of one source; row 1 is marked before it is reordered."""
-        cache = model(encoder_outputs=(hidden,), attention_mask=mask, decoder_input_ids=target).past_key_values
+        cache = model(encoder_outputs=(hidden,), attention_mask=mask, decoder_input_ids=target)[CACHE]
         for state in row(cache, 1).values():
             state.fill_(7.0)
         cache.reorder_cache(torch.tensor(order))
@@ -203,7 +204,7 @@ REFUSALS = {
     "no_such_token": ({"input_ids": torch.full((1, 4), VOCABULARY)}, ShapeError, f"Token ID {VOCABULARY}"),
     "other_rows": ({"input_ids": torch.full((2, 4), 5)}, ShapeError, "do not match"),
     "padded_target": (SHIFTED, ShapeError, "without padding"),
-    "host_cache": ({"past_key_values": DynamicCache()}, ConfigError, "live on the device"),
+    "host_cache": ({CACHE: DynamicCache()}, ConfigError, "live on the device"),
     "attentions": ({"output_attentions": True}, ConfigError, "Export with output_attentions=True"),
 }
 
@@ -247,7 +248,7 @@ def test_encoder_and_decoder_can_be_called_alone(pair):
     arguments = {"encoder_hidden_states": hidden, "encoder_attention_mask": inputs["attention_mask"]}
     first = model.decoder(ids[:, :3], **arguments)
     torch.testing.assert_close(first.logits, expected.logits[:, :3], atol=1e-4, rtol=1e-4)
-    rest = model.decoder(ids[:, 3:], **arguments, past_key_values=first.past_key_values, return_dict=False)
+    rest = model.decoder(ids[:, 3:], **arguments, **{CACHE: first[CACHE]}, return_dict=False)
     torch.testing.assert_close(rest[0], expected.logits[:, 3:], atol=1e-4, rtol=1e-4)
     with pytest.raises(ShapeError):
         model.decoder(ids)

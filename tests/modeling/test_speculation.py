@@ -9,6 +9,7 @@ import pytest
 import torch
 from transformers import set_seed
 
+from optimum_neuron.cache_argument import CACHE
 from optimum_neuron.modeling import Speculation
 from tests.modeling.common import random_ids
 
@@ -62,7 +63,7 @@ def test_tokens_are_those_of_plain_decoding(both, model, draft, settings):
     if settings.get("return_dict_in_generate"):
         for name in ("scores", "logits"):
             torch.testing.assert_close(actual[name], expected[name], atol=1e-4, rtol=0)
-        assert actual.past_key_values.columns == expected.past_key_values.columns
+        assert actual[CACHE].columns == expected[CACHE].columns
         actual, expected = actual.sequences, expected.sequences
     assert actual.tolist() == expected.tolist()
     report = model.last_speculation
@@ -90,7 +91,7 @@ def test_turns_and_crops_after_speculation(model):
     ids = torch.cat([first.sequences, random_ids(1, 3, seed=1)], 1)
     mask = torch.nn.functional.pad(prompt()["attention_mask"], (0, ids.shape[1] - 12), value=1)
     expected = model.generate(ids, attention_mask=mask, **settings)
-    options = {"attention_mask": mask, "past_key_values": first.past_key_values, "prompt_lookup_num_tokens": 4}
+    options = {"attention_mask": mask, CACHE: first[CACHE], "prompt_lookup_num_tokens": 4}
     assert torch.equal(model.generate(ids, **options, **settings), expected)
 
 

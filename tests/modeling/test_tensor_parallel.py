@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from optimum_neuron import NeuronModelForCausalLM, check_model
+from optimum_neuron.cache_argument import CACHE
 from optimum_neuron.compiler import divided_prompts
 from optimum_neuron.errors import ArtifactError, ConfigError, ModelError, WeightsError
 from optimum_neuron.exporters import inspect_export
@@ -135,7 +136,7 @@ def test_beams_reorder_the_state_of_every_core(checkpoints):
     options = {"num_beams": 3, "max_new_tokens": 12, "do_sample": False, "pad_token_id": 0}
     model, original = compiled(folder, 2), AutoModelForCausalLM.from_pretrained(folder, dtype="float32")
     assert model.generate(PROMPT[:1], **options).tolist() == original.generate(PROMPT[:1], **options).tolist()
-    cache = model(PROMPT[:1], attention_mask=MASK[:1], use_cache=True).past_key_values
+    cache = model(PROMPT[:1], attention_mask=MASK[:1], use_cache=True)[CACHE]
     assert len(cache) == original.config.num_hidden_layers
 
 

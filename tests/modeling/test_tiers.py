@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from optimum_neuron import NeuronModelForCausalLM, shared_objects
+from optimum_neuron.cache_argument import CACHE
 from optimum_neuron.compiler.lower import probe_compiler
 from optimum_neuron.errors import ConfigError, LoweringError
 from optimum_neuron.exporters import main_export
@@ -45,7 +46,7 @@ def first(export_folder, home):
     model = NeuronModelForCausalLM.from_pretrained(export_folder, optlevel="2")
     story = {"before": model.describe()["host_code"], "slow": model.loaded.executor}
     prefix = model(IDS, use_cache=True)
-    story["begun"] = prefix.past_key_values
+    story["begun"] = prefix[CACHE]
     story["answer"] = model.generate(IDS, attention_mask=torch.ones_like(IDS), **OPTIONS)
     story["logits"] = prefix.logits
     assert model.wait_for_host_code(240)
@@ -73,7 +74,7 @@ def test_sequence_keeps_its_code_tier(first):
     cache.batch_repeat_interleave(2 * model.batch_size)  # takes more state
     assert len(executors(cache)) > 1 and set(executors(cache)) == {story["slow"]}
     fresh = model(IDS, use_cache=True)
-    assert executors(fresh.past_key_values) == [model.loaded.executor]
+    assert executors(fresh[CACHE]) == [model.loaded.executor]
 
 
 def executors(cache):

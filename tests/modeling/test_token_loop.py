@@ -10,6 +10,7 @@ import torch
 from transformers import AutoTokenizer, MaxTimeCriteria, StoppingCriteriaList, set_seed
 
 from optimum_neuron import NeuronModelForCausalLM
+from optimum_neuron.cache_argument import CACHE
 from optimum_neuron.core import Choice
 from optimum_neuron.modeling import NeuronCache
 from tests.modeling.common import random_ids
@@ -91,7 +92,7 @@ def test_results_equal_those_of_transformers_loop(both_loops, rows, side, option
     assert torch.equal(ours.sequences, theirs.sequences)
     for name in ("scores", "logits"):
         torch.testing.assert_close(ours[name], theirs[name], atol=1e-5, rtol=0)  # the alignment of memory matters
-    assert ours.past_key_values.columns == theirs.past_key_values.columns
+    assert ours[CACHE].columns == theirs[CACHE].columns
     assert torch.equal(both_loops(inputs_of(rows, side), **options)[0], theirs.sequences)
 
 
@@ -102,10 +103,10 @@ def test_turns_continue_from_the_cache(both_loops, model):
     inputs = {"input_ids": ids, "attention_mask": mask}
     expected = model.generate(**inputs, **OPTIONS)
     for result in first.values():
-        assert torch.equal(model.generate(**inputs, **OPTIONS, past_key_values=result.past_key_values), expected)
-    cache = first["a"].past_key_values
+        assert torch.equal(model.generate(**inputs, **OPTIONS, **{CACHE: result[CACHE]}), expected)
+    cache = first["a"][CACHE]
     cache.crop(-(cache.columns - 9))
-    again = model.generate(first["b"].sequences[:, :10], **OPTIONS, past_key_values=cache, attention_mask=mask[:, :10])
+    again = model.generate(first["b"].sequences[:, :10], **OPTIONS, **{CACHE: cache}, attention_mask=mask[:, :10])
     assert torch.equal(again[:, :25], first["b"].sequences)
 
 
@@ -126,7 +127,7 @@ def test_a_processor_that_raises_leaves_a_cache_that_counts_its_tokens(model):
 
     cache = NeuronCache(model.loaded, model._signature)
     with pytest.raises(RuntimeError, match="stop"):
-        model.generate(**inputs_of(1), **OPTIONS, logits_processor=[fail], past_key_values=cache)
+        model.generate(**inputs_of(1), **OPTIONS, logits_processor=[fail], **{CACHE: cache})
     assert cache.columns == 12
 
 

@@ -10,6 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from optimum_neuron import NeuronModelForCausalLM
+from optimum_neuron.cache_argument import CACHE
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.models import build_decoder, key_value_state
 from optimum_neuron.models.generic import build, ring_states
@@ -84,9 +85,9 @@ def turns(models):
         with torch.no_grad():
             expected[row, mask[row] == 1] = models.original(ids[row, mask[row] == 1][None]).logits[0]
     for start, end in ((0, 11), (11, 12), (12, 23), (23, 29), (29, 30), (30, 50)):
-        result = models.compiled(ids[:, start:end], attention_mask=mask[:, :end], past_key_values=cache, use_cache=True)
+        result = models.compiled(ids[:, start:end], attention_mask=mask[:, :end], **{CACHE: cache}, use_cache=True)
         logits.append(result.logits)
-        cache = result.past_key_values
+        cache = result[CACHE]
     return SimpleNamespace(ids=ids, mask=mask, logits=torch.cat(logits, 1), cache=cache, expected=expected)
 
 
@@ -102,14 +103,14 @@ def test_as_many_tokens_can_be_forgotten_as_one_call_adds(models, turns):
     cache.crop(1 - CHUNK)
     cache.crop(-1)
     for start, end in ((50 - CHUNK, 51 - CHUNK), (51 - CHUNK, 50)):
-        step = models.compiled(turns.ids[:, start:end], attention_mask=turns.mask[:, :end], past_key_values=cache)
+        step = models.compiled(turns.ids[:, start:end], attention_mask=turns.mask[:, :end], **{CACHE: cache})
         torch.testing.assert_close(step.logits, turns.expected[:, start:end], atol=1e-4, rtol=1e-4)
     with pytest.raises(ConfigError) as error:
         cache.crop(-CHUNK - 1)
     assert error.value.details == {"num_tokens": CHUNK + 1, "num_forgettable": CHUNK}
     assert cache.get_seq_length() == 50
     cache.crop(-50)
-    prompt = models.compiled(turns.ids[:, 22:40], past_key_values=cache)
+    prompt = models.compiled(turns.ids[:, 22:40], **{CACHE: cache})
     torch.testing.assert_close(prompt.logits, models.compiled(turns.ids[:, 22:40]).logits)
 
 

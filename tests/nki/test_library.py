@@ -25,33 +25,81 @@ def normal(*shape):
     return torch.randn(shape, generator=torch.Generator().manual_seed(0))
 
 
+def experts(module, x, weight):
+    """Return the arguments of the kernels of experts: eight of them, 128 tokens each."""
+    index = torch.randint(0, len(x), (8, 128), generator=torch.Generator().manual_seed(1), dtype=torch.int32)
+    return x, index, weight
+
+
 def test_each_step_of_the_matmul_is_equal_and_faster(library):
-    lhs_T, rhs = normal(512, 1024).bfloat16(), normal(512, 1024).bfloat16()
+    lhs_T, rhs = normal(1024, 1024).bfloat16(), normal(1024, 1024).bfloat16()
     reference = (lhs_T.float().T @ rhs.float()).bfloat16()
     analyses = [analyze(step, lhs_T, rhs) for step in library("matmul").STEPS]
     for analysis in analyses:
         torch.testing.assert_close(analysis.result, reference, rtol=0.02, atol=0.02)
         assert not analysis.unwritten and all(one.overflow_line is None for one in analysis.memory)
     times = [analysis.total_us for analysis in analyses]
-    assert times == sorted(times, reverse=True) and times[0] > 8 * times[-1]
+    assert times == sorted(times, reverse=True) and times[0] > 4 * times[-1]
     assert not analyses[-1].advice and "DMA size" in {one.topic for one in analyses[0].advice}
 
 
-def test_page_has_the_times_of_the_steps(library):
-    lhs_T, rhs = (torch.ones(1024, 1024, dtype=torch.bfloat16) for _ in range(2))
-    page = (FOLDER / "README.md").read_text(encoding="utf-8").splitlines()
-    for step in library("matmul").STEPS:
-        analysis = analyze(step, lhs_T, rhs)
+def test_three_ways_of_the_older_api_are_equal_and_faster(library):
+    lhs_T, rhs = normal(1024, 1024).bfloat16(), normal(1024, 1024).bfloat16()
+    reference = (lhs_T.float().T @ rhs.float()).bfloat16()
+    analyses = [analyze(way, lhs_T, rhs) for way in library("matmul_older").WAYS]
+    for analysis in analyses:
+        torch.testing.assert_close(analysis.result, reference, rtol=0.02, atol=0.02)
+        assert not analysis.unwritten and not analysis.races
+    times = [analysis.total_us for analysis in analyses]
+    assert times == sorted(times, reverse=True)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.04)])
+def test_norm_and_projections(library, dtype, tolerance):
+    x, gain, weight = normal(256, 256).to(dtype), (1 + normal(256) / 8).to(dtype), (normal(256, 1024) / 16).to(dtype)
+    reference = F.rms_norm(x.float(), (256,), gain.float(), 1e-6) @ weight.float()
+    for step in library("projections").STEPS:
+        analysis = analyze(step, x, gain, weight)
+        assert analysis.result.dtype == dtype and not analysis.unwritten and not analysis.races
+        torch.testing.assert_close(analysis.result.float(), reference, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.04)])
+def test_gather_of_experts(library, dtype, tolerance):
+    x, index, weight = experts(library("experts"), normal(256, 256).to(dtype), (normal(8, 256, 512) / 16).to(dtype))
+    reference = torch.einsum("ech,ehd->ecd", x.float()[index.long()], weight.float())
+    for step in library("experts").STEPS:
+        analysis = analyze(step, x, index, weight)
+        assert analysis.result.dtype == dtype and not analysis.unwritten and not analysis.races
+        torch.testing.assert_close(analysis.result.float(), reference, rtol=tolerance, atol=tolerance)
+
+
+def lines_of_the_page(library):
+    """Yield the lines of README.md about simulated times."""
+    square = torch.ones(1024, 1024, dtype=torch.bfloat16)
+    weights, gain = torch.ones(1024, 1536, dtype=torch.bfloat16), torch.ones(1024, dtype=torch.bfloat16)
+    runs = [(step, (square, square)) for step in (*library("matmul").STEPS, *library("matmul_older").WAYS)]
+    runs += [(step, (square, gain, weights)) for step in library("projections").STEPS]
+    each = experts(library("experts"), square, torch.ones(8, 1024, 1024, dtype=torch.bfloat16))
+    runs += [(step, each) for step in library("experts").STEPS]
+    for step, arguments in runs:
+        analysis = analyze(step, *arguments)
         moved, busiest = analysis.roofline.hbm_bytes / 2**20, max(analysis.busy_us, key=analysis.busy_us.get)
-        assert f"{step.__name__:12} {analysis.total_us:6.0f} us  {moved:3.0f} MiB moved  {busiest} is busiest" in page
+        yield f"{step.__name__:12} {analysis.total_us:6.0f} us  {moved:3.0f} MiB moved  {busiest} is busiest"
+
+
+def test_page_has_the_times_of_the_steps(library, monkeypatch):
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn3")
+    page = (FOLDER / "README.md").read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines_of_the_page(library) if line not in page] == []
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.03)])
 def test_flash_attention(library, dtype, tolerance):
-    q_SD, k_SD, v_SD = (normal(3, 1024, 64)[i].to(dtype) for i in range(3))
-    result = library("attention").flash_attention(q_SD.T, k_SD.T, v_SD)
-    states = (x_SD[None].float() for x_SD in (q_SD, k_SD, v_SD))
-    reference = F.scaled_dot_product_attention(*states, is_causal=True)[0]
+    q_NSD, k_KSD, v_KSD = normal(2, 640, 64).to(dtype), *(normal(2, 1, 640, 64)[i].to(dtype) for i in range(2))
+    result, _ = library("attention").flash_attention(q_NSD.transpose(1, 2), k_KSD.transpose(1, 2), v_KSD)
+    states = (x[None].float() for x in (q_NSD, k_KSD, v_KSD))
+    reference = F.scaled_dot_product_attention(*states, is_causal=True, enable_gqa=True)[0]
     assert result.dtype == dtype
     torch.testing.assert_close(result.float(), reference, rtol=tolerance, atol=tolerance)
 

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from optimum_neuron.errors import ConfigError, KernelError
-from optimum_neuron.nki.older import isa as nisa, jit, language as nl, simulate_kernel
+from optimum_neuron.nki.older import compiler as ncc, isa as nisa, jit, language as nl, simulate_kernel
 
 RNG = np.random.default_rng(0)
 
@@ -145,8 +145,8 @@ def test_reductions_and_softmax_of_what_a_mask_leaves():
         mask = (iy < 40) & (ix < 100)
         nl.store(outs[0][ix, nl.arange(1)[None, :]], value=nl.max(tile[ix, iy], axis=1, mask=mask), mask=ix < 100)
         nl.store(outs[0][nl.arange(28)[:, None] + 100, nl.arange(1)[None, :]], value=7)
-        nl.store(outs[1], value=nl.softmax(tile))
-        nl.store(outs[1][ix, iy], value=nl.softmax(tile, mask=mask), mask=mask)
+        nl.store(outs[1], value=nl.softmax(tile, axis=1))
+        nl.store(outs[1][ix, iy], value=nl.softmax(tile, axis=[1], mask=mask), mask=mask)
         nl.store(outs[2], value=nisa.iota(nl.arange(128)[:, None] * 3 + nl.arange(8)[None, :], nl.int32))
         return outs
 
@@ -167,10 +167,14 @@ ROW, COLUMN = nl.arange(128)[:, None], nl.arange(64)[None, :]
     ("rule", "body"),
     [
         ("bounds", lambda x: nl.load(x[ROW + 1, COLUMN])),
-        ("mask", lambda x: nl.load(x[ROW, COLUMN], mask=ROW >= COLUMN)),
+        ("mask", lambda x: nl.var(nl.load(x), axis=1, mask=ROW >= COLUMN)),
         ("affine", lambda x: nl.load(x[ROW, COLUMN * COLUMN // 64])),
         ("rank", lambda x: x[ROW]),
-        ("partition", lambda x: nl.ndarray((4, nl.par_dim(128), 8), nl.float32)),
+        ("block", lambda x: nl.exp(nl.ndarray((4, nl.par_dim(128), 8), nl.float32)[0:2])),
+        ("partition", lambda x: nl.ndarray((nl.par_dim(4), nl.par_dim(128), 8), nl.float32)),
+        ("address", lambda x: nl.ndarray((128, 8), nl.float32, buffer=ncc.sbuf.mod_alloc(base_addr=224 * 1024))),
+        ("buffer", lambda x: nl.load(nl.zeros((128, 8), nl.float32))),
+        ("assignment", lambda x: ROW.__setitem__((0, 0), 1)),
     ],
 )
 def test_refused(rule, body):

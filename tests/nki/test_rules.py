@@ -47,7 +47,7 @@ BROKEN = {
     "generation": lambda: nisa.exponential(tile(128, 4), tile(128, 4)),
     "assignment": lambda: tile(128, 4).__setitem__(0, tile(1, 4)),
     "result": lambda: None,
-    "absent": lambda: nl.ndarray((128, 4), nl.float32, address=(0, 0)),
+    "address": lambda: nl.ndarray((128, 4), nl.float32, address=(0, 1 << 20)),
 }
 
 
@@ -114,7 +114,7 @@ def test_options_of_jit_are_checked():
     with pytest.raises(ConfigError) as excinfo:
         jit(platform_target="trn2")
     assert excinfo.value.details["options"] == ["platform_target"]
-    assert jit(mode="simulation") is jit
+    assert jit(mode="simulation")(len).function is len
 
 
 def test_functions_outside_of_a_kernel_are_refused():
@@ -149,6 +149,6 @@ def test_recorded_stream_is_data():
         ("activation", "scalar"),
         ("dma_copy", "dma"),
     ]
-    assert stream[1].cycles == 60 + 64
+    assert stream[1].cycles == 64
     assert stream[1].reads[0].shape == (128, 64) and stream[1].line.startswith(__file__)
     assert stream[0].writes[0].storage == stream[1].reads[0].storage

@@ -16,7 +16,7 @@ if {keep}:
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 def step():
-    return [torch.zeros(4 * 1024**2).add_(1) for _ in range(6)]
+    return [torch.zeros(16 * 1024**2).add_(1) for _ in range(6)]
 step(), step()
 before = faults()
 for _ in range(5):

@@ -16,14 +16,15 @@ from tests.tree import ROOT
 NAMES = [
     "BucketModelConfig", "DataParallel", "PartitionerConfig", "Stream", "analyze", "async_load",
     "bucket_model_trace", "contexts", "dynamic_batch", "experimental", "lazy_load", "move_trace_to_device",
-    "multicore_context", "neuron_cores_context", "profiling", "replace_weights", "set_multicore",
-    "set_neuron_cores", "stream", "synchronize", "testing", "trace", "utils", "xla_impl",
+    "multicore_context", "neuron_cores_context", "nki", "nki_hop", "nki_op", "profiling", "replace_weights",
+    "set_multicore", "set_neuron_cores", "stream", "synchronize", "testing", "trace", "utils", "wrap_nki", "xla_impl",
 ]  # fmt: skip
 
 SUBMODULES = {
     "contexts": ["disable_nrt_load", "multicore_context", "neuron_cores_context"],
     "experimental": ["multicore_context", "neuron_cores_context", "profiler", "set_multicore", "set_neuron_cores"],
     "experimental.profiler": ["profile"],
+    "nki_hop": ["nki_op", "wrap_nki"],
     "profiling": ["NeuronConfig", "NeuronProfiler", "ProfileMode"],
     "testing": ["assert_close", "neuron_allclose", "validation"],
     "testing.validation": ["assert_close", "custom_allclose", "neuron_allclose"],

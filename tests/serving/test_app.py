@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import threading
 import time
 
 import aiohttp
@@ -34,7 +35,7 @@ BAD = {
     "wrong type": ({**CHAT, "temperature": "hot"}, "temperature"),
     "out of range": ({**CHAT, "top_p": 2}, "top_p"),
     "too many tokens": ({**CHAT, "max_tokens": 10_000}, "max_tokens"),
-    "priority": ({**CHAT, "priority": 3}, "priority"),
+    "priority": ({**CHAT, "priority": "high"}, "priority"),
     "token outside of the vocabulary": ({**CHAT, "logit_bias": {"9999": 1}}, "logit_bias"),
     "schema that is none": (
         {**CHAT, "response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "strange"}}}},
@@ -221,6 +222,31 @@ def test_a_model_that_is_not_ready_is_listed(chat_checkpoint):
         answer = httpx.post(f"{url}/v1/completions", json=COMPLETION)
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "model_failed")
         assert httpx.get(f"{url}/ping").status_code == 503
+
+
+def test_a_model_that_compiles_reports_its_progress(chat_checkpoint, monkeypatch):
+    from optimum_neuron.exporters import Progress
+
+    gate = threading.Event()
+
+    def load(model):
+        with Progress("test") as progress:
+            progress.captured("prefill_64")
+            gate.wait(30)
+        raise ConfigError("enough")
+
+    monkeypatch.setattr("optimum_neuron.serving.models.load_backend", load)
+    options = ServeOptions(port=0)
+    deployment = Deployment(model_specs((str(chat_checkpoint),), options, {}), options)
+    with running_server(deployment, waits=False) as url:
+        while (model := httpx.get(f"{url}/health").json()["models"]["tiny"]).get("export") is None:
+            time.sleep(0.01)
+        assert model["export"] == {"step": "captured prefill_64", "done": 1, "known": 1}
+        assert httpx.get(f"{url}/health").status_code == 503
+        assert httpx.get(f"{url}/v1/models").json()["data"][0]["state"] == "loading"
+        answer = httpx.post(f"{url}/v1/completions", json=COMPLETION)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "model_loading")
+        gate.set()
 
 
 def test_options_are_checked():

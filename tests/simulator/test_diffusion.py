@@ -80,6 +80,20 @@ def test_encoders_can_be_left_out(pipeline):
     assert without.parts_ms["transformer"] == with_t5.parts_ms["transformer"]  # zeros take their place
 
 
+def test_refiner_takes_on_latents_of_the_base(pipeline):
+    base = pipeline("sdxl")
+    unet = ("diffusers", "UNet2DConditionModel", {**SDXL, **FEW, **FEW_LEVELS_XL, "cross_attention_dim": 1280})
+    refiner = pipeline("sdxl", _class_name="StableDiffusionXLImg2ImgPipeline", text_encoder=None, unet=unet)
+    shapes = {"instance": "inf2.xlarge", "num_inference_steps": 10}
+    alone, both = estimate(base, **shapes), estimate(base, refiner_model=refiner, denoising_end=0.7, **shapes)
+    assert "vae_decoder" not in both.parts_ms and "refiner_vae_decoder" in both.parts_ms
+    assert any("refiner_unet 3 x" in text for text in both.assumptions)
+    assert both.memory["refiner_unet"] > 0 and both.latency_ms.value == pytest.approx(alone.latency_ms.value, rel=0.2)
+    with pytest.raises(ConfigError) as caught:
+        estimate(base, denoising_end=0.7, **shapes)
+    assert caught.value.details["option"] == "denoising_end"
+
+
 def test_larger_images_and_batches_take_longer(pipeline):
     folder = pipeline("sd-1.5")
     small, large, four = (

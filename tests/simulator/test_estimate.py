@@ -216,9 +216,36 @@ def test_largest_batch_size_is_named():
         estimate(LARGE, instance="inf2.48xlarge", sequence_length=4096, batch_size=rows + 1)
 
 
-def test_tight_fit_is_noted():
-    report = estimate(EIGHT, instance="inf2.xlarge", tensor_parallel_size=1, sequence_length=2048)
-    assert any("upper end of what it needs does not fit" in note for note in report.notes)
+def test_tight_fit_may_not_fit():
+    tight = estimate(EIGHT, instance="inf2.xlarge", tensor_parallel_size=1, sequence_length=2048)
+    assert tight.fit == tight.to_dict()["fit"] == "may not fit"
+    assert any("may not fit" in note for note in tight.notes)
+    assert estimate(EIGHT, instance="inf2.xlarge", tensor_parallel_size=2, sequence_length=2048).fit == "fits"
+
+
+def test_better_numbers_of_cores_are_named_unless_one_is_chosen():
+    shapes = {"instance": "inf2.48xlarge", "sequence_length": 2048}
+    free, chosen = estimate(EIGHT, **shapes), estimate(EIGHT, tensor_parallel_size=8, **shapes)
+    (sooner,) = [note for note in free.notes if "answers sooner" in note]
+    count = int(sooner.partition("=")[2].split()[0])
+    assert count > free.num_cores.value
+    assert estimate(EIGHT, tensor_parallel_size=count, **shapes).latency_ms.value < free.latency_ms.value
+    assert not any("tensor_parallel_size" in note for note in chosen.notes)
+
+
+def test_answer_takes_the_steps_of_all_its_buckets():
+    shapes = {"instance": "inf2.48xlarge", "tensor_parallel_size": 8, "batch_size": 8, "stack": "nxd-inference"}
+    grows = estimate(EIGHT, input_length=128, output_length=3968, **shapes)
+    stays = estimate(EIGHT, input_length=2048, output_length=2048, **shapes)
+    longest = [one.ttft_ms.value + tokens * one.tpot_ms.value for one, tokens in ((grows, 3968), (stays, 2048))]
+    assert grows.latency_ms.value < 0.97 * longest[0] and stays.latency_ms.value == pytest.approx(longest[1])
+
+
+def test_best_batch_is_found():
+    found = compare(EIGHT, instance="inf2.xlarge", sequence_length=2048, batch_size="auto", optimize="cost")
+    batches = [one.batch_size for one in found.ranked if one.num_cores.value == 2]
+    assert {1, 2, 4} <= set(batches) and found.ranked[0].batch_size > 1
+    assert found.best.value.endswith(f"batches of {found.ranked[0].batch_size}")
 
 
 def test_options_of_other_models_are_named():

@@ -13,6 +13,7 @@ from transformers.activations import NewGELUActivation
 from optimum_neuron.compiler import chunk_tiles, contiguous_bytes, convolution_cycles, product_cycles
 from optimum_neuron.simulator.work import (
     GraphWork,
+    Kernels,
     Layout,
     Step,
     Work,
@@ -34,16 +35,16 @@ DECODE_COUNTS = {
     "product_flops": 572129280,
     "tensor_cycles": 556672.0,
     "attention_cycles": 16384.0,
-    "vector_elements": 1252608.0,
+    "vector_elements": 1254144.0,
     "unpacked_elements": 0.0,
     "softmax_elements": 8192.0,
-    "weight_bytes": 570099712,
-    "weight_rows": 1089186.0,
+    "weight_bytes": 570100736,
+    "weight_rows": 1089219.0,
     "state_bytes": 2097152,
     "attention_reads": 128,
     "num_attentions": 32,
-    "num_collectives": 64,
-    "collective_bytes": 65536,
+    "num_collectives": 66,
+    "collective_bytes": 194560,
     "host_bytes": 32,
 }
 PREFILL_COUNTS = {
@@ -51,16 +52,16 @@ PREFILL_COUNTS = {
     "product_flops": 17766678528,
     "tensor_cycles": 556672.0,
     "attention_cycles": 16384.0,
-    "vector_elements": 39091456.0,
+    "vector_elements": 39092992.0,
     "unpacked_elements": 0.0,
     "softmax_elements": 131072.0,
-    "weight_bytes": 570163200,
-    "weight_rows": 1089248.0,
+    "weight_bytes": 570164224,
+    "weight_rows": 1089281.0,
     "state_bytes": 0,
     "attention_reads": 0,
     "num_attentions": 0,
-    "num_collectives": 64,
-    "collective_bytes": 2097152,
+    "num_collectives": 66,
+    "collective_bytes": 2257920,
     "host_bytes": 528,
 }
 
@@ -144,7 +145,7 @@ def test_shares_of_cores_add_up_to_whole():
     share = decode_work(sizes, on(4), batch_size=2, slots=64).total
     assert share.product_flops * 4 == pytest.approx(whole.product_flops, rel=0.01)
     assert share.state_bytes * 4 == whole.state_bytes
-    assert share.num_collectives == 2 * sizes.num_layers and whole.num_collectives == 0
+    assert share.num_collectives == 2 * sizes.num_layers + 2 and whole.num_collectives == 0
 
 
 def test_heads_are_padded_and_repeated():
@@ -222,6 +223,7 @@ def test_written_out_gelu_takes_one_pass():
 def test_counts_of_a_decoder_are_these():
     sizes = decoder_sizes(config("llama", hidden_size=256, num_attention_heads=4, num_key_value_heads=2))
     shared = {"num_unknown": 0, "num_sends": 0, "sent_bytes": 0, "spill_bytes": 0, "result_bytes": 0}
+    shared["kernels"] = Kernels()
     decode = decode_work(sizes, on(2), batch_size=2, slots=64).total
     prefill = prefill_work(sizes, on(2), batch_size=2, tokens=32).total
     assert vars(decode) == shared | DECODE_COUNTS
@@ -234,10 +236,19 @@ def test_graph_counts_weights_boundaries_and_float32_factor():
         work_of_graph(exported_program.graph_module, roles=["weight", "weight", "value"], auto_cast=cast).total
         for cast in ("none", "matmul")
     )
-    assert quick.product_flops == 2 * 4 * 256 * 512
+    assert quick.product_flops == quick.flops == 2 * 4 * 256 * 512
     assert quick.weight_bytes == 2 * 256 * 512 + 4 * 512
     assert quick.host_bytes == 4 * 4 * (256 + 512)  # weights stay on the device
     assert slow.tensor_cycles == 4 * quick.tensor_cycles and slow.weight_bytes > quick.weight_bytes
+
+
+def test_result_beyond_on_chip_memory_is_written_and_read():
+    exported_program = torch.export.export(torch.nn.ReLU(), (torch.zeros(4096, 2048, device="meta"),), strict=False)
+    work = work_of_graph(exported_program.graph_module, auto_cast="none").total
+    assert work.spill_bytes == 0, "a rectifier comes free with the operator before it"
+    exported_program = torch.export.export(torch.nn.GELU(), (torch.zeros(4096, 2048, device="meta"),), strict=False)
+    work = work_of_graph(exported_program.graph_module, auto_cast="none").total
+    assert (work.spill_bytes, work.flops) == (2 * 4 * 4096 * 2048, 4096 * 2048)
 
 
 def test_operator_of_unknown_size_is_counted_as_unknown():

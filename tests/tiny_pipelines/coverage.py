@@ -233,9 +233,9 @@ def page(results: Iterable[Result]) -> str:
         "# Pipelines that were compared with diffusers",
         "",
         f"diffusers {diffusers.__version__} has {len(rows)} pipeline classes. A tiny random pipeline of each class "
-        "whose components the tests have ran through diffusers and compiled, with `-O1` in float32: a plain call of a "
-        "few steps. This is about classes: a published pipeline may have options that its row does not cover, and every "
-        "export compares a picture with diffusers.",
+        "whose components the tests have ran through diffusers and compiled, with `-O1` in float32: a plain call of "
+        "a few steps. This is about classes: a published pipeline may have options that its row does not cover, and "
+        "every export compares a picture with diffusers.",
         "",
         "| Result | Classes | Meaning |",
         "|---|---|---|",

@@ -21,7 +21,10 @@ from optimum_neuron.simulator import (
     FIRST_FUSED_SDK,
     FIRST_PADDED_SDK,
     Constants,
+    CoreRates,
     DecoderRequest,
+    ServingPlan,
+    ServingTimes,
     Stack,
     core_rates,
     device_time,
@@ -151,11 +154,12 @@ def sizes_of(name: str) -> DecoderSizes:
 def cases(rows: Iterable[Row]) -> list[Case]:
     """Cases of the rows that the simulator predicts with fitted constants."""
     made = []
+    shared: dict[tuple[Any, ...], Timed] = {}
     for row in rows:
         if row.metric.startswith(("decode_", "prefill_")):
             made.append(Case(row=row, predict=_profile(row)))
         elif row.category in ("decoder", "mixture", "hybrid"):
-            made.append(Case(row=row, predict=_decoder(row)))
+            made.append(Case(row=row, predict=_decoder(row, shared)))
         elif row.category in ("encoder", "cnn", "vit"):
             made.append(Case(row=row, predict=_graph(row)))
         elif row.category == "diffusion":
@@ -189,27 +193,33 @@ def _layout(row: Row) -> Layout:
     )
 
 
-def _decoder(row: Row) -> Callable[[Constants], float]:
+def _decoder(row: Row, shared: dict[tuple[Any, ...], Timed]) -> Callable[[Constants], float]:
+    """A row of a decoder; rows of one configuration share a plan, and its times with the newest constants."""
     instance, target, chips = _hardware(row)
     stack = _stack(row)
     assert row.batch and row.sequence_length and row.input_length and row.output_length
-    plan = plan_serving(
-        sizes_of(row.model),
-        stack,
-        _layout(row),
-        batch_size=row.batch,
-        sequence_length=row.sequence_length,
-        input_length=row.input_length,
-        output_length=row.output_length,
-        concurrency=row.concurrency,
-    )
-    rates, generation = core_rates(target), target.core.generation
+    whole = row.metric not in ("ttft_ms", "tpot_ms")
+    shape = (row.batch, row.sequence_length, row.input_length, row.output_length, row.concurrency)
+    key = (row.model, row.instance, row.cores, row.weight_bytes, stack, *shape, whole)
+    if key not in shared:
+        plan = plan_serving(
+            sizes_of(row.model),
+            stack,
+            _layout(row),
+            batch_size=row.batch,
+            sequence_length=row.sequence_length,
+            input_length=row.input_length,
+            output_length=row.output_length,
+            concurrency=row.concurrency,
+        )
+        # Only whole answers depend on steps at other contexts than the median one.
+        plan = plan if whole else dataclasses.replace(plan, steps=())
+        shared[key] = Timed(plan, core_rates(target), target.core.generation, instance.family, chips)
+    timed, price = shared[key], instance.price_reserved_usd_per_h or 0.0
 
     def predict(constants: Constants) -> float:
-        host = constants.hosts[stack.host]
-        times = serving_times(plan, rates, constants.cores[generation], host, family=instance.family, num_chips=chips)
-        tokens = times.tokens_per_s(plan)
-        price = instance.price_reserved_usd_per_h or 0.0
+        times = timed.times(constants)
+        tokens = times.tokens_per_s(timed.plan)
         return {
             "ttft_ms": times.ttft_s * 1e3,
             "tpot_ms": times.tpot_s * 1e3,
@@ -218,6 +228,29 @@ def _decoder(row: Row) -> Callable[[Constants], float]:
         }[row.metric]
 
     return predict
+
+
+@dataclasses.dataclass
+class Timed:
+    """A plan on a machine, with its times by the constants that it was asked for last."""
+
+    plan: ServingPlan
+    rates: CoreRates
+    generation: int
+    family: str
+    num_chips: int
+    newest: tuple[Constants, ServingTimes] | None = None
+
+    def times(self, constants: Constants) -> ServingTimes:
+        """Times with these constants."""
+        if self.newest is None or self.newest[0] is not constants:
+            fitted, host = constants.cores[self.generation], constants.hosts[self.plan.stack.host]
+            chips, family = self.num_chips, self.family
+            self.newest = (
+                constants,
+                serving_times(self.plan, self.rates, fitted, host, family=family, num_chips=chips),
+            )
+        return self.newest[1]
 
 
 def _profile(row: Row) -> Callable[[Constants], float]:

@@ -51,6 +51,7 @@ def structure(name: str) -> Iterator[None]:
     """Count and predict with one of the structures."""
     target, replacement = STRUCTURES[name]
     sizes_of.cache_clear()
-    with mock.patch(target, replacement) if target else contextlib.nullcontext():
+    afresh = mock.patch.dict(f"{_PACKAGE}.work.sizes._SIZES", clear=True)
+    with afresh, mock.patch(target, replacement) if target else contextlib.nullcontext():
         yield
     sizes_of.cache_clear()

@@ -1,4 +1,11 @@
-from . import aten as aten, background as background, choose as choose, onednn as onednn, store as store
+from . import (
+    aten as aten,
+    background as background,
+    choose as choose,
+    onednn as onednn,
+    store as store,
+    winograd as winograd,
+)
 from .arithmetic import HostArithmetic as HostArithmetic
 from .aten import HostFunction as HostFunction, aten_function as aten_function
 from .background import Compiling as Compiling

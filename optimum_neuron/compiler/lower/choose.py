@@ -18,6 +18,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Literal
 
 from ...core import Choice, OptLevel, Rejected
+from ...nki import NKI_KERNEL
 from ..ir import Subprogram
 from ..passes import PRODUCT_OPERANDS
 
@@ -159,6 +160,8 @@ def choose_level(
     def by_operators(reason: str, rejection: str) -> Choice[HostLevel]:
         return Choice(value="aten", reason=reason, rejected=(Rejected(candidate=level, reason=rejection),))
 
+    if subprogram.body.graph.find_nodes(op="call_function", target=NKI_KERNEL):
+        return by_operators("an NKI kernel, whose instructions are simulated", "compiles no instructions of a core")
     if optlevel == "1":
         return Choice(value="aten", reason="-O1: no C++ compiler needed, ready at once")
     if compiler is None:

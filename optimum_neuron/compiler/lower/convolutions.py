@@ -1,22 +1,24 @@
 """Fuses convolutions with the operators after them: batch normalization in the weights, addition and relu in the
 kernel.
 
-fuse(body, weight_positions={1, 6, 11})
+fuse(body, weights={1: "convolution", 6: "winograd"})
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import fx
 
-from . import onednn  # registers the operator that `fuse` writes
+from . import onednn, winograd  # they register the operators that `fuse` writes
 
 _ATEN = torch.ops.aten
 _OPERATOR = onednn.CONVOLUTION
+_OPERATORS = {"convolution": _OPERATOR, "winograd": winograd.convolve}
+"""What computes a convolution, by the kind of preparation of its weight."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,10 +43,9 @@ class FusedConvolution:
 
 def fused_convolution(node: fx.Node) -> FusedConvolution:
     """Follow a convolution while no other node reads the intermediate results."""
-    defaults: tuple[Any, ...] = (None, [1, 1], [0, 0], [1, 1], 1)
-    arguments: tuple[Any, ...] = node.args
-    x, weight, bias, *where = arguments + defaults[len(arguments) - 2 :]
-    assert isinstance(x, fx.Node) and isinstance(weight, fx.Node)
+    x, weight, bias = (*node.args, None)[:3]
+    where = winograd.where_of(node)
+    assert isinstance(x, fx.Node) and isinstance(weight, fx.Node) and (bias is None or isinstance(bias, fx.Node))
     last, norm, other, relu = node, None, None, False
     after = _only_user(last)
     if after is not None and _is_foldable(after):
@@ -59,9 +60,7 @@ def fused_convolution(node: fx.Node) -> FusedConvolution:
             after = _only_user(last)
     if after is not None and after.target in (_ATEN.relu.default, _ATEN.relu_.default):
         last, relu = after, True
-    return FusedConvolution(
-        x=x, weight=weight, bias=bias, where=tuple(where), norm=norm, other=other, relu=relu, last=last
-    )
+    return FusedConvolution(x=x, weight=weight, bias=bias, where=where, norm=norm, other=other, relu=relu, last=last)
 
 
 def _only_user(node: fx.Node) -> fx.Node | None:
@@ -99,10 +98,13 @@ def _is_written(node: fx.Node) -> bool:
     )
 
 
-def fuse(body: fx.GraphModule, weight_positions: Collection[int]) -> None:
-    """Replace the convolutions whose weights are prepared, with the operators fused into them, in place."""
+def fuse(body: fx.GraphModule, weights: Mapping[int, str]) -> None:
+    """Replace the convolutions whose weights are prepared, with the operators fused into them, in place.
+
+    `weights` are the positions of these weights, and the kinds of their preparations.
+    """
     placeholders = [node for node in body.graph.nodes if node.op == "placeholder"]
-    prepared = {placeholders[position] for position in weight_positions}
+    prepared = {placeholders[position]: kind for position, kind in weights.items()}
     for node in list(body.graph.nodes):
         if node.target != _ATEN.conv2d.default or node.args[1] not in prepared:
             continue
@@ -110,7 +112,7 @@ def fuse(body: fx.GraphModule, weight_positions: Collection[int]) -> None:
         bias = fused.bias if fused.norm is None else fused.norm.args[2]
         with body.graph.inserting_before(fused.last):
             arguments = (fused.x, fused.weight, bias, fused.other, *fused.where, fused.relu, False)
-            replacement = body.graph.call_function(_OPERATOR, arguments)
+            replacement = body.graph.call_function(_OPERATORS[prepared[fused.weight]], arguments)
         replacement.meta = dict(fused.last.meta)
         fused.last.replace_all_uses_with(replacement)
     body.graph.eliminate_dead_code(is_impure_node=lambda node: node.op in ("placeholder", "output"))

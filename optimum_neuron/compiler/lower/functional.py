@@ -10,7 +10,7 @@ compilers.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -90,7 +90,7 @@ class _WithArithmetic(fx.Interpreter):
 def trace(
     body: fx.GraphModule,
     features: CpuFeatures,
-    convolutions: Positions = (),
+    convolutions: Mapping[int, str] = {},  # noqa: B006  # never written
     channels_last: tuple[Positions, Positions] = ((), ()),
 ) -> Traced:
     """Trace a subgraph for the host.
@@ -98,7 +98,7 @@ def trace(
     Args:
         body: the subgraph; changed where convolutions are fused.
         features: features of the CPU.
-        convolutions: positions of the weights of convolutions that are packed, see `prepare.py`.
+        convolutions: positions of the weights of convolutions that are prepared, and how, see `prepare.py`.
         channels_last: positions of the arguments and of the results in channels-last order; the others are contiguous.
     """
     from torch._inductor.decomposition import select_decomp_table

@@ -21,7 +21,7 @@ from . import experts
 from .choose import HostLevel, compiler_knows_cpu, probe_cpu
 from .functional import Traced, trace
 from .panels import readers
-from .prepare import Preparation
+from .prepare import CONVOLUTION_KINDS, Preparation
 from .unit import KERNELS
 
 OPTIONS: dict[str, Any] = {
@@ -66,7 +66,7 @@ def generate(body: dict[str, Any], level: HostLevel, preparations: Sequence[Prep
         LoweringError: an operator can be called from Python only.
         ArtifactError: the data is no subgraph.
     """
-    convolutions = [one.targets[0] for one in preparations if one.kind == "convolution"]
+    convolutions = {one.targets[0]: one.kind for one in preparations if one.kind in CONVOLUTION_KINDS}
     orders = [(one.sources, one.targets) for one in preparations if one.kind == "channels_last"]
     with _quiet(), torch.no_grad(), config.patch(inductor_options(level)):
         module = body_from_dict(body)

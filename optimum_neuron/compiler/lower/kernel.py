@@ -1,8 +1,8 @@
 """A hand-written kernel in C++: a torch operator, and the C function that Inductor's code calls instead.
 
 It is compiled once for each torch and kind of CPU. Code that calls it looks its function up when it is loaded, so the
-kernel is loaded before. The kernels are `attention/`, `block_attention/`, `few_rows/`, `panels/`, `quantized/`; they
-include headers of `headers/`.
+kernel is loaded before. The kernels are `attention/`, `block_attention/`, `few_rows/`, `panels/`, `quantized/`, and
+`winograd/`; they include headers of `headers/`.
 
     KERNEL = HostKernel(title="attention on the host", operator=ATTENTION, arguments=(...), source=..., is_in=is_in)
     KERNEL.load(probe_cpu().isa)
@@ -38,6 +38,7 @@ _TYPES = {
     "AtenTensorHandle": Handle,
     "AtenTensorHandle*": ctypes.POINTER(Handle),
     "int32_t": ctypes.c_int32,
+    "int64_t": ctypes.c_int64,
     "double": ctypes.c_double,
 }
 

@@ -21,7 +21,7 @@ from torch import fx
 
 from ...weights import BoundTensors
 from ..ir import Call, Program
-from . import few_rows, onednn, panels
+from . import few_rows, onednn, panels, winograd
 from .choose import CpuFeatures, max_streamed_rows, probe_cpu
 from .convolutions import fused_convolution
 from .layouts import channels_last
@@ -29,6 +29,9 @@ from .panels import readers
 
 _ATEN = torch.ops.aten
 
+
+CONVOLUTION_KINDS = ("convolution", "winograd")
+"""Kinds of preparations of the weights of convolutions."""
 
 Place = TypeVar("Place", int, str)
 
@@ -38,8 +41,8 @@ class Preparation(Generic[Place]):
     """Replacements before reading; places are arguments of a body, or weights of a program."""
 
     kind: str
-    """"linear", "panels", "expert_panels", or "convolution"; "channels_last" is about data: `sources` are positions of
-    arguments that come in this order, `targets` those of results that leave in it."""
+    """"linear", "panels", "expert_panels", "convolution", or "winograd"; "channels_last" is about data: `sources` are
+    positions of arguments that come in this order, `targets` those of results that leave in it."""
     sources: tuple[Place | None, ...]
     """Sources: positions of arguments, or names; None where the operator has none."""
     targets: tuple[Place, ...]
@@ -109,7 +112,7 @@ def plan_preparations(program: Program, compiled: Collection[str]) -> Preparatio
         candidates = {name: [p for p in ones if (name, p) not in rejected] for name, ones in candidates.items()}
     candidates = _without_lookups(calls, candidates)
     named = [_named(call, one) for call in calls for one in candidates.get(call.subprogram, ())]
-    convolving = {name for name, ones in candidates.items() if any(one.kind == "convolution" for one in ones)}
+    convolving = {name for name, ones in candidates.items() if any(one.kind in CONVOLUTION_KINDS for one in ones)}
     for name, (arguments, results) in channels_last(program, convolving).items():
         candidates[name].append(Preparation(kind="channels_last", sources=arguments, targets=results))
     return Preparations(
@@ -208,7 +211,11 @@ def _fits(weight: fx.Node, features: CpuFeatures) -> bool:
 def _convolution(node: fx.Node, position: Mapping[Any, int], features: CpuFeatures) -> Iterator[Preparation[int]]:
     fused = fused_convolution(node)
     stride, padding, dilation, groups = fused.where
-    if isinstance(padding, str) or not _fits(fused.weight, features) or len(fused.weight.users) != 1:
+    if isinstance(padding, str) or len(fused.weight.users) != 1:
+        return
+    images, filters = (one.meta["val"] for one in (fused.x, fused.weight))
+    kind = "winograd" if winograd.is_faster(features, images, filters, fused.where) else "convolution"
+    if kind == "convolution" and not _fits(fused.weight, features):
         return
     if fused.weight not in position or (fused.bias is not None and fused.bias not in position):
         return
@@ -220,8 +227,7 @@ def _convolution(node: fx.Node, position: Mapping[Any, int], features: CpuFeatur
         _, gamma, beta, mean, var, _, _, eps, _ = fused.norm.args
         sources = (weight, *(position[node] for node in (gamma, beta, mean, var)), bias)
         targets, options = (weight, position[beta]), (*options, eps)
-    size = tuple(fused.x.meta["val"].shape)
-    yield Preparation(kind="convolution", sources=sources, targets=targets, options=options, size=size)
+    yield Preparation(kind=kind, sources=sources, targets=targets, options=options, size=tuple(images.shape))
 
 
 def _frozen(value: Any) -> Any:
@@ -236,7 +242,7 @@ def _write_panels(sources: list[Any], named: Preparation[str]) -> list[torch.Ten
     return [panels.panels(sources[0], is_transposed=named.options[0])]
 
 
-def _pack_convolution(sources: list[Any], named: Preparation[str]) -> list[torch.Tensor]:
+def _prepare_convolution(sources: list[Any], named: Preparation[str]) -> list[torch.Tensor]:
     """With a norm, `gamma * (w * x + b - mean) / sqrt(var + eps) + beta` is a convolution again."""
     weight, *norm = sources
     stride, padding, dilation, groups, *rest = named.options
@@ -246,6 +252,8 @@ def _pack_convolution(sources: list[Any], named: Preparation[str]) -> list[torch
         scale = gamma.float() * torch.rsqrt(var.float() + rest[0])
         bias = [(beta + ((0 if conv_bias is None else conv_bias) - mean) * scale).to(beta.dtype)]
         weight = (weight * scale[:, None, None, None]).to(weight.dtype)
+    if named.kind == "winograd":
+        return [winograd.chunks(weight), *bias]
     weight = weight.contiguous(memory_format=torch.channels_last)
     pack = torch.ops.mkldnn._reorder_convolution_weight
     return [pack(weight, padding, stride, dilation, groups, named.size), *bias]
@@ -255,5 +263,6 @@ _COMPUTE = {
     "linear": _pack_linear,
     "panels": _write_panels,
     "expert_panels": _write_panels,
-    "convolution": _pack_convolution,
+    "convolution": _prepare_convolution,
+    "winograd": _prepare_convolution,
 }

@@ -22,14 +22,17 @@ from typing import Any
 
 from ...errors import LoweringError, NeuronError
 from ...shared_objects import publish
-from . import attention, block_attention, few_rows, quantized
+from . import attention, block_attention, few_rows, quantized, winograd
 from .choose import HostLevel, probe_cpu
 from .panels import readers
 from .prepare import Preparation
 
 HEADER = Path(__file__).with_name("host.h")
 
-KERNELS = (attention.KERNEL, block_attention.KERNEL, few_rows.KERNEL, quantized.KERNEL, *readers.KERNELS.values())
+KERNELS = (
+    *(attention.KERNEL, block_attention.KERNEL, few_rows.KERNEL, quantized.KERNEL, winograd.KERNEL),
+    *readers.KERNELS.values(),
+)
 """Our own kernels."""
 
 UNIT_NODES = 160

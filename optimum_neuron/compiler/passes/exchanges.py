@@ -1,28 +1,30 @@
-"""Pass: cut bodies where cores exchange tensors, so that every exchange is a separate call.
+"""Pass: cut bodies where cores exchange tensors and where NKI kernels run, so that each of these is a separate call.
 
-Before: a layer is one call, whose body has exchanges between its nodes. After: it is a call for what lies before the
-first exchange, the exchange, and so on. `neuron.rank` becomes an argument, so that a body is the same on every core. A
-program without exchanges is returned unchanged.
+Before: a layer is one call, whose body has exchanges and kernels between its nodes. After: it is a call for what lies
+before the first of them, that one, and so on. `neuron.rank` becomes an argument, so that a body is the same on every
+core. A program without exchanges and kernels is returned unchanged.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 
 from torch import fx
 
+from ...nki import NKI_KERNEL
 from ..collectives import EXCHANGES, RANK
 from ..ir import RANK_VALUE, Call, Graph, Program, Subprogram
 from .pieces import Piece, calls_of, pieces_of
 
 
 def cut_at_exchanges(program: Program) -> Program:
-    """Return the program with every exchange as a separate call."""
+    """Return the program with every exchange and every kernel as a separate call."""
     pieces = {
         name: _pieces(subprogram)
         for name, subprogram in program.subprograms.items()
-        if any(node.target in (*EXCHANGES, RANK) for node in subprogram.body.graph.nodes)
+        if any(node.target in (*EXCHANGES, NKI_KERNEL, RANK) for node in subprogram.body.graph.nodes)
     }
     if not pieces:
         return program
@@ -53,7 +55,11 @@ def _pieces(subprogram: Subprogram) -> list[Piece]:
     for node in subprogram.body.graph.nodes:
         if node.op != "call_function" or node.target is RANK:
             continue
-        if node.target in EXCHANGES:
+        if node.target is operator.getitem and node.args[0].target is NKI_KERNEL:
+            continue
+        if node.target is NKI_KERNEL:
+            groups += [[node, *node.users], []]
+        elif node.target in EXCHANGES:
             groups += [[node], []]
         else:
             groups[-1].append(node)

@@ -21,6 +21,7 @@ from ...compiler.lower import HostLevel, probe_compiler
 from ...compiler.passes import auto_cast
 from ...compiler.rules import base_name
 from ...core import Choice, Rejected
+from ...nki import kernels_for
 from .. import flex_attention
 from . import cache, report, shapes
 from .border import HostFunction
@@ -65,7 +66,7 @@ def compile_graph(
         loaded.graphs.clear()
         return _compile_inner(graph_module, example_inputs, plan=plan, **keywords)
 
-    with cache.caches(plan, loaded):
+    with cache.caches(plan, loaded), kernels_for(plan.target.value):
         compiled = compile_fx(graph_module, example_inputs, inner_compile=compile_inner)
     for checked, seconds in loaded.graphs:
         _report(plan, checked, seconds=seconds, loaded_from="AOTAutograd's cache")
@@ -93,6 +94,7 @@ def _compile_inner(
         host_ops=tuple(sorted({base_name(ruling.op) for ruling in checks.hosted})),
         estimate=estimate(graph_module, target),
         work=work_of_calls(graph_module),
+        kernels=cache.stored_kernels(graph_module),
     )
     was_loaded = False
 

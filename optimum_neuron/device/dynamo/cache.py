@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from torch._inductor.cudagraph_utils import CUDAGraphPolicy
 
-from ...compiler import hash_of_sources
+from ...compiler import add_members, hash_of_sources, kernels_in, members_of
 from ...simulator.work import GraphWork
 from .border import Border, HostFunction, attach
 from .calls import Calls
@@ -38,7 +38,7 @@ KEYWORD = "neuron_graph"
 """Keyword of `compile_fx_inner` that carries the `CheckedGraph`: Inductor hashes its keywords and stores them."""
 
 _PACKAGE = Path(__file__).resolve().parents[2]
-_GENERATORS = ("compiler", "core.py", "device", "hardware", "simulator/work")
+_GENERATORS = ("compiler", "core.py", "device", "hardware", "nki", "simulator/work")
 """Code that checks, rewrites, estimates, or lowers a graph."""
 
 
@@ -57,6 +57,8 @@ class CheckedGraph:
     estimate: Estimate
     work: GraphWork
     """Work of a call, for its simulated time, without source lines: a key must not change with them."""
+    kernels: tuple[tuple[str, bytes], ...] = ()
+    """NKI kernels that it calls, as members of a NEFF: another process has not traced them."""
 
     def calls(self, frame: str) -> Calls:
         """Return where calls of this graph are counted, under torch's number of its frame."""
@@ -81,10 +83,16 @@ class LoadedGraphs(CUDAGraphPolicy):
         checked = getattr(output_code, "fx_kwargs", {}).get(KEYWORD)
         if not isinstance(checked, CheckedGraph):
             return output_code
+        add_members(dict(checked.kernels), "torch's cache")
         now = time.perf_counter()
         self.graphs.append((checked, now - self._last))
         self._last = now
         return attach(output_code, checked.border, checked.calls(self._frame))
+
+
+def stored_kernels(graph_module: torch.fx.GraphModule) -> tuple[tuple[str, bytes], ...]:
+    """Return the NKI kernels of a graph."""
+    return tuple(members_of(kernels_in(graph_module)).items())
 
 
 @contextlib.contextmanager

@@ -219,7 +219,8 @@ def _build_decoder(row: FeatureArchitecture, model_config: Any, config: Any) -> 
     # The text model of some is that of another type, but for the axes of its positions.
     text.model_type = row.text_type or text.model_type
     choice = choose_family(text, family=config.family)
-    require_family(choice, sequence_parallel=config.sequence_parallel)
+    kernel = config.attention_kernel
+    require_family(choice, sequence_parallel=config.sequence_parallel, attention_kernel=kernel)
     sizes: dict[str, Any] = {
         "dtype": config.torch_dtype,
         "group_size": config.tensor_parallel_size,
@@ -231,9 +232,8 @@ def _build_decoder(row: FeatureArchitecture, model_config: Any, config: Any) -> 
         _remove(module.model, row.encoder, stand_in=_Absent())
         module.axes = axes
         return generic_decoder(choice, module, **sizes)
-    family = family_decoder(
-        choice, text, **sizes, sequence_parallel=config.sequence_parallel, expert_unit=expert_unit(config)
-    )
+    options: dict[str, Any] = {"sequence_parallel": config.sequence_parallel, "attention_kernel": kernel}
+    family = family_decoder(choice, text, **sizes, **options, expert_unit=expert_unit(config))
     if axes:
         family.module.axes = axes
         family = dataclasses.replace(family, states=family.module.states)

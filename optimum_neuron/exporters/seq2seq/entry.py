@@ -25,6 +25,7 @@ from torch import nn
 from transformers.cache_utils import Cache, CacheLayerMixin, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
+from ...cache_argument import CACHE
 from ...models.common import AttentionView
 from ...models.generic import SlotLayer
 from ..encoders.patches import masked_norm, replaced_forward
@@ -161,8 +162,8 @@ class TargetEntry(nn.Module):
                 decoder_attention_mask=_as_taken(seen_B11T, self.model),
                 encoder_outputs=EncodedSource(last_hidden_state=hidden_BSD, attention_mask=source_mask),
                 attention_mask=source_mask,
-                past_key_values=cache,
                 use_cache=True,
+                **{CACHE: cache},
                 **by_row,
                 **options,
             )

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
+from ...cache_argument import CACHE
 from ...compiler import Captured, Program, Recapture, Role, capture, capture_error
 from ...core import Choice, TensorSpec
 from ...engine import Signature
@@ -144,7 +145,7 @@ def _head_shapes(model: Any) -> list[tuple[int, int]]:
         token = torch.zeros(1, 1, dtype=torch.int64)
         hidden = EncodedSource(last_hidden_state=torch.zeros(1, 1, hidden_width(model), dtype=dtype_of(model)))
         try:
-            cache = model(encoder_outputs=hidden, decoder_input_ids=token, use_cache=True).past_key_values
+            cache = model(encoder_outputs=hidden, decoder_input_ids=token, use_cache=True)[CACHE]
         except RuntimeError as error:
             raise capture_error(model, "one token", error) from error
     return [(layer.keys.shape[1], layer.keys.shape[3]) for layer in cache.self_attention_cache.layers]

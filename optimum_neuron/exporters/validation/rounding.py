@@ -63,6 +63,8 @@ def cached_logits(
     import torch
     from transformers import DynamicCache
 
+    from ...cache_argument import CACHE
+
     cache = DynamicCache(config=reference.config)
     for number, layer in enumerate(cache.layers):
         if hasattr(layer, "update"):  # linear attention keeps no keys and values
@@ -73,7 +75,7 @@ def cached_logits(
     parts = []
     for first, end in itertools.pairwise([0, *ends]):
         own = {name: value[:, first:end] for name, value in options.items()}
-        outputs = reference(ids_1T[:, first:end], past_key_values=cache, use_cache=True, **own)
+        outputs = reference(ids_1T[:, first:end], use_cache=True, **{CACHE: cache}, **own)
         parts.append(outputs.logits.float())
     return torch.cat(parts, 1)
 

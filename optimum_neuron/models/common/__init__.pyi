@@ -7,6 +7,7 @@ from .attention import (
     visible_slots as visible_slots,
     write_slots as write_slots,
 )
+from .attention_kernel import choose_attention as choose_attention, unsupported as unsupported
 from .blocks import Blocks as Blocks, place_tokens as place_tokens
 from .cache_dtypes import (
     CACHE_NAMES as CACHE_NAMES,

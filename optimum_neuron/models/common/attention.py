@@ -9,7 +9,7 @@ Shape legend: B batch, T new tokens, S cache slots, D hidden, N query heads, K k
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -168,6 +168,8 @@ class Attention(nn.Module):
         # Of one core: tensor parallelism changes them.
         self.heads = (config.num_heads, config.num_kv_heads, config.num_kv_heads)
         self.config, self.head_dim, self.scale = config, config.head_dim, kind.scale
+        self.kernel: Callable[..., torch.Tensor] | None = None
+        """What attends to the tokens of a prompt in place of torch's operator, if anything does."""
         width = config.head_dim * config.num_heads
         num_gates = config.num_heads if config.has_attention_gate else 0
         num_outputs = (sum(self.heads) + num_gates) * config.head_dim
@@ -217,6 +219,8 @@ class Attention(nn.Module):
         return rotate(query, view.angles), rotate(key, view.angles)
 
     def _attend(self, query, key, value, mask):  # type: ignore[no-untyped-def]
+        if mask is None and self.kernel is not None:
+            return self.kernel(query, key, value, self.scale)
         cap = self.config.score_cap
         if cap is not None:
             return capped_attention(query, key, value, mask, scale=self.scale or self.head_dim**-0.5, cap=cap)

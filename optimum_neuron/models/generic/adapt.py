@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ...cache_argument import CACHE
 from .replacements import real_rotation, tuned_temperature
 
 
@@ -46,7 +47,7 @@ def position_embeddings(model: nn.Module) -> list[nn.Module]:
     """Position embeddings of a model whose `forward` takes no positions."""
     if "position_ids" in inspect.signature(model.forward).parameters:
         return []
-    names = {"past_key_values_length", "position_ids"}
+    names = {f"{CACHE}_length", "position_ids"}
     return [module for module in model.modules() if names <= inspect.signature(module.forward).parameters.keys()]
 
 

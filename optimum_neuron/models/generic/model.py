@@ -19,6 +19,7 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
+from ...cache_argument import CACHE, cache_keyword
 from ...core import Choice, Rejected
 from ...errors import CaptureError
 from ..common import LayerState, Prompt, axis_positions, full_precision_linear, one_token
@@ -46,9 +47,9 @@ class GenericDecoder(nn.Module):
 
     @property
     def cache_name(self) -> str:
-        """Keyword of the cache: Mamba's or RWKV's own name, or that of all others."""
+        """Keyword of the cache: an own name, as Mamba had one and RWKV has, or that of all others."""
         own = [name for name in ("cache_params", "state") if name in self._parameters_of_forward]
-        return own[0] if own else "past_key_values"
+        return own[0] if own else cache_keyword(type(self.model).forward) or CACHE
 
     @property
     def cuts(self) -> tuple[str, ...]:
@@ -114,12 +115,11 @@ class GenericDecoder(nn.Module):
         def window_mask(window: int) -> torch.Tensor:
             return self._as_mask(cache.seen(positions_BT, num_keys, window))
 
-        # A model without attention takes no positions; RWKV's layers get their states without its own code.
-        positions = {"position_ids": positions_BT} if self.cache_name == "past_key_values" else {}
+        # RWKV's layers get their states without its own code.
         is_listed = self.cache_name == "state"
         with at_positions(self.model, positions_BT, window_mask), from_cache(self.model, cache):
             return self.model(
-                **(positions | tokens),
+                **({"position_ids": positions_BT} | tokens),
                 attention_mask=self.masks(positions_BT, num_keys, cache),
                 use_cache=not is_listed,
                 **{self.cache_name: None if is_listed else cache},

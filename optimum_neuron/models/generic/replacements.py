@@ -20,6 +20,8 @@ import torch
 from torch import nn
 from transformers.modeling_outputs import CausalLMOutput
 
+from ...cache_argument import takes_cache
+
 
 def replace_forwards(model: nn.Module) -> None:
     """Give the layers of a model that need it another `forward`, in place."""
@@ -164,12 +166,13 @@ def _adapter_of(language: str) -> Callable[..., torch.Tensor]:
     return lang_adapter
 
 
+@takes_cache
 def _gpt1(
     model: Any,
     input_ids: torch.Tensor | None = None,
     position_ids: torch.Tensor | None = None,
     attention_mask: torch.Tensor | None = None,
-    past_key_values: Any = None,
+    cache: Any = None,
     inputs_embeds: torch.Tensor | None = None,
     use_cache: bool = True,
 ) -> CausalLMOutput:
@@ -183,7 +186,7 @@ def _gpt1(
     for layer, block in enumerate(gpt.h):
         attn = block.attn
         heads = attn.c_attn(x_BTD).unflatten(-1, (3, attn.n_head, -1)).permute(2, 0, 3, 1, 4)
-        key, value = past_key_values.update(heads[1], heads[2], layer)
+        key, value = cache.update(heads[1], heads[2], layer)
         scale = None if attn.scale else 1.0
         mixed = nn.functional.scaled_dot_product_attention(heads[0], key, value, attn_mask=attention_mask, scale=scale)
         x_BTD = block.ln_1(x_BTD + attn.c_proj(mixed.transpose(1, 2).flatten(2)))

@@ -18,7 +18,7 @@ _NOTHING = -1e38
 """Logarithm of the weight of a sum without terms, as in transformers."""
 
 
-def attention(cache: StateCache, module: Any, hidden: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, None]:
+def attention(cache: StateCache, module: Any, /, hidden: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, None]:
     """Run the time mixing of a layer (sec. 3.1.2)."""
     shifted = tokens_before(cache, module.layer_id, 0, hidden)
     key = module.key(torch.lerp(shifted, hidden, module.time_mix_key)).float()
@@ -39,7 +39,9 @@ def attention(cache: StateCache, module: Any, hidden: torch.Tensor, *_: Any, **_
     return module.output(receptance * torch.cat(outputs, 1).to(hidden.dtype)), None
 
 
-def feed_forward(cache: StateCache, module: Any, hidden: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, None]:
+def feed_forward(
+    cache: StateCache, module: Any, /, hidden: torch.Tensor, *_: Any, **__: Any
+) -> tuple[torch.Tensor, None]:
     """Run the channel mixing of a layer (sec. 3.1.3)."""
     shifted = tokens_before(cache, module.layer_id, 1, hidden)
     key = module.key(torch.lerp(shifted, hidden, module.time_mix_key)).relu().square()

@@ -5,7 +5,26 @@ from .activations import (
     activation_reduce as activation_reduce,
     exponential as exponential,
 )
-from .base import Engine as Engine, Instruction as Instruction, execute as execute
+from .base import (
+    SBUF as SBUF,
+    Engine as Engine,
+    Instruction as Instruction,
+    checked as checked,
+    execute as execute,
+    recorded as recorded,
+)
+from .collective import (
+    HBM as HBM,
+    Collective as Collective,
+    Parts as Parts,
+    all_reduced as all_reduced,
+    check_priority as check_priority,
+    exchanged as exchanged,
+    gathered as gathered,
+    passed_on as passed_on,
+    reduced as reduced,
+    scattered as scattered,
+)
 from .cores import DmaEngine as DmaEngine, core_barrier as core_barrier, sendrecv as sendrecv
 from .elementwise import (
     reciprocal as reciprocal,

@@ -92,12 +92,28 @@ class Instruction:
 
 
 def execute(instruction: Instruction) -> None:
-    """Check an instruction, run it on the current core, and record it.
+    """Check an instruction, run it on the current core, and record it; a core that traces only notes it.
 
     Raises:
         KernelError: it breaks a rule.
     """
     core = current()
+    engine, reads, writes = checked(instruction, core)
+    if core.tape is not None:
+        core.tape.note(instruction)
+        return
+    if core.computes:
+        instruction.run(core)
+    if core.stream is not None:
+        core.stream.append(recorded(instruction, engine, reads, writes, core))
+
+
+def checked(instruction: Instruction, core: Core) -> tuple[Engine, dict[str, NkiTensor], dict[str, NkiTensor]]:
+    """Check an instruction, and return its engine and the tiles that it reads and writes.
+
+    Raises:
+        KernelError: it breaks a rule.
+    """
     opcode = instruction.OPCODE
     if core.generation < instruction.MIN_GENERATION:
         refuse(
@@ -112,23 +128,22 @@ def execute(instruction: Instruction) -> None:
     for name, tile in {**reads, **writes}.items():
         _check_tile(instruction, name, tile, engine, core)
     for name in instruction.WRITES:
-        if getattr(instruction, name) is not None and not isinstance(getattr(instruction, name), NkiTensor):
+        if not isinstance(getattr(instruction, name), NkiTensor | tuple | None):
             _refuse_operand(instruction, name, getattr(instruction, name))
     instruction.check(core)
-    instruction.run(core)
-    if core.stream is not None:
-        core.stream.append(_record(instruction, engine, reads, writes, core))
+    return engine, reads, writes
 
 
-def _record(
+def recorded(
     instruction: Instruction, engine: Engine, reads: dict[str, NkiTensor], writes: dict[str, NkiTensor], core: Core
 ) -> Record:
+    """Return an instruction as data."""
     from ..core import kernel_line
 
     others = {
         field.name: repr(getattr(instruction, field.name))
         for field in dataclasses.fields(instruction)
-        if field.name not in (*instruction.READS, *instruction.WRITES, "name", "engine")
+        if field.repr and field.name not in (*instruction.READS, *instruction.WRITES, "name", "engine")
     }
     return Record(
         instruction.OPCODE,
@@ -138,6 +153,7 @@ def _record(
         instruction.cycles(core),
         kernel_line(),
         tuple(others.items()),
+        instruction.name,
     )
 
 

@@ -40,7 +40,7 @@ def _require_two_cores(opcode: str, core: Core) -> int:
 
 
 def _wait(opcode: str, core: Core, ready: Callable[[], bool], cause: str) -> None:
-    if not core.grid.turns.wait(core.rank[0], ready):
+    if not core.world.turns.wait(core.number, ready):
         refuse(
             f"{opcode} on core {core.rank[0]} waits forever: {cause}.",
             hint="Let both cores execute the same exchanges and barriers.",

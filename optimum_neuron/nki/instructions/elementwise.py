@@ -68,7 +68,7 @@ class TensorTensor(Instruction):
 
     def cycles(self, core: Core) -> float:
         if self.resolved_engine(core) is Engine.gpsimd:
-            return cost.lane_cycles(core, self.data1)
+            return cost.gpsimd_cycles(core, self.data1)
         return cost.vector_cycles(core, [self.data1, self.data2], self.dst)
 
 
@@ -141,7 +141,7 @@ class TensorScalar(Instruction):
 
     def cycles(self, core: Core) -> float:
         if self.engine in (Engine.scalar, Engine.gpsimd):
-            return cost.lane_cycles(core, self.data)
+            return cost.engine_cycles(core, self.engine, self.data)
         return cost.vector_cycles(core, [self.data], self.dst, is_copy_or_scalar=True)
 
 
@@ -192,7 +192,10 @@ class ScalarTensorTensor(Instruction):
         self.dst.write(rules.apply(self.op1, value, self.operand1.rows(), reverse=self.reverse1))
 
     def cycles(self, core: Core) -> float:
-        return cost.vector_cycles(core, [self.data, self.operand1], self.dst)
+        tiles = (self.data, self.operand1)
+        is_short = all(tile.dtype == "bfloat16" and tile.elements_per_partition % 2 == 0 for tile in tiles)
+        is_plain = {self.op0.name, self.op1.name} <= {"subtract", "multiply"}
+        return cost.vector_cycles(core, tiles, self.dst, rate=1 if is_short and is_plain else 2)
 
 
 def scalar_tensor_tensor(
@@ -264,7 +267,7 @@ class TensorTensorScan(Instruction):
         self.dst.write(torch.cat(columns, dim=1))
 
     def cycles(self, core: Core) -> float:
-        return cost.vector_cycles(core, [self.data0, self.data1], self.dst)
+        return cost.vector_cycles(core, [self.data0, self.data1], self.dst, rate=2)
 
 
 def _linear_scan(factors: torch.Tensor, terms: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
@@ -311,7 +314,7 @@ class Reciprocal(Instruction):
         self.dst.write(torch.reciprocal(self.data.floats()))
 
     def cycles(self, core: Core) -> float:
-        return cost.vector_cycles(core, [self.data], self.dst)
+        return cost.vector_cycles(core, [self.data], self.dst, rate=8)
 
 
 def reciprocal(dst: NkiTensor, data: NkiTensor, name: str | None = None) -> None:

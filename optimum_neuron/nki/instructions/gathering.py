@@ -135,7 +135,10 @@ class LocalGather(Instruction):
         self.dst.write(gathered.view(data.dtype))
 
     def cycles(self, core: Core) -> float:
-        return cost.lane_cycles(core, self.dst)
+        """Return 150 + indices * elements / C; C = (28 + 4 elements) / (4 elements) / min(4 / bytes, elements)."""
+        elements, size = self.num_elem_per_idx, self.dst.storage.format.size_bytes
+        factor = (28 + 4 * elements) / (4 * elements) / min(4 / size, elements)
+        return core.timing.gpsimd_start_cycles + self.num_indices * elements / factor
 
 
 def local_gather(

@@ -155,7 +155,7 @@ class NcMatmul(Instruction):
         add_to(self.dst, product, self.accumulate)
 
     def cycles(self, core: Core) -> float:
-        return cost.tensor_cycles(core, self.moving, num_columns=self.sizes[1])
+        return cost.tensor_cycles(core, self.moving, num_columns=self.sizes[1], num_stationary=self.sizes[0])
 
 
 def add_to(dst: NkiTensor, product: torch.Tensor, accumulate: bool | None) -> None:
@@ -257,7 +257,7 @@ class NcTranspose(Instruction):
     def cycles(self, core: Core) -> float:
         if self.resolved_engine(core) is Engine.vector:
             return cost.vector_cycles(core, [self.data], self.dst)
-        return cost.tensor_cycles(core, self.data, num_columns=self.data.num_partitions)
+        return cost.transpose_cycles(core, self.data)
 
 
 def nc_transpose(dst: NkiTensor, data: NkiTensor, engine: Engine = Engine.unknown, name: str | None = None) -> None:

@@ -53,7 +53,7 @@ class NonzeroWithCount(Instruction):
         self.dst[::GROUP].write(torch.cat([indices, rows.sum(1, keepdim=True)], dim=1))
 
     def cycles(self, core: Core) -> float:
-        return cost.lane_cycles(core, self.src)
+        return cost.engine_cycles(core, self.resolved_engine(core), self.src)
 
 
 def nonzero_with_count(
@@ -104,7 +104,7 @@ class SequenceBounds(Instruction):
         self.dst.write(torch.stack([starts.masked_fill(padding, size), ends.masked_fill(padding, -1)]))
 
     def cycles(self, core: Core) -> float:
-        return cost.lane_cycles(core, self.segment_ids)
+        return cost.engine_cycles(core, self.resolved_engine(core), self.segment_ids)
 
 
 def sequence_bounds(dst: NkiTensor, segment_ids: NkiTensor, name: str | None = None) -> None:

@@ -63,7 +63,7 @@ class Rng(Instruction):
         self.dst.write(low)
 
     def cycles(self, core: Core) -> float:
-        return cost.lane_cycles(core, self.dst)
+        return cost.engine_cycles(core, self.resolved_engine(core), self.dst)
 
 
 def rng(dst: NkiTensor, engine: Engine = Engine.unknown, name: str | None = None) -> None:
@@ -101,7 +101,7 @@ class Rand2(Instruction):
         self.dst.write(low + share * (high - low))
 
     def cycles(self, core: Core) -> float:
-        return cost.lane_cycles(core, self.dst)
+        return cost.engine_cycles(core, self.resolved_engine(core), self.dst)
 
 
 def rand2(dst: NkiTensor, min: Any, max: Any, name: str | None = None) -> None:  # noqa: A002
@@ -180,7 +180,7 @@ class SetRngSeed(Instruction):
         core.generators[Engine.vector.name] = Xorwow.seeded(seed, lanes=128, generators=generators)
 
     def cycles(self, core: Core) -> float:
-        return cost.lane_cycles(core, self.src_seeds)
+        return cost.engine_cycles(core, self.resolved_engine(core), self.src_seeds)
 
 
 def set_rng_seed(src_seeds: NkiTensor, name: str | None = None) -> None:
@@ -216,7 +216,7 @@ class _StateOfGenerator(Instruction):
             )
 
     def cycles(self, core: Core) -> float:
-        return cost.lane_cycles(core, self.tile)
+        return cost.engine_cycles(core, self.resolved_engine(core), self.tile)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -80,7 +80,8 @@ class TensorReduce(Instruction):
         self.dst.write((-result if self.negate else result).reshape(self.dst.shape))
 
     def cycles(self, core: Core) -> float:
-        return cost.vector_cycles(core, [self.data], self.dst)
+        is_short = self.data.dtype == self.dst.dtype == "bfloat16" and self.op.name in ("add", "maximum")
+        return cost.vector_cycles(core, [self.data], self.dst, rate=0.5 if is_short else 1)
 
 
 def tensor_reduce(
@@ -130,7 +131,7 @@ class TensorPartitionReduce(Instruction):
         self.dst.write(self.op.reduce(data.reshape(self.data.num_partitions, -1), (0,)))
 
     def cycles(self, core: Core) -> float:
-        return cost.lane_cycles(core, self.data)
+        return cost.engine_cycles(core, self.resolved_engine(core), self.data)
 
 
 def tensor_partition_reduce(dst: NkiTensor, op: Any, data: NkiTensor, name: str | None = None) -> None:
@@ -185,7 +186,8 @@ class TensorScalarReduce(Instruction):
             self.reduce_res.write(-result if self.reduce_res_negate else result)
 
     def cycles(self, core: Core) -> float:
-        return cost.vector_cycles(core, [self.data], self.dst, is_copy_or_scalar=True)
+        extra = core.timing.scalar_accumulator_cycles
+        return cost.vector_cycles(core, [self.data], self.dst, is_copy_or_scalar=True) + extra
 
 
 def tensor_scalar_reduce(

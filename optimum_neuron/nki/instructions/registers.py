@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import linecache
+import re
+from typing import Any
 
 import torch
 
-from ..core import Core, refuse
+from ..core import Core, current, kernel_line, refuse, refuse_value, running
 from ..memory import Buffer
 from ..tensor import NkiTensor
 from . import rules
@@ -16,6 +19,17 @@ _SCALARS = frozenset({"int8", "uint8", "int16", "uint16", "int32", "uint32", "fl
 _ANYWHERE = frozenset(Buffer) - {Buffer.psum}
 
 
+_LOOP = re.compile(r"(?<![\w.])(?<!dynamic_)range\(")
+
+
+def _strict_source(other: str = "") -> str:
+    """Return the text of the kernel's line if the hardware's rules hold, or `other`."""
+    if not running() or not current().platform_rules:
+        return other
+    file, _, number = kernel_line().rpartition(":")
+    return linecache.getline(file, int(number)).strip()
+
+
 class VirtualRegister:
     """A register: an integer that a kernel changes; it can be a slice's start, a loop's bound, or a condition."""
 
@@ -23,6 +37,8 @@ class VirtualRegister:
         self.value = value
 
     def __index__(self) -> int:
+        if _LOOP.search(_strict_source()):
+            refuse_value("A loop of the compiler has a bound in a register.", "Use nl.dynamic_range.", "loop")
         if self.value is None:
             refuse(
                 "A register is read that nothing wrote.",
@@ -35,7 +51,23 @@ class VirtualRegister:
         return self.__index__()
 
     def __bool__(self) -> bool:
+        if not _strict_source("while ").startswith("while "):
+            refuse_value("A branch depends on a register.", "Use `while register:`, or nl.where.", "branch")
         return self.__index__() != 0
+
+    def __add__(self, other: Any) -> VirtualRegister:
+        return VirtualRegister(int(self) + int(other))
+
+    def __sub__(self, other: Any) -> VirtualRegister:
+        return VirtualRegister(int(self) - int(other))
+
+    def __mul__(self, other: Any) -> VirtualRegister:
+        return VirtualRegister(int(self) * int(other))
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __rsub__(self, other: Any) -> VirtualRegister:
+        return VirtualRegister(int(other) - int(self))
 
     def __repr__(self) -> str:
         return f"VirtualRegister({self.value})"
@@ -91,6 +123,13 @@ class RegisterLoad(Instruction):
     def check(self, core: Core) -> None:
         _require_register(self.OPCODE, "dst", self.dst)
         _check_scalar(self.OPCODE, "src", self.src)
+        if core.tape is not None:
+            refuse(
+                "register_load in a kernel that is traced: what depends on the register would hold for one value.",
+                hint="Use masks or indirect access patterns, or call the kernel outside of compiled models.",
+                rule="values",
+                instruction=self.OPCODE,
+            )
 
     def run(self, core: Core) -> None:
         self.dst.value = self.src.scalar()

@@ -63,7 +63,7 @@ class Iota(Instruction):
         self.dst.write(affine_values(self.dst.num_partitions, self.pattern, self.offset, self.channel_multiplier))
 
     def cycles(self, core: Core) -> float:
-        return cost.lane_cycles(core, self.dst)
+        return cost.gpsimd_cycles(core, self.dst)
 
 
 def iota(
@@ -105,7 +105,7 @@ class AffineSelect(Instruction):
         self.dst.write(self.on_true_tile.rows().masked_fill(~chosen, float(self.on_false_value)))
 
     def cycles(self, core: Core) -> float:
-        return cost.lane_cycles(core, self.dst)
+        return cost.gpsimd_cycles(core, self.dst)
 
 
 def affine_select(

@@ -87,7 +87,7 @@ class BnAggr(Instruction):
         self.dst.write(torch.stack([centre, spread / total], dim=1))
 
     def cycles(self, core: Core) -> float:
-        return cost.vector_cycles(core, [self.data], self.dst)
+        return cost.vector_cycles(core, [self.data], self.dst, rate=13 / 3)
 
 
 def bn_aggr(dst: NkiTensor, data: NkiTensor, name: str | None = None) -> None:

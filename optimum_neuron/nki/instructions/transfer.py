@@ -64,7 +64,7 @@ class TensorCopy(Instruction):
 
     def cycles(self, core: Core) -> float:
         if self.engine in (Engine.scalar, Engine.gpsimd):
-            return cost.lane_cycles(core, self.src)
+            return cost.engine_cycles(core, self.engine, self.src)
         return cost.vector_cycles(core, [self.src], self.dst, is_copy_or_scalar=True)
 
 
@@ -93,7 +93,10 @@ class Memset(Instruction):
         self.dst.write(torch.full(self.dst.shape, self.value, dtype=kind))
 
     def cycles(self, core: Core) -> float:
-        return cost.lane_cycles(core, self.dst)
+        if self.resolved_engine(core) is not Engine.vector:
+            return cost.engine_cycles(core, self.resolved_engine(core), self.dst)
+        is_short = self.value == 0 and self.dst.storage.format.size_bytes == 2
+        return cost.vector_cycles(core, [], self.dst, rate=0.5 if is_short else 1)
 
 
 def memset(dst: NkiTensor, value: float, engine: Engine = Engine.unknown, name: str | None = None) -> None:
@@ -292,7 +295,9 @@ class TensorCopyPredicated(Instruction):
         self.dst.write_where(chosen, source.expand(shape))
 
     def cycles(self, core: Core) -> float:
-        return cost.vector_cycles(core, [self.predicate, self.dst], self.dst)
+        tiles = [tile for tile in (self.src, self.predicate) if isinstance(tile, NkiTensor)]
+        rate = 2 if all(tile.buffer is Buffer.sbuf for tile in tiles) else 1
+        return cost.vector_cycles(core, tiles, self.dst, rate=rate)
 
 
 def tensor_copy_predicated(

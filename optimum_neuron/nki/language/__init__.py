@@ -12,11 +12,13 @@ from ..memory import Buffer
 from ..operators import OPERATORS
 from ..tensor import NkiTensor
 from . import control, creation, data, random
-from .elementwise import apply as apply, signature_of as signature_of
+from .control import no_reorder as no_reorder
+from .creation import fill as fill
+from .elementwise import apply as apply, promoted as promoted, signature_of as signature_of
 
 _NAMES = {
     "NkiTensor": NkiTensor,
-    **{("bool_" if name == "bool" else name): name for name in FORMATS},
+    **{("bool_" if name == "bool" else name): row.name for name, row in FORMATS.items()},
     **{place.name: place for place in Buffer},
     **OPERATORS,
     **{name: getattr(module, name) for module in (control, creation, data, random) for name in module.__all__},

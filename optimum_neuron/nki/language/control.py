@@ -4,31 +4,33 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ..core import current, refuse
+from ..core import current, refuse, running
 from ..instructions import VirtualRegister
 from ..memory import Buffer
 from ..tensor import NkiTensor
 
 
-def affine_range(start: int, stop: int | None = None, step: int = 1) -> range:
+def affine_range(start: int, stop: int | None = None, step: int = 1) -> Sequence[int]:
     """Return the numbers of a loop whose iterations do not depend on each other."""
-    return range(int(start)) if stop is None else range(int(start), int(stop), step)
+    numbers = range(int(start)) if stop is None else range(int(start), int(stop), step)
+    tape = current().tape if running() else None
+    return numbers if tape is None else tape.loop(numbers)
 
 
-def sequential_range(start: int, stop: int | None = None, step: int = 1) -> range:
+def sequential_range(start: int, stop: int | None = None, step: int = 1) -> Sequence[int]:
     """Return the numbers of a loop whose iterations follow each other."""
     return affine_range(start, stop, step)
 
 
-def static_range(start: int, stop: int | None = None, step: int = 1) -> range:
+def static_range(start: int, stop: int | None = None, step: int = 1) -> Sequence[int]:
     """Return the numbers of a loop that the compiler unrolls."""
     return affine_range(start, stop, step)
 
 
-def dynamic_range(start: Any, stop: Any = None, step: int = 1) -> range:
+def dynamic_range(start: Any, stop: Any = None, step: Any = 1) -> Sequence[int]:
     """Return the numbers of a loop of the device, whose bounds may be registers.
 
     Raises:
@@ -44,7 +46,7 @@ def dynamic_range(start: Any, stop: Any = None, step: int = 1) -> range:
     return affine_range(start, stop, step)
 
 
-def fori_loop(lower: Any, upper: Any, body_fun: Callable[[VirtualRegister], Any], step: int = 1) -> None:
+def fori_loop(lower: Any, upper: Any, body_fun: Callable[[VirtualRegister], Any], step: Any = 1) -> None:
     """Run a function for each number from lower to upper, on the device; it is given the number in a register."""
     for number in dynamic_range(lower, upper, step):
         body_fun(VirtualRegister(number))

@@ -12,16 +12,27 @@ import torch
 from .. import instructions as ins
 from ..core import Core, current, kernel_line, refuse
 from ..dtypes import FORMATS, dtype_name
-from ..memory import Buffer, Storage
+from ..memory import Address, Buffer, Storage
 from ..tensor import NkiTensor
 
 _NAMES = itertools.count()
+
+
+class NKIObject:
+    """Base of the classes that kernels use, beside enumerations; the hardware's compiler takes no others."""
 
 
 def ndarray(
     shape: Sequence[int], dtype: Any, buffer: Buffer = Buffer.sbuf, name: str = "", address: Any = None
 ) -> NkiTensor:
     """Make a tensor that nothing wrote; in SBUF unless another memory is named.
+
+    Args:
+        shape: sizes.
+        dtype: the dtype.
+        buffer: the memory.
+        name: Name, for messages, schedules and traces.
+        address: first partition and byte of a partition, for a tile that the kernel places itself.
 
     Raises:
         KernelError: the core has no such dtype, or the memory has no room for it.
@@ -31,17 +42,26 @@ def ndarray(
     _check_dtype(core, kind)
     if place.is_on_chip:
         _check_on_chip(core, place, sizes, kind)
-    if address is not None:
-        refuse(
-            f"address={address}: tensors are not placed at addresses here.",
-            hint="Leave address out: capacity does not depend on it.",
-            rule="absent",
-        )
     label = name or f"{place.value}_{next(_NAMES)}"
     if place is Buffer.shared_hbm and core.grid.shape:
         return _shared(core, sizes, kind, name)
-    storage = Storage.empty(sizes, kind, place, name=label, line=kernel_line(), precise=core.precise)
-    return NkiTensor(storage)
+    return NkiTensor(_allocated(core, sizes, kind, place, label, address))
+
+
+def _checked_address(core: Core, storage: Storage, address: Any) -> Address:
+    """Return the place of a tile that the kernel placed; it must lie in its memory."""
+    place = address if isinstance(address, Address) else Address(*map(int, address))
+    room = core.partition_bytes(storage.buffer) if storage.buffer.is_on_chip else 0
+    last = place.byte + storage.bytes_per_partition
+    if not 0 <= place.byte <= last <= room or not 0 <= place.partition <= 128 - storage.shape[0]:
+        refuse(
+            f"{storage.name} at partition {place.partition} and byte {place.byte} ends at byte {last} of a partition, "
+            f"and {storage.buffer.value} has {room}.",
+            hint="Give (first partition, byte) within SBUF or PSUM; HBM tensors have no address.",
+            rule="address",
+            tensor=storage.name,
+        )
+    return place
 
 
 def _shared(core: Core, sizes: tuple[int, ...], kind: str, name: str) -> NkiTensor:
@@ -51,9 +71,20 @@ def _shared(core: Core, sizes: tuple[int, ...], kind: str, name: str) -> NkiTens
     storage = core.grid.shared.get(key)
     if storage is None:
         label = name or f"shared_hbm_{key}"
-        storage = Storage.empty(sizes, kind, Buffer.shared_hbm, name=label, line=kernel_line(), precise=core.precise)
-        core.grid.shared[key] = storage
+        storage = core.grid.shared[key] = _allocated(core, sizes, kind, Buffer.shared_hbm, label)
     return NkiTensor(storage)
+
+
+def _allocated(
+    core: Core, sizes: tuple[int, ...], kind: str, place: Buffer, label: str, address: Any = None
+) -> Storage:
+    options: dict[str, Any] = {"name": label, "line": kernel_line(), "precise": core.precise}
+    storage = Storage.empty(sizes, kind, place, is_traced=core.tape is not None, **options)
+    if address is not None:
+        storage.address = _checked_address(core, storage, address)
+    if core.tape is not None:
+        core.tape.allocate(storage)
+    return storage
 
 
 def _check_dtype(core: Core, kind: str) -> None:
@@ -99,11 +130,16 @@ def _check_on_chip(core: Core, place: Buffer, sizes: tuple[int, ...], kind: str)
 
 def _filled(value: float, shape: Sequence[int], dtype: Any, buffer: Buffer, name: str) -> NkiTensor:
     result = ndarray(shape, dtype, buffer, name)
-    if result.buffer.is_hbm:
-        result.write(torch.full(result.shape, value))
-    else:
-        ins.memset(result, value)
+    fill(result, value)
     return result
+
+
+def fill(tensor: NkiTensor, value: float) -> None:
+    """Write one number to a new tensor: an instruction on the chip, a constant of the executable in HBM."""
+    if tensor.buffer.is_hbm:
+        tensor.write_constant(torch.full(tensor.shape, value))
+    else:
+        ins.memset(tensor, value)
 
 
 def zeros(shape: Sequence[int], dtype: Any, buffer: Buffer = Buffer.sbuf, name: str = "") -> NkiTensor:
@@ -137,17 +173,27 @@ def shared_constant(constant: Any) -> NkiTensor:
     """Make a tensor in HBM with the values of an array."""
     values = torch.as_tensor(constant)
     result = ndarray(values.shape, str(values.dtype), Buffer.hbm)
-    result.write(values)
+    result.write_constant(values)
     return result
 
 
 def shared_identity_matrix(n: int, dtype: Any = "uint8", dst: NkiTensor | None = None) -> NkiTensor:
     """Make an identity matrix in HBM, or write it to dst."""
     result = ndarray((n, n), dtype, Buffer.hbm) if dst is None else dst
-    result.write(torch.eye(n))
+    result.write_constant(torch.eye(n))
     return result
 
 
 __all__ = [
-    *("empty_like", "full", "ndarray", "ones", "shared_constant", "shared_identity_matrix", "zeros", "zeros_like"),
+    *(
+        "NKIObject",
+        "empty_like",
+        "full",
+        "ndarray",
+        "ones",
+        "shared_constant",
+        "shared_identity_matrix",
+        "zeros",
+        "zeros_like",
+    ),
 ]

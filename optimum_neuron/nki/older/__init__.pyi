@@ -1,3 +1,6 @@
-from . import isa as isa, language as language
-from .kernel import jit as jit, simulate_kernel as simulate_kernel
+from . import compiler as compiler, isa as isa, language as language, typing as typing
+from .blocks import BlockedTensor as BlockedTensor
+from .grid import nc as nc
+from .kernel import jit as jit, simulate_kernel as simulate_kernel, trace as trace
+from .measuring import baremetal as baremetal, benchmark as benchmark, profile as profile
 from .tiles import IndexedTile as IndexedTile, OlderTensor as OlderTensor, Product as Product

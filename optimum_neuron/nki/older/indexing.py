@@ -1,93 +1,202 @@
-"""Index tiles and masks: arrays of numbers that name elements, as views with steps.
+"""Index tiles and masks: arrays of numbers that name elements.
 
-`nl.arange` and `nl.mgrid` yield arrays of NumPy, so expressions of them are arrays too. Their sums are affine, and so
-become a view with one step for each dimension. A mask that leaves out the ends of dimensions makes the view smaller.
+`nl.arange` and `nl.mgrid` yield arrays of NumPy, so expressions of them are arrays too. An index of `nl.mgrid` has size
+1 in the dimensions that it does not depend on, and knows the grid it is of.
+
+A mask leaves out elements. What it leaves is a block, which makes views smaller, or any set, which is skipped one by
+one.
 """
 
 from __future__ import annotations
 
-import math
+import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from ..core import refuse
 
+Slices = tuple[slice, ...]
 
-class Grid(tuple[np.ndarray, ...]):
-    """The index tiles of `nl.mgrid[...]`: partitions in `p`, then `x`, `y` and `z`."""
+
+class IndexTile(np.ndarray):
+    """An array of indices."""
+
+    grid: tuple[int, ...] | None
+    """Sizes of the grid that it is an index of; None if they are its own."""
+    is_dynamic: bool
+    """Whether indices were read from memory."""
+
+    @classmethod
+    def of(cls, values: Any, grid: tuple[int, ...] | None = None, *, is_dynamic: bool = False) -> Self:
+        """Return values as an index tile."""
+        result = np.asarray(values).view(cls)
+        result.grid, result.is_dynamic = grid, is_dynamic
+        return result
+
+    def __array_finalize__(self, parent: Any) -> None:
+        self.grid, self.is_dynamic = None, getattr(parent, "is_dynamic", False)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        """Compute with arrays; the result has the grid of its inputs where theirs agree."""
+        plain = [np.asarray(value) if isinstance(value, IndexTile) else value for value in inputs]
+        result = getattr(ufunc, method)(*plain, **kwargs)
+        if not isinstance(result, np.ndarray | np.generic):
+            return result
+        tiles = [value for value in inputs if isinstance(value, IndexTile)]
+        return IndexTile.of(result, _common_grid(tiles), is_dynamic=any(tile.is_dynamic for tile in tiles))
+
+    def dense(self) -> np.ndarray:
+        """Return the values in all places of its grid."""
+        return np.broadcast_to(np.asarray(self), self.grid or self.shape)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        refuse(
+            "An index tile cannot be assigned to.",
+            hint="Make a tile of it with nisa.iota, and assign to that.",
+            rule="assignment",
+        )
+
+
+def _common_grid(tiles: Sequence[IndexTile]) -> tuple[int, ...] | None:
+    grids = [tile.grid for tile in tiles if tile.grid is not None]
+    if not grids:
+        return None
+    try:
+        return np.broadcast_shapes(*grids, *(tile.shape for tile in tiles))
+    except ValueError:
+        return None
+
+
+class Grid(tuple[IndexTile, ...]):
+    """The index tiles of `nl.mgrid[...]`: partitions in `p`, then `x`, `y`, `z` and `w`."""
 
     __slots__ = ()
 
-    def __getattr__(self, name: str) -> np.ndarray:
-        if name in ("p", "x", "y", "z"):
-            return self["pxyz".index(name)]
+    def __getattr__(self, name: str) -> IndexTile:
+        if name in ("p", "x", "y", "z", "w"):
+            return self["pxyzw".index(name)]
         raise AttributeError(name)
 
 
 class _Mgrid:
-    """`nl.mgrid[0:128, 0:512]`: dense index tiles."""
+    """`nl.mgrid[0:128, 0:512]`: index tiles of a grid."""
 
     def __getitem__(self, key: Any) -> Grid:
-        return Grid(np.mgrid[key])
+        keys = key if isinstance(key, tuple) else (key,)
+        axes = np.ogrid[keys]
+        sizes = tuple(axis.size for axis in axes)
+        return Grid(IndexTile.of(axis, sizes) for axis in axes)
 
 
 mgrid = _Mgrid()
-"""Dense index tiles, by slices."""
+"""Index tiles of a grid, by slices."""
 
 
-def arange(start: int, stop: int | None = None, step: int = 1) -> np.ndarray:
-    """Return the numbers from start to stop, to be indexed with None for the other dimensions."""
-    return np.arange(start) if stop is None else np.arange(start, stop, step)
+def arange(*args: int) -> IndexTile:
+    """Return the numbers to a stop, or from a start to a stop, to be indexed with None for the other dimensions."""
+    return IndexTile.of(np.arange(*args))
 
 
-def extents(mask: Any, shape: Sequence[int]) -> tuple[int, ...]:
-    """Return how many indices of each dimension a mask leaves, counted from the first.
+@dataclasses.dataclass(frozen=True)
+class Region:
+    """What a mask leaves of a shape."""
 
-    Raises:
-        KernelError: it leaves no block that begins at the first element.
-    """
-    if mask is None:
-        return tuple(shape)
-    chosen = np.broadcast_to(np.asarray(mask, dtype=bool), shape)
-    axes = range(len(shape))
-    sizes = tuple(int(chosen.any(axis=tuple(other for other in axes if other != axis)).sum()) for axis in axes)
-    if not chosen.any():
-        return (0,) * len(shape)
-    if int(chosen.sum()) != math.prod(sizes) or not chosen[tuple(slice(size) for size in sizes)].all():
-        refuse(
-            "The mask leaves elements that are not one block from the first on.",
-            hint="Choose between elements with nisa.affine_select or nl.where.",
-            rule="mask",
-            shape=tuple(shape),
-        )
-    return sizes
+    shape: tuple[int, ...]
+    """The shape."""
+    block: Slices
+    """The smallest block that has all that it leaves."""
+    chosen: np.ndarray | None = None
+    """Which elements of the block it leaves; None for all."""
+
+    @classmethod
+    def of(cls, mask: Any, shape: Sequence[int]) -> Region:
+        """Return what a mask leaves; None leaves all.
+
+        Raises:
+            KernelError: the mask has another shape.
+        """
+        sizes = tuple(shape)
+        if mask is None:
+            return cls(sizes, tuple(slice(size) for size in sizes))
+        values = np.asarray(mask, dtype=bool)
+        try:
+            chosen = np.broadcast_to(values, sizes)
+        except ValueError:
+            refuse(
+                f"A mask of shape {values.shape} for elements of shape {sizes}.",
+                hint="Make the mask from the index tiles of the elements.",
+                rule="mask",
+                shape=sizes,
+            )
+        if not chosen.any():
+            return cls(sizes, tuple(slice(0) for _ in sizes))
+        block = tuple(_extent(chosen, axis) for axis in range(len(sizes)))
+        inside = chosen[block]
+        return cls(sizes, block, None if inside.all() else inside)
+
+    @property
+    def is_all(self) -> bool:
+        """Whether all elements are left."""
+        return self.chosen is None and self.sizes == self.shape
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no element is left."""
+        return 0 in self.sizes
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Sizes of the block."""
+        return tuple(part.stop - (part.start or 0) for part in self.block)
+
+    def rows(self, shape: Sequence[int]) -> Region:
+        """Return its partitions, for a result of another shape that has as many."""
+        first = self.block[0] if self.block else slice(0, 1)
+        return Region(tuple(shape), (first, *(slice(size) for size in shape[1:])))
 
 
-def pattern(indices: Sequence[Any], strides: Sequence[int], sizes: Sequence[int]) -> tuple[int, tuple[int, ...]]:
-    """Return first element and steps of the elements that index tiles name, in the first `sizes` of each dimension.
+def _extent(chosen: np.ndarray, axis: int) -> slice:
+    others = tuple(other for other in range(chosen.ndim) if other != axis)
+    places = np.flatnonzero(chosen.any(axis=others))
+    return slice(int(places[0]), int(places[-1]) + 1)
 
-    Raises:
-        KernelError: the elements do not have one step for each dimension.
-    """
-    block = tuple(slice(size) for size in sizes)
-    shape = np.broadcast_shapes(*(np.shape(index) for index in indices))
-    places = sum(np.broadcast_to(index, shape)[block] * stride for index, stride in zip(indices, strides, strict=True))
-    assert isinstance(places, np.ndarray)
+
+def strided(
+    indices: Sequence[np.ndarray], strides: Sequence[int], shape: Sequence[int], block: Slices
+) -> tuple[int, tuple[int, ...]] | None:
+    """Return first element and step of each dimension of the elements that index tiles name; None if they have none."""
+    first, steps = 0, [0] * len(shape)
+    for index, stride in zip(indices, strides, strict=True):
+        aligned = index.reshape((1,) * (len(shape) - index.ndim) + index.shape)
+        axes = [axis for axis, size in enumerate(aligned.shape) if size > 1]
+        if len(axes) > 1:
+            return _strided_by_places(addresses(indices, strides, shape, block))
+        values = aligned.ravel()[block[axes[0]]] if axes else aligned.ravel()
+        first += int(values[0]) * stride
+        if values.size > 1:
+            step = int(values[1]) - int(values[0])
+            if not (np.diff(values) == step).all():
+                return None
+            steps[axes[0]] += step * stride
+    return (first, tuple(steps)) if min(steps, default=0) >= 0 else None
+
+
+def addresses(indices: Sequence[np.ndarray], strides: Sequence[int], shape: Sequence[int], block: Slices) -> np.ndarray:
+    """Return the number of each element that index tiles name, in a block of their shape."""
+    total = np.zeros([part.stop - (part.start or 0) for part in block], dtype=np.int64)
+    for index, stride in zip(indices, strides, strict=True):
+        total += np.broadcast_to(index, tuple(shape))[block] * stride
+    return total
+
+
+def _strided_by_places(places: np.ndarray) -> tuple[int, tuple[int, ...]] | None:
     first, steps = int(places.flat[0]), []
-    for axis, size in enumerate(sizes):
-        second = [0] * len(sizes)
+    wanted = np.full(places.shape, first, dtype=np.int64)
+    for axis, size in enumerate(places.shape):
+        second = [0] * places.ndim
         second[axis] = min(1, size - 1)
         steps.append(int(places[tuple(second)]) - first)
-    wanted = first + sum(
-        step * np.arange(size).reshape([-1 if other == axis else 1 for other in range(len(sizes))])
-        for axis, (step, size) in enumerate(zip(steps, sizes, strict=True))
-    )
-    if min(steps, default=0) < 0 or not np.array_equal(np.broadcast_to(wanted, places.shape), places):
-        refuse(
-            "The index tiles name elements that have no one step for each dimension.",
-            hint="Index with sums of nl.arange times numbers, or gather with indices in memory.",
-            rule="affine",
-        )
-    return first, tuple(steps)
+        wanted += (steps[-1] * np.arange(size)).reshape([-1 if other == axis else 1 for other in range(places.ndim)])
+    return (first, tuple(steps)) if min(steps, default=0) >= 0 and np.array_equal(wanted, places) else None

@@ -1,79 +1,166 @@
-"""`neuronxcc.nki.isa`: instructions that return their result as a new tile."""
+"""`neuronxcc.nki.isa`: instructions that return their result as a new tile.
+
+Arithmetic is here; moves, gathers and searches are in `moves.py`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-import torch
-
 from .. import instructions as ins
+from ..core import current
+from ..language import promoted
 from ..memory import Buffer
-from ..operators import as_operator
 from ..tensor import NkiTensor
-from .tiles import OlderTensor, Product, fresh, masked, resolved
+from .creation import refuse_unknown
+from .indexing import Region
+from .moves import MOVES, transposed
+from .results import (
+    dge_mode,
+    engine as engines,
+    like,
+    machine,
+    nc_version,
+    new_tile,
+    oob_mode,
+    operator,
+    place,
+    reduce_cmd as commands,
+    vector,
+)
+from .tiles import OlderTensor, Product, expect, older, resolved
 
-Engine = ins.Engine
+_PERF_MODES = {"double_row": "double_row", "double_row_gen3": "double_row"}
 
 
-def _run(like: Any, dtype: Any, mask: Any, write: Callable[[NkiTensor], None]) -> OlderTensor:
-    """Make a tile of the shape of another one, and write what a mask leaves of it."""
-    result = fresh(tuple(like.shape), like.dtype if dtype is None else dtype)
-    target = masked(result, mask)
-    if target.size:
-        write(target)
+def nc_matmul(
+    stationary: Any,
+    moving: Any,
+    *,
+    is_stationary_onezero: bool = False,
+    is_moving_onezero: bool = False,
+    is_transpose: bool = False,
+    tile_position: Any = (),
+    tile_size: Any = (),
+    mask: Any = None,
+    **kwargs: Any,
+) -> Product:
+    """Return `stationary.T @ moving`: a product that `+=` adds to a tile in PSUM."""
+    refuse_unknown("nc_matmul", kwargs, {"perf_mode"})
+    mode = kwargs.get("perf_mode")
+    rows = 2 if mode in _PERF_MODES else 1
+    left, right = _on_chip(resolved(stationary)), _on_chip(resolved(moving))
+    shape = (left.elements_per_partition // rows, right.elements_per_partition // rows)
+    region = Region.of(mask, shape)
+    dtype = left.dtype if is_transpose and current().generation > 2 else "float32"
+    options: dict[str, Any] = {
+        "is_stationary_onezero": is_stationary_onezero,
+        "is_moving_onezero": is_moving_onezero,
+        "is_transpose": is_transpose,
+        "tile_position": tuple(map(int, tile_position)),
+        "tile_size": tuple(map(int, tile_size)),
+        "perf_mode": ins.MatmulPerfMode(_PERF_MODES.get(str(mode), "none")),
+    }
+
+    def run(dst: NkiTensor, accumulate: bool | None) -> None:
+        if region.is_empty:
+            return
+        whole = older(dst if dst.shape == shape else dst.reshape(shape))
+        part = whole.part(region)
+        columns, moved = region.sizes
+        ins.nc_matmul(
+            part,
+            left if columns == shape[0] else left[:, :columns],
+            right if moved == shape[1] else right[:, :moved],
+            accumulate=accumulate,
+            **options,
+        )
+
+    return expect(Product(shape, run, dtype))
+
+
+def _on_chip(tile: NkiTensor) -> NkiTensor:
+    """Return an operand of a matmul; one in PSUM is copied to SBUF, as the compiler does."""
+    if tile.buffer is not Buffer.psum:
+        return tile
+    copy = older(ins_copy(tile))
+    return copy
+
+
+def ins_copy(tile: NkiTensor) -> NkiTensor:
+    """Copy a tile to SBUF."""
+    from .tiles import nl
+
+    result: NkiTensor = nl.copy(tile)
     return result
 
 
-def _operator(op: Any, name: str) -> Any:
-    """Return an operator, given as a function of the older language, of NumPy, or as an operator."""
-    return as_operator(op.args[0] if hasattr(op, "args") else op, name)
-
-
-def nc_matmul(stationary: Any, moving: Any, *, is_transpose: bool = False, mask: Any = None) -> Product:
-    """Return `stationary.T @ moving`: a product that `+=` adds to a tile in PSUM."""
-    left, right = resolved(stationary), resolved(moving)
-
-    def run(dst: NkiTensor, accumulate: bool) -> None:
-        part = masked(dst, mask) if isinstance(dst, OlderTensor) else dst
-        columns, moved = part.num_partitions, part.elements_per_partition
-        ins.nc_matmul(part, left[:, :columns], right[:, :moved], is_transpose=is_transpose, accumulate=accumulate)
-
-    return Product((left.elements_per_partition, right.elements_per_partition), run)
-
-
-def nc_transpose(data: Any, *, mask: Any = None, dtype: Any = None, engine: Engine = Engine.unknown) -> OlderTensor:
+def nc_transpose(
+    data: Any, *, mask: Any = None, dtype: Any = None, engine: Any = engines.unknown, **kwargs: Any
+) -> OlderTensor:
     """Transpose a tile: to PSUM on the tensor engine, to SBUF on the vector engine."""
-    tile = resolved(data, mask)
-    shape = (tile.elements_per_partition, tile.num_partitions)
-    on_vector = engine is Engine.vector or (engine is Engine.unknown and max(shape) <= 32)
-    result = fresh(shape, tile.dtype, Buffer.sbuf if on_vector else Buffer.psum)
-    ins.nc_transpose(result, tile, Engine.vector if on_vector else Engine.tensor)
-    if dtype is None or dtype == tile.dtype:
-        return result
-    return tensor_copy(result, dtype=dtype)
+    refuse_unknown("nc_transpose", kwargs)
+    return transposed(data, mask, dtype, machine(engine))
 
 
 def activation(
-    op: Any, data: Any, *, bias: Any = None, scale: Any = 1.0, mask: Any = None, dtype: Any = None
+    op: Any,
+    data: Any,
+    *,
+    bias: Any = None,
+    scale: Any = 1.0,
+    reduce_op: Any = None,
+    reduce_res: Any = None,
+    reduce_cmd: Any = commands.idle,
+    mask: Any = None,
+    dtype: Any = None,
+    **kwargs: Any,
 ) -> OlderTensor:
     """Compute `op(data * scale + bias)` on the scalar engine."""
-    one, by, tile = _operator(op, "op"), resolved(scale), resolved(data, mask)
-    plus = None if bias is None else resolved(bias)
-    if isinstance(plus, NkiTensor):
-        plus = plus[: tile.num_partitions]
-    if isinstance(by, NkiTensor):
-        by = by[: tile.num_partitions]
-    return _run(data, dtype, mask, lambda dst: ins.activation(dst, one, tile, plus, by))
+    refuse_unknown("activation", kwargs)
+    one, tile = operator(op), resolved(data, mask)
+    by, plus = vector(scale, tile), None if bias is None else vector(bias, tile)
+    reduction = None if reduce_op is None else operator(reduce_op, "reduce_op")
+    total, command = place(reduce_res), machine(reduce_cmd)
+    return like(data, dtype, mask, lambda dst: ins.activation(dst, one, tile, plus, by, reduction, total, command))
+
+
+def activation_reduce(
+    op: Any,
+    data: Any,
+    *,
+    reduce_op: Any,
+    reduce_res: Any,
+    bias: Any = None,
+    scale: Any = 1.0,
+    mask: Any = None,
+    dtype: Any = None,
+    **kwargs: Any,
+) -> OlderTensor:
+    """Compute `op(data * scale + bias)`, and reduce the elements of each partition to `reduce_res`."""
+    refuse_unknown("activation_reduce", kwargs)
+    one, tile, reduction = operator(op), resolved(data, mask), operator(reduce_op, "reduce_op")
+    by, plus, total = vector(scale, tile), None if bias is None else vector(bias, tile), place(reduce_res)
+    return like(data, dtype, mask, lambda dst: ins.activation_reduce(dst, one, tile, reduction, total, plus, by))
 
 
 def tensor_tensor(
-    data1: Any, data2: Any, op: Any, *, dtype: Any = None, mask: Any = None, engine: Engine = Engine.unknown
+    data1: Any,
+    data2: Any,
+    op: Any,
+    *,
+    dtype: Any = None,
+    mask: Any = None,
+    engine: Any = engines.unknown,
+    **kwargs: Any,
 ) -> OlderTensor:
     """Compute `data1 op data2`, element by element."""
-    operator, left, right = _operator(op, "op"), resolved(data1, mask), resolved(data2, mask)
-    return _run(data1, dtype, mask, lambda dst: ins.tensor_tensor(dst, left, right, operator, engine))
+    refuse_unknown("tensor_tensor", kwargs)
+    one, left, right = operator(op), resolved(data1, mask), resolved(data2, mask)
+    if left.buffer is right.buffer is Buffer.psum:
+        right = ins_copy(right)
+    kind = promoted(left, right) if dtype is None else dtype
+    return like(data1, kind, mask, lambda dst: ins.tensor_tensor(dst, left, right, one, machine(engine)))
 
 
 def tensor_scalar(
@@ -87,113 +174,178 @@ def tensor_scalar(
     *,
     dtype: Any = None,
     mask: Any = None,
-    engine: Engine = Engine.unknown,
+    engine: Any = engines.unknown,
+    **kwargs: Any,
 ) -> OlderTensor:
     """Compute `(data op0 operand0) op1 operand1`; operands are numbers, or vectors [partitions, 1]."""
-    tile, first = resolved(data, mask), _operator(op0, "op0")
-    second = None if op1 is None else _operator(op1, "op1")
-    operands = [resolved(value) for value in (operand0, operand1)]
-    left, right = (value[: tile.num_partitions] if isinstance(value, NkiTensor) else value for value in operands)
-    return _run(
+    refuse_unknown("tensor_scalar", kwargs)
+    tile, first = resolved(data, mask), operator(op0, "op0")
+    second = None if op1 is None else operator(op1, "op1")
+    left, right = vector(operand0, tile), vector(operand1, tile)
+    return like(
         data,
         dtype,
         mask,
-        lambda dst: ins.tensor_scalar(dst, tile, first, left, reverse0, second, right, reverse1, engine),
+        lambda dst: ins.tensor_scalar(dst, tile, first, left, reverse0, second, right, reverse1, machine(engine)),
+    )
+
+
+def tensor_scalar_reduce(
+    *,
+    data: Any,
+    op0: Any,
+    operand0: Any,
+    reduce_op: Any,
+    reduce_res: Any,
+    reverse0: bool = False,
+    dtype: Any = None,
+    mask: Any = None,
+    **kwargs: Any,
+) -> OlderTensor:
+    """Compute `data op0 operand0`, and reduce the elements of each partition to `reduce_res`."""
+    refuse_unknown("tensor_scalar_reduce", kwargs)
+    tile, first, reduction = resolved(data, mask), operator(op0, "op0"), operator(reduce_op, "reduce_op")
+    left, total = vector(operand0, tile), place(reduce_res)
+    return like(
+        data,
+        dtype,
+        mask,
+        lambda dst: ins.tensor_scalar_reduce(dst, tile, first, left, reduction, total, reverse0),
+    )
+
+
+def scalar_tensor_tensor(
+    *,
+    data: Any,
+    op0: Any,
+    operand0: Any,
+    op1: Any,
+    operand1: Any,
+    reverse0: bool = False,
+    reverse1: bool = False,
+    dtype: Any = None,
+    mask: Any = None,
+    **kwargs: Any,
+) -> OlderTensor:
+    """Compute `(data op0 operand0) op1 operand1`; operand0 is a number or a vector, operand1 a tile."""
+    refuse_unknown("scalar_tensor_tensor", kwargs)
+    tile, first, second = resolved(data, mask), operator(op0, "op0"), operator(op1, "op1")
+    left, right = vector(operand0, tile), resolved(operand1, mask)
+    return like(
+        data,
+        dtype,
+        mask,
+        lambda dst: ins.scalar_tensor_tensor(dst, tile, first, left, second, right, reverse0, reverse1),
     )
 
 
 def tensor_reduce(
-    op: Any, data: Any, axis: Any, *, mask: Any = None, dtype: Any = None, negate: bool = False, keepdims: bool = False
+    op: Any,
+    data: Any,
+    axis: Any,
+    *,
+    mask: Any = None,
+    dtype: Any = None,
+    negate: bool = False,
+    keepdims: bool = False,
+    **kwargs: Any,
 ) -> OlderTensor:
     """Reduce the last dimensions of what a mask leaves of a tile."""
+    refuse_unknown("tensor_reduce", kwargs)
     axes = tuple(sorted(dim % len(data.shape) for dim in ((axis,) if isinstance(axis, int) else axis)))
-    tile, operator = resolved(data, mask), _operator(op, "op")
+    tile, one = resolved(data, mask), operator(op)
     kept = tuple(size for dim, size in enumerate(data.shape) if dim not in axes)
     shape = tuple(1 if dim in axes else size for dim, size in enumerate(data.shape)) if keepdims else kept
-    result = fresh(shape if len(shape) > 1 else (*shape, 1), tile.dtype if dtype is None else dtype)
-    ins.tensor_reduce(result[: tile.num_partitions], operator, tile, axes, negate, keepdims)
-    return result
+    region = Region.of(mask, tuple(data.shape))
+    return new_tile(
+        shape if len(shape) > 1 else (*shape, 1),
+        tile.dtype if dtype is None else dtype,
+        region,
+        lambda dst: ins.tensor_reduce(dst, one, tile, axes, negate, keepdims),
+        rows_only=True,
+    )
 
 
-def tensor_copy(src: Any, *, mask: Any = None, dtype: Any = None, engine: Engine = Engine.unknown) -> OlderTensor:
-    """Copy a tile to SBUF."""
-    tile = resolved(src, mask)
-    return _run(src, dtype, mask, lambda dst: ins.tensor_copy(dst, tile, engine))
-
-
-def reciprocal(data: Any, *, dtype: Any = None, mask: Any = None) -> OlderTensor:
-    """Compute `1 / data`."""
-    tile = resolved(data, mask)
-    return _run(data, dtype, mask, lambda dst: ins.reciprocal(dst, tile))
-
-
-def memset(shape: Any, value: float, dtype: Any, *, engine: Engine = Engine.unknown) -> OlderTensor:
-    """Make a tile of one number."""
-    result = fresh(tuple(int(size) for size in shape), dtype)
-    ins.memset(result, value, engine)
-    return result
-
-
-def iota(expr: Any, dtype: Any) -> OlderTensor:
-    """Make a tile of the values of an expression of index tiles."""
-    values = np.asarray(expr)
-    result = fresh(values.shape, dtype)
-    first, steps = int(values.flat[0]), []
-    for dim, size in enumerate(values.shape):
-        second = tuple(int(other == dim and size > 1) for other in range(values.ndim))
-        steps.append(int(values[second]) - first)
-    pairs = [[step, size] for step, size in zip(steps[1:], values.shape[1:], strict=True)]
-    ins.iota(result, pairs, offset=first, channel_multiplier=steps[0])
-    return result
-
-
-def affine_select(pred: Any, on_true_tile: Any, on_false_value: float, *, dtype: Any = None) -> OlderTensor:
-    """Take elements where a comparison of index tiles holds, and a number elsewhere.
-
-    The instruction computes its comparison; here it is an array of its results, in a tile that costs nothing.
-    """
-    tile = resolved(on_true_tile)
-    predicate = fresh(tile.shape, "uint8")
-    predicate.write(torch.from_numpy(np.array(np.broadcast_to(pred, tile.shape), dtype=np.uint8)))
-
-    def write(dst: NkiTensor) -> None:
-        ins.memset(dst, on_false_value)
-        source = tile if tile.dtype == dst.dtype else tensor_copy(tile, dtype=dst.dtype)
-        ins.tensor_copy_predicated(dst, source, predicate)
-
-    return _run(on_true_tile, dtype, None, write)
-
-
-def bn_stats(data: Any, *, mask: Any = None, dtype: Any = None) -> OlderTensor:
-    """Return count, mean and variance * count of the even and of the odd elements of each partition."""
-    tile = resolved(data, mask)
-    result = fresh((data.shape[0], 6), "float32" if dtype is None else dtype)
-    ins.bn_stats(result[: tile.num_partitions], tile)
-    return result
-
-
-def bn_aggr(data: Any, *, mask: Any = None, dtype: Any = None) -> OlderTensor:
-    """Return mean and variance of the statistics of one or more bn_stats."""
-    tile = resolved(data, mask)
-    result = fresh((data.shape[0], 2), "float32" if dtype is None else dtype)
-    ins.bn_aggr(result[: tile.num_partitions], tile)
-    return result
+def tensor_partition_reduce(op: Any, data: Any, *, mask: Any = None, dtype: Any = None, **kwargs: Any) -> OlderTensor:
+    """Reduce the partitions of a tile to one."""
+    refuse_unknown("tensor_partition_reduce", kwargs)
+    one, tile = operator(op), resolved(data, mask)
+    return new_tile(
+        (1, *data.shape[1:]),
+        tile.dtype if dtype is None else dtype,
+        None,
+        lambda dst: ins.tensor_partition_reduce(dst, one, tile),
+    )
 
 
 def tensor_tensor_scan(
-    data0: Any, data1: Any, initial: Any, op0: Any, op1: Any, *, dtype: Any = None, mask: Any = None
+    data0: Any,
+    data1: Any,
+    initial: Any,
+    op0: Any,
+    op1: Any,
+    reverse0: bool = False,
+    reverse1: bool = False,
+    *,
+    dtype: Any = None,
+    mask: Any = None,
+    **kwargs: Any,
 ) -> OlderTensor:
     """Scan along the elements of a partition: `(data0 op0 previous) op1 data1`, from `initial` on."""
-    left, right, start = resolved(data0, mask), resolved(data1, mask), resolved(initial)
-    first, second = _operator(op0, "op0"), _operator(op1, "op1")
-    return _run(data0, dtype, mask, lambda dst: ins.tensor_tensor_scan(dst, left, right, start, first, second))
+    refuse_unknown("tensor_tensor_scan", kwargs)
+    left, right = resolved(data0, mask), resolved(data1, mask)
+    first, second, start = operator(op0, "op0"), operator(op1, "op1"), vector(initial, left)
+    kind = promoted(left, right) if dtype is None else dtype
+    return like(
+        data0,
+        kind,
+        mask,
+        lambda dst: ins.tensor_tensor_scan(dst, left, right, start, first, second, reverse0, reverse1),
+    )
 
 
-tensor_engine, vector_engine, scalar_engine = Engine.tensor, Engine.vector, Engine.scalar
-gpsimd_engine, unknown_engine = Engine.gpsimd, Engine.unknown
+def reciprocal(data: Any, *, dtype: Any = None, mask: Any = None, **kwargs: Any) -> OlderTensor:
+    """Compute `1 / data`."""
+    refuse_unknown("reciprocal", kwargs)
+    tile = resolved(data, mask)
+    return like(data, dtype, mask, lambda dst: ins.reciprocal(dst, tile))
 
-__all__ = [
-    *("activation", "affine_select", "bn_aggr", "bn_stats", "gpsimd_engine", "iota", "memset", "nc_matmul"),
-    *("nc_transpose", "reciprocal", "scalar_engine", "tensor_copy", "tensor_engine", "tensor_reduce", "tensor_scalar"),
-    *("tensor_tensor", "tensor_tensor_scan", "unknown_engine", "vector_engine"),
-]
+
+def bn_stats(data: Any, *, mask: Any = None, dtype: Any = None, **kwargs: Any) -> OlderTensor:
+    """Return count, mean and variance * count of the even and of the odd elements of each partition."""
+    refuse_unknown("bn_stats", kwargs)
+    tile, region = resolved(data, mask), Region.of(mask, tuple(data.shape))
+    kind = tile.dtype if dtype is None else dtype
+    return new_tile((data.shape[0], 6), kind, region, lambda dst: ins.bn_stats(dst, tile), rows_only=True)
+
+
+def bn_aggr(data: Any, *, mask: Any = None, dtype: Any = None, **kwargs: Any) -> OlderTensor:
+    """Return mean and variance of the statistics of one or more bn_stats."""
+    refuse_unknown("bn_aggr", kwargs)
+    tile, region = resolved(data, mask), Region.of(mask, tuple(data.shape))
+    kind = tile.dtype if dtype is None else dtype
+    return new_tile((data.shape[0], 2), kind, region, lambda dst: ins.bn_aggr(dst, tile), rows_only=True)
+
+
+def get_nc_version() -> nc_version:
+    """Return the generation of the core that the kernel runs on; the older API knows none after gen3."""
+    return nc_version(min(current().generation, max(nc_version)))
+
+
+class fp32:  # noqa: N801 - the vendor's name
+    """Limits of float32."""
+
+    min = -3.4028234663852886e38
+
+
+_VALUES = {
+    **{f"{name}_engine": engines[name] for name in ("tensor", "vector", "scalar", "gpsimd", "unknown")},
+    **{"dma_engine": "dma", "dge_mode": dge_mode, "engine": engines, "oob_mode": oob_mode, "reduce_cmd": commands},
+}
+globals().update({**MOVES, **_VALUES})
+_OWN = (
+    *(activation, activation_reduce, bn_aggr, bn_stats, fp32, get_nc_version, nc_matmul, nc_transpose, nc_version),
+    *(reciprocal, scalar_tensor_tensor, tensor_partition_reduce, tensor_reduce, tensor_scalar, tensor_scalar_reduce),
+    *(tensor_tensor, tensor_tensor_scan),
+)
+__all__ = sorted([*(function.__name__ for function in _OWN), *MOVES, *_VALUES])

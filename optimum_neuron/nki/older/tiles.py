@@ -1,7 +1,8 @@
 """Tensors of the older API: indexed by index tiles, assigned to, and computed with Python's operators.
 
 `tensor[ip, ix]` is a name of elements until a function uses it, because the function has the mask. A matmul is a
-product until something uses it: `psum += product` accumulates in PSUM.
+product until the next instruction: `psum += product` accumulates in PSUM, and `psum[...] = product` writes there.
+`tensor[...] = function(...)` is one instruction: the function's result goes to the tensor.
 """
 
 from __future__ import annotations
@@ -13,54 +14,66 @@ from typing import Any, Self
 import numpy as np
 
 from .. import instructions as ins, language
-from ..core import refuse
+from ..core import current, refuse, refuse_value
+from ..elements import NO_TRUTH
 from ..memory import Buffer
 from ..operators import OPERATORS, Operator
-from ..tensor import NkiTensor
-from .indexing import extents, pattern
+from ..tensor import DynamicSlice, NkiTensor
+from .indexing import IndexTile, Region
+from .views import check_kinds, check_rank, elements, part_of
 
 nl: Any = language
 """Its names are made at run time."""
 
 
-class _Arithmetic:
+class Arithmetic:
     """Operators of Python between tiles and numbers."""
 
     __slots__ = ()
+    __array_ufunc__ = None
+    """Arrays and numbers of NumPy leave an operator to the tile."""
 
-    def __add__(self, other: Any) -> Any:
-        return compute(OPERATORS["add"], self, other)
-
-    def __sub__(self, other: Any) -> OlderTensor:
-        return compute(OPERATORS["subtract"], self, other)
-
-    def __mul__(self, other: Any) -> OlderTensor:
-        return compute(OPERATORS["multiply"], self, other)
-
-    def __truediv__(self, other: Any) -> OlderTensor:
-        return compute(OPERATORS["divide"], self, other)
-
-    def __radd__(self, other: Any) -> OlderTensor:
-        return compute(OPERATORS["add"], other, self)
-
-    def __rsub__(self, other: Any) -> OlderTensor:
-        return compute(OPERATORS["subtract"], other, self)
-
-    def __rmul__(self, other: Any) -> OlderTensor:
-        return compute(OPERATORS["multiply"], other, self)
+    def __bool__(self) -> bool:
+        refuse_value(*NO_TRUTH)
 
     def __neg__(self) -> OlderTensor:
         return compute(OPERATORS["negative"], self)
 
+    def __invert__(self) -> OlderTensor:
+        return compute(OPERATORS["invert"], self)
 
-class OlderTensor(_Arithmetic, NkiTensor):
+
+def _binary(name: str, *, swap: bool = False) -> Callable[[Any, Any], Any]:
+    def operate(self: Any, other: Any) -> Any:
+        if isinstance(other, np.ndarray):
+            index = as_index(self)
+            return getattr(np, name)(other, index) if swap else getattr(np, name)(index, other)
+        return compute(OPERATORS[name], *((other, self) if swap else (self, other)))
+
+    return operate
+
+
+for _sign, _name in {
+    **{"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "pow": "power", "mod": "mod"},
+    **{"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "lshift": "left_shift"},
+    "rshift": "right_shift",
+}.items():
+    setattr(Arithmetic, f"__{_sign}__", _binary(_name))
+    setattr(Arithmetic, f"__r{_sign}__", _binary(_name, swap=True))
+for _sign, _name in {"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"}.items():
+    setattr(Arithmetic, f"__{_sign}__", _binary(_name))
+
+
+class OlderTensor(Arithmetic, NkiTensor):
     """A tensor in one of the memories."""
 
-    __slots__ = ()
+    __slots__ = ("region",)
+    region: Region
+    """What the mask of the function that made it left; missing without a mask."""
 
     def __getitem__(self, key: Any) -> Any:
         keys = key if isinstance(key, tuple) else (key,)
-        if any(isinstance(item, np.ndarray) for item in keys):
+        if any(isinstance(item, np.ndarray | OlderTensor | IndexedTile) for item in keys):
             return IndexedTile(self, _as_arrays(self, keys))
         return super().__getitem__(key)
 
@@ -68,44 +81,71 @@ class OlderTensor(_Arithmetic, NkiTensor):
         target = self[key]
         if isinstance(value, IndexedTile) and value.was_added_to:
             return
-        if (
-            isinstance(value, OlderTensor)
-            and value.shape == self.shape
-            and value.data.data_ptr() == self.data.data_ptr()
-        ):
+        if isinstance(value, OlderTensor) and isinstance(target, OlderTensor) and target.is_same_view(value):
             return
-        copy_to(resolved(target), resolved(value))
+        assign(resolved(target), value)
 
     def __iadd__(self, other: Any) -> Self:
         add_to(self, other)
         return self
 
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self.storage.format.size_bytes
+
+    def astype(self, dtype: Any) -> OlderTensor:
+        """Return a copy in another dtype."""
+        return older(nl.copy(self, dtype))
+
     def broadcast_to(self, shape: tuple[int, ...]) -> OlderTensor:
         """Repeat dimensions of size 1, without copying."""
-        return older(nl.broadcast_to(self, shape))
+        return older(nl.broadcast_to(self, tuple(shape)))
+
+    def expand_dims(self, axis: int) -> OlderTensor:
+        """Insert a dimension of size 1."""
+        return older(nl.expand_dims(self, axis))
+
+    def assert_shape(self, shape: tuple[int, ...]) -> Self:
+        """Return the tensor if it has a shape.
+
+        Raises:
+            KernelError: it has another one.
+        """
+        if self.shape != tuple(shape):
+            refuse(
+                f"{self.name} has the shape {self.shape}, not {tuple(shape)}.",
+                hint="Correct the shape, or the tile.",
+                rule="shape",
+                tensor=self.name,
+            )
+        return self
 
     def is_same_view(self, other: OlderTensor) -> bool:
         """Return whether another tensor is the same part of the same memory."""
         mine, theirs = ((one.storage, one.offset, one.shape, one.strides) for one in (self, other))
         return mine == theirs
 
-    def _narrowed(self, sizes: tuple[int, ...], steps: tuple[int, ...], first: int) -> OlderTensor:
-        return OlderTensor(self.storage, self.data.as_strided(sizes, steps, self.data.storage_offset() + first))
+    def part(self, region: Region) -> NkiTensor:
+        """Return what a mask leaves of it, as a view."""
+        return part_of(self, region)
+
+
+def as_index(value: Any) -> IndexTile:
+    """Return the elements of a tile in memory as indices that only the core knows."""
+    tile = resolved(value)
+    return IndexTile.of(tile.integers().numpy(), is_dynamic=True)
 
 
 def _as_arrays(tensor: OlderTensor, keys: tuple[Any, ...]) -> tuple[np.ndarray, ...]:
-    if len(keys) != tensor.ndim or any(not isinstance(item, int | np.integer | np.ndarray) for item in keys):
-        refuse(
-            f"{tensor.name} of shape {tensor.shape} is indexed by index tiles in some dimensions only.",
-            hint="Give an index tile or a number for each dimension.",
-            rule="rank",
-            tensor=tensor.name,
-        )
-    return tuple(np.asarray(item) for item in keys)
+    check_kinds(tensor, keys, (int, np.integer, np.ndarray, OlderTensor, IndexedTile))
+    arrays = tuple(as_index(item) if isinstance(item, OlderTensor | IndexedTile) else item for item in keys)
+    check_rank(tensor, arrays)
+    return tuple(item if isinstance(item, IndexTile) else IndexTile.of(item) for item in arrays)
 
 
-@dataclasses.dataclass
-class IndexedTile(_Arithmetic):
+@dataclasses.dataclass(eq=False)
+class IndexedTile(Arithmetic):
     """Elements of a tensor that index tiles name."""
 
     tensor: OlderTensor
@@ -125,79 +165,126 @@ class IndexedTile(_Arithmetic):
         """Dtype of the elements."""
         return self.tensor.dtype
 
+    @property
+    def buffer(self) -> Buffer:
+        """Memory that they are in."""
+        return self.tensor.buffer
+
     def __iadd__(self, other: Any) -> Self:
         add_to(self.view(None), other)
         self.was_added_to = True
         return self
 
-    def view(self, mask: Any) -> OlderTensor:
+    def broadcast_to(self, shape: tuple[int, ...]) -> OlderTensor:
+        """Repeat dimensions of size 1, without copying."""
+        return older(nl.broadcast_to(self.view(None), tuple(shape)))
+
+    def view(self, mask: Any) -> NkiTensor:
         """Return the elements that a mask leaves, as a view.
 
         Raises:
             KernelError: they leave the tensor.
         """
-        sizes = extents(mask, self.shape)
-        if 0 in sizes:
-            return self.tensor._narrowed(sizes, (0,) * len(sizes), 0)
-        block = tuple(slice(size) for size in sizes)
-        for dim, (index, length) in enumerate(zip(self.indices, self.tensor.shape, strict=True)):
-            used = np.broadcast_to(index, self.shape)[block]
-            if used.min() < 0 or used.max() >= length:
-                refuse(
-                    f"Indices {used.min()} to {used.max()} leave dimension {dim} of {self.tensor.name}, which has "
-                    f"{length} elements.",
-                    hint="Pass a mask, such as mask=(i_p < size).",
-                    rule="bounds",
-                    tensor=self.tensor.name,
-                    dim=dim,
-                    size=length,
-                )
-        first, steps = pattern(self.indices, self.tensor.strides, sizes)
-        return self.tensor._narrowed(sizes, steps, first)
+        return elements(self.tensor, self.indices, Region.of(mask, self.shape))
 
 
-@dataclasses.dataclass(frozen=True)
-class Product(_Arithmetic):
-    """A matmul that nothing used yet."""
+@dataclasses.dataclass(eq=False)
+class Product(Arithmetic):
+    """A matmul until the next instruction: it knows where its result goes."""
 
     shape: tuple[int, ...]
     """Sizes of its result."""
-    run: Callable[[NkiTensor, bool], None]
+    run: Callable[[NkiTensor, bool | None], None]
     """Writes it to a tile in PSUM, or adds it."""
     dtype: str = "float32"
     """Dtype of the sum."""
+    tile: OlderTensor | None = None
+    """Where it is, once something used it."""
 
-    def view(self, mask: Any) -> OlderTensor:
-        """Write it to a new tile in PSUM."""
-        result = older(nl.ndarray(self.shape, self.dtype, buffer=Buffer.psum))
-        self.run(result, False)
-        return masked(result, mask)
+    def view(self, mask: Any = None) -> NkiTensor:
+        """Return its tile in PSUM."""
+        if self.tile is None:
+            self.tile = fresh(self.shape, self.dtype, Buffer.psum)
+            self.run(self.tile, False)
+        return self.tile.part(Region.of(mask, self.shape))
+
+    def broadcast_to(self, shape: tuple[int, ...]) -> OlderTensor:
+        """Repeat dimensions of size 1, without copying."""
+        return older(nl.broadcast_to(self.view(), tuple(shape)))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LoopSum:
+    """A tile that is combined with the tensor that it is assigned to."""
+
+    value: Any
+    """The tile."""
+    operator: Operator
+    """How."""
+    region: Region
+    """What a mask leaves."""
+
+    def write(self, dst: NkiTensor) -> None:
+        """Combine it with a tensor."""
+        if not self.region.is_empty:
+            part = older(dst).part(self.region)
+            ins.tensor_tensor(part, part, older(resolved(self.value)).part(self.region), self.operator)
+
+
+def expect(product: Product) -> Product:
+    """Return a product that runs before the next instruction."""
+    settle()
+    current().pending = product
+    return product
+
+
+def settle(but: Any = None) -> None:
+    """Run the product that still waits, unless it is the one that is used now."""
+    core = current()
+    product, core.pending = core.pending, None
+    if product is not None and product is not but and product.tile is None:
+        product.view()
 
 
 def older(tensor: NkiTensor) -> OlderTensor:
     """Return a tensor as one of the older API."""
-    return OlderTensor(tensor.storage, tensor.data)
-
-
-def masked(tensor: OlderTensor, mask: Any) -> OlderTensor:
-    """Return what a mask leaves of a tensor."""
-    return tensor if mask is None else tensor._narrowed(extents(mask, tensor.shape), tensor.strides, 0)
+    return tensor if isinstance(tensor, OlderTensor) else OlderTensor(tensor.storage, tensor.data)
 
 
 def resolved(value: Any, mask: Any = None) -> Any:
     """Return a tile as a view of what a mask leaves; a number as it is."""
+    settle(but=value)
     if isinstance(value, IndexedTile | Product):
-        return value.view(mask)
+        return _used(value.view(mask))
     if isinstance(value, OlderTensor):
-        return masked(value, mask) if value.ndim else value
+        return _used(value if mask is None or not value.ndim else value.part(Region.of(mask, value.shape)))
     return value.item() if isinstance(value, np.generic) else value
 
 
-def fresh(shape: tuple[int, ...], dtype: Any, buffer: Buffer = Buffer.sbuf) -> OlderTensor:
+def _used(tile: NkiTensor) -> NkiTensor:
+    """Note that a result is used that was assigned before, so that its instruction wrote it too."""
+    core = current()
+    written = core.redirected.pop(tile.storage.number, None) if core.redirected else None
+    if written is not None and core.stream is not None:
+        number, access = written
+        record = core.stream[number]
+        core.stream[number] = dataclasses.replace(record, writes=(*record.writes, access))
+    return tile
+
+
+def fresh(shape: Any, dtype: Any, buffer: Buffer = Buffer.sbuf) -> OlderTensor:
     """Return a new tile whose elements are undefined where a mask leaves them out, which is no error."""
-    tensor = older(nl.ndarray(shape, dtype, buffer=buffer))
+    sizes = tuple(int(size) for size in shape)
+    tensor = older(nl.ndarray(sizes if len(sizes) > 1 else (*sizes, 1), dtype, buffer=buffer))
     tensor.storage.mark_written(tensor.data)
     return tensor
+
+
+def masked(tile: OlderTensor, region: Region) -> OlderTensor:
+    """Return a result that knows what its mask left."""
+    if not region.is_all:
+        tile.region = region
+    return tile
 
 
 def copy_to(dst: NkiTensor, value: Any) -> None:
@@ -210,23 +297,103 @@ def copy_to(dst: NkiTensor, value: Any) -> None:
         ins.tensor_copy(dst, value)
 
 
-def add_to(dst: OlderTensor, value: Any) -> None:
-    """Add a product in PSUM, and anything else with the vector engine."""
-    if isinstance(value, Product) and dst.buffer is Buffer.psum:
-        value.run(dst, True)
+def assign(dst: NkiTensor, value: Any) -> None:
+    """Write a value to a tensor, but for what the mask of its function left out; dimensions of size 1 are repeated."""
+    settle(but=value)
+    if isinstance(value, LoopSum):
+        value.write(dst)
         return
+    if isinstance(value, Product) and value.tile is None and dst.buffer is Buffer.psum:
+        value.run(dst, False)
+        return
+    source = value.view(None) if isinstance(value, IndexedTile | Product) else value
+    region = getattr(source, "region", None)
+    if not isinstance(source, NkiTensor):
+        copy_to(dst, source.item() if isinstance(source, np.generic) else source)
+        return
+    if source.size != dst.size:
+        source = older(nl.broadcast_to(source, dst.shape))
+    if region is not None:
+        if region.is_empty:
+            return
+        source, dst = older(source).part(region), older(dst.reshape(source.shape)).part(region)
+    _move(dst, source)
+
+
+def _move(dst: NkiTensor, source: NkiTensor) -> None:
+    """Copy a tile; if the last instruction made it, that one writes to the tensor instead."""
+    core = current()
+    record = core.stream[-1] if core.stream else None
+    made = record is not None and [access.storage for access in record.writes] == [source.storage.number]
+    reaches = dst.buffer.is_on_chip and (record is None or record.engine != "dma" or dst.buffer is Buffer.sbuf)
+    if not made or not reaches or record is None or core.stream is None or record.opcode in ("tensor_copy", "memset"):
+        copy_to(dst, _used(source))
+        return
+    access, stream = record.writes[0], core.stream
+    core.stream = None
+    copy_to(dst, source)
+    stream[-1] = dataclasses.replace(record, writes=(dst.access(),))
+    core.stream = stream
+    core.redirected[source.storage.number] = (len(stream) - 1, access)
+
+
+def add_to(dst: NkiTensor, value: Any) -> None:
+    """Add a product in PSUM, and anything else with the vector engine."""
+    settle(but=value)
+    if isinstance(value, Product) and value.tile is None and dst.buffer is Buffer.psum:
+        value.run(dst, None)
+        return
+    region = getattr(value, "region", None)
     other = resolved(value)
-    if isinstance(other, NkiTensor):
-        if dst.buffer is other.buffer is Buffer.psum:
-            other = nl.copy(other)
-        ins.tensor_tensor(dst, dst, other, OPERATORS["add"])
-    else:
+    if not isinstance(other, NkiTensor):
         ins.tensor_scalar(dst, dst, OPERATORS["add"], other)
+        return
+    if other.size != dst.size:
+        other = older(nl.broadcast_to(other, dst.shape))
+    if region is not None:
+        if region.is_empty:
+            return
+        other, dst = older(other).part(region), older(dst).part(region)
+    if dst.buffer is other.buffer is Buffer.psum:
+        other = nl.copy(other)
+    ins.tensor_tensor(dst, dst, other, OPERATORS["add"])
 
 
 def compute(operator: Operator, *operands: Any, dtype: Any = None, mask: Any = None) -> OlderTensor:
     """Compute an operator of tiles and numbers to a new tile; elements that a mask leaves out are undefined."""
-    tiles = [resolved(operand) for operand in operands]
-    result = older(operator(*tiles, **({} if dtype is None else {"dtype": dtype})))
-    extents(mask, result.shape)
+    shapes = [operand.shape for operand in operands if hasattr(operand, "shape") and operand.shape]
+    whole = tuple(np.broadcast_shapes(*shapes)) if mask is not None and shapes else ()
+    region = Region.of(mask, whole) if mask is not None else None
+    options = {} if dtype is None else {"dtype": dtype}
+    if region is None or region.chosen is not None:
+        result = older(operator(*(resolved(operand) for operand in operands), **options))
+        return result if region is None else masked(result, region)
+    if region.is_empty:
+        return masked(fresh(whole, "float32" if dtype is None else dtype), region)
+    part = operator(*(_part(operand, region) for operand in operands), **options)
+    return masked(widened(part, whole, region), region)
+
+
+def widened(part: NkiTensor, shape: tuple[int, ...], region: Region) -> OlderTensor:
+    """Return a tile with what an instruction computed in a block of it; the instruction writes there."""
+    result = fresh(shape, part.dtype)
+    place = result.part(region)
+    place.copy_from(part)
+    core = current()
+    if core.stream:
+        core.stream[-1] = dataclasses.replace(core.stream[-1], writes=(place.access(),))
     return result
+
+
+def _part(operand: Any, region: Region) -> Any:
+    """Return the part of an operand in a block; dimensions of size 1 are repeated."""
+    shape = getattr(operand, "shape", None)
+    if not shape:
+        return resolved(operand)
+    block = region.block[len(region.block) - len(shape) :]
+    mask = np.zeros(shape, dtype=bool)
+    mask[tuple(slice(None) if size == 1 else part for part, size in zip(block, shape, strict=True))] = True
+    return resolved(operand, mask)
+
+
+__all__ = ["DynamicSlice", "IndexedTile", "OlderTensor", "Product"]

@@ -12,3 +12,25 @@ from .generation import (
     TokenizeRequest as TokenizeRequest,
     Tool as Tool,
 )
+from .media import (
+    AudioRequest as AudioRequest,
+    ImageRequest as ImageRequest,
+    TranscriptionRequest as TranscriptionRequest,
+    TranslationRequest as TranslationRequest,
+)
+from .responses import (
+    FunctionCall as FunctionCall,
+    FunctionOutput as FunctionOutput,
+    InputMessage as InputMessage,
+    InputText as InputText,
+    Item as Item,
+    ReasoningItem as ReasoningItem,
+    ReasoningText as ReasoningText,
+    ResponsesRequest as ResponsesRequest,
+)
+from .texts import (
+    EmbeddingRequest as EmbeddingRequest,
+    RerankRequest as RerankRequest,
+    ScoreRequest as ScoreRequest,
+    TextRequest as TextRequest,
+)

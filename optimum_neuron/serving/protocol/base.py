@@ -16,6 +16,10 @@ Body = TypeVar("Body", bound="Strict")
 Probability = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Name = Annotated[str, Field(min_length=1, max_length=512)]
+TimeLimit = Annotated[float, Field(gt=0)] | None
+"""Longest time of a request, in seconds; the server has a limit too."""
+Priority = Annotated[int, Field(ge=-(2**31), lt=2**31)]
+"""Requests with a lower number come first, as in vLLM."""
 
 
 class Strict(BaseModel):

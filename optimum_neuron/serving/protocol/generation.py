@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from .base import Count, Probability, Request, Strict
+from .base import Count, Priority, Probability, Request, Strict, TimeLimit
 
 _Penalty = Annotated[float, Field(ge=-2, le=2)]
 _Json = dict[str, Any]
@@ -90,7 +90,7 @@ class Generation(Request):
     bad_words: list[Annotated[str, Field(min_length=1)]] | None = None
     return_token_ids: bool = False
     return_tokens_as_token_ids: bool = False
-    priority: Literal[0] = 0
+    priority: Priority = 0
     request_id: Annotated[str, Field(max_length=256)] | None = None
     structured_outputs: StructuredOutputs | None = None
     guided_json: _Json | str | None = None
@@ -99,8 +99,7 @@ class Generation(Request):
     guided_grammar: Annotated[str, Field(max_length=200_000)] | None = None
     response_format: ResponseFormat | None = None
     add_special_tokens: bool | None = None
-    timeout_s: Annotated[float, Field(gt=0)] | None = None
-    """Longest time of the request, in seconds; the server has a limit too."""
+    timeout_s: TimeLimit = None
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Generation:

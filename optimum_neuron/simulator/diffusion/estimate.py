@@ -9,7 +9,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from ...errors import DeviceMemoryError
+from ...errors import ConfigError, DeviceMemoryError
+from ...exporters import find_folder
 from ...hardware import legal_core_counts
 from ..constants import Constants, CoreConstants
 from ..decoders import DecoderRequest
@@ -17,10 +18,12 @@ from ..device_time import CoreRates, DeviceTime, device_time
 from ..machine import Machine, choose_copies, does_not_fit
 from ..quantity import Estimate
 from ..result import generation_notes, largest, make_estimate
-from .plan import PicturePlan, PictureRequest, is_guided, plan_pictures, written_out
+from .plan import PicturePlan, PictureRequest, is_guided, plan_pictures, refined, written_out
 from .request import choose_layout, picture_request, plan_memory, weight_memory
-from .source import Pipeline
+from .source import Pipeline, read_pipeline
 
+DENOISING_END = 0.8
+"""Share of the steps that the base model takes before a refiner, as in the published settings of SDXL."""
 LOOP_HOST = "vllm"
 """Serving stack whose host time for each token a denoising step is taken to have: one call from a Python loop."""
 
@@ -53,18 +56,28 @@ def picture_times(
 def diffusion_estimate(
     pipeline: Pipeline, request: DecoderRequest, machine: Machine, options: Mapping[str, Any]
 ) -> Estimate:
-    """Estimate a pipeline; `options` are those of `request.OPTIONS`.
+    """Estimate a pipeline; `options` are those of `request.OPTIONS`, and `refiner_model` with its `denoising_end`.
 
     Raises:
         ConfigError: an option is unknown, out of range, or one of other models.
         DeviceMemoryError: it does not fit; the message has the table.
     """
+    refiner, end, options = _refiner_of(options)
     pictures = picture_request(pipeline, request, options)
+    num_steps = pictures.num_inference_steps
+    num_refined = 0
+    if refiner is not None and num_steps is not None:
+        num_refined = num_steps - max(round(end * num_steps), 1)
+        pictures = dataclasses.replace(pictures, num_inference_steps=num_steps - num_refined)
     cores, apart = choose_layout(pipeline, pictures, request, machine, options.get("data_parallel_mode"))
     sharing = 1 if apart else cores.value
     memory = weight_memory(pipeline, pictures, sharing)
     if sum(memory.values()) <= machine.hbm_bytes_per_core:
         plan = plan_pictures(pipeline, pictures, num_cores=sharing, halves_apart=apart)
+        if refiner is not None:
+            own = dataclasses.replace(pictures, num_inference_steps=num_steps)
+            after = plan_pictures(refiner, own, num_cores=sharing, halves_apart=apart)
+            plan = refined(plan, after, num_steps=num_refined)
         memory = plan_memory(plan, machine)
     if sum(memory.values()) > machine.hbm_bytes_per_core:
         raise _does_not_fit(pipeline, machine, cores.value, memory, pictures)
@@ -94,6 +107,22 @@ def diffusion_estimate(
         assumptions=_assumptions(pipeline, pictures, plan, times, machine),
         notes=_notes(pipeline, machine),
     )
+
+
+def _refiner_of(options: Mapping[str, Any]) -> tuple[Pipeline | None, float, dict[str, Any]]:
+    """The refiner of a request, the share of the steps before it, and the other options."""
+    others = {name: value for name, value in options.items() if name not in ("refiner_model", "denoising_end")}
+    model, end = options.get("refiner_model"), options.get("denoising_end")
+    if model is None:
+        if end is not None:
+            message = f"denoising_end={end} has no effect without a refiner."
+            raise ConfigError(message, hint="Pass refiner_model, or remove it.", option="denoising_end", value=end)
+        return None, 1.0, others
+    end = DENOISING_END if end is None else end
+    if isinstance(end, bool) or not isinstance(end, (int, float)) or not 0 < end < 1:
+        message = f"denoising_end={end!r} is not a share between 0 and 1."
+        raise ConfigError(message, hint="Pass one such as 0.8.", option="denoising_end", value=end)
+    return read_pipeline(find_folder(model, with_weights=False), name=str(model)), float(end), others
 
 
 def _does_not_fit(

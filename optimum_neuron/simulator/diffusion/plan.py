@@ -113,6 +113,29 @@ def plan_pictures(pipeline: Pipeline, request: PictureRequest, *, num_cores: int
     )
 
 
+def refined(base: PicturePlan, refiner: PicturePlan, *, num_steps: int) -> PicturePlan:
+    """Return the plan of a base model whose latents a refiner takes on for `num_steps` more steps.
+
+    The base decodes no picture and the refiner encodes none. Weights of both stay on the core.
+    """
+    before = [run for run in base.runs if run.part != "vae_decoder"]
+    after = []
+    for run in refiner.runs:
+        if run.part == "vae_encoder":
+            continue
+        count = num_steps if run is refiner.step else run.count
+        # A refiner's own step is one of the loop, for the host too.
+        part = base.denoiser if run.part == refiner.denoiser else f"refiner_{run.part}"
+        after.append(dataclasses.replace(run, name=f"refiner_{run.name}", part=part, count=count))
+    weights = {f"refiner_{name}": size for name, size in refiner.weight_bytes.items() if name != "vae_encoder"}
+    return dataclasses.replace(
+        base,
+        runs=(*before, *after),
+        weight_bytes={name: size for name, size in base.weight_bytes.items() if name != "vae_decoder"} | weights,
+        scratch_bytes=max(base.scratch_bytes, refiner.scratch_bytes),
+    )
+
+
 def written_out(work: Work) -> Work:
     """Work whose attention is not fused: its scores pass the vector engine as any other value does."""
     scores = SCORE_PASSES * work.softmax_elements

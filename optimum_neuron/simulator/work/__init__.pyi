@@ -13,7 +13,14 @@ from .graph import (
     work_of_program as work_of_program,
     work_on_device as work_on_device,
 )
-from .record import GraphWork as GraphWork, Step as Step, Work as Work
+from .published import as_published as as_published
+from .record import (
+    GraphWork as GraphWork,
+    Kernels as Kernels,
+    Matmul as Matmul,
+    Step as Step,
+    Work as Work,
+)
 from .sizes import DecoderSizes as DecoderSizes, decoder_sizes as decoder_sizes, local_heads as local_heads
 from .trained import (
     RECOMPUTE as RECOMPUTE,

@@ -10,17 +10,23 @@ of the cores. The work of all cores is the largest share of one of them.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
+from collections.abc import Callable
 
 from ...compiler import contiguous_bytes, product_cycles
-from .layer_sizes import LayerSizes, Projection
+from .layer_sizes import LayerSizes, Norm, Projection
 from .record import GraphWork, Step, Work
 from .sizes import DecoderSizes, local_heads
 
 ACTIVATION_BYTES = 2
 """Bytes of one value between layers, and of one that is reduced: 16-bit types."""
-NORM_PASSES = 8
-"""Passes over the residual stream of a layer: two norms of three passes, two additions."""
+SUM_BYTES = 4
+"""Bytes of a logit, and of the sum of squares of a norm over all cores."""
+NORM_PASSES = 3
+"""Passes over what a norm normalizes: its mean, its spread, the result."""
+NUM_ADDITIONS = 2
+"""Additions to the residual stream of a layer, one pass each."""
 DENSE_PASSES = 2.0
 """Passes over the results of each expert where all of them see each token: its share of the token, the sum."""
 SCAN_PASSES = 4
@@ -28,9 +34,9 @@ SCAN_PASSES = 4
 stacks scan a prompt token by token."""
 STATE_BYTES = 4
 """Of an element of a recurrent state."""
-PASSES = {"attention_in": 2.0, "up": 1.5, "expert_up": 1.5}
-"""Passes over matmul results: queries, keys, and values leave PSUM and are rotated, both results of an MLP leave PSUM
-and are multiplied. Reduced results leave PSUM with the all-reduce."""
+ATTENTION_IN_PASSES = 2.0
+"""Passes over queries, keys, and values: they leave PSUM, and are rotated, scaled, or written to the cache. Results
+that are summed over the cores, or added to the residual stream, leave PSUM with that."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,13 +62,17 @@ class Layout:
 def decode_work(sizes: DecoderSizes, layout: Layout, *, batch_size: int, slots: int) -> GraphWork:
     """One token for each of `batch_size` rows, which attend to `slots` cache slots, on one core."""
     queries, keys = local_heads(sizes, layout.num_cores, replicate=layout.replicate_kv_heads)
-    cycles = 2 * product_cycles(1, sizes.head_dim, slots)
-    attention = _attention(batch_size * queries, sizes.head_dim, 1, slots, cycles) + Work(
-        state_bytes=2 * batch_size * slots * keys * sizes.head_dim * layout.cache_bytes,
-        attention_reads=batch_size * queries,
-        num_attentions=1,
-    )
-    steps = _stack(sizes, layout, attention, tokens=batch_size, decoding=True)
+
+    def attend(layer: LayerSizes) -> Work:
+        seen = min(slots, layer.window or slots)
+        cycles = 2 * product_cycles(1, sizes.head_dim, seen)
+        return _attention(batch_size * queries, sizes.head_dim, 1, seen, cycles) + Work(
+            state_bytes=2 * batch_size * seen * keys * sizes.head_dim * layout.cache_bytes,
+            attention_reads=batch_size * queries,
+            num_attentions=1,
+        )
+
+    steps = _stack(sizes, layout, attend, tokens=batch_size, decoding=True)
     return GraphWork(name=f"decode_{slots}", steps=(*steps, *_ends(sizes, layout, batch_size, batch_size)))
 
 
@@ -71,7 +81,7 @@ def prefill_work(sizes: DecoderSizes, layout: Layout, *, batch_size: int, tokens
     queries, _ = local_heads(sizes, layout.num_cores, replicate=layout.replicate_kv_heads)
     cycles = product_cycles(tokens, sizes.head_dim, tokens) + product_cycles(tokens, tokens, sizes.head_dim)
     attention = _attention(batch_size * queries, sizes.head_dim, tokens, tokens, cycles)
-    steps = _stack(sizes, layout, attention, tokens=batch_size * tokens, decoding=False)
+    steps = _stack(sizes, layout, lambda layer: attention, tokens=batch_size * tokens, decoding=False)
     return GraphWork(name=f"prefill_{tokens}", steps=(*steps, *_ends(sizes, layout, batch_size * tokens, batch_size)))
 
 
@@ -88,23 +98,27 @@ def _attention(num_heads: int, size: int, tokens: int, slots: int, cycles: int) 
 
 def parameter_bytes(sizes: DecoderSizes, layout: Layout) -> int:
     """Bytes of weights that one core keeps: its share of the layers, of the embedding and of the head."""
-    layers = 0
+    total = 0
     for layer in sizes.layers:
         for projection in layer.projections:
             inner, columns = _local(projection, sizes, layout)
             each = layer.num_experts if projection.role.startswith("expert") else 1
-            layers += layer.count * each * int(inner * columns * layout.weight_bytes)
-        layers += layer.count * layer.other_elements * layout.head_bytes
-    head = sizes.hidden * math.ceil(sizes.vocab / layout.num_cores) * layout.head_bytes
-    return layers + 2 * head
+            total += layer.count * each * int(inner * columns * _weight_bytes(projection, layout))
+            total += layer.count * _local_biases(projection, sizes, layout) * layout.head_bytes
+        norms = sum(_norm_elements(norm, sizes, layout) for norm in layer.norms)
+        total += layer.count * (norms + layer.other_elements) * layout.head_bytes
+    columns = math.ceil(sizes.vocab / layout.num_cores)
+    tables = sizes.hidden * columns * (1 if sizes.tied else 2) + columns * sizes.has_head_bias
+    return total + (tables + sizes.position_elements + sizes.num_end_vectors * sizes.hidden) * layout.head_bytes
 
 
 def cache_bytes(sizes: DecoderSizes, layout: Layout, *, batch_size: int, slots: int) -> int:
     """Bytes of keys and values that one core keeps."""
     _, keys = local_heads(sizes, layout.num_cores, replicate=layout.replicate_kv_heads)
     states = sum(layer.count * _local_state(layer, layout) for layer in sizes.layers)
-    per_slot = 2 * keys * sizes.head_dim * layout.cache_bytes * _num_attending(sizes)
-    return batch_size * (slots * per_slot + states * STATE_BYTES)
+    num_slots = sum(layer.count * min(slots, layer.window or slots) for layer in sizes.layers if layer.has_attention)
+    per_slot = 2 * keys * sizes.head_dim * layout.cache_bytes
+    return batch_size * (num_slots * per_slot + states * STATE_BYTES)
 
 
 def _local_state(layer: LayerSizes, layout: Layout) -> int:
@@ -112,8 +126,31 @@ def _local_state(layer: LayerSizes, layout: Layout) -> int:
     return math.ceil(layer.state_heads / layout.num_cores) * layer.state_elements
 
 
-def _num_attending(sizes: DecoderSizes) -> int:
-    return sum(layer.count for layer in sizes.layers if layer.has_attention)
+def _norm_elements(norm: Norm, sizes: DecoderSizes, layout: Layout) -> int:
+    """Parameters of a norm that one core keeps: those of its heads, where each head has its own."""
+    if norm.of == "stream" or norm.width == sizes.head_dim:
+        return norm.num_vectors * norm.width
+    return norm.num_vectors * _normalized_width(norm, sizes, layout)
+
+
+def _normalized_width(norm: Norm, sizes: DecoderSizes, layout: Layout) -> int:
+    """Elements of one token that a norm passes on one core."""
+    if norm.of == "stream":
+        return norm.width
+    queries, keys = local_heads(sizes, layout.num_cores, replicate=layout.replicate_kv_heads)
+    return (queries if norm.of == "queries" else keys) * sizes.head_dim
+
+
+def _weight_bytes(projection: Projection, layout: Layout) -> float:
+    """Bytes of one weight: routers are kept in at least 16 bits."""
+    return layout.head_bytes if projection.role == "router" else layout.weight_bytes
+
+
+def _local_biases(projection: Projection, sizes: DecoderSizes, layout: Layout) -> int:
+    """Elements of the biases of one core's share; those of sums are added once, and kept whole."""
+    if not projection.num_biases or projection.role in ("attention_out", "down", "router"):
+        return projection.num_biases
+    return _local(projection, sizes, layout)[1] * projection.num_biases // projection.columns
 
 
 def _local(projection: Projection, sizes: DecoderSizes, layout: Layout) -> tuple[int, int]:
@@ -126,30 +163,50 @@ def _local(projection: Projection, sizes: DecoderSizes, layout: Layout) -> tuple
         return projection.inner, (queries + 2 * keys) * sizes.head_dim + rest
     if projection.role == "attention_out" and projection.inner == sizes.num_heads * sizes.head_dim:
         return queries * sizes.head_dim, projection.columns
+    if projection.role == "router":
+        return projection.inner, projection.columns
     if projection.role in ("attention_out", "down", "expert_down"):
         return math.ceil(projection.inner / cores), projection.columns
     each = math.ceil(projection.columns / projection.num_matrices / cores)
     return projection.inner, each * projection.num_matrices
 
 
-def _stack(sizes: DecoderSizes, layout: Layout, attention: Work, *, tokens: int, decoding: bool) -> list[Step]:
+def _stack(
+    sizes: DecoderSizes, layout: Layout, attend: Callable[[LayerSizes], Work], *, tokens: int, decoding: bool
+) -> list[Step]:
     steps = []
     for layer in sizes.layers:
+        counted = functools.partial(Step, count=layer.count, module_path="layers")
         for projection in layer.projections:
             work = _projection(projection, layer, sizes, layout, tokens, decoding=decoding)
-            steps.append(Step(name=projection.role, work=work, count=layer.count, module_path="layers"))
-        rest = Work(
-            vector_elements=tokens * sizes.hidden * NORM_PASSES,
-            weight_bytes=layer.other_elements * layout.head_bytes,
-            weight_rows=1,
-            num_collectives=2 if layout.num_cores > 1 else 0,
-            collective_bytes=2 * tokens * sizes.hidden * ACTIVATION_BYTES if layout.num_cores > 1 else 0,
-        )
-        steps.append(Step(name="norms_and_all_reduce", work=rest, count=layer.count, module_path="layers"))
+            steps.append(counted(name=projection.role, work=work))
+        steps.append(counted(name="norms_and_all_reduce", work=_between(layer, sizes, layout, tokens)))
         if layer.state_heads:
-            scan = _scan(layer, layout, tokens, decoding=decoding)
-            steps.append(Step(name="scan", work=scan, count=layer.count, module_path="layers"))
-    return [*steps, Step(name="attention", work=attention, count=_num_attending(sizes), module_path="layers")]
+            steps.append(counted(name="scan", work=_scan(layer, layout, tokens, decoding=decoding)))
+        if layer.has_attention:
+            steps.append(counted(name="attention", work=attend(layer)))
+    return steps
+
+
+def _between(layer: LayerSizes, sizes: DecoderSizes, layout: Layout, tokens: int) -> Work:
+    """Work of a layer between its matrices: norms, additions, sums over the cores."""
+    work = Work(
+        vector_elements=tokens * sizes.hidden * NUM_ADDITIONS,
+        weight_bytes=layer.other_elements * layout.head_bytes,
+        weight_rows=int(layer.other_elements > 0),
+    )
+    if layout.num_cores > 1:
+        work += Work(num_collectives=2, collective_bytes=2 * tokens * sizes.hidden * ACTIVATION_BYTES)
+    for norm in layer.norms:
+        work += Work(
+            vector_elements=tokens * NORM_PASSES * _normalized_width(norm, sizes, layout),
+            weight_bytes=_norm_elements(norm, sizes, layout) * layout.head_bytes,
+            weight_rows=norm.num_vectors,
+        )
+        if layout.num_cores > 1 and norm.of != "stream" and norm.width != sizes.head_dim:
+            # Its mean is over the heads of all cores.
+            work += Work(num_collectives=1, collective_bytes=tokens * SUM_BYTES)
+    return work
 
 
 def _scan(layer: LayerSizes, layout: Layout, tokens: int, *, decoding: bool) -> Work:
@@ -173,20 +230,37 @@ def _projection(
         routed = tokens if layout.dense_experts else math.ceil(tokens * sizes.experts_per_token / layer.num_experts)
         rows = 1 if decoding else routed
         read = times
-    passes = PASSES.get(projection.role, 0.0)
-    if projection.role == "expert_down" and layout.dense_experts and not decoding:
-        passes = DENSE_PASSES
-    size_bytes = int(inner * columns * layout.weight_bytes)
+    size_bytes = int(inner * columns * _weight_bytes(projection, layout))
     width = columns if projection.role == "attention_in" else columns // projection.num_matrices
-    chunk = contiguous_bytes(inner, width, layout.weight_bytes)
+    chunk = contiguous_bytes(inner, width, _weight_bytes(projection, layout))
+    num_biases = _local_biases(projection, sizes, layout)
     return Work(
         flops=2 * times * rows * inner * columns,
         product_flops=2 * times * rows * inner * columns,
         tensor_cycles=times * product_cycles(rows, inner, columns),
-        vector_elements=times * rows * columns * passes,
-        weight_bytes=read * size_bytes,
-        weight_rows=read * size_bytes / chunk,
+        vector_elements=times * rows * columns * _passes(projection, layout, decoding=decoding),
+        weight_bytes=read * (size_bytes + num_biases * layout.head_bytes),
+        weight_rows=read * (size_bytes / chunk + int(num_biases > 0)),
     )
+
+
+def _passes(projection: Projection, layout: Layout, *, decoding: bool) -> float:
+    """Passes over the results of a matmul.
+
+    An activation is computed as they leave PSUM; half of two joined matrices is the product of both.
+    """
+    if projection.role == "attention_in":
+        return ATTENTION_IN_PASSES
+    if projection.role in ("up", "expert_up"):
+        return gated_passes(projection.num_matrices)
+    if projection.role == "expert_down" and layout.dense_experts and not decoding:
+        return DENSE_PASSES
+    return 1.0 if projection.role == "router" else 0.0
+
+
+def gated_passes(num_matrices: int) -> float:
+    """Passes over the results of the first matrices of a feed-forward: of one, or of gate and up."""
+    return 1.5 if num_matrices > 1 else 1.0
 
 
 def _ends(sizes: DecoderSizes, layout: Layout, tokens: int, rows: int) -> tuple[Step, ...]:
@@ -194,18 +268,31 @@ def _ends(sizes: DecoderSizes, layout: Layout, tokens: int, rows: int) -> tuple[
     columns = math.ceil(sizes.vocab / layout.num_cores)
     element = layout.head_bytes
     weight = sizes.hidden * columns * element
+    embedding = Work(
+        weight_bytes=tokens * (sizes.hidden + sizes.position_width) * element,
+        weight_rows=tokens * (2 if sizes.position_width else 1),
+    )
+    norm = Work(
+        vector_elements=NORM_PASSES * rows * sizes.hidden * (sizes.num_end_vectors > 0),
+        weight_bytes=sizes.num_end_vectors * sizes.hidden * element,
+        weight_rows=sizes.num_end_vectors,
+    )
     head = Work(
         flops=2 * rows * sizes.hidden * columns,
         product_flops=2 * rows * sizes.hidden * columns,
         tensor_cycles=product_cycles(rows, sizes.hidden, columns),
         vector_elements=rows * columns,
-        weight_bytes=weight,
-        weight_rows=weight / contiguous_bytes(sizes.hidden, columns, element),
+        weight_bytes=weight + columns * element * sizes.has_head_bias,
+        weight_rows=weight / contiguous_bytes(sizes.hidden, columns, element) + sizes.has_head_bias,
     )
-    embedding = Work(weight_bytes=tokens * sizes.hidden * element, weight_rows=tokens)
+    if layout.num_cores > 1:
+        embedding += Work(num_collectives=1, collective_bytes=tokens * sizes.hidden * ACTIVATION_BYTES)
+        # A gather moves its bytes once, a sum twice.
+        head += Work(num_collectives=1, collective_bytes=rows * columns * layout.num_cores * SUM_BYTES // 2)
     host = Work(host_bytes=tokens * 8 + rows * 8)
     return (
         Step(name="embedding", work=embedding, module_path="embed_tokens"),
+        Step(name="norm", work=norm, module_path="norm"),
         Step(name="head", work=head, module_path="lm_head"),
         Step(name="host", work=host),
     )

@@ -16,7 +16,7 @@ from ...compiler import LOOKUPS, CallWork, base_of, contiguous_bytes, shares_mem
 from ...compiler.rules import OpCall, find_rule, symbols
 from ...core import AutoCast
 from .activations import part_of_gelu
-from .record import GraphWork, Step, Work
+from .record import GraphWork, Kernels, Matmul, Step, Work
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule, Node
@@ -27,6 +27,9 @@ SBUF_BYTES = 24 * 2**20
 """On-chip memory of the smallest core, NeuronCore-v2; a larger result goes through HBM."""
 FLOAT32_CYCLES = 4
 """Factor by which a float32 matmul is slower (`hardware.CoreTiming.fp32_matmul_factor`)."""
+
+_LINEAR = ("aten.linear", "neuron.quantized_linear", "neuron.dynamic_quantized_linear")
+_OF_EXPERTS = ("aten.matmul", "aten.tensordot", "aten.index")
 
 Role = Literal["weight", "state", "value"]
 
@@ -168,7 +171,9 @@ def _count_body(body: GraphModule, roles: Sequence[Role], auto_cast: AutoCast) -
         if work == Work():
             continue
         line = call.source_line or node.meta.get("source_line", "")
-        step = Step(name=call.name, work=work, source_line=line, attends=_attends(call, call_work))
+        name = f"nki.{call_work.kernel.rpartition('_')[0]}" if call_work.kernel else call.name
+        sizes = _matmul(node, call, role_of)
+        step = Step(name=name, work=work, source_line=line, matmul=sizes, attends=_attends(call, call_work))
         counted.append(_Counted(step=step, inner_path=call.module_path or node.meta.get("module_path", "")))
     return counted
 
@@ -182,6 +187,31 @@ def _attends(call: OpCall, call_work: CallWork) -> Literal["self", "cross"] | No
     else:
         return None
     return "self" if queries == keys else "cross"
+
+
+def _matmul(node: Node, call: OpCall, role_of: Mapping[Node, Role]) -> Matmul | None:
+    """Sizes of a product with a weight that the program keeps as a matrix, or as one for each expert."""
+    if call.name not in (*_LINEAR, *_OF_EXPERTS) or len(node.args) < 2:
+        return None
+    stored = _origin(node.args[0] if call.name == "aten.index" else node.args[1])
+    if str(stored.target) == "aten.index.Tensor":
+        stored = _origin(stored.args[0])
+    if role_of.get(stored) != "weight":
+        return None
+    element_bytes = _size_bytes(stored.meta["val"]) / stored.meta["val"].numel()
+    if call.name in _LINEAR:
+        *leading, inner = call.inputs[0].shape
+        columns = call.outputs[0].shape[-1]
+        # Numbers of 4 bits share a byte.
+        element_bytes = _size_bytes(stored.meta["val"]) / (inner * columns)
+        return Matmul(rows=math.prod(leading), inner=inner, columns=columns, element_bytes=element_bytes)
+    shape = call.outputs[0].shape if call.name == "aten.index" else call.inputs[1].shape
+    if len(shape) != 3:
+        return None
+    # A picked weight has its results first or its inputs first; pieces for DMA are the same.
+    count, inner, columns = shape if call.name != "aten.index" else (shape[0], shape[2], shape[1])
+    rows = 0 if call.name == "aten.index" else call.inputs[0].shape[-2]
+    return Matmul(rows=rows, inner=inner, columns=columns, num_matrices=count, element_bytes=element_bytes)
 
 
 def _exchanged(call: OpCall) -> Work:
@@ -199,7 +229,7 @@ def _resources(call: OpCall, call_work: CallWork, auto_cast: AutoCast) -> Work:
     slow = FLOAT32_CYCLES if call_work.dtype == "float32" and auto_cast == "none" else 1
     rows = call.inputs[0].shape[-2] if call_work.attention_cycles else 0
     # Operators fused into a matmul have no result.
-    made = call_work.counted == "products" or call_work.vector_elements
+    made = not call_work.kernel and (call_work.counted == "products" or call_work.vector_elements)
     spilled = sum(spec.size_bytes for spec in call.outputs) if made else 0
     return Work(
         flops=call_work.flops,
@@ -213,6 +243,7 @@ def _resources(call: OpCall, call_work: CallWork, auto_cast: AutoCast) -> Work:
         num_attentions=int(rows == 1),
         spill_bytes=2 * spilled if spilled > SBUF_BYTES else 0,
         num_unknown=int(call_work.counted == "unknown"),
+        kernels=Kernels(((call_work.kernel, 1),)) if call_work.kernel else Kernels(),
     )
 
 

@@ -10,20 +10,22 @@ import math
 import re
 from typing import Any, Literal
 
-Role = Literal["attention_in", "attention_out", "up", "down", "expert_up", "expert_down"]
+Role = Literal["attention_in", "attention_out", "up", "down", "router", "expert_up", "expert_down"]
 
 _ATTENTION_IN = re.compile(
-    r"(^|\.)(q|k|v|qkv)_proj$|query_key_value$|[qk]v?_[ab]_proj|W_pack$"
+    r"(^|\.)(q|k|v|qkv)_proj$|(^|\.)(q|kv)_(down|up)$|query_key_value$|[qk]v?_[ab]_proj|W_pack$"
     r"|(attn|attention)\.(c_attn|Wqkv|qkv|q|k|v|query|key|value)$"
 )
 _DOWN = re.compile(
-    r"(down_proj|c_proj|fc2|fc_out|wo|w2|dense_4h_to_h|out_proj|o_proj|output_linear|proj_out|linear_2)$"
+    r"((^|\.)down|down_proj|c_proj|fc2|fc_out|wo|w2|dense_4h_to_h|out_proj|o_proj|output_linear|proj_out|linear_2)$"
 )
 _GATE = re.compile(r"(^|\.)(in_proj\w*|gate_proj|g_proj)$")
 _JOINED = "gate_up"
 """In the names of gate and up in one matrix. The libraries of published measurements keep them apart."""
 _ATTENTION = re.compile(r"(^|\.)(self_attn|self_attention|attn|attention|linear_attn|mixer)(\.|$)")
 _ROUTER = re.compile(r"router|(^|\.)gate$")
+_OF_QUERIES = re.compile(r"(^|\.)(q|query)_\w*norm$")
+_OF_KEYS = re.compile(r"(^|\.)(k|key)_\w*norm$")
 _EXPERTS = re.compile(r"(^|\.)experts?(\.|$)")
 
 
@@ -39,11 +41,25 @@ class Projection:
     """Size of their results, all together."""
     num_matrices: int
     """Number of joined matmuls."""
+    num_biases: int = 0
+    """Elements of their biases, all together."""
 
     @property
     def num_elements(self) -> int:
         """Weights."""
         return self.inner * self.columns
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Norm:
+    """A norm of a layer."""
+
+    of: Literal["stream", "queries", "keys"]
+    """What it normalizes: the residual stream or another tensor as wide as the norm, or heads."""
+    width: int
+    """Elements of its weight: of one head, or of all heads together."""
+    num_vectors: int
+    """Weight and bias."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,13 +77,19 @@ class LayerSizes:
     """Heads of its recurrent state; 0 where it has none."""
     state_elements: int
     """Elements of the state of one head."""
+    norms: tuple[Norm, ...]
+    window: int | None
+    """Tokens that attention looks back at most; None for all."""
     other_elements: int
-    """Norms, biases, routers."""
+    """Parameters that are part of none of these."""
 
 
-def layer_sizes(layer: Any, text: Any) -> LayerSizes:
-    """Read one layer: matrices by role and by the size of their input, the rest as a number of elements."""
+def layer_sizes(layer: Any, text: Any, *, window: int | None = None) -> LayerSizes:
+    """Read one layer: matrices by role and by the size of their input, norms, the rest as a number of elements."""
     columns_of: dict[tuple[Role, int], list[int]] = {}
+    biases: dict[str, int] = {}
+    inputs: dict[str, tuple[Role, int]] = {}
+    norms: dict[str, Norm] = {}
     num_experts = other = 0
     for name, parameter in layer.named_parameters():
         path, _, leaf = name.rpartition(".")
@@ -78,7 +100,7 @@ def layer_sizes(layer: Any, text: Any) -> LayerSizes:
             role: Role = "expert_down" if _DOWN.search(leaf) else "expert_up"
             inner = text.hidden_size if role == "expert_up" else math.prod(shape[1:]) // text.hidden_size
             columns_of.setdefault((role, inner), []).extend(_matrices(name, math.prod(shape[1:]) // inner))
-        elif len(shape) == 2 and leaf == "weight" and min(shape) > 1 and not _ROUTER.search(path):
+        elif len(shape) == 2 and leaf == "weight" and min(shape) > 1:
             columns, inner = reversed(shape) if _is_transposed(layer, path) else shape
             if expert:
                 match = re.search(r"experts\.(\d+)", path)
@@ -86,11 +108,24 @@ def layer_sizes(layer: Any, text: Any) -> LayerSizes:
                 num_experts = max(num_experts, index + 1)
                 if index:
                     continue
-            columns_of.setdefault((_role(path, expert), inner), []).extend(_matrices(name, columns))
+            inputs[path] = (role_of(path, expert=expert), inner)
+            columns_of.setdefault(inputs[path], []).extend(_matrices(name, columns))
+        elif len(shape) == 1 and "norm" in type(layer.get_submodule(path)).__name__.lower():
+            before = norms[path].num_vectors if path in norms else 0
+            norms[path] = Norm(of=_normalized(path), width=shape[0], num_vectors=before + 1)
+        elif len(shape) == 1 and leaf == "bias" and not expert:
+            biases[path] = shape[0]
         else:
             other += parameter.numel()
+    other += sum(size for path, size in biases.items() if path not in inputs)
     projections = tuple(
-        Projection(role=role, inner=inner, columns=sum(widths), num_matrices=len(widths))
+        Projection(
+            role=role,
+            inner=inner,
+            columns=sum(widths),
+            num_matrices=len(widths),
+            num_biases=sum(size for path, size in biases.items() if inputs.get(path) == (role, inner)),
+        )
         for (role, inner), widths in columns_of.items()
     )
     heads, elements = _recurrent_state(layer)
@@ -101,13 +136,24 @@ def layer_sizes(layer: Any, text: Any) -> LayerSizes:
         projections=projections,
         num_experts=num_experts,
         has_attention=any(p.role == "attention_in" for p in projections),
+        norms=tuple(norms.values()),
+        window=window,
         other_elements=other,
     )
 
 
+def _normalized(path: str) -> Literal["stream", "queries", "keys"]:
+    return "queries" if _OF_QUERIES.search(path) else "keys" if _OF_KEYS.search(path) else "stream"
+
+
 def _matrices(name: str, columns: int) -> list[int]:
     """Columns of each matrix of a weight: gate and up are two, also where a checkpoint joins them."""
-    return [columns // 2] * 2 if _JOINED in name else [columns]
+    return [columns // 2] * 2 if is_joined(name) else [columns]
+
+
+def is_joined(path: str) -> bool:
+    """Return whether a weight is gate and up in one matrix."""
+    return _JOINED in path
 
 
 def _recurrent_state(layer: Any) -> tuple[int, int]:
@@ -131,8 +177,11 @@ def _is_transposed(layer: Any, path: str) -> bool:
     return type(layer.get_submodule(path)).__name__ == "Conv1D"
 
 
-def _role(path: str, expert: bool) -> Role:
+def role_of(path: str, *, expert: bool = False) -> Role:
+    """Role of a matrix of a layer, by its module path."""
     down = _DOWN.search(path) is not None
+    if _ROUTER.search(path):
+        return "router"
     if expert:
         return "expert_down" if down else "expert_up"
     if _ATTENTION_IN.search(path):

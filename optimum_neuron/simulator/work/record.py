@@ -19,6 +19,25 @@ from typing import Literal
 Engine = Literal["tensor", "vector", "dma", "link", "host"]
 
 
+@dataclasses.dataclass(frozen=True)
+class Kernels:
+    """Launches of NKI kernels, which add up as numbers do."""
+
+    counts: tuple[tuple[str, int], ...] = ()
+    """Key of each kernel, sorted, and its launches."""
+
+    def __add__(self, other: Kernels) -> Kernels:
+        if not self.counts or not other.counts:
+            return self if self.counts else other
+        total = dict(self.counts)
+        for key, count in other.counts:
+            total[key] = total.get(key, 0) + count
+        return Kernels(tuple(sorted(total.items())))
+
+    def __mul__(self, times: int) -> Kernels:
+        return Kernels(tuple((key, times * count) for key, count in self.counts if times))
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Work:
     """Resources of one core; every field is a count that adds up."""
@@ -63,6 +82,8 @@ class Work:
     """Inputs and results copied between host and device."""
     num_unknown: int = 0
     """Calls of operators whose work is not known."""
+    kernels: Kernels = Kernels()
+    """NKI kernels, whose time is that of their instructions on a target."""
 
     def __add__(self, other: Work) -> Work:
         return Work(**{name: getattr(self, name) + getattr(other, name) for name in _FIELDS})
@@ -81,6 +102,20 @@ _FIELDS = tuple(field.name for field in dataclasses.fields(Work))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Matmul:
+    """Sizes of a matrix multiplication with a weight, or of several that are equal."""
+
+    rows: int
+    """Rows that each matrix is multiplied with; 0 where matrices are only picked from a weight."""
+    inner: int
+    columns: int
+    num_matrices: int = 1
+    """Matrices in the weight, such as experts."""
+    element_bytes: float
+    """Bytes of one weight, as it is stored."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Step:
     """One operator of a run, or several that are equal."""
 
@@ -95,6 +130,8 @@ class Step:
     """Module path in the user's model, for example "model.layers.3.mlp"."""
     source_line: str = ""
     """file:line of the user's code, where known."""
+    matmul: Matmul | None = None
+    """Its sizes, if it multiplies with a weight, or picks experts from it."""
     attends: Literal["self", "cross"] | None = None
     """Of attention: whether as many tokens are attended to as attend, or others."""
 

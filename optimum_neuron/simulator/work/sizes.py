@@ -38,6 +38,13 @@ class DecoderSizes:
     """Experts that a token takes; 0 where none."""
     tied: bool
     """The head is the embedding."""
+    position_width: int
+    """Elements of a position in a learned table; 0 without one."""
+    position_elements: int
+    """Elements of that table."""
+    num_end_vectors: int
+    """Weight and bias of the norm before the head."""
+    has_head_bias: bool
     num_parameters: int
     """All parameters, a tied head once."""
     max_positions: int | None
@@ -81,6 +88,20 @@ def decoder_sizes(config: Any, *, trust_remote_code: bool = False) -> DecoderSiz
         assert (sizes.num_layers, sizes.head_dim) == (3, 16)
         ```
     """
+    key = f"{type(config).__name__} {config.to_json_string(use_diff=False)}"
+    if trust_remote_code or key not in _SIZES:
+        _SIZES[key] = _read_sizes(config, trust_remote_code=trust_remote_code)
+        while len(_SIZES) > KEPT:
+            del _SIZES[next(iter(_SIZES))]
+    return _SIZES[key]
+
+
+KEPT = 32
+"""Configurations whose sizes are kept: a comparison asks for those of one on every machine."""
+_SIZES: dict[str, DecoderSizes] = {}
+
+
+def _read_sizes(config: Any, *, trust_remote_code: bool) -> DecoderSizes:
     import transformers
 
     text = config.get_text_config(decoder=True)
@@ -97,10 +118,14 @@ def decoder_sizes(config: Any, *, trust_remote_code: bool = False) -> DecoderSiz
     if stack is None:
         message = f"A model of type {text.model_type!r} has no list of {text.num_hidden_layers} layers."
         raise ModelError(message, hint="Compile it, and estimate the compiled folder.", model_type=text.model_type)
-    kinds = collections.Counter(layer_sizes(layer, text) for layer in stack)
+    windows = _windows(text, len(stack))
+    kinds = collections.Counter(
+        layer_sizes(layer, text, window=window) for layer, window in zip(stack, windows, strict=True)
+    )
     heads = int(text.num_attention_heads)
     head_dim = getattr(text, "head_dim", None) or int(text.hidden_size) // heads
     tied = bool(getattr(text, "tie_word_embeddings", False))
+    positions = _position_table(model, stack)
     embedding, head = model.get_input_embeddings().weight, model.get_output_embeddings()
     ends = embedding.numel() * (1 if tied or head is None else 2)
     experts = getattr(text, "num_experts_per_tok", None) or getattr(text, "num_experts_per_token", None)
@@ -114,10 +139,38 @@ def decoder_sizes(config: Any, *, trust_remote_code: bool = False) -> DecoderSiz
         layers=tuple(dataclasses.replace(kind, count=count) for kind, count in kinds.items()),
         experts_per_token=int(experts or 0),
         tied=tied,
+        position_width=0 if positions is None else positions.embedding_dim,
+        position_elements=0 if positions is None else positions.weight.numel(),
+        num_end_vectors=_num_end_vectors(model, stack),
+        has_head_bias=getattr(head, "bias", None) is not None,
         num_parameters=sum(p.numel() for p in stack.parameters()) + ends,
         max_positions=getattr(text, "max_position_embeddings", None),
         dtype=str(config.dtype).removeprefix("torch.") if getattr(config, "dtype", None) else None,
     )
+
+
+def _windows(text: Any, num_layers: int) -> list[int | None]:
+    """Tokens that each layer looks back at: a window or a chunk; None for all."""
+    types = getattr(text, "layer_types", None) or ["sliding_attention"] * num_layers
+    sizes = {"sliding_attention": "sliding_window", "chunked_attention": "attention_chunk_size"}
+    return [getattr(text, sizes.get(kind, ""), None) for kind in types]
+
+
+def _position_table(model: Any, stack: Any) -> Any:
+    """The learned table of positions, outside of the layers; None without one."""
+    from torch import nn
+
+    tokens = model.get_input_embeddings()
+    tables = (m for m in model.modules() if isinstance(m, nn.Embedding) and m is not tokens)
+    inside = {id(m) for m in stack.modules()}
+    return next((m for m in tables if id(m) not in inside), None)
+
+
+def _num_end_vectors(model: Any, stack: Any) -> int:
+    """Weight and bias of the norm behind all layers."""
+    inside = {id(m) for m in stack.modules()}
+    norms = [m for m in model.modules() if "norm" in type(m).__name__.lower() and id(m) not in inside]
+    return max((len(list(norm.parameters())) for norm in norms), default=0)
 
 
 def _num_kv_heads(text: Any, kinds: Iterable[LayerSizes], num_heads: int, head_dim: int) -> int:

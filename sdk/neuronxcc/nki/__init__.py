@@ -1,5 +1,18 @@
 """NKI's older API under the vendor's names; kernels run on a simulated core."""
 
-from optimum_neuron.nki.older import jit, simulate_kernel
+from optimum_neuron.nki.older import baremetal, benchmark, jit, profile, simulate_kernel, trace
 
-__all__ = ["jit", "simulate_kernel"]
+from . import compiler, isa, language, typing
+
+__all__ = [
+    "baremetal",
+    "benchmark",
+    "compiler",
+    "isa",
+    "jit",
+    "language",
+    "profile",
+    "simulate_kernel",
+    "trace",
+    "typing",
+]

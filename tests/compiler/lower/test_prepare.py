@@ -93,7 +93,7 @@ def test_norms_sums_and_relus_are_fused_into_convolutions():
     plan = plan_preparations(program, set(program.subprograms))
     bodies = {name: subprogram.body for name, subprogram in program.subprograms.items()}
     for name, ones in plan.of_subprogram.items():
-        fuse(bodies[name], [one.targets[0] for one in ones])
+        fuse(bodies[name], {one.targets[0]: one.kind for one in ones})
     result = [name for body in bodies.values() for name in operators(body)]
     assert result == ["neuron_host.convolution.default"] * 3
     functions = {name: aten_function(body) for name, body in bodies.items()}
@@ -112,14 +112,14 @@ def test_tensor_written_later_is_read_in_place():
 
     body = body_of(lambda x, w: function(x * 1, w), spec(1, 4, 5, 5), spec(4, 4, 1, 1))
     x, w = torch.randn(1, 4, 5, 5), torch.randn(4, 4, 1, 1)
-    fuse(body, [one.targets[0] for one in find(body, PLAIN)])
+    fuse(body, {one.targets[0]: one.kind for one in find(body, PLAIN)})
     torch.testing.assert_close(body(x, w)[0], function(x.clone(), w))
 
 
 def reuses(function, *shapes):
     """For each convolution, whether it writes over its addend."""
     body = body_of(function, *(spec(*shape) for shape in shapes))
-    fuse(body, [one.targets[0] for one in find(body, PLAIN)])
+    fuse(body, {one.targets[0]: one.kind for one in find(body, PLAIN)})
     return [node.args[-1] for node in body.graph.nodes if node.target == CONVOLUTION]
 
 

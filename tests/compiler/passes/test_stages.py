@@ -103,7 +103,7 @@ def test_memory_and_work_are_those_of_each_stage(whole, divided):
     # The hidden state and the scale go from stage to stage.
     hidden, scale = 2 * SIZE * 4, 2 * 4
     assert sorted(step.work.sent_bytes for step in sends) == [scale, scale, hidden, hidden]
-    assert [step.stage for step in sends] == [1, 1, 2, 2]
+    assert [step.stage for step in sends] == [1, 1, 2, 2] and work.total.num_sends == len(sends)
     totals = [work_of_program(part, name).total.weight_bytes for part in stage_programs(divided)]
     assert [stage.weight_bytes for stage in work.by_stage] == totals
     assert any(node.target is collectives.SEND for one in divided.subprograms.values() for node in one.body.graph.nodes)

@@ -8,6 +8,7 @@ from transformers import DeepseekV3Config
 from transformers.cache_utils import DynamicCache
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3Attention, DeepseekV3RotaryEmbedding
 
+from optimum_neuron.cache_argument import CACHE
 from optimum_neuron.models.common import (
     AttentionView,
     LatentAttention,
@@ -98,6 +99,6 @@ def test_rows_of_any_length_are_those_of_transformers(pair, num_more):
             x_1TD = torch.cat((x_BTD[row : row + 1, :length], x_BTD[row : row + 1, 9:]), 1)
             positions = torch.arange(length + num_more)[None]
             mask = torch.where(visible_slots(positions, length + num_more, None), 0.0, float("-inf"))
-            expected, _ = original(x_1TD, embed(x_1TD, positions), mask, past_key_values=DynamicCache())
+            expected, _ = original(x_1TD, embed(x_1TD, positions), mask, **{CACHE: DynamicCache()})
             torch.testing.assert_close(prompt[row, :length], expected[0, :length], rtol=1e-4, atol=1e-5)
             torch.testing.assert_close(later[row], expected[0, length:], rtol=1e-4, atol=1e-5)

@@ -1,5 +1,6 @@
 import pytest
 
+from optimum_neuron.cache_argument import takes_cache
 from optimum_neuron.errors import CaptureError
 from optimum_neuron.models.generic import build, probe_states
 from tests.tiny import tiny_config
@@ -8,7 +9,8 @@ from tests.tiny import tiny_config
 def test_code_that_depends_on_values_is_refused_with_its_line(monkeypatch):
     decoder = build(tiny_config("qwen2"))
 
-    def forward(input_ids, past_key_values=None, **kwargs):
+    @takes_cache
+    def forward(input_ids, cache=None, **kwargs):
         return None if input_ids.sum().item() else 1 / input_ids.max().item()
 
     monkeypatch.setattr(decoder.model, "forward", forward)

@@ -7,6 +7,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from optimum_neuron import NeuronModelForCausalLM
+from optimum_neuron.cache_argument import CACHE
 from optimum_neuron.errors import CaptureError, ConfigError, ModelError
 from optimum_neuron.models import build_decoder
 from optimum_neuron.models.generic import build, linear_recurrence
@@ -102,7 +103,7 @@ def test_padded_rows_go_on_for_several_turns(models):
     first = compiled.generate(PROMPTS, attention_mask=MASK, **options)
     ids = torch.cat((first.sequences, MORE), 1)
     mask = torch.cat((MASK, torch.ones(2, ids.shape[1] - 5, dtype=torch.int64)), 1)
-    second = compiled.generate(ids, attention_mask=mask, past_key_values=first.past_key_values, **options)
+    second = compiled.generate(ids, attention_mask=mask, **{CACHE: first[CACHE]}, **options)
     for row in range(2):
         own = PROMPTS[row][MASK[row] == 1]
         answer = wanted(original, own, 8, min_new_tokens=8)
@@ -123,11 +124,13 @@ def test_beams_exchange_their_states(models):
 
 def test_a_state_cannot_forget_tokens(models):
     compiled, _ = models
-    cache = compiled(PROMPTS, attention_mask=MASK).past_key_values
+    cache = compiled(PROMPTS, attention_mask=MASK)[CACHE]
     assert not cache.is_croppable
-    with pytest.raises(ConfigError) as error:
-        cache.crop(-1)
-    assert {name.partition("_")[0] for name in error.value.details["states"]} <= {"conv", "recurrent"}
+    lookup = {"attention_mask": MASK[:1], "prompt_lookup_num_tokens": 2, "max_new_tokens": 4}
+    for call in (lambda: cache.crop(-1), lambda: compiled.generate(PROMPTS[:1], **lookup)):
+        with pytest.raises(ConfigError) as error:
+            call()
+        assert {name.partition("_")[0] for name in error.value.details["states"]} <= {"conv", "recurrent"}
 
 
 def test_states_are_as_large_as_the_layers_say():

@@ -100,6 +100,13 @@ inline void store(float* to, Vector vector) {
   *reinterpret_cast<Unaligned*>(to) = vector;
 }
 
+// Rounded to bfloat16, to even where two are as near; NaN stays NaN.
+inline void store(uint16_t* to, Vector vector) {
+  const Integers bits = reinterpret_cast<Integers>(vector);
+  const Integers rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+  *reinterpret_cast<Halves*>(to) = __builtin_convertvector(vector == vector ? rounded : 0x7fc0 + Integers{}, Halves);
+}
+
 inline float one(const float* from) {
   return *from;
 }

@@ -1,7 +1,4 @@
-"""NKI's older API: the language, and the grid of physical cores, under the vendor's names."""
+"""NKI's older API: the language under the vendor's name."""
 
-from optimum_neuron.nki.older import language
 from optimum_neuron.nki.older.language import *  # noqa: F403
-from optimum_neuron.tracing import Cores as nc
-
-__all__ = [*language.__all__, "nc"]
+from optimum_neuron.nki.older.language import __all__ as __all__

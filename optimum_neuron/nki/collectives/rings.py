@@ -1,0 +1,118 @@
+"""Permutations: each rank sends to one other, by pairs or around a ring."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..core import current, refuse
+from ..instructions import HBM, Collective, Parts, VirtualRegister, passed_on, reduced
+from .groups import ReplicaGroup, reduction, require_shapes, run_collective, tensor_pair
+
+MAX_CHANNELS = 4
+"""Most channels of a ring, in groups of all devices of a node; other groups have fewer."""
+
+
+def collective_permute(
+    srcs: list[Any],
+    dsts: list[Any],
+    source_target_pairs: Sequence[tuple[int, int]],
+    priority: int | None = None,
+    name: str | None = None,
+) -> None:
+    """Send a tensor from the first rank of each pair to the second; the results of other ranks stay as they are."""
+    opcode, core = "collective_permute", current()
+    pairs = tuple((int(source), int(target)) for source, target in source_target_pairs)
+    sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
+    ranks = tuple(sorted({*sources, *targets}))
+    if len(set(sources)) < len(pairs) or len(set(targets)) < len(pairs) or any(r >= core.world.size for r in ranks):
+        refuse(
+            f"collective_permute source_target_pairs={list(pairs)} in a world of {core.world.size} ranks.",
+            hint="Name each rank at most once as a source and once as a target.",
+            rule="replica_group",
+            instruction=opcode,
+        )
+    if core.rank_id not in ranks:
+        return
+    pair = tensor_pair(opcode, srcs, dsts, memories=HBM, many=False)
+    require_shapes(opcode, pair, 0, (0,), 1, 1)
+    origin = dict(zip(targets, sources, strict=True)).get(core.rank_id)
+
+    def taken(parts: Parts, call: Collective, place: int) -> list[torch.Tensor | None]:
+        return [None if origin is None else parts[origin][0]]
+
+    run_collective(opcode, pair, ranks, priority, name, steps=1, share=1.0, combine=taken)
+
+
+def _channels(opcode: str, channel_ids: Sequence[int], *lists: Any) -> None:
+    numbers = list(channel_ids)
+    if numbers != list(range(len(numbers))) or not 1 <= len(numbers) <= MAX_CHANNELS:
+        refuse(
+            f"{opcode} channel_ids={numbers}.",
+            hint=f"Use consecutive numbers from 0, at most {MAX_CHANNELS}.",
+            rule="channel",
+            instruction=opcode,
+        )
+    if any(len(one) != len(numbers) or any(len(tensors) != 1 for tensors in one) for one in lists):
+        refuse(
+            f"{opcode} takes one list of one tensor for each of the {len(numbers)} channels.",
+            hint="Pass [[x]] for one channel, [[x], [y]] for two.",
+            rule="channel",
+            instruction=opcode,
+        )
+
+
+def collective_permute_implicit(
+    srcs_by_channel: list[list[Any]],
+    dsts_by_channel: list[list[Any]],
+    replica_group: ReplicaGroup,
+    channel_ids: list[int] = [0],  # noqa: B006 - the vendor's default; it is not changed
+    priority: int | None = None,
+    name: str | None = None,
+) -> None:
+    """Send a tensor for each channel to the next rank of the ring, and receive from the one before."""
+    opcode, group = "collective_permute_implicit", replica_group.group_of("collective_permute_implicit", current())
+    _channels(opcode, channel_ids, srcs_by_channel, dsts_by_channel)
+    for source, target in zip(srcs_by_channel, dsts_by_channel, strict=True):
+        pair = tensor_pair(opcode, source, target, memories=HBM, many=False)
+        require_shapes(opcode, pair, 0, (0,), 1, 1)
+        run_collective(opcode, pair, group, priority, name, steps=1, share=1.0, combine=passed_on)
+
+
+def collective_permute_implicit_reduce(
+    srcs0_by_channel: list[list[Any]],
+    srcs1_by_channel: list[list[Any]],
+    dsts_by_channel: list[list[Any]],
+    replica_group: ReplicaGroup,
+    op: Any,
+    channel_ids: list[int] = [0],  # noqa: B006 - the vendor's default; it is not changed
+    priority: int | None = None,
+    name: str | None = None,
+) -> None:
+    """Send `op(first, second)` for each channel to the next rank of the ring, and receive from the one before."""
+    opcode = "collective_permute_implicit_reduce"
+    group, operator = replica_group.group_of(opcode, current()), reduction(opcode, op)
+    _channels(opcode, channel_ids, srcs0_by_channel, srcs1_by_channel, dsts_by_channel)
+
+    def taken(parts: Parts, call: Collective, place: int) -> list[torch.Tensor | None]:
+        return [reduced(parts[group[place - 1]], operator), None]
+
+    for first, second, target in zip(srcs0_by_channel, srcs1_by_channel, dsts_by_channel, strict=True):
+        pair = tensor_pair(opcode, [*first, *second], [*target, *target], memories=HBM, many=True)
+        require_shapes(opcode, pair, 0, (0,), 1, 1)
+        run_collective(opcode, pair, group, priority, name, op=operator, steps=1, share=0.5, combine=taken)
+
+
+def collective_permute_implicit_current_processing_rank_id(
+    iteration_id: int, replica_group: ReplicaGroup, channel_id: int = 0, name: str | None = None
+) -> VirtualRegister:
+    """Return the rank whose data this one has after so many steps of the ring, in a register."""
+    group = replica_group.group_of("collective_permute_implicit_current_processing_rank_id", current())
+    return VirtualRegister(group[(group.index(current().rank_id) - int(iteration_id)) % len(group)])
+
+
+def rank_id(name: str | None = None) -> VirtualRegister:
+    """Return the rank of this core, in a register."""
+    return VirtualRegister(current().rank_id)

@@ -1,0 +1,83 @@
+"""Kernels on tensors of torch's device "neuron": they run on the memory of its core, in place.
+
+`optimum_neuron.device` knows cores and their timelines; `HOOKS` leads there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ..errors import KernelError
+from .arguments import tensors_in
+from .calls import call_key, replay
+from .core import kernels_for
+from .hooks import HOOKS, Launch
+from .kernel import Kernel, launch_on_cores
+from .timing import remember
+
+DEVICE = "neuron"
+
+
+_names: dict[str, str] = {}
+"""Keys of the kernels that were launched, by everything that their instructions depend on."""
+
+
+def is_on_device(tensors: Sequence[Any]) -> bool:
+    """Return whether a kernel is called with tensors of the device."""
+    return any(isinstance(value, torch.Tensor) and value.device.type == DEVICE for value in tensors)
+
+
+def call_on_device(kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Launch a kernel on tensors of one device.
+
+    Raises:
+        KernelError: its tensors are on several devices, or it breaks a rule.
+    """
+    tensors: list[Any] = tensors_in((args, kwargs))
+    places = sorted({str(value.device) if isinstance(value, torch.Tensor) else "NumPy" for value in tensors})
+    if len(places) > 1:
+        message = f"The kernel {kernel.function.__name__} gets tensors on {' and '.join(places)}."
+        raise KernelError(message, hint="Move all of them to one device.", rule="device", devices=places)
+    assert HOOKS.target_of is not None and HOOKS.launched is not None, "wiring.py fills them in"
+    device = tensors[0].device.index
+    host = torch.ops.neuron_sim.alias_cpu_list(tensors)
+    rest = iter(host)
+    given = _mapped((args, dict(kwargs)), lambda value: next(rest))
+    key = f"{kernel.function.__name__} on device {device} {call_key(kernel, args, kwargs)}"
+    is_new = key not in _names
+    started_ns = time.perf_counter_ns()
+    with kernels_for(HOOKS.target_of(device)):
+        result, cores = launch_on_cores(kernel, *given, record=is_new)
+    if is_new:
+        _names[key] = remember(kernel.function.__name__, cores[0])
+    sizes = " ".join(f"{str(value.dtype).removeprefix('torch.')}{[*value.shape]}" for value in tensors)
+    name = f"{kernel.function.__name__} {sizes}".replace(", ", ",")
+    HOOKS.launched(Launch(device, _names[key], name, started_ns, time.perf_counter_ns()))
+    inputs = {id(value): ours for value, ours in zip(host, tensors, strict=True)}
+    return _mapped(result, lambda value: inputs.get(id(value)) if id(value) in inputs else _on_device(value, device))
+
+
+def _on_device(value: torch.Tensor, device: int) -> torch.Tensor:
+    result: torch.Tensor = torch.ops.neuron_sim.alias_neuron(value, device)
+    return result
+
+
+def _mapped(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, dict):
+        return {key: _mapped(item, change) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_mapped(item, change) for item in value)
+    return value
+
+
+def replay_on_device(inputs: Sequence[torch.Tensor], kernel: str) -> list[torch.Tensor]:
+    """Run a stream on tensors of a device: graphs that run operator by operator call it."""
+    device = inputs[0].device.index
+    results = replay(torch.ops.neuron_sim.alias_cpu_list(list(inputs)), kernel)
+    return [_on_device(value, device) for value in results]

@@ -1,0 +1,98 @@
+"""Ranks that run one kernel together, and what they exchange: each posts what it has, and takes what the others posted.
+
+A rank is a logical core: one or more physical ones that share HBM. `World` knows the ranks of one launch. The n-th
+collective of a group is the same operation on all of its ranks: ranks that call another one, or end before it, are an
+error with the lines of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .core import Core, kernel_line, refuse
+from .world import Key, Post
+
+
+def exchange(
+    core: Core,
+    group: tuple[int, ...],
+    opcode: str,
+    terms: tuple[Any, ...],
+    tensors: tuple[torch.Tensor, ...],
+    *,
+    within_grid: bool = False,
+) -> dict[int, tuple[torch.Tensor, ...]] | None:
+    """Post the tensors of this rank, wait for the group, and return what each rank posted.
+
+    Args:
+        core: the core.
+        group: Ranks that take part; with `within_grid`, numbers of cores.
+        opcode: Name of the collective.
+        terms: what all must have in common.
+        tensors: what this rank sends.
+        within_grid: Whether programs of one grid exchange, and not ranks.
+
+    Returns:
+        Tensors by rank; None if another physical core of this rank did it.
+
+    Raises:
+        KernelError: ranks call different collectives, or one never comes.
+    """
+    if core.tape is not None:
+        refuse(
+            f"{opcode} between programs of a kernel cannot be part of a model that is compiled.",
+            hint="Reduce within one program, or in PyTorch.",
+            rule="stream",
+        )
+    world, rank = core.world, core.number if within_grid else core.rank_id
+    number = core.num_collectives.get((within_grid, group), 0)
+    core.num_collectives[within_grid, group] = number + 1
+    key = (group, number, within_grid)
+    if key in world.posts and rank in world.posts[key]:
+        _wait(core, opcode, group, lambda: (*key, rank) in world.done, key)
+        return None
+    posts = world.posts.setdefault(key, {})
+    posts[rank] = Post(opcode, terms, kernel_line(), tuple(tensor.clone() for tensor in tensors))
+    _compare(rank, posts, group)
+    _wait(core, opcode, group, lambda: len(posts) == len(group), key)
+    _compare(rank, posts, group)
+    world.done.add((*key, rank))
+    return {member: posts[member].tensors for member in group}
+
+
+def _wait(core: Core, opcode: str, group: tuple[int, ...], ready: Callable[[], bool], key: Key) -> None:
+    if ready() or core.world.turns.wait(core.number, ready):
+        return
+    posted = core.world.posts.get(key, {})
+    missing = [member for member in group if member not in posted]
+    refuse(
+        f"{opcode} on rank {core.rank_id} waits forever: {_ranks(missing)} of the group {group} never "
+        f"{'calls' if len(missing) == 1 else 'call'} it.",
+        hint="Let all ranks of a group call the same collectives in the same order, and launch all of them.",
+        rule="deadlock",
+        instruction=opcode,
+        rank=core.rank_id,
+        missing=missing,
+    )
+
+
+def _ranks(ranks: list[int]) -> str:
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
+
+
+def _compare(rank: int, posts: dict[int, Post], group: tuple[int, ...]) -> None:
+    mine = posts[rank]
+    for other, post in posts.items():
+        if (post.opcode, post.terms) != (mine.opcode, mine.terms):
+            refuse(
+                f"Ranks of the group {group} call different collectives: rank {rank} calls {mine.opcode}"
+                f"{mine.terms} at {mine.line}, and rank {other} calls {post.opcode}{post.terms} at {post.line}.",
+                hint="Let all ranks of a group call the same collectives, with the same sizes, dtypes and operator.",
+                rule="mismatch",
+                instruction=mine.opcode,
+                ranks=[rank, other],
+                lines=[mine.line, post.line],
+            )

@@ -1,0 +1,219 @@
+"""Tensors with blocks in front of the partitions, and where tiles are placed by hand.
+
+`nl.ndarray((4, nl.par_dim(128), 512))` is four tiles, and `tensor[2]`, `tensor[2, ip, ix]` and `tensor[2, :, 0:8]` are
+parts of the third. Each tile is memory of its own. `nki.compiler` says where tiles lie: an address is checked, and two
+tiles that share bytes are reported by `analyze` if both are needed at the same time; their values do not mix here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..core import current, refuse
+from ..memory import Address, Buffer
+from .indexing import IndexTile
+from .tiles import IndexedTile, OlderTensor
+
+
+class ParDim(int):
+    """The size of the partition dimension, as `nl.par_dim(128)`."""
+
+
+class BlockedTensor:
+    """Tiles by blocks; the first dimensions are those of the blocks."""
+
+    def __init__(self, tiles: dict[tuple[int, ...], OlderTensor], blocks: tuple[int, ...]) -> None:
+        self._tiles, self._blocks = tiles, blocks
+
+    @property
+    def _tile(self) -> OlderTensor:
+        return next(iter(self._tiles.values()))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of blocks, partitions, and elements."""
+        return (*self._blocks, *self._tile.shape)
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def dtype(self) -> str:
+        """Dtype of the elements."""
+        return self._tile.dtype
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self._tile.itemsize
+
+    @property
+    def buffer(self) -> Buffer:
+        """Memory it is in."""
+        return self._tile.buffer
+
+    @property
+    def name(self) -> str:
+        """Name of the tensor."""
+        return self._tile.name.rpartition("[")[0]
+
+    def tiles(self) -> Iterator[OlderTensor]:
+        """Yield its tiles."""
+        yield from self._tiles.values()
+
+    def __iter__(self) -> Iterator[Any]:
+        raise TypeError("a tensor with blocks has no elements in Python: index it")
+
+    def __getitem__(self, key: Any) -> Any:
+        tile, rest = self._chosen(key)
+        if isinstance(tile, BlockedTensor):
+            return tile
+        return tile[rest] if rest else tile
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if value is self:
+            return
+        tile, rest = self._chosen(key)
+        if isinstance(tile, BlockedTensor):
+            if value is not tile:
+                self._refuse(key)
+            return
+        tile[rest or ...] = value
+
+    def _chosen(self, key: Any) -> tuple[OlderTensor | BlockedTensor, tuple[Any, ...]]:
+        keys = key if isinstance(key, tuple) else (key,)
+        count = len(self._blocks)
+        block = tuple(_number(item) for item in keys[:count])
+        sizes = self._blocks[: len(block)]
+        pairs = [(place, size) for place, size in zip(block, sizes, strict=True) if place is not None]
+        if len(pairs) < len(block) or any(not -size <= place < size for place, size in pairs):
+            self._refuse(key)
+        places = tuple(place % size for place, size in pairs)
+        if len(block) < count:
+            left = {idx[len(block) :]: tile for idx, tile in self._tiles.items() if idx[: len(block)] == places}
+            return BlockedTensor(left, self._blocks[len(block) :]), ()
+        return self._tiles[places], tuple(keys[count:])
+
+    def _refuse(self, key: Any) -> None:
+        refuse(
+            f"{self.name} of shape {self.shape} has {len(self._blocks)} dimensions of blocks in front of the "
+            f"partitions, which {key!r} does not name.",
+            hint="Give a number within the sizes for each of them: functions take one tile.",
+            rule="block",
+            tensor=self.name,
+            shape=self.shape,
+        )
+
+
+def _number(item: Any) -> int | None:
+    if isinstance(item, int | np.integer):
+        return int(item)
+    if isinstance(item, np.ndarray) and item.size == 1:
+        return int(item.reshape(-1)[0])
+    if isinstance(item, OlderTensor | IndexedTile):
+        return None
+    return None if not isinstance(item, IndexTile) else int(item)
+
+
+Where = Callable[..., tuple[int, ...]]
+"""From block (`idx`), partitions (`pdim_size`) and bytes in a partition (`fdim_size`) to a place."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Allocation:
+    """A memory, and where the tiles of a tensor lie in it."""
+
+    buffer: Buffer
+    """SBUF or PSUM."""
+    where: Where | None = None
+    """Place of each block: (partition, byte), after the bank in PSUM; None leaves it to the compiler."""
+
+    def address(self, block: tuple[int, ...], partitions: int, size_bytes: int) -> Address | None:
+        """Return the place of a tile.
+
+        Raises:
+            KernelError: the memory has no such place.
+        """
+        if self.where is None:
+            return None
+        if self.buffer is Buffer.psum:
+            bank, partition, byte = self._called(block, partitions, size_bytes, 3)
+            return self._checked(Address(partition, byte + bank * current().bank_bytes()), partitions, size_bytes, bank)
+        partition, byte = self._called(block, partitions, size_bytes, 2)
+        return self._checked(Address(partition, byte), partitions, size_bytes, None)
+
+    def _called(self, block: tuple[int, ...], partitions: int, size_bytes: int, count: int) -> tuple[int, ...]:
+        assert self.where is not None
+        named = {"idx": block, "pdim_size": partitions, "fdim_size": size_bytes}
+        takes_names = set(named) <= set(inspect.signature(self.where).parameters)
+        place = self.where(**named) if takes_names else self.where(*named.values())
+        if not isinstance(place, tuple | list) or len(place) != count:
+            names = "(bank_id, start_partition, byte_addr)" if count == 3 else "(start_partition, byte_addr)"
+            refuse(
+                f"The allocation of block {block} in {self.buffer.value} is {place!r}.",
+                hint=f"Return {names}.",
+                rule="address",
+                block=block,
+            )
+        return tuple(int(number) for number in place)
+
+    def _checked(self, address: Address, partitions: int, size_bytes: int, bank: int | None) -> Address:
+        core = current()
+        legal = (0,) if partitions > 64 else (0, 64) if partitions > 32 else (0, 32, 64, 96)
+        room = core.partition_bytes(self.buffer)
+        problem = None
+        if address.partition not in legal:
+            problem = f"{partitions} partitions start at {address.partition}, and may start at {legal}"
+        elif address.byte < 0 or address.byte + size_bytes > room:
+            problem = f"bytes {address.byte} to {address.byte + size_bytes} of a partition, which has {room}"
+        elif (
+            bank is not None
+            and address.byte // core.bank_bytes() != (address.byte + size_bytes - 1) // core.bank_bytes()
+        ):
+            problem = f"{size_bytes} bytes from byte {address.byte % core.bank_bytes()} of bank {bank} on, which has "
+            problem += str(core.bank_bytes())
+        if problem is not None:
+            refuse(
+                f"A tile in {self.buffer.value} is allocated at {problem}.",
+                hint="Correct the base address, or use smaller tiles.",
+                rule="address",
+                partition=address.partition,
+                byte=address.byte,
+            )
+        return address
+
+
+def blocks_of(shape: Sequence[int], buffer: Buffer) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the sizes of blocks in front of the partitions, and of each tile.
+
+    Raises:
+        KernelError: several dimensions are marked as partitions.
+    """
+    sizes = tuple(int(size) for size in shape)
+    marked = [place for place, size in enumerate(shape) if isinstance(size, ParDim)]
+    if len(marked) > 1:
+        refuse(
+            f"A tensor of shape {sizes} has {len(marked)} partition dimensions.",
+            hint="Mark one dimension with nl.par_dim.",
+            rule="partition",
+            shape=sizes,
+        )
+    if buffer.is_hbm or not marked:
+        return (), sizes
+    return sizes[: marked[0]], sizes[marked[0] :]
+
+
+def blocked(blocks: tuple[int, ...], make: Callable[[tuple[int, ...]], OlderTensor]) -> BlockedTensor | OlderTensor:
+    """Return a tensor of the tiles that a function makes for each block; one tile without blocks."""
+    if not blocks:
+        return make(())
+    places = itertools.product(*map(range, blocks))
+    return BlockedTensor({place: make(place) for place in places}, blocks)

@@ -1,0 +1,153 @@
+"""New tensors of the older API, with blocks and allocations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ...errors import ConfigError
+from ..core import current
+from ..dtypes import dtype_name
+from ..language import fill
+from ..memory import Buffer
+from .blocks import Allocation, BlockedTensor, blocked, blocks_of
+from .tiles import OlderTensor, nl, older
+
+_HINTS = {"lazy_initialization"}
+"""Options for the compiler's scheduling, which change no result."""
+
+
+def refuse_unknown(function: str, options: dict[str, Any], known: Any = ()) -> None:
+    """Refuse options that a function has not; the published signatures end in `**kwargs`.
+
+    Raises:
+        ConfigError: one is not known.
+    """
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        message = f"nl.{function} has no option {', '.join(unknown)} here."
+        raise ConfigError(message, hint="Leave it out.", options=unknown)
+
+
+def ndarray(
+    shape: Sequence[int], dtype: Any, *, buffer: Any = None, name: str = "", **kwargs: Any
+) -> OlderTensor | BlockedTensor:
+    """Make a tensor that nothing wrote; in SBUF unless another memory is named."""
+    refuse_unknown("ndarray", kwargs, _HINTS)
+    allocation = _allocation(buffer)
+    blocks, sizes = blocks_of(shape, allocation.buffer)
+    kind = dtype_name(dtype)
+
+    def make(block: tuple[int, ...]) -> OlderTensor:
+        size_bytes = kind.itemsize * int(torch.Size(sizes[1:]).numel())
+        address = allocation.address(block, sizes[0], size_bytes) if allocation.where else None
+        label = f"{name or allocation.buffer.value}[{', '.join(map(str, block))}]" if block else name
+        return older(nl.ndarray(sizes, kind, allocation.buffer, label, address))
+
+    return blocked(blocks, make)
+
+
+def _allocation(buffer: Any) -> Allocation:
+    if buffer is None:
+        return Allocation(Buffer.sbuf)
+    found = buffer if isinstance(buffer, Allocation | Buffer) else buffer.auto_alloc()
+    found = Allocation(found) if isinstance(found, Buffer) else found
+    return Allocation(found.buffer) if current().ignores_addresses else found
+
+
+def full(
+    shape: Sequence[int], fill_value: float, dtype: Any, *, buffer: Any = None, name: str = "", **kwargs: Any
+) -> OlderTensor | BlockedTensor:
+    """Make a tensor of one number."""
+    refuse_unknown("full", kwargs, _HINTS)
+    result = ndarray(shape, dtype, buffer=buffer, name=name)
+    for tile in result.tiles() if isinstance(result, BlockedTensor) else (result,):
+        fill(tile, fill_value)
+    return result
+
+
+def zeros(
+    shape: Sequence[int], dtype: Any, *, buffer: Any = None, name: str = "", **kwargs: Any
+) -> OlderTensor | BlockedTensor:
+    """Make a tensor of zeros."""
+    return full(shape, 0, dtype, buffer=buffer, name=name, **kwargs)
+
+
+def ones(
+    shape: Sequence[int], dtype: Any, *, buffer: Any = None, name: str = "", **kwargs: Any
+) -> OlderTensor | BlockedTensor:
+    """Make a tensor of ones."""
+    return full(shape, 1, dtype, buffer=buffer, name=name, **kwargs)
+
+
+def zeros_like(
+    a: Any, dtype: Any = None, *, buffer: Any = None, name: str = "", **kwargs: Any
+) -> OlderTensor | BlockedTensor:
+    """Make zeros of the shape and dtype of another tensor."""
+    return full(a.shape, 0, a.dtype if dtype is None else dtype, buffer=buffer, name=name, **kwargs)
+
+
+def empty_like(
+    a: Any, dtype: Any = None, *, buffer: Any = None, name: str = "", **kwargs: Any
+) -> OlderTensor | BlockedTensor:
+    """Make a tensor of the shape and dtype of another one, which nothing wrote."""
+    return ndarray(a.shape, a.dtype if dtype is None else dtype, buffer=buffer, name=name, **kwargs)
+
+
+def shared_constant(constant: Any, dtype: Any = None, **kwargs: Any) -> OlderTensor:
+    """Make a tensor in HBM with the values of an array."""
+    refuse_unknown("shared_constant", kwargs)
+    values = torch.as_tensor(constant)
+    result = older(nl.ndarray(values.shape, dtype_name(values.dtype if dtype is None else dtype), Buffer.hbm))
+    result.write_constant(values)
+    return result
+
+
+def shared_identity_matrix(n: int, dtype: Any = "uint8", **kwargs: Any) -> OlderTensor:
+    """Make an identity matrix in HBM."""
+    refuse_unknown("shared_identity_matrix", kwargs)
+    return older(nl.shared_identity_matrix(n, dtype))
+
+
+def rand(shape: Sequence[int], dtype: Any = "float32", **kwargs: Any) -> OlderTensor:
+    """Make a tile of uniform numbers from 0 to 1."""
+    refuse_unknown("rand", kwargs)
+    return older(nl.rand(tuple(int(size) for size in shape), dtype))
+
+
+def static_cast(input_data: Any, dtype: Any) -> Any:
+    """Return an array of NumPy or of torch in a dtype of the core; in a kernel, a copy of a tile."""
+    if hasattr(input_data, "storage") and hasattr(input_data, "buffer"):
+        return older(nl.copy(input_data, dtype))
+    name = dtype_name(dtype)
+    if isinstance(input_data, torch.Tensor):
+        return input_data.to(getattr(torch, name))
+    import numpy as np
+
+    return np.asarray(input_data).astype(name)
+
+
+class _Limits:
+    """Largest and smallest number of a floating-point dtype, as `nl.fp32`."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.min, self.max = torch.finfo(dtype).min, torch.finfo(dtype).max
+
+
+fp32, bfp16 = _Limits(torch.float32), _Limits(torch.bfloat16)
+
+
+def finfo(dtype: Any) -> Any:
+    """Return limits of a floating-point dtype."""
+    return torch.finfo(getattr(torch, dtype_name(dtype)))
+
+
+CREATION = {
+    function.__name__: function
+    for function in (
+        *(empty_like, finfo, full, ndarray, ones, rand, shared_constant, shared_identity_matrix, static_cast),
+        *(zeros, zeros_like),
+    )
+}

@@ -1,0 +1,263 @@
+"""Loads and stores of the older API with masks, and functions of tiles that are more than one operator."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from ..core import current, refuse
+from ..exchange import exchange
+from ..indirect import IndirectTensor
+from ..instructions import reduced
+from ..memory import Buffer
+from ..operators import OPERATORS, as_operator
+from ..tensor import DynamicSlice, NkiTensor
+from .creation import full, refuse_unknown
+from .indexing import Region, arange, mgrid
+from .tiles import (
+    IndexedTile,
+    LoopSum,
+    OlderTensor,
+    Product,
+    copy_to,
+    fresh,
+    ins,
+    masked,
+    nl,
+    older,
+    resolved,
+)
+
+
+def load(src: Any, *, mask: Any = None, dtype: Any = None, **kwargs: Any) -> OlderTensor:
+    """Copy from HBM to a new tile in SBUF; elements that the mask leaves out are undefined."""
+    refuse_unknown("load", kwargs)
+    _require(src, "load", "src", is_hbm=True)
+    result, region = fresh(src.shape, src.dtype if dtype is None else dtype), Region.of(mask, src.shape)
+    if not region.is_empty:
+        copy_to(result.part(region), resolved(src, mask))
+    return masked(result, region)
+
+
+def store(dst: Any, value: Any, *, mask: Any = None, **kwargs: Any) -> None:
+    """Copy a tile or a number to HBM, but for what the mask leaves out."""
+    refuse_unknown("store", kwargs)
+    _require(dst, "store", "dst", is_hbm=True)
+    target = resolved(dst, mask)
+    if not target.size:
+        return
+    if not isinstance(value, OlderTensor | IndexedTile | Product):
+        number = value.item() if isinstance(value, np.generic) else value
+        copy_to(target, full((target.shape[0], max(1, target.size // target.shape[0])), number, target.dtype))
+        return
+    if mask is None:
+        region = getattr(value, "region", None)
+        tile = resolved(value)
+        if region is not None:
+            tile, target = older(tile).part(region), older(target).part(region)
+    else:
+        tile = resolved(value, mask if tuple(value.shape) == tuple(dst.shape) else None)
+        if tile.size != target.size:
+            tile = older(nl.broadcast_to(resolved(value), tuple(dst.shape))).part(Region.of(mask, dst.shape))
+    if tile.size != target.size and not isinstance(target, IndirectTensor):
+        tile = nl.broadcast_to(tile, target.shape)
+    copy_to(target, nl.copy(tile) if tile.buffer is Buffer.psum else tile)
+
+
+def _require(value: Any, function: str, name: str, *, is_hbm: bool) -> None:
+    buffer = getattr(value, "buffer", None)
+    if not isinstance(value, OlderTensor | IndexedTile) or buffer is None or buffer.is_hbm != is_hbm:
+        place = "hbm" if is_hbm else "sbuf or psum"
+        refuse(
+            f"nl.{function} needs a tensor in {place} as {name}, and got {value!r}.",
+            hint="Move tiles on the chip with nl.copy or nisa.tensor_copy; load and store reach HBM.",
+            rule="buffer",
+            instruction=function,
+            operand=name,
+        )
+
+
+def load_transpose2d(src: Any, *, mask: Any = None, dtype: Any = None, **kwargs: Any) -> OlderTensor:
+    """Copy a matrix from HBM to SBUF, transposed."""
+    refuse_unknown("load_transpose2d", kwargs)
+    return older(nl.transpose(load(src, mask=mask, dtype=dtype)))
+
+
+def transpose(x: Any, *, dtype: Any = None, mask: Any = None, **kwargs: Any) -> OlderTensor:
+    """Exchange partitions and elements of a tile."""
+    refuse_unknown("transpose", kwargs)
+    return older(nl.transpose(resolved(x, mask), dtype))
+
+
+def copy(src: Any, *, mask: Any = None, dtype: Any = None, **kwargs: Any) -> OlderTensor:
+    """Copy a tile to SBUF."""
+    refuse_unknown("copy", kwargs)
+    result, region = fresh(src.shape, src.dtype if dtype is None else dtype), Region.of(mask, src.shape)
+    if not region.is_empty:
+        ins.tensor_copy(result.part(region), resolved(src, mask))
+    return masked(result, region)
+
+
+def matmul(x: Any, y: Any, *, transpose_x: bool = False, mask: Any = None, **kwargs: Any) -> Product:
+    """Return `x @ y`, or `x.T @ y`: a product that `+=` adds to a tile in PSUM."""
+    from .isa import nc_matmul
+
+    refuse_unknown("matmul", kwargs)
+    return nc_matmul(x if transpose_x else transpose(x), y, mask=mask)
+
+
+def where(condition: Any, x: Any, y: Any, *, dtype: Any = None, mask: Any = None, **kwargs: Any) -> OlderTensor:
+    """Take x where the condition is not 0, and y elsewhere."""
+    refuse_unknown("where", kwargs)
+    result = older(nl.where(resolved(condition), resolved(x), resolved(y), dtype))
+    return result if mask is None else masked(result, Region.of(mask, result.shape))
+
+
+def broadcast_to(src: Any, *, shape: Any, **kwargs: Any) -> OlderTensor:
+    """Repeat dimensions of size 1, without copying."""
+    refuse_unknown("broadcast_to", kwargs)
+    return older(nl.broadcast_to(resolved(src), tuple(shape)))
+
+
+def expand_dims(data: Any, axis: Any) -> OlderTensor:
+    """Insert dimensions of size 1 behind the others."""
+    result = resolved(data)
+    for place in sorted(axis) if isinstance(axis, list | tuple) else (axis,):
+        result = nl.expand_dims(result, place)
+    return older(result)
+
+
+def gather_flattened(data: Any, indices: Any, *, mask: Any = None, dtype: Any = None, **kwargs: Any) -> OlderTensor:
+    """Take the elements of each partition that its indices name, counted over all of its dimensions."""
+    refuse_unknown("gather_flattened", kwargs)
+    return older(nl.gather_flattened(resolved(data, mask), resolved(indices), 0, dtype))
+
+
+def dropout(x: Any, rate: Any, *, dtype: Any = None, mask: Any = None, **kwargs: Any) -> OlderTensor:
+    """Replace elements by 0 with a probability; the others are not scaled."""
+    refuse_unknown("dropout", kwargs)
+    region = Region.of(mask, x.shape)
+    result = fresh(x.shape, x.dtype if dtype is None else dtype)
+    if not region.is_empty:
+        copy_to(result.part(region), nl.dropout(resolved(x, mask), resolved(rate), dtype))
+    return masked(result, region)
+
+
+def random_seed(seed: Any, *, mask: Any = None, **kwargs: Any) -> None:
+    """Seed the random numbers with a number or a tile of one element."""
+    refuse_unknown("random_seed", kwargs)
+    if mask is not None and not np.any(mask):
+        return
+    nl.random_seed(resolved(seed) if isinstance(seed, OlderTensor | IndexedTile) else full((1, 1), seed, "int32"))
+
+
+def device_print(prefix: str, x: Any, *, mask: Any = None, **kwargs: Any) -> None:
+    """Print a tile, or what a mask leaves of it."""
+    refuse_unknown("device_print", kwargs)
+    tile = resolved(x, mask)
+    print(prefix, tile.read() if isinstance(tile, NkiTensor) else tile)
+
+
+def loop_reduce(x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: Any = None, **kwargs: Any) -> LoopSum:
+    """Combine a tile with the tensor that it is assigned to, as in `total[...] = nl.loop_reduce(x, np.add, [k])`."""
+    refuse_unknown("loop_reduce", kwargs)
+    return LoopSum(x, as_operator(op), Region.of(mask, x.shape))
+
+
+def atomic_rmw(dst: Any, value: Any, op: Any, *, mask: Any = None, **kwargs: Any) -> None:
+    """Add a tile or a number to elements of HBM that indices name, one row after the other."""
+    refuse_unknown("atomic_rmw", kwargs)
+    if as_operator(op).name != "add":
+        refuse(f"nl.atomic_rmw op={op!r}.", hint="Use np.add.", rule="operator", instruction="atomic_rmw")
+    target, tile = resolved(dst, mask), resolved(value, mask if hasattr(value, "shape") else None)
+    rows = target.addresses.reshape(target.shape[0], -1) if isinstance(target, IndirectTensor) else None
+    if rows is None or len(rows[:, 0].unique()) == len(rows):
+        _add_rows(target, tile)
+        return
+    for row in range(target.shape[0]):
+        part = IndirectTensor.at(target, target.addresses[row : row + 1], target.valid[row : row + 1], skip=target.skip)
+        _add_rows(part, tile[row : row + 1] if isinstance(tile, NkiTensor) else tile)
+
+
+def _add_rows(target: NkiTensor, tile: Any) -> None:
+    if not isinstance(tile, NkiTensor):
+        tile = full((target.shape[0], max(1, target.size // target.shape[0])), tile, target.dtype)
+    ins.dma_compute(target, [target, tile], OPERATORS["add"])
+
+
+def all_reduce(
+    x: Any,
+    op: Any,
+    program_axes: Any,
+    *,
+    dtype: Any = None,
+    mask: Any = None,
+    parallel_reduce: bool = True,
+    asynchronous: bool = False,
+    **kwargs: Any,
+) -> OlderTensor:
+    """Reduce a tile over the programs of the grid that differ in some dimensions; each gets the result.
+
+    `parallel_reduce` trades memory for time on the hardware; the result is the same. A program waits for the others, as
+    `asynchronous` allows.
+    """
+    refuse_unknown("all_reduce", kwargs)
+    core, axes = current(), (program_axes,) if isinstance(program_axes, int) else tuple(program_axes)
+    sizes = tuple(map(int, core.grid.shape))
+    choices = [range(size) if dim in axes else (core.rank[dim],) for dim, size in enumerate(sizes)]
+    first = core.number - int(np.ravel_multi_index(core.rank, sizes)) if sizes else core.number
+    group = tuple(first + int(np.ravel_multi_index(place, sizes)) for place in itertools.product(*choices)) or (first,)
+    tile, operator = resolved(x, mask), as_operator(op)
+    parts = exchange(core, group, "all_reduce", (tile.shape, operator), (tile.floats(),), within_grid=True)
+    assert parts is not None
+    result = fresh(tuple(x.shape), tile.dtype if dtype is None else dtype)
+    region = Region.of(mask, tuple(x.shape))
+    result.part(region).write(reduced([parts[member][0] for member in group], operator))
+    return masked(result, region)
+
+
+def ds(start: Any, size: int) -> DynamicSlice:
+    """Name `size` elements from start on."""
+    return DynamicSlice(start, size)
+
+
+class TileSize(type(nl.tile_size)):  # type: ignore[misc]
+    """Largest sizes of tiles, as `nl.tile_size` of the older API."""
+
+    @property
+    def total_available_sbuf_size(self) -> int:
+        """Bytes of a partition of SBUF that kernels may use: all but what the compiler keeps."""
+        return int(self.sbuf_size_bytes()) - 16 * 1024
+
+
+def gemm_grid() -> Any:
+    """Return the index tiles of the largest result of a matmul."""
+    return mgrid[0:128, 0:512]
+
+
+def gemm_stationary_grid() -> Any:
+    """Return the index tiles of the largest stationary tile of a matmul."""
+    return mgrid[0:128, 0:128]
+
+
+FUNCTIONS = {
+    function.__name__: function
+    for function in (
+        *(
+            all_reduce,
+            arange,
+            atomic_rmw,
+            broadcast_to,
+            copy,
+            device_print,
+            dropout,
+            ds,
+            expand_dims,
+            gather_flattened,
+            gemm_grid,
+        ),
+        *(gemm_stationary_grid, load, load_transpose2d, loop_reduce, matmul, random_seed, store, transpose, where),
+    )
+}

@@ -1,0 +1,329 @@
+"""Instructions of the older API that move, choose and search elements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from .. import instructions as ins
+from ..core import refuse
+from ..memory import Buffer
+from ..operators import OPERATORS, as_operator
+from ..tensor import NkiTensor
+from .creation import refuse_unknown
+from .indexing import IndexTile, Region
+from .results import (
+    dge_mode as dge_modes,
+    engine as engines,
+    like,
+    machine,
+    new_tile,
+    oob_mode as oob_modes,
+    operator,
+    place,
+    reduce_cmd as commands,
+    vector,
+)
+from .tiles import OlderTensor, fresh, masked, nl, older, resolved
+
+FP32_MIN = float(np.finfo(np.float32).min)
+
+
+def transposed(data: Any, mask: Any, dtype: Any, engine: ins.Engine) -> OlderTensor:
+    """Transpose what a mask leaves of a tile."""
+    tile = resolved(data, mask)
+    tile = nl.copy(tile) if tile.buffer is Buffer.psum and engine is not ins.Engine.vector else tile
+    shape = (tile.elements_per_partition, tile.num_partitions)
+    if not tile.size:
+        return masked(fresh(data.shape[::-1], tile.dtype), Region.of(False, tuple(data.shape[::-1])))
+    on_vector = engine is ins.Engine.vector or (engine is ins.Engine.unknown and max(shape) <= 32)
+    result = fresh(shape, tile.dtype, Buffer.sbuf if on_vector else Buffer.psum)
+    ins.nc_transpose(result, tile, ins.Engine.vector if on_vector else ins.Engine.tensor)
+    if dtype is None or dtype == tile.dtype:
+        return result
+    return tensor_copy(result, dtype=dtype)
+
+
+def tensor_copy(
+    src: Any, *, mask: Any = None, dtype: Any = None, engine: Any = engines.unknown, **kwargs: Any
+) -> OlderTensor:
+    """Copy a tile to SBUF."""
+    refuse_unknown("tensor_copy", kwargs)
+    tile = resolved(src, mask)
+    return like(src, dtype, mask, lambda dst: ins.tensor_copy(dst, tile, machine(engine)))
+
+
+def tensor_copy_dynamic_src(
+    src: Any, *, mask: Any = None, dtype: Any = None, engine: Any = engines.unknown, **kwargs: Any
+) -> OlderTensor:
+    """Copy the part of a tile that indices in memory name."""
+    refuse_unknown("tensor_copy_dynamic_src", kwargs)
+    return tensor_copy(src, mask=mask, dtype=dtype, engine=engine)
+
+
+def tensor_copy_dynamic_dst(
+    *, dst: Any, src: Any, mask: Any = None, dtype: Any = None, engine: Any = engines.unknown, **kwargs: Any
+) -> None:
+    """Copy a tile to the part of another one that indices in memory name."""
+    refuse_unknown("tensor_copy_dynamic_dst", kwargs)
+    source = resolved(src, mask)
+    if dtype is not None and dtype != source.dtype:
+        source = tensor_copy(src, mask=mask, dtype=dtype)
+    ins.tensor_copy(resolved(dst, mask), source, machine(engine))
+
+
+def tensor_copy_predicated(
+    *,
+    src: Any,
+    dst: Any,
+    predicate: Any,
+    reverse_pred: bool = False,
+    mask: Any = None,
+    dtype: Any = None,
+    **kwargs: Any,
+) -> None:
+    """Copy elements of a tile, or a number, to where the predicate is not 0."""
+    refuse_unknown("tensor_copy_predicated", kwargs)
+    target, source, chosen = resolved(dst, mask), resolved(src, mask if hasattr(src, "shape") else None), predicate
+    if dtype is not None and isinstance(source, NkiTensor) and dtype != source.dtype:
+        source = tensor_copy(src, mask=mask, dtype=dtype)
+    ins.tensor_copy_predicated(target, source, resolved(chosen, mask), reverse_pred)
+
+
+def memset(
+    shape: Any, value: Any, dtype: Any, *, mask: Any = None, engine: Any = engines.unknown, **kwargs: Any
+) -> OlderTensor:
+    """Make a tile of one number."""
+    refuse_unknown("memset", kwargs)
+    number = value.item() if isinstance(value, np.generic) else value
+    sizes = tuple(int(size) for size in shape)
+    return new_tile(sizes, dtype, mask, lambda dst: ins.memset(dst, number, machine(engine)))
+
+
+def iota(expr: Any, dtype: Any, *, mask: Any = None, **kwargs: Any) -> OlderTensor:
+    """Make a tile of the values of an expression of index tiles."""
+    refuse_unknown("iota", kwargs)
+    values = expr.dense() if isinstance(expr, IndexTile) else np.atleast_2d(np.asarray(expr))
+    values = values.reshape(-1, 1) if values.ndim < 2 else values
+    first, steps = int(values.flat[0]), []
+    for dim, size in enumerate(values.shape):
+        second = tuple(int(other == dim and size > 1) for other in range(values.ndim))
+        steps.append(int(values[second]) - first)
+    pairs = [[step, size] for step, size in zip(steps[1:], values.shape[1:], strict=True)]
+    result = fresh(values.shape, dtype)
+    ins.iota(result, pairs, offset=first, channel_multiplier=steps[0])
+    return result if mask is None else masked(result, Region.of(mask, result.shape))
+
+
+def affine_select(
+    pred: Any, on_true_tile: Any, on_false_value: float, *, mask: Any = None, dtype: Any = None, **kwargs: Any
+) -> OlderTensor:
+    """Take elements where a comparison of index tiles holds, and a number elsewhere.
+
+    The instruction computes its comparison; here it is an array of its results, in a tile that costs nothing.
+    """
+    refuse_unknown("affine_select", kwargs)
+    tile, region = resolved(on_true_tile, mask), Region.of(mask, tuple(on_true_tile.shape))
+    tile = nl.copy(tile) if tile.buffer is Buffer.psum else tile
+    holds = np.broadcast_to(np.asarray(pred, dtype=bool), region.shape)
+
+    def write(dst: NkiTensor) -> None:
+        predicate = fresh(tile.shape, "uint8")
+        predicate.write_constant(torch.from_numpy(np.array(holds[region.block], dtype=np.uint8)))
+        source = tile if tile.dtype == dst.dtype else tensor_copy(older(tile), dtype=dst.dtype)
+        ins.memset(dst, on_false_value)
+        ins.tensor_copy_predicated(dst, source, predicate)
+
+    return like(on_true_tile, dtype, mask, write)
+
+
+def range_select(
+    *,
+    on_true_tile: Any,
+    comp_op0: Any,
+    comp_op1: Any,
+    bound0: Any,
+    bound1: Any,
+    reduce_cmd: Any = commands.idle,
+    reduce_res: Any = None,
+    reduce_op: Any = np.amax,
+    range_start: Any = 0,
+    on_false_value: float = FP32_MIN,
+    mask: Any = None,
+    dtype: Any = None,
+    **kwargs: Any,
+) -> OlderTensor:
+    """Take elements whose place lies between two bounds, and the lowest number elsewhere."""
+    refuse_unknown("range_select", kwargs)
+    tile = resolved(on_true_tile, mask)
+    arguments = (
+        *(operator(comp_op0, "comp_op0"), operator(comp_op1, "comp_op1"), vector(bound0, tile), vector(bound1, tile)),
+        *(machine(reduce_cmd), place(reduce_res), operator(reduce_op, "reduce_op"), int(range_start), on_false_value),
+    )
+    return like(on_true_tile, dtype, mask, lambda dst: ins.range_select(dst, tile, *arguments))
+
+
+def select_reduce(
+    *,
+    dst: Any,
+    predicate: Any,
+    on_true: Any,
+    on_false: Any,
+    reduce_res: Any = None,
+    reduce_cmd: Any = commands.idle,
+    reduce_op: Any = np.amax,
+    reverse_pred: bool = False,
+    mask: Any = None,
+    dtype: Any = None,
+    **kwargs: Any,
+) -> None:
+    """Take elements of a tile where a predicate holds and another value elsewhere, and reduce them."""
+    refuse_unknown("select_reduce", kwargs)
+    target, chosen, first = resolved(dst, mask), resolved(predicate, mask), resolved(on_true, mask)
+    if dtype is not None and dtype != target.dtype:
+        refuse(
+            f"select_reduce dtype={dtype} for a dst of {target.dtype}.",
+            hint="Leave dtype out: dst has one.",
+            rule="dtype",
+            instruction="select_reduce",
+        )
+    ins.select_reduce(
+        target,
+        chosen,
+        first,
+        vector(on_false, target),
+        place(reduce_res),
+        machine(reduce_cmd),
+        operator(reduce_op, "reduce_op"),
+        reverse_pred,
+    )
+
+
+def dma_copy(
+    *,
+    dst: Any,
+    src: Any,
+    mask: Any = None,
+    dst_rmw_op: Any = None,
+    oob_mode: Any = oob_modes.error,
+    dge_mode: Any = dge_modes.unknown,
+) -> None:
+    """Copy between HBM and SBUF; `dst_rmw_op=np.add` adds to what is there."""
+    target, source = resolved(dst, mask), resolved(src, mask)
+    if dst_rmw_op is None:
+        ins.dma_copy(target, source, oob_mode=machine(oob_mode), dge_mode=machine(dge_mode))
+        return
+    if as_operator(dst_rmw_op, "dst_rmw_op").name != "add" or machine(oob_mode) is not ins.OobMode.error:
+        refuse(
+            f"dma_copy dst_rmw_op={dst_rmw_op!r} with oob_mode={oob_mode!r}.",
+            hint="Use np.add with oob_mode.error.",
+            rule="operator",
+            instruction="dma_copy",
+        )
+    ins.dma_compute(target, [target, source], OPERATORS["add"])
+
+
+def dma_transpose(src: Any, *, axes: Any = None, mask: Any = None, dtype: Any = None, **kwargs: Any) -> OlderTensor:
+    """Transpose a tile of HBM or SBUF while copying it to SBUF."""
+    refuse_unknown("dma_transpose", kwargs, {"dge_mode"})
+    tile = resolved(src, mask)
+    order = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}.get(tile.ndim, ()) if axes is None else tuple(axes)
+    result = fresh(tuple(tile.shape[axis] for axis in order) or tile.shape, tile.dtype)
+    ins.dma_transpose(result, tile, order, dge_mode=machine(kwargs.get("dge_mode")) or ins.DgeMode.unknown)
+    return result if dtype is None or dtype == tile.dtype else tensor_copy(result, dtype=dtype)
+
+
+def dropout(data: Any, prob: Any, *, mask: Any = None, dtype: Any = None, **kwargs: Any) -> OlderTensor:
+    """Replace elements by 0 with a probability, a number or a vector."""
+    refuse_unknown("dropout", kwargs)
+    tile = resolved(data, mask)
+    return like(data, dtype, mask, lambda dst: ins.dropout(dst, tile, vector(prob, tile)))
+
+
+def local_gather(
+    src_buffer: Any, index: Any, num_elem_per_idx: int = 1, num_valid_indices: int | None = None, *, mask: Any = None
+) -> OlderTensor:
+    """Gather elements by the indices of each group of 16 partitions."""
+    tile, indices = resolved(src_buffer, mask), resolved(index)
+    count = indices.elements_per_partition * 16 if num_valid_indices is None else num_valid_indices
+    result = fresh((tile.num_partitions, count, num_elem_per_idx), tile.dtype)
+    ins.local_gather(result, tile, indices, num_elem_per_idx, num_valid_indices)
+    return result
+
+
+def max8(*, src: Any, mask: Any = None, dtype: Any = None, **kwargs: Any) -> OlderTensor:
+    """Return the 8 largest elements of each partition."""
+    refuse_unknown("max8", kwargs)
+    tile = resolved(src, mask)
+    return new_tile((tile.num_partitions, 8), dtype or tile.dtype, None, lambda dst: ins.max8(dst, tile))
+
+
+def nc_find_index8(*, data: Any, vals: Any, mask: Any = None, dtype: Any = None, **kwargs: Any) -> OlderTensor:
+    """Return where each of 8 values is in its partition."""
+    refuse_unknown("nc_find_index8", kwargs)
+    tile, wanted = resolved(data, mask), resolved(vals)
+    kind = "uint32" if dtype is None else dtype
+    return new_tile((tile.num_partitions, 8), kind, None, lambda dst: ins.nc_find_index8(dst, tile, wanted))
+
+
+def nc_match_replace8(
+    *, data: Any, vals: Any, imm: float, dst_idx: Any = None, mask: Any = None, dtype: Any = None, **kwargs: Any
+) -> OlderTensor:
+    """Replace the first element that equals each of 8 values by a number."""
+    refuse_unknown("nc_match_replace8", kwargs)
+    tile, wanted, found = resolved(data, mask), resolved(vals), place(dst_idx)
+    return like(data, dtype, mask, lambda dst: ins.nc_match_replace8(dst, tile, wanted, imm, found))
+
+
+def nc_stream_shuffle(
+    src: Any, dst: Any, shuffle_mask: Any, *, dtype: Any = None, mask: Any = None, **kwargs: Any
+) -> None:
+    """Copy partitions of each quadrant in another order to a tile."""
+    refuse_unknown("nc_stream_shuffle", kwargs)
+    target, source = resolved(dst, mask), resolved(src, mask)
+    if dtype is not None and dtype != source.dtype:
+        source = tensor_copy(older(source), dtype=dtype)
+    ins.nc_stream_shuffle(target, source, [int(number) for number in shuffle_mask])
+
+
+def sequence_bounds(*, segment_ids: Any, dtype: Any = None) -> OlderTensor:
+    """Return where the segment of each element begins and ends."""
+    tile = resolved(segment_ids)
+    kind = tile.dtype if dtype is None else dtype
+    return new_tile(
+        (tile.num_partitions, 2, tile.elements_per_partition), kind, None, lambda dst: ins.sequence_bounds(dst, tile)
+    )
+
+
+def builtin_custom_op(
+    function_name: Any,
+    lib_file_name: Any,
+    ulib_to_ucode_version: Any,
+    ulib_to_isa_version: Any,
+    srcs: Any,
+    dsts: Any,
+    **kwargs: Any,
+) -> None:
+    """Refuse a custom operator, which is a binary of GpSimd.
+
+    Raises:
+        KernelError: always.
+    """
+    refuse(
+        f"The custom operator {function_name} of {lib_file_name} is a program of GpSimd, which is not simulated.",
+        hint="Write it with the other instructions.",
+        rule="absent",
+        instruction="builtin_custom_op",
+    )
+
+
+MOVES = {
+    function.__name__: function
+    for function in (
+        *(affine_select, builtin_custom_op, dma_copy, dma_transpose, dropout, iota, local_gather, max8, memset),
+        *(nc_find_index8, nc_match_replace8, nc_stream_shuffle, range_select, select_reduce, sequence_bounds),
+        *(tensor_copy, tensor_copy_dynamic_dst, tensor_copy_dynamic_src, tensor_copy_predicated),
+    )
+}

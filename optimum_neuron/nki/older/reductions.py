@@ -1,0 +1,120 @@
+"""Reductions of the older API over the last dimensions of a tile, of what a mask leaves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..core import refuse
+from ..operators import OPERATORS
+from ..tensor import NkiTensor
+from .creation import refuse_unknown
+from .indexing import Region
+from .tiles import OlderTensor, fresh, ins, masked, nl, older, resolved, widened
+
+_FILLED = {"sum": "add", "max": "maximum", "min": "minimum", "prod": "multiply"}
+"""Reductions whose neutral element takes the place of what a mask leaves out."""
+
+
+def reduce(name: str, x: Any, axis: Any, dtype: Any, mask: Any, keepdims: bool) -> OlderTensor:
+    """Compute a reduction of `nki.language` of what a mask leaves of a tile."""
+    region = Region.of(mask, x.shape)
+    tile = filled(resolved(x), region, name) if region.chosen is not None else resolved(x, mask)
+    options: tuple[Any, ...] = () if name == "all" else (keepdims,)
+    kind = ("float32" if not tile.storage.format.is_float and name == "mean" else None) if dtype is None else dtype
+    part = getattr(nl, name)(tile, tuple(axis) if isinstance(axis, list) else axis, kind, *options)
+    if region.is_all or region.chosen is not None:
+        return older(part)
+    rows = region.rows((x.shape[0], *part.shape[1:]))
+    return masked(widened(part, rows.shape, rows), rows)
+
+
+def filled(tile: NkiTensor, region: Region, name: str) -> OlderTensor:
+    """Return a copy with the neutral element where a mask leaves elements out."""
+    if name not in _FILLED:
+        refuse(
+            f"nl.{name} with a mask that leaves no block.",
+            hint="Use a mask that compares each index tile with a number, or nl.where before the reduction.",
+            rule="mask",
+            instruction=name,
+        )
+    result = fresh(tile.shape, tile.dtype)
+    neutral = OPERATORS[_FILLED[name]].identity
+    assert neutral is not None, "each of these reductions has a neutral element"
+    ins.memset(result, neutral)
+    source = older(tile).part(region)
+    result.part(region).copy_from(source)
+    return result
+
+
+def _reduction(name: str) -> Any:
+    def function(
+        x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False, **kwargs: Any
+    ) -> OlderTensor:
+        refuse_unknown(name, kwargs)
+        return reduce(name, x, axis, dtype, mask, keepdims)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"Compute nl.{name} over the last dimensions, of what a mask leaves."
+    return function
+
+
+def var(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, **kwargs: Any) -> OlderTensor:
+    """Return the variance over the last dimensions, of what a mask leaves."""
+    refuse_unknown("var", kwargs)
+    return reduce("var", x, axis, dtype, mask, False)
+
+
+def all_(x: Any, axis: Any, *, dtype: Any = bool, mask: Any = None, **kwargs: Any) -> OlderTensor:
+    """Return 1 where all elements of the last dimensions are not 0, and 0 elsewhere."""
+    refuse_unknown("all", kwargs)
+    return reduce("all", x, axis, "uint8" if dtype is bool else dtype, mask, False)
+
+
+def softmax(
+    x: Any, axis: Any, *, dtype: Any = None, compute_dtype: Any = None, mask: Any = None, **kwargs: Any
+) -> OlderTensor:
+    """Return the softmax over the last dimensions, of what a mask leaves."""
+    refuse_unknown("softmax", kwargs)
+    region = Region.of(mask, x.shape)
+    tile = filled(resolved(x), region, "max") if region.chosen is not None else resolved(x, mask)
+    part = nl.softmax(tile, tuple(axis) if isinstance(axis, list) else axis, compute_dtype if dtype is None else dtype)
+    if region.is_all:
+        return older(part)
+    return masked(older(part) if region.chosen is not None else widened(part, tuple(x.shape), region), region)
+
+
+def rms_norm(
+    x: Any,
+    w: Any,
+    axis: Any,
+    n: int,
+    epsilon: float = 1e-6,
+    *,
+    dtype: Any = None,
+    compute_dtype: Any = None,
+    mask: Any = None,
+    **kwargs: Any,
+) -> OlderTensor:
+    """Return `x / sqrt(sum(x * x) / n + epsilon) * w`; the sum is over the last dimensions."""
+    refuse_unknown("rms_norm", kwargs)
+    region = Region.of(mask, x.shape)
+    weights = resolved(w)
+    part = nl.rms_norm(
+        resolved(x, mask),
+        older(weights).part(region) if tuple(weights.shape) == region.shape else weights,
+        tuple(axis) if isinstance(axis, list) else axis,
+        n,
+        epsilon,
+        dtype,
+        compute_dtype,
+    )
+    return older(part) if region.is_all else masked(widened(part, tuple(x.shape), region), region)
+
+
+REDUCTIONS = {
+    **{name: _reduction(name) for name in ("sum", "max", "min", "mean", "prod")},
+    "all": all_,
+    "rms_norm": rms_norm,
+    "softmax": softmax,
+    "var": var,
+}

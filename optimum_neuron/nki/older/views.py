@@ -1,0 +1,112 @@
+"""Views of the elements of a tensor that index tiles and masks name.
+
+Indices that are sums of index tiles times numbers become a view with one step for each dimension; others, indices that
+only the core knows, and masks that leave no block, become an indirect view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..core import refuse
+from ..indirect import IndirectTensor
+from ..tensor import NkiTensor
+from .indexing import Region, addresses, strided
+
+
+def check_kinds(tensor: NkiTensor, keys: Sequence[Any], kinds: tuple[type, ...]) -> None:
+    """Refuse index tiles in some dimensions beside slices in others."""
+    if len(keys) != tensor.ndim or any(not isinstance(item, kinds) for item in keys):
+        refuse(
+            f"{tensor.name} of shape {tensor.shape} is indexed by index tiles in some dimensions only.",
+            hint="Give an index tile or a number for each dimension.",
+            rule="rank",
+            tensor=tensor.name,
+        )
+
+
+def check_rank(tensor: NkiTensor, indices: Sequence[Any]) -> None:
+    """Refuse index tiles of one dimension, which say no partition dimension."""
+    if all(np.ndim(item) < 2 for item in indices) and tensor.buffer.is_on_chip:
+        refuse(
+            f"{tensor.name} is indexed by an index tile of one dimension.",
+            hint="Add a dimension: nl.arange(64)[:, None].",
+            rule="rank",
+            tensor=tensor.name,
+        )
+
+
+def part_of(tensor: NkiTensor, region: Region) -> NkiTensor:
+    """Return what a mask leaves of a tensor, as a view."""
+    block = type(tensor)(tensor.storage, tensor.data[region.block])
+    if region.chosen is None:
+        return block
+    whole = tuple(slice(size) for size in region.sizes)
+    places = addresses(np.ogrid[whole], block.data.stride(), region.sizes, whole) + block.offset
+    return _gathered(tensor, places, region.chosen, skip=True)
+
+
+def elements(tensor: NkiTensor, indices: Sequence[np.ndarray], region: Region) -> NkiTensor:
+    """Return the elements that index tiles name and a mask leaves, as a view.
+
+    Raises:
+        KernelError: they leave the tensor, or an access pattern cannot name them.
+    """
+    if region.is_empty:
+        return type(tensor)(tensor.storage, tensor.data.new_empty(region.sizes))
+    dynamic = any(getattr(index, "is_dynamic", False) for index in indices)
+    if not dynamic:
+        _check_bounds(tensor, indices, region)
+    plain = [np.asarray(index) for index in indices]
+    if not dynamic:
+        first, steps = _steps(tensor, plain, region)
+        if region.chosen is None:
+            data = tensor.data.as_strided(region.sizes, steps, tensor.data.storage_offset() + first)
+            return type(tensor)(tensor.storage, data)
+    places = addresses(plain, tensor.strides, region.shape, region.block) + tensor.offset
+    valid = np.ones(region.sizes, dtype=bool) if region.chosen is None else region.chosen
+    for index, length in zip(plain, tensor.shape, strict=True):
+        used = np.broadcast_to(index, region.shape)[region.block]
+        valid = valid & (used >= 0) & (used < length)
+    return _gathered(tensor, places, valid, skip=region.chosen is not None)
+
+
+def _gathered(tensor: NkiTensor, places: np.ndarray, valid: np.ndarray, *, skip: bool) -> IndirectTensor:
+    return IndirectTensor.at(tensor, torch.from_numpy(np.asarray(places)), torch.from_numpy(np.array(valid)), skip=skip)
+
+
+def _steps(tensor: NkiTensor, indices: list[np.ndarray], region: Region) -> tuple[int, tuple[int, ...]]:
+    """Return first element and step of each dimension, which an access pattern needs."""
+    found = strided(indices, tensor.strides, region.shape, region.block)
+    if found is None:
+        refuse(
+            "The index tiles name elements that have no one step for each dimension.",
+            hint="Index with sums of nl.arange times numbers, or gather with indices in memory.",
+            rule="affine",
+            tensor=tensor.name,
+        )
+    return found
+
+
+def _check_bounds(tensor: NkiTensor, indices: Sequence[np.ndarray], region: Region) -> None:
+    for dim, (index, length) in enumerate(zip(indices, tensor.shape, strict=True)):
+        aligned = np.asarray(index).reshape((1,) * (len(region.shape) - index.ndim) + index.shape)
+        if region.chosen is None:
+            pairs = zip(region.block, aligned.shape, strict=True)
+            used = aligned[tuple(part if size > 1 else slice(1) for part, size in pairs)]
+        else:
+            used = np.broadcast_to(aligned, region.shape)[region.block][region.chosen]
+        if used.min() < 0 or used.max() >= length:
+            refuse(
+                f"Indices {used.min()} to {used.max()} leave dimension {dim} of {tensor.name}, which has "
+                f"{length} elements.",
+                hint="Pass a mask, such as mask=(i_p < size).",
+                rule="bounds",
+                tensor=tensor.name,
+                dim=dim,
+                size=length,
+            )

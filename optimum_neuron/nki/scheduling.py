@@ -1,0 +1,128 @@
+"""Schedules by hand: `kernel.with_schedule([("second", "first"), ...])` orders instructions by their names.
+
+An edge says that the first name's instructions run after those of the others. Data keep their order: a schedule that
+turns it around is a race, which `nki.analyze` reports, and then the order is the kernel's.
+"""
+
+from __future__ import annotations
+
+import collections
+import heapq
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ..errors import ConfigError, nearest
+from ..hardware import documents as doc
+from .core import Record
+from .hazards import Pair, Race
+
+Edge = tuple[str, tuple[str, ...]]
+
+
+def edges_of(schedule: Iterable[Any]) -> tuple[Edge, ...]:
+    """Return a schedule as names with the names that they wait for.
+
+    Raises:
+        ConfigError: an entry is no pair of names, or the names wait for each other.
+    """
+    edges = [_edge(entry) for entry in schedule]
+    waits: dict[str, set[str]] = collections.defaultdict(set)
+    for name, before in edges:
+        waits[name] |= set(before)
+    done: set[str] = set()
+    while ready := [name for name in waits if name not in done and not (waits[name] & waits.keys()) - done]:
+        done |= set(ready)
+    if left := sorted(waits.keys() - done):
+        message = f"The instructions {', '.join(left)} of the schedule wait for each other."
+        raise ConfigError(message, hint="Remove one of the edges.", names=left)
+    return tuple(edges)
+
+
+def _edge(entry: Any) -> Edge:
+    name, *rest = entry if isinstance(entry, tuple | list) and len(entry) == 2 else (None,)
+    before = tuple(rest[0]) if rest and isinstance(rest[0], tuple | list) else tuple(rest)
+    if not all(isinstance(one, str) for one in (name, *before)):
+        message = f"{entry!r} is no entry of a schedule."
+        raise ConfigError(message, hint='Write ("second", "first"), or ("second", ["first", "other"]).')
+    return str(name), before
+
+
+def reordered(
+    stream: Sequence[Record], edges: Sequence[Edge], pairs: Iterable[Pair]
+) -> tuple[list[Record], list[Race]]:
+    """Return a stream in the order of a schedule, and where the schedule turns around what the data need.
+
+    Raises:
+        ConfigError: no instruction has a name of the schedule.
+    """
+    named: dict[str, list[int]] = collections.defaultdict(list)
+    for number, record in enumerate(stream):
+        if record.name:
+            named[record.name].append(number)
+    wanted = []
+    for name, before in edges:
+        firsts = [one for other in before for one in _of(named, other)]
+        wanted += [(one, later) for later in _of(named, name) for one in firsts]
+    after: dict[int, set[int]] = collections.defaultdict(set)
+    for pair in pairs:
+        after[pair.second].add(pair.first)
+    races = {}
+    for one, later in wanted:
+        if _depends(after, one, later):
+            races[stream[later].line, stream[one].line] = _turned(stream[later], stream[one])
+        else:
+            after[later].add(one)
+    if races:
+        return list(stream), list(races.values())
+    return [stream[number] for number in _sorted(len(stream), after)], []
+
+
+def _of(named: dict[str, list[int]], name: str) -> list[int]:
+    if name not in named:
+        message = f"No instruction of the kernel has the name {name}, which its schedule has.{nearest(name, named)}"
+        raise ConfigError(message, hint="Pass name= to the instruction.", name=name)
+    return named[name]
+
+
+def _depends(after: dict[int, set[int]], one: int, other: int) -> bool:
+    """Return whether an instruction waits for another, directly or not."""
+    seen, stack = set(), [one]
+    while stack:
+        number = stack.pop()
+        if number == other:
+            return True
+        if number not in seen:
+            seen.add(number)
+            stack += after.get(number, ())
+    return False
+
+
+def _turned(needed: Record, waits: Record) -> Race:
+    return Race(
+        rule="schedule",
+        message=f"The schedule runs {waits.name} before {needed.name}, whose result it needs.",
+        hint="Remove the edge, or let the two use different tiles.",
+        tensors=tuple(access.name for access in needed.writes),
+        first_line=needed.line,
+        second_line=waits.line,
+        document=doc.NKI_SCHEDULING,
+    )
+
+
+def _sorted(count: int, after: dict[int, set[int]]) -> list[int]:
+    """Return numbers so that each is after those that it waits for, else in their order."""
+    waiting = {number: len(after.get(number, ())) for number in range(count)}
+    then: dict[int, list[int]] = collections.defaultdict(list)
+    for number, before in after.items():
+        for one in before:
+            then[one].append(number)
+    ready, order = [number for number in range(count) if not waiting[number]], []
+    heapq.heapify(ready)
+    while ready:
+        number = heapq.heappop(ready)
+        order.append(number)
+        for later in then[number]:
+            waiting[later] -= 1
+            if not waiting[later]:
+                heapq.heappush(ready, later)
+    return order

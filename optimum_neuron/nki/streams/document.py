@@ -1,0 +1,262 @@
+"""A stream: tensors, and instructions in loops, as frozen data.
+
+Numbers that change from one iteration of a loop to the next are `Affine`: they begin at `base` and grow by a step with
+each enclosing loop, outermost first. This module knows no instruction: operands are views, numbers, and names.
+
+    >>> Affine(base=4, steps=(128,)).at((2,))
+    260
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import Any
+
+import torch
+
+from ..dtypes import FORMATS
+from ..memory import Buffer
+
+FORMAT_VERSION = 1
+"""Version of stored streams."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Affine:
+    """An integer that depends on the numbers of the enclosing loops."""
+
+    base: int
+    """Its value in the first iteration of all of them."""
+    steps: tuple[int, ...] = ()
+    """By how much it grows with each loop, outermost first."""
+
+    def at(self, indices: tuple[int, ...]) -> int:
+        """Return the number in an iteration of each loop."""
+        return self.base + sum(step * index for step, index in zip(self.steps, indices, strict=True))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Memory:
+    """One tensor of a stream."""
+
+    name: str
+    """Name, for messages and timelines."""
+    buffer: str
+    """Memory that it is in, as `nl.sbuf`."""
+    dtype: str
+    """Dtype of the elements."""
+    shape: tuple[int, ...]
+    """Sizes."""
+    line: str = dataclasses.field(default="", compare=False)
+    """Line of the kernel that made it."""
+    address: tuple[int, int] | None = None
+    """First partition and byte, if the kernel placed it."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class View:
+    """A part of a tensor."""
+
+    tensor: int
+    """Number of the tensor."""
+    offset: Affine
+    """First element."""
+    shape: tuple[int, ...]
+    """Sizes."""
+    strides: tuple[int, ...]
+    """Steps between elements, in elements."""
+    dtype: str | None = None
+    """Dtype as which the memory is read; None for the tensor's own."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Gather:
+    """A part of a tensor whose rows are chosen by indices in memory."""
+
+    tensor: int
+    """Number of the tensor."""
+    pattern: tuple[tuple[int, int], ...]
+    """Step and count of each dimension."""
+    first: int
+    """Element that index 0 names."""
+    indices: View
+    """The indices."""
+    dim: int
+    """Dimension of the tensor that they are of."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Moved:
+    """A part of a tensor that begins where an index in memory says."""
+
+    tensor: int
+    """Number of the tensor."""
+    pattern: tuple[tuple[int, int], ...]
+    """Step and count of each dimension."""
+    first: Affine
+    """Element that index 0 names."""
+    index: View
+    """The index, one element."""
+    dim: int
+    """Dimension of the tensor that it is of."""
+    dtype: str | None = None
+    """Dtype as which the memory is read; None for the tensor's own."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Places:
+    """Elements of a tensor by their numbers, which were known when the kernel was traced."""
+
+    tensor: int
+    """Number of the tensor."""
+    key: str
+    """Constant with the number of each element, -1 for those that are left out."""
+    skip: bool
+    """Whether elements may be left out."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Name:
+    """An operand that is one of a fixed set: an operator, or a member of an enumeration."""
+
+    kind: str
+    """"Operator", or the class of the enumeration."""
+    name: str
+    """The member."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Register:
+    """A register that holds a number."""
+
+    value: Affine | int | None
+    """The number."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Allocate:
+    """A tensor begins, with content that nothing wrote."""
+
+    tensor: int
+    """Its number."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Constant:
+    """A part of a tensor gets values that were known when the kernel was traced."""
+
+    view: View
+    """The part."""
+    key: str
+    """The values, by name."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Copy:
+    """A part of a tensor gets the values of another one, by no instruction: the one before could have written both."""
+
+    target: View | Places
+    """The part."""
+    source: View | Gather | Moved | Places
+    """The other one."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Step:
+    """One instruction."""
+
+    opcode: str
+    """Its name in `nki.isa`."""
+    operands: tuple[tuple[str, Any], ...]
+    """Its operands by name."""
+    line: str = dataclasses.field(default="", compare=False)
+    """Line of the kernel."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Loop:
+    """Instructions that are repeated."""
+
+    count: int
+    """Iterations, at least 2."""
+    body: tuple[Node, ...]
+    """What one does."""
+
+
+Node = Allocate | Constant | Copy | Step | Loop
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Input:
+    """A result that is an argument of the kernel."""
+
+    number: int
+    """Number among the tensors that the kernel was given."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Output:
+    """A result that the kernel made."""
+
+    number: int
+    """Number among `Stream.outputs`."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stream:
+    """One launch of a kernel with static shapes."""
+
+    name: str
+    """The kernel."""
+    target: str
+    """Target that it was traced for, which its Python may have asked for."""
+    grid: tuple[int, ...] = ()
+    """Sizes of the grid; () for one core."""
+    memories: tuple[Memory, ...]
+    """All tensors by number."""
+    inputs: tuple[int, ...]
+    """Tensors that are arguments, in their order."""
+    changed: tuple[int, ...]
+    """Which of the arguments it writes, counted in `inputs`."""
+    outputs: tuple[View, ...]
+    """Results that are no arguments."""
+    programs: tuple[tuple[Node, ...], ...]
+    """Instructions of each place of the grid."""
+    constants: dict[str, torch.Tensor] = dataclasses.field(default_factory=dict, compare=False)
+    """Values of constants by name."""
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """SHA-256 of what it computes: of everything but lines of the kernel's source."""
+        from .codec import digest_of
+
+        return digest_of(self)
+
+    @property
+    def private_bytes(self) -> int:
+        """HBM of tensors that are neither arguments nor results."""
+        known = {*self.inputs, *(view.tensor for view in self.outputs)}
+        on_chip = (Buffer.sbuf.value, Buffer.psum.value)
+        own = [one for number, one in enumerate(self.memories) if number not in known and one.buffer not in on_chip]
+        return sum(math.prod(one.shape) * FORMATS[one.dtype].size_bytes for one in own)
+
+    @property
+    def num_steps(self) -> int:
+        """Instructions that are stored: those of a loop count once."""
+        return sum(_stored(program) for program in self.programs)
+
+    @property
+    def num_instructions(self) -> int:
+        """Instructions that are executed."""
+        return sum(_executed(program) for program in self.programs)
+
+
+def _stored(nodes: tuple[Node, ...]) -> int:
+    return sum(_stored(node.body) if isinstance(node, Loop) else isinstance(node, Step) for node in nodes)
+
+
+def _executed(nodes: tuple[Node, ...]) -> int:
+    loops = sum(node.count * _executed(node.body) for node in nodes if isinstance(node, Loop))
+    return loops + sum(isinstance(node, Step) for node in nodes)

@@ -1,0 +1,348 @@
+"""Runs a stream on host memory, checks it against the rules of a target, or lists its instructions in order.
+
+A stream that was checked runs without checks. To check and to list, tensors have sizes and no memory; of loops, the
+first and the last iteration are checked, because all numbers in them grow by equal steps.
+
+    outputs = run(stream, [x])
+    verify(stream, target)
+    analysis_of(stream.name, [record(stream, target)], None)
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from ... import env
+from ...errors import KernelError
+from ...hardware import Target, resolve_target
+from ..arguments import Arguments
+from ..core import Core, Grid, current, refuse, use
+from ..dtypes import FORMATS
+from ..indirect import IndirectTensor
+from ..instructions import Instruction, VirtualRegister, checked, recorded
+from ..memory import Address, Buffer, Storage
+from ..operators import OPERATORS
+from ..tensor import NkiTensor
+from ..world import World
+from .document import (
+    Affine,
+    Allocate,
+    Constant,
+    Copy,
+    Gather,
+    Loop,
+    Memory,
+    Moved,
+    Name,
+    Node,
+    Places,
+    Register,
+    Step,
+    Stream,
+    View,
+)
+from .vocabulary import ENUMS, instruction_class, operand_problem
+
+Indices = tuple[int, ...]
+Action = Callable[[Indices], None]
+"""What a node does in an iteration of the loops around it."""
+
+
+def run(stream: Stream, inputs: Sequence[torch.Tensor], *, precise: bool | None = None) -> list[torch.Tensor]:
+    """Run a stream on host tensors, and return what it made; inputs that it writes change in place.
+
+    Args:
+        stream: a stream that was traced here or verified.
+        inputs: its arguments.
+        precise: whether values are rounded to their dtypes; None for NKI_PRECISE_FP.
+    """
+    rounds = env.nki_precise() if precise is None else precise
+    arguments = Arguments(rounds)
+    placed = [arguments.place(value, f"argument_{number}") for number, value in enumerate(inputs)]
+    tensors: list[Storage | None] = [None] * len(stream.memories)
+    for number, tensor in zip(stream.inputs, placed, strict=True):
+        tensors[number] = tensor.storage
+    target = resolve_target(stream.target).value
+    cores = _cores(stream, target, precise=rounds)
+    machines = [_Machine(stream, core, tensors) for core in cores]
+    for machine in machines:
+        machine.allocate_shared()
+    bodies = [
+        functools.partial(machine.run, program) for machine, program in zip(machines, stream.programs, strict=True)
+    ]
+    if len(bodies) == 1:
+        bodies[0]()
+    else:
+        cores[0].world.turns.run(bodies)
+    arguments.write_back()
+    with use(cores[0]):
+        return [machines[0].view(view, ()).read().clone() for view in stream.outputs]
+
+
+def verify(stream: Stream, target: Target) -> None:
+    """Check a stream against the rules of a target, as its kernel was checked when it was traced.
+
+    Raises:
+        KernelError: an instruction breaks a rule, or the target has not got it.
+    """
+    for machine, program in _dry(stream, target):
+        machine.iterations = lambda count: (0, count - 1)
+        machine.act = machine.check
+        machine.run(program)
+
+
+def record(stream: Stream, target: Target) -> Core:
+    """Return the first core of a launch on a target with the instructions that it executes, loops written out."""
+    machine, program = next(_dry(stream, target))
+    machine.core.stream = []
+    machine.act = machine.record
+    machine.run(program)
+    return machine.core
+
+
+def _dry(stream: Stream, target: Target) -> Iterator[tuple[_Machine, tuple[Node, ...]]]:
+    """Return a machine whose tensors have no memory, and the program, for each core."""
+    tensors: list[Storage | None] = [None] * len(stream.memories)
+    for number in stream.inputs:
+        tensors[number] = _storage(stream.memories[number], is_traced=True, precise=True)
+    for core, program in zip(_cores(stream, target, precise=True), stream.programs, strict=True):
+        machine = _Machine(stream, core, tensors, is_dry=True)
+        machine.allocate_shared()
+        yield machine, program
+
+
+def _cores(stream: Stream, target: Target, *, precise: bool) -> list[Core]:
+    shared: dict[str, Any] = {"target": target, "grid": Grid(shape=stream.grid), "world": World(), "precise": precise}
+    ranks = itertools.product(*map(range, stream.grid))
+    # What reads memory that nothing wrote is known from the kernel.
+    return [Core(rank=rank, number=number, warns=False, **shared) for number, rank in enumerate(ranks)]
+
+
+def _storage(memory: Memory, *, is_traced: bool, precise: bool) -> Storage:
+    options: dict[str, Any] = {"name": memory.name, "line": memory.line, "precise": precise}
+    storage = Storage.empty(memory.shape, memory.dtype, Buffer(memory.buffer), is_traced=is_traced, **options)
+    storage.address = None if memory.address is None else Address(*memory.address)
+    return storage
+
+
+class _Machine:
+    """One core and the tensors of its stream."""
+
+    def __init__(self, stream: Stream, core: Core, tensors: list[Storage | None], *, is_dry: bool = False) -> None:
+        self.stream, self.core, self.tensors, self.is_dry = stream, core, tensors, is_dry
+        self.iterations: Callable[[int], Sequence[int]] = range
+        self.act: Callable[[Instruction], None] = lambda instruction: instruction.run(core)
+
+    def run(self, program: tuple[Node, ...]) -> None:
+        """Execute a program."""
+        with use(self.core):
+            for action in self._actions(program, 0):
+                action(())
+
+    def check(self, instruction: Instruction) -> None:
+        """Check an instruction only."""
+        checked(instruction, self.core)
+
+    def record(self, instruction: Instruction) -> None:
+        """Append an instruction to the core's stream."""
+        assert self.core.stream is not None
+        self.core.stream.append(recorded(instruction, *checked(instruction, self.core), self.core))
+
+    def allocate_shared(self) -> None:
+        """Make the tensors that the cores of a grid share, before one of them uses them."""
+        for number, memory in enumerate(self.stream.memories):
+            if self.stream.grid and memory.buffer == Buffer.shared_hbm.value and self.tensors[number] is None:
+                self._allocate(number)
+
+    def _allocate(self, number: int) -> None:
+        memory = self.stream.memories[number]
+        if self.tensors[number] is None or memory.buffer != Buffer.shared_hbm.value or not self.stream.grid:
+            self.tensors[number] = _storage(memory, is_traced=self.is_dry, precise=self.core.precise)
+
+    # ------------------------------------------------------------------ nodes
+    def _actions(self, nodes: tuple[Node, ...], depth: int) -> list[Action]:
+        return [self._action(node, depth) for node in nodes]
+
+    def _action(self, node: Node, depth: int) -> Action:
+        if isinstance(node, Allocate):
+            return lambda indices: self._allocate(node.tensor)
+        if isinstance(node, Constant):
+            return lambda indices: self._write(node, indices)
+        if isinstance(node, Copy):
+            return self._copy(node)
+        if isinstance(node, Loop):
+            return self._loop(node, depth)
+        return self._step(node)
+
+    def _copy(self, node: Copy) -> Action:
+        target, source = self._operand(node.target), self._operand(node.source)
+
+        def action(indices: Indices) -> None:
+            into, values = target(indices), source(indices)
+            if self.is_dry and into.size != values.size:
+                message = f"A copy of {values.size} elements to {into.size} of {into.name}."
+                refuse(message, hint="Trace the kernel again.", rule="stream", tensor=into.name)
+            if not self.is_dry:
+                into.write(values.read())
+
+        return action
+
+    def _loop(self, loop: Loop, depth: int) -> Action:
+        body = self._actions(loop.body, depth + 1)
+
+        def action(indices: Indices) -> None:
+            for number in self.iterations(loop.count):
+                inner = (*indices, number)
+                for one in body:
+                    one(inner)
+
+        return action
+
+    def _write(self, node: Constant, indices: Indices) -> None:
+        tensor, values = self.view(node.view, indices), self.stream.constants[node.key]
+        if values.numel() != tensor.size:
+            message = f"A constant of {values.numel()} elements for {tensor.name}, of which {tensor.size} are written"
+            refuse(f"{message}.", hint="Trace the kernel again.", rule="stream", tensor=tensor.name)
+        if not self.is_dry:
+            tensor.write(values)
+
+    def _step(self, step: Step) -> Action:
+        self.core.line = step.line
+        kind = instruction_class(step)
+        fixed: dict[str, Any] = {}
+        moving: list[tuple[str, Callable[[Indices], Any]]] = []
+        for name, operand in step.operands:
+            value = self._operand(operand)
+            if callable(value):
+                moving.append((name, value))
+            else:
+                fixed[name] = value.value if isinstance(value, _Held) else value
+
+        def action(indices: Indices) -> None:
+            self.core.line = step.line
+            self.act(kind(**fixed, **{name: value(indices) for name, value in moving}))
+
+        if not self.is_dry:
+            return action
+
+        def checked_action(indices: Indices) -> None:
+            self.core.line = step.line
+            instruction = kind(**fixed, **{name: value(indices) for name, value in moving})
+            if problem := operand_problem(instruction):
+                refuse(problem, hint="Trace the kernel again.", rule="stream", instruction=step.opcode)
+            self.act(instruction)
+
+        return checked_action
+
+    # ------------------------------------------------------------------ operands
+    def _operand(self, value: Any) -> Any:
+        """Return an operand, or a function of the loops' numbers that returns it."""
+        if isinstance(value, View):
+            return functools.partial(self.view, value)
+        if isinstance(value, Gather):
+            return functools.partial(self._gathered, value)
+        if isinstance(value, Moved):
+            return functools.partial(self._moved, value)
+        if isinstance(value, Places):
+            return functools.partial(self._placed, value)
+        if isinstance(value, Affine):
+            return value.at
+        if isinstance(value, Register):
+            number = value.value
+            if isinstance(number, Affine):
+                return lambda indices: VirtualRegister(number.at(indices))
+            return lambda indices: VirtualRegister(number)
+        if isinstance(value, Name):
+            return _Held(named(value))
+        if isinstance(value, tuple):
+            items = [self._operand(item) for item in value]
+            if any(map(callable, items)):
+                return lambda indices: tuple(_plain(item, indices) for item in items)
+            return tuple(_plain(item, ()) for item in items)
+        return value
+
+    def view(self, view: View, indices: Indices) -> NkiTensor:
+        """Return a view of a tensor."""
+        storage = self._of(view.tensor)
+        if view.dtype is not None:
+            storage = storage.viewed_as(FORMATS[view.dtype])
+        offset = view.offset.at(indices)
+        if self.is_dry:
+            last = offset + sum(step * (size - 1) for step, size in zip(view.strides, view.shape, strict=True))
+            if offset < 0 or (last >= storage.base.numel() and 0 not in view.shape):
+                self._refuse_bounds(storage, offset, last)
+        return NkiTensor(storage, storage.base.as_strided(view.shape, view.strides, _start(storage) + offset))
+
+    def _gathered(self, gather: Gather, indices: Indices) -> NkiTensor:
+        storage = self._of(gather.tensor)
+        if self.is_dry and not gather.dim < len(storage.shape):
+            self._refuse_bounds(storage, gather.first, gather.dim)
+        tensor, rows = NkiTensor(storage), self.view(gather.indices, indices)
+        return IndirectTensor.of(tensor, gather.pattern, gather.first, rows, gather.dim)
+
+    def _moved(self, moved: Moved, indices: Indices) -> NkiTensor:
+        storage = self._of(moved.tensor)
+        if self.is_dry and not moved.dim < len(storage.shape):
+            self._refuse_bounds(storage, moved.first.base, moved.dim)
+        index = self.view(moved.index, indices)
+        first, viewed = moved.first.at(indices), {} if moved.dtype is None else {"dtype": moved.dtype}
+        return NkiTensor(storage).ap(moved.pattern, first, index, indirect_dim=moved.dim, **viewed)
+
+    def _placed(self, places: Places, indices: Indices) -> NkiTensor:
+        addresses, storage = self.stream.constants[places.key], self._of(places.tensor)
+        valid = (addresses >= 0) & (addresses < storage.base.numel())
+        if self.is_dry and not (places.skip or bool(valid.all())):
+            self._refuse_bounds(storage, int(addresses.min()), int(addresses.max()))
+        return IndirectTensor.at(NkiTensor(storage), addresses, valid, skip=places.skip)
+
+    def _of(self, number: int) -> Storage:
+        storage = self.tensors[number]
+        if storage is None:
+            name = self.stream.memories[number].name
+            refuse(f"{name} is used before it exists.", hint="Trace the kernel again.", rule="stream", tensor=name)
+        return storage
+
+    def _refuse_bounds(self, storage: Storage, first: int, last: int) -> None:
+        refuse(
+            f"Elements {first} to {last} leave {storage.name}, which has {storage.base.numel()}.",
+            hint="Trace the kernel again.",
+            rule="bounds",
+            tensor=storage.name,
+            size=math.prod(storage.shape),
+        )
+
+
+class _Held:
+    """An operand that is callable itself, such as an operator."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def _plain(item: Any, indices: Indices) -> Any:
+    if isinstance(item, _Held):
+        return item.value
+    return item(indices) if callable(item) else item
+
+
+def _start(storage: Storage) -> int:
+    return int(storage.base.storage_offset())
+
+
+def named(name: Name) -> Any:
+    """Return the operator or the member of an enumeration that an operand names.
+
+    Raises:
+        KernelError: there is none.
+    """
+    members: Any = OPERATORS if name.kind == "Operator" else getattr(ENUMS.get(name.kind), "__members__", {})
+    if name.name not in members:
+        message = f"There is no {name.kind} {name.name!r}."
+        raise KernelError(message, hint="Trace the kernel again.", rule="stream", line=current().line)
+    return members[name.name]

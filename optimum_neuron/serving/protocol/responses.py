@@ -1,0 +1,180 @@
+"""Body of `/v1/responses`: OpenAI's fields, and the sampling parameters of vLLM beside them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from .base import Strict
+from .generation import Generation
+
+_Status = Literal["in_progress", "completed", "incomplete"]
+
+
+class InputText(Strict):
+    """A text of a message."""
+
+    type: Literal["input_text", "output_text", "text"] = "input_text"
+    text: str
+    annotations: list[Any] | None = None
+    logprobs: list[Any] | None = None
+
+
+class Refusal(Strict):
+    """A refusal of an earlier answer."""
+
+    type: Literal["refusal"]
+    refusal: str
+
+
+class InputMessage(Strict):
+    """A message, of a user or of an earlier answer."""
+
+    type: Literal["message"] = "message"
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[InputText | Refusal]
+    id: str | None = None
+    status: _Status | None = None
+    phase: str | None = None
+
+    @property
+    def text(self) -> str:
+        """Its whole text."""
+        if isinstance(self.content, str):
+            return self.content
+        return "".join(part.text if isinstance(part, InputText) else part.refusal for part in self.content)
+
+
+class FunctionCall(Strict):
+    """A call in an earlier answer."""
+
+    type: Literal["function_call"]
+    call_id: str
+    name: str
+    arguments: str
+    id: str | None = None
+    status: _Status | None = None
+
+
+class FunctionOutput(Strict):
+    """The result of a call."""
+
+    type: Literal["function_call_output"]
+    call_id: str
+    output: str | list[InputText]
+    id: str | None = None
+    status: _Status | None = None
+
+    @property
+    def text(self) -> str:
+        """Its whole text."""
+        return self.output if isinstance(self.output, str) else "".join(part.text for part in self.output)
+
+
+class ReasoningText(Strict):
+    """A text of reasoning."""
+
+    type: Literal["reasoning_text", "summary_text"]
+    text: str
+
+
+class ReasoningItem(Strict):
+    """Reasoning of an earlier answer."""
+
+    type: Literal["reasoning"]
+    id: str | None = None
+    summary: list[ReasoningText] = []
+    content: list[ReasoningText] | None = None
+    encrypted_content: None = None
+    status: _Status | None = None
+
+
+Item = InputMessage | FunctionCall | FunctionOutput | ReasoningItem
+
+
+class ResponseTool(Strict):
+    """A function that the model may call."""
+
+    type: Literal["function"] = "function"
+    name: Annotated[str, Field(min_length=1, max_length=256)]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class ResponseToolChoice(Strict):
+    """The function that the model must call."""
+
+    type: Literal["function"] = "function"
+    name: str
+
+
+class TextFormat(Strict):
+    """Form of the answer's text."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    name: str | None = None
+    schema_: dict[str, Any] | None = Field(None, alias="schema")
+    strict: bool | None = None
+    description: str | None = None
+
+    @model_validator(mode="after")
+    def _has_schema(self) -> TextFormat:
+        if self.type == "json_schema" and self.schema_ is None:
+            raise ValueError("type 'json_schema' needs schema")
+        return self
+
+
+class TextOptions(Strict):
+    """The answer's text."""
+
+    format: TextFormat | None = None
+    verbosity: Literal["medium"] | None = None
+
+
+class ReasoningOptions(Strict):
+    """Reasoning before the answer."""
+
+    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    summary: None = None
+    generate_summary: None = None
+
+
+class ResponseStreamOptions(Strict):
+    """Options of a stream."""
+
+    include_obfuscation: Literal[False] | None = None
+
+
+class ResponsesRequest(Generation):
+    """Body of `/v1/responses`."""
+
+    input: str | Annotated[list[Item], Field(min_length=1)]
+    instructions: str | None = None
+    max_output_tokens: Annotated[int, Field(ge=1)] | None = None
+    previous_response_id: str | None = None
+    store: bool | None = None
+    """Whether the server keeps the response; None for True, if it keeps any."""
+    tools: list[ResponseTool] | None = None
+    tool_choice: Literal["none", "auto", "required"] | ResponseToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    text: TextOptions | None = None
+    reasoning: ReasoningOptions | None = None
+    include: list[Literal["message.output_text.logprobs"]] | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    metadata: Annotated[dict[str, str], Field(max_length=16)] | None = None
+    truncation: Literal["disabled"] | None = None
+    background: Literal[False] | None = None
+    service_tier: Literal["auto", "default"] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    # Generation's, where this endpoint differs.
+    n: Literal[1] = 1
+    response_format: None = None
+    return_token_ids: Literal[False] = False
+    stream_options: ResponseStreamOptions | None = None  # type: ignore[assignment]
+
+    @property
+    def format(self) -> TextFormat | None:
+        """Form of the answer's text."""
+        return None if self.text is None else self.text.format

@@ -1,0 +1,138 @@
+"""What models that answer in one call have in common: a queue, a thread for host work, metrics, and an orderly end.
+
+It does not know tasks: a subclass says how a batch is computed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import time
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+
+from ...errors import RequestError
+from ...runtime import HbmLedger
+from ..answers import Call
+from ..generator import Finished
+from .batcher import Batcher, IsWanted
+
+if TYPE_CHECKING:
+    from ..models import ServedModel
+    from ..protocol import TextRequest
+
+Features = dict[str, list[int]]
+"""What a tokenizer makes of one text, or of a pair."""
+
+
+class BatchedModel:
+    """A loaded model behind a queue."""
+
+    max_length: int | None = None
+    """Most tokens of an input, for models of text."""
+    max_batch_size: ClassVar[int] = 32
+
+    def __init__(self, model: Any, served: ServedModel) -> None:
+        self.model = model
+        self._on_finished = served.note_finished
+        self.batcher: Batcher[Any, Any] = Batcher(
+            self._compute,
+            max_batch_size=self.max_batch_size,
+            max_queue_size=served.max_queue_size,
+            key=self._batch_key,
+        )
+        # One thread: tokenizers are not safe for several.
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="serving")
+
+    def _compute(self, items: list[Any], is_wanted: IsWanted) -> Sequence[Any]:
+        """Return a result for each item of a batch."""
+        raise NotImplementedError
+
+    def _batch_key(self, item: Any) -> Hashable:
+        """Items with the same key can be in one batch."""
+        return None
+
+    @property
+    def ledgers(self) -> tuple[HbmLedger, ...]:
+        """Memory of the model's cores."""
+        return tuple(ledger for loaded in self.model.copies.loaded for ledger in loaded.claim.ledgers)
+
+    @property
+    def num_running(self) -> int:
+        """Requests that run."""
+        return self.batcher.num_running
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests that wait."""
+        return self.batcher.num_waiting
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Answer all requests, at most for `timeout_s` seconds, then end."""
+        self.batcher.close(timeout_s)
+        self._thread.shutdown(cancel_futures=True)
+        self.model.close()
+
+    async def run(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        """Run work on the host, such as tokenizing, outside of the event loop."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
+
+    async def compute(
+        self, items: Sequence[Any], call: Call, *, priority: int = 0, num_prompt: int | None = None
+    ) -> list[Any]:
+        """Return the results of items, which wait for their turn."""
+        arrival_s, reason = time.perf_counter(), "abort"
+        try:
+            results = await self.batcher.run(items, priority=priority, timeout_s=call.timeout_s)
+            reason = "stop"
+            return results
+        finally:
+            end_s = time.perf_counter()
+            self._on_finished(Finished(num_prompt=num_prompt, arrival_s=arrival_s, end_s=end_s, reason=reason))
+
+
+class TextModel(BatchedModel):
+    """A model of tokenized texts."""
+
+    @property
+    def tokenizer(self) -> Any:
+        """The model's tokenizer."""
+        return self.model.tokenizer
+
+    def _checked(self, features: Features, body: TextRequest) -> Features:
+        """Return features that fit the model, cut if the body wants it.
+
+        Raises:
+            RequestError: there are too many tokens, or none.
+        """
+        assert self.max_length is not None, "set by the subclass"
+        num_tokens, limit = len(features["input_ids"]), body.truncate_prompt_tokens
+        if not num_tokens:
+            raise RequestError("A text is empty.", hint="Send at least one token.", status=400, param="input")
+        if limit is None and num_tokens > self.max_length:
+            message = f"A text has {num_tokens} tokens, but the model takes {self.max_length}."
+            hint = "Send a shorter text, or truncate_prompt_tokens=-1."
+            raise RequestError(message, hint=hint, status=400, code="context_length_exceeded", param="input")
+        return features
+
+    def _tokenized(self, body: TextRequest, *texts: str) -> Features:
+        """Return the features of a text, or of a pair."""
+        limit = body.truncate_prompt_tokens
+        most = None if limit is None else self.max_length if limit == -1 else min(limit, self.max_length or limit)
+        encoded = self.tokenizer(*texts, truncation=most is not None, max_length=most)
+        names = self.model.signature.names
+        return self._checked({name: row for name, row in encoded.items() if name in names}, body)
+
+    def padded(self, rows: Sequence[Features]) -> dict[str, torch.Tensor]:
+        """Return the features of a batch as tensors, padded as the tokenizer does it."""
+        length = max(len(row["input_ids"]) for row in rows)
+        is_left = self.tokenizer.padding_side == "left"
+        fill = {"input_ids": self.tokenizer.pad_token_id or 0}
+
+        def pad(name: str, values: list[int]) -> list[int]:
+            padding = [fill.get(name, 0)] * (length - len(values))
+            return [*padding, *values] if is_left else [*values, *padding]
+
+        return {name: torch.tensor([pad(name, row[name]) for row in rows]) for name in rows[0]}

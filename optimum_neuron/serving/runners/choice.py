@@ -1,0 +1,154 @@
+"""The kind of a served model: which class answers, and how it is loaded, by the task of the export.
+
+    source = load_source("all-minilm-l6-v2")
+    print(choose_runner(source.folder, source.config))   # embedding, and the reason
+
+A new kind is a row of `RUNNERS` and a module beside this one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...core import Choice
+from ...errors import RequestError
+from ...exporters import find_task, infer_task, is_export, read_folder
+
+if TYPE_CHECKING:
+    from ..models import ServedModel
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Runner:
+    """A kind of served model."""
+
+    name: str
+    task: str
+    """Task of its exports."""
+    load: Callable[[ServedModel, Any, bool], Any]
+    """Loads a model with this configuration; the flag says whether it is exported already."""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+_DECODER_DEFAULTS = {"continuous_batching": True, "batch_size": 8}
+_ENCODER_DEFAULTS = {"batch_size": (1, 8)}
+"""Options of models that are exported for serving, unless others are given."""
+
+_LENGTHS, _LONGEST = (32, 128), 512
+"""Compiled lengths of texts, and the most tokens, which a model may have less of."""
+
+
+def _load_generator(served: ServedModel, config: Any, is_exported: bool) -> Any:
+    from ...modeling import NeuronModelForCausalLM, load_preprocessor
+    from ..generator import Generator
+
+    spec = served.spec
+    adapters = {"max_loras": len(spec.adapters)} if spec.adapters else {}
+    model = NeuronModelForCausalLM.from_pretrained(
+        spec.source, export=not is_exported, **_options(served, is_exported, {**_DECODER_DEFAULTS, **adapters})
+    )
+    for name, folder in spec.adapters.items():
+        model.load_adapter(folder, adapter_name=name)
+    return Generator(
+        model,
+        load_preprocessor("AutoTokenizer", model.source_folder),
+        max_queue_size=served.max_queue_size,
+        on_finished=served.note_finished,
+    )
+
+
+def _load_embedder(served: ServedModel, config: Any, is_exported: bool) -> Any:
+    from ...modeling import NeuronModelForEmbedding, NeuronSentenceTransformer
+    from .embedding import Embedder
+
+    is_decoder = any(name.endswith("ForCausalLM") for name in config.architectures or ())
+    kind, defaults = (
+        (NeuronModelForEmbedding, {}) if is_decoder else (NeuronSentenceTransformer, _encoder_defaults(config))
+    )
+    options = _options(served, is_exported, defaults)
+    return Embedder(kind.from_pretrained(served.spec.source, export=not is_exported, **options), served)
+
+
+def _load_scorer(served: ServedModel, config: Any, is_exported: bool) -> Any:
+    from ...modeling import NeuronModelForTextReranking
+    from .scoring import Scorer
+
+    if config.num_labels != 1:
+        message = f"{served.spec.source} has {config.num_labels} labels, but /score and /rerank need a model with one."
+        raise RequestError(message, hint="Serve a cross-encoder.", status=404, num_labels=config.num_labels)
+    options = _options(served, is_exported, _encoder_defaults(config))
+    model = NeuronModelForTextReranking.from_pretrained(served.spec.source, export=not is_exported, **options)
+    return Scorer(model, served)
+
+
+def _load_transcriber(served: ServedModel, config: Any, is_exported: bool) -> Any:
+    from ... import modeling
+    from ..options import require_packages
+    from .speech import Transcriber
+
+    require_packages("python_multipart", "soundfile", "soxr")
+    # Whisper says when words are said by the weights of its cross-attention.
+    defaults = {"output_attentions": True} if config.model_type == "whisper" else {}
+    kind = getattr(modeling, find_task("automatic-speech-recognition", config.model_type).model_class)
+    options = _options(served, is_exported, defaults)
+    return Transcriber(kind.from_pretrained(served.spec.source, export=not is_exported, **options), served)
+
+
+def _load_painter(served: ServedModel, config: Any, is_exported: bool) -> Any:
+    from ...modeling.diffusion import NeuronDiffusionPipeline
+    from .images import Painter
+
+    options = _options(served, is_exported, {})
+    # A pipeline takes `export` for checkpoints only.
+    export = {} if is_exported else {"export": True}
+    return Painter(NeuronDiffusionPipeline.from_pretrained(served.spec.source, **export, **options), served)
+
+
+def _options(served: ServedModel, is_exported: bool, defaults: dict[str, Any]) -> dict[str, Any]:
+    return dict(served.spec.options) if is_exported else {**defaults, **served.spec.options}
+
+
+def _encoder_defaults(config: Any) -> dict[str, Any]:
+    longest = min(_LONGEST, getattr(config, "max_position_embeddings", _LONGEST))
+    return {**_ENCODER_DEFAULTS, "sequence_length": [*(one for one in _LENGTHS if one < longest), longest]}
+
+
+RUNNERS = (
+    Runner(name="generation", task="text-generation", load=_load_generator),
+    Runner(name="embedding", task="feature-extraction", load=_load_embedder),
+    Runner(name="scoring", task="text-classification", load=_load_scorer),
+    Runner(name="transcription", task="automatic-speech-recognition", load=_load_transcriber),
+    Runner(name="image_generation", task="text-to-image", load=_load_painter),
+)
+
+
+def choose_runner(folder: Path, config: Any, task: str = "auto") -> Choice[Runner]:
+    """Return the kind of a model, with the reason.
+
+    Args:
+        folder: exported folder or checkpoint.
+        config: its configuration.
+        task: the requested task of a checkpoint, or "auto".
+
+    Raises:
+        RequestError: there is no endpoint for the model's task.
+        ModelError: the task is unknown.
+    """
+    if is_export(folder):
+        name, reason = read_folder(folder).config.task, "the folder was exported for {}"
+    elif task == "auto" and (folder / "modules.json").is_file():
+        name, reason = "feature-extraction", "modules.json of sentence-transformers is in the folder, so it is for {}"
+    else:
+        choice = infer_task(config, task)
+        name, reason = choice.value, f"the model is for {{}}: {choice.reason}"
+    runner = next((one for one in RUNNERS if one.task == name), None)
+    if runner is None:
+        message = f"{folder} is a model for {name}, which the server has no endpoint for."
+        hint = f"Serve a model for {', '.join(one.task for one in RUNNERS)}."
+        raise RequestError(message, hint=hint, status=404, task=name)
+    return Choice(value=runner, reason=reason.format(name))

@@ -1,0 +1,207 @@
+"""The work of a decoder's graph as the serving stacks of published measurements do it.
+
+The constants of decoders are fitted on measurements of those stacks, so they hold for work that is counted likewise.
+Their programs do less than the graphs of this package say operator by operator, or lay weights out differently. What
+they do is a fixed list of changes, each of which is one function here:
+
+    fused norms           three passes over what is normalized, however it is written
+    fused attention       queries, keys, and values take two passes: they leave PSUM, and are rotated, scaled, or
+                          written to the cache; scores and results stay in the kernel
+    fused activations     the activation is computed as results leave PSUM; a gate adds the product, half of both
+    sums from PSUM        results that are summed over cores or into the residual stream take no pass of their own
+    one matmul each       queries, keys, and values of one input are one matrix
+    gate and up apart     two matrices for DMA, also where they are stored as one
+    16-bit head           logits and routing are computed from 16-bit weights at the 16-bit rate
+    experts one by one    each expert is a matrix; its share of a token and the sum over experts are two passes where
+                          all experts see a prompt
+    tables ahead          masks and tables of positions are constants: no passes, no weights
+
+It does not depend on targets or time. `decoder.py` counts the same from sizes alone; tests compare both in every field.
+
+    as_published(work_of_program(program, "decode_4096")).total
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+from collections.abc import Iterable, Sequence
+
+from ...compiler import contiguous_bytes, product_cycles
+from .decoder import ACTIVATION_BYTES, ATTENTION_IN_PASSES, DENSE_PASSES, NORM_PASSES, gated_passes
+from .layer_sizes import Role, is_joined, role_of
+from .record import GraphWork, Matmul, Step
+
+_SUMMED: tuple[Role, ...] = ("attention_out", "down")
+_NORMS = ("aten.layer_norm", "aten.native_layer_norm", "aten.rms_norm")
+
+
+def as_published(graph: GraphWork) -> GraphWork:
+    """Return the work of a decoder's graph as published stacks do it, operator by operator."""
+    changes = (_tables_ahead, _fused_norms, _fused_attention, _fused_activations, _matmuls)
+    return functools.reduce(lambda work, change: dataclasses.replace(work, steps=change(work.steps)), changes, graph)
+
+
+def _tables_ahead(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """Before the layers, only rows of embeddings are read."""
+
+    def changed(step: Step) -> Step:
+        if _layer_of(step.module_path) or step.matmul or _normalizes(step) or step.name == "host":
+            return step
+        reads = {} if step.name == "aten.embedding" else {"weight_bytes": 0, "weight_rows": 0.0}
+        return _with(step, vector_elements=0.0, **reads)
+
+    inside = _norm_paths(steps)
+    return tuple(step if step.module_path in inside else changed(step) for step in steps)
+
+
+def _fused_norms(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """A norm that is written out takes its passes once, with its widest operator."""
+    widest: dict[str, int] = {}
+    inside = _norm_paths(steps)
+    for index, step in enumerate(steps):
+        if step.module_path in inside:
+            best = widest.setdefault(step.module_path, index)
+            if step.work.vector_elements > steps[best].work.vector_elements:
+                widest[step.module_path] = index
+
+    def changed(index: int, step: Step) -> Step:
+        if step.module_path not in inside or step.matmul:
+            return step
+        once = index == widest[step.module_path]
+        return _with(step, vector_elements=NORM_PASSES * step.work.vector_elements if once else 0.0)
+
+    return tuple(changed(index, step) for index, step in enumerate(steps))
+
+
+def _fused_attention(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """Operators between the projections take the one pass that these have for them."""
+    attending = {step.module_path for step in steps if step.attends}
+    return tuple(
+        _with(step, vector_elements=0.0) if step.module_path in attending and not step.matmul else step
+        for step in steps
+    )
+
+
+def _fused_activations(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """Operators behind a first feed-forward matrix are computed as its results leave PSUM."""
+    parents = {_parent(step.module_path) for step in steps if _role(step) in ("up", "router")}
+    return tuple(
+        _with(step, vector_elements=0.0, softmax_elements=0.0)
+        if not (step.matmul or step.work.product_flops)
+        and (step.module_path in parents or _parent(step.module_path) in parents)
+        else step
+        for step in steps
+    )  # fmt: skip
+
+
+def _matmuls(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """Matrices in the layout of published stacks, and the passes over their results."""
+    together: dict[tuple[str, Role | None, int], list[Matmul]] = collections.defaultdict(list)
+    of_experts: dict[str, list[Matmul]] = collections.defaultdict(list)
+    for step in steps:
+        if step.matmul and _is_experts(step):
+            of_experts[step.module_path].append(step.matmul)
+        elif step.matmul:
+            together[_parent(step.module_path), _role(step), step.matmul.inner].append(step.matmul)
+
+    def changed(step: Step) -> Step:
+        if not step.matmul:
+            return step
+        if _is_experts(step):
+            return _of_experts(step, step.matmul, of_experts[step.module_path])
+        role = _role(step)
+        return _placed(step, step.matmul, role, together[_parent(step.module_path), role, step.matmul.inner])
+
+    return tuple(map(changed, steps))
+
+
+def _placed(step: Step, sizes: Matmul, role: Role | None, together: Sequence[Matmul]) -> Step:
+    """One matmul; `together` are those of its role and its input in its module, itself included."""
+    joined = is_joined(step.module_path)
+    width = sizes.columns // 2 if joined else sizes.columns
+    alone = product_cycles(sizes.rows, sizes.inner, sizes.columns)
+    changes: dict[str, float] = {}
+    if role == "attention_in":
+        width = sum(other.columns for other in together)
+        share = product_cycles(sizes.rows, sizes.inner, width) * sizes.columns / width
+        changes["tensor_cycles"] = step.work.tensor_cycles * share / alone
+    if role in (None, "router") and sizes.element_bytes <= ACTIVATION_BYTES:
+        changes["tensor_cycles"] = alone
+    passes = _passes(role, num_matrices=2 if joined else len(together))
+    changes["vector_elements"] = step.work.vector_elements + (passes - 1) * sizes.rows * sizes.columns
+    return _with(step, weight_rows=_pieces(step, sizes, width), **changes)
+
+
+def _of_experts(step: Step, sizes: Matmul, together: Sequence[Matmul]) -> Step:
+    """One product with the weights of experts, or a copy of the chosen ones; `together` are those of their module."""
+    first, last = together[0], together[-1]
+    is_up = (sizes.inner, sizes.columns) == (first.inner, first.columns)
+    num_joined = 2 if first.columns == 2 * last.inner else 1
+    pieces = _pieces(step, sizes, sizes.columns // num_joined if is_up else sizes.columns)
+    if not sizes.rows:
+        return _with(step, weight_rows=pieces)
+    passes = gated_passes(num_joined) if is_up else DENSE_PASSES if sizes.rows > 1 else 0.0
+    return _with(
+        step,
+        weight_rows=pieces,
+        tensor_cycles=sizes.num_matrices * product_cycles(sizes.rows, sizes.inner, sizes.columns),
+        vector_elements=passes * sizes.num_matrices * sizes.rows * sizes.columns,
+    )
+
+
+def _pieces(step: Step, sizes: Matmul, width: int) -> float:
+    """Pieces of a weight for DMA in matrices of `width` columns, and of its biases and scales."""
+    stored = sizes.num_matrices * sizes.inner * sizes.columns * sizes.element_bytes
+    if step.work.weight_bytes < stored:  # another operator reads it
+        return step.work.weight_rows
+    pieces = stored / contiguous_bytes(sizes.inner, width, sizes.element_bytes)
+    if step.name.startswith("neuron."):
+        counted = stored / contiguous_bytes(sizes.inner, sizes.columns, sizes.element_bytes)
+        return pieces + max(step.work.weight_rows - counted, 0.0)
+    return pieces + int(step.work.weight_bytes > stored)
+
+
+def _is_experts(step: Step) -> bool:
+    return step.module_path.endswith(".experts")
+
+
+def _passes(role: Role | None, *, num_matrices: int) -> float:
+    """Passes over the results of a matmul."""
+    if role == "attention_in":
+        return ATTENTION_IN_PASSES
+    if role == "up":
+        return gated_passes(num_matrices)
+    return 0.0 if role in _SUMMED else 1.0
+
+
+def _with(step: Step, **changes: float) -> Step:
+    return dataclasses.replace(step, work=dataclasses.replace(step.work, **changes))  # type: ignore[arg-type]
+
+
+def _role(step: Step) -> Role | None:
+    """Role of a layer's matmul; None outside of layers."""
+    return role_of(step.module_path) if step.matmul and _layer_of(step.module_path) else None
+
+
+def _layer_of(path: str) -> str:
+    """The layer of a module path: everything up to its first number; empty outside of layers."""
+    parts = path.split(".")
+    index = next((index for index, part in enumerate(parts) if part.isdigit()), None)
+    return "" if index is None else ".".join(parts[: index + 1])
+
+
+def _parent(path: str) -> str:
+    return path.rpartition(".")[0]
+
+
+def _normalizes(step: Step) -> bool:
+    return step.name in _NORMS
+
+
+def _norm_paths(steps: Iterable[Step]) -> set[str]:
+    """Modules that write a norm out."""
+    return {step.module_path for step in steps if step.name == "aten.rsqrt"} - {
+        step.module_path for step in steps if step.attends
+    }

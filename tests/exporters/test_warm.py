@@ -1,0 +1,82 @@
+"""A list of models is compiled in processes; hits, compiles, and failures are told apart."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from optimum_neuron.core import Choice
+from optimum_neuron.errors import ConfigError
+from optimum_neuron.exporters import Warmed, WarmJob, WarmResult, read_jobs, warm, warm_cache
+
+OPTIONS = {"batch_size": 1, "sequence_length": 16, "optlevel": "1"}
+YAML = """
+defaults: {batch_size: 1}
+models:
+- {model: a, task: text-generation, instance: [inf2, trn1], options: {prefill_buckets: [8, 16]}}
+- {model: b, options: {batch_size: 2}}
+"""
+
+
+def test_entries_become_jobs(tmp_path):
+    (tmp_path / "models.yaml").write_text(YAML)
+    jobs = read_jobs(tmp_path / "models.yaml")
+    common = {"batch_size": 1, "task": "text-generation", "prefill_buckets": (8, 16)}
+    assert [job.options for job in jobs] == [
+        {**common, "instance_type": "inf2"},
+        {**common, "instance_type": "trn1"},
+        {"batch_size": 2},
+    ]
+    (tmp_path / "models.json").write_text(json.dumps([{"model": "a"}]))
+    assert read_jobs(tmp_path / "models.json") == [WarmJob(model="a")]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[", "models: []", "models: [a]", "models: [{modle: a}]", "modles: []", "models: [{model: a, x: 1}]"]
+)
+def test_wrong_files(tmp_path, text):
+    (tmp_path / "models.yaml").write_text(text)
+    for name in ("models.yaml", "missing.json"):
+        with pytest.raises(ConfigError) as error:
+            read_jobs(tmp_path / name)
+        assert error.value.details["option"] == "config"
+
+
+def test_errors_of_one_kind_are_together():
+    def failed(model, kind):
+        error = {"type": kind, "code": "x", "message": f"{model} fails", "hint": ""}
+        return WarmResult(job=WarmJob(model=model), result="failed", error=error)
+
+    results = (failed("a", "ModelError"), failed("b", "ConfigError"), failed("c", "ModelError"))
+    warmed = Warmed(results=results, workers=Choice(value="1", reason="a test"))
+    assert [[job["model"] for job in kind["jobs"]] for kind in warmed.failures] == [["a", "c"], ["b"]]
+    assert warmed.to_dict()["failed"] == 3
+
+
+def test_models_are_compiled_once(checkpoint, tmp_path, monkeypatch):
+    monkeypatch.setattr(warm, "_cluster", lambda address: None)
+    jobs = [
+        WarmJob(model=str(checkpoint), options=OPTIONS),
+        WarmJob(model=str(tmp_path / "missing")),
+        WarmJob(model=str(checkpoint), options={**OPTIONS, "batch_sise": 2}),
+    ]
+    seen = []
+    first = warm_cache(jobs, cache_url=str(tmp_path / "cache"), num_workers=1, on_done=seen.append)
+    assert [one.result for one in first.results] == ["compiled", "failed", "failed"] and len(seen) == 3
+    assert {kind["type"] for kind in first.failures} == {"ModelError", "ConfigError"}
+    again = warm.run_job(jobs[0], str(tmp_path / "cache"))
+    assert again.result == "hit"
+
+
+def test_a_process_that_dies_fails_its_job_only(monkeypatch):
+    monkeypatch.setattr(warm, "run_job", run_or_die)
+    results = warm._in_processes([WarmJob(model="dies"), WarmJob(model="lives")], None, 2, lambda result: None)
+    assert results[0].error["code"] == "process_died" and results[1].result == "hit"
+
+
+def run_or_die(job, cache_url):
+    if job.model == "dies":
+        os._exit(9)
+    return WarmResult(job=job, result="hit")

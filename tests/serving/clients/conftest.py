@@ -1,0 +1,1 @@
+"""Other people's clients, each skipped where its package is missing."""

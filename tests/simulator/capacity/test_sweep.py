@@ -1,0 +1,71 @@
+"""A sweep finds the cheapest configuration that meets an objective; its parts equal the whole program."""
+
+from __future__ import annotations
+
+import pytest
+
+from optimum_neuron.errors import ConfigError
+from optimum_neuron.simulator import parse_slo, plan_capacity, poisson_trace, sweep_capacity
+from tests.tiny import tiny_config
+
+SMALL = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "max_position_embeddings": 128}
+OPTIONS = {"prefill_chunk_size": 32, "extend_length": 1, "tensor_parallel_size": 1}
+
+
+@pytest.fixture(scope="module")
+def config():
+    return tiny_config("llama", **SMALL, architectures=["LlamaForCausalLM"])
+
+
+@pytest.fixture(scope="module")
+def trace():
+    return poisson_trace(3000.0, num_requests=150, num_prompt=40, num_answer=16)
+
+
+def test_the_best_has_the_numbers_of_a_plan(config, trace):
+    slo, seen = parse_slo("ttft=20,tpot=4"), []
+    sweep = sweep_capacity(config, trace, slo=slo, instance="inf2", on_tried=seen.append, **OPTIONS)
+    best, first = sweep.best, sweep.tried[0]
+    assert best.numbers["meets_slo"] and first.meets_slo and sweep.choice.value == first.label
+    assert best.numbers["p99_ttft_ms"] == pytest.approx(first.numbers["p99_ttft_ms"])
+    assert best.usd_per_h == first.usd_per_h == min(one.usd_per_h for one in sweep.tried if one.meets_slo)
+    assert len(seen) == len(sweep.tried) and all(one.reason for one in sweep.tried)
+    fewer = plan_capacity(
+        config,
+        trace,
+        slo=slo,
+        instance=first.instance,
+        num_replicas=first.num_replicas - 2,
+        batch_size=first.batch_size,
+        sequence_length=64,
+        **OPTIONS,
+    )
+    assert not fewer.numbers["meets_slo"]
+
+
+def test_an_objective_that_no_request_alone_meets(config, trace):
+    sweep = sweep_capacity(config, trace, slo=parse_slo("ttft=0.001"), instance="inf2.xlarge", batch_size=4, **OPTIONS)
+    assert sweep.best is None and sweep.choice.value is None
+    (one,) = sweep.tried
+    assert one.numbers["slo_attainment"] == 0 and "alone" in one.reason
+    assert sweep.to_dict()["best"] is None
+
+
+def test_instances_without_a_price_are_skipped_or_need_one(config, trace):
+    slo = parse_slo("ttft=1000")
+    with pytest.raises(ConfigError) as error:
+        sweep_capacity(config, trace, slo=slo, instance="trn2", **OPTIONS)
+    assert error.value.details["option"] == "price"
+    with pytest.raises(ConfigError):
+        sweep_capacity(config, trace, slo=slo, instance="inf2", price=1.0, **OPTIONS)
+
+
+def test_cores_that_no_instance_has(config, trace):
+    with pytest.raises(ConfigError):
+        sweep_capacity(config, trace, slo=parse_slo("ttft=1"), instance="inf2", tensor_parallel_size=5)
+
+
+def test_a_compiled_model_cannot_be_swept(export_folder, trace):
+    with pytest.raises(ConfigError) as error:
+        sweep_capacity(export_folder, trace, slo=parse_slo("ttft=1000"))
+    assert error.value.details["option"] == "sweep"
