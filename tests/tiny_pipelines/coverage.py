@@ -232,16 +232,16 @@ def page(results: Iterable[Result]) -> str:
     lines = [
         "# Pipelines that were compared with diffusers",
         "",
-        f"diffusers {diffusers.__version__} has {len(rows)} pipeline classes. A tiny random pipeline of each class whose "
-        "models have a tiny form ran through diffusers and compiled, with `-O1` in float32: a plain call of a few steps. "
-        "This is about classes: a published pipeline may have options that its row does not cover, and every export "
-        "compares a picture with diffusers.",
+        f"diffusers {diffusers.__version__} has {len(rows)} pipeline classes. A tiny random pipeline of each class "
+        "whose components the tests have ran through diffusers and compiled, with `-O1` in float32: a plain call of "
+        "a few steps. This is about classes: a published pipeline may have options that its row does not cover, and "
+        "every export compares a picture with diffusers.",
         "",
         "| Result | Classes | Meaning |",
         "|---|---|---|",
         *(f"| {name} | {counts[name]} | {meaning} |" for name, meaning in OUTCOMES.items() if counts[name]),
         "",
-        "`python -m tests.tiny_pipelines.coverage` made this page. Difference is the largest one of a picture in [0, 1].",
+        "`python -m tests.tiny_pipelines.coverage` made this page. Difference is that of a picture in [0, 1].",
         "",
         "| Class | Result | Difference | Reason |",
         "|---|---|---|---|",

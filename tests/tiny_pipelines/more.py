@@ -15,9 +15,8 @@ _UMT5 = ("UMT5EncoderModel", c.T5 | {"vocab_size": _NUM_T5_TOKENS})
 _WAN: dict[str, Any] = {"num_attention_heads": 2, "attention_head_dim": 12, "in_channels": 16, "out_channels": 16}
 _WAN |= {"text_dim": 64, "freq_dim": 16, "ffn_dim": 48, "num_layers": 2, "rope_max_seq_len": 32}
 _WAN_VAE: dict[str, Any] = {"base_dim": 4, "z_dim": 16, "dim_mult": [1, 1, 1, 1], "num_res_blocks": 1}
-_CHROMA: dict[str, Any] = {
-    key: c.FLUX[key] for key in c.FLUX if key not in ("pooled_projection_dim", "guidance_embeds")
-}
+_CHROMA: dict[str, Any] = c.FLUX | {"guidance_embeds": None, "pooled_projection_dim": None}
+_CHROMA = {key: value for key, value in _CHROMA.items() if value is not None}
 _CHROMA |= {"approximator_num_channels": 8, "approximator_hidden_dim": 32, "approximator_layers": 1}
 _AURA: dict[str, Any] = {"sample_size": 16, "num_mmdit_layers": 1, "num_single_dit_layers": 1, "attention_head_dim": 16}
 _AURA |= {"num_attention_heads": 2, "joint_attention_dim": 64, "caption_projection_dim": 32, "pos_embed_max_size": 64}
