@@ -1,7 +1,8 @@
 """A fleet whose replicas are killed: which requests are answered, and what a broken stream says.
 
 It runs `optimum-cli neuron serve --ray` with two replicas of a tiny random model on a local Ray cluster. Clients send
-whole requests and streams while one replica after the other gets `kill -9`. It needs the extra `ray`.
+whole requests and streams while one replica after the other gets `kill -9`; `--quick` kills one. It needs the extra
+`ray`.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ def run(settings: Settings) -> list[Row]:
             url = process.stdout.readline().split()[0]
             ready_s = time.perf_counter() - started
             try:
-                rows = _kill_replicas(url)
+                rows = _kill_replicas(url, 1 if settings.quick else NUM_KILLS)
             finally:
                 process.send_signal(signal.SIGTERM)
         note = "a local Ray cluster, two replicas, -O1"
         return [Row(what="until the fleet answers", value=ready_s, unit="s", note=note), *rows]
 
 
-def _kill_replicas(url: str) -> list[Row]:
+def _kill_replicas(url: str, num_kills: int) -> list[Row]:
     statuses: collections.Counter[str] = collections.Counter()
     ended = threading.Event()
     clients = [
@@ -60,7 +61,7 @@ def _kill_replicas(url: str) -> list[Row]:
     for client in clients:
         client.start()
     killed, replaced_s = 0, []
-    while killed < NUM_KILLS:
+    while killed < num_kills:
         time.sleep(PAUSE_S)
         replicas = _replicas()
         replicas[killed % len(replicas)].kill()
