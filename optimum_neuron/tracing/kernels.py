@@ -17,18 +17,6 @@ from ..errors import UnsupportedOperatorError
 from ..nki.older import jit
 
 
-@dataclasses.dataclass(frozen=True)
-class Cores:
-    """A grid of physical cores that share a logical one, as in `kernel[(nc(2),)]`."""
-
-    num: int
-    """Number of cores."""
-
-    def __index__(self) -> int:
-        """Return the number, so that it is a size of a grid."""
-        return self.num
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Kernel:
     """A kernel of the vendor that can be named, indexed with a grid, and not called."""

@@ -1,5 +1,5 @@
 """The grid of physical cores under its older name."""
 
-from optimum_neuron.tracing import Cores as vnc
+from optimum_neuron.nki.older import nc as vnc
 
 __all__ = ["vnc"]
