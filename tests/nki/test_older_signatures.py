@@ -253,3 +253,9 @@ def test_an_option_that_no_stub_names_is_refused():
         older.simulate_kernel(lambda x: language.load(x, dge=True), np.ones((8, 8), np.float32))
     assert excinfo.value.details["options"] == ["dge"]
     assert isinstance(nki.language.bfloat16, str)
+
+
+def test_constants_have_modules_of_their_own():
+    constants = pytest.importorskip("neuronxcc.nki.isa.constants")
+    sizes = pytest.importorskip("neuronxcc.nki.language.constants")
+    assert constants.oob_mode.skip.value == 1 and sizes.tile_size.pmax == 128
