@@ -169,15 +169,17 @@ def measure(name: str) -> Result:
     allowed = set(inspect.signature(getattr(diffusers, name).__call__).parameters)
     try:
         keywords = {key: value for key, value in arguments(_LOCAL).items() if key in allowed}
+        stock = make_pipeline(_LOCAL)
         torch.manual_seed(0)  # some calls draw without their generator
-        expected = np.asarray(pictures(make_pipeline(_LOCAL)(**keywords)))
+        expected = np.asarray(pictures(stock(**keywords)))
     except Exception as error:
         return Result(pipeline=name, outcome="no reference", reason=_one_line(error))
     try:
         with tempfile.TemporaryDirectory() as folder:
             options = compile_options(_LOCAL) | {"disable_validation": True, "instance_type": "inf2.24xlarge"}
-            stock = save_pipeline(Path(folder), _LOCAL)
-            with NeuronDiffusionPipeline.from_pretrained(stock, export=True, **options) as pipe:
+            with NeuronDiffusionPipeline.from_pretrained(
+                save_pipeline(Path(folder), _LOCAL), export=True, **options
+            ) as pipe:
                 pipe.set_progress_bar_config(disable=True)
                 keywords = {key: value for key, value in arguments(_LOCAL).items() if key in allowed}
                 torch.manual_seed(0)
