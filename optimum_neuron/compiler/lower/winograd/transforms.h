@@ -1,7 +1,7 @@
 // The transforms of Winograd's F(4x4, 3x3): 16 results of a 3x3 filter from 36 products in place of 144.
 //
 // The points are 0, +-a, +-b, and infinity with a^2 = 1/2 and b^2 = 2: their powers are of one size, so the transforms
-// lose fewer digits than those of 0, +-1, +-2. Each function transforms a row or a column; `stride` counts vectors.
+// lose fewer digits than those of 0, +-1, +-2. Each function transforms a row or a column.
 #pragma once
 #include "../headers/registers.h"
 
