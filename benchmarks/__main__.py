@@ -29,6 +29,7 @@ NAMES = (
     "export",
     "device",
     "compile",
+    "kernels",
     "training",
     "speech",
     "tensor_parallel",

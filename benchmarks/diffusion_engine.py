@@ -128,7 +128,7 @@ def _ours(model: str, folder: Path, dtype: str) -> tuple[Call, dict[str, float]]
     with torch.no_grad():
         calls(method_of(model), inputs)
     peak, need = _peak_bytes(), {"weights": part.need.weights, "activations": part.need.scratch}
-    facts = {"peak": peak - with_libraries, "libraries": with_libraries - before, **need}
+    facts: dict[str, float] = {"peak": peak - with_libraries, "libraries": with_libraries - before, **need}
     return lambda: calls(method_of(model), inputs)[0], facts
 
 

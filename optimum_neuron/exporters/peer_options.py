@@ -43,7 +43,7 @@ OF_BATCHING = {
 
 FIXED: dict[str, tuple[Any, str]] = {
     "calculate_kv_scales": (False, "nothing is calibrated: scales are found for each token, or in the checkpoint"),
-    "max_num_batched_tokens": (None, "steps have their own graphs; prefill_chunk_size limits prompt tokens between two"),
+    "max_num_batched_tokens": (None, "steps have their own graphs; prefill_chunk_size limits prompts between them"),
     **dict.fromkeys(("async_mode", "async_scheduling"), (False, "a step begins when the tokens before it are picked")),
     "file_name": (NEFF_FILE, "the program of a folder has one name"),
     "encoder_file_name": (NEFF_FILE, "encoder and decoder are in one file"),

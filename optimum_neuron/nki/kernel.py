@@ -59,6 +59,7 @@ class Kernel:
         self.function, self.grid = function, grid
         self.platform, self.ignores_addresses = platform, ignores_addresses
         self.platform_rules, self.schedule, self.is_older = platform_rules, schedule, is_older
+        self.base: Kernel | None = None
         for name in functools.WRAPPER_ASSIGNMENTS:
             if hasattr(function, name):
                 setattr(self, name, getattr(function, name))
@@ -81,11 +82,25 @@ class Kernel:
         """Return the kernel for a grid, as in `kernel[2](x)`."""
         items = grid if isinstance(grid, tuple | list) else (grid,)
         sizes = tuple(size if isinstance(size, int) else operator.index(size) for size in items)
-        return self.changed(grid=sizes)
+        made = self.changed(grid=sizes)
+        # Dynamo takes objects that were made outside of the function that it compiles, and numbers.
+        made.base = self if self.base is None else self.base
+        return made
 
     def changed(self, **options: Any) -> Kernel:
         """Return the kernel with other options."""
         return Kernel(self.function, **{**self.options, **options})
+
+    def keeps_rules(self) -> bool:
+        """Return whether Python that the hardware's compiler does not take is refused.
+
+        Raises:
+            KernelError: it is, and the kernel has some.
+        """
+        rules = env.nki_platform_rules() if self.platform_rules is None else self.platform_rules
+        if rules and not self.is_older:
+            check(self.function)
+        return rules
 
     def with_schedule(self, schedule: Sequence[Any]) -> Kernel:
         """Return the kernel with an order of instructions by name; `nki.analyze` follows it, and results do not change.
@@ -101,7 +116,8 @@ class Kernel:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run it; inside another kernel, on that one's core."""
         if torch.compiler.is_dynamo_compiling():
-            results, _ = _call_in_frame(self, args, kwargs)
+            made = self if self.base is None else self.base
+            results, _ = _call_in_frame(made, self.grid, args, kwargs)
             return results[0] if results else None
         if running():
             return self.function(*args, **kwargs)
@@ -122,9 +138,11 @@ def _call(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 register_constant(Kernel)
 
 
-def _with_input(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+def _with_input(
+    kernel: Kernel, grid: tuple[int, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, Any]:
     """Call a kernel, and return a tensor in any case and None in none, because Dynamo takes no other calls."""
-    result = _call(kernel, args, kwargs)
+    result = _call(kernel if grid == kernel.grid else kernel.changed(grid=grid), args, kwargs)
     return () if result is None else (result,), tensors_in((args, kwargs))[0]
 
 
@@ -241,9 +259,7 @@ def _launch(
 ) -> tuple[list[Any], list[list[Core]]]:
     """Run a kernel once for each rank, and return their results and cores."""
     target, precise = default_target(kernel.platform), env.nki_precise()
-    rules = env.nki_platform_rules() if kernel.platform_rules is None else kernel.platform_rules
-    if rules and not kernel.is_older:
-        check(kernel.function)
+    rules = kernel.keeps_rules()
     world, places = World(size=len(calls)), list(itertools.product(*map(range, kernel.grid)))
     inputs: list[Arguments] = []
     cores: list[list[Core]] = []

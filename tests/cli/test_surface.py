@@ -72,7 +72,7 @@ SURFACE = {
         *("--max_lora_rank", "--max_loras", "--modules_to_not_convert", "--num_blocks", "--prefill_buckets"),
         *("--prefill_chunk_size", "--quantization", "--sequence_parallel", "--sequence_parallel_enabled"),
         *("--gguf_file", "--hidden_state_layers", "--kv_cache_dtype", "--attention_kernel"),
-        *("--max_topk", "--on_device_sampling"),
+        *("--max_topk", "--on_device_sampling", "--refiner_model", "--denoising_end"),
     ],
     "estimate-training": [
         *OUTPUT,

@@ -109,9 +109,7 @@ def required(name: str) -> dict[str, tuple[str, ...]]:
         if part in modules and parameter.default is inspect.Parameter.empty:
             kinds[part] = tuple(_class_names(hints.get(part, parameter.annotation)))
     return {
-        part: names
-        for part, names in kinds.items()
-        if any(known(part, names)) or part not in one._optional_components
+        part: names for part, names in kinds.items() if any(known(part, names)) or part not in one._optional_components
     }
 
 
@@ -234,16 +232,16 @@ def page(results: Iterable[Result]) -> str:
     lines = [
         "# Pipelines that were compared with diffusers",
         "",
-        f"diffusers {diffusers.__version__} has {len(rows)} pipeline classes. A tiny random pipeline of each class whose "
-        "models have a tiny form ran through diffusers and compiled, with `-O1` in float32: a plain call of a few steps. "
-        "This is about classes: a published pipeline may have options that its row does not cover, and every export "
-        "compares a picture with diffusers.",
+        f"diffusers {diffusers.__version__} has {len(rows)} pipeline classes. A tiny random pipeline of each class "
+        "whose components the tests have ran through diffusers and compiled, with `-O1` in float32: a plain call of "
+        "a few steps. This is about classes: a published pipeline may have options that its row does not cover, and "
+        "every export compares a picture with diffusers.",
         "",
         "| Result | Classes | Meaning |",
         "|---|---|---|",
         *(f"| {name} | {counts[name]} | {meaning} |" for name, meaning in OUTCOMES.items() if counts[name]),
         "",
-        "`python -m tests.tiny_pipelines.coverage` made this page. Difference is the largest one of a picture in [0, 1].",
+        "`python -m tests.tiny_pipelines.coverage` made this page. Difference is that of a picture in [0, 1].",
         "",
         "| Class | Result | Difference | Reason |",
         "|---|---|---|---|",

@@ -100,7 +100,8 @@ def _load_lora(pipe: Any, model: str, file: str | None, name: str, downloads: di
 
 
 def _other_model(pipe: Any, subject: str, reason: str, details: dict[str, Any]) -> WeightsError:
-    message = f"{subject} does not fit {type(pipe).__name__} of {pipe.name_or_path or 'this model'}: {reason.rstrip('.: ')}."
+    base = f"{type(pipe).__name__} of {pipe.name_or_path or 'this model'}"
+    message = f"{subject} does not fit {base}: {reason.rstrip('.: ')}."
     hint = "Pass an adapter that was trained on this model."
     return WeightsError(message, hint=hint, **details)
 

@@ -50,7 +50,7 @@ def trace(kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, t
         KernelError: the kernel breaks a rule, asks for values of tensors, or returns nothing and writes no input.
     """
     target = default_target(kernel.platform) if target is None else target
-    grid, tensors = Grid(shape=kernel.grid), Tensors()
+    rules, grid, tensors = kernel.keeps_rules(), Grid(shape=kernel.grid), Tensors()
     inputs: list[int] = []
     results = []
     tapes = []
@@ -59,7 +59,7 @@ def trace(kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, t
         for rank in itertools.product(*map(range, kernel.grid)):
             tapes.append(Tape(tensors))
             core = Core(target=target, grid=grid, rank=rank, tape=tapes[-1], number=len(tapes) - 1)
-            core.ignores_addresses = kernel.ignores_addresses
+            core.ignores_addresses, core.platform_rules = kernel.ignores_addresses, rules
             with use(core):
                 results.append(_run(kernel, *placed))
     written = set().union(*(tape.written for tape in tapes))

@@ -113,21 +113,8 @@ def sweep_capacity(
         num_cores=tensor_parallel_size,
         on_tried=on_tried,
     )
-    plan = None
-    while plan is None and (best := search.run()) is not None:
-        chosen = {
-            "tensor_parallel_size": best.num_cores,
-            "batch_size": best.batch_size,
-            "prefill_chunk_size": best.prefill_chunk_size,
-            "sequence_length": length.value,
-        }
-        machine: dict[str, Any] = {"instance": best.instance, "num_replicas": best.num_replicas, "price": price}
-        try:
-            plan = plan_capacity(
-                model, trace, slo=slo, max_queue_size=max_queue_size, **machine, **{**options, **chosen}
-            )
-        except DeviceMemoryError as error:
-            search.exclude(best, str(error).splitlines()[0])
+    fixed = {"model": model, "trace": trace, "slo": slo, "max_queue_size": max_queue_size, "price": price}
+    plan = _plan_of_the_cheapest(search, {**fixed, **options, "sequence_length": length.value})
     tried = tuple(sorted(search.tried, key=_rank))
     return Sweep(
         model=source.name,
@@ -138,6 +125,23 @@ def sweep_capacity(
         tried=tried,
         skipped=skipped,
     )
+
+
+def _plan_of_the_cheapest(search: Search, options: dict[str, Any]) -> CapacityPlan | None:
+    """Return the plan of the cheapest configuration that fits in memory, None if there is none."""
+    while (best := search.run()) is not None:
+        chosen = {
+            "instance": best.instance,
+            "num_replicas": best.num_replicas,
+            "tensor_parallel_size": best.num_cores,
+            "batch_size": best.batch_size,
+            "prefill_chunk_size": best.prefill_chunk_size,
+        }
+        try:
+            return plan_capacity(**{**options, **chosen})
+        except DeviceMemoryError as error:
+            search.exclude(best, str(error).splitlines()[0])
+    return None
 
 
 def _machines(instance: str | None, price: float | None) -> tuple[list[Machine], dict[str, str]]:

@@ -46,7 +46,7 @@ def test_the_price_of_tokens_is_that_of_all_instances(config):
     plan = plan_capacity(config, trace, num_replicas=3, price=2.0, slo=parse_slo("ttft=1000"), **OPTIONS)
     data = plan.to_dict()
     assert data["simulated"] and data["num_instances"] == 2 and data["usd_per_h"] == 4.0
-    usd = 4.0 * data["duration"] / 3600 / data["total_output_tokens"] * 1e6
+    usd = 4.0 * plan.numbers["duration"] / 3600 / plan.numbers["total_output_tokens"] * 1e6
     assert data["usd_per_1m_output_tokens"] == pytest.approx(usd)
     assert data["meets_slo"] and data["num_replicas"]["reason"] == "num_replicas=3"
     assert data["configuration"]["batch_size"] == 4 and any("simulated" in one for one in data["assumptions"])
