@@ -4,7 +4,7 @@
 rates are not in it: they are in `optimum_neuron.hardware`. It knows no formula.
 
     >>> constants().version
-    3
+    4
 """
 
 from __future__ import annotations

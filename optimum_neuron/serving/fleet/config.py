@@ -152,7 +152,7 @@ def parse_fleet(args: Any) -> FleetConfig:
         ConfigError: a field is unknown or missing, or has a wrong value.
 
     Example:
-        ```python needs:fastapi
+        ```python
         from optimum_neuron.serving.fleet import parse_fleet
 
         chat = {"source": "smollm2", "options": {"tensor_parallel_size": 2}, "num_replicas": 3}
