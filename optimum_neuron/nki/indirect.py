@@ -14,6 +14,7 @@ import torch
 
 from .core import refuse
 from .dtypes import bits_of, rounded
+from .elements import Elements
 from .tensor import NkiTensor
 
 
@@ -97,6 +98,10 @@ class IndirectTensor(NkiTensor):
         """Return True."""
         return True
 
+    def chosen_by(self) -> tuple[Elements, ...]:
+        """Return the indices."""
+        return () if self.indices is None else (self.indices,)
+
     def with_skip(self, skip: bool) -> Self:
         """Return the view with the rule for indices outside of the tensor."""
         self.skip = skip
@@ -167,6 +172,10 @@ class MovedTensor(NkiTensor):
     def is_indirect(self) -> bool:
         """Return True."""
         return True
+
+    def chosen_by(self) -> tuple[Elements, ...]:
+        """Return the index."""
+        return (self.index,)
 
     def _view(self, data: torch.Tensor) -> NkiTensor:
         refuse_part(self)

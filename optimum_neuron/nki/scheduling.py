@@ -1,8 +1,8 @@
 """Schedules by hand: `kernel.with_schedule([("second", "first"), ...])` orders instructions by their names.
 
-An edge says that the first name's instructions run after those of the others. `instruction.depends_on(other)` says so of
-two instructions, and has the first wait until the other is done. Data keep their order: a schedule that turns it around
-is a race, which `nki.analyze` reports, and then the order is the kernel's.
+An edge says that the first name's instructions run after those of the others. `instruction.depends_on(other)` says so
+of two instructions, and has the first wait until the other is done. Data keep their order: a schedule that turns it
+around is a race, which `nki.analyze` reports, and then the order is the kernel's.
 """
 
 from __future__ import annotations

@@ -207,6 +207,17 @@ def test_two_groups_in_a_bank_are_advised_against(x):
     assert "PSUM groups" in {one.topic for one in analyze(body, torch.ones(128, 128), x).advice}
 
 
+def test_indices_that_choose_elements_are_read(x):
+    def body(x):
+        tile, index = nl.ndarray((4, 64), x.dtype), nl.ndarray((4, 1), nl.int32)
+        nisa.memset(index, 3)
+        nisa.dma_copy(tile, x.vector_select(0, index))
+        return store(tile)
+
+    hazard = next(hazard for hazard in analyze(jit(body), x).hazards if "memset" in text_of(hazard.first_line))
+    assert hazard.kind == "read after write" and "vector_select" in text_of(hazard.second_line)
+
+
 def waiting(x, after):
     one, two = nl.ndarray(x.shape, x.dtype, nl.sbuf), nl.ndarray(x.shape, x.dtype, nl.sbuf)
     nisa.dma_copy(one, x)

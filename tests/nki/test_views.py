@@ -77,6 +77,16 @@ def all_columns(x, index):
     return store(tile)
 
 
+def blocks_of_columns(x, index):
+    """A loop that is traced once."""
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    for block in nl.affine_range(x.shape[0] // 32):
+        rows, tile = nl.ds(block * 32, 32), nl.ndarray((32, x.shape[1]), x.dtype)
+        nisa.tensor_copy(tile, nl.load(x[rows]).indirect(nl.load(index[rows]), num_elem=x.shape[1]))
+        nisa.dma_copy(out[rows], tile)
+    return out
+
+
 def scattered_columns(x, index):
     tile = nl.zeros((x.shape[0], 64), x.dtype)
     nisa.tensor_copy(tile.indirect(nl.load(index), num_elem=x.shape[1]), nl.load(x))
@@ -138,6 +148,11 @@ CALLS = {
         (WIDE[:16].contiguous(), SMALL[:16].contiguous()),
         np.take_along_axis(WIDE[:16].numpy(), chosen(SMALL[:16], 48, 16), axis=1),
     ),
+    "blocks_of_columns": (
+        blocks_of_columns,
+        (normal(64, 40), offsets(64, 3, 40)),
+        np.take_along_axis(normal(64, 40).numpy(), chosen(offsets(64, 3, 40), 40, 16), axis=1),
+    ),
     "scattered_columns": (scattered_columns, (WIDE[:, :48].contiguous(), DISTINCT), SCATTERED),
     "multiplied_columns": (multiplied_columns, (WIDE, normal(64, 8), SMALL), GATHERED.T @ normal(64, 8).numpy()),
 }
@@ -166,6 +181,12 @@ def test_streams_carry_the_views(name):
     inputs = copies(args)
     (result,) = streams.run(read, inputs) or (inputs[0],)
     assert torch.equal(result, jit(kernel)(*copies(args)))
+
+
+def test_loops_with_columns_by_offsets_are_folded():
+    kernel, args, _ = CALLS["blocks_of_columns"]
+    (program,) = streams.trace(jit(kernel), args, {}).stream.programs
+    assert [node.count for node in program if hasattr(node, "count")] == [2]
 
 
 def names_differ(x):

@@ -149,10 +149,11 @@ def recorded(
         for field in dataclasses.fields(instruction)
         if field.repr and field.name not in (*instruction.READS, *instruction.WRITES, "name", "engine")
     }
+    indices = [index.access() for tile in (*reads.values(), *writes.values()) for index in tile.chosen_by()]
     return Record(
         instruction.OPCODE,
         engine.name,
-        tuple(tile.access() for tile in reads.values()),
+        (*(tile.access() for tile in reads.values()), *indices),
         tuple(tile.access() for tile in writes.values()),
         instruction.cycles(core),
         kernel_line(),
