@@ -108,8 +108,11 @@ class IndirectTensor(NkiTensor):
         return self
 
     def _view(self, data: torch.Tensor) -> NkiTensor:
-        if self.indices is None or data.dim() == 0 or data.shape[0] != self.shape[0] or data.stride(0):
+        # Row 0 has the step 0: a view of another dimension without a step could be taken for one of the rows.
+        is_plain = self.indices is not None and 0 not in self.steps[1:] and data.dim() > 0
+        if not is_plain or data.shape[0] != self.shape[0] or (data.shape[0] > 1 and data.stride(0)):
             refuse_part(self)
+        assert self.indices is not None
         pattern = [(self.steps[0], self.shape[0]), *zip(data.stride()[1:], data.shape[1:], strict=True)]
         first = data.storage_offset() - self.storage.base.storage_offset()
         return type(self).of(self, pattern, first, self.indices, self.row_step, self.num_rows)
@@ -223,6 +226,17 @@ def selected(tensor: NkiTensor, place: int, index: NkiTensor) -> NkiTensor:
             rule="strides",
             tensor=tensor.name,
             dim=place,
+        )
+    if not index.data.is_meta and not 0 <= index.scalar() < tensor.shape[place]:
+        refuse(
+            f"Index {index.scalar()} is outside of dimension {place} of {tensor.name}, which has {tensor.shape[place]} "
+            "elements.",
+            hint=f"Use an index from 0 to {tensor.shape[place] - 1}.",
+            rule="bounds",
+            tensor=tensor.name,
+            dim=place,
+            size=tensor.shape[place],
+            index=index.scalar(),
         )
     pattern = [pair for dim, pair in enumerate(tensor.get_pattern()) if dim != place]
     return tensor.ap(pattern, scalar_offset=index, indirect_dim=steps.index(tensor.strides[place]))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from .core import refuse
 
@@ -65,6 +65,6 @@ def _sizes(tensor: NkiTensor, place: int, group: Sequence[str], sizes: Mapping[s
     return [size // known if one == -1 else one for one in found]
 
 
-def _refuse(tensor: NkiTensor, source: Pattern, target: Pattern, hint: str) -> None:
+def _refuse(tensor: NkiTensor, source: Pattern, target: Pattern, hint: str) -> NoReturn:
     message = f"{tensor.name} of shape {tensor.shape} cannot be rearranged from {source} to {target}."
     refuse(message, hint=hint, rule="pattern", tensor=tensor.name)

@@ -191,12 +191,18 @@ class NkiTensor(Elements):
 
         return chosen_columns(self, index, index.size if num_elem is None else num_elem)
 
+    @property
+    def _keeps_first(self) -> bool:
+        """Whether dimension 0 stays first."""
+        return self.buffer.is_on_chip or self.is_indirect()
+
     def permute(self, dims: Sequence[int]) -> NkiTensor:
         """Return the dimensions in another order; the partition dimension of an on-chip tensor stays first."""
-        if sorted(dims) != list(range(self.ndim)) or (self.buffer.is_on_chip and dims[0] != 0):
+        if sorted(dims) != list(range(self.ndim)) or (self._keeps_first and dims[0] != 0):
             refuse(
                 f"{self.name} has {self.ndim} dimensions, which cannot be permuted by {tuple(dims)}.",
-                hint="Name each dimension once; on the chip, keep dimension 0 first (nisa.nc_transpose moves it).",
+                hint="Name each dimension once; on the chip, keep dimension 0 first (nisa.nc_transpose moves it), as "
+                "where indices choose the rows.",
                 rule="partition",
                 tensor=self.name,
                 dims=tuple(dims),
@@ -282,6 +288,13 @@ class NkiTensor(Elements):
 
     def view(self, dtype: Any) -> NkiTensor:
         """Read the same bytes as another dtype; the last dimension shrinks or grows with the size of the elements."""
+        if self.is_indirect():
+            refuse(
+                f"Indices in memory choose elements of {self.name}, and its bytes are read as another dtype.",
+                hint="Take the view with the dtype first.",
+                rule="indirect",
+                tensor=self.name,
+            )
         row = FORMATS[dtype_name(dtype)]
         own = self.storage.format
         packed = own.storage.itemsize != own.size_bytes or row.storage.itemsize != row.size_bytes

@@ -269,6 +269,23 @@ def waits_out_of_a_loop(x):
     nisa.tensor_copy(tile, tile).depends_on(inner[-1])
 
 
+def waits_in_a_loop(x):
+    """For the instruction before the loop, and for one of an iteration."""
+    tile = nl.load(x)
+    first = nisa.tensor_copy(tile, tile)
+
+    def body(index):
+        before = nisa.memset(tile, 1.0)
+        nisa.tensor_copy(tile, tile).depends_on(before, first)
+
+    nl.fori_loop(0, 2, body)
+    return store(tile)
+
+
+def test_instructions_of_a_loop_wait_in_it(x):
+    assert (jit(waits_in_a_loop)(x) == 1).all() and not analyze(jit(waits_in_a_loop), x).races
+
+
 @pytest.mark.parametrize("kernel", [waits_for_itself, waits_for_a_tile, waits_out_of_a_loop])
 def test_waits_that_cannot_be_are_refused(kernel, x):
     with pytest.raises(KernelError) as caught:

@@ -218,6 +218,28 @@ def one_of_the_rows(x):
     return store(x.vector_select(0, nl.zeros((4, 1), nl.int32))[1:3])  # here
 
 
+def row_in_a_broadcast(x):
+    rows = x.vector_select(0, nl.zeros((4, 1), nl.int32)).expand_dim(1).broadcast(1, 4)
+    return store(rows.select(0, 1))  # here
+
+
+def rows_that_move(x):
+    return store(x.vector_select(0, nl.zeros((4, 1), nl.int32)).permute((1, 0)))  # here
+
+
+def rows_as_bytes(x):
+    return store(x.vector_select(0, nl.zeros((4, 1), nl.int32)).view(nl.uint8))  # here
+
+
+def one_outside(x):
+    return store(x[:8].select(0, nl.full((1, 1), 8, nl.int32)))  # here
+
+
+def sum_in_columns(x):
+    total, tile = nl.ndarray((128, 24), nl.float32, buffer=nl.psum), nl.ones((128, 128), nl.float32)
+    nisa.nc_matmul(total.indirect(nl.zeros((128, 2), nl.uint16), num_elem=24), tile, nl.load(x))  # here
+
+
 def rows_outside(x):
     rows, index = nl.ndarray((4, 24), x.dtype), nl.full((4, 1), 8, nl.int32)
     nisa.dma_copy(rows, x[:8].vector_select(0, index))  # here
@@ -248,6 +270,11 @@ REFUSED = {
     rows_of_another_dim: "indirect",
     rows_of_rows: "indirect",
     one_of_the_rows: "indirect",
+    row_in_a_broadcast: "indirect",
+    rows_that_move: "partition",
+    rows_as_bytes: "indirect",
+    one_outside: "bounds",
+    sum_in_columns: "indirect",
     rows_outside: "bounds",
     float_offsets: "indirect",
     columns_outside: "bounds",

@@ -93,9 +93,9 @@ class Instruction:
 
 
 def execute(instruction: Instruction) -> NkiInstruction:
-    """Check an instruction, run it on the current core, and record it; a core that traces only notes it.
+    """Check an instruction, run it on the current core, record it, and return its handle.
 
-    Returns the handle by which others may wait for it.
+    A core that traces only notes it.
 
     Raises:
         KernelError: it breaks a rule.

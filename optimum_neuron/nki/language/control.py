@@ -48,17 +48,17 @@ def dynamic_range(start: Any, stop: Any = None, step: Any = 1) -> Sequence[int]:
 
 def fori_loop(lower: Any, upper: Any, body_fun: Callable[[VirtualRegister], Any], step: Any = 1) -> None:
     """Run a function for each number from lower to upper, on the device; it is given the number in a register."""
-    with _loop():
+    with _loop(body_fun):
         for number in dynamic_range(lower, upper, step):
             body_fun(VirtualRegister(number))
 
 
 @contextlib.contextmanager
-def _loop() -> Iterator[None]:
-    """Note a loop of the device, into and out of which no instruction waits."""
+def _loop(body_fun: Callable[..., Any]) -> Iterator[None]:
+    """Note a loop of the device, out of which no instruction waits for another; its body names it."""
     core = current()
     around = core.loops
-    core.loops = (*around, object())
+    core.loops = (*around, body_fun)
     try:
         yield
     finally:
@@ -69,7 +69,7 @@ def while_loop(init: VirtualRegister, body_fun: Callable[[VirtualRegister], Virt
     """Run a function while a register is not 0, on the device; the function returns the next register."""
     register = init
     while register:
-        with _loop():
+        with _loop(body_fun):
             register = body_fun(register)
         if not isinstance(register, VirtualRegister):
             refuse(

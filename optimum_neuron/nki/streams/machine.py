@@ -293,10 +293,9 @@ class _Machine:
         tensor, index = self.view(columns.view, indices), self.view(columns.index, indices)
         if not self.is_dry:
             return ColumnTensor.over(tensor, index, columns.count, columns.group)
-        offsets = columns.group * index.shape[-1]
-        if columns.group not in GROUPS.values() or tensor.shape[0] % columns.group or columns.count > offsets:
+        if tensor.ndim != 2 or columns.group not in GROUPS.values() or tensor.shape[0] % columns.group:
             self._refuse_bounds(tensor.storage, 0, columns.count)
-        return tensor.indirect(index, columns.count)
+        return tensor.indirect(index, columns.count)  # the instruction's engine checks the number of offsets
 
     def _moved(self, moved: Moved, indices: Indices) -> NkiTensor:
         storage = self._of(moved.tensor)
