@@ -11,9 +11,7 @@ import dataclasses
 import operator
 from typing import TYPE_CHECKING, Any
 
-from ..nki import NKI_KERNEL, stream_of
 from .ir import Graph, Program, Subprogram
-from .kernels import kernels_of
 from .passes import stage_programs
 from .rules import find_rule
 from .serial import base_of, shares_memory
@@ -68,6 +66,9 @@ def stage_needs(program: Program, *, lnc: int = 1) -> tuple[MemoryNeed, ...]:
 
 
 def _need(program: Program, lnc: int) -> MemoryNeed:
+    from ..nki import stream_of
+    from .kernels import kernels_of
+
     held = [*program.constants.values(), *(t for key in kernels_of(program) for t in stream_of(key).constants.values())]
     constants = sum(t.numel() * t.element_size() for t in held)
     peaks = {name: _peak_bytes(subprogram) for name, subprogram in program.subprograms.items()}
@@ -124,6 +125,8 @@ def _peak_bytes(subprogram: Subprogram) -> int:
 
 def _kernel_bytes(node: fx.Node) -> int:
     """HBM that an NKI kernel has for itself while it runs."""
+    from ..nki import NKI_KERNEL, stream_of
+
     return stream_of(str(node.args[1])).private_bytes if node.target is NKI_KERNEL else 0
 
 

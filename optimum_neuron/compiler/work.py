@@ -17,7 +17,6 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from ..core import TensorSpec
-from ..nki import kernel_time, stream_of
 from .rules import OpCall, combines, decompose, find_rule, values_of
 from .tiles import ARRAY, convolution_cycles, product_cycles
 
@@ -143,6 +142,8 @@ def work_of(call: OpCall) -> CallWork:
 
 def _kernel(call: OpCall) -> CallWork:
     """The matmuls of a kernel; its time has everything else."""
+    from ..nki import kernel_time, stream_of
+
     key = call.arguments["kernel"]
     flops = kernel_time(key, stream_of(key).target).matmul_flop
     dtype = next((spec.dtype for spec in call.inputs), "float32")

@@ -7,6 +7,7 @@ simulated, from published cycle counts; `timeline.py` says what the simulation l
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import warnings
 from collections.abc import Callable, Sequence
@@ -196,8 +197,12 @@ def analysis_of(
         message = f"The kernel {name} executed no instruction."
         raise ConfigError(message, hint="Analyze a kernel that loads, computes and stores.")
     pairs = pairs_of(stream)
-    order, turned = reordered(stream, edges, pairs) if edges else (stream, [])
-    events = schedule(order, core.target)
+    order, turned = reordered(stream, edges, pairs, core.waits) if edges or core.waits else (range(len(stream)), [])
+    places = {number: place for place, number in enumerate(order)}
+    waits = collections.defaultdict(list)
+    for producer, consumer in core.waits:
+        waits[places[consumer]].append(places[producer])
+    events = schedule([stream[number] for number in order], core.target, waits)
     total_us = max(event.end_ns for event in events) / 1e3
     busy_us = {name: sum(event.busy_ns for event in events if event.record.engine == name) / 1e3 for name in ENGINES}
     return Analysis(

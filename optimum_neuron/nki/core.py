@@ -137,6 +137,10 @@ class Core:
     """Whether a read of memory that nothing wrote is an error."""
     stream: list[Record] | None = None
     """What it executed; None if it does not record."""
+    waits: list[tuple[int, int]] = dataclasses.field(default_factory=list)
+    """Instructions that others wait for, because the kernel asked for it: both by number in the stream."""
+    loops: tuple[object, ...] = ()
+    """Loops of the device that run, outermost first."""
     unwritten: list[Unwritten] = dataclasses.field(default_factory=list)
     """Reads of memory that nothing wrote."""
     registers: dict[str, torch.Tensor] = dataclasses.field(default_factory=dict)

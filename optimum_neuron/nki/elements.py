@@ -191,6 +191,13 @@ class Elements:
         """Return the view with a rule for indices outside of it; only indirect views have such."""
         return self
 
+    def chosen_by(self) -> tuple[Elements, ...]:
+        """Return the indices in memory that choose elements, which an instruction reads too."""
+        return ()
+
+    def for_engine(self, engine: str) -> None:
+        """Prepare for the engine that accesses the view; only columns chosen by offsets depend on it."""
+
     def _warn_unwritten(self, mask: torch.Tensor) -> None:
         missing = int((~mask).sum())
         problem = f"{missing} of the {self.size} elements of {self.name} that are read here were never written"

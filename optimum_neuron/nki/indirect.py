@@ -1,53 +1,84 @@
-"""Views whose rows are chosen by indices in memory, for gathers and scatters by DMA.
+"""Views whose elements are chosen by indices in memory, for gathers and scatters.
 
-Row p of the view begins at index p of a vector, times the step of the indexed dimension; the other dimensions follow
-the access pattern.
+Row p of an `IndirectTensor` begins at index p of a vector, times the step of the indexed dimension; the other
+dimensions follow the access pattern. A `MovedTensor` begins where one index says.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import torch
 
 from .core import refuse
 from .dtypes import bits_of, rounded
+from .elements import Elements
 from .tensor import NkiTensor
 
 
 class IndirectTensor(NkiTensor):
     """A gathered or scattered view."""
 
-    __slots__ = ("addresses", "dim", "first", "indices", "skip", "steps", "valid")
+    __slots__ = ("addresses", "first", "indices", "num_rows", "row_step", "skip", "steps", "valid")
     addresses: torch.Tensor
-    dim: int
     first: int
     indices: NkiTensor | None
+    num_rows: int
+    row_step: int
     steps: tuple[int, ...]
     valid: torch.Tensor
     skip: bool
 
     @classmethod
     def of(
-        cls, tensor: NkiTensor, pattern: Sequence[Sequence[int]], offset: int, indices: NkiTensor, dim: int
+        cls,
+        tensor: NkiTensor,
+        pattern: Sequence[Sequence[int]],
+        offset: int,
+        indices: NkiTensor,
+        row_step: int,
+        num_rows: int,
     ) -> IndirectTensor:
-        """Return the view of a tensor by an access pattern whose first dimension goes by indices."""
-        storage = tensor.storage
-        step = math.prod(storage.shape[dim + 1 :])
-        counts = [count for _, count in pattern]
+        """Return the view of a tensor by an access pattern whose first dimension goes by indices.
+
+        Args:
+            tensor: the tensor.
+            pattern: step and count of each dimension.
+            offset: element that index 0 names.
+            indices: one index for each count of the first dimension.
+            row_step: elements from one index to the next.
+            num_rows: how many indices there are.
+
+        Raises:
+            KernelError: the row of index 0 leaves the tensor.
+        """
+        base = tensor.storage.base
+        counts, steps = [count for _, count in pattern], [step for step, _ in pattern]
+        last = offset + sum(step * (count - 1) for step, count in zip(steps[1:], counts[1:], strict=True))
+        if offset < 0 or last >= base.numel() or min([*steps, 0]) < 0 or min([*counts, 1]) < 1:
+            refuse(
+                f"The rows of {[list(pair) for pair in pattern]} from {offset} on reach element {last} of "
+                f"{tensor.name}, which has {base.numel()}.",
+                hint="Steps and counts are of elements of the whole tensor.",
+                rule="bounds",
+                tensor=tensor.name,
+                size=base.numel(),
+                last=last,
+            )
+        # Row 0 in place of every row: views of the other dimensions are then views of this one.
+        view = cls(tensor.storage, base.as_strided(counts, [0, *steps[1:]], base.storage_offset() + offset))
         rows = indices.integers().T.reshape(-1)[: counts[0]]
-        addresses = rows * step + offset
+        addresses = rows * row_step + offset
         for place, (stride, count) in enumerate(pattern[1:], start=1):
             addresses = addresses.unsqueeze(-1) + torch.arange(count, device=rows.device) * stride
             assert addresses.dim() == place + 1
-        view = cls(storage, storage.base.reshape(-1)[:1].expand(counts))
         view.addresses = addresses
-        view.valid = ((rows >= 0) & (rows < storage.shape[dim])).reshape(-1, *[1] * (len(counts) - 1)).expand(counts)
+        view.valid = ((rows >= 0) & (rows < num_rows)).reshape(-1, *[1] * (len(counts) - 1)).expand(counts)
         view.skip = False
-        view.indices, view.first, view.dim = indices, offset, dim
-        view.steps = tuple(stride for stride, _ in pattern)
+        view.indices, view.first, view.row_step, view.num_rows = indices, offset, row_step, num_rows
+        view.steps = tuple(steps)
         return view
 
     @classmethod
@@ -67,10 +98,24 @@ class IndirectTensor(NkiTensor):
         """Return True."""
         return True
 
+    def chosen_by(self) -> tuple[Elements, ...]:
+        """Return the indices."""
+        return () if self.indices is None else (self.indices,)
+
     def with_skip(self, skip: bool) -> Self:
         """Return the view with the rule for indices outside of the tensor."""
         self.skip = skip
         return self
+
+    def _view(self, data: torch.Tensor) -> NkiTensor:
+        # Row 0 has the step 0: a view of another dimension without a step could be taken for one of the rows.
+        is_plain = self.indices is not None and 0 not in self.steps[1:] and data.dim() > 0
+        if not is_plain or data.shape[0] != self.shape[0] or (data.shape[0] > 1 and data.stride(0)):
+            refuse_part(self)
+        assert self.indices is not None
+        pattern = [(self.steps[0], self.shape[0]), *zip(data.stride()[1:], data.shape[1:], strict=True)]
+        first = data.storage_offset() - self.storage.base.storage_offset()
+        return type(self).of(self, pattern, first, self.indices, self.row_step, self.num_rows)
 
     def _checked(self) -> torch.Tensor:
         total = self.storage.base.numel()
@@ -93,7 +138,14 @@ class IndirectTensor(NkiTensor):
 
     def write(self, values: torch.Tensor) -> None:
         """Scatter values."""
-        good, storage = self._checked(), self.storage
+        self._scatter(values, self._checked())
+
+    def write_where(self, chosen: torch.Tensor, values: torch.Tensor) -> None:
+        """Scatter the values where `chosen` holds."""
+        self._scatter(values, self._checked() & chosen)
+
+    def _scatter(self, values: torch.Tensor, good: torch.Tensor) -> None:
+        storage = self.storage
         stored = rounded(values.reshape(self.addresses.shape)[good], storage.format, precise=storage.precise)
         bits_of(storage.base.view(-1))[self.addresses[good]] = bits_of(stored)
         if storage.written is not None:
@@ -124,10 +176,89 @@ class MovedTensor(NkiTensor):
         """Return True."""
         return True
 
+    def chosen_by(self) -> tuple[Elements, ...]:
+        """Return the index."""
+        return (self.index,)
+
     def _view(self, data: torch.Tensor) -> NkiTensor:
+        refuse_part(self)
+
+
+def refuse_part(tensor: NkiTensor) -> NoReturn:
+    """Raise the error of a view of a view whose elements are chosen by indices."""
+    refuse(
+        f"A part of {tensor.name}, or its elements in another order, where indices in memory choose the elements.",
+        hint="Take the part first, and choose by indices then; or give the access pattern of the part.",
+        rule="indirect",
+        tensor=tensor.name,
+    )
+
+
+def refuse_second(tensor: NkiTensor) -> None:
+    """Refuse a choice by indices in a view that has one.
+
+    Raises:
+        KernelError: it has.
+    """
+    if tensor.is_indirect():
         refuse(
-            f"A part of {self.name} at an offset in memory is taken in a kernel that is traced.",
-            hint="Give the access pattern of the part.",
-            rule="stream",
-            tensor=self.name,
+            f"Indices in memory choose elements of {tensor.name} already, and a view has one such choice.",
+            hint="Copy the elements of the first one with nisa.dma_copy.",
+            rule="indirect",
+            tensor=tensor.name,
         )
+
+
+def selected(tensor: NkiTensor, place: int, index: NkiTensor) -> NkiTensor:
+    """Return one index of a dimension, which is in memory, without the dimension.
+
+    Raises:
+        KernelError: the view has such a choice, or steps through the dimension.
+    """
+    refuse_second(tensor)
+    shape = tensor.storage.shape
+    steps = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
+    if tensor.strides[place] not in steps:
+        refuse(
+            f"Dimension {place} of {tensor.name} has the stride {tensor.strides[place]}, which no dimension of the "
+            "whole tensor has, and an index in memory selects from it.",
+            hint="Select from a dimension without a step.",
+            rule="strides",
+            tensor=tensor.name,
+            dim=place,
+        )
+    if not index.data.is_meta and not 0 <= index.scalar() < tensor.shape[place]:
+        refuse(
+            f"Index {index.scalar()} is outside of dimension {place} of {tensor.name}, which has {tensor.shape[place]} "
+            "elements.",
+            hint=f"Use an index from 0 to {tensor.shape[place] - 1}.",
+            rule="bounds",
+            tensor=tensor.name,
+            dim=place,
+            size=tensor.shape[place],
+            index=index.scalar(),
+        )
+    pattern = [pair for dim, pair in enumerate(tensor.get_pattern()) if dim != place]
+    return tensor.ap(pattern, scalar_offset=index, indirect_dim=steps.index(tensor.strides[place]))
+
+
+def selected_rows(tensor: NkiTensor, dim: int, indices: NkiTensor) -> IndirectTensor:
+    """Return the rows of a tensor in HBM that indices on the chip name.
+
+    Raises:
+        KernelError: operands that the view cannot have.
+    """
+    refuse_second(tensor)
+    is_column = indices.size == indices.num_partitions and indices.buffer.is_on_chip
+    if dim != 0 or tensor.buffer.is_on_chip or not is_column:
+        refuse(
+            f"vector_select of dimension {dim} of {tensor.name} in {tensor.buffer.value}, by indices of shape "
+            f"{indices.shape} in {indices.buffer.value}.",
+            hint="It is of dimension 0 of a tensor in HBM, and takes one index for each partition, in SBUF.",
+            rule="indirect",
+            tensor=tensor.name,
+            dim=dim,
+        )
+    (step, rows), *rest = tensor.get_pattern()
+    pattern = [[step, indices.num_partitions], *rest]
+    return IndirectTensor.of(tensor, pattern, tensor.offset, indices, step, rows)

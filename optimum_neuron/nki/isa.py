@@ -16,6 +16,7 @@ from .instructions import (
     DmaEngine as dma_engine,
     Engine as engine,
     MatmulPerfMode as matmul_perf_mode,
+    NkiInstruction,
     OobMode as oob_mode,
     ReduceCmd as reduce_cmd,
     VirtualRegister,
@@ -72,6 +73,7 @@ from .instructions import (
 )
 
 __all__ = [
+    "NkiInstruction",
     "NkiValidationError",
     "VirtualRegister",
     "activate2",

@@ -1,7 +1,8 @@
 """Schedules by hand: `kernel.with_schedule([("second", "first"), ...])` orders instructions by their names.
 
-An edge says that the first name's instructions run after those of the others. Data keep their order: a schedule that
-turns it around is a race, which `nki.analyze` reports, and then the order is the kernel's.
+An edge says that the first name's instructions run after those of the others. `instruction.depends_on(other)` says so
+of two instructions, and has the first wait until the other is done. Data keep their order: a schedule that turns it
+around is a race, which `nki.analyze` reports, and then the order is the kernel's.
 """
 
 from __future__ import annotations
@@ -48,9 +49,15 @@ def _edge(entry: Any) -> Edge:
 
 
 def reordered(
-    stream: Sequence[Record], edges: Sequence[Edge], pairs: Iterable[Pair]
-) -> tuple[list[Record], list[Race]]:
-    """Return a stream in the order of a schedule, and where the schedule turns around what the data need.
+    stream: Sequence[Record], edges: Sequence[Edge], pairs: Iterable[Pair], waits: Sequence[tuple[int, int]] = ()
+) -> tuple[list[int], list[Race]]:
+    """Return the numbers of a stream in the order of a schedule, and where it turns around what the data need.
+
+    Args:
+        stream: the instructions.
+        edges: the schedule by names.
+        pairs: what the data need.
+        waits: numbers of instructions, and of those that wait for them.
 
     Raises:
         ConfigError: no instruction has a name of the schedule.
@@ -59,7 +66,7 @@ def reordered(
     for number, record in enumerate(stream):
         if record.name:
             named[record.name].append(number)
-    wanted = []
+    wanted = [*waits]
     for name, before in edges:
         firsts = [one for other in before for one in _of(named, other)]
         wanted += [(one, later) for later in _of(named, name) for one in firsts]
@@ -73,8 +80,8 @@ def reordered(
         else:
             after[later].add(one)
     if races:
-        return list(stream), list(races.values())
-    return [stream[number] for number in _sorted(len(stream), after)], []
+        return list(range(len(stream))), list(races.values())
+    return _sorted(len(stream), after), []
 
 
 def _of(named: dict[str, list[int]], name: str) -> list[int]:
@@ -98,9 +105,10 @@ def _depends(after: dict[int, set[int]], one: int, other: int) -> bool:
 
 
 def _turned(needed: Record, waits: Record) -> Race:
+    first, second = waits.name or waits.opcode, needed.name or needed.opcode
     return Race(
         rule="schedule",
-        message=f"The schedule runs {waits.name} before {needed.name}, whose result it needs.",
+        message=f"The schedule runs {first} before {second}, whose result it needs.",
         hint="Remove the edge, or let the two use different tiles.",
         tensors=tuple(access.name for access in needed.writes),
         first_line=needed.line,

@@ -9,7 +9,7 @@ An element of a view is named by `offset` and `strides`, in elements of the tens
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ import torch
 from .core import refuse
 from .dtypes import FORMATS, dtype_name
 from .elements import Elements
+from .rearranging import rearranged
 
 Slice = slice
 """The builtin, which the method of the same name hides in the class."""
@@ -146,18 +147,62 @@ class NkiTensor(Elements):
         return self._view(self._sliced(self.data, dim % self.ndim, slice(start, end, step)))
 
     def select(self, dim: int, index: Any) -> NkiTensor:
-        """Return one index of a dimension, without the dimension; the partition dimension stays, with size 1."""
+        """Return one index of a dimension, without the dimension; the partition dimension stays, with size 1.
+
+        The index may be a number, a register, or a tensor with one element, which is read when the kernel runs.
+        """
+        if isinstance(index, NkiTensor):
+            from .indirect import selected
+
+            return selected(self, self._free_dim(dim, "A selection by an index in memory"), index)
         place = dim % self.ndim
         key: list[Any] = [slice(None)] * self.ndim
         key[place] = int(index)
         return self[tuple(key)]
 
+    def vector_select(self, dim: int, vector_offset: NkiTensor) -> NkiTensor:
+        """Return the rows of a tensor in HBM that indices on the chip name: row p of the view is row `index[p]`.
+
+        Args:
+            dim: dimension that the indices are of, which is 0.
+            vector_offset: the indices, of shape (partitions, 1).
+
+        Raises:
+            KernelError: another dimension, a tensor on the chip, or a view by indices already.
+        """
+        from .indirect import selected_rows
+
+        return selected_rows(self, dim, vector_offset)
+
+    def indirect(self, index: NkiTensor, num_elem: int | None = None) -> NkiTensor:
+        """Return columns that offsets in memory name, on NeuronCore-v4, to gather from or scatter to.
+
+        Each group of partitions (16, and 32 for the tensor engine) has its own offsets: column i of the group that
+        begins at partition `start` is the one that `index[start + i % 16, i // 16]` names.
+
+        Args:
+            index: the offsets, uint16 in SBUF, with as many partitions.
+            num_elem: number of columns (default: all elements of the index, which fit one group).
+
+        Raises:
+            KernelError: an older core, or operands that the view cannot have.
+        """
+        from .columns import chosen_columns
+
+        return chosen_columns(self, index, index.size if num_elem is None else num_elem)
+
+    @property
+    def _keeps_first(self) -> bool:
+        """Whether dimension 0 stays first."""
+        return self.buffer.is_on_chip or self.is_indirect()
+
     def permute(self, dims: Sequence[int]) -> NkiTensor:
         """Return the dimensions in another order; the partition dimension of an on-chip tensor stays first."""
-        if sorted(dims) != list(range(self.ndim)) or (self.buffer.is_on_chip and dims[0] != 0):
+        if sorted(dims) != list(range(self.ndim)) or (self._keeps_first and dims[0] != 0):
             refuse(
                 f"{self.name} has {self.ndim} dimensions, which cannot be permuted by {tuple(dims)}.",
-                hint="Name each dimension once; on the chip, keep dimension 0 first (nisa.nc_transpose moves it).",
+                hint="Name each dimension once; on the chip, keep dimension 0 first (nisa.nc_transpose moves it), as "
+                "where indices choose the rows.",
                 rule="partition",
                 tensor=self.name,
                 dims=tuple(dims),
@@ -223,8 +268,33 @@ class NkiTensor(Elements):
         start, end = start_dim % self.ndim, end_dim % self.ndim
         return self.reshape([*self.shape[:start], math.prod(self.shape[start : end + 1]), *self.shape[end + 1 :]])
 
+    def rearrange(
+        self,
+        src_pattern: Sequence[str | Sequence[str]],
+        dst_pattern: Sequence[str | Sequence[str]],
+        fixed_sizes: Mapping[str, int] | None = None,
+    ) -> NkiTensor:
+        """Split, reorder and join dimensions by name: `(("b", ("h", "w")), ("b", "w", "h"), {"h": 4})`.
+
+        Args:
+            src_pattern: a name for each dimension; a tuple of names splits one.
+            dst_pattern: the same names in the new order; a tuple of names joins them.
+            fixed_sizes: sizes by name; of each tuple, all but one.
+
+        Raises:
+            KernelError: patterns that do not fit, or that need a copy.
+        """
+        return rearranged(self, src_pattern, dst_pattern, fixed_sizes or {})
+
     def view(self, dtype: Any) -> NkiTensor:
         """Read the same bytes as another dtype; the last dimension shrinks or grows with the size of the elements."""
+        if self.is_indirect():
+            refuse(
+                f"Indices in memory choose elements of {self.name}, and its bytes are read as another dtype.",
+                hint="Take the view with the dtype first.",
+                rule="indirect",
+                tensor=self.name,
+            )
         row = FORMATS[dtype_name(dtype)]
         own = self.storage.format
         packed = own.storage.itemsize != own.size_bytes or row.storage.itemsize != row.size_bytes
@@ -260,7 +330,9 @@ class NkiTensor(Elements):
         if vector_offset is not None:
             from .indirect import IndirectTensor
 
-            return IndirectTensor.of(self, pattern, offset, vector_offset, indirect_dim)
+            shape = self.storage.shape
+            step = math.prod(shape[indirect_dim + 1 :])
+            return IndirectTensor.of(self, pattern, offset, vector_offset, step, shape[indirect_dim])
         if isinstance(scalar_offset, NkiTensor) and self.data.is_meta:
             from .indirect import MovedTensor
 

@@ -15,7 +15,7 @@ import collections
 import dataclasses
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ..hardware import CoreTiming, Target
 from .core import Access, Record
@@ -156,8 +156,14 @@ def last_uses(stream: Sequence[Record]) -> dict[int, int]:
     }
 
 
-def schedule(stream: Sequence[Record], target: Target) -> list[Event]:
-    """Return when each instruction runs on the target's engines."""
+def schedule(stream: Sequence[Record], target: Target, waits: Mapping[int, Sequence[int]] | None = None) -> list[Event]:
+    """Return when each instruction runs on the target's engines.
+
+    Args:
+        stream: the instructions.
+        target: what is simulated.
+        waits: by number of an instruction, the earlier ones that it waits for although its data do not need them.
+    """
     core, timing = target.core, target.timing
     assert timing is not None and core.gpsimd is not None
     assert core.sbuf_bytes and core.sbuf_partitions and core.psum_bytes and core.psum_partitions
@@ -170,9 +176,11 @@ def schedule(stream: Sequence[Record], target: Target) -> list[Event]:
     free: dict[str, float] = collections.defaultdict(float)
     transfers = _Transfers()
     uses: dict[int, _Uses] = {}
-    last, events = last_uses(stream), []
+    last = last_uses(stream)
+    events: list[Event] = []
     for number, record in enumerate(stream):
-        ready = 0.0
+        before = waits.get(number, ()) if waits else ()
+        ready = max((events[other].end_ns for other in before if other < number), default=0.0)
         accesses = (*record.reads, *record.writes)
         for access in accesses:
             if access.storage not in uses:

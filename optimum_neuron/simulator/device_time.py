@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 
 from ..hardware import Target
-from ..nki import kernel_time
 from .constants import CoreConstants
 from .work import Work
 
@@ -186,6 +185,8 @@ def device_time(
 
 def _kernels_s(work: Work, rates: CoreRates) -> tuple[float, dict[str, float]]:
     """Time of NKI kernels, which overlap with no other operators, and of their engines; GpSimd's is with vector's."""
+    from ..nki import kernel_time
+
     total_s, busy_s = 0.0, {"tensor": 0.0, "vector": 0.0, "dma": 0.0}
     for key, count in work.kernels.counts:
         time = kernel_time(key, rates.target)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from optimum_neuron.errors import ConfigError
+from optimum_neuron.errors import ConfigError, KernelError
 from optimum_neuron.nki import analyze, isa as nisa, jit, language as nl
 
 
@@ -205,3 +205,89 @@ def test_two_groups_in_a_bank_are_advised_against(x):
         return store(out)
 
     assert "PSUM groups" in {one.topic for one in analyze(body, torch.ones(128, 128), x).advice}
+
+
+def test_indices_that_choose_elements_are_read(x):
+    def body(x):
+        tile, index = nl.ndarray((4, 64), x.dtype), nl.ndarray((4, 1), nl.int32)
+        nisa.memset(index, 3)
+        nisa.dma_copy(tile, x.vector_select(0, index))
+        return store(tile)
+
+    hazard = next(hazard for hazard in analyze(jit(body), x).hazards if "memset" in text_of(hazard.first_line))
+    assert hazard.kind == "read after write" and "vector_select" in text_of(hazard.second_line)
+
+
+def waiting(x, after):
+    one, two = nl.ndarray(x.shape, x.dtype, nl.sbuf), nl.ndarray(x.shape, x.dtype, nl.sbuf)
+    nisa.dma_copy(one, x)
+    nisa.dma_copy(two, x)
+    first = nisa.activation(one, nl.exp, one, name="first")
+    second = nisa.tensor_scalar(two, two, nl.multiply, 3.0, name="second")
+    assert isinstance(first, nisa.NkiInstruction)
+    if after == "second":
+        assert second.depends_on(first) is second
+    elif after == "first":
+        first.depends_on(second)
+    elif after == "each other":
+        first.depends_on(second.depends_on(first))
+    nisa.tensor_tensor(one, one, two, nl.add)
+    return store(one)
+
+
+@pytest.mark.parametrize("after", ["second", "first"])
+def test_an_instruction_waits_for_another_engine(after, x):
+    def run(after):
+        return {event.record.name: event for event in analyze(jit(waiting), x, after).events}
+
+    apart, ordered = run(None), run(after)
+    before = "first" if after == "second" else "second"
+    assert apart["first"].start_ns < apart["second"].end_ns and apart["second"].start_ns < apart["first"].end_ns
+    assert ordered[after].start_ns >= ordered[before].end_ns
+    assert torch.equal(jit(waiting)(x, None), jit(waiting)(x, after))
+
+
+def test_instructions_that_wait_for_each_other_are_a_race(x):
+    (race,) = analyze(jit(waiting), x, "each other").races
+    assert race.rule == "schedule"
+    assert {'name="first"' in text_of(line) for line in (race.first_line, race.second_line)} == {True, False}
+
+
+def waits_for_itself(x):
+    one = nisa.dma_copy(nl.ndarray(x.shape, x.dtype, nl.sbuf), x)
+    one.depends_on(one)
+
+
+def waits_for_a_tile(x):
+    tile = nl.load(x)
+    nisa.tensor_copy(tile, tile).depends_on(tile)
+
+
+def waits_out_of_a_loop(x):
+    tile, inner = nl.load(x), []
+    nl.fori_loop(0, 2, lambda index: inner.append(nisa.tensor_copy(tile, tile)))
+    nisa.tensor_copy(tile, tile).depends_on(inner[-1])
+
+
+def waits_in_a_loop(x):
+    """For the instruction before the loop, and for one of an iteration."""
+    tile = nl.load(x)
+    first = nisa.tensor_copy(tile, tile)
+
+    def body(index):
+        before = nisa.memset(tile, 1.0)
+        nisa.tensor_copy(tile, tile).depends_on(before, first)
+
+    nl.fori_loop(0, 2, body)
+    return store(tile)
+
+
+def test_instructions_of_a_loop_wait_in_it(x):
+    assert (jit(waits_in_a_loop)(x) == 1).all() and not analyze(jit(waits_in_a_loop), x).races
+
+
+@pytest.mark.parametrize("kernel", [waits_for_itself, waits_for_a_tile, waits_out_of_a_loop])
+def test_waits_that_cannot_be_are_refused(kernel, x):
+    with pytest.raises(KernelError) as caught:
+        jit(kernel)(x)
+    assert caught.value.details["rule"] == "dependency" and "depends_on" in text_of(caught.value.details["line"])

@@ -7,7 +7,7 @@ import inspect
 
 import pytest
 
-from optimum_neuron.nki import isa, language
+from optimum_neuron.nki import NkiTensor, isa, language
 
 ISA = {
     "activate2": "dst op data imm0 imm1 op0 op1 relu_param=0.0 reverse0=False reverse1=False reduce_op=None "
@@ -137,8 +137,39 @@ def test_function_of_the_language_has_published_parameters(name):
     assert " ".join(map(written, parameters)) == LANGUAGE[name]
 
 
+TENSOR = {
+    "ap": "pattern offset=None scalar_offset=None vector_offset=None indirect_dim=0 dtype=None",
+    "broadcast": "dim size",
+    "expand_dim": "dim",
+    "flatten_dims": "start_dim end_dim",
+    "get_pattern": "",
+    "indirect": "index num_elem=None",
+    "is_contiguous": "",
+    "is_indirect": "",
+    "permute": "dims",
+    "rearrange": "src_pattern dst_pattern fixed_sizes=None",
+    "reshape_dim": "dim shape",
+    "select": "dim index",
+    "slice": "dim start end step=1",
+    "squeeze_dim": "dim",
+    "vector_select": "dim vector_offset",
+    "view": "dtype",
+}
+
+
+@pytest.mark.parametrize("name", sorted(TENSOR))
+def test_view_has_published_parameters(name):
+    _, *parameters = inspect.signature(getattr(NkiTensor, name)).parameters.values()
+    assert " ".join(map(written, parameters)) == TENSOR[name]
+
+
+def test_handles_of_instructions_have_the_published_parameter():
+    _, producers = inspect.signature(isa.NkiInstruction.depends_on).parameters.values()
+    assert str(producers).startswith("*producers:")
+
+
 def test_all_published_instructions_are_there():
     others = {"engine", "reduce_cmd", "dge_mode", "oob_mode", "nc_version", "matmul_perf_mode", "get_nc_version"}
-    others |= {"dma_engine", "get_nc_sub_version", "VirtualRegister", *REGISTERS}
+    others |= {"dma_engine", "get_nc_sub_version", "NkiInstruction", "VirtualRegister", *REGISTERS}
     assert {*ISA, *others} <= set(isa.__all__)
     assert set(LANGUAGE) <= set(language.__all__)

@@ -38,6 +38,7 @@ from .gathering import (
     nc_n_gather as nc_n_gather,
     nc_stream_shuffle as nc_stream_shuffle,
 )
+from .handles import NkiInstruction as NkiInstruction
 from .matmul import MatmulPerfMode as MatmulPerfMode, nc_matmul as nc_matmul, nc_transpose as nc_transpose
 from .positions import nonzero_with_count as nonzero_with_count, sequence_bounds as sequence_bounds
 from .randomness import (

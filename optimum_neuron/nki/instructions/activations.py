@@ -14,6 +14,7 @@ from ..operators import OPERATORS, Operator, as_operator
 from ..tensor import NkiTensor
 from . import rules
 from .base import Engine, Instruction, execute
+from .handles import NkiInstruction
 
 
 class ReduceCmd(enum.Enum):
@@ -118,11 +119,11 @@ def activation(
     reduce_res: NkiTensor | None = None,
     reduce_cmd: ReduceCmd = ReduceCmd.idle,
     name: str | None = None,
-) -> None:
+) -> NkiInstruction:
     """Compute `op(data * scale + bias)`; `reduce_cmd` adds the results to the engine's accumulators."""
     reduction = None if reduce_op is None else as_operator(reduce_op, "reduce_op")
     operands: dict[str, Any] = {"dst": dst, "op": as_operator(op), "data": data, "bias": bias, "scale": scale}
-    execute(Activation(reduce_op=reduction, reduce_res=reduce_res, reduce_cmd=reduce_cmd, name=name, **operands))
+    return execute(Activation(reduce_op=reduction, reduce_res=reduce_res, reduce_cmd=reduce_cmd, name=name, **operands))
 
 
 def activation_reduce(
@@ -208,13 +209,13 @@ def activate2(
     reduce_res: NkiTensor | None = None,
     reduce_cmd: ReduceCmd = ReduceCmd.idle,
     name: str | None = None,
-) -> None:
+) -> NkiInstruction:
     """Compute `op((data op0 imm0) op1 imm1)`; needs NeuronCore-v4."""
     operators: dict[str, Any] = {"op": as_operator(op), "op0": as_operator(op0, "op0"), "op1": as_operator(op1, "op1")}
     reduction = OPERATORS["add"] if reduce_op is None else as_operator(reduce_op, "reduce_op")
     operands: dict[str, Any] = {"data": data, "imm0": imm0, "imm1": imm1, "reverse0": reverse0, "reverse1": reverse1}
     result: dict[str, Any] = {"reduce_op": reduction, "reduce_res": reduce_res, "reduce_cmd": reduce_cmd}
-    execute(Activate2(dst=dst, relu_param=relu_param, name=name, **operators, **operands, **result))
+    return execute(Activate2(dst=dst, relu_param=relu_param, name=name, **operators, **operands, **result))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -258,7 +259,7 @@ def exponential(
     reduce_cmd: ReduceCmd = ReduceCmd.idle,
     reduce_init: Any = 0.0,
     name: str | None = None,
-) -> None:
+) -> NkiInstruction:
     """Compute `exp(src - max_value)`; needs NeuronCore-v4."""
     reduction: dict[str, Any] = {"reduce_res": reduce_res, "reduce_cmd": reduce_cmd, "reduce_init": reduce_init}
-    execute(Exponential(dst=dst, src=src, max_value=max_value, name=name, **reduction))
+    return execute(Exponential(dst=dst, src=src, max_value=max_value, name=name, **reduction))

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from ..core import Core, Record, current, refuse
 from ..memory import Buffer
 from ..tensor import NkiTensor
+from .handles import NkiInstruction
 
 MAX_PARTITIONS = 128
 MAX_DIMS = 5
@@ -91,8 +92,10 @@ class Instruction:
         return found
 
 
-def execute(instruction: Instruction) -> None:
-    """Check an instruction, run it on the current core, and record it; a core that traces only notes it.
+def execute(instruction: Instruction) -> NkiInstruction:
+    """Check an instruction, run it on the current core, record it, and return its handle.
+
+    A core that traces only notes it.
 
     Raises:
         KernelError: it breaks a rule.
@@ -101,11 +104,12 @@ def execute(instruction: Instruction) -> None:
     engine, reads, writes = checked(instruction, core)
     if core.tape is not None:
         core.tape.note(instruction)
-        return
+        return NkiInstruction(core, instruction.OPCODE)
     if core.computes:
         instruction.run(core)
     if core.stream is not None:
         core.stream.append(recorded(instruction, engine, reads, writes, core))
+    return NkiInstruction(core, instruction.OPCODE)
 
 
 def checked(instruction: Instruction, core: Core) -> tuple[Engine, dict[str, NkiTensor], dict[str, NkiTensor]]:
@@ -145,10 +149,11 @@ def recorded(
         for field in dataclasses.fields(instruction)
         if field.repr and field.name not in (*instruction.READS, *instruction.WRITES, "name", "engine")
     }
+    indices = [index.access() for tile in (*reads.values(), *writes.values()) for index in tile.chosen_by()]
     return Record(
         instruction.OPCODE,
         engine.name,
-        tuple(tile.access() for tile in reads.values()),
+        (*(tile.access() for tile in reads.values()), *indices),
         tuple(tile.access() for tile in writes.values()),
         instruction.cycles(core),
         kernel_line(),
@@ -200,6 +205,7 @@ def _check_tile(instruction: Instruction, name: str, tile: NkiTensor, engine: En
             partitions=tile.num_partitions,
         )
     _check_rank(opcode, name, tile)
+    tile.for_engine(engine.name)
     if engine is not Engine.dma:
         _check_start(opcode, name, tile)
     if engine is Engine.tensor and buffer is Buffer.psum and core.generation < 4:

@@ -13,6 +13,7 @@ from ..memory import Buffer
 from ..tensor import NkiTensor
 from . import rules
 from .base import SBUF, Engine, Instruction, execute
+from .handles import NkiInstruction
 
 CORES = (0, 1)
 """Ranks of the cores that make a logical one."""
@@ -86,9 +87,9 @@ class CoreBarrier(Instruction):
 
 def core_barrier(
     data: NkiTensor, cores: Sequence[int], engine: Engine = Engine.gpsimd, name: str | None = None
-) -> None:
+) -> NkiInstruction:
     """Wait until both cores are here, so that both see what the other wrote to `data`; needs NeuronCore-v3."""
-    execute(CoreBarrier(data=data, cores=tuple(cores), engine=engine, name=name))
+    return execute(CoreBarrier(data=data, cores=tuple(cores), engine=engine, name=name))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -143,7 +144,7 @@ def sendrecv(
     pipe_id: int,
     dma_engine: DmaEngine = DmaEngine.dma,
     name: str | None = None,
-) -> None:
+) -> NkiInstruction:
     """Send a tile to a core and receive one; exchanges of one `pipe_id` are in order; needs NeuronCore-v3."""
     ranks = {"send_to_rank": int(send_to_rank), "recv_from_rank": int(recv_from_rank), "pipe_id": int(pipe_id)}
-    execute(SendRecv(src=src, dst=dst, dma_engine=dma_engine, name=name, **ranks))
+    return execute(SendRecv(src=src, dst=dst, dma_engine=dma_engine, name=name, **ranks))

@@ -14,6 +14,7 @@ from ..operators import Operator, as_operator
 from ..tensor import NkiTensor
 from . import rules
 from .base import Engine, Instruction, execute
+from .handles import NkiInstruction
 
 _EXACT = frozenset({"int32", "uint32"})
 
@@ -79,9 +80,9 @@ def tensor_tensor(
     op: Any,
     engine: Engine = Engine.unknown,
     name: str | None = None,
-) -> None:
+) -> NkiInstruction:
     """Compute `data1 op data2`, element by element."""
-    execute(TensorTensor(dst=dst, data1=data1, data2=data2, op=as_operator(op), engine=engine, name=name))
+    return execute(TensorTensor(dst=dst, data1=data1, data2=data2, op=as_operator(op), engine=engine, name=name))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -156,12 +157,12 @@ def tensor_scalar(
     reverse1: bool = False,
     engine: Engine = Engine.unknown,
     name: str | None = None,
-) -> None:
+) -> NkiInstruction:
     """Compute `(data op0 operand0) op1 operand1`; operands are numbers, or vectors [partitions, 1]."""
     second = None if op1 is None else as_operator(op1, "op1")
     first: dict[str, Any] = {"op0": as_operator(op0, "op0"), "operand0": operand0, "reverse0": reverse0}
     last: dict[str, Any] = {"op1": second, "operand1": operand1, "reverse1": reverse1}
-    execute(TensorScalar(dst=dst, data=data, engine=engine, name=name, **first, **last))
+    return execute(TensorScalar(dst=dst, data=data, engine=engine, name=name, **first, **last))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -208,11 +209,11 @@ def scalar_tensor_tensor(
     reverse0: bool = False,
     reverse1: bool = False,
     name: str | None = None,
-) -> None:
+) -> NkiInstruction:
     """Compute `(data op0 operand0) op1 operand1`: operand0 is a number or a vector, operand1 a tile."""
     operators: dict[str, Any] = {"op0": as_operator(op0, "op0"), "op1": as_operator(op1, "op1")}
     reverse: dict[str, Any] = {"reverse0": reverse0, "reverse1": reverse1}
-    execute(
+    return execute(
         ScalarTensorTensor(dst=dst, data=data, operand0=operand0, operand1=operand1, name=name, **operators, **reverse)
     )
 
@@ -289,11 +290,13 @@ def tensor_tensor_scan(
     reverse0: bool = False,
     reverse1: bool = False,
     name: str | None = None,
-) -> None:
+) -> NkiInstruction:
     """Scan along the elements of a partition: `(data0 op0 previous) op1 data1`, from `initial` on."""
     operators: dict[str, Any] = {"op0": as_operator(op0, "op0"), "op1": as_operator(op1, "op1")}
     reverse: dict[str, Any] = {"reverse0": reverse0, "reverse1": reverse1}
-    execute(TensorTensorScan(dst=dst, data0=data0, data1=data1, initial=initial, name=name, **operators, **reverse))
+    return execute(
+        TensorTensorScan(dst=dst, data0=data0, data1=data1, initial=initial, name=name, **operators, **reverse)
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -317,6 +320,6 @@ class Reciprocal(Instruction):
         return cost.vector_cycles(core, [self.data], self.dst, rate=8)
 
 
-def reciprocal(dst: NkiTensor, data: NkiTensor, name: str | None = None) -> None:
+def reciprocal(dst: NkiTensor, data: NkiTensor, name: str | None = None) -> NkiInstruction:
     """Compute `1 / data`."""
-    execute(Reciprocal(dst=dst, data=data, name=name))
+    return execute(Reciprocal(dst=dst, data=data, name=name))

@@ -13,6 +13,7 @@ from ..dtypes import bits_of
 from ..tensor import NkiTensor
 from . import rules
 from .base import ON_CHIP, SBUF, Engine, Instruction, execute
+from .handles import NkiInstruction
 from .search import GROUP
 
 QUADRANT = 32
@@ -75,9 +76,9 @@ class NcNGather(Instruction):
         return -(-elements // CHUNK) * core.timing.sram_access_cycles + elements
 
 
-def nc_n_gather(dst: NkiTensor, data: NkiTensor, indices: NkiTensor, name: str | None = None) -> None:
+def nc_n_gather(dst: NkiTensor, data: NkiTensor, indices: NkiTensor, name: str | None = None) -> NkiInstruction:
     """Take the elements of each partition that its indices name."""
-    execute(NcNGather(dst=dst, data=data, indices=indices, name=name))
+    return execute(NcNGather(dst=dst, data=data, indices=indices, name=name))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -148,9 +149,9 @@ def local_gather(
     num_elem_per_idx: int = 1,
     num_valid_indices: int | None = None,
     name: str | None = None,
-) -> None:
+) -> NkiInstruction:
     """Take elements of every sixteen partitions by the indices in the same sixteen, which count down the partitions."""
-    execute(
+    return execute(
         LocalGather(
             dst=dst,
             src_buffer=src_buffer,
@@ -215,7 +216,9 @@ class NcStreamShuffle(Instruction):
         return cost.vector_cycles(core, [self.src], self.dst)
 
 
-def nc_stream_shuffle(dst: NkiTensor, src: NkiTensor, shuffle_mask: Sequence[int], name: str | None = None) -> None:
+def nc_stream_shuffle(
+    dst: NkiTensor, src: NkiTensor, shuffle_mask: Sequence[int], name: str | None = None
+) -> NkiInstruction:
     """Copy partition `shuffle_mask[i]` of each 32 to partition i; 255 leaves the partition."""
     mask = tuple(int(place) for place in shuffle_mask)
-    execute(NcStreamShuffle(dst=dst, src=src, shuffle_mask=mask, name=name))
+    return execute(NcStreamShuffle(dst=dst, src=src, shuffle_mask=mask, name=name))

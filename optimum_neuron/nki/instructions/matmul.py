@@ -18,6 +18,7 @@ from ..memory import Buffer
 from ..tensor import NkiTensor
 from . import rules
 from .base import ON_CHIP, PSUM, SBUF, Engine, Instruction, execute
+from .handles import NkiInstruction
 
 _WIDE = frozenset({"float32", "tfloat32"})
 _FP8 = frozenset({"float8_e4m3", "float8_e5m2", "float8_e4m3fn"})
@@ -65,6 +66,7 @@ class NcMatmul(Instruction):
         return self.stationary.elements_per_partition // rows, self.moving.elements_per_partition // rows
 
     def check(self, core: Core) -> None:
+        rules.not_indirect(self.OPCODE, dst=self.dst)
         self._check_dtypes(core)
         if self.stationary.num_partitions != self.moving.num_partitions:
             refuse(
@@ -186,9 +188,9 @@ def nc_matmul(
     tile_size: Sequence[int] = (),
     perf_mode: MatmulPerfMode = MatmulPerfMode.none,
     name: str | None = None,
-) -> None:
+) -> NkiInstruction:
     """Compute `stationary.T @ moving` into PSUM; the two hints change nothing here."""
-    execute(
+    return execute(
         NcMatmul(
             dst=dst,
             stationary=stationary,
@@ -260,6 +262,8 @@ class NcTranspose(Instruction):
         return cost.transpose_cycles(core, self.data)
 
 
-def nc_transpose(dst: NkiTensor, data: NkiTensor, engine: Engine = Engine.unknown, name: str | None = None) -> None:
+def nc_transpose(
+    dst: NkiTensor, data: NkiTensor, engine: Engine = Engine.unknown, name: str | None = None
+) -> NkiInstruction:
     """Transpose a tile: 128 by 128 on the tensor engine, 32 by 32 on the vector engine."""
-    execute(NcTranspose(dst=dst, data=data, engine=engine, name=name))
+    return execute(NcTranspose(dst=dst, data=data, engine=engine, name=name))

@@ -11,6 +11,7 @@ from ..core import Core, refuse
 from ..tensor import NkiTensor
 from . import rules
 from .base import SBUF, Engine, Instruction, execute
+from .handles import NkiInstruction
 from .search import GROUP
 
 
@@ -58,12 +59,12 @@ class NonzeroWithCount(Instruction):
 
 def nonzero_with_count(
     dst: NkiTensor, src: NkiTensor, index_offset: int = 0, padding_val: int = -1, name: str | None = None
-) -> None:
+) -> NkiInstruction:
     """Write the indices of elements that are not zero, padding, and their number, for partitions 0, 16, 32 and so on.
 
     Other partitions are neither read nor written.
     """
-    execute(NonzeroWithCount(dst=dst, src=src, index_offset=index_offset, padding_val=padding_val, name=name))
+    return execute(NonzeroWithCount(dst=dst, src=src, index_offset=index_offset, padding_val=padding_val, name=name))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -107,9 +108,9 @@ class SequenceBounds(Instruction):
         return cost.engine_cycles(core, self.resolved_engine(core), self.segment_ids)
 
 
-def sequence_bounds(dst: NkiTensor, segment_ids: NkiTensor, name: str | None = None) -> None:
+def sequence_bounds(dst: NkiTensor, segment_ids: NkiTensor, name: str | None = None) -> NkiInstruction:
     """Write where the segment of each element starts and where it ends (exclusive); elements of segment 0 are padding.
 
     A padding element has the start n and the end -1, for n elements.
     """
-    execute(SequenceBounds(dst=dst, segment_ids=segment_ids, name=name))
+    return execute(SequenceBounds(dst=dst, segment_ids=segment_ids, name=name))

@@ -13,6 +13,7 @@ from ..random_numbers import Xorwow
 from ..tensor import NkiTensor
 from . import rules
 from .base import SBUF, Engine, Instruction, execute
+from .handles import NkiInstruction
 
 _INTEGERS = rules.INTEGERS - {"bool"}
 _GENERATORS = {Engine.vector: 4, Engine.gpsimd: 1}
@@ -66,9 +67,9 @@ class Rng(Instruction):
         return cost.engine_cycles(core, self.resolved_engine(core), self.dst)
 
 
-def rng(dst: NkiTensor, engine: Engine = Engine.unknown, name: str | None = None) -> None:
+def rng(dst: NkiTensor, engine: Engine = Engine.unknown, name: str | None = None) -> NkiInstruction:
     """Fill a tile of integers with random bits: the lowest of 32."""
-    execute(Rng(dst=dst, engine=engine, name=name))
+    return execute(Rng(dst=dst, engine=engine, name=name))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -104,9 +105,9 @@ class Rand2(Instruction):
         return cost.engine_cycles(core, self.resolved_engine(core), self.dst)
 
 
-def rand2(dst: NkiTensor, min: Any, max: Any, name: str | None = None) -> None:  # noqa: A002
+def rand2(dst: NkiTensor, min: Any, max: Any, name: str | None = None) -> NkiInstruction:  # noqa: A002
     """Fill a tile with uniform numbers between two numbers or vectors; needs NeuronCore-v4."""
-    execute(Rand2(dst=dst, low=min, high=max, name=name))
+    return execute(Rand2(dst=dst, low=min, high=max, name=name))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -147,9 +148,9 @@ class Dropout(Instruction):
         return cost.vector_cycles(core, [self.data], self.dst)
 
 
-def dropout(dst: NkiTensor, data: NkiTensor, prob: Any, name: str | None = None) -> None:
+def dropout(dst: NkiTensor, data: NkiTensor, prob: Any, name: str | None = None) -> NkiInstruction:
     """Replace elements by 0 with a probability, a number or a vector; the others are not scaled."""
-    execute(Dropout(dst=dst, data=data, prob=prob, name=name))
+    return execute(Dropout(dst=dst, data=data, prob=prob, name=name))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -183,9 +184,9 @@ class SetRngSeed(Instruction):
         return cost.engine_cycles(core, self.resolved_engine(core), self.src_seeds)
 
 
-def set_rng_seed(src_seeds: NkiTensor, name: str | None = None) -> None:
+def set_rng_seed(src_seeds: NkiTensor, name: str | None = None) -> NkiInstruction:
     """Seed the vector engine's generators with the 32 bits of a tile of one element."""
-    execute(SetRngSeed(src_seeds=src_seeds, name=name))
+    return execute(SetRngSeed(src_seeds=src_seeds, name=name))
 
 
 class _StateOfGenerator(Instruction):
@@ -240,9 +241,9 @@ class RandSetState(_StateOfGenerator):
         generator(core, self.resolved_engine(core)).load(states.numpy())
 
 
-def rand_set_state(src_seeds: NkiTensor, engine: Engine = Engine.unknown, name: str | None = None) -> None:
+def rand_set_state(src_seeds: NkiTensor, engine: Engine = Engine.unknown, name: str | None = None) -> NkiInstruction:
     """Set the generator of each lane: 6 words on GpSimd, 24 on the vector engine; needs NeuronCore-v3."""
-    execute(RandSetState(src_seeds=src_seeds, engine=engine, name=name))
+    return execute(RandSetState(src_seeds=src_seeds, engine=engine, name=name))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -263,6 +264,6 @@ class RandGetState(_StateOfGenerator):
         self.dst.write(torch.from_numpy(states.astype("int64")))
 
 
-def rand_get_state(dst: NkiTensor, engine: Engine = Engine.unknown, name: str | None = None) -> None:
+def rand_get_state(dst: NkiTensor, engine: Engine = Engine.unknown, name: str | None = None) -> NkiInstruction:
     """Write the generator of each lane: 6 words on GpSimd, 24 on the vector engine; needs NeuronCore-v3."""
-    execute(RandGetState(dst=dst, engine=engine, name=name))
+    return execute(RandGetState(dst=dst, engine=engine, name=name))

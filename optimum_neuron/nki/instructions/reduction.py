@@ -16,6 +16,7 @@ from . import rules
 from .activations import ReduceCmd, read_accumulators
 from .base import SBUF, Engine, Instruction, execute
 from .elementwise import require_arithmetic
+from .handles import NkiInstruction
 
 
 def require_reduction(opcode: str, op: Operator) -> None:
@@ -92,10 +93,10 @@ def tensor_reduce(
     negate: bool = False,
     keepdims: bool = False,
     name: str | None = None,
-) -> None:
+) -> NkiInstruction:
     """Reduce the last dimensions of a tile with an operator."""
     axes = tuple(sorted(dim % data.ndim for dim in ((axis,) if isinstance(axis, int) else axis)))
-    execute(
+    return execute(
         TensorReduce(dst=dst, op=as_operator(op), data=data, axis=axes, negate=negate, keepdims=keepdims, name=name)
     )
 
@@ -134,9 +135,9 @@ class TensorPartitionReduce(Instruction):
         return cost.engine_cycles(core, self.resolved_engine(core), self.data)
 
 
-def tensor_partition_reduce(dst: NkiTensor, op: Any, data: NkiTensor, name: str | None = None) -> None:
+def tensor_partition_reduce(dst: NkiTensor, op: Any, data: NkiTensor, name: str | None = None) -> NkiInstruction:
     """Reduce over partitions, into a tile of one partition."""
-    execute(TensorPartitionReduce(dst=dst, op=as_operator(op), data=data, name=name))
+    return execute(TensorPartitionReduce(dst=dst, op=as_operator(op), data=data, name=name))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -202,7 +203,7 @@ def tensor_scalar_reduce(
     reduce_init: Any = None,
     reduce_res_negate: bool = False,
     name: str | None = None,
-) -> None:
+) -> NkiInstruction:
     """Compute `data op0 operand0`, and reduce it along the partition into reduce_res."""
     operators: dict[str, Any] = {"op0": as_operator(op0, "op0"), "reduce_op": as_operator(reduce_op, "reduce_op")}
     operands: dict[str, Any] = {
@@ -217,7 +218,7 @@ def tensor_scalar_reduce(
         "reduce_init": reduce_init,
         "reduce_res_negate": reduce_res_negate,
     }
-    execute(TensorScalarReduce(name=name, **operators, **operands, **control))
+    return execute(TensorScalarReduce(name=name, **operators, **operands, **control))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -274,9 +275,9 @@ def tensor_scalar_cumulative(
     imm1: Any = None,
     reduce_cmd: ReduceCmd = ReduceCmd.reset_reduce,
     name: str | None = None,
-) -> None:
+) -> NkiInstruction:
     """Compute the running `op1` of `src op0 imm0` along the partition."""
     operators: dict[str, Any] = {"op0": as_operator(op0, "op0"), "op1": as_operator(op1, "op1")}
-    execute(
+    return execute(
         TensorScalarCumulative(dst=dst, src=src, imm0=imm0, imm1=imm1, reduce_cmd=reduce_cmd, name=name, **operators)
     )

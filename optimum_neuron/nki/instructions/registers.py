@@ -14,6 +14,7 @@ from ..memory import Buffer
 from ..tensor import NkiTensor
 from . import rules
 from .base import Engine, Instruction, execute
+from .handles import NkiInstruction
 
 _SCALARS = frozenset({"int8", "uint8", "int16", "uint16", "int32", "uint32", "float32"})
 _ANYWHERE = frozenset(Buffer) - {Buffer.psum}
@@ -139,9 +140,9 @@ class RegisterLoad(Instruction):
         return core.timing.sram_access_cycles
 
 
-def register_load(dst: VirtualRegister, src: NkiTensor) -> None:
+def register_load(dst: VirtualRegister, src: NkiTensor) -> NkiInstruction:
     """Read one element of HBM or SBUF to a register."""
-    execute(RegisterLoad(dst=dst, src=src))
+    return execute(RegisterLoad(dst=dst, src=src))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -167,6 +168,6 @@ class RegisterStore(Instruction):
         return core.timing.sram_access_cycles
 
 
-def register_store(dst: NkiTensor, src: VirtualRegister) -> None:
+def register_store(dst: NkiTensor, src: VirtualRegister) -> NkiInstruction:
     """Write a register to one element of HBM or SBUF."""
-    execute(RegisterStore(dst=dst, src=src))
+    return execute(RegisterStore(dst=dst, src=src))

@@ -32,6 +32,19 @@ def same_size(opcode: str, **tiles: NkiTensor) -> None:
             )
 
 
+def not_indirect(opcode: str, **tiles: NkiTensor) -> None:
+    """Require tiles whose elements no indices in memory choose."""
+    for name, tile in tiles.items():
+        if tile.is_indirect():
+            refuse(
+                f"{opcode} {name} is scattered by offsets in memory, which is not simulated.",
+                hint="Write a tile, and scatter it with nisa.tensor_copy.",
+                rule="indirect",
+                instruction=opcode,
+                operand=name,
+            )
+
+
 def same_elements(opcode: str, dst: NkiTensor, src: NkiTensor) -> None:
     """Require as many elements in all."""
     if dst.size != src.size:

@@ -12,6 +12,7 @@ from ..core import Core, refuse
 from ..tensor import NkiTensor
 from . import rules
 from .base import PSUM, SBUF, Engine, Instruction, execute
+from .handles import NkiInstruction
 from .matmul import add_to
 
 _FP8 = frozenset({"float8_e5m2_x4", "float8_e4m3fn_x4"})
@@ -91,9 +92,9 @@ class QuantizeMx(Instruction):
         return cost.vector_cycles(core, [self.src], self.dst)
 
 
-def quantize_mx(dst: NkiTensor, src: NkiTensor, dst_scale: NkiTensor, name: str | None = None) -> None:
+def quantize_mx(dst: NkiTensor, src: NkiTensor, dst_scale: NkiTensor, name: str | None = None) -> NkiInstruction:
     """Round blocks of 8 partitions by 4 values to FP8 with a common scale; needs NeuronCore-v4."""
-    execute(QuantizeMx(dst=dst, src=src, dst_scale=dst_scale, name=name))
+    return execute(QuantizeMx(dst=dst, src=src, dst_scale=dst_scale, name=name))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -116,6 +117,7 @@ class NcMatmulMx(Instruction):
     accumulate: bool | None
 
     def check(self, core: Core) -> None:
+        rules.not_indirect(self.OPCODE, dst=self.dst)
         partitions, columns = self.stationary.num_partitions, self.stationary.elements_per_partition
         for name in ("stationary", "moving"):
             tile = getattr(self, name)
@@ -178,9 +180,9 @@ def nc_matmul_mx(
     tile_size: Sequence[int] | None = None,
     accumulate: bool | None = None,
     name: str | None = None,
-) -> None:
+) -> NkiInstruction:
     """Compute `stationary.T @ moving` of packed values times their scales into PSUM; needs NeuronCore-v4."""
-    execute(
+    return execute(
         NcMatmulMx(
             dst=dst,
             stationary=stationary,

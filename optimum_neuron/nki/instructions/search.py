@@ -15,6 +15,7 @@ from ..core import Core, refuse
 from ..tensor import NkiTensor
 from . import rules
 from .base import SBUF, Engine, Instruction, execute
+from .handles import NkiInstruction
 
 WIDTH = 8
 """Elements that the vector engine searches for at once."""
@@ -80,9 +81,9 @@ class Max8(Instruction):
         return cost.vector_cycles(core, [self.src], self.dst)
 
 
-def max8(dst: NkiTensor, src: NkiTensor, name: str | None = None) -> None:
+def max8(dst: NkiTensor, src: NkiTensor, name: str | None = None) -> NkiInstruction:
     """Write the eight largest elements of each partition, the largest first."""
-    execute(Max8(dst=dst, src=src, name=name))
+    return execute(Max8(dst=dst, src=src, name=name))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -113,9 +114,9 @@ class NcFindIndex8(Instruction):
         return cost.vector_cycles(core, [self.data], self.dst)
 
 
-def nc_find_index8(dst: NkiTensor, data: NkiTensor, vals: NkiTensor, name: str | None = None) -> None:
+def nc_find_index8(dst: NkiTensor, data: NkiTensor, vals: NkiTensor, name: str | None = None) -> NkiInstruction:
     """Write the index of the first occurrence of eight values in each partition; all bits are set if there is none."""
-    execute(NcFindIndex8(dst=dst, data=data, vals=vals, name=name))
+    return execute(NcFindIndex8(dst=dst, data=data, vals=vals, name=name))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -165,9 +166,9 @@ def nc_match_replace8(
     imm: float,
     dst_idx: NkiTensor | None = None,
     name: str | None = None,
-) -> None:
+) -> NkiInstruction:
     """Replace the first occurrence of eight values by a number; a value that is given twice replaces two elements."""
-    execute(NcMatchReplace8(dst=dst, data=data, vals=vals, imm=imm, dst_idx=dst_idx, name=name))
+    return execute(NcMatchReplace8(dst=dst, data=data, vals=vals, imm=imm, dst_idx=dst_idx, name=name))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -235,10 +236,10 @@ class Topk(Instruction):
         return 4 * self.n + self.k
 
 
-def topk(val_dst: NkiTensor, idx_dst: NkiTensor, src: NkiTensor, n: int, name: str | None = None) -> None:
+def topk(val_dst: NkiTensor, idx_dst: NkiTensor, src: NkiTensor, n: int, name: str | None = None) -> NkiInstruction:
     """Write the largest of n elements and their indices for every sixteen partitions, the smallest of them first.
 
     Element i is in partition i % 16 and column i // 16, of src and of the results; there are as many results as columns
     of val_dst, and what they do not cover stays.
     """
-    execute(Topk(val_dst=val_dst, idx_dst=idx_dst, src=src, n=n, name=name))
+    return execute(Topk(val_dst=val_dst, idx_dst=idx_dst, src=src, n=n, name=name))

@@ -16,6 +16,7 @@ from ..tensor import NkiTensor
 from . import rules
 from .activations import ReduceCmd, read_accumulators
 from .base import SBUF, Engine, Instruction, execute
+from .handles import NkiInstruction
 
 FP32_MIN = -3.4028235e38
 """What range_select puts where the range does not hold."""
@@ -72,9 +73,9 @@ def iota(
     offset: int = 0,
     channel_multiplier: int = 0,
     name: str | None = None,
-) -> None:
+) -> NkiInstruction:
     """Write `offset + partition * channel_multiplier + sum(step * index)` for pairs [step, count]."""
-    execute(Iota(dst=dst, pattern=pattern, offset=offset, channel_multiplier=channel_multiplier, name=name))
+    return execute(Iota(dst=dst, pattern=pattern, offset=offset, channel_multiplier=channel_multiplier, name=name))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -117,7 +118,7 @@ def affine_select(
     cmp_op: Any = OPERATORS["equal"],
     offset: int = 0,
     name: str | None = None,
-) -> None:
+) -> NkiInstruction:
     """Take elements where `iota`'s value compares with 0 by cmp_op, and a number elsewhere."""
     values: dict[str, Any] = {"pattern": pattern, "channel_multiplier": channel_multiplier, "offset": offset}
     choice: dict[str, Any] = {
@@ -125,7 +126,7 @@ def affine_select(
         "on_false_value": on_false_value,
         "cmp_op": as_operator(cmp_op, "cmp_op"),
     }
-    execute(AffineSelect(dst=dst, name=name, **values, **choice))
+    return execute(AffineSelect(dst=dst, name=name, **values, **choice))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -190,7 +191,7 @@ def range_select(
     range_start: int = 0,
     on_false_value: float = FP32_MIN,
     name: str | None = None,
-) -> None:
+) -> NkiInstruction:
     """Take elements whose indices compare with both bounds, float32's smallest number elsewhere, and their maximum."""
     operators: dict[str, Any] = {
         "comp_op0": as_operator(comp_op0, "comp_op0"),
@@ -205,7 +206,7 @@ def range_select(
         "reduce_res": reduce_res,
     }
     rest: dict[str, Any] = {"reduce_cmd": reduce_cmd, "range_start": range_start, "on_false_value": on_false_value}
-    execute(RangeSelect(name=name, **operators, **tiles, **rest))
+    return execute(RangeSelect(name=name, **operators, **tiles, **rest))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -255,7 +256,7 @@ def select_reduce(
     reduce_op: Any = OPERATORS["maximum"],
     reverse_pred: bool = False,
     name: str | None = None,
-) -> None:
+) -> NkiInstruction:
     """Take elements of on_true where the predicate is not 0 and of on_false elsewhere, and their maximum."""
     reduction: dict[str, Any] = {
         "reduce_res": reduce_res,
@@ -263,4 +264,4 @@ def select_reduce(
         "reduce_op": as_operator(reduce_op, "reduce_op"),
     }
     operands: dict[str, Any] = {"dst": dst, "predicate": predicate, "on_true": on_true, "on_false": on_false}
-    execute(SelectReduce(reverse_pred=reverse_pred, name=name, **operands, **reduction))
+    return execute(SelectReduce(reverse_pred=reverse_pred, name=name, **operands, **reduction))

@@ -11,6 +11,7 @@ from ..core import Core, refuse
 from ..tensor import NkiTensor
 from . import rules
 from .base import Engine, Instruction, execute
+from .handles import NkiInstruction
 
 MAX_ELEMENTS = 512
 
@@ -52,9 +53,9 @@ class BnStats(Instruction):
         return cost.vector_cycles(core, [self.data], self.data)
 
 
-def bn_stats(dst: NkiTensor, data: NkiTensor, name: str | None = None) -> None:
+def bn_stats(dst: NkiTensor, data: NkiTensor, name: str | None = None) -> NkiInstruction:
     """Write count, mean and variance * count of the even and of the odd elements of each partition."""
-    execute(BnStats(dst=dst, data=data, name=name))
+    return execute(BnStats(dst=dst, data=data, name=name))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,6 +91,6 @@ class BnAggr(Instruction):
         return cost.vector_cycles(core, [self.data], self.dst, rate=13 / 3)
 
 
-def bn_aggr(dst: NkiTensor, data: NkiTensor, name: str | None = None) -> None:
+def bn_aggr(dst: NkiTensor, data: NkiTensor, name: str | None = None) -> NkiInstruction:
     """Write mean and variance of the statistics of one or more bn_stats."""
-    execute(BnAggr(dst=dst, data=data, name=name))
+    return execute(BnAggr(dst=dst, data=data, name=name))

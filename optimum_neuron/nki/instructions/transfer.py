@@ -17,6 +17,7 @@ from ..operators import as_operator
 from ..tensor import NkiTensor
 from . import rules
 from .base import ON_CHIP, SBUF, Engine, Instruction, execute
+from .handles import NkiInstruction
 
 ANYWHERE = frozenset(Buffer)
 
@@ -68,9 +69,11 @@ class TensorCopy(Instruction):
         return cost.vector_cycles(core, [self.src], self.dst, is_copy_or_scalar=True)
 
 
-def tensor_copy(dst: NkiTensor, src: NkiTensor, engine: Engine = Engine.unknown, name: str | None = None) -> None:
+def tensor_copy(
+    dst: NkiTensor, src: NkiTensor, engine: Engine = Engine.unknown, name: str | None = None
+) -> NkiInstruction:
     """Copy a tile on the chip: bits where both dtypes are equal, through float32 otherwise."""
-    execute(TensorCopy(dst=dst, src=src, engine=engine, name=name))
+    return execute(TensorCopy(dst=dst, src=src, engine=engine, name=name))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,9 +102,9 @@ class Memset(Instruction):
         return cost.vector_cycles(core, [], self.dst, rate=0.5 if is_short else 1)
 
 
-def memset(dst: NkiTensor, value: float, engine: Engine = Engine.unknown, name: str | None = None) -> None:
+def memset(dst: NkiTensor, value: float, engine: Engine = Engine.unknown, name: str | None = None) -> NkiInstruction:
     """Fill a tile with a constant."""
-    execute(Memset(dst=dst, value=value, engine=engine, name=name))
+    return execute(Memset(dst=dst, value=value, engine=engine, name=name))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -160,10 +163,10 @@ def dma_copy(
     dge_mode: DgeMode = DgeMode.unknown,
     engine: Engine = Engine.unknown,
     name: str | None = None,
-) -> None:
+) -> NkiInstruction:
     """Copy between HBM and the chip, through float32 if the dtypes differ."""
     options: dict[str, Any] = {"priority": priority, "oob_mode": oob_mode, "dge_mode": dge_mode, "trigger": engine}
-    execute(DmaCopy(dst=dst, src=src, name=name, **options))
+    return execute(DmaCopy(dst=dst, src=src, name=name, **options))
 
 
 AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
@@ -209,11 +212,11 @@ def dma_transpose(
     dge_mode: DgeMode = DgeMode.unknown,
     oob_mode: OobMode = OobMode.error,
     name: str | None = None,
-) -> None:
+) -> NkiInstruction:
     """Transpose 2, 3 or 4 dimensions while copying to SBUF."""
     order = tuple(axes) if axes is not None else AXES.get(src.ndim, ())
     options: dict[str, Any] = {"axes": order, "priority": priority, "dge_mode": dge_mode, "oob_mode": oob_mode}
-    execute(DmaTranspose(dst=dst, src=src, name=name, **options))
+    return execute(DmaTranspose(dst=dst, src=src, name=name, **options))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -259,11 +262,11 @@ def dma_compute(
     unique_indices: bool = True,
     oob_mode: OobMode = OobMode.error,
     name: str | None = None,
-) -> None:
+) -> NkiInstruction:
     """Add up to 16 tensors in float32 on the way to dst."""
     options: dict[str, Any] = {"reduce_op": reduce_op, "unique_indices": unique_indices, "oob_mode": oob_mode}
     factors = None if scales is None else tuple(scales)
-    execute(DmaCompute(dst=dst, srcs=tuple(srcs), scales=factors, name=name, **options))
+    return execute(DmaCompute(dst=dst, srcs=tuple(srcs), scales=factors, name=name, **options))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -302,6 +305,6 @@ class TensorCopyPredicated(Instruction):
 
 def tensor_copy_predicated(
     dst: NkiTensor, src: Any, predicate: NkiTensor, reverse_pred: bool = False, name: str | None = None
-) -> None:
+) -> NkiInstruction:
     """Copy elements of a tile, or a number, to where the predicate is not 0."""
-    execute(TensorCopyPredicated(dst=dst, src=src, predicate=predicate, reverse_pred=reverse_pred, name=name))
+    return execute(TensorCopyPredicated(dst=dst, src=src, predicate=predicate, reverse_pred=reverse_pred, name=name))

@@ -48,15 +48,29 @@ def dynamic_range(start: Any, stop: Any = None, step: Any = 1) -> Sequence[int]:
 
 def fori_loop(lower: Any, upper: Any, body_fun: Callable[[VirtualRegister], Any], step: Any = 1) -> None:
     """Run a function for each number from lower to upper, on the device; it is given the number in a register."""
-    for number in dynamic_range(lower, upper, step):
-        body_fun(VirtualRegister(number))
+    with _loop(body_fun):
+        for number in dynamic_range(lower, upper, step):
+            body_fun(VirtualRegister(number))
+
+
+@contextlib.contextmanager
+def _loop(body_fun: Callable[..., Any]) -> Iterator[None]:
+    """Note a loop of the device, out of which no instruction waits for another; its body names it."""
+    core = current()
+    around = core.loops
+    core.loops = (*around, body_fun)
+    try:
+        yield
+    finally:
+        core.loops = around
 
 
 def while_loop(init: VirtualRegister, body_fun: Callable[[VirtualRegister], VirtualRegister]) -> None:
     """Run a function while a register is not 0, on the device; the function returns the next register."""
     register = init
     while register:
-        register = body_fun(register)
+        with _loop(body_fun):
+            register = body_fun(register)
         if not isinstance(register, VirtualRegister):
             refuse(
                 f"The body of a while_loop returned {register!r}.",

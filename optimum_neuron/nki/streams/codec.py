@@ -20,6 +20,7 @@ from .document import (
     FORMAT_VERSION,
     Affine,
     Allocate,
+    Columns,
     Constant,
     Copy,
     Gather,
@@ -143,7 +144,9 @@ def _operand(value: Any) -> Any:
         return {"view": _view(value)}
     if isinstance(value, Gather):
         pattern = [[*pair] for pair in value.pattern]
-        return {"gather": [value.tensor, pattern, value.first, _view(value.indices), value.dim]}
+        return {"gather": [value.tensor, pattern, value.first, _view(value.indices), value.row_step, value.num_rows]}
+    if isinstance(value, Columns):
+        return {"columns": [_view(value.view), _view(value.index), value.count, value.group]}
     if isinstance(value, Moved):
         pattern, viewed = [[*pair] for pair in value.pattern], [value.dtype] if value.dtype else []
         return {"moved": [value.tensor, pattern, _number(value.first), _view(value.index), value.dim, *viewed]}
@@ -251,9 +254,13 @@ class _Reader:
         if kind == "view":
             return self._view(content, depth)
         if kind == "gather":
-            tensor, pattern, first, indices, dim = content
+            tensor, pattern, first, indices, *rows = content
             steps = tuple((_index(step), _index(count)) for step, count in pattern)
-            return Gather(self._tensor(tensor), steps, _index(first), self._view(indices, depth), _index(dim))
+            row_step, num_rows = map(_index, rows)
+            return Gather(self._tensor(tensor), steps, _index(first), self._view(indices, depth), row_step, num_rows)
+        if kind == "columns":
+            view, index, count, group = content
+            return Columns(self._view(view, depth), self._view(index, depth), _index(count), _index(group))
         if kind == "moved":
             tensor, pattern, first, index, dim, *viewed = content
             steps = tuple((_index(step), _index(count)) for step, count in pattern)

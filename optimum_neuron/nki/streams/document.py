@@ -19,7 +19,7 @@ import torch
 from ..dtypes import FORMATS
 from ..memory import Buffer
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Version of stored streams."""
 
 
@@ -83,8 +83,24 @@ class Gather:
     """Element that index 0 names."""
     indices: View
     """The indices."""
-    dim: int
-    """Dimension of the tensor that they are of."""
+    row_step: int
+    """Elements from one index to the next."""
+    num_rows: int
+    """How many indices there are."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Columns:
+    """Columns of a part of a tensor that offsets in memory choose."""
+
+    view: View
+    """The part."""
+    index: View
+    """The offsets."""
+    count: int
+    """Number of columns."""
+    group: int
+    """Partitions that share offsets."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .document import Affine, Allocate, Constant, Copy, Gather, Loop, Moved, Node, Places, Register, Step, View
+from .document import Affine, Allocate, Columns, Constant, Copy, Gather, Loop, Moved, Node, Places, Register, Step, View
 
 
 @dataclasses.dataclass
@@ -102,6 +102,8 @@ def _tensors(value: Any) -> Iterator[int]:
     elif isinstance(value, Gather):
         yield value.tensor
         yield from _tensors(value.indices)
+    elif isinstance(value, Columns):
+        yield from (*_tensors(value.view), *_tensors(value.index))
     elif isinstance(value, Moved):
         yield value.tensor
         yield from _tensors(value.index)
@@ -154,7 +156,10 @@ def _key(value: Any, own: dict[int, int], numbers: list[int]) -> Any:
         return "view", _tensor_key(value.tensor, own), offset, value.shape, value.strides, value.dtype
     if isinstance(value, Gather):
         tensor, indices = _tensor_key(value.tensor, own), _key(value.indices, own, numbers)
-        return "gather", tensor, value.pattern, value.first, indices, value.dim
+        return "gather", tensor, value.pattern, value.first, indices, value.row_step, value.num_rows
+    if isinstance(value, Columns):
+        view, index = _key(value.view, own, numbers), _key(value.index, own, numbers)
+        return "columns", view, index, value.count, value.group
     if isinstance(value, Moved):
         first, index = _key(value.first, own, numbers), _key(value.index, own, numbers)
         return "moved", _tensor_key(value.tensor, own), value.pattern, first, index, value.dim, value.dtype
@@ -216,6 +221,8 @@ def _grow(value: Any, growth: Iterator[int], depth: int) -> Any:
         return dataclasses.replace(value, offset=grow(value.offset))
     if isinstance(value, Gather):
         return dataclasses.replace(value, indices=grow(value.indices))
+    if isinstance(value, Columns):
+        return dataclasses.replace(value, view=grow(value.view), index=grow(value.index))
     if isinstance(value, Moved):
         return dataclasses.replace(value, first=grow(value.first), index=grow(value.index))
     if isinstance(value, Constant):

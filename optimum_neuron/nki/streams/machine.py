@@ -22,6 +22,7 @@ from ... import env
 from ...errors import KernelError
 from ...hardware import Target, resolve_target
 from ..arguments import Arguments
+from ..columns import GROUPS, ColumnTensor
 from ..core import Core, Grid, current, refuse, use
 from ..dtypes import FORMATS
 from ..indirect import IndirectTensor
@@ -33,6 +34,7 @@ from ..world import World
 from .document import (
     Affine,
     Allocate,
+    Columns,
     Constant,
     Copy,
     Gather,
@@ -247,6 +249,8 @@ class _Machine:
             return functools.partial(self.view, value)
         if isinstance(value, Gather):
             return functools.partial(self._gathered, value)
+        if isinstance(value, Columns):
+            return functools.partial(self._columns, value)
         if isinstance(value, Moved):
             return functools.partial(self._moved, value)
         if isinstance(value, Places):
@@ -280,11 +284,18 @@ class _Machine:
         return NkiTensor(storage, storage.base.as_strided(view.shape, view.strides, _start(storage) + offset))
 
     def _gathered(self, gather: Gather, indices: Indices) -> NkiTensor:
-        storage = self._of(gather.tensor)
-        if self.is_dry and not gather.dim < len(storage.shape):
-            self._refuse_bounds(storage, gather.first, gather.dim)
-        tensor, rows = NkiTensor(storage), self.view(gather.indices, indices)
-        return IndirectTensor.of(tensor, gather.pattern, gather.first, rows, gather.dim)
+        tensor, rows = NkiTensor(self._of(gather.tensor)), self.view(gather.indices, indices)
+        if self.is_dry and (not gather.pattern or rows.size < gather.pattern[0][1]):
+            self._refuse_bounds(tensor.storage, gather.first, rows.size)
+        return IndirectTensor.of(tensor, gather.pattern, gather.first, rows, gather.row_step, gather.num_rows)
+
+    def _columns(self, columns: Columns, indices: Indices) -> NkiTensor:
+        tensor, index = self.view(columns.view, indices), self.view(columns.index, indices)
+        if not self.is_dry:
+            return ColumnTensor.over(tensor, index, columns.count, columns.group)
+        if tensor.ndim != 2 or columns.group not in GROUPS.values() or tensor.shape[0] % columns.group:
+            self._refuse_bounds(tensor.storage, 0, columns.count)
+        return tensor.indirect(index, columns.count)  # the instruction's engine checks the number of offsets
 
     def _moved(self, moved: Moved, indices: Indices) -> NkiTensor:
         storage = self._of(moved.tensor)

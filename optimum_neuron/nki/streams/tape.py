@@ -15,13 +15,29 @@ from typing import Any
 
 import torch
 
+from ..columns import ColumnTensor
 from ..core import kernel_line, refuse
 from ..elements import Elements
 from ..indirect import IndirectTensor, MovedTensor
 from ..instructions import Instruction, VirtualRegister
 from ..memory import Storage
 from ..operators import Operator
-from .document import Affine, Allocate, Constant, Copy, Gather, Memory, Moved, Name, Node, Places, Register, Step, View
+from .document import (
+    Affine,
+    Allocate,
+    Columns,
+    Constant,
+    Copy,
+    Gather,
+    Memory,
+    Moved,
+    Name,
+    Node,
+    Places,
+    Register,
+    Step,
+    View,
+)
 from .folding import Mark, folded
 
 _PLAIN = (bool, int, float, str, type(None))
@@ -152,9 +168,12 @@ class Tape:
             return Moved(number, pattern, Affine(value.first), self.view(value.index), value.dim, value.viewed)
         if not isinstance(value, IndirectTensor):
             return self.view(value)
+        if isinstance(value, ColumnTensor):
+            assert value.indices is not None
+            return Columns(self.view(value.source), self.view(value.indices), value.shape[1], value.group)
         if value.indices is not None:
             pattern = tuple(zip(value.steps, value.shape, strict=True))
-            return Gather(number, pattern, value.first, self.view(value.indices), value.dim)
+            return Gather(number, pattern, value.first, self.view(value.indices), value.row_step, value.num_rows)
         return Places(number, self.tensors.constant(value.addresses.where(value.valid, -1)), value.skip)
 
     def _operand(self, instruction: Instruction, name: str, value: Any) -> Any:

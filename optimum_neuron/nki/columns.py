@@ -1,0 +1,101 @@
+"""Views on the chip whose columns are chosen by offsets in memory, which each group of partitions has for itself.
+
+Column i of a group is the one that its own row `i % size` of the index names, at `i // size`. How many partitions are a
+group depends on the engine that accesses the view. Only NeuronCore-v4 has such views.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from .core import current, refuse
+from .indirect import IndirectTensor, refuse_part, refuse_second
+from .tensor import NkiTensor
+
+GROUPS = {"vector": 16, "scalar": 16, "gpsimd": 16, "tensor": 32}
+"""Partitions that share offsets, by engine."""
+
+
+class ColumnTensor(IndirectTensor):
+    """Gathered or scattered columns of a tile."""
+
+    __slots__ = ("group", "source")
+    group: int
+    source: NkiTensor
+
+    @classmethod
+    def over(cls, tensor: NkiTensor, index: NkiTensor, count: int, group: int = 16) -> ColumnTensor:
+        """Return the view of `count` columns of a tensor of two dimensions."""
+        view = cls(tensor.storage, tensor.data[:, :1].expand(-1, count))
+        view.source, view.indices, view.group, view.skip = tensor, index, group, False
+        view.steps = tensor.strides
+        return view
+
+    def for_engine(self, engine: str) -> None:
+        """Choose the size of a group for the engine that accesses the view.
+
+        Raises:
+            KernelError: the engine has no such views, or there are not as many offsets in a group.
+        """
+        if engine not in GROUPS:
+            refuse(
+                f"The {engine} engine does not choose columns of {self.name} by offsets.",
+                hint="Gather with nisa.tensor_copy, or choose rows of a tensor in HBM with vector_select.",
+                rule="engine",
+                tensor=self.name,
+                engine=engine,
+            )
+        index, group = self.indices, GROUPS[engine]
+        assert index is not None
+        if self.shape[0] % group or self.shape[1] > group * index.shape[1]:
+            refuse(
+                f"{self.shape[1]} columns of {self.name} for {self.shape[0]} partitions on the {engine} engine, whose "
+                f"groups of {group} partitions have {group * index.shape[1]} offsets each in {index.name}.",
+                hint=f"Pass num_elem, at most {group} times the columns of the index, and a multiple of {group} "
+                "partitions.",
+                rule="shape",
+                tensor=self.name,
+                wanted=self.shape[1],
+                offsets=group * index.shape[1],
+            )
+        self.group = group
+
+    def _checked(self) -> torch.Tensor:
+        assert self.indices is not None
+        own = self.indices.integers().reshape(-1, self.group, self.indices.shape[1])
+        offsets = own.transpose(1, 2).reshape(len(own), -1)[:, : self.shape[1]].repeat_interleave(self.group, 0)
+        begins = torch.arange(self.shape[0], device=offsets.device).unsqueeze(1) * self.steps[0]
+        self.addresses = self.source.offset + begins + offsets * self.steps[1]
+        self.valid = offsets < self.source.shape[1]
+        return super()._checked()
+
+    def _view(self, data: torch.Tensor) -> NkiTensor:
+        refuse_part(self)
+
+
+def chosen_columns(tensor: NkiTensor, index: NkiTensor, count: int) -> ColumnTensor:
+    """Return columns of a tile that offsets name.
+
+    Raises:
+        KernelError: an older core, or operands that the view cannot have.
+    """
+    refuse_second(tensor)
+    core = current()
+    if core.generation < 4:
+        refuse(
+            f"indirect needs NeuronCore-v4, and {core.target.name} has {core.spec.name}.",
+            hint="Use nisa.nc_n_gather, or nisa.local_gather for groups of partitions.",
+            rule="generation",
+            tensor=tensor.name,
+            target=core.target.name,
+        )
+    fits = index.ndim == 2 and index.buffer.value == "sbuf" and index.dtype == "uint16"
+    if not (fits and tensor.ndim == 2 and tensor.shape[0] == index.shape[0] and tensor.buffer.is_on_chip and count > 0):
+        refuse(
+            f"indirect of {count} columns of {tensor.name}, of shape {tensor.shape} in {tensor.buffer.value}, by "
+            f"offsets of shape {index.shape} and dtype {index.dtype} in {index.buffer.value}.",
+            hint="Both have two dimensions and the same partitions on the chip; the offsets are uint16 in SBUF.",
+            rule="indirect",
+            tensor=tensor.name,
+        )
+    return ColumnTensor.over(tensor, index, count)

@@ -1,0 +1,70 @@
+"""`NkiTensor.rearrange`: dimensions by name, which are split, reordered and joined.
+
+It is made of the views that split (`reshape_dim`), reorder (`permute`) and join (`flatten_dims`), and their rules hold.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NoReturn
+
+from .core import refuse
+
+if TYPE_CHECKING:
+    from .tensor import NkiTensor
+
+Pattern = Sequence[str | Sequence[str]]
+
+
+def rearranged(tensor: NkiTensor, source: Pattern, target: Pattern, sizes: Mapping[str, int]) -> NkiTensor:
+    """Return a tensor with its dimensions in another order.
+
+    Raises:
+        KernelError: patterns that do not fit, or that need a copy.
+    """
+    before, after = _groups(source), _groups(target)
+    names, order = [*itertools.chain(*before)], [*itertools.chain(*after)]
+    if (
+        len(before) != tensor.ndim
+        or not all((*before, *after))
+        or len({*names}) != len(names)
+        or sorted(names) != sorted(order)
+    ):
+        _refuse(tensor, source, target, "Name each dimension once in both patterns.")
+    if unknown := sorted(set(sizes) - set(names)):
+        _refuse(tensor, source, target, f"Remove the sizes of {', '.join(unknown)}, which no pattern names.")
+    view = tensor
+    for place, group in reversed([*enumerate(before)]):
+        parts = _sizes(tensor, place, group, sizes)
+        view = view.reshape_dim(place, parts) if len(group) > 1 else view
+    view = view.permute([names.index(name) for name in order])
+    for place, group in enumerate(after):
+        view = view.flatten_dims(place, place + len(group) - 1) if len(group) > 1 else view
+    return view
+
+
+def _groups(pattern: Pattern) -> list[tuple[str, ...]]:
+    return [(item,) if isinstance(item, str) else tuple(item) for item in pattern]
+
+
+def _sizes(tensor: NkiTensor, place: int, group: Sequence[str], sizes: Mapping[str, int]) -> list[int]:
+    """Return the sizes of the parts of a dimension, of which one may be missing."""
+    found, size = [sizes.get(name, -1) for name in group], tensor.shape[place]
+    known = math.prod(one for one in found if one != -1)
+    if found.count(-1) > 1 or known < 1 or size % known or (-1 not in found and known != size):
+        refuse(
+            f"Dimension {place} of {tensor.name} has {size} elements, which {' x '.join(group)} with the sizes "
+            f"{dict(sizes)} does not have.",
+            hint="Give the sizes of all but one name of each group; their product divides the dimension.",
+            rule="shape",
+            tensor=tensor.name,
+            dim=place,
+        )
+    return [size // known if one == -1 else one for one in found]
+
+
+def _refuse(tensor: NkiTensor, source: Pattern, target: Pattern, hint: str) -> NoReturn:
+    message = f"{tensor.name} of shape {tensor.shape} cannot be rearranged from {source} to {target}."
+    refuse(message, hint=hint, rule="pattern", tensor=tensor.name)
