@@ -32,8 +32,9 @@ def test_sums_are_exact_and_do_not_depend_on_other_rows(kernel, num_inputs, num_
     x, weight = numbers(2, 27, num_inputs), numbers(num_outputs, num_inputs)
     stored = panels.panels(weight)
     result = panels.LINEAR(x, stored)
-    expected = x.double() @ weight.double().T
-    torch.testing.assert_close(result.double(), expected, atol=2e-5, rtol=1e-5)
+    expected, magnitude = x.double() @ weight.double().T, x.abs().double() @ weight.abs().double().T
+    # Sums in float32: CPUs differ in the order, and in how dot products round.
+    assert ((result.double() - expected).abs() <= 2**-22 * magnitude).all()
     for num_rows in (*range(1, 9), 16, 17):
         assert (panels.LINEAR(x[1:, :num_rows].contiguous(), stored) == result[1:, :num_rows]).all()
 
