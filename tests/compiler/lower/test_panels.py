@@ -33,8 +33,8 @@ def test_sums_are_exact_and_do_not_depend_on_other_rows(kernel, num_inputs, num_
     stored = panels.panels(weight)
     result = panels.LINEAR(x, stored)
     expected, magnitude = x.double() @ weight.double().T, x.abs().double() @ weight.abs().double().T
-    # Sums in float32: CPUs differ in the order, and in how dot products round.
-    assert ((result.double() - expected).abs() <= 2**-22 * magnitude).all()
+    # Errors of sums in float32 grow with the root of their length (Higham and Mary 2019); CPUs differ in the order.
+    assert ((result.double() - expected).abs() <= num_inputs**0.5 * 2**-23 * magnitude).all()
     for num_rows in (*range(1, 9), 16, 17):
         assert (panels.LINEAR(x[1:, :num_rows].contiguous(), stored) == result[1:, :num_rows]).all()
 
