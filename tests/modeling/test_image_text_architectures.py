@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from transformers import AutoModelForImageTextToText
 
 from optimum_neuron import NeuronModelForImageTextToText
@@ -14,6 +15,13 @@ from optimum_neuron.errors import ConfigError, ShapeError
 from optimum_neuron.exporters.validation import FLOAT32_TOLERANCE, compare
 from tests.image_text import IMAGE, MORE_TINY, SMALL, processed, save_tiny_image_text
 from tests.modeling.common import both, raises
+
+BROKEN = {"llama4": "5.24.0"}
+"""Versions of transformers whose own forward fails: Llama 4's results have no `image_outputs` there."""
+NAMES = [
+    pytest.param(name, marks=pytest.mark.skipif(BROKEN.get(name) == transformers.__version__, reason="BROKEN"))
+    for name in MORE_TINY
+]
 
 GREEDY: dict[str, Any] = {"do_sample": False, "max_new_tokens": 8, "eos_token_id": None, "no_repeat_ngram_size": 1}
 
@@ -37,7 +45,7 @@ def inputs_of(name: str, num_images: list[int]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("num_images", [[1], [1, 0, 2], [0, 0]], ids=str)
-@pytest.mark.parametrize("name", MORE_TINY)
+@pytest.mark.parametrize("name", NAMES)
 def test_greedy_matches_transformers(name, num_images, pairs):
     inputs = inputs_of(name, num_images)
     result, expected = both(pairs(name), inputs, **GREEDY)
@@ -67,7 +75,7 @@ def test_positions_are_saved_with_model(pairs, tmp_path):
     assert torch.equal(loaded.generate(**inputs, **GREEDY), compiled.generate(**inputs, **GREEDY))
 
 
-@pytest.mark.parametrize("name", MORE_TINY)
+@pytest.mark.parametrize("name", NAMES)
 def test_logits_match_and_depend_on_images(name, pairs):
     compiled, original = pairs(name)
     inputs = inputs_of(name, [1, 2])
@@ -80,7 +88,7 @@ def test_logits_match_and_depend_on_images(name, pairs):
     assert (other - actual)[0, -1].abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("name", MORE_TINY)
+@pytest.mark.parametrize("name", NAMES)
 def test_images_and_tokens_must_agree(name, pairs):
     compiled, _ = pairs(name)
     inputs = inputs_of(name, [1])
