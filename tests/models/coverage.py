@@ -7,12 +7,10 @@ a separate process. The page lists all architectures, those without a result too
 from __future__ import annotations
 
 import argparse
-import contextlib
 import copy
 import dataclasses
+import functools
 import json
-import multiprocessing
-import os
 import re
 import tempfile
 import time
@@ -31,6 +29,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.errors import NeuronError
 from optimum_neuron.models import choose_family
+from tests import apart
 from tests.models.tiny_decoders import VOCABULARY, tiny_decoder, tiny_decoder_config
 
 PROMPT_LENGTHS, NUM_NEW_TOKENS = (5, 20), 16
@@ -200,28 +199,12 @@ def _plain(text: str) -> str:
 
 
 def measure_apart(architecture: str, seconds: float) -> Result:
-    """Measure in a process of its own, so that a crash or a hang stops nothing else."""
-    context = multiprocessing.get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_send, args=(architecture, sender))
-    process.start()
-    sender.close()
-    result = Result(architecture=architecture, outcome="crash", reason=f"no result within {seconds:.0f} seconds")
-    if receiver.poll(seconds):
-        try:
-            result = receiver.recv()
-        except EOFError:
-            process.join()
-            result = dataclasses.replace(result, reason=f"the process ended with {process.exitcode}")
-    process.kill()
-    process.join()
-    return result
+    """Measure in a process of its own."""
+    return apart.measure_apart(measure, architecture, seconds, functools.partial(_crash, architecture))
 
 
-def _send(architecture: str, sender: Any) -> None:
-    # What transformers and the export print would tear the bar of progress.
-    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
-        sender.send(measure(architecture))
+def _crash(architecture: str, reason: str) -> Result:
+    return Result(architecture=architecture, outcome="crash", reason=reason)
 
 
 def read_results(file: Path) -> dict[str, Result]:

@@ -8,12 +8,10 @@ separate process. The page lists all classes, those without a result too.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
+import functools
 import inspect
 import json
-import multiprocessing
-import os
 import re
 import tempfile
 import typing
@@ -30,6 +28,7 @@ from tqdm import tqdm
 
 from optimum_neuron import NeuronDiffusionPipeline
 from optimum_neuron.errors import NeuronError
+from tests import apart
 from tests.tiny_pipelines.calls import arguments, compile_options, pictures
 from tests.tiny_pipelines.components import SIDE, TOKENS
 from tests.tiny_pipelines.more import FAMILIES
@@ -204,27 +203,12 @@ def _plain(text: str) -> str:
 
 
 def measure_apart(name: str, seconds: float) -> Result:
-    """Measure in a process of its own, so that a crash or a hang stops nothing else."""
-    context = multiprocessing.get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_send, args=(name, sender))
-    process.start()
-    sender.close()
-    result = Result(pipeline=name, outcome="crash", reason=f"no result within {seconds:.0f} seconds")
-    if receiver.poll(seconds):
-        try:
-            result = receiver.recv()
-        except EOFError:
-            process.join()
-            result = dataclasses.replace(result, reason=f"the process ended with {process.exitcode}")
-    process.kill()
-    process.join()
-    return result
+    """Measure in a process of its own."""
+    return apart.measure_apart(measure, name, seconds, functools.partial(_crash, name))
 
 
-def _send(name: str, sender: Any) -> None:
-    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
-        sender.send(measure(name))
+def _crash(name: str, reason: str) -> Result:
+    return Result(pipeline=name, outcome="crash", reason=reason)
 
 
 def page(results: Iterable[Result]) -> str:
