@@ -19,7 +19,12 @@ from tests.modeling.common import both, raises
 BROKEN = {"llama4": "5.24.0"}
 """Versions of transformers whose own forward fails: Llama 4's results have no `image_outputs` there."""
 NAMES = [
-    pytest.param(name, marks=pytest.mark.skipif(BROKEN.get(name) == transformers.__version__, reason="BROKEN"))
+    pytest.param(
+        name,
+        marks=pytest.mark.skipif(
+            BROKEN.get(name) == transformers.__version__, reason="transformers 5.24.0 itself fails"
+        ),
+    )
     for name in MORE_TINY
 ]
 

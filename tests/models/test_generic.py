@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+import transformers
+from packaging.version import Version
 from transformers.models.bloom import modeling_bloom
 
 from optimum_neuron.errors import CaptureError
@@ -91,6 +93,8 @@ ARCHITECTURES = {
 
 
 BART = {"d_model": 32, "decoder_layers": 3, "decoder_attention_heads": 4, "decoder_ffn_dim": 64}
+GPTJ_ATTENTION = "sdpa" if Version(transformers.__version__) >= Version("5.24.0") else "eager"
+XGLM = {"d_model": 32, "num_layers": 3, "attention_heads": 4, "ffn_dim": 64}
 OTHERS = {
     # No scaled dot product attention in transformers.
     "gemma2": ({"head_dim": 8, "sliding_window": 4, "query_pre_attn_scalar": 8}, "eager"),
@@ -99,9 +103,10 @@ OTHERS = {
         | {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
         "eager",
     ),
-    "gptj": (GPT | {"rotary_dim": 4}, "eager"),
-    "codegen": (GPT | {"rotary_dim": 4}, "eager"),
-    "xglm": ({"d_model": 32, "num_layers": 3, "attention_heads": 4, "ffn_dim": 64}, "eager"),
+    # Since 5.24, transformers has fused attention for both.
+    "gptj": (GPT | {"rotary_dim": 4}, GPTJ_ATTENTION),
+    "codegen": (GPT | {"rotary_dim": 4}, GPTJ_ATTENTION),
+    "xglm": (XGLM, "eager"),
     # A window that is cut by the length of the cache.
     "gpt_neo": ({"num_hidden_layers": 4, "attention_types": [[["global", "local"], 2]], "window_size": 4}, "eager"),
     # Biases of ALiBi, built from a mask of two dimensions.
@@ -126,9 +131,7 @@ def test_decoders_with_ways_of_their_own_are_exact_too(model_type):
 
 
 def test_masks_of_eager_attention_are_added():
-    decoder = build(tiny_config("gptj", **GPT, rotary_dim=4))
-    if decoder.attention.value == "sdpa":
-        pytest.skip("since 5.24, transformers has other attention than eager for GPT-J")
+    decoder = build(tiny_config("xglm", **XGLM))
     assert [choice.candidate for choice in decoder.attention.rejected] == ["sdpa"]
     low = torch.finfo(torch.float32).min
     assert masks_of(decoder, [[1]], 3).flatten().tolist() == [0.0, 0.0, low]
