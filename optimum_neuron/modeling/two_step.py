@@ -9,13 +9,20 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
+import os
 from pathlib import Path
 from typing import Any, Self
 
-from ..configuration import CompileConfig
+from ..configuration import DEGREES, CompileConfig
+from ..core import Choice
 from ..errors import ConfigError
 from ..exporters import load_source, neuron_config, translate
+from ..hardware import legal_core_counts, resolve_instance
+from ..runtime import num_usable
 from .loading import NeuronModel
+
+logger = logging.getLogger(__name__)
 
 
 class TwoStepExport(NeuronModel):
@@ -44,11 +51,12 @@ class TwoStepExport(NeuronModel):
             instance_type: the instance to compile for.
             batch_size: sequences of every graph.
             sequence_length: tokens of a sequence, prompt and answer together.
-            tensor_parallel_size: cores that share every layer; None for one.
+            tensor_parallel_size: cores that share every layer; None for every core of the instance that this process
+                may use, as in Optimum Neuron. The reason is logged.
             **options: further fields of the configuration.
 
         Raises:
-            ConfigError: an option is unknown or out of range, or more than one core is requested.
+            ConfigError: an option is unknown or out of range, or the instance has no such number of cores.
         """
         source = load_source(model_name_or_path, token=token, revision=revision, with_weights=False)
         source = dataclasses.replace(source, config=config or source.config)
@@ -58,7 +66,12 @@ class TwoStepExport(NeuronModel):
             "sequence_length": sequence_length,
             "tensor_parallel_size": tensor_parallel_size,
         }
+        named = {name: value for name, value in named.items() if value is not None}
         request = {name: value for name, value in translate({**named, **options}).items() if value is not None}
+        if request.keys().isdisjoint(DEGREES):
+            cores = _every_core(instance_type, source.config)
+            logger.info("tensor_parallel_size: %s", cores)
+            request["tensor_parallel_size"] = cores.value
         complete: CompileConfig = neuron_config(source, {**request, "task": cls._task(request)})[0]
         return complete
 
@@ -94,3 +107,14 @@ class TwoStepExport(NeuronModel):
         return cls.from_pretrained(
             model_id, config, export=True, token=token, revision=revision, neuron_config=neuron_config, **options
         )
+
+
+def _every_core(instance_type: str | None, config: Any) -> Choice[int]:
+    """The largest legal number of cores among those that this process may use, with a head of the model for each."""
+    instance = resolve_instance(instance_type).value
+    usable, counts = num_usable(instance, os.environ), legal_core_counts(instance).counts
+    num_heads = getattr(config.get_text_config(), "num_attention_heads", None) or usable
+    most = max((count for count in counts if count <= min(usable, num_heads)), default=1)
+    reason = f"default: as many of the {usable} cores of {instance.name} that this process may use"
+    limits = f"as a job may have ({legal_core_counts(instance).rule}) and the model has attention heads ({num_heads})"
+    return Choice(value=most, reason=f"{reason} {limits}" if most < usable else f"default: all {usable} cores")
