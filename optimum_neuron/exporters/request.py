@@ -28,12 +28,12 @@ from ..hardware import (
 )
 from ..options import SOURCE_OPTIONS, check_known, options_of, source_options
 from .kinds import compile_options, kind_of
-from .kv_cache_scheme import published_cache
+from .kv_cache_scheme import STATIC, published_cache
 from .peer_options import translate
 from .quantization import published_scheme, quantization_of
 from .source import ModelSource, infer_task, load_source
 from .tasks import plain_task
-from .tensors import plain_modules
+from .tensors import plain_modules, require_cache_scales
 
 _NOT_STRUCTURE = (
     *("_name_or_path", "name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype", "use_cache"),
@@ -71,6 +71,8 @@ def neuron_config(
     fields = _published_quantization(source, kind.config_class.option_names()) | fields
     if "kv_cache_dtype" in kind.config_class.option_names():
         fields |= published_cache(source.config, chosen=fields.get("kv_cache_dtype"))
+        if fields.get("kv_cache_dtype") == STATIC:
+            require_cache_scales(source)
     fields.setdefault("torch_dtype", _default_dtype(source, fields.get("auto_cast", "none")))
     fields = _environment_options(fields["torch_dtype"]) | fields
     config = kind.config_class(task=task, target=target.value.name, instance_type=instance.name, **fields)

@@ -20,7 +20,7 @@ import torch
 
 from ..core import Choice
 from ..errors import ModelError, WeightsError
-from ..models import cast_parameters
+from ..models import SCALE_NAMES, cast_parameters
 from ..weights import (
     LAYOUTS,
     SINGLE_FILE,
@@ -160,6 +160,26 @@ def plain_modules(source: ModelSource, quantization: Mapping[str, Any]) -> tuple
     if isinstance(tensors, PublishedExperts):
         plain += [name for name in tensors.weights if tensors.is_plain(name)]
     return tuple(name.removesuffix(".weight") for name in plain)
+
+
+def require_cache_scales(source: ModelSource) -> None:
+    """Check that a checkpoint has scales of keys and values, which `kv_cache_dtype="fp8-static"` divides by.
+
+    Raises:
+        WeightsError: it has none; a model that is in memory or has no weights yet is not checked.
+    """
+    if source.module is not None or not any(source.folder.glob("*.safetensors")):
+        return
+    endings = {name.rpartition(".")[2] for name in Checkpoint.open(source.folder).specs}
+    missing = [name for name in SCALE_NAMES.values() if name not in endings]
+    if missing:
+        raise WeightsError(
+            f"kv_cache_dtype='fp8-static' divides keys and values by scales of the checkpoint. {source.name} has no "
+            f"tensors named {' or '.join(f'*.{name}' for name in missing)}.",
+            hint='Pass kv_cache_dtype="fp8", which needs no scales, or "int8", which has a scale for each token.',
+            option="kv_cache_dtype",
+            missing=missing,
+        )
 
 
 def check_files(source: ModelSource) -> None:

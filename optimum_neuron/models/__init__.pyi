@@ -5,6 +5,7 @@ from .adapters import (
     with_adapters as with_adapters,
 )
 from .common import (
+    SCALE_NAMES as SCALE_NAMES,
     SLOTS as SLOTS,
     LayerState as LayerState,
     Prompt as Prompt,

@@ -209,10 +209,20 @@ def test_scales_use_the_range_of_the_chip():
     torch.testing.assert_close(kept, expected, atol=9 / 448 / 2**6, rtol=0)  # but for the smallest numbers
 
 
-def test_a_plain_checkpoint_lacks_the_scales(checkpoint, tmp_path):
+def test_a_plain_checkpoint_lacks_the_scales_which_is_said_before_a_compile(checkpoint):
     with pytest.raises(WeightsError) as excinfo:
-        main_export(checkpoint, tmp_path / "out", kv_cache_dtype="fp8-static", **SHORT)
-    assert any("model.layers.0.self_attn.k_scale" in problem for problem in excinfo.value.details["problems"])
+        NeuronModelForCausalLM.get_neuron_config(checkpoint, kv_cache_dtype="fp8-static")
+    assert excinfo.value.details["missing"] == ["k_scale", "v_scale"]
+
+
+def test_a_scale_that_one_layer_lacks_is_named(tmp_path):
+    folder = save_scaled(tmp_path / "scaled", STATIC)
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["model.layers.1.self_attn.v_scale"]
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(WeightsError) as excinfo:
+        main_export(folder, tmp_path / "out", **SHORT)
+    assert any("model.layers.1.self_attn.v_scale" in problem for problem in excinfo.value.details["problems"])
 
 
 @pytest.mark.parametrize(

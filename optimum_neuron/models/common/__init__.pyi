@@ -11,6 +11,7 @@ from .attention_kernel import choose_attention as choose_attention, unsupported 
 from .blocks import Blocks as Blocks, place_tokens as place_tokens
 from .cache_dtypes import (
     CACHE_NAMES as CACHE_NAMES,
+    SCALE_NAMES as SCALE_NAMES,
     as_cached as as_cached,
     cache_choice as cache_choice,
     stored_as as stored_as,
