@@ -11,14 +11,7 @@ from optimum_neuron.nki import isa as nisa, jit, language as nl
 from optimum_neuron.nki.kernels import attention
 from optimum_neuron.profiling import record
 from tests.device.conftest import OPTLEVELS
-
-
-@jit
-def scale_kernel(x, factor):
-    tile, out = nl.load(x), nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
-    nisa.tensor_scalar(tile, tile, nl.multiply, factor)
-    nl.store(out, tile)
-    return out
+from tests.nki.elementwise import scale_kernel
 
 
 @jit

@@ -6,31 +6,24 @@ a separate process. The page lists all architectures, those without a result too
 
 from __future__ import annotations
 
-import argparse
 import copy
 import dataclasses
-import functools
-import json
-import re
 import tempfile
 import time
 import traceback
-from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from tqdm import tqdm
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.errors import NeuronError
 from optimum_neuron.models import choose_family
-from tests import apart
 from tests.models.tiny_decoders import VOCABULARY, tiny_decoder, tiny_decoder_config
+from tests.study import Result, Study, error_line, main, plain
 
 PROMPT_LENGTHS, NUM_NEW_TOKENS = (5, 20), 16
 TOLERANCE = 1e-5
@@ -56,24 +49,6 @@ OUTCOMES = {
     "not measured": "no result yet",
 }
 """Outcome to what it means."""
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "decoders.md"
-SECONDS = 300.0
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Result:
-    """What one architecture came to."""
-
-    architecture: str
-    outcome: str
-    path: str = ""
-    """The family, or "generic"."""
-    max_diff: float | None = None
-    """Largest difference of logits."""
-    num_distinct: int | None = None
-    """Distinct tokens of the longest generation: one that repeats a token shows less."""
-    reason: str = ""
-    seconds: float = 0.0
 
 
 def names() -> list[str]:
@@ -94,7 +69,7 @@ def _measure(architecture: str) -> Result:
         reference = tiny_decoder(architecture)
         expected = [_generate(reference, length) for length in PROMPT_LENGTHS]
     except Exception as error:
-        return Result(architecture=architecture, outcome="no reference", reason=_one_line(error))
+        return Result(name=architecture, outcome="no reference", reason=error_line(error))
     num_distinct = expected[-1][0].unique().numel()
     path = ""
     try:
@@ -107,13 +82,13 @@ def _measure(architecture: str) -> Result:
             model = NeuronModelForCausalLM.from_pretrained(folder, export=True, **OPTIONS)
             found = [_generate(model, length) for length in PROMPT_LENGTHS]
     except NeuronError as error:
-        return Result(architecture=architecture, outcome="refused", path=path, reason=_plain(error.message))
+        return Result(name=architecture, outcome="refused", path=path, reason=plain(error.message))
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
-        reason = f"{_one_line(error)} ({Path(place.filename).name}:{place.lineno})"
-        return Result(architecture=architecture, outcome="crash", path=path, reason=reason)
+        reason = f"{error_line(error)} ({Path(place.filename).name}:{place.lineno})"
+        return Result(name=architecture, outcome="crash", path=path, reason=reason)
     return dataclasses.replace(
-        _compare(reference, expected, found), architecture=architecture, path=path, num_distinct=num_distinct
+        _compare(reference, expected, found), name=architecture, path=path, num_distinct=num_distinct
     )
 
 
@@ -130,19 +105,19 @@ def _compare(reference: Any, expected: list[Generation], found: list[Generation]
     limit = TOLERANCE * max(1.0, *(float(logits.abs().max()) for _, logits in expected))
     steps_diff = _max_diff(expected, found)
     if not all(torch.equal(a[0], b[0]) for a, b in zip(expected, found, strict=True)):
-        return Result(architecture="", outcome="differs", max_diff=steps_diff, reason="other tokens")
+        return Result(name="", outcome="differs", max_diff=steps_diff, reason="other tokens")
     if steps_diff <= limit:
-        return Result(architecture="", outcome="exact", max_diff=steps_diff)
+        return Result(name="", outcome="exact", max_diff=steps_diff)
     whole = _whole_passes(reference, expected)
     diff, own_diff = _max_diff(whole, found), _max_diff(whole, expected)
     if diff <= limit:
         reason = f"as a pass of transformers over the whole sequence; its own steps differ from that by {own_diff:.1e}"
-        return Result(architecture="", outcome="exact", max_diff=diff, reason=reason)
+        return Result(name="", outcome="exact", max_diff=diff, reason=reason)
     by_rounding = max(_max_diff(whole, _whole_passes(_rounded(reference, seed), expected)) for seed in range(6))
     if diff <= 2 * by_rounding:
         reason = f"logits of transformers change by {by_rounding:.1e} if its weights are rounded in another way"
-        return Result(architecture="", outcome="exact", max_diff=diff, reason=reason)
-    return Result(architecture="", outcome="differs", max_diff=steps_diff, reason="same tokens, other logits")
+        return Result(name="", outcome="exact", max_diff=diff, reason=reason)
+    return Result(name="", outcome="differs", max_diff=steps_diff, reason="same tokens, other logits")
 
 
 def _rounded(reference: Any, seed: int) -> Any:
@@ -189,88 +164,25 @@ def _generate(model: Any, num_prompt_tokens: int) -> Generation:
     return output.sequences[0, num_prompt_tokens:], torch.cat(output.logits).float()
 
 
-def _one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {_plain(str(error))}"
-
-
-def _plain(text: str) -> str:
-    """One line, in which files of packages have no place on this machine."""
-    return re.sub(r"\S*/site-packages/", "", " ".join(text.split()))
-
-
-def measure_apart(architecture: str, seconds: float) -> Result:
-    """Measure in a process of its own."""
-    return apart.measure_apart(measure, architecture, seconds, functools.partial(_crash, architecture))
-
-
-def _crash(architecture: str, reason: str) -> Result:
-    return Result(architecture=architecture, outcome="crash", reason=reason)
-
-
-def read_results(file: Path) -> dict[str, Result]:
-    """Results by architecture; the last line of one counts."""
-    lines = file.read_text().splitlines() if file.exists() else []
-    return {result.architecture: result for result in (Result(**json.loads(line)) for line in lines)}
-
-
-def page(results: Iterable[Result]) -> str:
-    """The page of all results, as Markdown."""
-    rows = sorted(results, key=lambda result: (list(OUTCOMES).index(result.outcome), result.architecture))
-    counts = Counter(result.outcome for result in rows)
-    lines = [
-        "# Decoders that were compared with transformers",
-        "",
-        f"transformers {transformers.__version__} maps {len(rows)} model types to causal language models. A tiny "
-        "random model of each (2 to 4 layers, hidden size 64, vocabulary of 128 tokens, float32) ran through "
-        f"transformers and compiled, with `-O1` and `sequence_length=64`: {NUM_NEW_TOKENS} greedy tokens after prompts "
-        f"of {' and '.join(map(str, PROMPT_LENGTHS))} tokens. This is about architectures: a published checkpoint may "
-        "set options that its row does not cover, and every export compares the model itself with transformers.",
-        "",
-        "| Result | Architectures | Meaning |",
-        "|---|---|---|",
-        *(f"| {name} | {counts[name]} | {meaning} |" for name, meaning in OUTCOMES.items() if counts[name]),
-        "",
-        "`python -m tests.models.coverage` made this page. Difference is the largest one of all logits.",
-        "",
-        "| Architecture | Result | Path | Difference | Reason |",
-        "|---|---|---|---|---|",
-    ]
-    for row in rows:
-        difference = "" if row.max_diff is None else f"{row.max_diff:.1e}"
-        reason = row.reason.replace("|", "\\|")
-        reason = reason if len(reason) <= 240 else reason[:240] + "..."
-        path = row.path if row.outcome in ("exact", "differs") else ""
-        lines.append(f"| {row.architecture} | {row.outcome} | {path} | {difference} | {reason} |")
-    return "\n".join(lines) + "\n"
-
-
-def main() -> None:
-    """Measure, keep every result as a line of JSON, and write the page."""
-    parser = argparse.ArgumentParser(prog="python -m tests.models.coverage", description=__doc__)
-    parser.add_argument(
-        "names", nargs="*", metavar="NAME", help="model types to measure again; default: without result"
-    )
-    parser.add_argument("--results", type=Path, default=Path("build/decoders.jsonl"), help="lines of JSON: %(default)s")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="time limit of each: %(default)s")
-    options = parser.parse_args()
-    if unknown := sorted(set(options.names) - set(names())):
-        parser.error(f"transformers has no causal language model named {', '.join(unknown)}")
-    results = read_results(options.results)
-    options.results.parent.mkdir(parents=True, exist_ok=True)
-    torch.set_num_threads(1)
-    transformers.logging.set_verbosity_error()
-    with tqdm(options.names or [name for name in names() if name not in results], unit="model") as bar:
-        for name in bar:
-            bar.set_postfix_str(name)
-            results[name] = result = measure_apart(name, options.seconds)
-            with options.results.open("a") as file:
-                file.write(json.dumps(dataclasses.asdict(result)) + "\n")
-            if result.outcome != "exact":
-                tqdm.write(f"{name}: {result.outcome}: {result.reason}")
-    print(*(f"{name}: {count}" for name, count in Counter(result.outcome for result in results.values()).items()))
-    missing = Result(architecture="", outcome="not measured")
-    PAGE.write_text(page(results.get(name, dataclasses.replace(missing, architecture=name)) for name in names()))
-
+STUDY = Study(
+    names=names,
+    measure=measure,
+    seconds=300.0,
+    outcomes=OUTCOMES,
+    page=Path(__file__).resolve().parents[2] / "docs" / "decoders.md",
+    results=Path("build/decoders.jsonl"),
+    title="Decoders that were compared with transformers",
+    introduction=f"transformers {transformers.__version__} maps {{count}} model types to causal language models. A "
+    "tiny random model of each (2 to 4 layers, hidden size 64, vocabulary of 128 tokens, float32) ran through "
+    f"transformers and compiled, with `-O1` and `sequence_length=64`: {NUM_NEW_TOKENS} greedy tokens after prompts "
+    f"of {' and '.join(map(str, PROMPT_LENGTHS))} tokens. This is about architectures: a published checkpoint may "
+    "set options that its row does not cover, and every export compares the model itself with transformers.",
+    footnote="`python -m tests.models.coverage` made this page. Difference is the largest one of all logits.",
+    noun="Architecture",
+    plural="Architectures",
+    path_of=frozenset({"exact", "differs"}),
+)
 
 if __name__ == "__main__":
-    main()
+    transformers.logging.set_verbosity_error()
+    main(STUDY, prog="python -m tests.models.coverage", description=__doc__)

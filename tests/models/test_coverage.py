@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import sys
@@ -10,7 +11,8 @@ import pytest
 import transformers
 
 from tests.models import coverage
-from tests.models.coverage import Result
+from tests.models.coverage import STUDY
+from tests.study import Result, main
 
 EXACT = ("llama", "gptj", "bart", "bloom", "deepseek_v2", "jetmoe", "llama4_text", "xmod")
 REFUSED = ("cpmant", "reformer")
@@ -36,7 +38,7 @@ def test_an_architecture_that_transformers_does_not_run_has_no_reference():
 
 
 def test_every_architecture_has_a_row_of_the_page():
-    page = coverage.PAGE.read_text()
+    page = STUDY.page.read_text()
     rows = re.findall(r"^\| (\S+) \| (\S[a-z ]*) \|", page, re.MULTILINE)
     outcomes = {name: outcome for name, outcome in rows if outcome in coverage.OUTCOMES}
     if f"transformers {transformers.__version__}" in page:  # other versions have other architectures
@@ -57,35 +59,34 @@ def hang(architecture):
 
 
 @pytest.mark.parametrize(("measure", "words"), [(crash, "ended with 3"), (hang, "within 1 seconds")])
-def test_a_process_that_dies_or_hangs_is_a_result(monkeypatch, measure, words):
-    monkeypatch.setattr(coverage, "measure", measure)
-    result = coverage.measure_apart("llama", 1.0)
-    assert result.outcome == "crash" and words in result.reason
+def test_a_process_that_dies_or_hangs_is_a_result(measure, words):
+    result = dataclasses.replace(STUDY, measure=measure).measure_apart("llama", 1.0)
+    assert result.name == "llama" and result.outcome == "crash" and words in result.reason
 
 
 def test_results_are_kept_and_not_measured_again(monkeypatch, tmp_path, capsys):
-    calls = []
+    counted = tmp_path / "calls"
 
-    def measured(name, seconds):
-        calls.append(name)
-        return Result(architecture=name, outcome="exact", path="generic", max_diff=1e-6)
+    def measured(name):
+        with counted.open("a") as file:  # in another process
+            file.write(f"{name} ")
+        return Result(name=name, outcome="exact", path="generic", max_diff=1e-6)
 
-    monkeypatch.setattr(coverage, "measure_apart", measured)
-    monkeypatch.setattr(coverage, "names", lambda: ["bart", "bloom", "llama"])
-    monkeypatch.setattr(coverage, "PAGE", tmp_path / "page.md")
-    file = tmp_path / "results.jsonl"
+    page, results = tmp_path / "page.md", tmp_path / "results.jsonl"
+    study = dataclasses.replace(STUDY, measure=measured, names=lambda: ["bart", "bloom", "llama"], page=page)
 
     def run(*words):
-        monkeypatch.setattr(sys, "argv", ["coverage", "--results", str(file), *words])
-        coverage.main()
+        monkeypatch.setattr(sys, "argv", ["coverage", "--results", str(results), *words])
+        main(study, prog="coverage", description=None)
 
     run("bloom")
-    assert calls == ["bloom"] and "| not measured | 2 |" in coverage.PAGE.read_text()
+    assert counted.read_text().split() == ["bloom"] and "| not measured | 2 |" in page.read_text()
     run()
-    assert calls == ["bloom", "bart", "llama"] and "| exact | 3 |" in coverage.PAGE.read_text()
+    assert counted.read_text().split() == ["bloom", "bart", "llama"] and "| exact | 3 |" in page.read_text()
+    assert "| bart | exact | generic | 1.0e-06 |" in page.read_text()
     run("llama")
-    assert calls[3:] == ["llama"] and len(file.read_text().splitlines()) == 4
-    assert json.loads(file.read_text().splitlines()[0])["architecture"] == "bloom"
+    assert counted.read_text().split()[3:] == ["llama"] and len(results.read_text().splitlines()) == 4
+    assert json.loads(results.read_text().splitlines()[0])["name"] == "bloom"
     with pytest.raises(SystemExit):
         run("lama")
     assert "lama" in capsys.readouterr().err

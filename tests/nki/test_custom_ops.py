@@ -6,23 +6,8 @@ import pytest
 import torch
 
 from optimum_neuron.errors import ConfigError, KernelError
-from optimum_neuron.nki import NKI_KERNEL, isa as nisa, jit, language as nl, nki_op, wrap_nki
-
-
-@jit
-def scale_kernel(x, factor):
-    tile, out = nl.load(x), nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
-    nisa.tensor_scalar(tile, tile, nl.multiply, factor)
-    nl.store(out, tile)
-    return out
-
-
-@jit
-def add_to_kernel(x, y):
-    tile = nl.load(x)
-    nisa.tensor_tensor(tile, tile, nl.load(y), nl.add)
-    nl.store(x, tile)
-    return x
+from optimum_neuron.nki import NKI_KERNEL, nki_op, wrap_nki
+from tests.nki.elementwise import add_to_kernel, scale_kernel
 
 
 @nki_op("optimum_neuron_tests::scale", mutates_args={})

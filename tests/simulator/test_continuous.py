@@ -10,10 +10,8 @@ from transformers import AutoConfig
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.exporters import load_source
-from optimum_neuron.runtime import ServingCost
 from optimum_neuron.simulator import (
     DecoderRequest,
-    ServedPool,
     capture_model,
     constants,
     estimate,
@@ -21,20 +19,9 @@ from optimum_neuron.simulator import (
     simulate_requests,
     tokens_per_check,
 )
+from tests.simulator.pool import POOL
 from tests.tiny import save_tiny, tiny_config
 
-COST = ServingCost(chunk_s=0.5, step_s=0.25, row_s=0.125, copy_bytes_per_s=1.0, basis="a test")
-POOL = ServedPool(
-    num_rows=2,
-    num_blocks=9,
-    block_size=4,
-    block_bytes=3,
-    chunk_s={8: {16: 1.0, 32: 2.0}},
-    step_s={16: 0.125, 32: 0.25},
-    cost=COST,
-    num_prompt=12,
-    num_answer=3,
-)
 SMALL = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
 OPTIONS = {"quantization": "int4", "max_loras": 2, "max_lora_rank": 4, "sequence_length": 32, "extend_length": 1}
 

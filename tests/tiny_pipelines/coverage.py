@@ -7,16 +7,11 @@ separate process. The page lists all classes, those without a result too.
 
 from __future__ import annotations
 
-import argparse
-import dataclasses
-import functools
 import inspect
-import json
 import re
 import tempfile
 import typing
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +19,10 @@ import diffusers
 import numpy as np
 import torch
 import transformers
-from tqdm import tqdm
 
 from optimum_neuron import NeuronDiffusionPipeline
 from optimum_neuron.errors import NeuronError
-from tests import apart
+from tests.study import Result, Study, error_line, main, plain
 from tests.tiny_pipelines.calls import arguments, compile_options, pictures
 from tests.tiny_pipelines.components import SIDE, TOKENS
 from tests.tiny_pipelines.more import FAMILIES
@@ -48,8 +42,6 @@ OUTCOMES = {
     "not measured": "no result yet",
 }
 """Outcome to what it means."""
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "pipelines.md"
-SECONDS = 600.0
 _INPUTS = ("prompt", "image", "mask_image", "control_image")
 _CALL: dict[str, Any] = {
     "class_labels": [1],
@@ -63,17 +55,6 @@ _CALL: dict[str, Any] = {
 _LOCAL = "_measured"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Result:
-    """What one class came to."""
-
-    pipeline: str
-    outcome: str
-    max_diff: float | None = None
-    """Largest difference of pictures in [0, 1]."""
-    reason: str = ""
-
-
 def names() -> list[str]:
     """Every pipeline class of diffusers, without base classes and second names."""
     classes = {name: getattr(diffusers, name) for name in dir(diffusers) if name.endswith("Pipeline")}
@@ -85,13 +66,13 @@ def outcome_without_run(name: str) -> Result | None:
     """Return the outcome of a class that cannot run here."""
     one = getattr(diffusers, name)
     if packages := getattr(one, "_backends", None):
-        return Result(pipeline=name, outcome="not installed", reason=", ".join(packages))
+        return Result(name=name, outcome="not installed", reason=", ".join(packages))
     if issubclass(one, diffusers.ModularPipeline):
-        return Result(pipeline=name, outcome="modular")
+        return Result(name=name, outcome="modular")
     if missing := [
         f"{part}: {' or '.join(kinds)}" for part, kinds in required(name).items() if not any(known(part, kinds))
     ]:
-        return Result(pipeline=name, outcome="no components", reason="; ".join(missing))
+        return Result(name=name, outcome="no components", reason="; ".join(missing))
     return None
 
 
@@ -172,7 +153,7 @@ def measure(name: str) -> Result:
         torch.manual_seed(0)  # some calls draw without their generator
         expected = np.asarray(pictures(stock(**keywords)))
     except Exception as error:
-        return Result(pipeline=name, outcome="no reference", reason=_one_line(error))
+        return Result(name=name, outcome="no reference", reason=error_line(error))
     try:
         with tempfile.TemporaryDirectory() as folder:
             options = compile_options(_LOCAL) | {"disable_validation": True, "instance_type": "inf2.24xlarge"}
@@ -184,85 +165,31 @@ def measure(name: str) -> Result:
                 torch.manual_seed(0)
                 actual = np.asarray(pictures(pipe(**keywords)))
     except NeuronError as error:
-        return Result(pipeline=name, outcome="refused", reason=_plain(error.message))
+        return Result(name=name, outcome="refused", reason=plain(error.message))
     except Exception as error:
-        return Result(pipeline=name, outcome="crash", reason=_one_line(error))
+        return Result(name=name, outcome="crash", reason=error_line(error))
     if expected.shape != actual.shape:
-        return Result(pipeline=name, outcome="differs", reason=f"shape {actual.shape} instead of {expected.shape}")
+        return Result(name=name, outcome="differs", reason=f"shape {actual.shape} instead of {expected.shape}")
     diff = float(np.abs(expected - actual).max())
-    return Result(pipeline=name, outcome="equal" if diff <= TOLERANCE else "differs", max_diff=diff)
+    return Result(name=name, outcome="equal" if diff <= TOLERANCE else "differs", max_diff=diff)
 
 
-def _one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {_plain(str(error))}"
-
-
-def _plain(text: str) -> str:
-    """One line without folders of this machine."""
-    return re.sub(r"(\S*/site-packages/|/tmp/\w+)", "", " ".join(text.split()))
-
-
-def measure_apart(name: str, seconds: float) -> Result:
-    """Measure in a process of its own."""
-    return apart.measure_apart(measure, name, seconds, functools.partial(_crash, name))
-
-
-def _crash(name: str, reason: str) -> Result:
-    return Result(pipeline=name, outcome="crash", reason=reason)
-
-
-def page(results: Iterable[Result]) -> str:
-    """The page of all results, as Markdown."""
-    rows = sorted(results, key=lambda result: (list(OUTCOMES).index(result.outcome), result.pipeline))
-    counts = Counter(result.outcome for result in rows)
-    lines = [
-        "# Pipelines that were compared with diffusers",
-        "",
-        f"diffusers {diffusers.__version__} has {len(rows)} pipeline classes. A tiny random pipeline of each class "
-        "whose components the tests have ran through diffusers and compiled, with `-O1` in float32: a plain call of "
-        "a few steps. This is about classes: a published pipeline may have options that its row does not cover, and "
-        "every export compares a picture with diffusers.",
-        "",
-        "| Result | Classes | Meaning |",
-        "|---|---|---|",
-        *(f"| {name} | {counts[name]} | {meaning} |" for name, meaning in OUTCOMES.items() if counts[name]),
-        "",
-        "`python -m tests.tiny_pipelines.coverage` made this page. Difference is that of a picture in [0, 1].",
-        "",
-        "| Class | Result | Difference | Reason |",
-        "|---|---|---|---|",
-    ]
-    for row in rows:
-        difference = "" if row.max_diff is None else f"{row.max_diff:.1e}"
-        reason = row.reason.replace("|", "\\|")
-        reason = reason if len(reason) <= 240 else reason[:240] + "..."
-        lines.append(f"| {row.pipeline} | {row.outcome} | {difference} | {reason} |")
-    return "\n".join(lines) + "\n"
-
-
-def main() -> None:
-    """Measure, keep every result as a line of JSON, and write the page."""
-    parser = argparse.ArgumentParser(prog="python -m tests.tiny_pipelines.coverage", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="classes to measure again; default: without result")
-    parser.add_argument("--results", type=Path, default=Path("build/pipelines.jsonl"), help="JSON lines: %(default)s")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="time limit of each: %(default)s")
-    options = parser.parse_args()
-    every = names()
-    if unknown := sorted(set(options.names) - set(every)):
-        parser.error(f"diffusers has no pipeline named {', '.join(unknown)}")
-    lines = options.results.read_text().splitlines() if options.results.exists() else []
-    results = {result.pipeline: result for result in (Result(**json.loads(line)) for line in lines)}
-    options.results.parent.mkdir(parents=True, exist_ok=True)
-    torch.set_num_threads(1)
-    with tqdm(options.names or [name for name in every if name not in results], unit="class") as bar:
-        for name in bar:
-            bar.set_postfix_str(name)
-            results[name] = result = outcome_without_run(name) or measure_apart(name, options.seconds)
-            with options.results.open("a") as file:
-                file.write(json.dumps(dataclasses.asdict(result)) + "\n")
-    print(*(f"{name}: {count}" for name, count in Counter(result.outcome for result in results.values()).items()))
-    PAGE.write_text(page(results.get(name, Result(pipeline=name, outcome="not measured")) for name in every))
-
+STUDY = Study(
+    names=names,
+    measure=measure,
+    seconds=600.0,
+    outcomes=OUTCOMES,
+    page=Path(__file__).resolve().parents[2] / "docs" / "pipelines.md",
+    results=Path("build/pipelines.jsonl"),
+    title="Pipelines that were compared with diffusers",
+    introduction=f"diffusers {diffusers.__version__} has {{count}} pipeline classes. A tiny random pipeline of each "
+    "class whose components the tests have ran through diffusers and compiled, with `-O1` in float32: a plain call of "
+    "a few steps. This is about classes: a published pipeline may have options that its row does not cover, and "
+    "every export compares a picture with diffusers.",
+    footnote="`python -m tests.tiny_pipelines.coverage` made this page. Difference is that of a picture in [0, 1].",
+    noun="Class",
+    plural="Classes",
+)
 
 if __name__ == "__main__":
-    main()
+    main(STUDY, prog="python -m tests.tiny_pipelines.coverage", description=__doc__)

@@ -6,10 +6,8 @@ import dataclasses
 
 import pytest
 
-from optimum_neuron.runtime import ServingCost
 from optimum_neuron.simulator import (
     SLO,
-    ServedPool,
     Trace,
     TraceRequest,
     poisson_trace,
@@ -17,19 +15,7 @@ from optimum_neuron.simulator import (
     report_of,
     simulate_requests,
 )
-
-COST = ServingCost(chunk_s=0.5, step_s=0.25, row_s=0.125, copy_bytes_per_s=1.0, basis="a test")
-POOL = ServedPool(
-    num_rows=2,
-    num_blocks=9,
-    block_size=4,
-    block_bytes=3,
-    chunk_s={8: {16: 1.0, 32: 2.0}},
-    step_s={16: 0.125, 32: 0.25},
-    cost=COST,
-    num_prompt=12,
-    num_answer=3,
-)
+from tests.simulator.pool import POOL
 
 
 def trace_of(*requests):
