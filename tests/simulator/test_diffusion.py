@@ -104,8 +104,16 @@ def test_larger_images_and_batches_take_longer(pipeline):
     assert 3 * small < four < 4.5 * small
 
 
-def test_initial_image_is_encoded(pipeline):
-    report = estimate(pipeline("sd-1.5", _class_name="StableDiffusionInpaintPipeline"), instance="inf2.xlarge")
+@pytest.mark.parametrize(
+    ("name", "class_name"),
+    [
+        ("sd-1.5", "StableDiffusionInpaintPipeline"),
+        # Moves its autoencoder to float32 before it encodes.
+        ("sdxl", "StableDiffusionXLImg2ImgPipeline"),
+    ],
+)
+def test_initial_image_is_encoded(pipeline, name, class_name):
+    report = estimate(pipeline(name, _class_name=class_name), instance="inf2.xlarge", dtype="bfloat16")
     assert "vae_encoder" in report.parts_ms and report.memory["vae_encoder"] > 0
 
 

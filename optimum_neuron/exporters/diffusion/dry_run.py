@@ -33,6 +33,8 @@ NUM_STEPS = 4
 """Denoising steps of a dry run: image-to-image leaves out the first ones."""
 STRENGTH = 0.75
 """Part of the steps that image-to-image runs."""
+_CODECS = ("encode", "decode")
+"""Methods of autoencoders."""
 SEED = 0
 """Seed of a dry run, and of the pictures that validation compares."""
 
@@ -71,7 +73,14 @@ class Entry(nn.Module):
         self.names: tuple[str, ...] = ()
 
     def forward(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
-        """Return the tensors of the result."""
+        """Return the tensors of the result.
+
+        Pipelines of SDXL move their autoencoder to float32 before it encodes (`force_upcast`, for the small range of
+        float16). Compiled, it keeps its dtype, and so its input is rounded to that.
+        """
+        if self._method in _CODECS:
+            dtype = next(self.model.parameters()).dtype
+            tensors = tuple(tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in tensors)
         with _WithoutFloat64():
             output = getattr(self.model, self._method)(**unflatten(self._arguments, tensors))
         self.result, results = flatten(output)

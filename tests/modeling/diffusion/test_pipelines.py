@@ -36,10 +36,15 @@ def test_pictures_equal_those_of_diffusers(name: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(actual, expected, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["sd", "sd3"])
-def test_pictures_in_bfloat16_are_close(name: str, tmp_path: Path) -> None:
+AUTO_CAST = {"auto_cast": "all", "auto_cast_type": "bf16"}
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("sd", AUTO_CAST), ("sd3", AUTO_CAST), ("sdxl-img2img", {"torch_dtype": "bfloat16"})]
+)
+def test_pictures_in_bfloat16_are_close(name: str, options: dict[str, str], tmp_path: Path) -> None:
     expected = pictures(make_pipeline(name)(**arguments(name)))
-    with compiled(tmp_path / "stock", name, auto_cast="all", auto_cast_type="bf16") as pipe:
+    with compiled(tmp_path / "stock", name, **options) as pipe:
         actual = pictures(pipe(**arguments(name)))
     noise = np.square(actual - expected).mean()
     sqnr_db = 10 * np.log10(np.square(expected - expected.mean()).mean() / noise)
