@@ -99,5 +99,9 @@ def register_lowerings() -> None:
         where = (padding, stride, dilation, groups)
         if other is None:
             return TensorBox.create(mkldnn_ir.ConvolutionUnary.create(x, weight, bias, *where, *_then(relu, "none")))
-        kernel = mkldnn_ir.ConvolutionBinaryInplace if reuse_other else mkldnn_ir.ConvolutionBinary
+        x.realize()
+        other.realize()
+        # A convolution cannot write over its own input.
+        in_place = reuse_other and x.get_name() != other.get_name()
+        kernel = mkldnn_ir.ConvolutionBinaryInplace if in_place else mkldnn_ir.ConvolutionBinary
         return TensorBox.create(kernel.create(x, other, weight, bias, *where, "add", 1.0, *_then(relu, None)))

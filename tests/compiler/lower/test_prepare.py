@@ -145,26 +145,42 @@ def test_sum_overwrites_addend_without_later_reader():
 
     assert not any(reuses(read_by_another, *shapes))
 
+    def view_read_later(x, u, v, w):
+        y = F.conv2d(x, u)
+        view = y.flatten(2)
+        return (F.conv2d(F.relu(view).view_as(y), w) + y).flatten(2) * view
+
+    assert not any(reuses(view_read_later, *shapes))
+
 
 class Sums(nn.Module):
     """Sums without a relu after them: of an argument, and of a result that nothing reads later."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.one, self.two, self.three = (nn.Conv2d(16, 16, 3, padding=1) for _ in range(3))
+        self.one, self.two, self.three = (nn.Conv2d(48, 48, 3, padding=1) for _ in range(3))
 
     def forward(self, x):
         y = self.one(x) + x
         return self.three(F.silu(self.two(y))) + self.two(y)
 
 
+class SumOfInput(Sums):
+    """Adds the input of a convolution to its result: the kernel reads neighbors, so it cannot write over them."""
+
+    def forward(self, x):
+        y = self.one(x)
+        return self.two(y) + y
+
+
+@pytest.mark.parametrize("kind", [Sums, SumOfInput])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.skipif(probe_compiler() is None, reason="no C++ compiler on this machine")
-def test_sums_without_relu_are_fused(tmp_path, dtype):
+def test_sums_without_relu_are_fused(tmp_path, dtype, kind):
     torch.manual_seed(0)
-    module, x = Sums().to(dtype), torch.randn(2, 16, 8, 8, dtype=dtype)
+    module, x = kind().to(dtype), torch.randn(2, 48, 20, 20, dtype=dtype)
     name = str(dtype).removeprefix("torch.")
-    program = compile_module(module, {"x": spec(2, 16, 8, 8, dtype=name)}).program
+    program = compile_module(module, {"x": spec(*x.shape, dtype=name)}).program
     host = lower(program, optlevel="2", root=tmp_path)
     executor = Executor(program, host.functions, host.preparations.apply(weights_of(program, module)))
     (result,) = executor.run(next(iter(program.graphs)), [x]).values()
