@@ -130,12 +130,12 @@ def catalogue() -> str:
             if isinstance(entry, Checkpoint)
             else f"{entry.num_rows:,} rows: " + fields(entry),
             entry.origin,
-            entry.licence,
+            entry.license,
             f"{entry.download_bytes / 1e6:.1f} MB",
         )
         for entry in entries()
     ]
-    return table(("name", "what it is", "origin", "licence", "download"), rows)
+    return table(("name", "what it is", "origin", "license", "download"), rows)
 
 
 def fields(data_set: Dataset) -> str:

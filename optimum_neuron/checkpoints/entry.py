@@ -47,7 +47,7 @@ class Entry:
     """Module of `optimum_neuron.checkpoints.converters` that reads them."""
     origin: str
     """Who made it, and where it is published; for the folder's README."""
-    licence: str
+    license: str
     """Of the weights or data, as an SPDX expression."""
     download_bytes: int
     """Size of the archive."""
@@ -92,12 +92,12 @@ class Entry:
     def readme(self) -> str:
         """Origin and license of the files, with the metadata that the Hub reads."""
         return f"""---
-license: {self.licence.lower()}
+license: {self.license.lower()}
 ---
 
 # {self.name}
 
-{self.origin}. Licence of the original: {self.licence}.
+{self.origin}. License of the original: {self.license}.
 
 Taken out of {self.requirement} (sha256 {self.sha256}), a package by a third party, and converted with
 `optimum-cli neuron fetch {self.name}`.

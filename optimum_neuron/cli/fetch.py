@@ -56,7 +56,7 @@ def _catalogue() -> list[dict[str, Any]]:
             "aliases": list(entry.aliases),
             "holds": entry.architecture if isinstance(entry, Checkpoint) else f"{entry.num_rows:,} rows",
             "package": entry.requirement,
-            "licence": entry.licence,
+            "license": entry.license,
             "download_bytes": entry.download_bytes,
             "fetched": is_fetched(entry.name),
         }
@@ -70,4 +70,4 @@ def _show(out: Out, data: Mapping[str, Any]) -> None:
 
 def _show_list(out: Out, data: Mapping[str, Any]) -> None:
     rows = [row | {"download": size(row["download_bytes"])} for row in data["catalogue"]]
-    out.table(rows, ("name", "aliases", "holds", "package", "licence", "download", "fetched"))
+    out.table(rows, ("name", "aliases", "holds", "package", "license", "download", "fetched"))

@@ -81,7 +81,7 @@ class Machine:
     requirements: tuple[str, ...]
     """Requirements of our distribution, as written in its metadata."""
     packages: Mapping[str, str]
-    """Installed versions by normalised distribution name."""
+    """Installed versions by normalized distribution name."""
     torch_complaint: str
     """Why torch cannot be imported; empty when it can."""
     compiler: CppCompiler | None
@@ -116,7 +116,7 @@ def examine() -> Machine:
         distribution=distribution,
         requires_python=requires_python,
         requirements=requirements,
-        packages={normalised(d.name): d.version for d in importlib.metadata.distributions() if d.name},
+        packages={normalized(d.name): d.version for d in importlib.metadata.distributions() if d.name},
         torch_complaint=torch_complaint,
         compiler=compiler,
         host_code=host_code,
@@ -131,10 +131,10 @@ def examine() -> Machine:
     )
 
 
-def normalised(name: str) -> str:
+def normalized(name: str) -> str:
     """Return the canonical spelling of a distribution name (PEP 503).
 
-    >>> normalised("Torch_NeuronX")
+    >>> normalized("Torch_NeuronX")
     'torch-neuronx'
     """
     return re.sub(r"[-_.]+", "-", name).lower()

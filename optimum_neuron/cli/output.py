@@ -1,6 +1,6 @@
 """The output of a command: data on stdout, messages on stderr, in three modes.
 
-    human   tables and text; colours only on a terminal, never with NO_COLOR; plain lines into a pipe
+    human   tables and text; colors only on a terminal, never with NO_COLOR; plain lines into a pipe
     json    one JSON document, nothing else, on stdout
     quiet   the single value that a script wants, on stdout
 
@@ -35,7 +35,7 @@ Mode = Literal["human", "json", "quiet"]
 _PIPE_WIDTH = 100_000
 """Columns assumed where there is no terminal: lines in a pipe are never wrapped."""
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "red", "hit": "green", "miss": "yellow"}
-"""Colours only, no bold: rich drops colours by itself when NO_COLOR is set."""
+"""Colours only, no bold: rich drops colors by itself when NO_COLOR is set."""
 
 
 class Out:

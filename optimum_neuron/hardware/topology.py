@@ -44,7 +44,7 @@ _RING_OF_V2 = CoreCounts(
     counts=(1, *range(2, 25, 2)),
     aligned=False,
     published=True,
-    rule="1 or a multiple of 2: whole neighbouring chips of the ring",
+    rule="1 or a multiple of 2: whole neighboring chips of the ring",
     source=f"{doc.RUNTIME_TOPOLOGY}; {doc.SCHEDULER}",
 )
 _TORUS_OF_V2 = CoreCounts(

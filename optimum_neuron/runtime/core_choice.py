@@ -98,7 +98,7 @@ def num_usable(instance: InstanceSpec, environ: Mapping[str, str]) -> int:
 
 
 def placements(instance: InstanceSpec, core_ids: Iterable[int], num_cores: int) -> list[Cores]:
-    """Runs of neighbouring cores that a job may take; a count that is no legal job may start anywhere.
+    """Runs of neighboring cores that a job may take; a count that is no legal job may start anywhere.
 
     On several instances, a job has the same run of each.
     """
@@ -159,7 +159,7 @@ def no_place(instance: InstanceSpec, allowed: Allowed, num_cores: int) -> Config
         placements(instance, range(instance.num_logical_cores()), num_cores),
     )
     example = f"Allow cores such as {ranges(places[0])}" if places else "Allow more cores"
-    hint = f"{example}: a job takes neighbouring cores, {rule}."
+    hint = f"{example}: a job takes neighboring cores, {rule}."
     return ConfigError(message, hint=hint, num_cores=num_cores, allowed=list(allowed.core_ids))
 
 

@@ -92,7 +92,7 @@ def claim_cores(
 ) -> CoreClaim:
     """Claim cores of the simulated instance for one model: the least loaded ones, in turn if several are equal.
 
-    Several cores are neighbours and start where the instance can place such a job.
+    Several cores are neighbors and start where the instance can place such a job.
 
     Args:
         instance: Simulated instance.
@@ -206,7 +206,7 @@ def _busy(instance: InstanceSpec, folder: Path, allowed: Allowed, num_cores: int
             f"(OPTIMUM_NEURON_INSTANCE={larger[0].name})"
         )
     num_held = len({row["core_id"] for row in relevant})
-    cores = "core" if num_cores == 1 else "neighbouring cores"
+    cores = "core" if num_cores == 1 else "neighboring cores"
     message = (
         f"'{purpose}' needs {num_cores} {cores} of {instance.name}, but other processes hold {num_held} of the "
         f"{len(allowed.core_ids)} cores {allowed.origin}.\n{core_files.table(relevant)}"

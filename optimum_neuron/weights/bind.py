@@ -65,7 +65,7 @@ class BoundWeights:
     mapped_bytes: int
     """Bytes that are views of the file."""
     copied_bytes: int
-    """Bytes that were copied, because tensors are not neighbours in the file or have another dtype."""
+    """Bytes that were copied, because tensors are not neighbors in the file or have another dtype."""
 
 
 def bind_weights(

@@ -1,7 +1,7 @@
-"""One safetensors file, mapped: tensors are views of the file, and neighbours can be taken as one view.
+"""One safetensors file, mapped: tensors are views of the file, and neighbors can be taken as one view.
 
 The format is public (8-byte little-endian header length, JSON header, data). The `safetensors` library reads
-single tensors only; joining neighbours without a copy needs their offsets, hence this reader.
+single tensors only; joining neighbors without a copy needs their offsets, hence this reader.
 """
 
 from __future__ import annotations

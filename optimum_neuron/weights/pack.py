@@ -1,4 +1,4 @@
-"""Write a checkpoint as one safetensors file in which tensors that are used joined are neighbours.
+"""Write a checkpoint as one safetensors file in which tensors that are used joined are neighbors.
 
 The file is a plain checkpoint under its own names: any reader can load it. Only the order of the data differs,
 so that a fused weight is a view of the file. The `safetensors` library sorts tensors by itself, hence this

@@ -2,7 +2,7 @@
 
 A `Split` divides one dimension of a tensor into ranges, a `Shard` has the splits of the tensors that make a weight, and
 `Shards` has those of a whole program. No file is sharded: a part is a view of the mapped checkpoint where its ranges
-are neighbours, and a copy where they are not.
+are neighbors, and a copy where they are not.
 
     >>> even_split(10, 4).parts
     (((0, 3),), ((3, 3),), ((6, 3),), ((9, 1), (-1, 2)))

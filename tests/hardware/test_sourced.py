@@ -49,8 +49,8 @@ def test_record_without_source_cannot_be_built():
     chip = CHIPS["Inferentia2"]
     with pytest.raises(ConfigError, match="hbm_bytes"):
         dataclasses.replace(chip, sources={k: v for k, v in chip.sources.items() if k != "hbm_bytes"})
-    with pytest.raises(ConfigError, match="colour"):
-        dataclasses.replace(chip, sources={**chip.sources, "colour": "page"})
+    with pytest.raises(ConfigError, match="color"):
+        dataclasses.replace(chip, sources={**chip.sources, "color": "page"})
 
 
 def test_source_of_unknown_fact_is_refused_with_nearest():

@@ -151,9 +151,9 @@ def test_layer_norm_in_two_ways(length):
         for block in nl.affine_range(math.ceil(x.shape[0] / 128)):
             mask = block * 128 + i_p < x.shape[0]
             tile = nl.load(x[block * 128 + i_p, i_f], mask=mask)
-            centred = nl.subtract(tile, nl.sum(tile, axis=[1], mask=mask) / x.shape[1])
-            variance = nl.sum(nl.square(centred), axis=[1]) / x.shape[1]
-            result = centred * nl.rsqrt(variance + epsilon) * scale + shift
+            centered = nl.subtract(tile, nl.sum(tile, axis=[1], mask=mask) / x.shape[1])
+            variance = nl.sum(nl.square(centered), axis=[1]) / x.shape[1]
+            result = centered * nl.rsqrt(variance + epsilon) * scale + shift
             nl.store(out[block * 128 + i_p, i_f], value=result, mask=mask)
         return out
 

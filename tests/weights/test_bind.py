@@ -19,7 +19,7 @@ def spec(*shape, dtype="float32"):
 
 @pytest.fixture
 def checkpoint(tmp_path):
-    # The library sorts tensors by name (of one dtype), so a, b and c are neighbours and e is apart.
+    # The library sorts tensors by name (of one dtype), so a, b and c are neighbors and e is apart.
     tensors = {"a": torch.full((2, 4), 1.0), "b": torch.full((1, 4), 2.0), "c": torch.full((1, 4), 3.0)}
     tensors |= {"d": torch.randn(3), "e": torch.full((1, 4), 5.0)}
     save_file(tensors, tmp_path / "model.safetensors")

@@ -46,8 +46,8 @@ def test_shards_share_one_namespace_and_joins_across_files_copy(sharded):
     assert [checkpoint.join([name])[1] for name in "qkv"] == [False] * 3
     joined, copied = checkpoint.join(["q", "k", "v"])
     assert joined[:, 0].tolist() == [1, 1, 2, 3] and copied
-    neighbours, copied = checkpoint.join(["q", "v"])
-    assert neighbours[:, 0].tolist() == [1, 1, 3] and not copied
+    neighbors, copied = checkpoint.join(["q", "v"])
+    assert neighbors[:, 0].tolist() == [1, 1, 3] and not copied
 
 
 def test_neighbors_in_wrong_order_are_copied_in_right_one(sharded):

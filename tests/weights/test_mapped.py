@@ -63,7 +63,7 @@ def test_non_adjacent_or_mixed_dtype_tensors_are_not_a_view(raw_file):
     file = MappedFile.open(raw_file(apart, DATA))
     assert file.get(["a", "b"]) is None
     assert file.get(["b", "a"]) is None
-    assert file.get(["a", "c"]) is None, "neighbours that are not of one dtype"
+    assert file.get(["a", "c"]) is None, "neighbors that are not of one dtype"
 
 
 def test_misaligned_tensor_is_copied_with_a_reason(raw_file):

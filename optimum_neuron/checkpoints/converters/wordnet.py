@@ -24,14 +24,14 @@ _EXAMPLE = re.compile(r'"([^"]+)"')
 
 
 def convert(source: Path, destination: Path) -> None:
-    """Write one row for each meaning, from dict/data.*, and the licence, from LICENSE."""
+    """Write one row for each meaning, from dict/data.*, and the license, from LICENSE."""
     save_rows((row for ending in _PARTS for row in _rows(source / "dict" / f"data.{ending}")), destination)
     shutil.copy(source / "LICENSE", destination / "LICENSE")
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
     for line in path.read_text("utf-8").splitlines():
-        if line.startswith(" "):  # the licence
+        if line.startswith(" "):  # the license
             continue
         data, gloss = line.split(" | ", 1)
         fields = data.split(" ")

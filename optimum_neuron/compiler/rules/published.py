@@ -33,7 +33,7 @@ CUSTOM_CALLS = _names(
     AwsNeuronArgMax AwsNeuronArgMin AwsNeuronTopK AwsNeuronDropoutMaskV1 ResizeNearest ResizeBilinear ResizeNearestGrad
     """
 )
-"""Custom-call targets that the page of NCC_EHCA005 calls recognised."""
+"""Custom-call targets that the page of NCC_EHCA005 calls recognized."""
 
 RESTRICTED = {"Convolution": "NCC_EVRF010", "ReduceWindow": "NCC_EVRF018", "ShiftRightArithmetic": "NCC_EVRF022"}
 """Instructions on no list, known from the error page that says when they are refused: otherwise they are accepted."""
@@ -59,5 +59,5 @@ def instruction_source(name: str) -> str:
     if name in XLA_OPERATOR_LIST:
         return "Neuron docs, neuronx-cc XLA operator list"
     if name in CUSTOM_CALLS:
-        return "Neuron docs, neuronx-cc error code NCC_EHCA005, recognised custom calls"
+        return "Neuron docs, neuronx-cc error code NCC_EHCA005, recognized custom calls"
     return f"Neuron docs, neuronx-cc error code {RESTRICTED[name]}"

@@ -83,9 +83,9 @@ class BnAggr(Instruction):
     def run(self, core: Core) -> None:
         count, mean, spread = self.data.rows().reshape(self.data.num_partitions, -1, 3).unbind(2)
         total = count.sum(1)
-        centre = (count * mean).sum(1) / total
-        spread = spread.sum(1) + (count * (mean - centre[:, None]) ** 2).sum(1)
-        self.dst.write(torch.stack([centre, spread / total], dim=1))
+        center = (count * mean).sum(1) / total
+        spread = spread.sum(1) + (count * (mean - center[:, None]) ** 2).sum(1)
+        self.dst.write(torch.stack([center, spread / total], dim=1))
 
     def cycles(self, core: Core) -> float:
         return cost.vector_cycles(core, [self.data], self.dst, rate=13 / 3)

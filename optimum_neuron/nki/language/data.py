@@ -142,8 +142,8 @@ def mean(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> 
 
 def var(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:
     """Return the variance of the last dimensions."""
-    centred = apply(OPERATORS["subtract"], x, mean(x, axis, "float32", keepdims=True), dtype="float32")
-    return mean(apply(OPERATORS["square"], centred), axis, x.dtype if dtype is None else dtype, keepdims)
+    centered = apply(OPERATORS["subtract"], x, mean(x, axis, "float32", keepdims=True), dtype="float32")
+    return mean(apply(OPERATORS["square"], centered), axis, x.dtype if dtype is None else dtype, keepdims)
 
 
 def all(x: NkiTensor, axis: Any, dtype: Any = None) -> NkiTensor:  # noqa: A001

@@ -81,7 +81,7 @@ def test_tf32_rounding_of_random_bits_and_edge_cases():
     result = rounded_by_the_pass(x, "tf32")
     assert same(result, to_fewer_bits(x, 13))
     ties = rounded_by_the_pass(torch.tensor([1 + ulp / 2, 1 + 3 * ulp / 2]), "tf32")
-    assert ties.tolist() == [1, 1 + 2 * ulp], "ties go to the even neighbour"
+    assert ties.tolist() == [1, 1 + 2 * ulp], "ties go to the even neighbor"
     infinite = rounded_by_the_pass(torch.tensor([math.inf, -math.inf, 3.4028235e38]), "tf32")
     assert infinite.tolist() == [math.inf, -math.inf, math.inf]
 
@@ -161,7 +161,7 @@ def test_all_rounds_every_result_and_each_view_once():
     product = near(near(x.exp()) * y).t().reshape(-1)
     result, counted = body(x, y)
     assert torch.equal(result, near(product - 1))
-    assert counted.tolist() == [300, 304], "what becomes float32 is rounded too; ties go to the even neighbour"
+    assert counted.tolist() == [300, 304], "what becomes float32 is rounded too; ties go to the even neighbor"
 
 
 def test_all_rounds_in_place_results_in_place():
