@@ -28,8 +28,8 @@ from ..kernel import HostKernel
 
 PANEL = 16
 """Outputs of a panel."""
-MAX_SUMS_BYTES = 16 * 1024**2
-"""Of float32 sums that are rounded afterwards: the C library takes larger blocks from the system each time."""
+MAX_SUMS_BYTES = 30 * 1024**2
+"""Of float32 sums that are rounded afterwards: the C library takes blocks of 32 MiB from the system each time."""
 
 _LIBRARY = torch.library.Library("neuron_host", "FRAGMENT")
 _LIBRARY.define("panel_linear(Tensor x, Tensor weight) -> Tensor")
