@@ -6,6 +6,8 @@ import functools
 import gc
 import importlib.util
 import os
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -72,6 +74,13 @@ def llama_cpp(model: str, sequence_length: int, weights: str = "BF16") -> Any:
     return Llama(
         str(_gguf(model, weights)), n_ctx=sequence_length, n_threads=threads, n_threads_batch=threads, verbose=False
     )
+
+
+def llama_cpp_runs(model: str, weights: str) -> bool:
+    """Whether llama.cpp reads a prompt with weights of a type; on some CPUs with AMX, Q8_0 ends its process."""
+    code = "from benchmarks import contenders; contenders.llama_cpp(*sys.argv[1:2], 64, sys.argv[2]).eval([*range(1, 33)])"
+    command = [sys.executable, "-c", f"import sys; {code}", model, weights]
+    return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
 
 
 def forget() -> None:

@@ -29,6 +29,9 @@ def run(settings: Settings) -> list[Row]:
     }
     if contenders.has_llama_cpp():
         for weights in ("BF16", *(weights for weights, _ in PAIRS.values())):
+            if not contenders.llama_cpp_runs(settings.model, weights):
+                print(f"  llama.cpp ends its process with {weights} on this CPU: left out")
+                continue
             engine = contenders.llama_cpp(settings.model, settings.sequence_length, weights)
             measured[f"llama.cpp, {weights.lower()}"] = functools.partial(
                 llama_cpp_tokens_per_s, engine, ids[0].tolist()
