@@ -118,15 +118,20 @@ def wrong_request(draw: random.Random, models: list[str]) -> Wrong:
     return Wrong(method="POST", path=path, raw=raw, headers=headers, leaves=draw.random() < 0.03)
 
 
+def _junk(draw: random.Random) -> Any:
+    """A value of its own: a later change of the body may change it."""
+    return copy.deepcopy(draw.choice(JUNK))
+
+
 def _change(body: Any, draw: random.Random) -> None:
     """Change one place of a body: another value, a field more or less, or a place within."""
     if isinstance(body, list):
         if not body or draw.random() < 0.3:
-            body.append(draw.choice(JUNK))
+            body.append(_junk(draw))
         elif isinstance(within := draw.choice(body), (dict, list)) and draw.random() < 0.8:
             _change(within, draw)
         else:
-            body[draw.randrange(len(body))] = draw.choice(JUNK)
+            body[draw.randrange(len(body))] = _junk(draw)
         return
     names = [name for name in body if name != "model" or draw.random() < 0.2]
     if not names or draw.random() < 0.15:
@@ -141,7 +146,7 @@ def _change(body: Any, draw: random.Random) -> None:
             "priority",
             "timeout_s",
         )
-        body[draw.choice((*known, "unknown", "", "\x00"))] = draw.choice(JUNK)
+        body[draw.choice((*known, "unknown", "", "\x00"))] = _junk(draw)
         return
     name = draw.choice(names)
     if isinstance(body[name], (dict, list)) and draw.random() < 0.6:
@@ -149,7 +154,7 @@ def _change(body: Any, draw: random.Random) -> None:
     elif draw.random() < 0.15:
         del body[name]
     else:
-        body[name] = copy.deepcopy(draw.choice(JUNK))
+        body[name] = copy.deepcopy(_junk(draw))
 
 
 def _damaged(raw: bytes, draw: random.Random) -> bytes:
