@@ -43,7 +43,7 @@ def test_freed_block_is_split_and_joined():
 
 
 def takes_huge_pages(tensor):
-    """Return whether the kernel was asked for huge pages at a tensor's address, which no other code here does."""
+    """Return whether the kernel was asked for huge pages at a tensor's address."""
     result = False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         first, _, rest = line.partition(" ")
@@ -60,7 +60,9 @@ def test_block_ownership():
     x = torch.ones(512, 512, device="neuron")
     compiled_fn = torch.compile(lambda x: (x.sin() @ x.cos()).relu(), backend="neuron")
     actual = {"factory": x, "operator": x + 1, "copy": torch.ones(512, 512).to("neuron"), "graph": compiled_fn(x)}
-    expected = {"cpu": torch.ones(512, 512) + 1, "copied to cpu": x.cpu()}
+    # The system's own mappings: smaller blocks may lie in the heap where a packed weight, which asks too, was freed.
+    large = torch.ones(12 * MIB, device="neuron")
+    expected = {"cpu": torch.ones(12 * MIB), "copied to cpu": large.cpu()}
     assert {name: takes_huge_pages(tensor) for name, tensor in {**actual, **expected}.items()} == {
         **dict.fromkeys(actual, True),
         **dict.fromkeys(expected, False),

@@ -52,7 +52,8 @@ def test_vector_is_last_token_on_either_side_of_padding(embedder, folder, side, 
 
 
 def test_two_steps_equal_one(embedder, folder, tmp_path):
-    config = NeuronModelForEmbedding.get_neuron_config(folder, batch_size=2, sequence_length=[8, 24], optlevel="1")
+    options = {"batch_size": 2, "sequence_length": [8, 24], "optlevel": "1", "tensor_parallel_size": 1}
+    config = NeuronModelForEmbedding.get_neuron_config(folder, **options)
     assert (config.task, config.static_shapes) == ("feature-extraction", embedder.input_static_shapes)
     model = NeuronModelForEmbedding.export(folder, config)
     assert np.array_equal(model.encode(TEXTS), embedder.encode(TEXTS))
