@@ -78,7 +78,8 @@ def llama_cpp(model: str, sequence_length: int, weights: str = "BF16") -> Any:
 
 def llama_cpp_runs(model: str, weights: str) -> bool:
     """Whether llama.cpp reads a prompt with weights of a type; on some CPUs with AMX, Q8_0 ends its process."""
-    code = "from benchmarks import contenders; contenders.llama_cpp(*sys.argv[1:2], 64, sys.argv[2]).eval([*range(1, 33)])"
+    load = "contenders.llama_cpp(sys.argv[1], 64, sys.argv[2])"
+    code = f"from benchmarks import contenders; {load}.eval([*range(1, 33)])"
     command = [sys.executable, "-c", f"import sys; {code}", model, weights]
     return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
 
