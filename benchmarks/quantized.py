@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import sys
 from collections.abc import Callable
 
 from . import contenders
@@ -30,7 +31,7 @@ def run(settings: Settings) -> list[Row]:
     if contenders.has_llama_cpp():
         for weights in ("BF16", *(weights for weights, _ in PAIRS.values())):
             if not contenders.llama_cpp_runs(settings.model, weights):
-                print(f"  llama.cpp ends its process with {weights} on this CPU: left out")
+                print(f"llama.cpp ends its process with {weights} on this CPU: left out", file=sys.stderr)
                 continue
             engine = contenders.llama_cpp(settings.model, settings.sequence_length, weights)
             measured[f"llama.cpp, {weights.lower()}"] = functools.partial(

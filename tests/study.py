@@ -1,9 +1,9 @@
-"""Studies of many classes: each is measured in a process of its own, kept as a line of JSON, and shown in a page.
+"""Compare many classes with their reference: one process and one line of JSON for each class, one page for all.
 
     STUDY = Study(names=names, measure=measure, outcomes={"exact": "equal tokens", ...}, page=PAGE, ...)
     main(STUDY, description=__doc__)
 
-A study knows what a name is; a page has a row for every name, those without a result too.
+The page has a row for every name, including names without a result. This module does not know what a name is.
 """
 
 from __future__ import annotations
@@ -49,19 +49,20 @@ class Study:
 
     names: Callable[[], list[str]]
     measure: Callable[[str], Result]
-    failure: str = "crash"
-    """The outcome of a process that dies or takes too long."""
     seconds: float
     """Time limit of each name."""
     outcomes: Mapping[str, str]
-    """Outcome to its meaning, in the order of the page."""
+    """Outcome to its meaning, in the order of the page. "crash" and "not measured" are among them."""
+    module: str
+    """The module of the study, which `python -m` runs."""
     page: Path
     results: Path
     """Default file of the lines of JSON."""
     title: str
     introduction: str
     """First paragraph of the page; `{count}` is the number of names."""
-    footnote: str
+    difference: str
+    """Sentence about the column of differences."""
     noun: str
     """The names' column, and in the plural the column of their number."""
     plural: str
@@ -69,13 +70,13 @@ class Study:
     """Outcomes whose rows show the path; without any, there is no such column."""
 
     def measure_apart(self, name: str, seconds: float) -> Result:
-        """Measure in a process of its own, so that a crash or a hang stops nothing else."""
+        """Measure in a separate process, so that a crash or a hang does not stop the study."""
         context = multiprocessing.get_context("fork")
         receiver, sender = context.Pipe(duplex=False)
         process = context.Process(target=_send, args=(self.measure, name, sender))
         process.start()
         sender.close()
-        result = Result(name=name, outcome=self.failure, reason=f"no result within {seconds:.0f} seconds")
+        result = Result(name=name, outcome="crash", reason=f"no result within {seconds:.0f} seconds")
         if receiver.poll(seconds):
             try:
                 result = receiver.recv()
@@ -95,7 +96,13 @@ class Study:
             *(f"# {self.title}", "", self.introduction.format(count=len(rows)), ""),
             *(f"| Result | {self.plural} | Meaning |", "|---|---|---|"),
             *(f"| {name} | {counts[name]} | {meaning} |" for name, meaning in self.outcomes.items() if counts[name]),
-            *("", self.footnote, "", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"),
+            *(
+                "",
+                f"`python -m {self.module}` made this page. {self.difference}",
+                "",
+                f"| {' | '.join(columns)} |",
+                "|---" * len(columns) + "|",
+            ),
         ]
         for row in rows:
             difference = "" if row.max_diff is None else f"{row.max_diff:.1e}"
@@ -122,16 +129,16 @@ def read_results(file: Path) -> dict[str, Result]:
     return {result.name: result for result in (Result(**json.loads(line)) for line in lines)}
 
 
-def main(study: Study, *, prog: str, description: str | None) -> None:
+def main(study: Study, *, description: str | None) -> None:
     """Measure names, keep every result as a line of JSON, and write the page."""
-    parser = argparse.ArgumentParser(prog=prog, description=description)
+    parser = argparse.ArgumentParser(prog=f"python -m {study.module}", description=description)
     parser.add_argument("names", nargs="*", metavar="NAME", help="names to measure again; default: without result")
     parser.add_argument("--results", type=Path, default=study.results, help="lines of JSON: %(default)s")
     parser.add_argument("--seconds", type=float, default=study.seconds, help="time limit of each: %(default)s")
     options = parser.parse_args()
     every = study.names()
     if unknown := sorted(set(options.names) - set(every)):
-        parser.error(f"unknown: {', '.join(unknown)}")
+        parser.error(f"no {study.noun.lower()} is named {', '.join(unknown)}")
     results = read_results(options.results)
     options.results.parent.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)

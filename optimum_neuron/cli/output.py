@@ -35,7 +35,7 @@ Mode = Literal["human", "json", "quiet"]
 _PIPE_WIDTH = 100_000
 """Columns assumed where there is no terminal: lines in a pipe are never wrapped."""
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "red", "hit": "green", "miss": "yellow"}
-"""Colours only, no bold: rich drops colors by itself when NO_COLOR is set."""
+"""Colors only, no bold: rich drops colors by itself when NO_COLOR is set."""
 
 
 class Out:

@@ -69,7 +69,7 @@ class TwoStepExport(NeuronModel):
         named = {name: value for name, value in named.items() if value is not None}
         request = {name: value for name, value in translate({**named, **options}).items() if value is not None}
         if request.keys().isdisjoint(DEGREES):
-            cores = _every_core(instance_type, source.config)
+            cores = _most_cores(instance_type, source.config)
             logger.info("tensor_parallel_size: %s", cores)
             request["tensor_parallel_size"] = cores.value
         complete: CompileConfig = neuron_config(source, {**request, "task": cls._task(request)})[0]
@@ -109,12 +109,13 @@ class TwoStepExport(NeuronModel):
         )
 
 
-def _every_core(instance_type: str | None, config: Any) -> Choice[int]:
-    """The largest legal number of cores among those that this process may use, with a head of the model for each."""
+def _most_cores(instance_type: str | None, config: Any) -> Choice[int]:
+    """Return the most cores that the instance, the environment, and the attention heads of the model allow."""
     instance = resolve_instance(instance_type).value
-    usable, counts = num_usable(instance, os.environ), legal_core_counts(instance).counts
-    num_heads = getattr(config.get_text_config(), "num_attention_heads", None) or usable
-    most = max((count for count in counts if count <= min(usable, num_heads)), default=1)
-    reason = f"default: as many of the {usable} cores of {instance.name} that this process may use"
-    limits = f"as a job may have ({legal_core_counts(instance).rule}) and the model has attention heads ({num_heads})"
-    return Choice(value=most, reason=f"{reason} {limits}" if most < usable else f"default: all {usable} cores")
+    usable, legal = num_usable(instance, os.environ), legal_core_counts(instance)
+    num_heads = getattr(config.get_text_config(decoder=True), "num_attention_heads", usable)
+    most = max((count for count in legal.counts if count <= min(usable, num_heads)), default=1)
+    reason = f"default: all {usable} cores of {instance.name} that this process may use"
+    if most < usable:
+        reason += f", down to {num_heads} attention heads and {legal.rule}"
+    return Choice(value=most, reason=reason)

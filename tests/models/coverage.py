@@ -167,6 +167,7 @@ def _generate(model: Any, num_prompt_tokens: int) -> Generation:
 STUDY = Study(
     names=names,
     measure=measure,
+    module="tests.models.coverage",
     seconds=300.0,
     outcomes=OUTCOMES,
     page=Path(__file__).resolve().parents[2] / "docs" / "decoders.md",
@@ -177,7 +178,7 @@ STUDY = Study(
     f"transformers and compiled, with `-O1` and `sequence_length=64`: {NUM_NEW_TOKENS} greedy tokens after prompts "
     f"of {' and '.join(map(str, PROMPT_LENGTHS))} tokens. This is about architectures: a published checkpoint may "
     "set options that its row does not cover, and every export compares the model itself with transformers.",
-    footnote="`python -m tests.models.coverage` made this page. Difference is the largest one of all logits.",
+    difference="Difference is the largest one of all logits.",
     noun="Architecture",
     plural="Architectures",
     path_of=frozenset({"exact", "differs"}),
@@ -185,4 +186,4 @@ STUDY = Study(
 
 if __name__ == "__main__":
     transformers.logging.set_verbosity_error()
-    main(STUDY, prog="python -m tests.models.coverage", description=__doc__)
+    main(STUDY, description=__doc__)

@@ -77,7 +77,7 @@ def test_results_are_kept_and_not_measured_again(monkeypatch, tmp_path, capsys):
 
     def run(*words):
         monkeypatch.setattr(sys, "argv", ["coverage", "--results", str(results), *words])
-        main(study, prog="coverage", description=None)
+        main(study, description=None)
 
     run("bloom")
     assert counted.read_text().split() == ["bloom"] and "| not measured | 2 |" in page.read_text()

@@ -119,7 +119,7 @@ def wrong_request(draw: random.Random, models: list[str]) -> Wrong:
 
 
 def _junk(draw: random.Random) -> Any:
-    """A value of its own: a later change of the body may change it."""
+    """Return a copy of a value, because later changes modify the body in place."""
     return copy.deepcopy(draw.choice(JUNK))
 
 

@@ -177,6 +177,7 @@ def measure(name: str) -> Result:
 STUDY = Study(
     names=names,
     measure=measure,
+    module="tests.tiny_pipelines.coverage",
     seconds=600.0,
     outcomes=OUTCOMES,
     page=Path(__file__).resolve().parents[2] / "docs" / "pipelines.md",
@@ -186,10 +187,10 @@ STUDY = Study(
     "class whose components the tests have ran through diffusers and compiled, with `-O1` in float32: a plain call of "
     "a few steps. This is about classes: a published pipeline may have options that its row does not cover, and "
     "every export compares a picture with diffusers.",
-    footnote="`python -m tests.tiny_pipelines.coverage` made this page. Difference is that of a picture in [0, 1].",
+    difference="Difference is that of a picture in [0, 1].",
     noun="Class",
     plural="Classes",
 )
 
 if __name__ == "__main__":
-    main(STUDY, prog="python -m tests.tiny_pipelines.coverage", description=__doc__)
+    main(STUDY, description=__doc__)

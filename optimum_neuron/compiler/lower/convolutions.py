@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from ..serial import base_of
 from . import onednn, winograd  # they register the operators that `fuse` writes
 
 _ATEN = torch.ops.aten
@@ -132,18 +133,5 @@ def _is_last_to_read(node: fx.Node, other: Any) -> bool:
         if (source := waiting.pop()) not in before and source is not other:
             before.add(source)
             waiting += source.all_input_nodes
-    views = _views(other)
+    views = {view for view in node.graph.nodes if base_of(view) is other}
     return all(user is node or user in before or user in views for view in views for user in view.users)
-
-
-def _views(node: fx.Node) -> set[fx.Node]:
-    """Return a node and the nodes whose values share its memory."""
-    views, waiting = {node}, [node]
-    while waiting:
-        for user in waiting.pop().users:
-            if user not in views and isinstance(user.target, torch._ops.OpOverload):
-                returns = user.target._schema.returns
-                if any(one.alias_info is not None for one in returns):
-                    views.add(user)
-                    waiting.append(user)
-    return views

@@ -152,6 +152,13 @@ def test_sum_overwrites_addend_without_later_reader():
 
     assert not any(reuses(view_read_later, *shapes))
 
+    def part_read_later(x, u, v, w):
+        y = F.conv2d(x, u)
+        first, second = y.chunk(2, 1)
+        return (F.conv2d(torch.cat((second, first), 1).relu(), w) + y) * first.repeat(1, 2, 1, 1)
+
+    assert not any(reuses(part_read_later, *shapes))
+
 
 class Sums(nn.Module):
     """Sums without a relu after them: of an argument, and of a result that nothing reads later."""
