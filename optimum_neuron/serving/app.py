@@ -39,6 +39,9 @@ _FIELDS = (
 )
 """Fields of a body and the endpoint that has them, for SageMaker's path, which is for all endpoints."""
 
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+"""Makes JSON; `json.dumps` would make an encoder for each token."""
+
 _PAGE = Path(__file__).with_name("page.html")
 
 
@@ -148,24 +151,16 @@ async def _answer(deployment: Deployment, path: str | None, request: Request) ->
         return JSONResponse(result)
     if isinstance(result, str):
         return PlainTextResponse(result)
-    return StreamingResponse(_lines(result), media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
+    lines = _lines(*result)
+    return StreamingResponse(lines, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
 
 
 async def _begin(answer: Any) -> Any:
-    """Wait for an answer, or for the first chunk of a stream: until then a problem has a status."""
+    """Wait for an answer, or for the first chunk of a stream and the stream: until then a problem has a status."""
     result = await answer
     if isinstance(result, (dict, str)):
         return result
-    first = await anext(result, None)
-    return _chained(first, result)
-
-
-async def _chained(first: Any, rest: AsyncIterator[Any]) -> AsyncIterator[Any]:
-    async with contextlib.aclosing(rest):  # type: ignore[type-var]
-        if first is not None:
-            yield first
-        async for event in rest:
-            yield event
+    return await anext(result, None), result
 
 
 async def _unless_gone(request: Request, work: Any) -> Any:
@@ -185,20 +180,22 @@ async def _disconnect(request: Request) -> None:
         pass
 
 
-async def _lines(events: AsyncIterator[Any]) -> AsyncIterator[str]:
+async def _lines(first: Any, rest: AsyncIterator[Any]) -> AsyncIterator[bytes]:
     """Write events as server-sent events; an error ends the stream with its body."""
     try:
-        async for event in events:
-            # Events of responses are named, others not.
-            head = f"event: {event['type']}\n" if "type" in event else ""
-            yield f"{head}data: {_text(event)}\n\n"
+        async with contextlib.aclosing(rest):  # type: ignore[type-var]
+            if first is not None:
+                yield _line(first)
+            async for event in rest:
+                yield _line(event)
     except Exception as error:  # noqa: BLE001  # the status is sent already
-        yield f"data: {_text(problem_of(error)[1])}\n\n"
-    yield "data: [DONE]\n\n"
+        yield _line(problem_of(error)[1])
+    yield b"data: [DONE]\n\n"
 
 
-def _text(event: Any) -> str:
-    return json.dumps(event, ensure_ascii=False, separators=(",", ":"))
+def _line(event: Any) -> bytes:
+    head = f"event: {event['type']}\n" if "type" in event else ""  # events of responses are named, others not
+    return f"{head}data: {_encode(event)}\n\n".encode()
 
 
 async def _body(request: Request) -> Any:

@@ -151,19 +151,21 @@ class Generator:
             NeuronError: a setting or the prompt is not supported.
         """
         answers = [_Answer(self, prompt, index) for index in range(prompt.num_answers)]
-        outputs: asyncio.Queue[tuple[_Answer, Any]] = asyncio.Queue()
-        submitted = asyncio.get_running_loop().run_in_executor(self._thread, self._submit, prompt, answers)
+        outputs: asyncio.Queue[tuple[_Answer, Any] | None] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+        submitted = loop.run_in_executor(self._thread, self._submit, prompt, answers)
         left = set(answers)
-        deadline = None if prompt.timeout_s is None else asyncio.get_running_loop().time() + prompt.timeout_s
+        # One timer for the request: a context around each wait would cost time at every token.
+        timer = None if prompt.timeout_s is None else loop.call_later(prompt.timeout_s, outputs.put_nowait, None)
         try:
-            # A limit around a `yield` would end the reader: each wait has the limit itself.
-            async with asyncio.timeout_at(deadline):
+            async with asyncio.timeout(prompt.timeout_s):
                 await asyncio.shield(submitted)
             for answer in answers:
                 self._listen(answer, outputs)
             while left:
-                async with asyncio.timeout_at(deadline):
-                    answer, output = await outputs.get()
+                if (received := await outputs.get()) is None:
+                    raise too_slow(prompt.timeout_s or 0)
+                answer, output = received
                 piece = self._piece(answer, output)
                 if piece.finish_reason is not None:
                     left.discard(answer)
@@ -172,6 +174,8 @@ class Generator:
         except TimeoutError:
             raise too_slow(prompt.timeout_s or 0) from None
         finally:
+            if timer is not None:
+                timer.cancel()
             if left:
                 submitted.add_done_callback(lambda future: self._drop(future, left))
 

@@ -6,6 +6,7 @@ What answers depends on the model's task: `runners/choice.py` has the kinds. It 
 from __future__ import annotations
 
 import dataclasses
+import gc
 import logging
 import threading
 import time
@@ -116,6 +117,9 @@ class Registry:
     def _load(self) -> None:
         for model in self.models:
             model.load()
+        # A full collection of all that models and libraries hold stops every request for a quarter of a second.
+        gc.collect()
+        gc.freeze()
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait until every model is loaded or failed."""
@@ -155,6 +159,7 @@ class Registry:
         for model in self.models:
             if model.backend is not None:
                 model.backend.close(timeout_s)
+        gc.unfreeze()
 
 
 def require_name(name: str | None, names: Sequence[str], *, default: str | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import re
 import threading
@@ -203,6 +204,15 @@ def test_more_than_the_queue_holds_is_refused(url, generator, http):
     refused = next((answer, headers) for status, answer, headers in answers if status == 429)
     assert refused[0]["error"]["type"] == "rate_limit_error" and refused[1]["Retry-After"]
     assert len({json.dumps(answer["choices"]) for status, answer, _ in answers if status == 200}) == 1
+
+
+def test_loaded_models_are_left_out_of_collections():
+    registry = Deployment((), ServeOptions()).registry
+    registry.start()
+    registry.wait()
+    assert gc.get_freeze_count()
+    registry.close()
+    assert not gc.get_freeze_count()
 
 
 def test_a_request_has_a_time_limit(http, generator):
