@@ -32,7 +32,7 @@ NEXT_COMMANDS: dict[type[NeuronError], str] = {
     errors.CacheError: "optimum-cli neuron doctor  # checks the cache folder",
     errors.CaptureError: "OPTIMUM_NEURON_DEBUG=1 {command} ...  # shows the line of the model that stopped it",
     errors.ConfigError: "{command} --help  # lists the options",
-    errors.CoreBusyError: "NEURON_RT_VISIBLE_CORES=N {command} ...  # claims core N instead",
+    errors.CoreBusyError: "OPTIMUM_NEURON_INSTANCE=INSTANCE {command} ...  # simulates one with more cores",
     errors.DeviceMemoryError: "{command} --help  # lists the options for a larger instance and for smaller shapes",
     errors.LoweringError: "optimum-cli neuron doctor  # checks the C++ compiler",
     errors.ModelError: "optimum-cli neuron models  # lists architectures with the tasks that they serve",
@@ -65,6 +65,8 @@ def _by_details(error: NeuronError) -> str | None:
     """The command that the facts of an error ask for, which the class alone does not tell."""
     if "model" in error.details:
         return "optimum-cli neuron fetch smollm2  # brings a small model that needs no Hub"
+    if error.details.get("variables"):
+        return f"{error.details['variables'][0]} {{command}} ...  # has cores that no process holds"
     if "variable" in error.details:
         return "optimum-cli neuron doctor  # checks the environment variables"
     if isinstance(error, errors.ValidationError):

@@ -206,7 +206,8 @@ def _on_each(
 def _busy(errors: Sequence[CoreBusyError], free: Sequence[int], num_copies: int, model: str) -> CoreBusyError:
     holders = {row["core_id"]: row for error in errors for row in error.details["holders"]}
     rows = [holders[core] for core in sorted(holders)]
-    fewer = f", or set NEURON_RT_VISIBLE_CORES={ranges(free)} for {len(free)} of them" if free else ""
+    variables = [f"NEURON_RT_VISIBLE_CORES={ranges(free)}"] if free else []
+    fewer = f", or set {variables[0]} for {len(free)} of them" if variables else ""
     message = f"{num_copies} replicas of '{model}' need a core each, but others hold {ranges(holders)}.\n{table(rows)}"
     hint = f"End a process of the table, which frees its cores at once{fewer}."
-    return CoreBusyError(message, hint=hint, num_copies=num_copies, free=list(free), holders=rows)
+    return CoreBusyError(message, hint=hint, num_copies=num_copies, holders=rows, variables=variables)

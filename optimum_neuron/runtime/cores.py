@@ -194,17 +194,16 @@ def _busy(instance: InstanceSpec, folder: Path, allowed: Allowed, num_cores: int
     others = _others(instance, folder)
     held = {row["core_id"] for row in others}
     relevant = [row for row in others if row["core_id"] in allowed.core_ids]
-    remedies = ["End a process of the table, which frees its cores at once"]
+    remedies, variables = ["End a process of the table, which frees its cores at once"], []
     free = [core for core in range(instance.num_logical_cores()) if core not in held]
     elsewhere = [run for run in placements(instance, free, num_cores) if not set(run) <= set(allowed.core_ids)]
     if elsewhere:
-        remedies.append(f"set NEURON_RT_VISIBLE_CORES={ranges(elsewhere[0])}, which no other process holds")
+        variables.append(f"NEURON_RT_VISIBLE_CORES={ranges(elsewhere[0])}")
+        remedies.append(f"set {variables[-1]}, which no other process holds")
     larger = [size for size in TARGETS[instance.family].instances if size.num_cores > instance.num_cores]
     if larger:
-        remedies.append(
-            f"simulate {larger[0].name} with its {larger[0].num_logical_cores()} cores "
-            f"(OPTIMUM_NEURON_INSTANCE={larger[0].name})"
-        )
+        variables.append(f"OPTIMUM_NEURON_INSTANCE={larger[0].name}")
+        remedies.append(f"simulate {larger[0].name} with its {larger[0].num_logical_cores()} cores ({variables[-1]})")
     num_held = len({row["core_id"] for row in relevant})
     cores = "core" if num_cores == 1 else "neighboring cores"
     message = (
@@ -212,4 +211,6 @@ def _busy(instance: InstanceSpec, folder: Path, allowed: Allowed, num_cores: int
         f"{len(allowed.core_ids)} cores {allowed.origin}.\n{core_files.table(relevant)}"
     )
     hint = f"{', or '.join(remedies)}."
-    return CoreBusyError(message, hint=hint, instance=instance.name, num_cores=num_cores, holders=relevant)
+    return CoreBusyError(
+        message, hint=hint, instance=instance.name, num_cores=num_cores, holders=relevant, variables=variables
+    )

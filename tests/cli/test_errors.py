@@ -37,6 +37,16 @@ def test_known_error_has_no_traceback():
     )
 
 
+def test_busy_cores_lead_to_free_ones():
+    variables = ["NEURON_RT_VISIBLE_CORES=1", "OPTIMUM_NEURON_INSTANCE=inf2.24xlarge"]
+    error = errors.CoreBusyError("Core 0 is held.", hint="Wait.", variables=variables)
+    assert next_command(error, "optimum-cli neuron demo").startswith(
+        "NEURON_RT_VISIBLE_CORES=1 optimum-cli neuron demo"
+    )
+    nowhere = errors.CoreBusyError("Core 0 is held.", hint="Wait.", variables=[])
+    assert next_command(nowhere, "optimum-cli").startswith("OPTIMUM_NEURON_INSTANCE=INSTANCE optimum-cli")
+
+
 def test_debug_adds_traceback(monkeypatch):
     monkeypatch.setenv("OPTIMUM_NEURON_DEBUG", "1")
     code, _, stderr = guarded("human", raiser(ERROR))

@@ -84,7 +84,10 @@ def test_copies_need_all_their_cores_before_anything_is_compiled(tmp_path, work,
     options = {"data_parallel_mode": "all", "batch_size": 1, "sequence_length": 8, "optlevel": "1"}
     with pytest.raises(CoreBusyError) as busy:
         NeuronModelForSequenceClassification.from_pretrained(folder, export=True, **options)
-    assert busy.value.details["free"] == [0] and busy.value.details["holders"][0]["pid"] == holder.pid
+    assert (
+        busy.value.details["variables"] == ["NEURON_RT_VISIBLE_CORES=0"]
+        and busy.value.details["holders"][0]["pid"] == holder.pid
+    )
     assert work == [] and [row["pid"] for row in held_cores(INSTANCE)] == [holder.pid]
 
 

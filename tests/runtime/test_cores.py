@@ -33,6 +33,7 @@ def test_second_process_gets_another_core_and_third_is_refused(start):
     ]
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", lines[1].split()[3])
     assert [row["pid"] for row in error["details"]["holders"]] == [first.pid, second.pid]
+    assert error["details"]["variables"] == ["OPTIMUM_NEURON_INSTANCE=inf2.24xlarge"]
 
 
 def test_released_core_is_free_while_its_process_lives_on(start):
