@@ -109,6 +109,7 @@ class Registry:
     def __init__(self, models: Iterable[ServedModel]) -> None:
         self.models = list(models)
         self._thread = threading.Thread(target=self._load, name="loading", daemon=True)
+        self._has_frozen = False
 
     def start(self) -> None:
         """Load the models, one after the other, in a thread."""
@@ -117,9 +118,11 @@ class Registry:
     def _load(self) -> None:
         for model in self.models:
             model.load()
-        # A full collection of all that models and libraries hold stops every request for a quarter of a second.
-        gc.collect()
-        gc.freeze()
+        if not gc.get_freeze_count():
+            # A full collection of all that models and libraries hold stops every request for a quarter of a second.
+            gc.collect()
+            gc.freeze()
+            self._has_frozen = True
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait until every model is loaded or failed."""
@@ -159,7 +162,8 @@ class Registry:
         for model in self.models:
             if model.backend is not None:
                 model.backend.close(timeout_s)
-        gc.unfreeze()
+        if self._has_frozen:
+            gc.unfreeze()
 
 
 def require_name(name: str | None, names: Sequence[str], *, default: str | None) -> str:

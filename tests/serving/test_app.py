@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import json
 import re
@@ -206,13 +207,18 @@ def test_more_than_the_queue_holds_is_refused(url, generator, http):
     assert len({json.dumps(answer["choices"]) for status, answer, _ in answers if status == 200}) == 1
 
 
-def test_loaded_models_are_left_out_of_collections():
+@pytest.mark.parametrize(("num_frozen", "expected"), [(0, ["freeze", "unfreeze"]), (7, [])])
+def test_loaded_models_are_left_out_of_collections(num_frozen, expected, monkeypatch):
+    calls = []
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: num_frozen)
+    for name in ("freeze", "unfreeze"):
+        monkeypatch.setattr(gc, name, functools.partial(calls.append, name))
     registry = Deployment((), ServeOptions()).registry
     registry.start()
     registry.wait()
-    assert gc.get_freeze_count()
+    assert calls == expected[:1]
     registry.close()
-    assert not gc.get_freeze_count()
+    assert calls == expected
 
 
 def test_a_request_has_a_time_limit(http, generator):
