@@ -32,7 +32,11 @@ def _sentences(folder: Path) -> Path:
 @pytest.fixture(scope="package")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, dict[str, Any]]]:
     """Folder and options of each model."""
-    work = tmp_path_factory.mktemp("kinds")
+    return tiny_kinds(tmp_path_factory.mktemp("kinds"))
+
+
+def tiny_kinds(work: Path) -> dict[str, tuple[Path, dict[str, Any]]]:
+    """Write a tiny model of each kind that can be served here; return their folders and options."""
     made: dict[str, tuple[Path, dict[str, Any]]] = {
         "embed": (_sentences(work / "embed"), ENCODER),
         "rank": (
