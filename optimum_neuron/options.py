@@ -100,6 +100,25 @@ def source_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name in SOURCE_OPTIONS}
 
 
+def absolute_source(source: str) -> str:
+    """Return a model's source for a process with another working directory: a folder of this machine as absolute path.
+
+    >>> absolute_source("org/name")
+    'org/name'
+    """
+    folder = Path(source).expanduser()
+    return str(folder.absolute()) if folder.exists() else source
+
+
+def absolute_url(url: str) -> str:
+    """Return a folder or an fsspec URL for a process with another working directory.
+
+    >>> absolute_url("s3://bucket/neffs")
+    's3://bucket/neffs'
+    """
+    return url if "://" in url else str(Path(url).expanduser().absolute())
+
+
 def check_known(options: Iterable[str], known: Iterable[str], *, what: str) -> None:
     """Reject unknown keywords, all at once, each with the nearest known one.
 

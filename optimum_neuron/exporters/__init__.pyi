@@ -110,6 +110,7 @@ from .warm import (
     Warmed as Warmed,
     WarmJob as WarmJob,
     WarmResult as WarmResult,
+    no_ray_cluster as no_ray_cluster,
     read_jobs as read_jobs,
     warm_cache as warm_cache,
 )

@@ -24,6 +24,7 @@ from typing import Any
 from .. import env
 from ..core import Choice
 from ..errors import ConfigError, NeuronError, nearest
+from ..options import absolute_source, absolute_url
 from ..plain_json import parse_json
 
 MEMORY_OF_WORKER_BYTES = 2 * 2**30
@@ -218,6 +219,11 @@ def run_job(job: WarmJob, cache_url: str | None) -> WarmResult:
     return WarmResult(job=job, seconds=time.perf_counter() - started, **facts)
 
 
+def _run_elsewhere(job: WarmJob, model: str, cache_url: str) -> WarmResult:
+    """Compile a model that has another path in this process; the result has the job as it was given."""
+    return dataclasses.replace(run_job(dataclasses.replace(job, model=model), cache_url), job=job)
+
+
 def _num_workers(num_workers: int | None) -> Choice[int]:
     if num_workers is not None:
         return Choice(value=num_workers, reason=f"num_workers={num_workers}")
@@ -264,6 +270,13 @@ def _in_pool(
     return results
 
 
+def no_ray_cluster(address: str, error: Exception) -> ConfigError:
+    """Return the error for an address that Ray cannot connect to."""
+    message = f"Ray cannot connect to a cluster at {address}: {' '.join(str(error).split())[:200]}"
+    hint = "Start one with: ray start --head. If it asks for a token, set RAY_AUTH_MODE=token."
+    return ConfigError(message, hint=hint, option="ray_address", value=address)
+
+
 def _cluster(address: str | None) -> str | None:
     """Connect to a Ray cluster; return its address, or None if there is none and none is named."""
     if importlib.util.find_spec("ray") is None:
@@ -280,8 +293,7 @@ def _cluster(address: str | None) -> str | None:
     except (ConnectionError, ValueError) as error:
         if address is None:
             return None
-        message = f"There is no Ray cluster at {address}: {' '.join(str(error).split())[:200]}"
-        raise ConfigError(message, hint="Start one with: ray start --head", option="ray_address") from error
+        raise no_ray_cluster(address, error) from error
     return str(ray.get_runtime_context().gcs_address)
 
 
@@ -291,14 +303,15 @@ def _on_ray(
     """Run jobs as tasks of a cluster, which runs a task again if its machine dies."""
     import ray
 
-    task = ray.remote(num_cpus=1, max_retries=2)(run_job)
+    task = ray.remote(num_cpus=1, max_retries=2)(_run_elsewhere)
+    cache_url = absolute_url(cache_url or env.compile_cache_url())  # the cluster has another folder and environment
     waiting, results = list(enumerate(jobs)), dict[int, WarmResult]()
     running: dict[Any, tuple[int, WarmJob]] = {}
     most = num_workers or len(jobs)
     while waiting or running:
         while waiting and len(running) < most:
             number, job = waiting.pop(0)
-            running[task.remote(job, cache_url)] = (number, job)
+            running[task.remote(job, absolute_source(job.model), cache_url)] = (number, job)
         (done, *_), _ = ray.wait(list(running), num_returns=1)
         number, job = running.pop(done)
         try:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import os
+import sys
+import types
 
 import pytest
 
@@ -80,3 +84,33 @@ def run_or_die(job, cache_url):
     if job.model == "dies":
         os._exit(9)
     return WarmResult(job=job, result="hit")
+
+
+def test_a_cluster_is_given_paths_that_hold_in_any_folder(checkpoint, tmp_path, monkeypatch):
+    monkeypatch.chdir(checkpoint.parent)
+    seen = []
+
+    class Ref:
+        """Result of a task, which runs at once in another folder."""
+
+        def __init__(self, function, *arguments):
+            seen.append(arguments[2])
+            with contextlib.chdir(tmp_path):
+                self.result = function(*arguments)
+
+    def remote(**options):
+        return lambda function: types.SimpleNamespace(remote=functools.partial(Ref, function))
+
+    ray = types.SimpleNamespace(
+        remote=remote,
+        wait=lambda running, num_returns: (running, []),
+        get=lambda ref: ref.result,
+        exceptions=types.SimpleNamespace(RayError=OSError),
+    )
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr(warm, "_cluster", lambda address: "here")
+    jobs = [WarmJob(model=f"./{checkpoint.name}", options=OPTIONS), WarmJob(model="./missing", options=OPTIONS)]
+    warmed = warm_cache(jobs, cache_url="neffs")
+    assert [one.result for one in warmed.results] == ["compiled", "failed"]
+    assert [one.job for one in warmed.results] == jobs
+    assert seen == [str(checkpoint.parent / "neffs")] * 2 and (checkpoint.parent / "neffs").is_dir()

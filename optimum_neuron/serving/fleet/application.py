@@ -12,6 +12,8 @@ from typing import Any
 
 from ... import env
 from ...errors import ConfigError
+from ...options import absolute_source, absolute_url
+from ..options import ModelSpec
 from .config import FleetConfig, ReplicaGroup, parse_fleet
 from .replica import Replica, multiplexed_replica
 
@@ -65,7 +67,7 @@ def _deployment(group: ReplicaGroup, fleet: FleetConfig) -> Any:
     if len(types) == 1:
         variables.setdefault("OPTIMUM_NEURON_INSTANCE", *types)
     if fleet.cache_url is not None:
-        variables.setdefault("NEURON_COMPILE_CACHE_URL", fleet.cache_url)
+        variables.setdefault("NEURON_COMPILE_CACHE_URL", absolute_url(fleet.cache_url))
     number: dict[str, Any] = {"num_replicas": group.num_replicas}
     if group.autoscaling_config is not None:
         target = {"target_ongoing_requests": max(TARGET_SHARE * group.ongoing_requests, 1)}
@@ -88,4 +90,11 @@ def _deployment(group: ReplicaGroup, fleet: FleetConfig) -> Any:
         message = f"Ray Serve rejects the options of {group.name}: {' '.join(str(error).split())[:300]}"
         raise ConfigError(message, hint="See Ray Serve's documentation.", option=group.name) from error
     # A later request may go to another replica, so none of them keeps responses.
+    group = dataclasses.replace(group, models=tuple(map(_elsewhere, group.models)))
     return deployment.bind(group, dataclasses.replace(fleet.server, response_store_bytes=0))
+
+
+def _elsewhere(spec: ModelSpec) -> ModelSpec:
+    """The model for a replica, which runs in another folder."""
+    adapters = {name: absolute_source(folder) for name, folder in spec.adapters.items()}
+    return dataclasses.replace(spec, source=absolute_source(spec.source), adapters=adapters)

@@ -14,6 +14,7 @@ from typing import Any
 
 from ...core import Choice
 from ...errors import ConfigError, ModelError
+from ...exporters import no_ray_cluster
 from ...hardware import resolve_instance
 from .application import build_application
 from .config import FleetConfig
@@ -54,8 +55,7 @@ def connect(fleet: FleetConfig, address: str | None = None) -> Choice[str]:
         return Choice(value=address or "auto", reason=reason)
     except (ConnectionError, ValueError) as error:
         if address is not None:
-            message = f"There is no Ray cluster at {address}: {' '.join(str(error).split())[:200]}"
-            raise ConfigError(message, hint="Start one with: ray start --head", option="ray_address") from error
+            raise no_ray_cluster(address, error) from error
     num_cores = _cores_of_machine(fleet)
     ray.init(
         address="local",
