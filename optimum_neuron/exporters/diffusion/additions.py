@@ -324,7 +324,7 @@ def _require_same(
     config = read_object(path)
     found = str(config.get("_class_name"))
     if kind not in found:
-        message = f"{option}: {name!r} has a {found}, not a {kind}."
+        message = f"{option}: {name!r} is of the class {found}, not {kind}."
         raise ModelError(message, hint=f"Pass the folder or id of a {kind}.", option=option, name=name, found=found)
     shared = [field for field in fields if field in config and field in expected]
     different = {field: (config[field], expected[field]) for field in shared if config[field] != expected[field]}

@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from optimum_neuron import NeuronDiffusionPipeline, NeuronStableDiffusionXLPipeline
-from optimum_neuron.errors import ConfigError
+from optimum_neuron.errors import ConfigError, ValidationError
+from optimum_neuron.exporters.diffusion import NeuronDiffusionConfig
 from optimum_neuron.modeling import diffusion
 from tests.tiny_pipelines.calls import arguments, compile_options
-from tests.tiny_pipelines.table import save_pipeline
+from tests.tiny_pipelines.table import make_pipeline, save_pipeline
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -142,6 +143,22 @@ def test_options_without_effect_of_an_exported_pipeline(pipe: Any, tmp_path: Pat
     with pytest.raises(ConfigError) as caught:
         NeuronDiffusionPipeline.from_pretrained(tmp_path / "saved", data_parallel_mode="transformer")
     assert caught.value.details["option"] == "data_parallel_mode"
+
+
+def test_weights_that_are_not_numbers(tmp_path: Path) -> None:
+    stock = make_pipeline("sd")
+    torch.nn.init.constant_(stock.unet.conv_in.weight, float("nan"))
+    stock.save_pretrained(tmp_path)
+    with pytest.raises(ValidationError) as caught:
+        NeuronDiffusionPipeline.from_pretrained(tmp_path, export=True, **compile_options("sd"))
+    assert "NaN" in caught.value.hint
+
+
+@pytest.mark.parametrize("scale", ["high", True, float("inf")])
+def test_guidance_that_is_no_number(scale: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        NeuronDiffusionConfig(guidance_scale=scale)
+    assert caught.value.details == {"option": "guidance_scale", "value": scale}
 
 
 def test_a_folder_of_another_pipeline(tmp_path: Path) -> None:
