@@ -1,6 +1,8 @@
-"""bfloat16 as the default of `torch.autocast("neuron")`, in every thread.
+"""bfloat16 as the default of `torch.autocast("neuron")`, in every thread, and autocast of scripts written for CUDA.
 
 torch keeps the dtype for each thread, and a third-party device starts with float16. TensorE's own is bfloat16.
+Training scripts of diffusers draw validation images in `torch.autocast("cuda")`, also where accelerate runs them on
+another device. Without CUDA torch would disable it, and models of two dtypes fail.
 """
 
 from __future__ import annotations
@@ -13,13 +15,17 @@ _thread = threading.local()
 
 
 def install() -> None:
-    """Give each thread the default before its first autocast."""
+    """Give each thread the default before its first autocast, and let "cuda" mean the device where CUDA is missing."""
     import torch
 
     original = torch.autocast.__init__
 
     @functools.wraps(original)
     def initialize(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
+        if device_type == "cuda" and not torch.cuda.is_available():
+            device_type = "neuron"
+            if isinstance(self, torch.cuda.amp.autocast) and kwargs.get("dtype") == torch.float16:
+                kwargs["dtype"] = None  # it is that class's default, not a choice of the script
         if device_type == "neuron":
             set_default_of_thread()
         original(self, device_type, *args, **kwargs)

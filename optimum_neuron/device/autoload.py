@@ -62,13 +62,15 @@ def _registered() -> Choice[bool]:
     if name != "privateuseone":
         return Choice(value=False, reason=f"torch has room for one device of others, and '{name}' has taken it")
     from ..shared_objects import find
-    from . import first_use, library, lightning_hook, module
+    from . import distributed, first_use, library, lightning_hook, module
 
     torch.utils.rename_privateuse1_backend("neuron")
     torch._register_device_module("neuron", module)
     options: dict[str, Any] = {"for_tensor": True, "for_module": True, "for_packed_sequence": True, "for_storage": True}
     torch.utils.generate_methods_for_privateuse1_backend(**options)
     lightning_hook.install()
+    # accelerate makes a process group before the first use of the device, which may have to build it.
+    distributed.install()
     if find(library.place()) is not None:
         library.load()
         return Choice(value=True, reason=f"loaded from {library.place()}")

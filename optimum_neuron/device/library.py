@@ -128,13 +128,12 @@ def _opened(path: Path) -> ctypes.CDLL:
 
 def _complete() -> None:
     """Register the parts written in Python."""
-    from . import amp, census, default_compile, distributed, first_use, flex_attention, safetensors_hook
+    from . import amp, census, default_compile, first_use, flex_attention, safetensors_hook
     from .module import random
 
     first_use.stand_back()
     random.seed_loaded_device()
     amp.install()
-    distributed.install()
     flex_attention.install()
     default_compile.install()
     safetensors_hook.install()

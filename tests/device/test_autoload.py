@@ -102,6 +102,16 @@ while [ $# -gt 0 ]; do [ "$1" = -o ] && cp {built} "$2"; shift; done
     assert (result.stdout, result.stderr) == ("2.0\n", "")
 
 
+def test_process_group_before_the_first_use(python, tmp_path):
+    program = f"""
+import torch.distributed as dist
+dist.init_process_group("neuron", init_method="file://{tmp_path}/store", rank=0, world_size=1)
+print(dist.get_backend())
+"""
+    result = python(program, OPTIMUM_NEURON_HOME=str(tmp_path / "home"), CXX="/nonexistent/c++")
+    assert (result.returncode, result.stdout) == (0, "neuron\n"), result.stderr
+
+
 def test_name_depends_on_torch_and_on_sources(monkeypatch, tmp_path):
     import torch
 

@@ -151,6 +151,20 @@ def test_autocast_is_bfloat16_in_every_thread():
     assert torch.neuron.is_bf16_supported() and torch.bfloat16 in torch.neuron.get_amp_supported_dtype()
 
 
+@pytest.mark.filterwarnings("ignore:`torch.cuda.amp.autocast:FutureWarning")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="with CUDA, its autocast is its own")
+def test_autocast_of_cuda_scripts_is_the_devices():
+    mixed = torch.randn(4, 4, device="neuron"), torch.randn(4, 4, dtype=torch.bfloat16, device="neuron")
+    for context in (torch.autocast("cuda"), torch.cuda.amp.autocast()):
+        with context:
+            assert (mixed[0] @ mixed[1]).dtype is torch.bfloat16
+            assert torch.cat(mixed).dtype is torch.float32
+    with torch.autocast("cuda", dtype=torch.float16):
+        assert (mixed[0] @ mixed[0]).dtype is torch.float16
+    with torch.autocast("cuda", enabled=False):
+        assert (mixed[0] @ mixed[0]).dtype is torch.float32
+
+
 def test_autocast_policies():
     module = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.LayerNorm(8), torch.nn.Linear(8, 2)).to("neuron")
     x = torch.randn(3, 4, device="neuron")

@@ -90,13 +90,23 @@ def _load_lora(pipe: Any, model: str, file: str | None, name: str, downloads: di
     try:
         pipe.load_lora_weights(model, adapter_name=name, **({} if file is None else {"weight_name": file}), **downloads)
     except OSError as error:
-        message = f"The LoRA adapter {model!r} cannot be loaded ({first_line(error)})."
+        missing = Path(model).is_absolute() and not Path(model).exists()
+        reason = "does not exist" if missing else f"cannot be loaded ({first_line(error)})"
+        message = f"The LoRA adapter {model!r} {reason}."
         hint = "Check lora_model_ids, and name the file with lora_weight_names."
         raise ModelError(message, hint=hint, **details) from error
     except (ValueError, RuntimeError, KeyError, IndexError, AttributeError) as error:
-        raise _other_model(pipe, f"The LoRA adapter {model!r}", first_line(error), details) from error
+        raise _other_model(pipe, f"The LoRA adapter {model!r}", _reason(error), details) from error
     if not any(name in names for names in pipe.get_list_adapters().values()):
         raise _other_model(pipe, f"The LoRA adapter {model!r}", "its names match no module", details)
+
+
+def _reason(error: Exception) -> str:
+    """The first line of an error, or the first mismatch of weights that torch lists below it."""
+    title, _, listed = str(error).strip().partition("\n")
+    return (
+        listed.strip().partition("\n")[0] if title.startswith("Error(s) in loading state_dict") else first_line(error)
+    )
 
 
 def _other_model(pipe: Any, subject: str, reason: str, details: dict[str, Any]) -> WeightsError:

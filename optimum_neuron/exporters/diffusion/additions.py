@@ -11,6 +11,7 @@ It reads names and configurations, and loads modules that are replaced. It does 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -99,9 +100,10 @@ class PipelineAdditions:
             ours = ADDITION_SYNONYMS.get(name, name)
             if value is None or (not isinstance(value, (int, float)) and not value):
                 continue  # not given, or an empty list
-            if given.setdefault(ours, value) != value:
+            if ours in given and given[ours] != value:
                 message = f"{name}={value!r} and {ours}={given[ours]!r} are the same option."
                 raise ConfigError(message, hint=f"Pass {ours} only.", options=[name, ours])
+            given[ours] = value
         return cls(**{name: _READERS[name](name, value) for name, value in given.items()})
 
     def to_dict(self) -> dict[str, Any]:
@@ -185,9 +187,10 @@ def _texts(name: str, value: Any) -> tuple[str, ...]:
 def _scales(name: str, value: Any) -> tuple[float, ...]:
     values = list(value) if isinstance(value, (list, tuple)) else [value]
     try:
-        if any(isinstance(item, bool) for item in values):
-            raise TypeError(value)
-        return tuple(float(item) for item in values)
+        scales = tuple(float(item) for item in values)
+        if any(isinstance(item, bool) for item in values) or not all(map(math.isfinite, scales)):
+            raise ValueError(value)
+        return scales
     except (TypeError, ValueError):
         raise _wrong_type(name, value, "one number or a list of them") from None
 
@@ -279,7 +282,9 @@ def _fitting_unet(name: str, pipeline: Path, where: dict[str, Any]) -> Path:
     folder = find_folder(name, **where)
     if not (folder / "config.json").is_file():
         folder = folder / "unet"
-    _require_same(folder, read_object(own), _UNET_SIZES, "unet_id", name, pipeline)
+    config = read_object(own)
+    kind = str(config.get("_class_name"))
+    _require_same(folder, config, _UNET_SIZES, "unet_id", name, pipeline, kind=kind)
     return folder
 
 
@@ -293,14 +298,21 @@ def _fitting_controlnet(name: str, unet: str | None, pipeline: Path, where: dict
     if not (folder / "config.json").is_file() and (folder / "controlnet").is_dir():
         folder = folder / "controlnet"
     config = read_object(controlled / "config.json")
-    _require_same(folder, config, _SHARED_SIZES, "controlnet_ids", name, pipeline)
+    _require_same(folder, config, _SHARED_SIZES, "controlnet_ids", name, pipeline, kind="ControlNet")
     return folder
 
 
 def _require_same(
-    folder: Path, expected: Mapping[str, Any], fields: tuple[str, ...], option: str, name: str, pipeline: Path
+    folder: Path,
+    expected: Mapping[str, Any],
+    fields: tuple[str, ...],
+    option: str,
+    name: str,
+    pipeline: Path,
+    *,
+    kind: str,
 ) -> None:
-    """Reject a model whose configuration is that of another base model.
+    """Reject a model whose configuration is that of another base model, or whose class is of another kind.
 
     Raises:
         ModelError: it is, or there is no configuration.
@@ -310,6 +322,10 @@ def _require_same(
         message = f"{option}: {name!r} has no config.json."
         raise ModelError(message, hint="Pass a folder or an id that diffusers saved.", option=option, name=name)
     config = read_object(path)
+    found = str(config.get("_class_name"))
+    if kind not in found:
+        message = f"{option}: {name!r} is of the class {found}, not {kind}."
+        raise ModelError(message, hint=f"Pass the folder or id of a {kind}.", option=option, name=name, found=found)
     shared = [field for field in fields if field in config and field in expected]
     different = {field: (config[field], expected[field]) for field in shared if config[field] != expected[field]}
     if different:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Iterator
 from typing import Any, ClassVar, Literal, get_args
 
@@ -78,6 +79,10 @@ class NeuronDiffusionConfig(CompileConfig):
         yield from count_errors(self, ("batch_size", "num_images_per_prompt", "tensor_parallel_size"))
         yield from count_errors(self, ("num_frames", "sequence_length"), optional=True)
         yield from size_errors(self, ("height", "width"))
+        scale = self.guidance_scale
+        if scale is not None and (type(scale) not in (int, float) or not math.isfinite(scale)):
+            message = f"guidance_scale is {scale!r}, but must be a number."
+            yield ConfigError(message, hint="Pass a number, for example 7.5.", option="guidance_scale", value=scale)
         if self.data_parallel_mode not in get_args(DataParallelMode):
             yield invalid_choice("data_parallel_mode", self.data_parallel_mode, get_args(DataParallelMode))  # type: ignore[misc]
         if self.tensor_parallel_size != 1 and self.data_parallel_mode in ("transformer", "all"):

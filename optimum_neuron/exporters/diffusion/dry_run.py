@@ -35,6 +35,13 @@ STRENGTH = 0.75
 """Part of the steps that image-to-image runs."""
 _CODECS = ("encode", "decode")
 """Methods of autoencoders."""
+_HINTS: dict[type[Exception], str] = {
+    ValueError: "Pass sizes that the pipeline takes.",
+    TypeError: "An export passes prompts and images only: a pipeline that needs other arguments is not supported.",
+    AttributeError: "Check that the folder has all components of this class.",
+}
+"""What to do about each kind of error in a dry run."""
+_OTHER_HINT = "Pass other sizes, or check that the stock pipeline runs with these."
 SEED = 0
 """Seed of a dry run, and of the pictures that validation compares."""
 
@@ -242,8 +249,9 @@ def _run(pipe: Any, arguments: Mapping[str, Any]) -> Any:
         raise
     except (ValueError, TypeError, RuntimeError, LookupError, AttributeError, NotImplementedError) as error:
         shown = ", ".join(f"{name}={value}" for name, value in arguments.items() if isinstance(value, (int, float)))
-        message = f"A {type(pipe).__name__} cannot be called with {shown}: {first_line(error)}"
-        raise ConfigError(message, hint="Pass sizes that the pipeline takes.", pipeline=type(pipe).__name__) from error
+        name = type(pipe).__name__
+        message = f"A {name} cannot be called with {shown}: {first_line(error).rstrip('.')}."
+        raise ConfigError(message, hint=_HINTS.get(type(error), _OTHER_HINT), pipeline=name) from error
 
 
 def exact_sizes(height: int | None, width: int | None) -> dict[str, Any]:

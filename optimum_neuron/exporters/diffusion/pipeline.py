@@ -33,6 +33,7 @@ from .component import METHODS, empty_component, load_component, part_name, redi
 from .configuration import NeuronDiffusionConfig
 from .customize import Custom, customize
 from .dry_run import STRENGTH, example_arguments, in_place, note_calls
+from .effects import require_effects
 from .safety import compiled_models
 from .sharing import is_shared, require_shared
 from .slicing import require_sliceable, sliced
@@ -134,6 +135,7 @@ def prepare_pipeline(
     require_sliceable(models.values(), config)
     stock = stock_pipeline(source, custom.kind, {**models, **custom.others}, dtype=config.torch_dtype)
     require_shared(models, config.tensor_parallel_size)
+    require_effects(config, stock)
     config = with_sizes(config, stock)
     parts: dict[str, Prepared] = {}
     prepared = PreparedPipeline(
@@ -235,18 +237,19 @@ def load_pipeline(
             name: empty_component(each, config.torch_dtype) for name, each in _component_sources(source, parts).items()
         }
         stock = stock_pipeline(source, kind, models | dict(modules), dtype=config.torch_dtype)
+        whole = dataclasses.replace(
+            config,
+            component="",
+            calls=(),
+            data_parallel_mode=mode or config.data_parallel_mode,
+            tensor_parallel_size=max(part.config.tensor_parallel_size for part in parts.values()),
+        )
+        require_effects(whole, stock)
     except BaseException:
         for part in parts.values():
             if part.loaded is not None:
                 part.loaded.close()
         raise
-    whole = dataclasses.replace(
-        config,
-        component="",
-        calls=(),
-        data_parallel_mode=mode or config.data_parallel_mode,
-        tensor_parallel_size=max(part.config.tensor_parallel_size for part in parts.values()),
-    )
     target = next(iter(parts.values())).target
     additions = read_additions(source.folder)
     return PreparedPipeline(source=source, config=whole, target=target, stock=stock, parts=parts, additions=additions)

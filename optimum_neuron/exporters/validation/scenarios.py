@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -199,5 +200,7 @@ def _validation_error(errors: Sequence[OutputError], scenario: Scenario, place: 
         f"past their tolerance, first in {scenario.name}; {place}."
     )
     hint = "Pass a larger --atol if this precision is enough, or --disable-validation to skip the comparison."
+    if any(math.isnan(error.max_abs_error) for error in errors):
+        hint = "Check the weights of the checkpoint for NaN, which no tolerance accepts."
     details = {"validation": [error.to_dict() for error in errors], "scenario": scenario.name, "place": place}
     return ValidationError("\n".join([message, *rows]), hint=hint, **details)

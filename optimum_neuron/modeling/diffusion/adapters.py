@@ -92,7 +92,10 @@ class AdapterMethods:
             ConfigError: an adapter is unknown, or the numbers of names and scales differ.
         """
         names = [adapter_names] if isinstance(adapter_names, str) else list(adapter_names)
-        check_known(names, getattr(self, "_loras", {}), what="the loaded adapters")
+        if not (known := getattr(self, "_loras", {})):
+            message = f"There is no adapter named {', '.join(names)}: no LoRA adapter is loaded."
+            raise ConfigError(message, hint="Call load_lora_weights first.", adapter_names=names)
+        check_known(names, known, what="the loaded adapters")
         several = isinstance(adapter_weights, (list, tuple))
         weights = list(adapter_weights) if several else [adapter_weights] * len(names)
         if len(weights) != len(names) or not all(isinstance(one, (int, float)) or one is None for one in weights):
@@ -133,8 +136,7 @@ class AdapterMethods:
         Raises:
             ConfigError: there are no image adapters, an adapter has another kind of scale, or was exported with 0.
         """
-        model = self.prepared.models.get("unet", self.prepared.models.get("transformer"))
-        before = getattr(model, "image_adapter_scales", None)
+        before = self._image_adapter_scales
         if before is None:
             hint = "Pass ip_adapter_id to the export."
             raise ConfigError("The pipeline has no image adapters.", hint=hint, option="ip_adapter_scale")
@@ -151,9 +153,24 @@ class AdapterMethods:
             if (index := _adapter_of(key)) is not None:
                 state[key] = tensor * (scales[index] / before[index])
         self.replace_weights(**{name: state})
-        assert model is not None
-        model.image_adapter_scales = [float(one) for one in scales]
-        self._note_scales(name, model.image_adapter_scales)
+        self.prepared.models[name].image_adapter_scales = [float(one) for one in scales]
+        self._note_scales(name, self.prepared.models[name].image_adapter_scales)
+
+    def require_image_adapters(self, given: Mapping[str, Any]) -> None:
+        """Check that a call has images for image adapters only if there are some.
+
+        Raises:
+            ConfigError: it has, and the pipeline was exported without them.
+        """
+        for name in ("ip_adapter_image", "ip_adapter_image_embeds"):
+            if given.get(name) is not None and self._image_adapter_scales is None:
+                message = f"{name} needs an image adapter, and the pipeline was exported without one."
+                raise ConfigError(message, hint=f"Remove {name}, or export with ip_adapter_id.", option=name)
+
+    @property
+    def _image_adapter_scales(self) -> list[float] | None:
+        model = self.prepared.models.get("unet", self.prepared.models.get("transformer"))
+        return getattr(model, "image_adapter_scales", None)
 
     def _note_scales(self, component: str, scales: list[float]) -> None:
         """Note the scales that are in the weights, for an export of the pipeline."""

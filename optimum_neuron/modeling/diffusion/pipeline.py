@@ -161,6 +161,7 @@ class NeuronDiffusionPipelineBase(AdapterMethods):
         given = signature.bind_partial(self, *args, **kwargs).arguments
         if adds_rows(self):
             require_guidance(self.neuron_config, given)
+        self.require_image_adapters(given)
         kwargs |= default_sizes(self.neuron_config, signature, given)
         return super().__call__(*args, **kwargs)  # type: ignore[misc]
 
@@ -255,9 +256,12 @@ class NeuronDiffusionPipelineBase(AdapterMethods):
         """
         device, dtype, *_ = torch._C._nn._parse_to(*args, **kwargs)
         own = getattr(torch, self.neuron_config.torch_dtype)
-        if (device is not None and device.type not in ("cpu", "neuron")) or dtype not in (None, own):
-            message = f"to({device or dtype}) is not supported: the pipeline is compiled in {own}."
-            raise ConfigError(message, hint="Export with another torch_dtype, or remove to().", device=str(device))
+        if device is not None and device.type not in ("cpu", "neuron"):
+            message = f"to('{device}') is not supported: the programs of a compiled pipeline stay on their cores."
+            raise ConfigError(message, hint="Remove to().", device=str(device))
+        if dtype not in (None, own):
+            message = f"to({dtype}) is not supported: the pipeline is compiled in {own}."
+            raise ConfigError(message, hint="Export with another torch_dtype, or remove to().", dtype=str(dtype))
         return self
 
 

@@ -78,6 +78,7 @@ def test_adapters_of_other_models_are_refused(other, tmp_path):
         applied(lora_model_ids=str(tmp_path))
     assert excinfo.value.details == {"adapter": str(tmp_path), "weight_name": None}
     if other == "sdxl":
+        assert "size mismatch for" in excinfo.value.message
         save_ip_adapter(tmp_path, make_pipeline(other).unet)
         with pytest.raises(WeightsError) as excinfo:
             applied(ip_adapter_id=str(tmp_path / "models"), ip_adapter_weight_name=IMAGE_FILE)
@@ -86,6 +87,7 @@ def test_adapters_of_other_models_are_refused(other, tmp_path):
 
 def test_missing_files_and_pipelines_without_adapters(tmp_path, monkeypatch):
     for options in (
+        {"lora_model_ids": str(tmp_path / "none")},
         {"lora_model_ids": str(tmp_path), "lora_weight_names": "none.safetensors"},
         {"lora_model_ids": "acme/style", "lora_weight_names": "none.safetensors"},
         {"ip_adapter_id": str(tmp_path), "ip_adapter_weight_name": "none.safetensors"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import types
 
 import pytest
@@ -52,6 +53,7 @@ def test_objects_of_optimum_neuron():
         ({"lora_model_ids": ["a", "b"], "lora_adapter_names": ["x", "x"]}, {"option": "lora_adapter_names"}),
         ({"lora_model_ids": 3}, {"option": "lora_model_ids", "value": 3}),
         ({"lora_model_ids": "a", "lora_scales": "much"}, {"option": "lora_scales", "value": "much"}),
+        ({"lora_model_ids": "a", "lora_scales": math.inf}, {"option": "lora_scales", "value": math.inf}),
         ({"unet": "a", "unet_id": "b"}, {"options": ["unet", "unet_id"]}),
     ],
 )
@@ -76,6 +78,10 @@ def test_models_are_loaded_and_those_of_another_base_refused(tmp_path):
         with pytest.raises(ModelError) as excinfo:
             load_additions(read({option: str(tmp_path / "other")}), base)
         assert excinfo.value.details["different"] == ["cross_attention_dim"]
+    for option in ("unet_id", "controlnet_ids"):
+        with pytest.raises(ModelError) as excinfo:
+            load_additions(read({option: str(base / "vae")}), base)
+        assert excinfo.value.details["found"] == "AutoencoderKL"
     make_pipeline("sd3").save_pretrained(tmp_path / "sd3")
     with pytest.raises(ModelError) as excinfo:
         load_additions(read({"unet_id": str(base)}), tmp_path / "sd3")

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from optimum_neuron import NeuronDiffusionPipeline
-from optimum_neuron.errors import ConfigError
+from optimum_neuron import NeuronDiffusionPipeline, NeuronStableDiffusionXLPipeline
+from optimum_neuron.errors import ConfigError, ValidationError
+from optimum_neuron.exporters.diffusion import NeuronDiffusionConfig
 from optimum_neuron.modeling import diffusion
 from tests.tiny_pipelines.calls import arguments, compile_options
-from tests.tiny_pipelines.table import save_pipeline
+from tests.tiny_pipelines.table import make_pipeline, save_pipeline
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -102,3 +103,66 @@ def test_a_compiled_model_stays(pipe: Any) -> None:
     assert pipe.unet is unet
     pipe.scheduler = type(pipe.scheduler).from_config(pipe.scheduler.config)
     assert len(pipe(**arguments("sd-turbo")).images) == 1
+
+
+def test_images_without_an_image_adapter(pipe: Any) -> None:
+    for name in ("ip_adapter_image", "ip_adapter_image_embeds"):
+        with pytest.raises(ConfigError) as caught:
+            pipe(**arguments("sd-turbo", **{name: [torch.zeros(1, 3, 16, 16)]}))
+        assert caught.value.details["option"] == name
+
+
+def test_other_devices_and_dtypes(pipe: Any) -> None:
+    assert pipe.to("cpu").to("neuron").to(torch.float32) is pipe
+    for place, details in (("cuda", {"device": "cuda"}), (torch.bfloat16, {"dtype": "torch.bfloat16"})):
+        with pytest.raises(ConfigError) as caught:
+            pipe.to(place)
+        assert caught.value.details == details
+
+
+def test_adapters_that_were_not_loaded(pipe: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        pipe.set_adapters("style")
+    assert caught.value.details["adapter_names"] == ["style"] and "load_lora_weights" in caught.value.hint
+
+
+WITHOUT_EFFECT = {"data_parallel_mode": "transformer", "sequence_length": 24}
+
+
+@pytest.mark.parametrize("option", WITHOUT_EFFECT)
+def test_options_without_effect(tmp_path: Path, option: str) -> None:
+    folder = save_pipeline(tmp_path, "sd")
+    options = compile_options("sd") | {option: WITHOUT_EFFECT[option]}
+    with pytest.raises(ConfigError) as caught:
+        NeuronDiffusionPipeline.from_pretrained(folder, export=True, **options)
+    assert caught.value.details["option"] == option
+
+
+def test_options_without_effect_of_an_exported_pipeline(pipe: Any, tmp_path: Path) -> None:
+    pipe.save_pretrained(tmp_path / "saved")
+    with pytest.raises(ConfigError) as caught:
+        NeuronDiffusionPipeline.from_pretrained(tmp_path / "saved", data_parallel_mode="transformer")
+    assert caught.value.details["option"] == "data_parallel_mode"
+
+
+def test_weights_that_are_not_numbers(tmp_path: Path) -> None:
+    stock = make_pipeline("sd")
+    torch.nn.init.constant_(stock.unet.conv_in.weight, float("nan"))
+    stock.save_pretrained(tmp_path)
+    with pytest.raises(ValidationError) as caught:
+        NeuronDiffusionPipeline.from_pretrained(tmp_path, export=True, **compile_options("sd"))
+    assert "NaN" in caught.value.hint
+
+
+@pytest.mark.parametrize("scale", ["high", True, float("inf")])
+def test_guidance_that_is_no_number(scale: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        NeuronDiffusionConfig(guidance_scale=scale)
+    assert caught.value.details == {"option": "guidance_scale", "value": scale}
+
+
+def test_a_folder_of_another_pipeline(tmp_path: Path) -> None:
+    folder = save_pipeline(tmp_path, "sd")
+    with pytest.raises(ConfigError, match="StableDiffusionXLPipeline cannot be called") as caught:
+        NeuronStableDiffusionXLPipeline.from_pretrained(folder, export=True, **compile_options("sd"))
+    assert "components" in caught.value.hint

@@ -1,0 +1,34 @@
+"""Options of an export that would have no effect on a pipeline: they are errors, and not ignored."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from ...errors import ConfigError
+from .configuration import NeuronDiffusionConfig
+
+
+def require_effects(config: NeuronDiffusionConfig, stock: Any) -> None:
+    """Check that a pipeline has what options are about.
+
+    Args:
+        config: options of the export.
+        stock: stock pipeline, with or without weights.
+
+    Raises:
+        ConfigError: `data_parallel_mode` names a model that it does not have, or `sequence_length` differs from the
+            only length of its prompts.
+    """
+    name, mode = type(stock).__name__, config.data_parallel_mode
+    if mode in ("unet", "transformer") and getattr(stock, mode, None) is None:
+        own = next((part for part in ("unet", "transformer") if getattr(stock, part, None) is not None), "none")
+        message = f"data_parallel_mode={mode!r} has no effect: a {name} has no {mode}."
+        raise ConfigError(message, hint=f"Pass {own!r}.", option="data_parallel_mode", value=mode)
+    if config.sequence_length is None or "max_sequence_length" in inspect.signature(type(stock).__call__).parameters:
+        return
+    length = getattr(getattr(stock, "tokenizer", None), "model_max_length", None)
+    if length != config.sequence_length:
+        has = "no prompt" if length is None else f"prompts of {length} tokens only"
+        message = f"sequence_length={config.sequence_length} has no effect: a {name} has {has}."
+        raise ConfigError(message, hint="Remove sequence_length.", option="sequence_length", length=length)
