@@ -192,15 +192,17 @@ def test_linear_attention_scans_its_prompt():
     )  # fmt: skip
     sizes = decoder_sizes(choice)
     assert sizes.kind == "hybrid"
-    assert [(layer.count, layer.state_heads, layer.state_elements) for layer in sizes.layers if layer.state_heads] == [
-        (3, 4, 16 * 8)
+    states = [(layer.count, layer.state) for layer in sizes.layers if layer.state]
+    assert [(count, state.num_heads, state.elements, state.window) for count, state in states] == [
+        (3, 4, 16 * 8, 3 * 2 * (2 * 16 + 16))
     ]
     (scan,) = [step for step in prefill_work(sizes, on(2), batch_size=1, tokens=10).steps if step.name == "scan"]
     assert (scan.count, scan.work.vector_elements, scan.work.state_bytes) == (3, 4 * 10 * 2 * 128, 0)
     (scan,) = [step for step in decode_work(sizes, on(2), batch_size=3, slots=16).steps if step.name == "scan"]
     assert scan.work.state_bytes == 3 * 2 * 128 * 4
     keys = 2 * 16 * 1 * 16 * 4
-    assert cache_bytes(sizes, on(2), batch_size=1, slots=16) == keys + 3 * 2 * 128 * 4
+    window = 3 * 3 * (2 * 16 + 16)  # three layers keep three inputs of each channel
+    assert cache_bytes(sizes, on(2), batch_size=1, slots=16) == keys + 3 * 2 * 128 * 4 + window * 4
 
 
 def test_gate_and_up_are_apart_where_a_checkpoint_joins_them():
