@@ -62,7 +62,8 @@ ARCHITECTURES = {
     "mistral": {"sliding_window": 64},
     "gemma2": {**WINDOWS, "num_hidden_layers": 2},  # scores are written out
     "gemma3_text": {**WINDOWS, "layer_types": ["sliding_attention", "full_attention"], "tie_word_embeddings": False},
-    "qwen3_next": {**LINEAR, **EXPERTS, "num_experts": 8, "shared_expert_intermediate_size": 128},
+    # Tokens of a step choose as many experts as there are.
+    "qwen3_next": {**LINEAR, **EXPERTS, "num_experts": 4, "shared_expert_intermediate_size": 128},
     "deepseek_v3": {**LATENT, **EXPERTS, "n_routed_experts": 8, "n_group": 2, "topk_group": 1},
 }
 DEGREES = (1, 2, 8)

@@ -51,7 +51,9 @@ class Layout:
     replicate_kv_heads: bool
     """Each core keeps one key-value head where there are more cores than heads; see `sizes.local_heads`."""
     dense_experts: bool = False
-    """A prompt sends each token through all experts, else through its own."""
+    """Each token goes through all experts where tokens choose as many as there are; fewer are loaded one by one
+    (`ExpertMLPsV2.forward` of NxD, which calls it selective loading). Else a step loads those of each token, and a
+    prompt sends each token through its own."""
 
     @property
     def head_bytes(self) -> int:
@@ -236,11 +238,16 @@ def _projection(
 ) -> Work:
     inner, columns = _local(projection, sizes, layout)
     times, rows, read = 1, tokens, 1
+    is_dense = False
     if projection.role.startswith("expert"):
-        # A step loads the experts of each token one by one; a prompt sends all of its tokens through each expert.
-        times = tokens * sizes.experts_per_token if decoding else layer.num_experts
-        routed = tokens if layout.dense_experts else math.ceil(tokens * sizes.experts_per_token / layer.num_experts)
-        rows = 1 if decoding else routed
+        chosen = tokens * sizes.experts_per_token
+        is_dense = layout.dense_experts and chosen >= layer.num_experts
+        if is_dense:
+            times = layer.num_experts
+        elif decoding or layout.dense_experts:
+            times, rows = chosen, 1
+        else:
+            times, rows = layer.num_experts, math.ceil(chosen / layer.num_experts)
         read = times
     size_bytes = int(inner * columns * _weight_bytes(projection, layout))
     width = columns if projection.role in JOINED_ROLES else columns // projection.num_matrices
@@ -257,11 +264,11 @@ def _projection(
         flops=2 * times * rows * inner * columns,
         product_flops=2 * times * rows * inner * columns,
         tensor_cycles=times * product_cycles(rows, inner, columns),
-        vector_elements=times * rows * columns * _passes(projection, layout, decoding=decoding),
+        vector_elements=times * rows * columns * _passes(projection, is_dense=is_dense),
     )
 
 
-def _passes(projection: Projection, layout: Layout, *, decoding: bool) -> float:
+def _passes(projection: Projection, *, is_dense: bool) -> float:
     """Passes over the results of a matmul.
 
     An activation is computed as they leave PSUM; half of two joined matrices is the product of both.
@@ -270,7 +277,7 @@ def _passes(projection: Projection, layout: Layout, *, decoding: bool) -> float:
         return ATTENTION_IN_PASSES
     if projection.role in ("up", "expert_up"):
         return gated_passes(projection.num_matrices)
-    if projection.role == "expert_down" and layout.dense_experts and not decoding:
+    if projection.role == "expert_down" and is_dense:
         return DENSE_PASSES
     return 1.0 if projection.role == "router" else 0.0
 
