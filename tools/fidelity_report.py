@@ -43,6 +43,8 @@ NAMES = {
     "encoder.throughput_per_s": ("encoders, throughput", 0.08),
     "cnn.latency_ms": ("convolutional networks, latency", 0.08),
     "cnn.throughput_per_s": ("convolutional networks, throughput", 0.08),
+    "inf1.latency_ms": ("encoders on NeuronCore-v1, latency (left out of the fit)", None),
+    "inf1.throughput_per_s": ("encoders on NeuronCore-v1, throughput (left out of the fit)", None),
     "vit.latency_ms": ("vision transformers, latency", None),
     "vit.throughput_per_s": ("vision transformers, throughput", None),
     "diffusion.latency_ms": ("diffusion pipelines, latency of a picture (left out of the fit)", 0.15),
@@ -117,13 +119,17 @@ LIMITS = """## Limits of prediction
   from small ones, with large differences between models of nearly the same shape; the estimate assumes 1.5 times. This
   is the largest part of the error of the time to first token.
 - **Releases and days.** Prefill of one configuration took 240 and 480 ms on one day, and 300 to 480 ms on four others.
-- **Mixtures of experts.** In a decode step each token loads its own experts; stacks on NxD send a prompt through all
-  experts, and add each one's share of every token. Both are consistent with published times of five families, except
-  for one: Qwen3-30B-A3B took 14 s to its first token with batches of 4 and 64, and 1.5 to 2.4 s with 32. Two device
-  profiles read twice the bytes of the chosen experts, in the time of once. Steps of Trinity-Nano on Trainium2 took
-  twice the predicted time, and longer than on Inferentia2.
+- **Mixtures of experts.** Stacks on NxD load the experts of each token where tokens choose fewer than there are, and
+  send every token through all of them otherwise (`ExpertMLPsV2.forward`: selective loading). Exceptions: Qwen3-30B-A3B
+  took 14 s to its first token with batches of 4 and 64, and 1.5 to 2.4 s with 32; its steps with 64 took three times
+  the prediction. Two device profiles read twice the bytes of the chosen experts, in the time of once. Steps of
+  Trinity-Nano on Trainium2 took twice the predicted time, and longer than on Inferentia2.
 - **Hybrids.** Layers with linear attention scan a prompt token by token. Three sizes of one family are published; steps
-  take 1.6 times the prediction, whatever the size.
+  take 1.6 to 2.1 ms longer than predicted, whatever the size. The published benchmark calls transformers' `generate`,
+  and its page names the loop on the host as a cause; other rows of the stack are times of the model alone.
+- **NeuronCore-v1.** Published values of one model were added, and are predicted with the constants of NeuronCore-v2 and
+  a fair share of the chip's memory for each core, so that a model that runs alone is faster than predicted. `estimate`
+  takes no inf1 instance, because nothing can be compiled for it.
 - **Prompts of a few tokens at large batches.** The path of OPT's prompts of 9 tokens at a batch of 256 (SDK 2.14) is
   not documented; these five throughputs are not in the table.
 - **Trainium2 prefill over many chips.** The published time of Llama 3.3 70B on 64 cores is less than half of the

@@ -126,7 +126,8 @@ def _capture_on_cores(
     capture = functools.partial(capture_model, source, trust_remote_code=trust_remote_code, **options)
     instance, asked = machine.instance.value, request.tensor_parallel_size
     if asked is not None:
-        require_core_count(instance, positive("tensor_parallel_size", asked))
+        positive("tensor_parallel_size", asked)
+        require_core_count(instance, asked, request=f"tensor_parallel_size={asked}")
         return capture(tensor_parallel_size=asked), Choice(value=asked, reason=f"tensor_parallel_size={asked}")
     first, *more = legal_core_counts(instance).counts
     smallest = captured = capture(tensor_parallel_size=first)
@@ -319,14 +320,15 @@ def _require_options_of_kind(request: DecoderRequest, task: str, *, generates: b
         "concurrency": None if generates else request.concurrency,
         "batches_in_flight": request.batches_in_flight if generates else None,
         "prefix_hit_rate": request.prefix_hit_rate,
-        "acceptance_rate": request.speculation,
+        "acceptance_rate": request.speculation and request.speculation.acceptance_rate,
         "stack": request.stack,
     }
-    options = [name for name, value in values.items() if value is not None]
-    require_no_options(dict.fromkeys(options), f"a model for {task}")
+    require_no_options({name: value for name, value in values.items() if value is not None}, f"a model for {task}")
 
 
 def require_no_options(options: Mapping[str, Any], what: str) -> None:
     """Check that no options are left that would be ignored."""
     if options:
-        raise ConfigError(f"{', '.join(options)} has no effect on {what}.", hint="Remove it.", options=list(options))
+        named = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        message = f"{named} {'has' if len(options) == 1 else 'have'} no effect on {what}."
+        raise ConfigError(message, hint=f"Remove {', '.join(options)}.", options=list(options))

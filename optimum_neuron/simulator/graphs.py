@@ -33,11 +33,14 @@ def kind_of_graph(work: GraphWork, task: str | None) -> str:
     """
     total = work.total.product_flops
     convolved = sum(s.count * s.work.product_flops for s in work.steps if s.name in CONVOLUTIONS)
-    attends = {step.attends for step in work.steps if step.attends}
-    if total and convolved > MOSTLY * total and not attends:
+    crosses = [step.attends.is_cross for step in work.steps if step.attends]
+    if total and convolved > MOSTLY * total and not crosses:
         return "cnn"
     names = {step.name for step in work.steps}
-    if task is None or task.startswith("zero-shot") or "audio" in task or attends != {"self"} or "aten.conv1d" in names:
+    attends_to_itself = crosses and not any(crosses)
+    if task is None or task.startswith("zero-shot") or "audio" in task or "aten.conv1d" in names:
+        return "graph"
+    if not attends_to_itself:
         return "graph"
     return "vit" if "aten.conv2d" in names or any(part in task for part in TASKS_OF_IMAGES) else "encoder"
 

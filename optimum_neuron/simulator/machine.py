@@ -146,7 +146,8 @@ def choose_cores(machine: Machine, num_cores: int | None, fits: Callable[[int], 
     """
     instance = machine.instance.value
     if num_cores is not None:
-        require_core_count(instance, positive("tensor_parallel_size", num_cores))
+        positive("tensor_parallel_size", num_cores)
+        require_core_count(instance, num_cores, request=f"tensor_parallel_size={num_cores}")
         return Choice(value=num_cores, reason=f"tensor_parallel_size={num_cores}")
     counts = legal_core_counts(instance).counts
     for count in counts:

@@ -116,13 +116,14 @@ def choose_speculation(
     """
     if acceptance_rate is None:
         if num_candidates is not None or draft is not None:
-            message = "num_speculative_tokens and drafts need the share of candidates that are accepted."
+            named = "A draft" if num_candidates is None else f"num_speculative_tokens={num_candidates}"
+            message = f"{named} has no time without the share of candidates that are accepted."
             hint = "Pass acceptance_rate, for example that of model.last_speculation."
             raise ConfigError(message, hint=hint, option="acceptance_rate")
         return None
     if isinstance(acceptance_rate, bool) or not 0 <= acceptance_rate <= 1:
         message = f"acceptance_rate={acceptance_rate} is not a share from 0 to 1."
-        raise ConfigError(message, hint="Pass one.", option="acceptance_rate", value=acceptance_rate)
+        raise ConfigError(message, hint="Pass a number such as 0.7.", option="acceptance_rate", value=acceptance_rate)
     if num_candidates is not None:
         positive("num_speculative_tokens", num_candidates)
     return Speculation(acceptance_rate=acceptance_rate, num_candidates=num_candidates, draft=draft or Draft())

@@ -85,7 +85,8 @@ def _layouts(
     tensors = [n for n in legal_core_counts(spec).counts if sizes.num_heads % n == 0]
     stages = [n for n in (1, 2, 4, 8, 16, 32) if n <= sizes.num_layers]
     if tensor is not None:
-        require_core_count(spec, positive("tensor_parallel_size", tensor))
+        positive("tensor_parallel_size", tensor)
+        require_core_count(spec, tensor, request=f"tensor_parallel_size={tensor}")
         tensors = [tensor]
     if pipeline is not None:
         stages = [positive("pipeline_parallel_size", pipeline)]

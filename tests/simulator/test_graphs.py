@@ -6,14 +6,17 @@ import pytest
 from transformers import AutoConfig
 
 from optimum_neuron.simulator import estimate, kind_of_graph
-from optimum_neuron.simulator.work import GraphWork, Step, Work
+from optimum_neuron.simulator.work import Attention, GraphWork, Step, Work
 from tests.encoders import tiny_encoder_config
 from tests.tiny import CONFIGS
 
 PRODUCT = Step(name="aten.linear", work=Work(product_flops=100))
 CONVOLUTION = Step(name="aten.conv2d", work=Work(product_flops=10))
 SOUND = Step(name="aten.conv1d", work=Work(product_flops=1))
-ITSELF, OTHERS = (Step(name="attention", work=Work(product_flops=1), attends=what) for what in ("self", "cross"))
+ITSELF, OTHERS = (
+    Step(name="attention", work=Work(product_flops=1), attends=Attention(num_rows=1, num_heads=1, queries=4, keys=keys))
+    for keys in (4, 8)
+)
 
 
 @pytest.mark.parametrize(

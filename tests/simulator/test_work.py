@@ -180,8 +180,10 @@ def test_dense_experts_see_all_tokens_of_a_prompt():
     assert expert_flops(every) * sizes.experts_per_token == expert_flops(own) * num_experts
     assert every.total.weight_bytes == own.total.weight_bytes
     assert every.total.vector_elements > own.total.vector_elements
-    decoding = [decode_work(sizes, layout, batch_size=2, slots=16).total for layout in (ONE_CORE, dense)]
-    assert decoding[0] == decoding[1]
+    few = [decode_work(sizes, layout, batch_size=1, slots=16).total for layout in (ONE_CORE, dense)]
+    assert few[0] == few[1]
+    many = [decode_work(sizes, layout, batch_size=8, slots=16).total.weight_bytes for layout in (ONE_CORE, dense)]
+    assert many[1] < many[0]
 
 
 def test_linear_attention_scans_its_prompt():
@@ -192,15 +194,17 @@ def test_linear_attention_scans_its_prompt():
     )  # fmt: skip
     sizes = decoder_sizes(choice)
     assert sizes.kind == "hybrid"
-    assert [(layer.count, layer.state_heads, layer.state_elements) for layer in sizes.layers if layer.state_heads] == [
-        (3, 4, 16 * 8)
+    states = [(layer.count, layer.state) for layer in sizes.layers if layer.state]
+    assert [(count, state.num_heads, state.elements, state.window) for count, state in states] == [
+        (3, 4, 16 * 8, 3 * 2 * (2 * 16 + 16))
     ]
     (scan,) = [step for step in prefill_work(sizes, on(2), batch_size=1, tokens=10).steps if step.name == "scan"]
     assert (scan.count, scan.work.vector_elements, scan.work.state_bytes) == (3, 4 * 10 * 2 * 128, 0)
     (scan,) = [step for step in decode_work(sizes, on(2), batch_size=3, slots=16).steps if step.name == "scan"]
     assert scan.work.state_bytes == 3 * 2 * 128 * 4
     keys = 2 * 16 * 1 * 16 * 4
-    assert cache_bytes(sizes, on(2), batch_size=1, slots=16) == keys + 3 * 2 * 128 * 4
+    window = 3 * 3 * (2 * 16 + 16)  # three layers keep three inputs of each channel
+    assert cache_bytes(sizes, on(2), batch_size=1, slots=16) == keys + 3 * 2 * 128 * 4 + window * 4
 
 
 def test_gate_and_up_are_apart_where_a_checkpoint_joins_them():

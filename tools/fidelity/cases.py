@@ -296,7 +296,8 @@ def _graph(row: Row) -> Callable[[Constants], float]:
     instance, target, _ = _hardware(row)
     assert row.batch and row.concurrency
     work = _graph_work(row.model, row.batch, row.sequence_length)
-    rates, generation = core_rates(target), target.core.generation
+    # NeuronCore-v1 has no constants of its own.
+    rates, generation = core_rates(target), max(target.core.generation, 2)
     in_flight, busy = row.concurrency, min(row.concurrency, instance.num_cores)
 
     def predict(constants: Constants) -> float:

@@ -38,6 +38,8 @@ FEW = {
     "cnn.throughput_per_s": (0.75, 1.35, "ResNets only; other convolutional networks may be further off"),
     "diffusion.latency_ms": (0.75, 1.45, "two U-Nets, left out of the fit"),
     "diffusion.throughput_per_s": (0.7, 1.35, "two U-Nets, left out of the fit"),
+    "inf1.latency_ms": (0.55, 1.4, "one encoder on NeuronCore-v1, left out of the fit"),
+    "inf1.throughput_per_s": (0.65, 1.75, "one encoder on NeuronCore-v1, left out of the fit"),
     "profile.decode_hbm_bytes": (EXACT.low, EXACT.high, EXACT.basis),
 }
 """Classes with too few rows or families for quantiles: an interval by judgment, with its reason."""
@@ -74,7 +76,9 @@ class Scored:
     def group(self) -> str:
         """Class of the estimate, as intervals are kept."""
         row = self.case.row
-        if row.category in ("decoder", "mixture") and row.instance.startswith("trn2") and row.category == "decoder":
+        if row.instance.startswith("inf1"):
+            return f"inf1.{row.metric}"
+        if row.category == "decoder" and row.instance.startswith("trn2"):
             return f"trn2.{row.metric}"
         return f"{row.category}.{row.metric}"
 
@@ -82,9 +86,8 @@ class Scored:
 def is_fitted(case: Case) -> bool:
     """Whether constants are fitted on a case."""
     row = case.row
-    few = row.category in ("mixture", "hybrid", "diffusion") or (
-        row.metric == "ttft_ms" and row.instance.startswith("trn2")
-    )
+    few = row.category in ("mixture", "hybrid", "diffusion") or row.instance.startswith("inf1")
+    few |= row.metric == "ttft_ms" and row.instance.startswith("trn2")
     return row.metric in FITTED and not few
 
 

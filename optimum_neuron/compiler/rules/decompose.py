@@ -1,11 +1,13 @@
-"""Decomposition of an operator without a rule: torch's own decomposition of one call, traced on fake tensors.
+"""Decomposition of an operator without a rule: torch's own decomposition of one call, recorded on fake tensors.
 
-It does not depend on targets; `judge.py` judges the calls that come out.
+Torch's tracers patch `nn.Module` for the whole process, and this also runs in the thread that reports to `neuron-top`,
+beside the program that is watched. It does not depend on targets; `judge.py` judges the calls that come out.
 """
 
 from __future__ import annotations
 
 import functools
+import operator
 import warnings
 from typing import Any
 
@@ -20,9 +22,8 @@ def decompose(call: OpCall) -> tuple[OpCall, ...] | None:
     import torch
     from torch._ops import OpOverload
     from torch._subclasses.fake_tensor import FakeTensorMode
-    from torch.fx.experimental.proxy_tensor import make_fx
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
-    from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
+    from torch.utils._pytree import tree_map_only
 
     target = call.node.target
     if not isinstance(target, OpOverload):
@@ -35,23 +36,60 @@ def decompose(call: OpCall) -> tuple[OpCall, ...] | None:
             lambda t: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device),
             values_of(call.node),
         )
-    leaves, spec = tree_flatten(values)
-    places = [index for index, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
-
-    def run(*tensors: Any) -> Any:
-        for place, tensor in zip(places, tensors, strict=True):
-            leaves[place] = tensor
-        args, kwargs = tree_unflatten(leaves, spec)
-        return target(*args, **kwargs)
-
+    args, kwargs = values
     with warnings.catch_warnings(), torch.no_grad(), mode:
         warnings.simplefilter("ignore")
         try:
-            graph = make_fx(run, decomposition_table=_table(target))(*(leaves[place] for place in places)).graph
+            nodes = _recorded(target, args, kwargs)
         except GuardOnDataDependentSymNode:
             return None  # torch's own decomposition branches on values
-    calls = tuple(OpCall.from_node(node) for node in graph.nodes if node.op == "call_function")
+    calls = tuple(OpCall.from_node(node) for node in nodes)
     return None if any(inner.op == call.op for inner in calls) else calls
+
+
+def _recorded(target: Any, args: Any, kwargs: Any) -> list[Any]:
+    """Nodes of the core ATen calls behind a call whose results it needs, in order."""
+    from torch import Tensor, fx
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_flatten, tree_map_only
+
+    table, graph = _table(target), fx.Graph()
+    node_of: dict[int, Any] = {}
+    alive: list[Any] = []  # ids are those of tensors that still exist
+
+    def node(tensor: Any) -> Any:
+        if id(tensor) not in node_of:
+            node_of[id(tensor)] = graph.placeholder(f"input_{len(node_of)}")
+            node_of[id(tensor)].meta["val"] = tensor
+            alive.append(tensor)
+        return node_of[id(tensor)]
+
+    class Recorder(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            kwargs = kwargs or {}
+            if func in table:
+                with self:
+                    result = table[func](*args, **kwargs)
+                if result is not NotImplemented:
+                    return result
+            result = func(*args, **kwargs)
+            call = graph.call_function(func, *tree_map_only(Tensor, node, (args, kwargs)))
+            call.meta["val"] = result
+            parts = [(call, result)]
+            if isinstance(result, (tuple, list)):
+                parts = [(graph.call_function(operator.getitem, (call, i)), part) for i, part in enumerate(result)]
+            for made, value in parts:
+                made.meta["val"] = value
+                if isinstance(value, Tensor):
+                    node_of[id(value)] = made
+                    alive.append(value)
+            return result
+
+    with Recorder():
+        result = target(*args, **kwargs)
+    graph.output([node(leaf) for leaf in tree_flatten(result)[0] if isinstance(leaf, Tensor)])
+    graph.eliminate_dead_code()
+    return [made for made in graph.nodes if made.op == "call_function"]
 
 
 def _table(target: Any) -> dict[Any, Any]:

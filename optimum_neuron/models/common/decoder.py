@@ -113,10 +113,12 @@ class Embedding(nn.Embedding):
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__(config.vocab_size, config.hidden_size)
         self.scale = config.embed_scale
+        if self.scale != 1.0:
+            # Behind the sum over cores, which moves embeddings in the dtype of the table.
+            self.register_forward_hook(lambda module, inputs, x_BTD: x_BTD.float() * module.scale)
 
     def forward(self, ids_BT: torch.Tensor) -> torch.Tensor:
-        x_BTD = embedded(self, ids_BT)
-        return x_BTD if self.scale == 1.0 else x_BTD.float() * self.scale
+        return embedded(self, ids_BT)
 
 
 class Decoder(TokenModule):

@@ -167,7 +167,8 @@ def _with_cores(machines: list[Machine], num_cores: int) -> list[Machine]:
     """
     legal = [one for one in machines if num_cores in legal_core_counts(one.instance.value).counts]
     if not legal:
-        require_core_count(machines[-1].instance.value, positive("tensor_parallel_size", num_cores))
+        positive("tensor_parallel_size", num_cores)
+        require_core_count(machines[-1].instance.value, num_cores, request=f"tensor_parallel_size={num_cores}")
     return legal
 
 

@@ -15,9 +15,11 @@ from .graph import (
 )
 from .published import as_published as as_published
 from .record import (
+    Attention as Attention,
     GraphWork as GraphWork,
     Kernels as Kernels,
     Matmul as Matmul,
+    Scan as Scan,
     Step as Step,
     Work as Work,
 )

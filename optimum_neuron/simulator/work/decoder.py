@@ -15,8 +15,9 @@ import math
 from collections.abc import Callable
 
 from ...compiler import contiguous_bytes, product_cycles
-from .layer_sizes import LayerSizes, Norm, Projection
-from .record import GraphWork, Step, Work
+from .layer_sizes import LayerSizes, Norm, Projection, Role
+from .mixers import STATE_BYTES, scan
+from .record import Attention, GraphWork, Step, Work
 from .sizes import DecoderSizes, local_heads
 
 ACTIVATION_BYTES = 2
@@ -29,14 +30,13 @@ NUM_ADDITIONS = 2
 """Additions to the residual stream of a layer, one pass each."""
 DENSE_PASSES = 2.0
 """Passes over the results of each expert where all of them see each token: its share of the token, the sum."""
-SCAN_PASSES = 4
-"""Passes over a recurrent state for each token: decay, product with the key, update, product with the query. Published
-stacks scan a prompt token by token."""
-STATE_BYTES = 4
-"""Of an element of a recurrent state."""
 ATTENTION_IN_PASSES = 2.0
 """Passes over queries, keys, and values: they leave PSUM, and are rotated, scaled, or written to the cache. Results
 that are summed over the cores, or added to the residual stream, leave PSUM with that."""
+JOINED_ROLES: tuple[Role, ...] = ("attention_in", "latent_in", "state_in")
+"""Matrices of one input that are one for DMA, and whose results take `ATTENTION_IN_PASSES`. Those of a state leave
+PSUM, and are convolved or made gates."""
+FLOAT32_BYTES = 4
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,9 @@ class Layout:
     replicate_kv_heads: bool
     """Each core keeps one key-value head where there are more cores than heads; see `sizes.local_heads`."""
     dense_experts: bool = False
-    """A prompt sends each token through all experts, else through its own."""
+    """Each token goes through all experts where tokens choose as many as there are; fewer are loaded one by one
+    (`ExpertMLPsV2.forward` of NxD, which calls it selective loading). Else a step loads those of each token, and a
+    prompt sends each token through its own."""
 
     @property
     def head_bytes(self) -> int:
@@ -65,8 +67,10 @@ def decode_work(sizes: DecoderSizes, layout: Layout, *, batch_size: int, slots: 
 
     def attend(layer: LayerSizes) -> Work:
         seen = min(slots, layer.window or slots)
-        cycles = 2 * product_cycles(1, sizes.head_dim, seen)
-        return _attention(batch_size * queries, sizes.head_dim, 1, seen, cycles) + Work(
+        one = Attention(num_rows=batch_size, num_heads=queries, queries=1, keys=seen)
+        if sizes.latent is not None:
+            return sizes.latent.attention(one, cache_bytes=layout.cache_bytes)
+        return _attention(sizes, one) + Work(
             state_bytes=2 * batch_size * seen * keys * sizes.head_dim * layout.cache_bytes,
             attention_reads=batch_size * queries,
             num_attentions=1,
@@ -79,20 +83,24 @@ def decode_work(sizes: DecoderSizes, layout: Layout, *, batch_size: int, slots: 
 def prefill_work(sizes: DecoderSizes, layout: Layout, *, batch_size: int, tokens: int) -> GraphWork:
     """`batch_size` prompts of `tokens` tokens, padding included, in one run, on one core."""
     queries, _ = local_heads(sizes, layout.num_cores, replicate=layout.replicate_kv_heads)
-    cycles = product_cycles(tokens, sizes.head_dim, tokens) + product_cycles(tokens, tokens, sizes.head_dim)
-    attention = _attention(batch_size * queries, sizes.head_dim, tokens, tokens, cycles)
+    all_tokens = Attention(num_rows=batch_size, num_heads=queries, queries=tokens, keys=tokens)
+    latent = sizes.latent
+    attention = latent.attention(all_tokens, cache_bytes=0) if latent else _attention(sizes, all_tokens)
     steps = _stack(sizes, layout, lambda layer: attention, tokens=batch_size * tokens, decoding=False)
     return GraphWork(name=f"prefill_{tokens}", steps=(*steps, *_ends(sizes, layout, batch_size * tokens, batch_size)))
 
 
-def _attention(num_heads: int, size: int, tokens: int, slots: int, cycles: int) -> Work:
-    """Attention of `tokens` queries to `slots` keys, in so many heads of all rows; a head takes `cycles`."""
-    flops = 4 * num_heads * size * tokens * slots
+def _attention(sizes: DecoderSizes, one: Attention) -> Work:
+    """Attention of queries to keys in the heads of one core."""
+    scores, size = one.num_rows * one.num_heads * one.queries * one.keys, sizes.head_dim
+    cycles = product_cycles(one.queries, size, one.keys) + product_cycles(one.queries, one.keys, size)
+    if one.is_cross:
+        cycles = 2 * product_cycles(one.queries, size, one.keys)
     return Work(
-        flops=flops,
-        product_flops=flops,
-        attention_cycles=num_heads * cycles,
-        softmax_elements=num_heads * tokens * slots,
+        flops=4 * scores * size,
+        product_flops=4 * scores * size,
+        attention_cycles=one.num_rows * one.num_heads * cycles,
+        softmax_elements=scores,
     )
 
 
@@ -106,7 +114,9 @@ def parameter_bytes(sizes: DecoderSizes, layout: Layout) -> int:
             total += layer.count * each * int(inner * columns * _weight_bytes(projection, layout))
             total += layer.count * _local_biases(projection, sizes, layout) * layout.head_bytes
         norms = sum(_norm_elements(norm, sizes, layout) for norm in layer.norms)
-        total += layer.count * (norms + layer.other_elements) * layout.head_bytes
+        of_state = math.ceil(layer.state_parameters / layout.num_cores)
+        total += layer.count * (norms + layer.other_elements + of_state) * layout.head_bytes
+        total += layer.count * layer.float32_elements * FLOAT32_BYTES
     columns = math.ceil(sizes.vocab / layout.num_cores)
     tables = sizes.hidden * columns * (1 if sizes.tied else 2) + columns * sizes.has_head_bias
     return total + (tables + sizes.position_elements + sizes.num_end_vectors * sizes.hidden) * layout.head_bytes
@@ -115,28 +125,38 @@ def parameter_bytes(sizes: DecoderSizes, layout: Layout) -> int:
 def cache_bytes(sizes: DecoderSizes, layout: Layout, *, batch_size: int, slots: int) -> int:
     """Bytes of keys and values that one core keeps."""
     _, keys = local_heads(sizes, layout.num_cores, replicate=layout.replicate_kv_heads)
-    states = sum(layer.count * _local_state(layer, layout) for layer in sizes.layers)
     num_slots = sum(layer.count * min(slots, layer.window or slots) for layer in sizes.layers if layer.has_attention)
-    per_slot = 2 * keys * sizes.head_dim * layout.cache_bytes
-    return batch_size * (num_slots * per_slot + states * STATE_BYTES)
+    per_slot = (sizes.latent.kept if sizes.latent else 2 * keys * sizes.head_dim) * layout.cache_bytes
+    states = sum(layer.count * _state_bytes(layer, layout) for layer in sizes.layers)
+    return batch_size * (num_slots * per_slot + states)
 
 
-def _local_state(layer: LayerSizes, layout: Layout) -> int:
-    """Elements of the recurrent state of one row that one core keeps."""
-    return math.ceil(layer.state_heads / layout.num_cores) * layer.state_elements
+def _state_bytes(layer: LayerSizes, layout: Layout) -> int:
+    """Bytes that one core keeps of a sequence between its tokens, beside keys and values."""
+    if layer.state is None:
+        return 0
+    window = math.ceil(layer.state.window / layout.num_cores)
+    return layer.state.local_elements(layout.num_cores) * STATE_BYTES + window * layout.head_bytes
 
 
 def _norm_elements(norm: Norm, sizes: DecoderSizes, layout: Layout) -> int:
     """Parameters of a norm that one core keeps: those of its heads, where each head has its own."""
-    if norm.of == "stream" or norm.width == sizes.head_dim:
+    if norm.of in ("stream", "state") or norm.width == sizes.head_dim:
         return norm.num_vectors * norm.width
-    return norm.num_vectors * _normalized_width(norm, sizes, layout)
+    return norm.num_vectors * _heads_width(norm, sizes, layout)
 
 
-def _normalized_width(norm: Norm, sizes: DecoderSizes, layout: Layout) -> int:
+def _normalized_width(norm: Norm, layer: LayerSizes, sizes: DecoderSizes, layout: Layout) -> int:
     """Elements of one token that a norm passes on one core."""
     if norm.of == "stream":
         return norm.width
+    if norm.of == "state":
+        assert layer.state is not None, "only a state has such a norm"
+        return math.ceil(layer.state.num_heads / layout.num_cores) * norm.width
+    return _heads_width(norm, sizes, layout)
+
+
+def _heads_width(norm: Norm, sizes: DecoderSizes, layout: Layout) -> int:
     queries, keys = local_heads(sizes, layout.num_cores, replicate=layout.replicate_kv_heads)
     return (queries if norm.of == "queries" else keys) * sizes.head_dim
 
@@ -157,14 +177,16 @@ def _local(projection: Projection, sizes: DecoderSizes, layout: Layout) -> tuple
     """Inner size and columns of one core's share."""
     cores = layout.num_cores
     queries, keys = local_heads(sizes, cores, replicate=layout.replicate_kv_heads)
+    if projection.role in ("router", "latent_in"):
+        return projection.inner, projection.columns
+    if sizes.latent is not None and projection.role in ("attention_in", "absorbed"):
+        return projection.inner, queries * projection.columns // sizes.num_heads
     whole = (sizes.num_heads + 2 * sizes.num_kv_heads) * sizes.head_dim
     if projection.role == "attention_in" and projection.columns >= whole:
         rest = math.ceil((projection.columns - whole) / cores)
         return projection.inner, (queries + 2 * keys) * sizes.head_dim + rest
     if projection.role == "attention_out" and projection.inner == sizes.num_heads * sizes.head_dim:
         return queries * sizes.head_dim, projection.columns
-    if projection.role == "router":
-        return projection.inner, projection.columns
     if projection.role in ("attention_out", "down", "expert_down"):
         return math.ceil(projection.inner / cores), projection.columns
     each = math.ceil(projection.columns / projection.num_matrices / cores)
@@ -181,8 +203,9 @@ def _stack(
             work = _projection(projection, layer, sizes, layout, tokens, decoding=decoding)
             steps.append(counted(name=projection.role, work=work))
         steps.append(counted(name="norms_and_all_reduce", work=_between(layer, sizes, layout, tokens)))
-        if layer.state_heads:
-            steps.append(counted(name="scan", work=_scan(layer, layout, tokens, decoding=decoding)))
+        if layer.state is not None:
+            elements = layer.state.local_elements(layout.num_cores)
+            steps.append(counted(name="scan", work=scan(tokens, elements, is_step=decoding)))
         if layer.has_attention:
             steps.append(counted(name="attention", work=attend(layer)))
     return steps
@@ -190,33 +213,24 @@ def _stack(
 
 def _between(layer: LayerSizes, sizes: DecoderSizes, layout: Layout, tokens: int) -> Work:
     """Work of a layer between its matrices: norms, additions, sums over the cores."""
+    of_state = math.ceil(layer.state_parameters / layout.num_cores)
     work = Work(
         vector_elements=tokens * sizes.hidden * NUM_ADDITIONS,
-        weight_bytes=layer.other_elements * layout.head_bytes,
-        weight_rows=int(layer.other_elements > 0),
+        weight_bytes=(layer.other_elements + of_state) * layout.head_bytes + layer.float32_elements * FLOAT32_BYTES,
+        weight_rows=sum(n > 0 for n in (layer.other_elements, of_state, layer.float32_elements)),
     )
     if layout.num_cores > 1:
         work += Work(num_collectives=2, collective_bytes=2 * tokens * sizes.hidden * ACTIVATION_BYTES)
     for norm in layer.norms:
         work += Work(
-            vector_elements=tokens * NORM_PASSES * _normalized_width(norm, sizes, layout),
+            vector_elements=tokens * NORM_PASSES * _normalized_width(norm, layer, sizes, layout),
             weight_bytes=_norm_elements(norm, sizes, layout) * layout.head_bytes,
             weight_rows=norm.num_vectors,
         )
-        if layout.num_cores > 1 and norm.of != "stream" and norm.width != sizes.head_dim:
+        if layout.num_cores > 1 and norm.of in ("queries", "keys") and norm.width != sizes.head_dim:
             # Its mean is over the heads of all cores.
             work += Work(num_collectives=1, collective_bytes=tokens * SUM_BYTES)
     return work
-
-
-def _scan(layer: LayerSizes, layout: Layout, tokens: int, *, decoding: bool) -> Work:
-    """A recurrent state that each token changes, in order; a step reads the state of each row."""
-    elements = tokens * _local_state(layer, layout)
-    return Work(
-        flops=2 * SCAN_PASSES * elements,
-        vector_elements=SCAN_PASSES * elements,
-        state_bytes=elements * STATE_BYTES if decoding else 0,
-    )
 
 
 def _projection(
@@ -224,36 +238,46 @@ def _projection(
 ) -> Work:
     inner, columns = _local(projection, sizes, layout)
     times, rows, read = 1, tokens, 1
+    is_dense = False
     if projection.role.startswith("expert"):
-        # A step loads the experts of each token one by one; a prompt sends all of its tokens through each expert.
-        times = tokens * sizes.experts_per_token if decoding else layer.num_experts
-        routed = tokens if layout.dense_experts else math.ceil(tokens * sizes.experts_per_token / layer.num_experts)
-        rows = 1 if decoding else routed
+        chosen = tokens * sizes.experts_per_token
+        is_dense = layout.dense_experts and chosen >= layer.num_experts
+        if is_dense:
+            times = layer.num_experts
+        elif decoding or layout.dense_experts:
+            times, rows = chosen, 1
+        else:
+            times, rows = layer.num_experts, math.ceil(chosen / layer.num_experts)
         read = times
     size_bytes = int(inner * columns * _weight_bytes(projection, layout))
-    width = columns if projection.role == "attention_in" else columns // projection.num_matrices
+    width = columns if projection.role in JOINED_ROLES else columns // projection.num_matrices
     chunk = contiguous_bytes(inner, width, _weight_bytes(projection, layout))
     num_biases = _local_biases(projection, sizes, layout)
-    return Work(
-        flops=2 * times * rows * inner * columns,
-        product_flops=2 * times * rows * inner * columns,
-        tensor_cycles=times * product_cycles(rows, inner, columns),
-        vector_elements=times * rows * columns * _passes(projection, layout, decoding=decoding),
+    weights = Work(
         weight_bytes=read * (size_bytes + num_biases * layout.head_bytes),
         weight_rows=read * (size_bytes / chunk + int(num_biases > 0)),
     )
+    if projection.role == "absorbed" and sizes.latent is not None:
+        queries, _ = local_heads(sizes, layout.num_cores, replicate=layout.replicate_kv_heads)
+        return weights + sizes.latent.absorbed(num_heads=queries, tokens=tokens)
+    return weights + Work(
+        flops=2 * times * rows * inner * columns,
+        product_flops=2 * times * rows * inner * columns,
+        tensor_cycles=times * product_cycles(rows, inner, columns),
+        vector_elements=times * rows * columns * _passes(projection, is_dense=is_dense),
+    )
 
 
-def _passes(projection: Projection, layout: Layout, *, decoding: bool) -> float:
+def _passes(projection: Projection, *, is_dense: bool) -> float:
     """Passes over the results of a matmul.
 
     An activation is computed as they leave PSUM; half of two joined matrices is the product of both.
     """
-    if projection.role == "attention_in":
+    if projection.role in JOINED_ROLES:
         return ATTENTION_IN_PASSES
     if projection.role in ("up", "expert_up"):
         return gated_passes(projection.num_matrices)
-    if projection.role == "expert_down" and layout.dense_experts and not decoding:
+    if projection.role == "expert_down" and is_dense:
         return DENSE_PASSES
     return 1.0 if projection.role == "router" else 0.0
 

@@ -16,7 +16,7 @@ from ...compiler import LOOKUPS, CallWork, base_of, contiguous_bytes, shares_mem
 from ...compiler.rules import OpCall, find_rule, symbols
 from ...core import AutoCast
 from .activations import part_of_gelu
-from .record import GraphWork, Kernels, Matmul, Step, Work
+from .record import Attention, GraphWork, Kernels, Matmul, Scan, Step, Work
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule, Node
@@ -31,7 +31,9 @@ FLOAT32_CYCLES = 4
 _LINEAR = ("aten.linear", "neuron.quantized_linear", "neuron.dynamic_quantized_linear")
 _OF_EXPERTS = ("aten.matmul", "aten.tensordot", "aten.index")
 
-Role = Literal["weight", "state", "value"]
+Role = Literal["weight", "state", "recurrent", "value"]
+"""Of an input of a graph; a recurrent state is read and written whole by each run."""
+_STATES: tuple[Role, ...] = ("state", "recurrent")
 
 
 def work_of_program(program: Program, graph_name: str, *, auto_cast: AutoCast = "none") -> GraphWork:
@@ -132,8 +134,10 @@ class _Counted:
 
 
 def _role(value: str) -> Role:
-    kind = value.partition(":")[0]
-    return "weight" if kind in ("weight", "const") else "state" if kind == "state" else "value"
+    kind, _, name = value.partition(":")
+    if kind == "state":
+        return "recurrent" if name.startswith("recurrent_state") else "state"
+    return "weight" if kind in ("weight", "const") else "value"
 
 
 def _joined(path: str, inner: str) -> str:
@@ -168,25 +172,36 @@ def _count_body(body: GraphModule, roles: Sequence[Role], auto_cast: AutoCast) -
         if node in fused:
             call_work = dataclasses.replace(call_work, vector_elements=0)
         work = _resources(call, call_work, auto_cast) + _traffic(node, call, role_of, read, auto_cast)
-        if work == Work():
+        scans = _scans(node, role_of)
+        if work == Work() and scans is None:
             continue
         line = call.source_line or node.meta.get("source_line", "")
         name = f"nki.{call_work.kernel.rpartition('_')[0]}" if call_work.kernel else call.name
         sizes = _matmul(node, call, role_of)
-        step = Step(name=name, work=work, source_line=line, matmul=sizes, attends=_attends(call, call_work))
+        attends = _attends(call, call_work)
+        step = Step(name=name, work=work, source_line=line, matmul=sizes, attends=attends, scans=scans)
         counted.append(_Counted(step=step, inner_path=call.module_path or node.meta.get("module_path", "")))
     return counted
 
 
-def _attends(call: OpCall, call_work: CallWork) -> Literal["self", "cross"] | None:
-    """Subgraph of attention, fused or written out: its scores have rows, heads, queries, and keys."""
+def _attends(call: OpCall, call_work: CallWork) -> Attention | None:
+    """Sizes of attention, fused or written out: its scores have rows, heads, queries, and keys."""
     if call_work.attention_cycles:
-        queries, keys = call.inputs[0].shape[-2], call.inputs[1].shape[-2]
+        *leading, queries, _ = call.inputs[0].shape
+        keys = call.inputs[1].shape[-2]
     elif call_work.softmax_elements and len(call.outputs[0].shape) >= 4:
-        queries, keys = call.outputs[0].shape[-2:]
+        *leading, queries, keys = call.outputs[0].shape
     else:
         return None
-    return "self" if queries == keys else "cross"
+    return Attention(num_rows=math.prod(leading[:-1]), num_heads=leading[-1], queries=queries, keys=keys)
+
+
+def _scans(node: Node, role_of: Mapping[Node, Role]) -> Scan | None:
+    """Sizes of a recurrent state that an operator writes, of the sequences of this run."""
+    if not _writes(node) or role_of.get(_origin(node.all_input_nodes[0])) != "recurrent":
+        return None
+    num_rows, *sizes = node.all_input_nodes[-1].meta["val"].shape
+    return Scan(num_rows=num_rows, elements=math.prod(sizes))
 
 
 def _matmul(node: Node, call: OpCall, role_of: Mapping[Node, Role]) -> Matmul | None:
@@ -227,7 +242,8 @@ def _resources(call: OpCall, call_work: CallWork, auto_cast: AutoCast) -> Work:
     if rule is not None and rule.name == "collective":
         return _exchanged(call)
     slow = FLOAT32_CYCLES if call_work.dtype == "float32" and auto_cast == "none" else 1
-    rows = call.inputs[0].shape[-2] if call_work.attention_cycles else 0
+    attends = _attends(call, call_work)
+    is_step = attends is not None and attends.queries == 1
     # Operators fused into a matmul have no result.
     made = not call_work.kernel and (call_work.counted == "products" or call_work.vector_elements)
     spilled = sum(spec.size_bytes for spec in call.outputs) if made else 0
@@ -239,8 +255,8 @@ def _resources(call: OpCall, call_work: CallWork, auto_cast: AutoCast) -> Work:
         vector_elements=call_work.vector_elements,
         unpacked_elements=call_work.unpacked_elements,
         softmax_elements=call_work.softmax_elements,
-        attention_reads=math.prod(call.inputs[0].shape[:-2]) if rows == 1 else 0,
-        num_attentions=int(rows == 1),
+        attention_reads=attends.num_rows * attends.num_heads if attends is not None and is_step else 0,
+        num_attentions=int(is_step),
         spill_bytes=2 * spilled if spilled > SBUF_BYTES else 0,
         num_unknown=int(call_work.counted == "unknown"),
         kernels=Kernels(((call_work.kernel, 1),)) if call_work.kernel else Kernels(),
@@ -262,8 +278,8 @@ def _traffic(node: Node, call: OpCall, role_of: Mapping[Node, Role], read: set[N
         value = source.meta.get("val")
         if role == "value" or not hasattr(value, "shape"):
             continue
-        if role == "state":
-            if not _writes(node) and kind != "cast":
+        if role in _STATES:
+            if not _writes(node) and kind != "cast" and not call.name.endswith("_like"):
                 # As many elements as it takes, of the stored bytes, also behind a cast.
                 num_read = (node.meta["val"] if kind in LOOKUPS else value).numel()
                 total += Work(state_bytes=int(num_read) * base.meta["val"].element_size())

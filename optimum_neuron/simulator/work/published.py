@@ -26,12 +26,14 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from ...compiler import contiguous_bytes, product_cycles
-from .decoder import ACTIVATION_BYTES, ATTENTION_IN_PASSES, DENSE_PASSES, NORM_PASSES, gated_passes
-from .layer_sizes import Role, is_joined, role_of
+from .decoder import ACTIVATION_BYTES, ATTENTION_IN_PASSES, DENSE_PASSES, JOINED_ROLES, NORM_PASSES, gated_passes
+from .layer_sizes import Role, is_joined
+from .published_mixers import absorbed_latents, fused_attention, scanned_states
 from .record import GraphWork, Matmul, Step
+from .step_roles import layer_of, norm_paths, parent_of, role_of_step, with_work
 
 _SUMMED: tuple[Role, ...] = ("attention_out", "down")
 _SAMPLING = ("aten.argmax", "aten.topk")
@@ -40,7 +42,16 @@ _NORMS = ("aten.layer_norm", "aten.native_layer_norm", "aten.rms_norm")
 
 def as_published(graph: GraphWork) -> GraphWork:
     """Return the work of a decoder's graph as published stacks do it, operator by operator."""
-    changes = (_tables_ahead, _fused_norms, _fused_attention, _fused_activations, _matmuls)
+    changes = (
+        _tables_ahead,
+        _one_sum_of_experts,
+        _fused_norms,
+        scanned_states,
+        fused_attention,
+        absorbed_latents,
+        _fused_activations,
+        _matmuls,
+    )
     return functools.reduce(lambda work, change: dataclasses.replace(work, steps=change(work.steps)), changes, graph)
 
 
@@ -48,19 +59,30 @@ def _tables_ahead(steps: Sequence[Step]) -> tuple[Step, ...]:
     """Outside of the layers, only rows of embeddings are read, and tokens sampled."""
 
     def changed(step: Step) -> Step:
-        if _layer_of(step.module_path) or step.matmul or _normalizes(step) or step.name in ("host", *_SAMPLING):
+        if layer_of(step.module_path) or step.matmul or _normalizes(step) or step.name in ("host", *_SAMPLING):
             return step
         reads = {} if step.name == "aten.embedding" else {"weight_bytes": 0, "weight_rows": 0.0}
-        return _with(step, vector_elements=0.0, **reads)
+        return with_work(step, vector_elements=0.0, **reads)
 
-    inside = _norm_paths(steps)
+    inside = norm_paths(steps)
     return tuple(step if step.module_path in inside else changed(step) for step in steps)
+
+
+def _one_sum_of_experts(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """Experts that all tokens take are summed over cores with those that they choose."""
+    changed, behind = [], ""
+    for step in steps:
+        if step.matmul:
+            behind = step.module_path
+        is_shared = "shared" in behind and step.work.num_collectives and layer_of(behind)
+        changed.append(with_work(step, num_collectives=0, collective_bytes=0) if is_shared else step)
+    return tuple(changed)
 
 
 def _fused_norms(steps: Sequence[Step]) -> tuple[Step, ...]:
     """A norm that is written out takes its passes once, with its widest operator."""
     widest: dict[str, int] = {}
-    inside = _norm_paths(steps)
+    inside = norm_paths(steps)
     for index, step in enumerate(steps):
         if step.module_path in inside:
             best = widest.setdefault(step.module_path, index)
@@ -71,27 +93,22 @@ def _fused_norms(steps: Sequence[Step]) -> tuple[Step, ...]:
         if step.module_path not in inside or step.matmul:
             return step
         once = index == widest[step.module_path]
-        return _with(step, vector_elements=NORM_PASSES * step.work.vector_elements if once else 0.0)
+        return with_work(step, vector_elements=NORM_PASSES * step.work.vector_elements if once else 0.0)
 
     return tuple(changed(index, step) for index, step in enumerate(steps))
 
 
-def _fused_attention(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """Operators between the projections take the one pass that these have for them."""
-    attending = {step.module_path for step in steps if step.attends}
-    return tuple(
-        _with(step, vector_elements=0.0) if step.module_path in attending and not step.matmul else step
-        for step in steps
-    )
-
-
 def _fused_activations(steps: Sequence[Step]) -> tuple[Step, ...]:
     """Operators behind a first feed-forward matrix are computed as its results leave PSUM."""
-    parents = {_parent(step.module_path) for step in steps if _role(step) in ("up", "router")}
+    parents = {
+        parent_of(step.module_path)
+        for step in steps
+        if step.matmul and step.matmul.columns > 1 and role_of_step(step) in ("up", "router")
+    }
     return tuple(
-        _with(step, vector_elements=0.0, softmax_elements=0.0)
+        with_work(step, vector_elements=0.0, softmax_elements=0.0)
         if not (step.matmul or step.work.product_flops)
-        and (step.module_path in parents or _parent(step.module_path) in parents)
+        and (step.module_path in parents or parent_of(step.module_path) in parents)
         else step
         for step in steps
     )  # fmt: skip
@@ -105,15 +122,15 @@ def _matmuls(steps: Sequence[Step]) -> tuple[Step, ...]:
         if step.matmul and _is_experts(step):
             of_experts[step.module_path].append(step.matmul)
         elif step.matmul:
-            together[_parent(step.module_path), _role(step), step.matmul.inner].append(step.matmul)
+            together[parent_of(step.module_path), role_of_step(step), step.matmul.inner].append(step.matmul)
 
     def changed(step: Step) -> Step:
         if not step.matmul:
             return step
         if _is_experts(step):
             return _of_experts(step, step.matmul, of_experts[step.module_path])
-        role = _role(step)
-        return _placed(step, step.matmul, role, together[_parent(step.module_path), role, step.matmul.inner])
+        role = role_of_step(step)
+        return _placed(step, step.matmul, role, together[parent_of(step.module_path), role, step.matmul.inner])
 
     return tuple(map(changed, steps))
 
@@ -124,7 +141,7 @@ def _placed(step: Step, sizes: Matmul, role: Role | None, together: Sequence[Mat
     width = sizes.columns // 2 if joined else sizes.columns
     alone = product_cycles(sizes.rows, sizes.inner, sizes.columns)
     changes: dict[str, float] = {}
-    if role == "attention_in":
+    if role in JOINED_ROLES:
         width = sum(other.columns for other in together)
         share = product_cycles(sizes.rows, sizes.inner, width) * sizes.columns / width
         changes["tensor_cycles"] = step.work.tensor_cycles * share / alone
@@ -132,7 +149,7 @@ def _placed(step: Step, sizes: Matmul, role: Role | None, together: Sequence[Mat
         changes["tensor_cycles"] = alone
     passes = _passes(role, num_matrices=2 if joined else len(together))
     changes["vector_elements"] = step.work.vector_elements + (passes - 1) * sizes.rows * sizes.columns
-    return _with(step, weight_rows=_pieces(step, sizes, width), **changes)
+    return with_work(step, weight_rows=_pieces(step, sizes, width), **changes)
 
 
 def _of_experts(step: Step, sizes: Matmul, together: Sequence[Matmul]) -> Step:
@@ -142,9 +159,9 @@ def _of_experts(step: Step, sizes: Matmul, together: Sequence[Matmul]) -> Step:
     num_joined = 2 if first.columns == 2 * last.inner else 1
     pieces = _pieces(step, sizes, sizes.columns // num_joined if is_up else sizes.columns)
     if not sizes.rows:
-        return _with(step, weight_rows=pieces)
+        return with_work(step, weight_rows=pieces)
     passes = gated_passes(num_joined) if is_up else DENSE_PASSES if sizes.rows > 1 else 0.0
-    return _with(
+    return with_work(
         step,
         weight_rows=pieces,
         tensor_cycles=sizes.num_matrices * product_cycles(sizes.rows, sizes.inner, sizes.columns),
@@ -170,39 +187,12 @@ def _is_experts(step: Step) -> bool:
 
 def _passes(role: Role | None, *, num_matrices: int) -> float:
     """Passes over the results of a matmul."""
-    if role == "attention_in":
+    if role in JOINED_ROLES:
         return ATTENTION_IN_PASSES
     if role == "up":
         return gated_passes(num_matrices)
     return 0.0 if role in _SUMMED else 1.0
 
 
-def _with(step: Step, **changes: float) -> Step:
-    return dataclasses.replace(step, work=dataclasses.replace(step.work, **changes))  # type: ignore[arg-type]
-
-
-def _role(step: Step) -> Role | None:
-    """Role of a layer's matmul; None outside of layers."""
-    return role_of(step.module_path) if step.matmul and _layer_of(step.module_path) else None
-
-
-def _layer_of(path: str) -> str:
-    """The layer of a module path: everything up to its first number; empty outside of layers."""
-    parts = path.split(".")
-    index = next((index for index, part in enumerate(parts) if part.isdigit()), None)
-    return "" if index is None else ".".join(parts[: index + 1])
-
-
-def _parent(path: str) -> str:
-    return path.rpartition(".")[0]
-
-
 def _normalizes(step: Step) -> bool:
     return step.name in _NORMS
-
-
-def _norm_paths(steps: Iterable[Step]) -> set[str]:
-    """Modules that write a norm out."""
-    return {step.module_path for step in steps if step.name == "aten.rsqrt"} - {
-        step.module_path for step in steps if step.attends
-    }

@@ -116,6 +116,34 @@ class Matmul:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Attention:
+    """Sizes of attention in all heads of all sequences."""
+
+    num_rows: int
+    """Sequences."""
+    num_heads: int
+    queries: int
+    """Tokens of a sequence that attend."""
+    keys: int
+    """Tokens that are attended to."""
+
+    @property
+    def is_cross(self) -> bool:
+        """Whether other tokens are attended to than those that attend."""
+        return self.queries != self.keys
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Scan:
+    """A recurrent state that the tokens of each sequence change."""
+
+    num_rows: int
+    """Sequences."""
+    elements: int
+    """Elements of the state of one sequence."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Step:
     """One operator of a run, or several that are equal."""
 
@@ -132,8 +160,10 @@ class Step:
     """file:line of the user's code, where known."""
     matmul: Matmul | None = None
     """Its sizes, if it multiplies with a weight, or picks experts from it."""
-    attends: Literal["self", "cross"] | None = None
-    """Of attention: whether as many tokens are attended to as attend, or others."""
+    attends: Attention | None = None
+    """Of attention: its sizes."""
+    scans: Scan | None = None
+    """Of an operator that writes a recurrent state: its sizes."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

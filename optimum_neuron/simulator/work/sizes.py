@@ -18,6 +18,7 @@ from typing import Any
 
 from ...errors import ModelError
 from .layer_sizes import LayerSizes, layer_sizes
+from .mixers import LatentSizes, latent_sizes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,6 +34,8 @@ class DecoderSizes:
     num_heads: int
     num_kv_heads: int
     head_dim: int
+    latent: LatentSizes | None
+    """Sizes of latent attention, where it attends so."""
     layers: tuple[LayerSizes, ...]
     experts_per_token: int
     """Experts that a token takes; 0 where none."""
@@ -65,7 +68,7 @@ class DecoderSizes:
     @property
     def is_hybrid(self) -> bool:
         """Whether any layer scans its tokens."""
-        return any(layer.state_heads for layer in self.layers)
+        return any(layer.state for layer in self.layers)
 
     @property
     def kind(self) -> str:
@@ -136,6 +139,7 @@ def _read_sizes(config: Any, *, trust_remote_code: bool) -> DecoderSizes:
         num_heads=heads,
         num_kv_heads=_num_kv_heads(text, kinds, heads, int(head_dim)),
         head_dim=int(head_dim),
+        latent=latent_sizes(text),
         layers=tuple(dataclasses.replace(kind, count=count) for kind, count in kinds.items()),
         experts_per_token=int(experts or 0),
         tied=tied,

@@ -30,6 +30,12 @@ def test_core_operator_is_decomposed_where_torch_can(parts):
     assert {"aten.mul.Tensor", "aten.sum.dim_IntList"} <= set(result)
 
 
+def test_no_tracer_runs_as_it_patches_modules_of_the_process(monkeypatch, export):
+    node = next(n for n in export(torch.special.expit, torch.randn(4)).graph.nodes if n.op == "call_function")
+    monkeypatch.setattr(torch.fx.Tracer, "trace", lambda *_, **__: pytest.fail("a tracer runs"))
+    assert [part.op for part in decompose(OpCall.from_node(node)) or ()] == ["aten.sigmoid.default"]
+
+
 def test_custom_operator_cannot_be_decomposed(parts):
     assert parts(torch.histc, torch.randn(4)) is None
 
