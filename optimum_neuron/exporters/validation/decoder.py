@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from ...engine import Signature
 
 NUM_PROMPT_TOKENS, NUM_DECODE_STEPS, NUM_PADDING = 24, 4, 2
+NUM_PAGED_ROWS = 3
+"""Sequences in blocks: prompts are read one by one, so more of them repeat the same graphs; a step has empty rows."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,7 +86,8 @@ class DecoderScenarios:
         self._decoder = make_decoder(recorder, signature)  # type: ignore[arg-type]  # a program that notes its calls
         self._reference = reference
         graph = next(graph for graph in self._program.graphs.values() if graph.role == "decode")
-        self._num_rows = graph.inputs["input_ids"].shape[0]
+        num_rows = graph.inputs["input_ids"].shape[0]
+        self._num_rows = min(num_rows, NUM_PAGED_ROWS) if signature.is_paged else num_rows
         self._cache_scales = cache_scales(recorder.weights)
         self._reads_features = reads_features(self._signature["score"].names)
 
@@ -120,7 +123,9 @@ class DecoderScenarios:
         shape = (self._num_rows, min(num_tokens + num_more, self._decoder.num_slots))
         ids = torch.randint(vocabulary, shape, generator=generator)
         # The first sequence is the longest; the second shows the results of a shorter one in the same batch.
-        return Batch(ids_RT=ids, lengths=[max(num_tokens - row % 3, 1) for row in range(self._num_rows)])
+        most = min(num_tokens, NUM_PROMPT_TOKENS) if self._signature.is_paged else num_tokens
+        shorter = [max(most - row % 3, 1) for row in range(1, self._num_rows)]
+        return Batch(ids_RT=ids, lengths=[num_tokens, *shorter])
 
     def _scenario(self, name: str, num_tokens: int) -> Scenario:
         batch = self._batch(num_tokens)
@@ -145,33 +150,32 @@ class DecoderScenarios:
 
     def _expected(self, batch: Batch) -> Results:
         logits = self._logits(batch)
-        rows = list(enumerate(batch.lengths))
-        results = {"prompt": torch.cat([logits[row, :length] for row, length in rows])}
-        results["last prompt token"] = torch.stack([logits[row, length - 1] for row, length in rows])
+        rows = list(zip(logits, batch.lengths, strict=True))
+        results = {"prompt": torch.cat([row[:length] for row, length in rows])}
+        results["last prompt token"] = torch.stack([row[length - 1] for row, length in rows])
         for step in range(batch.num_more):
-            results[f"step {step}"] = torch.stack([logits[row, length + step] for row, length in rows])
+            results[f"step {step}"] = torch.stack([row[length + step] for row, length in rows])
         return results
 
     @torch.no_grad()
-    def _logits(self, batch: Batch) -> torch.Tensor:
-        """Logits [R, T, V] of the reference model, with keys and values rounded as the program's cache stores them."""
+    def _logits(self, batch: Batch) -> list[torch.Tensor]:
+        """Logits [T, V] of each sequence by the reference model, with keys and values as the program's cache stores."""
         options, dtype = self._reference_options(batch), cache_dtype(self._program)
-        if dtype is None:
-            return self._reference(batch.ids_RT, **options).logits.float()
+        if dtype is None and not self._signature.is_paged:
+            return [*self._reference(batch.ids_RT, **options).logits.float()]
         # Chunks of a prompt with tables of blocks read what they have stored themselves.
         most = 0 if self._signature.is_paged else self._decoder.chunks_from
-        rows = [
-            cached_logits(
-                self._reference,
-                batch.ids_RT[row : row + 1],
-                dtype,
-                num_exact=min(length, most),
-                scales=self._cache_scales,
-                **{name: value[row : row + 1] for name, value in options.items()},
-            )
-            for row, length in enumerate(batch.lengths)
-        ]
-        return torch.cat(rows)
+        rows = []
+        for row, length in enumerate(batch.lengths):
+            place = slice(row, row + 1), slice(length + batch.num_more)
+            ids, own = batch.ids_RT[place], {name: value[place] for name, value in options.items()}
+            if dtype is None:
+                logits = self._reference(ids, **own).logits.float()
+            else:
+                exact = min(length, most)
+                logits = cached_logits(self._reference, ids, dtype, num_exact=exact, scales=self._cache_scales, **own)
+            rows.append(logits[0])
+        return rows
 
     def _reference_options(self, batch: Batch) -> dict[str, torch.Tensor]:
         """What the reference takes beside token ids."""
@@ -250,7 +254,7 @@ class DecoderScenarios:
             return {"last token": results["logits"]}
 
         def expected() -> Results:
-            return {"last token": self._logits(batch)[:, -1:]}
+            return {"last token": self._logits(batch)[0][None, -1:]}
 
         name = f"a chunk of {counted(num_tokens, 'token')} after {counted(first, 'token')}"
         return Scenario(name=name, run=run, reference=expected)
