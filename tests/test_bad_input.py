@@ -159,7 +159,7 @@ def test_busy_core(export_folder, checkpoint, tmp_path, monkeypatch, cli):
         assert result.code == 0, "an export needs no core"
         result = cli("neuron", "profile", str(export_folder))
         assert result.code == 1 and str(holder.pid) in result.stderr and "Traceback" not in result.stderr
-        assert "next: NEURON_RT_VISIBLE_CORES=N optimum-cli neuron profile" in result.stderr
+        assert "next: NEURON_RT_VISIBLE_CORES=1 optimum-cli neuron profile" in result.stderr
     finally:
         holder.communicate()
     load(export_folder)
