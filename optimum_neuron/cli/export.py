@@ -73,7 +73,8 @@ class NeuronExportCommand(Command):
             action="store_true",
             help="compile even if the cache has it",
         )
-        checks.add_argument("--disable-validation", action="store_true", help="do not compare with the reference model")
+        words = ("--disable-validation", "--disable_validation")
+        checks.add_argument(*words, action="store_true", help="do not compare with the reference model")
         checks.add_argument(
             "--precompile",
             action="store_true",

@@ -54,6 +54,8 @@ With --simulate it prints a capacity plan in place of serving: a trace of reques
         add_capacity_arguments(parser)
         add_fleet_arguments(parser)
         add_compile_arguments(parser)
+        words = ("--disable_validation", "--disable-validation")
+        parser.add_argument(*words, action="store_true", help="do not compare exported models with the reference")
 
     def execute(self, out: Out) -> int | None:
         if self.args.simulate is not None:

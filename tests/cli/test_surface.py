@@ -45,7 +45,13 @@ OUTPUT = ["--help", "--json", "--quiet", "-h"]
 SURFACE = {
     "export": [
         *(*COMPILE, *PEER, *OUTPUT, "--adapter", "--allow_missing_weights", "--atol", "--compiler_workdir"),
-        *("--disable-validation", "--precompile", "--disable_neuron_cache", "--disable-neuron-cache"),
+        *(
+            "--disable-validation",
+            "--disable_validation",
+            "--precompile",
+            "--disable_neuron_cache",
+            "--disable-neuron-cache",
+        ),
         *("--model", "-m", "OUTPUT"),
     ],
     "breakeven": [
@@ -92,6 +98,7 @@ SURFACE = {
         *(*COMPILE, *OUTPUT, "--host", "--port", "--served_model_name", "--served-model-name", "--lora_modules"),
         *("--lora-modules", "--api_key", "--api-key", "--max_queue_size", "--max_body_bytes", "--request_timeout_s"),
         *("--drain_timeout_s", "--response_store_bytes", "--allowed_origins", "--allowed-origins", "MODEL"),
+        *("--disable_validation", "--disable-validation"),
         *("--simulate", "--sweep", "--slo", "--slo_attainment", "--num_prompts", "--num-prompts", "--input_length"),
         *("--output_length", "--request_rate", "--request-rate", "--seed", "--price"),
         *("--ray", "--ray_address", "--ray-address", "--num_replicas", "--num-replicas"),
