@@ -107,7 +107,7 @@ def absolute_source(source: str) -> str:
     'org/name'
     """
     folder = Path(source).expanduser()
-    return str(folder.absolute()) if folder.exists() else source
+    return str(folder.absolute()) if folder.is_dir() else source
 
 
 def absolute_url(url: str) -> str:
