@@ -80,6 +80,12 @@ def add_compile_arguments(parser: argparse.ArgumentParser) -> None:
     _add(parser, (SourceOptions, *config_classes()), lambda option: True)
 
 
+def add_validation_switch(parser: argparse._ActionsContainer) -> None:
+    """Add the switch that skips validation."""
+    words = ("--disable-validation", "--disable_validation")
+    parser.add_argument(*words, action="store_true", help="do not compare with the reference model")
+
+
 def add_graph_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that set a model's operators, shapes, and target."""
     _add(parser, (SourceOptions, *config_classes()), lambda option: option.in_graph)

@@ -14,7 +14,7 @@ from typing import Any
 from optimum.commands.base import CommandInfo
 
 from ..wording import size
-from .arguments import add_compile_arguments, add_model, nonnegative, options_from
+from .arguments import add_compile_arguments, add_model, add_validation_switch, nonnegative, options_from
 from .output import Out, cell, choice_rows, memory_title, value_of
 from .parser import Command
 from .peer_arguments import add_peer_arguments
@@ -73,8 +73,7 @@ class NeuronExportCommand(Command):
             action="store_true",
             help="compile even if the cache has it",
         )
-        words = ("--disable-validation", "--disable_validation")
-        checks.add_argument(*words, action="store_true", help="do not compare with the reference model")
+        add_validation_switch(checks)
         checks.add_argument(
             "--precompile",
             action="store_true",

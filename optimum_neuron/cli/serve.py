@@ -10,7 +10,7 @@ import dataclasses
 
 from optimum.commands.base import CommandInfo
 
-from .arguments import add_compile_arguments, add_option_arguments, options_from
+from .arguments import add_compile_arguments, add_option_arguments, add_validation_switch, options_from
 from .capacity import add_capacity_arguments, reject_capacity_options, run_capacity
 from .fleet import (
     FLEET_OPTIONS,
@@ -54,8 +54,7 @@ With --simulate it prints a capacity plan in place of serving: a trace of reques
         add_capacity_arguments(parser)
         add_fleet_arguments(parser)
         add_compile_arguments(parser)
-        words = ("--disable_validation", "--disable-validation")
-        parser.add_argument(*words, action="store_true", help="do not compare exported models with the reference")
+        add_validation_switch(parser)
 
     def execute(self, out: Out) -> int | None:
         if self.args.simulate is not None:

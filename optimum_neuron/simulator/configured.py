@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..core import AutoCast, Choice
 from ..errors import ConfigError
-from ..hardware import legal_core_counts, require_core_count
+from ..hardware import legal_core_counts
 from ..options import options_of
 from .decoders import DTYPES, DecoderRequest, decoder_estimate
 from .graph_choice import DEFAULT_OUTPUT_LENGTH, no_prefix_cache
-from .machine import Machine, positive, require_fits
+from .machine import Machine, positive, require_fits, require_tensor_parallel_size
 from .programs import DEFAULT_AUTO_CAST, batch_axes, linked_estimate, program_estimate
 from .quantity import Estimate
 from .stacks import parse_sdk
@@ -126,8 +126,7 @@ def _capture_on_cores(
     capture = functools.partial(capture_model, source, trust_remote_code=trust_remote_code, **options)
     instance, asked = machine.instance.value, request.tensor_parallel_size
     if asked is not None:
-        positive("tensor_parallel_size", asked)
-        require_core_count(instance, asked, request=f"tensor_parallel_size={asked}")
+        require_tensor_parallel_size(instance, asked)
         return capture(tensor_parallel_size=asked), Choice(value=asked, reason=f"tensor_parallel_size={asked}")
     first, *more = legal_core_counts(instance).counts
     smallest = captured = capture(tensor_parallel_size=first)

@@ -146,8 +146,7 @@ def choose_cores(machine: Machine, num_cores: int | None, fits: Callable[[int], 
     """
     instance = machine.instance.value
     if num_cores is not None:
-        positive("tensor_parallel_size", num_cores)
-        require_core_count(instance, num_cores, request=f"tensor_parallel_size={num_cores}")
+        require_tensor_parallel_size(instance, num_cores)
         return Choice(value=num_cores, reason=f"tensor_parallel_size={num_cores}")
     counts = legal_core_counts(instance).counts
     for count in counts:
@@ -168,6 +167,16 @@ def choose_copies(machine: Machine, num_cores: int, num_copies: int | None) -> C
         hint = f"Pass data_parallel_size={room} or less."
         raise ConfigError(message, hint=hint, option="data_parallel_size", value=num_copies, most=room)
     return Choice(value=num_copies, reason=f"data_parallel_size={num_copies}")
+
+
+def require_tensor_parallel_size(instance: InstanceSpec, size: int) -> None:
+    """Check that cores of an instance can share a model.
+
+    Raises:
+        ConfigError: it is no whole number above 0, or the instance has no such group of cores.
+    """
+    positive("tensor_parallel_size", size)
+    require_core_count(instance, size, request=f"tensor_parallel_size={size}")
 
 
 def positive(name: str, value: int) -> int:

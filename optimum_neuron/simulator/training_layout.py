@@ -11,8 +11,8 @@ import math
 from ..compiler import MICROCODE_BYTES
 from ..core import Choice
 from ..errors import ConfigError
-from ..hardware import legal_core_counts, require_core_count
-from .machine import Machine, does_not_fit, positive
+from ..hardware import legal_core_counts
+from .machine import Machine, does_not_fit, positive, require_tensor_parallel_size
 from .work import TrainedSizes, activation_bytes
 
 GRADIENT_BYTES = 4
@@ -85,8 +85,7 @@ def _layouts(
     tensors = [n for n in legal_core_counts(spec).counts if sizes.num_heads % n == 0]
     stages = [n for n in (1, 2, 4, 8, 16, 32) if n <= sizes.num_layers]
     if tensor is not None:
-        positive("tensor_parallel_size", tensor)
-        require_core_count(spec, tensor, request=f"tensor_parallel_size={tensor}")
+        require_tensor_parallel_size(spec, tensor)
         tensors = [tensor]
     if pipeline is not None:
         stages = [positive("pipeline_parallel_size", pipeline)]

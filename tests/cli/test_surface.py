@@ -45,13 +45,8 @@ OUTPUT = ["--help", "--json", "--quiet", "-h"]
 SURFACE = {
     "export": [
         *(*COMPILE, *PEER, *OUTPUT, "--adapter", "--allow_missing_weights", "--atol", "--compiler_workdir"),
-        *(
-            "--disable-validation",
-            "--disable_validation",
-            "--precompile",
-            "--disable_neuron_cache",
-            "--disable-neuron-cache",
-        ),
+        *("--disable-validation", "--disable_validation", "--precompile"),
+        *("--disable_neuron_cache", "--disable-neuron-cache"),
         *("--model", "-m", "OUTPUT"),
     ],
     "breakeven": [

@@ -296,7 +296,7 @@ def _graph(row: Row) -> Callable[[Constants], float]:
     instance, target, _ = _hardware(row)
     assert row.batch and row.concurrency
     work = _graph_work(row.model, row.batch, row.sequence_length)
-    # NeuronCore-v1 has no constants of its own.
+    # No constants are fitted for NeuronCore-v1; those of NeuronCore-v2 take their place.
     rates, generation = core_rates(target), max(target.core.generation, 2)
     in_flight, busy = row.concurrency, min(row.concurrency, instance.num_cores)
 

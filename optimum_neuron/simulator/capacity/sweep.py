@@ -17,11 +17,11 @@ from typing import Any
 
 from ...core import Choice, Rejected
 from ...errors import ConfigError, DeviceMemoryError
-from ...hardware import legal_core_counts, require_core_count
+from ...hardware import legal_core_counts
 from ...options import source_options
 from ...wording import number
 from ..entry import source_of
-from ..machine import Machine, choose_machine, positive
+from ..machine import Machine, choose_machine, require_tensor_parallel_size
 from ..ranking import instance_names
 from .plan import CapacityPlan, is_compiled_model, plan_capacity, require_arrivals, served_as
 from .pools import Replicas
@@ -167,8 +167,7 @@ def _with_cores(machines: list[Machine], num_cores: int) -> list[Machine]:
     """
     legal = [one for one in machines if num_cores in legal_core_counts(one.instance.value).counts]
     if not legal:
-        positive("tensor_parallel_size", num_cores)
-        require_core_count(machines[-1].instance.value, num_cores, request=f"tensor_parallel_size={num_cores}")
+        require_tensor_parallel_size(machines[-1].instance.value, num_cores)
     return legal
 
 

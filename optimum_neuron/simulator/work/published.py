@@ -69,7 +69,7 @@ def _tables_ahead(steps: Sequence[Step]) -> tuple[Step, ...]:
 
 
 def _one_sum_of_experts(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """Experts that all tokens take are summed over cores with those that they choose."""
+    """Shared experts and routed experts have one sum over the cores."""
     changed, behind = [], ""
     for step in steps:
         if step.matmul:

@@ -129,7 +129,7 @@ class Attention:
 
     @property
     def is_cross(self) -> bool:
-        """Whether other tokens are attended to than those that attend."""
+        """Whether it is cross-attention: keys and queries differ in number."""
         return self.queries != self.keys
 
 
