@@ -19,7 +19,9 @@ import threading
 import time
 import weakref
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TypeVar
 
 from .. import env
 from ..errors import ConfigError
@@ -32,6 +34,8 @@ from .status import CoreStatus, GraphStatus, ModelStatus, Status, is_watched, st
 from .timeline import TIMELINE, Track
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 INTERVAL_S = 1.0
 """Time between two statuses."""
@@ -80,15 +84,25 @@ class Publisher:
         self.__init__()  # type: ignore[misc]
 
     def _run(self) -> None:
-        while True:
-            self._count_costs()
+        try:
+            while self._has_claims():
+                self._awake.wait(INTERVAL_S)
+                self._awake.clear()
+        except BaseException:
+            # Python prints it; the next claim starts another thread.
             with self._lock:
-                self._write_all()
-                if not self._instances or self._closed:
-                    self._thread = None
-                    return
-            self._awake.wait(INTERVAL_S)
-            self._awake.clear()
+                self._thread = None
+            raise
+
+    def _has_claims(self) -> bool:
+        """Write the statuses; False if there are none, which ends the thread."""
+        self._count_costs()
+        with self._lock:
+            self._write_all()
+            if not self._instances or self._closed:
+                self._thread = None
+                return False
+        return True
 
     def _write_all(self) -> None:
         held = {entry.folder for entry in list(PROCESS.claims.values())}
@@ -132,11 +146,11 @@ class Publisher:
             pid=os.getpid(),
             tag=env.process_tag() or str(os.getpid()),
             at_s=time.monotonic(),
-            cores=tuple(
+            cores=_tuple(
                 CoreStatus(core_id=core, capacity_bytes=hbm.capacity_bytes, hbm_bytes=hbm.used_by_owner())
                 for core, hbm in ledgers.items()
             ),
-            models=tuple(
+            models=_tuple(
                 ModelStatus(
                     model_id=track.number,
                     name=track.model,
@@ -154,10 +168,16 @@ def _graphs(track: Track, costs: dict[str, CallCost]) -> tuple[GraphStatus, ...]
     host_us, fields = track.host_us, ("device_us", "launch_us", "flops")
     unknown = dict.fromkeys(fields)
     simulated = {graph: {name: getattr(cost, name) for name in fields} for graph, cost in costs.items()}
-    return tuple(
+    return _tuple(
         GraphStatus(name=graph, num_calls=num_calls, host_us=host_us.get(graph, 0.0), **simulated.get(graph, unknown))
         for graph, num_calls in track.num_calls.items()
     )
+
+
+def _tuple(items: Iterable[T]) -> tuple[T, ...]:
+    # Python 3.11's `tuple(generator)` raises SystemError where another thread sees the unfinished tuple: all that call
+    # `gc.get_objects()`, such as memory profilers. A list is converted at once.
+    return tuple(list(items))
 
 
 def _remove_dead(folder: Path) -> None:

@@ -124,7 +124,8 @@ def write_status(folder: Path, status: Status) -> None:
     Raises:
         ConfigError: the folder cannot be written.
     """
-    text = json.dumps({"version": VERSION, **dataclasses.asdict(status)}, separators=(",", ":"))
+    # Not `asdict`: it makes tuples of generators, see `publisher._tuple`.
+    text = json.dumps({"version": VERSION, **vars(status)}, default=vars, separators=(",", ":"))
     write_bytes(status_path(folder, status.pid), text.encode(), error=ConfigError, durable=False)
 
 

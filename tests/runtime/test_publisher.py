@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
+import sys
 import threading
 
 import pytest
@@ -156,3 +158,44 @@ def test_file_is_plain_json(start, folder):
     worker.ask("claim", "bert")
     result = json.loads(soon(lambda: (path := status_path(folder, worker.pid)).exists() and path.read_text()))
     assert result["version"] == 1 and result["tag"] == "my_app" and result["pid"] == worker.pid
+
+
+def test_memory_profiler_in_another_thread_ends_no_report(loaded_model, tmp_path):
+    """Python 3.11 lets it see tuples that `tuple(generator)` has not finished, which then fails."""
+    loaded_model.run("graph", [torch.ones(8, 64)])
+    ended = threading.Event()
+
+    def profile():
+        while not ended.is_set():
+            gc.collect(0)
+            seen.append(gc.get_objects(generation=0))
+            del seen[:-2]
+
+    seen = []
+    thread = threading.Thread(target=profile, daemon=True)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        thread.start()
+        for _ in range(2000):
+            status = PUBLISHER._status(tmp_path / "cores" / INSTANCE.name, INSTANCE)
+            publisher.write_status(tmp_path, status)
+    finally:
+        sys.setswitchinterval(interval)
+        ended.set()
+        thread.join()
+
+
+def test_next_claim_reports_after_thread_ended_with_an_error(environ, monkeypatch, folder):
+    def broken(*_):
+        raise SystemError("bad argument to internal function")
+
+    errors = []
+    monkeypatch.setattr(threading, "excepthook", errors.append)
+    with monkeypatch.context() as patch:
+        patch.setattr(publisher, "write_status", broken)
+        with claim_cores(INSTANCES["inf2.xlarge"], model="a", environ=environ):
+            assert soon(lambda: errors)
+    assert errors[0].exc_type is SystemError
+    with claim_cores(INSTANCES["inf2.xlarge"], model="b", environ=environ):
+        assert status_of(folder).pid == os.getpid()
