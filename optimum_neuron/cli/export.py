@@ -43,6 +43,7 @@ _CHOICES = {
         "placed_share",
         "cache",
         "host_code",
+        "validated",
     )
 }
 _VALIDATION = ("output", "max_abs_error", "mean_abs_error", "sqnr_db", "top1_agreement", "tolerance", "ok")

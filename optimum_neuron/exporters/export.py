@@ -187,6 +187,7 @@ def describe(prepared: Prepared) -> dict[str, Any]:
         "hbm_bytes": {**dataclasses.asdict(prepared.need), "total": prepared.need.total, "available": available},
         "fits_one_core": prepared.need.total <= available,
         "validation": [error.to_dict() for error in prepared.validation],
+        "validated": prepared.validated.to_dict(),
         **({"quality": prepared.quality.to_dict()} if prepared.quality else {}),
         "timings_s": {name: round(seconds, 3) for name, seconds in prepared.timings_s.items()},
         "simulated": True,

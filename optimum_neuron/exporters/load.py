@@ -76,6 +76,10 @@ def load_exported(
         artifact=artifact,
         cache=Choice(value=artifact.path, reason="hit: loaded from the exported folder"),
         validation=info.validation,
+        validated=Choice(
+            value="recorded" if info.validation else "off",
+            reason="compared by the export" if info.validation else "the export was not compared",
+        ),
     )
     tensors = artifact.inlined_weights() or Choice(
         value=Checkpoint.open(folder), reason="mapped from the exported folder"

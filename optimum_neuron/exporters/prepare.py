@@ -24,24 +24,17 @@ from ..compiler import MemoryNeed, Program, stage_needs
 from ..compiler.cache import CompileCache
 from ..compiler.lower import HostCode, Mode, lower
 from ..core import Choice
-from ..errors import ArtifactError, ConfigError, ValidationError
+from ..errors import ArtifactError, ConfigError
 from ..hardware import Target, resolve_instance
 from ..runtime import CoreClaim, LoadedProgram, PrivateCore, require_fit, require_room
-from ..weights import BoundWeights, Shards, TensorSource, plain_names
+from ..weights import BoundWeights, TensorSource
 from .build import cached_neff
-from .kinds import Kind, kind_of
 from .progress import Progress
-from .quality import Quality, measure_quality, with_quantized_weights
+from .quality import Quality
 from .source import ModelSource
-from .tensors import check_files, load_original, open_tensors
-from .validation import (
-    OutputError,
-    Recorder,
-    default_tolerance,
-    rounding_dtype,
-    rounds_to_8_bits,
-    validate,
-)
+from .tensors import check_files, open_tensors
+from .validated import validated
+from .validation import OutputError
 
 WORKDIR_FILE = "graph.neff"
 """Name of the program in a compiler's work folder, as in `torch_neuronx.trace`."""
@@ -73,6 +66,8 @@ class Prepared:
     """The program on the core that it was first loaded on."""
     validation: Sequence[OutputError] = ()
     """Differences from the reference model, of the weights that were exported."""
+    validated: Choice[str] = Choice(value="off", reason="validation is switched off")
+    """Whether they were "compared" now, or are "recorded" from an earlier comparison."""
     quality: Quality | None = None
     """Distance of a quantized model from the original on a text, where it was measured."""
     timings_s: Mapping[str, float] = dataclasses.field(default_factory=dict)
@@ -227,8 +222,9 @@ def prepare(
         if validate:
             progress.say("validating")
             with _timed(timings, "validate"):
-                errors, quality = _validate(prepared, atol, trust_remote_code)
-            prepared = dataclasses.replace(prepared, validation=errors, quality=quality)
+                prepared = validated(
+                    prepared, atol=atol, trust_remote_code=trust_remote_code, remember=cache is not None
+                )
     return prepared
 
 
@@ -247,51 +243,6 @@ def _copy_neff(neff: Path, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / WORKDIR_FILE, needed_bytes=neff.stat().st_size, error=ArtifactError) as file:
         file.write(neff.read_bytes())
-
-
-def _quality(prepared: Prepared, recorder: Recorder, kind: Kind, reference: Any) -> Quality | None:
-    """What quantization costs; None for other models."""
-    if not {"quantization", "kv_cache"} & prepared.metadata.keys():
-        return None
-    signature = kind.signature(prepared.program, prepared.metadata, reference.config)
-    return measure_quality(prepared.source.folder, recorder, signature, reference)
-
-
-def _validate(
-    prepared: Prepared, atol: float | None, trust_remote_code: bool
-) -> tuple[list[OutputError], Quality | None]:
-    import torch
-
-    task, dtype = prepared.config.task, rounding_dtype(prepared.config)
-    needed = plain_names(name for sources in prepared.weight_sources.values() for name in sources)
-    reference = load_original(
-        prepared.source, task=task, dtype="float32", trust_remote_code=trust_remote_code, needed=needed
-    )
-    assert prepared.loaded is not None and prepared.tensors is not None and prepared.bound is not None
-    try:
-        kind = kind_of(task, prepared.source.config.model_type)
-        recorder = Recorder(prepared.loaded, prepared.bound.weights.tensors)
-        reference = kind.prepare_reference(reference, prepared.config)
-        with prepared.loaded.paused():
-            quality = _quality(prepared, recorder, kind, reference)
-            shards = Shards.from_dict(prepared.metadata["shards"]) if "shards" in prepared.metadata else Shards()
-            reference = with_quantized_weights(reference, prepared.weight_sources, prepared.tensors.value, shards)
-            errors = validate(
-                kind.scenarios(recorder, reference, prepared.metadata, prepared.config),
-                recorder,
-                reference,
-                tolerance=lambda largest: default_tolerance(prepared.config, largest) if atol is None else atol,
-                dtype=None if atol is not None or dtype == "float32" else getattr(torch, dtype),
-                is_chaotic=rounds_to_8_bits(prepared.config),
-            )
-            return errors, quality
-    except ValidationError as error:
-        prepared.loaded.close()
-        error.details.update(auto_cast=prepared.config.auto_cast, torch_dtype=prepared.config.torch_dtype)
-        raise
-    except BaseException:
-        prepared.loaded.close()
-        raise
 
 
 @contextlib.contextmanager

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import shutil
 import tempfile
@@ -120,9 +119,7 @@ def _write_files(prepared: Prepared, work: Path) -> None:
         "checkpoint": prepared.source.name,
         "revision": prepared.source.revision,
         "placed_share": prepared.placement,
-        "validation": [
-            {key: _json_number(value) for key, value in error.to_dict().items()} for error in prepared.validation
-        ],
+        "validation": [error.to_json() for error in prepared.validation],
     }
     if prepared.quality is not None:
         artifact["quality"] = prepared.quality.to_dict()
@@ -153,11 +150,6 @@ def _write_files(prepared: Prepared, work: Path) -> None:
     artifact["neff_sha256"] = file_hash(work / NEFF_FILE)
     marker = {"version": FOLDER_VERSION, "neuron": prepared.config.to_dict(), "artifact": artifact}
     (work / CONFIG_FILE).write_text(json.dumps(marker, indent=2, sort_keys=True, allow_nan=False) + "\n")
-
-
-def _json_number(value: Any) -> Any:
-    """JSON has no infinity: the signal-to-noise ratio of equal tensors is the text "inf"."""
-    return value if not isinstance(value, float) or math.isfinite(value) else str(value)
 
 
 def _publish(work: Path, output: Path) -> None:

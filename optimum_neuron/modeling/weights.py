@@ -79,8 +79,8 @@ def rebound(prepared: Prepared, copies: Copies, weights: Weights) -> Prepared:
     bound = dataclasses.replace(prepared.bound, tensors=tensors, weights=replacement)
     for loaded in copies.loaded:
         loaded.bind(bound.host, replacement.tensors)
-    # The validation was of the previous weights.
-    return dataclasses.replace(prepared, bound=bound, source=source, validation=())
+    validated = Choice(value="off", reason="other weights were compared")
+    return dataclasses.replace(prepared, bound=bound, source=source, validation=(), validated=validated)
 
 
 def _of_folder(weights: str | Path, prepared: Prepared) -> tuple[ModelSource, Choice[TensorSource]]:

@@ -108,6 +108,8 @@ class Registry:
 
     def __init__(self, models: Iterable[ServedModel]) -> None:
         self.models = list(models)
+        self.on_all_failed: Callable[[], None] = lambda: None
+        """Called when no model can be loaded, in the thread that tried."""
         self._thread = threading.Thread(target=self._load, name="loading", daemon=True)
         self._has_frozen = False
 
@@ -118,11 +120,27 @@ class Registry:
     def _load(self) -> None:
         for model in self.models:
             model.load()
-        if not gc.get_freeze_count():
+        if self._errors():
+            self.on_all_failed()
+        elif not gc.get_freeze_count():
             # A full collection of all that models and libraries hold stops every request for a quarter of a second.
             gc.collect()
             gc.freeze()
             self._has_frozen = True
+
+    def _errors(self) -> list[Exception]:
+        """Why the models cannot be loaded; empty if there is one that was, or that may be."""
+        errors = [model.error for model in self.models if model.error is not None]
+        return errors if len(errors) == len(self.models) else []
+
+    def require_any(self) -> None:
+        """Check that a model was loaded, or was not yet tried.
+
+        Raises:
+            Exception: none could be loaded; the error of the first, usually a `NeuronError`.
+        """
+        if errors := self._errors():
+            raise errors[0]
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait until every model is loaded or failed."""

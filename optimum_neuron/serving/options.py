@@ -68,9 +68,8 @@ class ServeOptions:
         for name, (least, most) in limits.items():
             value = getattr(self, name)
             if not least <= value <= most:
-                raise ConfigError(
-                    f"{name}={value} is out of range.", hint=f"Pass {least} or more.", option=name, value=value
-                )
+                limit = f"{least} or more" if most == math.inf else f"{least} to {most}"
+                raise ConfigError(f"{name}={value} is out of range.", hint=f"Pass {limit}.", option=name, value=value)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -24,13 +24,22 @@ if TYPE_CHECKING:
 def serve(deployment: Deployment, *, on_listening: Callable[[str], None] = lambda url: None) -> None:
     """Serve until SIGTERM or SIGINT; then running requests are answered, and no others are taken.
 
+    It ends too when no model can be loaded; a model that fails beside others leaves them served.
+
     Raises:
         ConfigError: the address cannot be listened on.
+        NeuronError: no model can be loaded; the error of the first.
     """
     server, listening = _make_server(deployment), _listen(deployment)
+
+    def end() -> None:
+        server.should_exit = True
+
+    deployment.registry.on_all_failed = end
     with listening:
         on_listening(_url(listening))
         server.run(sockets=[listening])
+    deployment.registry.require_any()
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""The server as a process: SIGTERM lets running requests end, and takes no others."""
+"""The server as a process: SIGTERM lets running requests end and takes no others; without any model it ends."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ import subprocess
 import sys
 
 import httpx
+import pytest
+
+from optimum_neuron.errors import ConfigError, ModelError
+from optimum_neuron.serving import Registry, ServeOptions
 
 MAIN = "from optimum.commands.optimum_cli import main; main()"
 
@@ -45,3 +49,48 @@ def test_sigterm_drains(generator, tmp_path):
             assert "Traceback" not in server.stderr.read()
         finally:
             server.kill()
+
+
+def test_server_whose_only_model_cannot_be_loaded_ends_with_its_error(cli, tmp_path):
+    result = cli("neuron", "serve", str(tmp_path / "nope"), "--port", "0")
+    assert result.code == 1 and "Traceback" not in result.stderr
+    assert f"The model folder '{tmp_path / 'nope'}' does not exist" in result.stderr.replace("\n", " ")
+
+
+class Model:
+    """A model that loads, or does not."""
+
+    def __init__(self, error=None):
+        self.error, self._error = None, error
+
+    def load(self):
+        self.error = self._error
+
+
+@pytest.mark.parametrize("errors", [(None,), (None, "a"), ("a", None), ("a",), ("a", "b")], ids=str)
+def test_server_ends_only_without_any_model(errors):
+    calls = []
+    registry = Registry(Model(error and ModelError(error)) for error in errors)
+    registry.on_all_failed = lambda: calls.append(1)
+    registry.require_any()  # nothing was tried
+    registry.start()
+    registry.wait()
+    registry.models, models = [], registry.models
+    registry.close()
+    registry.models = models
+    if None in errors:
+        registry.require_any()
+        assert calls == []
+    else:
+        with pytest.raises(ModelError, match="a"):
+            registry.require_any()
+        assert calls == [1]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "limit"), [("port", 99_999, "0 to 65535"), ("max_queue_size", 0, "1 or more")]
+)
+def test_options_out_of_range_name_their_limits(name, value, limit):
+    with pytest.raises(ConfigError) as error:
+        ServeOptions(**{name: value})
+    assert error.value.details == {"option": name, "value": value} and limit in error.value.hint

@@ -110,12 +110,17 @@ class DecoderScenarios:
             yield self._chunk()
 
     def _num_prompt_tokens(self, bucket: int, smaller: int) -> int:
-        """Tokens of a prompt that a bucket is for; its decode steps pass the limit of a decode bucket if they can."""
+        """Tokens of a prompt that a bucket is for; its decode steps pass the limit of a decode bucket if they can.
+
+        In blocks they need not: prompts are read in small chunks, which takes seconds, and every decode graph runs.
+        """
         most = max(min(bucket, self._decoder.num_slots - 1), 1)
+        if self._signature.is_paged:
+            # Behind the limit of a smaller graph, a whole chunk and the end of a prompt.
+            more = self._decoder.chunks_from if smaller else 0
+            return min(max(smaller + 1 + more, NUM_PROMPT_TOKENS), most)
         limits = [size - 1 for size in list(self._program.by_size("decode"))[:-1] if smaller < size - 1 <= most]
-        # Behind the limit of a smaller graph, a whole chunk and the end of a prompt.
-        more = self._decoder.chunks_from if self._signature.is_paged and smaller else 0
-        return limits[0] if limits else min(max(smaller + 1 + more, NUM_PROMPT_TOKENS), most)
+        return limits[0] if limits else min(max(smaller + 1, NUM_PROMPT_TOKENS), most)
 
     def _batch(self, num_tokens: int, num_more: int = NUM_DECODE_STEPS) -> Batch:
         generator = torch.Generator().manual_seed(SEED)

@@ -55,6 +55,11 @@ class OutputError:
         """Plain data."""
         return dataclasses.asdict(self) | {"ok": self.ok}
 
+    def to_json(self) -> dict[str, Any]:
+        """The same for JSON, which has no infinity: the ratio of equal tensors is the text "inf"."""
+        numbers = {name: value for name, value in self.to_dict().items() if isinstance(value, float)}
+        return self.to_dict() | {name: str(value) for name, value in numbers.items() if not math.isfinite(value)}
+
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> OutputError:
         """Rebuild from plain data, in which infinities may be text.

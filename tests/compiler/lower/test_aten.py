@@ -42,6 +42,57 @@ def test_product_of_bf16_operands_keeps_more_than_bf16(shape, bias, has_bf16_dot
     assert (result - exact).abs().max() < ROUNDOFF**2 * largest
 
 
+def product(operator, arguments, parameters=()):
+    """A subprogram of one operator."""
+    graph = fx.Graph()
+    nodes = [graph.placeholder(f"arg{index}") for index in range(len(arguments))]
+    with FakeTensorMode() as mode:
+        for node, tensor in zip(nodes, arguments, strict=True):
+            node.meta["val"] = mode.from_tensor(tensor)
+        result = graph.call_function(operator, (*nodes, *parameters))
+        result.meta["val"] = operator(*(node.meta["val"] for node in nodes), *parameters)
+    graph.output((result,))
+    return fx.GraphModule({}, graph)
+
+
+OPS = torch.ops.aten
+PRODUCTS = {
+    "linear": (OPS.linear.default, [(2, 40, 24), (56, 24)]),
+    "linear with bias": (OPS.linear.default, [(2, 40, 24), (56, 24), (56,)]),
+    "bmm": (OPS.bmm.default, [(2, 40, 24), (2, 24, 56)]),
+    "matmul": (OPS.matmul.default, [(2, 3, 40, 24), (24, 56)]),
+    "conv2d": (OPS.conv2d.default, [(2, 4, 10, 10), (6, 4, 3, 3), (6,)], ([1, 1], [1, 1])),
+}
+
+
+@pytest.mark.parametrize("has_bf16_dot", [False, True])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_of_16_bits_are_rounded_once_everywhere(name, dtype, has_bf16_dot, monkeypatch):
+    monkeypatch.setattr(aten, "probe_cpu", lambda: CpuFeatures(isa="AVX2", has_bf16_dot=has_bf16_dot))
+    monkeypatch.setattr(aten, "CHUNK_BYTES", 16 * 4 * 24)
+    operator, shapes, *parameters = PRODUCTS[name]
+    generator = torch.Generator().manual_seed(0)
+    arguments = [torch.randn(shape, generator=generator).to(dtype) for shape in shapes]
+    body = product(operator, arguments, *parameters)
+    exact = operator(*(tensor.double() for tensor in arguments), *(parameters[0] if parameters else ()))
+    rewritten = aten._rewritten(body)
+    casts = rewritten.graph.find_nodes(op="call_function", target=torch.Tensor.to)
+    assert bool(casts) is not has_bf16_dot, "wide only where the CPU has no units for 16 bits"
+    (result,) = rewritten(*arguments)
+    assert result.dtype == dtype and result.shape == exact.shape
+    if not has_bf16_dot:
+        torch.testing.assert_close(result, exact.to(dtype), atol=1e-4, rtol=torch.finfo(dtype).eps)
+
+
+def test_few_rows_and_wide_operands_are_multiplied_as_they_are(monkeypatch):
+    monkeypatch.setattr(aten, "probe_cpu", lambda: CpuFeatures(isa="AVX2", has_bf16_dot=False))
+    for rows, dtype in ((4, torch.bfloat16), (64, torch.float32)):
+        arguments = [torch.ones(rows, 24, dtype=dtype), torch.ones(56, 24, dtype=dtype)]
+        rewritten = aten._rewritten(product(OPS.linear.default, arguments))
+        assert not rewritten.graph.find_nodes(op="call_function", target=torch.Tensor.to)
+
+
 def test_infinite_sums_stay_infinite():
     x, weight = torch.ones(1, 8, dtype=torch.bfloat16), torch.full((2, 8), 3e38, dtype=torch.bfloat16)
     weight[1] = 1

@@ -1,0 +1,179 @@
+"""Compare a loaded model with its reference model, once for the same files, program, code, and CPU.
+
+A server would spend most of its start on the comparison, so one that passed is recorded in `OPTIMUM_NEURON_HOME`. Like
+host code, records are of this machine: they are in no compile cache, to which others may write. This module does not
+know what `validation/` compares.
+
+    prepared = validated(prepared, remember=cache is not None)
+    print(prepared.validated)        # recorded (compared 2 h ago: the same program, weights, versions, and CPU)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import env
+from ..atomic import write_bytes
+from ..compiler import canonical_json, hash_of_sources
+from ..compiler.lower import probe_cpu
+from ..core import Choice
+from ..errors import CacheError, ValidationError
+from ..plain_json import parse_json
+from ..weights import Shards, plain_names
+from ..wording import time_span
+from .folder import file_hash
+from .kinds import kind_of
+from .quality import Quality, measure_quality, with_quantized_weights
+from .request import installed_versions
+from .tensors import load_original
+from .validation import OutputError, Recorder, default_tolerance, rounding_dtype, rounds_to_8_bits, validate
+
+if TYPE_CHECKING:
+    from .kinds import Kind
+    from .prepare import Prepared
+
+VERSION = 1
+"""Version of a record's form."""
+
+_READ = (".json", ".safetensors", ".bin", ".gguf", ".model", ".txt", ".jinja")
+"""Endings of the files of a checkpoint that a model or its reference is loaded from."""
+
+
+def validated(
+    prepared: Prepared, *, atol: float | None = None, trust_remote_code: bool = False, remember: bool
+) -> Prepared:
+    """Return a loaded model with its comparison, a recorded one if there is one.
+
+    Args:
+        prepared: the model.
+        atol: largest absolute difference that passes; None derives it from the arithmetic.
+        trust_remote_code: whether code of the checkpoint may run. What it does is not in the record's key.
+        remember: whether records are read and written.
+
+    Raises:
+        ValidationError: the model differs from the reference; it is closed.
+    """
+    unknown = _unknown(prepared, trust_remote_code, remember)
+    path = None if unknown else _record_path(prepared, atol)
+    if path is not None and (record := _read(path)) is not None:
+        return dataclasses.replace(prepared, **record)
+    errors, quality = _compare(prepared, atol, trust_remote_code)
+    reason = f"not recorded: {unknown}" if path is None else _write(path, errors, quality)
+    choice = Choice(value="compared", reason=reason)
+    return dataclasses.replace(prepared, validation=errors, quality=quality, validated=choice)
+
+
+def _unknown(prepared: Prepared, trust_remote_code: bool, remember: bool) -> str:
+    """Return why a comparison cannot be recognized later; empty: it can."""
+    if not remember:
+        return "the compile cache is switched off"
+    if prepared.source.module is not None:
+        return "the weights are in memory, and not in files"
+    return "code of the checkpoint may run" if trust_remote_code else ""
+
+
+def _record_path(prepared: Prepared, atol: float | None) -> Path:
+    """Where the record of a comparison is: the name is a hash of everything that its result depends on."""
+    folder = prepared.source.folder
+    fields = {
+        "version": VERSION,
+        "files": {path.relative_to(folder).as_posix(): file_hash(path) for path in _files(folder)},
+        "neff": file_hash(prepared.artifact.path),
+        "config": prepared.config.to_dict(),
+        "atol": atol,
+        "package": _package_hash(),
+        "versions": installed_versions(),
+        "cpu": str(probe_cpu()),
+    }
+    digest = hashlib.sha256(canonical_json(fields, what="validation")).hexdigest()
+    return env.home() / "validated" / f"{digest}.json"
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Files of a checkpoint, those in its subfolders too."""
+    return (path for path in sorted(folder.rglob("*")) if path.suffix in _READ and path.is_file())
+
+
+@functools.cache
+def _package_hash() -> str:
+    return hash_of_sources(Path(__file__).parents[1], ["."], (".py", ".h", ".cpp"))
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """Return the fields of a model that a record has, or None if there is no readable one."""
+    try:
+        record = parse_json(path.read_bytes())
+        errors = [OutputError.from_dict(row) for row in record["validation"]]
+        quality = None if record["quality"] is None else Quality(**record["quality"])
+        age_s = max(time.time() - float(record["created_unix_s"]), 0.0)
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    reason = f"compared {time_span(age_s)} ago: the same files, program, versions, and CPU"
+    return {"validation": errors, "quality": quality, "validated": Choice(value="recorded", reason=reason)}
+
+
+def _write(path: Path, errors: Sequence[OutputError], quality: Quality | None) -> str:
+    """Record a comparison that passed; return a reason for people."""
+    record = {
+        "created_unix_s": time.time(),
+        "validation": [error.to_json() for error in errors],
+        "quality": None if quality is None else quality.to_dict(),
+    }
+    try:
+        env.make_home()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(path, canonical_json(record, what="validation"), error=CacheError)
+    except (CacheError, OSError) as error:
+        return f"not recorded: {error}"
+    return f"recorded in {path.parent}"
+
+
+def _compare(
+    prepared: Prepared, atol: float | None, trust_remote_code: bool
+) -> tuple[list[OutputError], Quality | None]:
+    import torch
+
+    task, dtype = prepared.config.task, rounding_dtype(prepared.config)
+    needed = plain_names(name for sources in prepared.weight_sources.values() for name in sources)
+    reference = load_original(
+        prepared.source, task=task, dtype="float32", trust_remote_code=trust_remote_code, needed=needed
+    )
+    assert prepared.loaded is not None and prepared.tensors is not None and prepared.bound is not None
+    try:
+        kind = kind_of(task, prepared.source.config.model_type)
+        recorder = Recorder(prepared.loaded, prepared.bound.weights.tensors)
+        reference = kind.prepare_reference(reference, prepared.config)
+        with prepared.loaded.paused():
+            quality = _quality(prepared, recorder, kind, reference)
+            shards = Shards.from_dict(prepared.metadata["shards"]) if "shards" in prepared.metadata else Shards()
+            reference = with_quantized_weights(reference, prepared.weight_sources, prepared.tensors.value, shards)
+            errors = validate(
+                kind.scenarios(recorder, reference, prepared.metadata, prepared.config),
+                recorder,
+                reference,
+                tolerance=lambda largest: default_tolerance(prepared.config, largest) if atol is None else atol,
+                dtype=None if atol is not None or dtype == "float32" else getattr(torch, dtype),
+                is_chaotic=rounds_to_8_bits(prepared.config),
+            )
+            return errors, quality
+    except ValidationError as error:
+        prepared.loaded.close()
+        error.details.update(auto_cast=prepared.config.auto_cast, torch_dtype=prepared.config.torch_dtype)
+        raise
+    except BaseException:
+        prepared.loaded.close()
+        raise
+
+
+def _quality(prepared: Prepared, recorder: Recorder, kind: Kind, reference: Any) -> Quality | None:
+    """What quantization costs; None for other models."""
+    if not {"quantization", "kv_cache"} & prepared.metadata.keys():
+        return None
+    signature = kind.signature(prepared.program, prepared.metadata, reference.config)
+    return measure_quality(prepared.source.folder, recorder, signature, reference)
