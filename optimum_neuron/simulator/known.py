@@ -163,6 +163,7 @@ def _files(
     if others.keys() <= {"task"} and request.speculation is None:
         files[DecoderCounts] = count_file(folder, "decoder", others)
     asked = {name: value for name, value in dataclasses.asdict(request).items() if name not in OF_TIMING}
-    asked |= {"instance": machine.instance.value.name, "options": json.loads(json.dumps(others))}
+    asked |= {"instance": machine.instance.value.name, "environment": list(env.machine_variables())}
+    asked |= {"options": json.loads(json.dumps(others))}
     files[RunCounts] = count_file(folder, "run", asked)
     return files

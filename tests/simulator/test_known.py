@@ -83,13 +83,15 @@ def test_sizes_serve_every_request_of_a_decoder(folder):
         )
 
 
-def test_graph_serves_its_own_shapes_only(tmp_path):
+def test_graph_serves_its_own_shapes_and_flags_only(tmp_path, monkeypatch):
     BERT.save_pretrained(tmp_path / "bert")
     origins = [
         ask(tmp_path / "bert", **options).counts.value
         for options in ({}, {"data_parallel_size": 1}, {"batches_in_flight": 2}, {"batch_size": 2}, {"dtype": "bf16"})
     ]
     assert origins == ["counted", "cached", "cached", "counted", "counted"]
+    monkeypatch.setenv("NEURON_CC_FLAGS", "--optlevel=1")
+    assert ask(tmp_path / "bert").counts.value == "counted"
 
 
 def test_changed_configuration_and_changed_source_are_counted_again(folder, monkeypatch):
