@@ -40,7 +40,10 @@ logger = logging.getLogger(__name__)
 
 class CacheStatusCommand(Command):
     COMMAND = CommandInfo(name="status", help="List what the compile cache holds.")
-    DESCRIPTION = "List the entries of the compile cache with state, size, age, and model."
+    DESCRIPTION = """List the entries of the compile cache with state, size, age, and model.
+
+Without --cache_dir, the cached counts of `optimum-cli neuron estimate` are summed up too.
+"""
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
@@ -50,6 +53,10 @@ class CacheStatusCommand(Command):
         from ..compiler.cache import CompileCache
 
         status = CompileCache(self.args.url).status() | _shared(self.args)
+        if self.args.url is None:
+            from ..simulator import counts_status
+
+            status["counts"] = counts_status()
         out.result(status, human=show_status, brief=str(status["num_entries"]))
 
 
@@ -95,6 +102,7 @@ class CacheExplainCommand(Command):
 class CachePruneCommand(Command):
     COMMAND = CommandInfo(name="prune", help="Remove incomplete, old or surplus entries.")
     DESCRIPTION = """Remove unusable entries, and entries beyond the limits. Entries being compiled stay.
+Without --cache_dir, unusable and old counts of `optimum-cli neuron estimate` are removed too; --wipe removes all.
 
   optimum-cli neuron cache prune --older_than_days 30 --dry_run
 """
@@ -126,6 +134,8 @@ class CachePruneCommand(Command):
         if self.args.all:
             logger.info("--all changes nothing: entries that failed and empty ones are removed without it.")
         pruned = CompileCache(self.args.url).prune(**options)
+        if self.args.url is None:
+            pruned = _with_counts(pruned, self.args)
         out.result(pruned, human=show_pruned, brief=str(pruned["freed_bytes"]))
 
 
@@ -173,6 +183,12 @@ def show_status(out: Out, status: Mapping[str, Any]) -> None:
         out.text("kept on this machine for it:")
         show_status(out, status["spool"])
 
+    if status.get("counts"):
+        counts = status["counts"]
+        entries = counted(counts["num_entries"], "configuration")
+        text = f"counts of estimates in {counts['folder']}: {entries}, {size(counts['size_bytes'])}"
+        out.text(f"{text}, {counts['num_unusable']} of other versions or damaged" if counts["num_unusable"] else text)
+
 
 def show_lookup(out: Out, data: Mapping[str, Any]) -> None:
     entry = data["entry"]
@@ -192,11 +208,26 @@ def show_explanation(out: Out, data: Mapping[str, Any]) -> None:
 
 
 def show_pruned(out: Out, pruned: Mapping[str, Any]) -> None:
-    rows = [{**item, "size": size(item["size_bytes"])} for item in (*pruned["removed"], *pruned["spool_removed"])]
+    removed = (*pruned["removed"], *pruned["spool_removed"], *pruned.get("counts_removed", ()))
+    rows = [{**item, "size": size(item["size_bytes"])} for item in removed]
     if rows:
         out.table(rows, ("name", "size", "reason"))
     verb = "would free" if pruned["dry_run"] else "freed"
     out.text(f"{verb} {size(pruned['freed_bytes'])}: {counted(len(rows), 'file or folder', 'files and folders')}")
+
+
+def _with_counts(pruned: Mapping[str, Any], args: argparse.Namespace) -> dict[str, Any]:
+    """Prune the counts of estimates by the same limits; a size does not limit them, because they are small."""
+    from ..simulator import prune_counts
+
+    removed = prune_counts(
+        older_than_days=args.older_than_days,
+        unusable=not args.keep_incomplete,
+        everything=args.wipe,
+        dry_run=args.dry_run,
+    )
+    freed_bytes = pruned["freed_bytes"] + sum(item["size_bytes"] for item in removed)
+    return {**pruned, "counts_removed": removed, "freed_bytes": freed_bytes}
 
 
 def _add_request(parser: argparse.ArgumentParser) -> None:

@@ -36,7 +36,7 @@ _NOT_OF_EXPORT = (
     *("tensor_parallel_size", "pipeline_parallel_size", "speculation"),
 )
 """Options of an export that an estimate has already, or has no graphs for."""
-_CHOICES = {name: name for name in ("instance", "num_cores", "num_copies")}
+_CHOICES = {name: name for name in ("instance", "num_cores", "num_copies", "counts")}
 
 
 class EstimateCommand(Command):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +60,7 @@ class ProfileCommand(Command):
             help="steps after the prompt, or denoising steps (default: 8)",
         )
         shown = parser.add_argument_group("what is shown and written")
-        shown.add_argument("--top", type=positive_int, metavar="N", help="rows of the table (default: 20; --json: all)")
+        shown.add_argument("--top", type=positive_int, metavar="N", help="rows of a table (default: 20; --json: all)")
         shown.add_argument("--perfetto", metavar="FILE", help="write a trace for ui.perfetto.dev")
         shown.add_argument("--html", metavar="FILE", help="write a page with timeline, roofline and tables")
 
@@ -117,9 +117,9 @@ def show_profile(out: Out, data: Mapping[str, Any]) -> None:
     where = ", ".join(f"{machine['instance']} ({machine['target']})" for machine in data["machines"])
     out.text(f"profile of {data['name']} on {where}: simulated")
     out.text()
-    out.table([_graph_row(graph) for graph in data["graphs"]], title="graphs, times of one call in ms")
-    out.text()
     shown, rows = data["operators"], data["num_rows"]
+    _show_graphs(out, data["graphs"], most=len(shown) if len(shown) < rows else len(data["graphs"]))
+    out.text()
     title = "operators, all calls" if len(shown) == rows else f"operators, all calls: the first {len(shown)} of {rows}"
     out.table([_operator_row(row) for row in shown], title=title)
     out.text()
@@ -140,6 +140,15 @@ def show_profile(out: Out, data: Mapping[str, Any]) -> None:
     out.remarks(data)
     for name, path in data["files"].items():
         out.text(f"wrote {path}" + (": open it at https://ui.perfetto.dev" if name == "perfetto" else ""))
+
+
+def _show_graphs(out: Out, graphs: Sequence[Mapping[str, Any]], *, most: int) -> None:
+    """Render graphs; of more than `most`, those with the most time in all calls."""
+    title = "graphs, times of one call in ms"
+    if len(graphs) > most:
+        title = f"{title}: the first {most} of {len(graphs)}"
+        graphs = sorted(graphs, key=lambda graph: -graph["num_calls"] * graph["total_us"])[:most]
+    out.table([_graph_row(graph) for graph in graphs], title=title)
 
 
 def _graph_row(graph: Mapping[str, Any]) -> dict[str, Any]:

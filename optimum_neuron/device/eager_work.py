@@ -9,9 +9,10 @@ program that is watched.
 
 from __future__ import annotations
 
+import itertools
 import json
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -26,6 +27,8 @@ from ..simulator.work import GraphWork, Step, Work, work_on_device
 NO_WORK = ("aten::_local_scalar_dense", "aten::equal", "aten::resize_", "aten::set_")
 """Operators whose result is a value on the host, or that change where a tensor lies."""
 
+MOST_SHAPES = 6
+"""Shapes in the name of an operator: optimizers take all parameters in one call."""
 _OVERWRITES = ("aten::copy_", "aten::fill_", "aten::zero_")
 """Operators that write their first argument without reading it, besides random number generators."""
 
@@ -39,7 +42,7 @@ def work_of_operator(kind: str) -> GraphWork | None:
     rule = find_rule(f"{name}.{overload or 'default'}".replace("::", ".", 1))
     if name in NO_WORK or (rule is not None and rule.name == "view"):
         return None
-    title = " ".join([f"{name.removeprefix('aten::')}{'.' if overload else ''}{overload}", *_shapes(arguments)])
+    title = " ".join([f"{name.removeprefix('aten::')}{'.' if overload else ''}{overload}", *_short(_shapes(arguments))])
     namespace, _, packet = name.partition("::")
     # Everything that can go wrong here is an operator that fakes cannot run: sizes that depend on values, and arguments
     # such as process groups. The simulator says which operators it does not know.
@@ -52,6 +55,14 @@ def work_of_operator(kind: str) -> GraphWork | None:
         step = Step(name=f"{namespace}.{packet}", work=Work(num_unknown=1))
         return GraphWork(name=title, steps=(step,), unknown=(step.name,))
     return work
+
+
+def _short(shapes: Iterable[str]) -> list[str]:
+    """Return tensors for a title: equal neighbors once with their number, and the first of many."""
+    counts = [(shape, len(list(equal))) for shape, equal in itertools.groupby(shapes)]
+    shown = [shape if count == 1 else f"{count}x{shape}" for shape, count in counts[:MOST_SHAPES]]
+    num_more = sum(count for _, count in counts[MOST_SHAPES:])
+    return [*shown, f"and {num_more} more"] if num_more else shown
 
 
 def _shapes(arguments: list[Any]) -> Iterator[str]:

@@ -20,11 +20,10 @@ from .export import ExportReport as ExportReport, describe as describe, main_exp
 from .folder import (
     FOLDER_VERSION as FOLDER_VERSION,
     file_hash as file_hash,
-    is_broken_export as is_broken_export,
-    is_export as is_export,
     read_folder as read_folder,
     verify_weights as verify_weights,
 )
+from .folder_marks import is_broken_export as is_broken_export, is_export as is_export
 from .inspection import inspect_export as inspect_export
 from .kinds import (
     KINDS as KINDS,
@@ -79,6 +78,7 @@ from .request import (
 from .save import save_folder as save_folder
 from .signatures import decoder_signature as decoder_signature, encoder_decoder_signature as encoder_decoder_signature
 from .source import (
+    CONFIGURATION_FILES as CONFIGURATION_FILES,
     ModelSource as ModelSource,
     find_folder as find_folder,
     infer_task as infer_task,

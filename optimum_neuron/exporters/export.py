@@ -11,7 +11,7 @@ from ..errors import ModelError
 from ..hardware import resolve_instance
 from .adapters import merge_adapter
 from .diffusion import PipelineReport, customize, export_pipeline, is_pipeline, split_additions
-from .folder import is_export
+from .folder_marks import is_export
 from .inspection import describe_graph, describe_stages
 from .kinds import DECODER_CHOICES, SHARING
 from .peer_options import refuse_additions, translate

@@ -20,6 +20,7 @@ from ..configuration import CONFIG_FILE, NEFF_FILE, CompileConfig
 from ..errors import ArtifactError, FormatVersionError, WeightsError, nearest
 from ..plain_json import parse_json
 from ..weights import SINGLE_FILE
+from .folder_marks import is_export
 from .kinds import Kind, kind_of
 from .tasks import TASKS
 from .validation import OutputError
@@ -43,16 +44,6 @@ class FolderInfo:
     """Versions, hashes, sizes, and the comparison with the reference model."""
     validation: list[OutputError]
     """That comparison, parsed."""
-
-
-def is_export(folder: Path) -> bool:
-    """Return whether a folder is a complete export."""
-    return (folder / CONFIG_FILE).is_file() and (folder / NEFF_FILE).is_file()
-
-
-def is_broken_export(folder: Path) -> bool:
-    """Return whether a folder has part of an export, as a killed process leaves it."""
-    return (folder / CONFIG_FILE).is_file() != (folder / NEFF_FILE).is_file()
 
 
 def read_folder(folder: Path) -> FolderInfo:

@@ -19,7 +19,7 @@ from .quantization import require_readable
 from .tasks import SYNONYMS, TASKS, other_tasks, plain_task, task_of, tasks_of
 
 _FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.py", "*.neuron"]
-_CONFIGURATION = ["*config*.json", "model_index.json", "modules.json", "*.py"]
+CONFIGURATION_FILES = ["*config*.json", "model_index.json", "modules.json", "*.py"]
 """Files that decide a program: configurations of model, processors and generation, and code."""
 
 
@@ -66,7 +66,7 @@ def find_folder(name: str | Path, *, with_weights: bool = True, **options: Any) 
     if not path.is_dir():
         if path.exists() or str(name).startswith((".", "/", "~")) or str(name).count("/") > 1:
             raise _missing_folder(str(name), path)
-        files = [f"*{where.gguf_file}"] if where.gguf_file else _FILES if with_weights else _CONFIGURATION
+        files = [f"*{where.gguf_file}"] if where.gguf_file else _FILES if with_weights else CONFIGURATION_FILES
         path = _download(str(name), where, patterns=files)
     path = path / where.subfolder if where.subfolder else path
     return gguf_folder(path, where.gguf_file) if where.gguf_file else path

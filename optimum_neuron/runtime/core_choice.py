@@ -84,7 +84,10 @@ def starting_at(instance: InstanceSpec, allowed: Allowed, start: int, num_cores:
         named, total = ranges(range(start, start + num_cores)), len(allowed.core_ids)
         message = f"Cores {named} do not exist: this process may use {total} cores, {allowed.origin}, counted from 0."
         raise ConfigError(message, hint=f"Use 0 to {total - num_cores}.", start=start, num_cores=total)
-    return Allowed(core_ids=cores, origin=f"that the caller named, of those {allowed.origin}")
+    return Allowed(
+        core_ids=cores,
+        origin=f"requested as {ranges(range(start, start + num_cores))}, counted from 0 among those {allowed.origin}",
+    )
 
 
 def num_usable(instance: InstanceSpec, environ: Mapping[str, str]) -> int:

@@ -204,11 +204,16 @@ def _busy(instance: InstanceSpec, folder: Path, allowed: Allowed, num_cores: int
     if larger:
         variables.append(f"OPTIMUM_NEURON_INSTANCE={larger[0].name}")
         remedies.append(f"simulate {larger[0].name} with its {larger[0].num_logical_cores()} cores ({variables[-1]})")
-    num_held = len({row["core_id"] for row in relevant})
+    num_held, num_allowed = len({row["core_id"] for row in relevant}), len(allowed.core_ids)
+    held_by = (
+        f"other processes hold {num_held} of the {num_allowed} cores"
+        if num_allowed > 1
+        else "another process holds the core"
+    )
     cores = "core" if num_cores == 1 else "neighboring cores"
     message = (
-        f"'{purpose}' needs {num_cores} {cores} of {instance.name}, but other processes hold {num_held} of the "
-        f"{len(allowed.core_ids)} cores {allowed.origin}.\n{core_files.table(relevant)}"
+        f"'{purpose}' needs {num_cores} {cores} of {instance.name}, but "
+        f"{held_by} {allowed.origin}.\n{core_files.table(relevant)}"
     )
     hint = f"{', or '.join(remedies)}."
     return CoreBusyError(

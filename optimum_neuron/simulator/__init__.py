@@ -7,7 +7,8 @@ stacks.py        serving stacks: buckets, batches, host path, by SDK
 serving.py       which graphs run how often for a request
 machine.py       instance, cores, copies, price
 decoders.py graphs.py compiled.py                the kinds of models
-configured.py programs.py                        from a configuration; from graphs
+configured.py captures.py programs.py            from a configuration; from graphs
+known.py counts/                                 counts of a configuration, kept on disk for other processes
 result.py        intervals, quantities, price and machine put together
 diffusion/                                       pipelines of several models
 continuous.py                                    continuous batching: the scheduler without a device

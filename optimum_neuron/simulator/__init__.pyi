@@ -18,6 +18,7 @@ from .capacity import (
     report_of as report_of,
     sweep_capacity as sweep_capacity,
 )
+from .captures import capture_model as capture_model
 from .clock import (
     call_cost as call_cost,
     call_time as call_time,
@@ -34,7 +35,6 @@ from .compiled import (
     kind_of_generator as kind_of_generator,
     serving_plan_of as serving_plan_of,
 )
-from .configured import capture_model as capture_model
 from .constants import (
     FORMAT as FORMAT,
     Band as Band,
@@ -49,6 +49,7 @@ from .continuous import (
     simulate_requests as simulate_requests,
     summarize as summarize,
 )
+from .counts import counts_status as counts_status, prune_counts as prune_counts
 from .decoders import DecoderRequest as DecoderRequest
 from .device_time import (
     ATTENTION_READ_S as ATTENTION_READ_S,

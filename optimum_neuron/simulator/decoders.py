@@ -6,7 +6,8 @@ decoder_estimate(sizes, request, machine, name="llama")
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from ..compiler import MICROCODE_BYTES
 from ..core import AutoCast, Choice
@@ -273,3 +274,11 @@ def _does_not_fit(
     return does_not_fit(
         f"{name} on {num_cores} cores of {instance.name}", memory, machine, hint=f"{hint}.", fitting_core_counts=counts
     )
+
+
+def require_no_options(options: Mapping[str, Any], what: str) -> None:
+    """Check that no options are left that would be ignored."""
+    if options:
+        named = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        message = f"{named} {'has' if len(options) == 1 else 'have'} no effect on {what}."
+        raise ConfigError(message, hint=f"Remove {', '.join(options)}.", options=list(options))

@@ -185,9 +185,11 @@ def device_time(
 
 def _kernels_s(work: Work, rates: CoreRates) -> tuple[float, dict[str, float]]:
     """Time of NKI kernels, which overlap with no other operators, and of their engines; GpSimd's is with vector's."""
-    from ..nki import kernel_time
-
     total_s, busy_s = 0.0, {"tensor": 0.0, "vector": 0.0, "dma": 0.0}
+    if not work.kernels.counts:
+        return total_s, busy_s
+    from ..nki import kernel_time  # it imports torch, which most estimates do without
+
     for key, count in work.kernels.counts:
         time = kernel_time(key, rates.target)
         total_s += 1e-6 * count * time.total_us

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +21,9 @@ from ..core import AutoCast
 from ..errors import ConfigError
 from ..options import SOURCE_OPTIONS, source_options
 from .compiled import SERVED_AS
-from .configured import config_estimate, require_no_options
-from .decoders import DecoderRequest
+from .configured import config_estimate
+from .decoders import DecoderRequest, require_no_options
+from .known import find_counts
 from .machine import Machine, choose_machine, positive, require_one_instance
 from .programs import module_estimate, program_estimate
 from .quantity import Estimate
@@ -188,7 +189,7 @@ def _estimate(
     machine: Machine,
     options: dict[str, Any],
 ) -> Estimate:
-    from ..exporters import method_of, published_scheme, quantization_of
+    from ..exporters import find_folder
 
     others = {key: value for key, value in options.items() if key not in SOURCE_OPTIONS}
     if hasattr(model, "forward") and hasattr(model, "parameters"):
@@ -200,18 +201,19 @@ def _estimate(
         program, config, name = _read_compiled(Path(model))
         return program_estimate(program, config, request, machine, name=name)
     require_one_instance(machine, "an estimate of a configuration")
-    if isinstance(model, (str, Path)) and (pipeline := _pipeline_of(model, options)) is not None:
+    trusted = options.get("trust_remote_code", False)
+    if not isinstance(model, (str, Path)):
+        return config_estimate(source_of(model, options), request, machine, others, trust_remote_code=trusted)
+    folder = find_folder(model, with_weights=False, **source_options(options))
+    known = find_counts(folder, request, machine, options)
+    if known.counts is not None:
+        return known.estimate(str(model), request, machine)
+    if (pipeline := _pipeline_of(folder, name=str(model))) is not None:
         from .diffusion import diffusion_estimate
 
         return diffusion_estimate(pipeline, request, machine, others)
-    source, trusted = source_of(model, options), options.get("trust_remote_code", False)
-    result = config_estimate(source, request, machine, others, trust_remote_code=trusted)
-    quantization = quantization_of(source.config)
-    if quantization is None:
-        return result
-    scheme, method = published_scheme(quantization), method_of(quantization)
-    export = f"compiles them as {scheme.value}" if scheme.value else "dequantizes them"
-    return result.noted(f"the checkpoint's weights are quantized with {method}; an export {export}: {scheme.reason}")
+    source = source_of(model, options)
+    return config_estimate(source, request, machine, others, trust_remote_code=trusted, known=known)
 
 
 def _draft_of(model: Any, num_parameters: int | None, machine: Machine, request: DecoderRequest) -> Draft | None:
@@ -237,15 +239,13 @@ def _draft_of(model: Any, num_parameters: int | None, machine: Machine, request:
     )
 
 
-def _pipeline_of(model: str | Path, options: Mapping[str, Any]) -> Pipeline | None:
-    """The diffusion pipeline that a name stands for; None where it is anything else."""
-    from ..exporters import find_folder
+def _pipeline_of(folder: Path, *, name: str) -> Pipeline | None:
+    """The diffusion pipeline of a folder; None where it has anything else."""
     from ..exporters.diffusion import is_pipeline
     from .diffusion import read_pipeline, require_no_component
 
-    folder = find_folder(model, with_weights=False, **source_options(options))
     if is_pipeline(folder):
-        return read_pipeline(folder, name=str(model))
+        return read_pipeline(folder, name=name)
     require_no_component(folder)
     return None
 

@@ -114,7 +114,7 @@ def linked_estimate(
         shapes = [spec.shape for spec in program.graphs[graph_name].inputs.values() if spec.shape]
         rows = max((shape[0] for shape in shapes), default=1)
     else:
-        rows = axes.get("batch_size") or (list(axes.values())[-1] if axes else 1)
+        rows = rows_of_run(axes)
     return graph_estimate(
         work_of_program(program, graph_name, auto_cast=auto_cast),
         machine,
@@ -128,6 +128,11 @@ def linked_estimate(
         num_in_flight=request.batches_in_flight or 1,
         assumptions=(f"graph {graph_name} {origin}", *assumptions),
     )
+
+
+def rows_of_run(axes: Mapping[str, int]) -> int:
+    """Return the examples of a run, from its batch sizes by axis."""
+    return axes.get("batch_size") or (list(axes.values())[-1] if axes else 1)
 
 
 def batch_axes(config: CompileConfig) -> dict[str, int]:

@@ -158,6 +158,9 @@ class Estimate:
     """Compiled sizes that the prompt and the answer of a request run in; None for single-pass models."""
     speculation: Mapping[str, Any] | None = dataclasses.field(default=None, hash=False)
     """Candidates, tokens of a check, and the cost of the draft, if tokens are checked together."""
+    counts: Choice[str] | None = None
+    """Whether the counts of a configuration are cached or were counted now, and where; None for compiled models and
+    models in memory."""
     served_pool: ServedPool | None = None
     """How a program with continuous batching serves requests, for a load; no part of the plain data."""
     divisible: bool = False
@@ -203,5 +206,6 @@ class Estimate:
             "throughput_by_axis": {name: dataclasses.asdict(one) for name, one in self.throughput_by_axis.items()},
             "padding": None if self.padding is None else self.padding.to_dict(),
             "speculation": None if self.speculation is None else dict(self.speculation),
+            "counts": None if self.counts is None else self.counts.to_dict(),
             "load": self.load.to_dict() if self.load is not None else None,
         }

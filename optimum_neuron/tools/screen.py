@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..hardware import TARGETS
-from ..runtime import CATEGORIES, size_text
+from ..runtime import CATEGORIES, CoreStatus, size_text
 from ..version import __version__
 from .frame import Frame, ProcessFrame
 from .report import core_version
@@ -180,6 +180,8 @@ def _details(shown: Sequence[ProcessFrame], *, expanded: bool) -> RenderableType
                 for owner, categories in core.hbm_bytes.items():
                     for row in _owner(frame, owner, categories, core.core_id):
                         table.add_row(*row)
+                for row in _without_memory(frame, core):
+                    table.add_row(*row)
     return table
 
 
@@ -197,6 +199,14 @@ def _owner(frame: ProcessFrame, owner: str, categories: Mapping[str, int], core_
         if category in CATEGORIES and 0 < size_bytes < sum(categories.values())
     ]
     return rows
+
+
+def _without_memory(frame: ProcessFrame, core: CoreStatus) -> list[list[str]]:
+    """A row for each model that runs on a core and owns none of its memory: torch.compile, and eager operators."""
+    status = frame.process.status
+    assert status is not None
+    names = {model.name for model in status.models if core.core_id in model.core_ids} - core.hbm_bytes.keys()
+    return [row for name in sorted(names) for row in _owner(frame, name, {}, core.core_id)]
 
 
 def _rate(frame: ProcessFrame, models: Sequence[int] | None) -> str:

@@ -8,6 +8,8 @@ import pytest
 from optimum_neuron.compiler.cache import CompileCache
 from optimum_neuron.compiler.neff import write_neff
 from optimum_neuron.errors import ModelError
+from optimum_neuron.simulator.counts import count_file
+from optimum_neuron.simulator.work import Work
 
 VERSION = "2.21.0"
 
@@ -123,3 +125,29 @@ def test_known_errors_are_messages(cache):
     result = cache("status", "--url", "nosuchscheme://x", "--json")
     assert result.code == 1
     assert result.json["error"]["type"] == "CacheError"
+
+
+@pytest.fixture
+def counts(tmp_path, monkeypatch):
+    """The file of a model's counts."""
+    monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path / "home"))
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    file = count_file(tmp_path / "model", "run", {})
+    file.write("model", Work(flops=1))
+    return file.path
+
+
+def test_status_and_prune_include_counts_of_estimates(counts, cache, url):
+    assert f"{counts.parent}: 1 configuration" in cache("status").stdout
+    assert cache("status", "--json").json["counts"]["num_entries"] == 1
+    assert cache("prune", "--json").json["counts_removed"] == [] and counts.exists()
+    counts.write_text("[")
+    assert "1 of other versions or damaged" in cache("status").stdout
+    assert "damaged counts" in cache("prune", "--dry_run").stdout and counts.exists()
+    assert "counts" not in cache("status", "--cache_dir", url, "--json").json
+    assert cache("prune", "--cache_dir", url, "--wipe").code == 0 and counts.exists()
+    assert cache("prune", "--keep_incomplete", "--quiet").code == 0 and counts.exists()
+    pruned = cache("prune", "--wipe", "--json").json
+    assert [row["name"] for row in pruned["counts_removed"]] == [f"counts/{counts.name}"] and not counts.exists()
+    assert pruned["freed_bytes"] >= 1

@@ -7,6 +7,8 @@ import shutil
 
 import pytest
 
+from optimum_neuron.cli import Out, show_profile
+
 
 @pytest.fixture
 def run(cli, export_folder):
@@ -31,6 +33,18 @@ def test_json_has_every_row(run, export_folder):
     assert {"operator", "module_path", "source_line", "engine", "time_us", "share", "bound"} <= rows[0].keys()
     assert result["total_us"].keys() == {"value", "low", "high"} and result["assumptions"] and result["notes"]
     assert len(run(str(export_folder), "--json", "--top", "2").json["operators"]) == 2
+
+
+def test_busiest_of_many_graphs_are_shown(run, export_folder, capfd):
+    data = run(str(export_folder), "--json").json
+    (graph, *_) = data["graphs"]
+    data["graphs"] = [graph | {"graph": f"graph{calls}", "num_calls": calls} for calls in range(1, 6)]
+    show_profile(Out("human"), data)
+    output = capfd.readouterr().out
+    assert all(f"graph{calls}" in output for calls in range(1, 6))
+    show_profile(Out("human"), data | {"operators": data["operators"][:2]})
+    output = capfd.readouterr().out
+    assert "the first 2 of 5" in output and output.index("graph5") < output.index("graph4") and "graph3" not in output
 
 
 def test_quiet_prints_device_time(run, export_folder):

@@ -57,6 +57,12 @@ def test_name_has_shapes():
     )
 
 
+def test_name_of_many_tensors_is_short():
+    assert work("cat", [tensor(2)] * 3, 0).name == "cat 3xfloat32[2]"
+    name = work("cat", [tensor(1 + rows, 2) for rows in range(20)], 0).name
+    assert name.startswith("cat float32[1,2] float32[2,2]") and name.endswith("float32[6,2] and 14 more")
+
+
 @pytest.mark.parametrize("name", ["_local_scalar_dense", "t_"])
 def test_host_results_and_views_have_no_work(name):
     assert work(name, tensor(2, 2)) is None

@@ -140,7 +140,7 @@ def test_explicit_core_counts_toward_process_limit(environ):
     assert num_usable(MEDIUM, environ) == 3
     with claim_cores(MEDIUM, model="bert", start=1, environ=environ) as claim:
         assert claim.core_ids == (5,)
-        assert "the caller named" in claim.choice.reason
+        assert "requested as 1" in claim.choice.reason
     for start, num_cores in ((3, 1), (-1, 1), (2, 2)):
         with pytest.raises(ConfigError, match="may use 3 cores, allowed by NEURON_RT_VISIBLE_CORES=3,5-6"):
             claim_cores(MEDIUM, model="bert", start=start, num_cores=num_cores, environ=environ)

@@ -10,10 +10,10 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "tools/fidelity"))
 
-from cases import Case, Row, cases, read_rows
+from cases import Case, Row, cases, model_config, read_rows
 from report import Scored, by_configuration, family_coverage, interval, pair_order
 
-from optimum_neuron.simulator import constants
+from optimum_neuron.simulator import constants, estimate
 
 ROWS = read_rows()
 
@@ -30,6 +30,21 @@ def test_shipped_constants_predict_published_decoders(metric, goal):
     errors = [abs(case.predict(constants()) / case.row.value - 1) for case in cases(rows)]
     assert len(errors) > 40 and np.median(errors) <= goal
     assert np.mean(np.array(errors) <= 0.25) >= 0.8
+
+
+def test_model_whose_publisher_ran_out_of_memory_may_not_fit():
+    (row,) = [row for row in ROWS if row.category == "beyond-memory" and row.metric == "tpot_ms"]
+    assert not list(cases([row]))
+    fits = {}
+    for batch_size in (row.batch // 2, row.batch):
+        fits[batch_size] = estimate(
+            model_config(row.model),
+            instance=row.instance,
+            tensor_parallel_size=row.cores,
+            batch_size=batch_size,
+            sequence_length=row.sequence_length,
+        ).fit
+    assert fits == {32: "fits", 64: "may not fit"}
 
 
 def test_pairs_are_ordered_when_far_apart():

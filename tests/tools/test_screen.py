@@ -19,8 +19,8 @@ HBM = {
 }
 
 
-def process(pid, core, *, has_status=True, **options):
-    fields = {"pid": pid, "tag": f"app{pid}", "cores": (core,), "hbm": HBM, "model_id": pid}
+def process(pid, core, *, has_status=True, name="bert", **options):
+    fields = {"pid": pid, "tag": f"app{pid}", "cores": (core,), "hbm": HBM, "model_id": pid, "name": name}
     before, after = (
         status(at_s, graph(calls, flops=1e12, **options), **fields) for at_s, calls in ((10.0, 0), (11.0, 500))
     )
@@ -67,6 +67,12 @@ def test_all_processes_together():
     assert "4.000GB of 8.000GB of the host in use" in output
     assert "500.0" in output and "2.000 ms" in output and "bert (1)" in output and "bert (2)" in output
     assert "106.000MB of 16.000GB" in output and "--instance" not in output
+
+
+def test_model_without_memory_has_its_calls():
+    eager = process(1, 0, name="eager operators")
+    (line,) = [line for line in drawn(frame(eager)).splitlines() if "eager operators" in line]
+    assert line.split()[2:] == ["(1)", "500.0", "2.000", "ms", "0B"]
 
 
 def test_one_process_of_them():

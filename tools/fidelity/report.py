@@ -21,7 +21,7 @@ FEW = {
     "mixture.ttft_ms": (
         0.65,
         6.4,
-        "three families with experts, left out of the fit; one took 14 s at two batch sizes",
+        "three families with experts, left out of the fit; one took 14 s at one batch size",
     ),
     "mixture.decode_ms": (0.8, 1.25, "two profiles, left out of the fit"),
     "mixture.prefill_ms": (0.75, 1.5, "two profiles, left out of the fit"),

@@ -14,8 +14,9 @@ import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..captures import CapturedModel, capture_model
 from ..compiled import call_time_on, serving_cost_on
-from ..configured import CapturedModel, capture_model, task_of_config
+from ..configured import task_of_config
 from ..continuous import ServedPool, chunk_times, served_pool
 from ..decoders import DTYPES
 from ..machine import Machine

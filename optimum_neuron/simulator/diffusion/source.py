@@ -34,7 +34,7 @@ from ...exporters.diffusion import (
     read_index,
     split_component,
 )
-from ..configured import program_of
+from ..captures import program_of
 
 if TYPE_CHECKING:
     from ...compiler import Program
