@@ -6,6 +6,7 @@ holds the full key and the NEFF's hash and size, so a file swapped or cut short 
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -78,8 +79,12 @@ class Entry:
     """Its marker, for complete entries."""
 
 
+@functools.lru_cache(maxsize=1024)
 def examine(name: str, *, done: bytes | None, fields: bytes | None, neff_size_bytes: int | None) -> Entry:
-    """Judge an entry by its small files and the size of its NEFF."""
+    """Judge an entry by its small files and the size of its NEFF.
+
+    A miss looks at hundreds of entries. Hashing their fields takes most of the time, so equal files are judged once.
+    """
     reason, marker, content = None, None, None
     if done is None:
         reason = f"{DONE_NAME} is missing, so its compile was interrupted"

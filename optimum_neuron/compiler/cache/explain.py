@@ -44,18 +44,24 @@ class Difference:
 
 def differences(request: Mapping[str, Any], cached: Mapping[str, Any]) -> list[Difference]:
     """List the fields that differ, leaving out hashes unless only hashes differ."""
-    left, right = _leaves(request), _leaves(cached)
-    differing = [
+    return [
         Difference(
             field=field,
-            request=left.get(field),
-            cached=right.get(field),
-            text=_text(field, left.get(field, _ABSENT), right.get(field, _ABSENT)),
+            request=None if left is _ABSENT else left,
+            cached=None if right is _ABSENT else right,
+            text=_text(field, left, right),
         )
-        for field in sorted({*left, *right})
-        if left.get(field, _ABSENT) != right.get(field, _ABSENT)
+        for field, (left, right) in _differing(request, cached).items()
     ]
-    plain = [d for d in differing if not (_is_digest(d.request) or _is_digest(d.cached))]
+
+
+def _differing(request: Mapping[str, Any], cached: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Both values of each field that differs, sorted, without hashes if there are others; equal parts are not read."""
+    names = [name for name in {*request, *cached} if request.get(name, _ABSENT) != cached.get(name, _ABSENT)]
+    left, right = (_leaves({name: side[name] for name in names if name in side}) for side in (request, cached))
+    both = {field: (left.get(field, _ABSENT), right.get(field, _ABSENT)) for field in sorted({*left, *right})}
+    differing = {field: pair for field, pair in both.items() if pair[0] != pair[1]}
+    plain = {field: pair for field, pair in differing.items() if not any(map(_is_digest, pair))}
     return plain or differing
 
 
@@ -70,17 +76,13 @@ def nearest_entries(
     """The complete entries with the fewest differences, and these; what differs in most fields is not near."""
     num_fields = len(_leaves(request))
     near = [
-        (entry, differing)
+        (len(differing), -(entry.marker.created_unix_s if entry.marker else 0), entry.name, entry)
         for entry in entries
         if entry.fields is not None
-        if (differing := differences(request, entry.fields)) and 2 * len(differing) <= num_fields
+        if (differing := _differing(request, entry.fields)) and 2 * len(differing) <= num_fields
     ]
-
-    def distance(item: tuple[Entry, list[Difference]]) -> tuple[int, int, str]:
-        entry, differing = item
-        return len(differing), -(entry.marker.created_unix_s if entry.marker else 0), entry.name
-
-    return sorted(near, key=distance)[:limit]
+    nearest = [entry for *_, entry in sorted(near, key=lambda item: item[:3])[:limit]]
+    return [(entry, differences(request, entry.fields or {})) for entry in nearest]
 
 
 def summary(fields: Mapping[str, Any]) -> str:

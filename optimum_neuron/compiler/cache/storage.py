@@ -38,7 +38,8 @@ class LocalStorage:
         """Content of a small file, or None."""
         with self._errors(path):
             try:
-                return (self.root / path).read_bytes()
+                with open(f"{self.root}/{path}", "rb") as file:
+                    return file.read()
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
@@ -54,10 +55,11 @@ class LocalStorage:
         """Size of every file, locks excepted."""
         sizes: dict[str, int] = {}
         for folder, subfolders, names in os.walk(self.root, onerror=self._refuse_unreadable):
-            if Path(folder) == self.root and LOCKS_FOLDER in subfolders:
+            inside = os.path.relpath(folder, self.root).replace(os.sep, "/")
+            if inside == "." and LOCKS_FOLDER in subfolders:
                 subfolders.remove(LOCKS_FOLDER)
             for name in names:
-                path = (Path(folder) / name).relative_to(self.root).as_posix()
+                path = name if inside == "." else f"{inside}/{name}"
                 if (size := self.size_bytes(path)) is not None:
                     sizes[path] = size
         return sizes
@@ -77,7 +79,7 @@ class LocalStorage:
     def _stat(self, path: str) -> os.stat_result | None:
         with self._errors(path):
             try:
-                return (self.root / path).stat()
+                return os.stat(f"{self.root}/{path}")
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
