@@ -64,7 +64,7 @@ def _dataclass(kind: Any, data: Any) -> Any:
 
 
 def _tuple(args: tuple[Any, ...], data: Any) -> Any:
-    if not isinstance(data, list):
+    if not isinstance(data, (list, tuple)):  # JSON has only lists
         raise ValueError(f"{data!r} is not a list")
     kinds = [args[0]] * len(data) if args[1:] == (...,) else args
     if len(kinds) != len(data):
