@@ -18,7 +18,8 @@ $(STAMP): pyproject.toml sdk/pyproject.toml
 
 # One thread for each worker: as many threads as cores in every worker would only get in each other's way.
 # A file stays on one worker, so that what its fixtures compile is compiled once; files keep the order of tests/conftest.py.
-PYTEST = OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# Images for CI often forbid bytecode files; each of the hundreds of processes would compile this package again.
+PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test: setup
 	$(PYTEST) $(ARGS)
