@@ -7,6 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from optimum_neuron.compiler.lower import MAX_STREAMED_ROWS, CpuFeatures, HostArithmetic
+from tests.compiler.lower.conftest import needs_bf16_library
 
 EPS = {torch.float32: 2.0**-23, torch.bfloat16: 2.0**-8}
 DTYPES = list(EPS)
@@ -23,7 +24,7 @@ def assert_close(actual, exact, magnitude, dtype):
     assert (error <= EPS[dtype] * exact.abs() + 256 * 2.0**-24 * magnitude).all(), error.max()
 
 
-@pytest.mark.parametrize("has_bf16_dot", [False, True])
+@pytest.mark.parametrize("has_bf16_dot", [False, pytest.param(True, marks=needs_bf16_library)])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("rows", [1, MAX_STREAMED_ROWS, MAX_STREAMED_ROWS + 1, 40])
 def test_linear_of_one_and_of_many_rows(rows, dtype, has_bf16_dot):

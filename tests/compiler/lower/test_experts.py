@@ -5,6 +5,7 @@ import torch
 
 from optimum_neuron.compiler.lower import CpuFeatures, probe_compiler, trace
 from optimum_neuron.compiler.passes import auto_cast, divide
+from tests.compiler.lower.conftest import needs_bf16_library
 from tests.experts import NUM_TOKENS, arguments, expert_tensors, experts_body, experts_function, experts_specs
 from tests.programs import body_of, operators, spec, subprogram_of
 
@@ -38,7 +39,7 @@ def compare(results, body, values, tolerance):
     torch.testing.assert_close(results[0], body(*values)[0], rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=needs_bf16_library)])
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_chosen_experts_give_the_sum_of_all(dtype, options):
     for index_NK in ROUTES.values():
