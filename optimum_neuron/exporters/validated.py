@@ -53,7 +53,7 @@ def validated(
     Args:
         prepared: the model.
         atol: largest absolute difference that passes; None derives it from the arithmetic.
-        trust_remote_code: whether code of the checkpoint may run. What it does is not in the record's key.
+        trust_remote_code: allow code of the checkpoint to run; the comparison is then not recorded.
         remember: whether records are read and written.
 
     Raises:

@@ -106,7 +106,7 @@ Counts = DecoderCounts | RunCounts
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Known:
-    """What is known of a checkpoint before it is read, and where its counts are kept."""
+    """Cached counts of a checkpoint, if there are any, and the files for new ones."""
 
     counts: Counts | None
     reason: str

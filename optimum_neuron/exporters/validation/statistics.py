@@ -57,8 +57,10 @@ class OutputError:
 
     def to_json(self) -> dict[str, Any]:
         """The same for JSON, which has no infinity: the ratio of equal tensors is the text "inf"."""
-        numbers = {name: value for name, value in self.to_dict().items() if isinstance(value, float)}
-        return self.to_dict() | {name: str(value) for name, value in numbers.items() if not math.isfinite(value)}
+        return {
+            name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in self.to_dict().items()
+        }
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> OutputError:

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 from ... import env
 from ...atomic import write_bytes
+from ...compiler import hash_of_sources
 from ...errors import CacheError
 from ...plain_json import parse_json
 from ...private_folder import can_write, private_folder
@@ -49,24 +50,17 @@ def counts_folder() -> Path:
 @functools.cache
 def versions() -> dict[str, str]:
     """Return what wrote or reads a file: versions, and a hash of the source code that counts."""
-    root, digest = Path(__file__).parents[2], hashlib.sha256()
-    for package in _SOURCES:
-        for path in sorted((root / package).rglob("*.py")):
-            digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes() + b"\0")
+    source = hash_of_sources(Path(__file__).parents[2], _SOURCES)
     libraries = {name: importlib.metadata.version(name) for name in _LIBRARIES}
-    return {"format": str(FORMAT), "optimum_neuron": __version__, **libraries, "source": digest.hexdigest()}
+    return {"format": str(FORMAT), "optimum_neuron": __version__, **libraries, "source": source}
 
 
 def checkpoint_hash(folder: Path) -> str:
     """Return the hash of the names and contents of the files of a checkpoint that decide its program."""
     from ...exporters import CONFIGURATION_FILES
 
-    digest = hashlib.sha256()
     found = {path for pattern in CONFIGURATION_FILES for depth in ("", "*/") for path in folder.glob(depth + pattern)}
-    for path in sorted(path for path in found if path.is_file()):
-        content = hashlib.sha256(path.read_bytes()).hexdigest()
-        digest.update(f"{path.relative_to(folder)}\0{content}\0".encode())
-    return digest.hexdigest()
+    return hash_of_sources(folder, sorted(str(path.relative_to(folder)) for path in found if path.is_file()))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""List the files of counts, and remove those that are of no use.
+"""List the files of counts, and remove old, damaged, and unusable ones.
 
 counts_status()["num_entries"]
 prune_counts(older_than_days=30)["freed_bytes"]

@@ -57,6 +57,8 @@ def test_name_depends_on_options_and_versions_but_not_on_weights(folder, monkeyp
 def test_versions_change_with_the_source(tmp_path, monkeypatch):
     package = tmp_path / "optimum_neuron" / "simulator" / "counts"
     package.mkdir(parents=True)
+    for name in store._SOURCES:
+        (tmp_path / "optimum_neuron" / name).mkdir(exist_ok=True)
     monkeypatch.setattr(store, "__file__", str(package / "store.py"))
     hashes = []
     for text in ("FACTOR = 1", "FACTOR = 2"):
