@@ -184,7 +184,7 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> torch.Tensor:
-    """Scaled dot-product attention in float32, as ATen's operator, but key heads are not repeated for one query."""
+    """Scaled dot-product attention in float32, as ATen's operator, but key heads are not repeated."""
     if dropout_p:
         return _ATEN.scaled_dot_product_attention(
             query_BNTH, key_BKSH, value_BKSH, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
@@ -194,8 +194,10 @@ def attention(
     query = query_BNTH.float()
     key, value = (x.to(torch.float32, memory_format=rows).contiguous() for x in (key_BKSH, value_BKSH))
     mask = attn_mask.float() if attn_mask is not None and attn_mask.is_floating_point() else attn_mask
-    if query.dim() == 4 and query.shape[2] == 1 and not is_causal and _same_for_heads(mask):
+    if query.dim() == 4 and not is_causal and _same_for_heads(mask):
         # The query heads that share a key head are the queries of one product.
+        if mask is not None and mask.shape[2] > 1:
+            mask = mask.repeat(1, 1, query.shape[1] // key.shape[1], 1)
         query = query.reshape(query.shape[0], key.shape[1], -1, query.shape[3])
     elif enable_gqa:
         key, value = (x.repeat_interleave(query.shape[-3] // x.shape[-3], -3) for x in (key, value))

@@ -92,14 +92,14 @@ class DecoderScenarios:
         self._reads_features = reads_features(self._signature["score"].names)
 
     def __iter__(self) -> Iterator[Scenario]:
-        smaller = 0
+        smaller = num_tokens = 0
         for bucket in self._decoder.prefill_buckets:
             num_tokens = self._num_prompt_tokens(bucket, smaller)
             yield self._scenario(f"prompts of {counted(num_tokens, 'token')}", num_tokens)
             smaller = bucket
         largest = self._decoder.chunks_from
         in_chunks = self._signature.is_paged or (self._program.by_size("extend") and not self._reads_features)
-        if in_chunks and self._decoder.num_slots > largest + 1:
+        if in_chunks and self._decoder.num_slots > largest + 1 > num_tokens:
             yield self._scenario(f"prompts of {largest + 2} tokens, in chunks", largest + 2)
         # The scenarios before have run by now: decode graphs for longer sequences than theirs are left.
         decode = self._program.by_size("decode")
@@ -138,12 +138,11 @@ class DecoderScenarios:
         return Scenario(name=name, run=run, reference=reference, num_equal=num_tokens)
 
     def _run(self, batch: Batch) -> Results:
-        """Logits of all prompt tokens, of the last ones, and of each step; sequences change places before the last."""
+        """Logits of prompt tokens, of the last ones, and of each step; sequences change places before the last."""
         mask, sequences = batch.mask(), self._sequences()
-        scored = self._call(batch.prompt(), mask, self._sequences())
-        results = {"prompt": torch.cat([scored[row][mask[row] == 1] for row in range(len(scored))])}
-        results["last prompt token"] = self._call(batch.prompt(), mask, sequences, num_logits=1)[:, 0]
-        order = list(range(len(scored)))
+        last = self._call(batch.prompt(), mask, sequences, num_logits=1)[:, 0]
+        results = {"prompt": self._scored(batch, sequences), "last prompt token": last}
+        order = list(range(len(last)))
         for step in range(batch.num_more):
             if step == batch.num_more - 1:
                 order.reverse()
@@ -153,10 +152,29 @@ class DecoderScenarios:
             results[f"step {step}"] = logits[order, 0]
         return results
 
+    def _scored(self, batch: Batch, sequences: Sequences) -> torch.Tensor:
+        """Logits of all prompt tokens; in blocks, of the last chunk of the first prompt, which is read once more."""
+        if first := self._first_scored(batch):
+            assert isinstance(self._decoder, PagedDecoder), "other programs read all tokens at once"
+            (group,) = sequences.groups()
+            row, ids = group.rows[0], batch.ids_RT[0, first : batch.lengths[0]]
+            place = (first, self._decoder.table_of(row), group.state)
+            return self._decoder.read_chunk("score", ids, *place, row=row)["logits"][0, : len(ids)]
+        mask = batch.mask()
+        logits = self._call(batch.prompt(), mask, self._sequences())
+        return torch.cat([logits[row][mask[row] == 1] for row in range(len(logits))])
+
+    def _first_scored(self, batch: Batch) -> int:
+        """The first token of a last chunk that can be read again: states without slots have changed by then."""
+        can_read_again = self._signature.is_paged and all(state.has_slots for state in self._signature.states.values())
+        return max(batch.lengths[0] - self._decoder.chunks_from, 0) if can_read_again else 0
+
     def _expected(self, batch: Batch) -> Results:
         logits = self._logits(batch)
         rows = list(zip(logits, batch.lengths, strict=True))
-        results = {"prompt": torch.cat([row[:length] for row, length in rows])}
+        first = self._first_scored(batch)
+        scored = [logits[0][first : batch.lengths[0]]] if first else [row[:length] for row, length in rows]
+        results = {"prompt": torch.cat(scored)}
         results["last prompt token"] = torch.stack([row[length - 1] for row, length in rows])
         for step in range(batch.num_more):
             results[f"step {step}"] = torch.stack([row[length + step] for row, length in rows])

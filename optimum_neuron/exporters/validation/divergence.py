@@ -60,12 +60,14 @@ def first_diverging(scenario: Scenario, recorder: Recorder, reference: Any) -> s
 def _comparable(recorder: Recorder) -> list[tuple[str, Sequence[torch.Tensor]]]:
     """The first call of each role, which begins with the first sequence or image as the reference's first call does.
 
-    Later ones may be of other images or tokens, and decode and extend graphs read the cache.
+    Later ones may be of other images or tokens, and decode and extend graphs, and further chunks, read the cache.
     """
-    roles = {name: graph.role for name, graph in recorder.program.graphs.items()}
     first: dict[str, tuple[str, Sequence[torch.Tensor]]] = {}
-    for call in recorder.calls:
-        first.setdefault(roles[call[0]], call)
+    for name, inputs in recorder.calls:
+        graph = recorder.program.graphs[name]
+        tensors = dict(zip(graph.inputs, inputs, strict=True))
+        if "block_table" not in tensors or int(tensors["position_ids"][0, 0]) == 0:
+            first.setdefault(graph.role, (name, inputs))
     return [call for role, call in first.items() if role not in ("decode", "extend")]
 
 

@@ -102,12 +102,14 @@ def test_infinite_sums_stay_infinite():
 @pytest.mark.parametrize("kind", ["none", "bool", "float"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("num_key_heads", [1, 2, 4])
-def test_one_query_with_shared_key_heads(num_key_heads, dtype, kind):
+@pytest.mark.parametrize("num_queries", [1, 3])
+def test_queries_with_shared_key_heads(num_queries, num_key_heads, dtype, kind):
     generator = torch.Generator().manual_seed(1)
-    query = torch.randn(2, 4, 1, 16, generator=generator).to(dtype)
+    query = torch.randn(2, 4, num_queries, 16, generator=generator).to(dtype)
     key = torch.randn(2, num_key_heads, 16, 10, generator=generator).to(dtype).transpose(-1, -2)
     value = torch.randn(2, num_key_heads, 10, 16, generator=generator).to(dtype)
-    values = torch.arange(10)[None, None, None] < torch.tensor([3, 10])[:, None, None, None]
+    limits = torch.tensor([[3], [10 - num_queries + 1]]) + torch.arange(num_queries)
+    values = torch.arange(10)[None, None, None] < limits[:, None, :, None]
     mask = {"none": None, "bool": values, "float": torch.where(values, 0.5, float("-inf"))}[kind]
     result = aten.attention(query, key, value, mask, scale=0.3, enable_gqa=True)
     wide = mask.double() if kind == "float" else mask
