@@ -24,6 +24,7 @@ ORDER = (
     ("checkpoints", "configuration", "shared_objects", "startup"),
     ("decoder_checks",),
     ("weights",),
+    ("records",),
     ("atomic", "env", "options", "plain_json", "private_folder", "sizes", "vendor"),
     ("env_text",),
     ("after_import", "cache_argument", "core", "errors", "labels", "variables", "version", "wording"),

@@ -34,6 +34,7 @@ from .peer_arguments import add_peer_arguments
 
 if TYPE_CHECKING:
     from ..compiler.cache import CompileCache
+    from ..records import Records
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ class CacheStatusCommand(Command):
     COMMAND = CommandInfo(name="status", help="List what the compile cache holds.")
     DESCRIPTION = """List the entries of the compile cache with state, size, age, and model.
 
-Without --cache_dir, the cached counts of `optimum-cli neuron estimate` are summed up too.
+Without --cache_dir, the counts of estimates and the comparisons that passed are summed up too.
 """
 
     @classmethod
@@ -54,9 +55,7 @@ Without --cache_dir, the cached counts of `optimum-cli neuron estimate` are summ
 
         status = CompileCache(self.args.url).status() | _shared(self.args)
         if self.args.url is None:
-            from ..simulator import counts_status
-
-            status["counts"] = counts_status()
+            status["records"] = {kind.name: kind.status() for kind in _records()}
         out.result(status, human=show_status, brief=str(status["num_entries"]))
 
 
@@ -102,7 +101,7 @@ class CacheExplainCommand(Command):
 class CachePruneCommand(Command):
     COMMAND = CommandInfo(name="prune", help="Remove incomplete, old or surplus entries.")
     DESCRIPTION = """Remove unusable entries, and entries beyond the limits. Entries being compiled stay.
-Without --cache_dir, unusable and old counts of `optimum-cli neuron estimate` are removed too; --wipe removes all.
+Without --cache_dir, unusable and old counts of estimates and comparisons are removed too; --wipe removes all.
 
   optimum-cli neuron cache prune --older_than_days 30 --dry_run
 """
@@ -135,7 +134,7 @@ Without --cache_dir, unusable and old counts of `optimum-cli neuron estimate` ar
             logger.info("--all changes nothing: entries that failed and empty ones are removed without it.")
         pruned = CompileCache(self.args.url).prune(**options)
         if self.args.url is None:
-            pruned = _with_counts(pruned, self.args)
+            pruned = _with_records(pruned, self.args)
         out.result(pruned, human=show_pruned, brief=str(pruned["freed_bytes"]))
 
 
@@ -183,11 +182,10 @@ def show_status(out: Out, status: Mapping[str, Any]) -> None:
         out.text("kept on this machine for it:")
         show_status(out, status["spool"])
 
-    if status.get("counts"):
-        counts = status["counts"]
-        entries = counted(counts["num_entries"], "configuration")
-        text = f"counts of estimates in {counts['folder']}: {entries}, {size(counts['size_bytes'])}"
-        out.text(f"{text}, {counts['num_unusable']} of other versions or damaged" if counts["num_unusable"] else text)
+    for name, records in status.get("records", {}).items():
+        entries = counted(records["num_entries"], "record")
+        text = f"{_RECORDS[name]} in {records['folder']}: {entries}, {size(records['size_bytes'])}"
+        out.text(f"{text}, {records['num_unusable']} of other versions or damaged" if records["num_unusable"] else text)
 
 
 def show_lookup(out: Out, data: Mapping[str, Any]) -> None:
@@ -208,7 +206,7 @@ def show_explanation(out: Out, data: Mapping[str, Any]) -> None:
 
 
 def show_pruned(out: Out, pruned: Mapping[str, Any]) -> None:
-    removed = (*pruned["removed"], *pruned["spool_removed"], *pruned.get("counts_removed", ()))
+    removed = (*pruned["removed"], *pruned["spool_removed"], *pruned.get("records_removed", ()))
     rows = [{**item, "size": size(item["size_bytes"])} for item in removed]
     if rows:
         out.table(rows, ("name", "size", "reason"))
@@ -216,18 +214,23 @@ def show_pruned(out: Out, pruned: Mapping[str, Any]) -> None:
     out.text(f"{verb} {size(pruned['freed_bytes'])}: {counted(len(rows), 'file or folder', 'files and folders')}")
 
 
-def _with_counts(pruned: Mapping[str, Any], args: argparse.Namespace) -> dict[str, Any]:
-    """Prune the counts of estimates by the same limits; a size does not limit them, because they are small."""
-    from ..simulator import prune_counts
+_RECORDS = {"counts": "counts of estimates", "validated": "comparisons of validated models"}
 
-    removed = prune_counts(
-        older_than_days=args.older_than_days,
-        unusable=not args.keep_incomplete,
-        everything=args.wipe,
-        dry_run=args.dry_run,
-    )
+
+def _records() -> tuple[Records, ...]:
+    from ..exporters import COMPARISONS
+    from ..simulator import COUNTS
+
+    return (COUNTS, COMPARISONS)
+
+
+def _with_records(pruned: Mapping[str, Any], args: argparse.Namespace) -> dict[str, Any]:
+    """Prune records by the same limits; a size does not limit them, because they are small."""
+    limits = {"older_than_days": args.older_than_days, "unusable": not args.keep_incomplete}
+    limits |= {"everything": args.wipe, "dry_run": args.dry_run}
+    removed = [item for kind in _records() for item in kind.prune(**limits)]
     freed_bytes = pruned["freed_bytes"] + sum(item["size_bytes"] for item in removed)
-    return {**pruned, "counts_removed": removed, "freed_bytes": freed_bytes}
+    return {**pruned, "records_removed": removed, "freed_bytes": freed_bytes}
 
 
 def _add_request(parser: argparse.ArgumentParser) -> None:

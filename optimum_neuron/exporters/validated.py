@@ -1,8 +1,8 @@
 """Compare a loaded model with its reference model, once for the same files, program, code, and CPU.
 
-A server would spend most of its start on the comparison, so one that passed is recorded in `OPTIMUM_NEURON_HOME`. Like
-host code, records are of this machine: they are in no compile cache, to which others may write. This module does not
-know what `validation/` compares.
+A server would spend most of its start on the comparison, so one that passed is recorded (`comparisons.py`). Like host
+code, records are of this machine: they are in no compile cache, to which others may write. This module does not know
+what `validation/` compares.
 
     prepared = validated(prepared, remember=cache is not None)
     print(prepared.validated)        # recorded (compared 2 h ago: the same program, weights, versions, and CPU)
@@ -11,35 +11,27 @@ know what `validation/` compares.
 from __future__ import annotations
 
 import dataclasses
-import functools
-import hashlib
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import env
-from ..atomic import write_bytes
-from ..compiler import canonical_json, hash_of_sources
 from ..compiler.lower import probe_cpu
 from ..core import Choice
-from ..errors import CacheError, ValidationError
-from ..plain_json import parse_json
+from ..errors import ConfigError, ValidationError
+from ..records import Record
 from ..weights import Shards, plain_names
 from ..wording import time_span
+from .comparisons import COMPARISONS
 from .folder import file_hash
 from .kinds import kind_of
 from .quality import Quality, measure_quality, with_quantized_weights
-from .request import installed_versions
 from .tensors import load_original
 from .validation import OutputError, Recorder, default_tolerance, rounding_dtype, rounds_to_8_bits, validate
 
 if TYPE_CHECKING:
     from .kinds import Kind
     from .prepare import Prepared
-
-VERSION = 1
-"""Version of a record's form."""
 
 _READ = (".json", ".safetensors", ".bin", ".gguf", ".model", ".txt", ".jinja")
 """Endings of the files of a checkpoint that a model or its reference is loaded from."""
@@ -60,11 +52,14 @@ def validated(
         ValidationError: the model differs from the reference; it is closed.
     """
     unknown = _unknown(prepared, trust_remote_code, remember)
-    path = None if unknown else _record_path(prepared, atol)
-    if path is not None and (record := _read(path)) is not None:
-        return dataclasses.replace(prepared, **record)
+    try:
+        record = None if unknown else COMPARISONS.find(_key(prepared, atol))
+    except ConfigError as error:
+        record, unknown = None, str(error).splitlines()[0]
+    if record is not None and (fields := _read(record)) is not None:
+        return dataclasses.replace(prepared, **fields)
     errors, quality = _compare(prepared, atol, trust_remote_code)
-    reason = f"not recorded: {unknown}" if path is None else _write(path, errors, quality)
+    reason = f"not recorded: {unknown}" if record is None else record.write(_plain(errors, quality))
     choice = Choice(value="compared", reason=reason)
     return dataclasses.replace(prepared, validation=errors, quality=quality, validated=choice)
 
@@ -78,21 +73,16 @@ def _unknown(prepared: Prepared, trust_remote_code: bool, remember: bool) -> str
     return "code of the checkpoint may run" if trust_remote_code else ""
 
 
-def _record_path(prepared: Prepared, atol: float | None) -> Path:
-    """Where the record of a comparison is: the name is a hash of everything that its result depends on."""
+def _key(prepared: Prepared, atol: float | None) -> dict[str, Any]:
+    """Everything that the result of a comparison depends on, but versions."""
     folder = prepared.source.folder
-    fields = {
-        "version": VERSION,
+    return {
         "files": {path.relative_to(folder).as_posix(): file_hash(path) for path in _files(folder)},
         "neff": file_hash(prepared.artifact.path),
         "config": prepared.config.to_dict(),
         "atol": atol,
-        "package": _package_hash(),
-        "versions": installed_versions(),
         "cpu": str(probe_cpu()),
     }
-    digest = hashlib.sha256(canonical_json(fields, what="validation")).hexdigest()
-    return env.home() / "validated" / f"{digest}.json"
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -100,38 +90,24 @@ def _files(folder: Path) -> Iterator[Path]:
     return (path for path in sorted(folder.rglob("*")) if path.suffix in _READ and path.is_file())
 
 
-@functools.cache
-def _package_hash() -> str:
-    return hash_of_sources(Path(__file__).parents[1], ["."], (".py", ".h", ".cpp"))
-
-
-def _read(path: Path) -> dict[str, Any] | None:
+def _read(record: Record) -> dict[str, Any] | None:
     """Return the fields of a model that a record has, or None if there is no readable one."""
     try:
-        record = parse_json(path.read_bytes())
-        errors = [OutputError.from_dict(row) for row in record["validation"]]
-        quality = None if record["quality"] is None else Quality(**record["quality"])
-        age_s = max(time.time() - float(record["created_unix_s"]), 0.0)
+        data = record.read()
+        errors = [OutputError.from_dict(row) for row in data["validation"]]
+        quality = None if data["quality"] is None else Quality(**data["quality"])
+        age_s = max(time.time() - float(data["created_unix_s"]), 0.0)
     except (OSError, ValueError, LookupError, TypeError):
         return None
     reason = f"compared {time_span(age_s)} ago: the same files, program, versions, and CPU"
     return {"validation": errors, "quality": quality, "validated": Choice(value="recorded", reason=reason)}
 
 
-def _write(path: Path, errors: Sequence[OutputError], quality: Quality | None) -> str:
-    """Record a comparison that passed; return a reason for people."""
-    record = {
-        "created_unix_s": time.time(),
+def _plain(errors: Sequence[OutputError], quality: Quality | None) -> dict[str, Any]:
+    return {
         "validation": [error.to_json() for error in errors],
         "quality": None if quality is None else quality.to_dict(),
     }
-    try:
-        env.make_home()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(path, canonical_json(record, what="validation"), error=CacheError)
-    except (CacheError, OSError) as error:
-        return f"not recorded: {error}"
-    return f"recorded in {path.parent}"
 
 
 def _compare(

@@ -49,7 +49,7 @@ from .continuous import (
     simulate_requests as simulate_requests,
     summarize as summarize,
 )
-from .counts import counts_status as counts_status, prune_counts as prune_counts
+from .counts import COUNTS as COUNTS
 from .decoders import DecoderRequest as DecoderRequest
 from .device_time import (
     ATTENTION_READ_S as ATTENTION_READ_S,

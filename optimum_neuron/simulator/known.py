@@ -11,7 +11,6 @@ is known by one graph of fixed shapes. Timing either needs neither torch nor tra
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -123,7 +122,7 @@ class Known:
     def keep(self, name: str, counts: Counts) -> Choice[str]:
         """Write new counts, and say where."""
         file = self.files.get(type(counts))
-        kept = "they are not kept" if file is None else file.write(name, counts)
+        kept = "not recorded" if file is None else file.write(name, counts)
         return Choice(value="counted", reason=f"{self.reason}; {kept}")
 
 
@@ -164,6 +163,6 @@ def _files(
         files[DecoderCounts] = count_file(folder, "decoder", others)
     asked = {name: value for name, value in dataclasses.asdict(request).items() if name not in OF_TIMING}
     asked |= {"instance": machine.instance.value.name, "environment": list(env.machine_variables())}
-    asked |= {"options": json.loads(json.dumps(others))}
+    asked |= {"options": others}
     files[RunCounts] = count_file(folder, "run", asked)
     return files

@@ -8,6 +8,7 @@ import pytest
 from optimum_neuron.compiler.cache import CompileCache
 from optimum_neuron.compiler.neff import write_neff
 from optimum_neuron.errors import ModelError
+from optimum_neuron.exporters import COMPARISONS
 from optimum_neuron.simulator.counts import count_file
 from optimum_neuron.simulator.work import Work
 
@@ -42,7 +43,7 @@ def cache(cli, fake_module, url):
             raise ModelError("no such model")
         return CompileCache(), fields_of(**options)
 
-    fake_module("optimum_neuron.exporters", cache_request=cache_request)
+    fake_module("optimum_neuron.exporters", cache_request=cache_request, COMPARISONS=COMPARISONS)
     return lambda *words: cli("neuron", "cache", *words)
 
 
@@ -135,19 +136,19 @@ def counts(tmp_path, monkeypatch):
     (tmp_path / "model" / "config.json").write_text("{}")
     file = count_file(tmp_path / "model", "run", {})
     file.write("model", Work(flops=1))
-    return file.path
+    return file.record.path
 
 
-def test_status_and_prune_include_counts_of_estimates(counts, cache, url):
-    assert f"{counts.parent}: 1 configuration" in cache("status").stdout
-    assert cache("status", "--json").json["counts"]["num_entries"] == 1
-    assert cache("prune", "--json").json["counts_removed"] == [] and counts.exists()
+def test_status_and_prune_include_records(counts, cache, url):
+    assert f"counts of estimates in {counts.parent}: 1 record" in cache("status").stdout
+    assert cache("status", "--json").json["records"]["counts"]["num_entries"] == 1
+    assert cache("prune", "--json").json["records_removed"] == [] and counts.exists()
     counts.write_text("[")
     assert "1 of other versions or damaged" in cache("status").stdout
-    assert "damaged counts" in cache("prune", "--dry_run").stdout and counts.exists()
-    assert "counts" not in cache("status", "--cache_dir", url, "--json").json
+    assert f"counts/{counts.name}" in cache("prune", "--dry_run").stdout and counts.exists()
+    assert "records" not in cache("status", "--cache_dir", url, "--json").json
     assert cache("prune", "--cache_dir", url, "--wipe").code == 0 and counts.exists()
     assert cache("prune", "--keep_incomplete", "--quiet").code == 0 and counts.exists()
     pruned = cache("prune", "--wipe", "--json").json
-    assert [row["name"] for row in pruned["counts_removed"]] == [f"counts/{counts.name}"] and not counts.exists()
+    assert [row["name"] for row in pruned["records_removed"]] == [f"counts/{counts.name}"] and not counts.exists()
     assert pruned["freed_bytes"] >= 1

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.errors import ValidationError
-from optimum_neuron.exporters import main_export, validated
+from optimum_neuron.exporters import comparisons, main_export, validated
 from tests.tiny import SMALL
 
 
@@ -65,7 +65,7 @@ def test_export_shares_the_record(home, folder, loads, tmp_path):
     assert saved.describe()["validated"]["value"] == "recorded" and len(loads) == 1
 
 
-@pytest.mark.parametrize("change", ["weights", "configuration", "atol", "package", "versions", "cpu"])
+@pytest.mark.parametrize("change", ["weights", "configuration", "atol", "versions", "cpu"])
 def test_everything_that_decides_a_result_is_compared_again(home, folder, loads, monkeypatch, change):
     described(folder)
     options = {}
@@ -79,10 +79,8 @@ def test_everything_that_decides_a_result_is_compared_again(home, folder, loads,
         (folder / "config.json").write_text(json.dumps(config | {"initializer_range": 0.5}))
     elif change == "atol":
         options = {"atol": 0.5}
-    elif change == "package":
-        monkeypatch.setattr(validated, "_package_hash", lambda: "other")
     elif change == "versions":
-        monkeypatch.setattr(validated, "installed_versions", lambda: {"torch": "9"})
+        monkeypatch.setattr(comparisons, "_versions", lambda: {"torch": "9"})
     else:
         monkeypatch.setattr(validated, "probe_cpu", lambda: "other")
     assert described(folder, **options)["validated"]["value"] == "compared"
@@ -122,7 +120,7 @@ def test_full_disk_is_a_reason_and_no_error(home, folder, monkeypatch):
     def full(*_, **__):
         raise OSError("no space left")
 
-    monkeypatch.setattr(validated, "write_bytes", full)
+    monkeypatch.setattr("optimum_neuron.records.write_bytes", full)
     report = described(folder)
     assert report["validated"]["value"] == "compared" and "no space left" in report["validated"]["reason"]
     assert all(row["ok"] for row in report["validation"])

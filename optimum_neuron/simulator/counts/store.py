@@ -1,8 +1,7 @@
-"""One file for the counts of one configuration with one set of options, below this package's cache folder.
+"""One record for the counts of one configuration with one set of options.
 
-The name of a file is the hash of everything that its counts depend on: the content of the checkpoint's configuration
-and code, the options, this package's source, and the versions of torch and transformers. So no file is ever out of
-date, and files of other versions are never read. A damaged file counts as missing. No file has weights or code.
+Counts depend on the content of the checkpoint's configuration and code, on the options, on this package's source, and
+on the versions of torch and transformers, but not on weights.
 
     file = count_file(folder, "decoder", {"task": None})
     sizes, reason = file.read(DecoderSizes)
@@ -12,19 +11,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import importlib.metadata
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ... import env
-from ...atomic import write_bytes
 from ...compiler import hash_of_sources
-from ...errors import CacheError
-from ...plain_json import parse_json
-from ...private_folder import can_write, private_folder
+from ...records import Record, Records
 from ...version import __version__
 from .plain import from_plain, to_plain
 
@@ -37,22 +30,14 @@ _SOURCES = ("compiler", "exporters", "hardware", "models", "simulator", "weights
 _LIBRARIES = ("torch", "transformers")
 
 
-def counts_folder() -> Path:
-    """Return the folder of the files, which may not exist.
-
-    Raises:
-        ConfigError: neither this package's cache folder nor the temporary folder can be written.
-    """
-    folder = env.home() / "counts"
-    return folder if can_write(folder) else private_folder(folder)
-
-
 @functools.cache
-def versions() -> dict[str, str]:
-    """Return what wrote or reads a file: versions, and a hash of the source code that counts."""
+def _versions() -> dict[str, str]:
     source = hash_of_sources(Path(__file__).parents[2], _SOURCES)
     libraries = {name: importlib.metadata.version(name) for name in _LIBRARIES}
     return {"format": str(FORMAT), "optimum_neuron": __version__, **libraries, "source": source}
+
+
+COUNTS = Records(name="counts", versions=lambda: _versions())
 
 
 def checkpoint_hash(folder: Path) -> str:
@@ -65,34 +50,23 @@ def checkpoint_hash(folder: Path) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CountFile:
-    """The file of one configuration."""
+    """The counts of one configuration."""
 
-    path: Path
-    key: Mapping[str, Any]
-    """Everything that its counts depend on."""
+    record: Record
 
     def read(self, kind: type[T]) -> tuple[T | None, str]:
         """Return the counts and where they are; None and an empty text if there are none, None and why if damaged."""
         try:
-            data = parse_json(self.path.read_bytes())
-            if not isinstance(data, dict) or data.get("key") != self.key:
-                raise ValueError("the record of another configuration")
-            return from_plain(kind, data.get("counts")), f"counts of this configuration are in {self.path}"
+            counts = from_plain(kind, self.record.read().get("counts"))
+            return counts, f"counts of this configuration are in {self.record.path}"
         except FileNotFoundError:
             return None, ""
         except (OSError, ValueError, TypeError) as error:
             return None, f"the cached counts cannot be read ({error})"
 
     def write(self, model: str, counts: Any) -> str:
-        """Write counts of a model, and return where they are, or why they are not kept."""
-        data = {"model": model, "key": self.key, "counts": to_plain(counts)}
-        try:
-            env.make_home()
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            write_bytes(self.path, json.dumps(data).encode(), error=CacheError, durable=False)
-        except (OSError, CacheError) as error:
-            return f"they are not kept: {str(error).splitlines()[0]}"
-        return f"they are kept in {self.path}"
+        """Write counts of a model; return where they are, or why they are not recorded."""
+        return self.record.write({"model": model, "counts": to_plain(counts)})
 
 
 def count_file(folder: Path, name: str, options: Mapping[str, Any]) -> CountFile:
@@ -102,6 +76,5 @@ def count_file(folder: Path, name: str, options: Mapping[str, Any]) -> CountFile
         ConfigError: no folder for it can be written.
         OSError: a file of the checkpoint cannot be read.
     """
-    key = {"counts": name, "checkpoint": checkpoint_hash(folder), "options": dict(options), "versions": versions()}
-    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
-    return CountFile(path=counts_folder() / f"{digest[:32]}.json", key=key)
+    key = {"counts": name, "checkpoint": checkpoint_hash(folder), "options": dict(options)}
+    return CountFile(record=COUNTS.find(key))

@@ -30,28 +30,28 @@ def folder(tmp_path):
 def test_written_counts_are_read(folder, home):
     file = count_file(folder, "run", {"batch_size": 2})
     assert file.read(Work)[0] is None
-    assert str(file.path) in file.write("model", WORK)
+    assert str(file.record.path) in file.write("model", WORK)
     counts, reason = count_file(folder, "run", {"batch_size": 2}).read(Work)
-    assert counts == WORK and str(file.path) in reason and file.path.parent == home / "counts"
-    assert b"weights" not in file.path.read_bytes()
+    assert counts == WORK and str(file.record.path) in reason and file.record.path.parent == home / "counts"
+    assert b"weights" not in file.record.path.read_bytes()
 
 
 @pytest.mark.parametrize("name", ["config.json", "generation_config.json", "modeling_own.py", "1_Pooling/config.json"])
 def test_name_depends_on_each_file_of_the_program(folder, name):
-    before = count_file(folder, "run", {}).path
+    before = count_file(folder, "run", {}).record.path
     (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).write_text("{}")
-    assert count_file(folder, "run", {}).path != before
+    assert count_file(folder, "run", {}).record.path != before
 
 
 def test_name_depends_on_options_and_versions_but_not_on_weights(folder, monkeypatch):
-    before = count_file(folder, "run", {}).path
+    before = count_file(folder, "run", {}).record.path
     (folder / "model.safetensors").write_bytes(b"others")
-    assert count_file(folder, "run", {}).path == before
-    assert count_file(folder, "run", {"batch_size": 2}).path != before
-    assert count_file(folder, "decoder", {}).path != before
-    monkeypatch.setattr(store, "versions", lambda: {"source": "changed counter"})
-    assert count_file(folder, "run", {}).path != before
+    assert count_file(folder, "run", {}).record.path == before
+    assert count_file(folder, "run", {"batch_size": 2}).record.path != before
+    assert count_file(folder, "decoder", {}).record.path != before
+    monkeypatch.setattr(store, "_versions", lambda: {"source": "changed counter"})
+    assert count_file(folder, "run", {}).record.path != before
 
 
 def test_versions_change_with_the_source(tmp_path, monkeypatch):
@@ -63,7 +63,7 @@ def test_versions_change_with_the_source(tmp_path, monkeypatch):
     hashes = []
     for text in ("FACTOR = 1", "FACTOR = 2"):
         (package.parent / "counter.py").write_text(text)
-        hashes.append(store.versions.__wrapped__()["source"])
+        hashes.append(store._versions.__wrapped__()["source"])
     assert hashes[0] != hashes[1]
 
 
@@ -81,7 +81,7 @@ def test_versions_change_with_the_source(tmp_path, monkeypatch):
 def test_damaged_file_counts_as_missing(folder, damage):
     file = count_file(folder, "run", {})
     file.write("model", WORK)
-    file.path.write_bytes(damage(file.path.read_bytes()))
+    file.record.path.write_bytes(damage(file.record.path.read_bytes()))
     counts, reason = file.read(Work)
     assert counts is None and "cannot be read" in reason
     file.write("model", WORK)
@@ -92,4 +92,4 @@ def test_file_that_cannot_be_written_is_reported(folder, home):
     home.mkdir()
     (home / "counts").write_text("a file in place of the folder")
     file = count_file(folder, "run", {})
-    assert "not kept" in file.write("model", WORK)
+    assert "not recorded" in file.write("model", WORK)
