@@ -5,7 +5,9 @@ from .capture import (
     capture as capture,
     capture_error as capture_error,
     fake_parameters as fake_parameters,
+    fakes_of as fakes_of,
     quiet as quiet,
+    swapped as swapped,
 )
 from .collectives import divided_prompts as divided_prompts, group_size_of as group_size_of
 from .compile import (

@@ -168,10 +168,13 @@ def _tied_names(module: nn.Module) -> dict[str, str]:
     return {name: original for name, original in tied.items() if name != original}
 
 
-@contextlib.contextmanager
-def fake_parameters(module: nn.Module, mode: FakeTensorMode) -> Iterator[None]:
-    """Swap parameters, and buffers but computed ones, for fakes on the CPU, keeping ties, and swap them back."""
-    saved: list[tuple[dict[str, Any], str, Any]] = []
+Fakes = list[tuple[dict[str, Any], str, torch.Tensor]]
+"""Fake tensors, each with the parameters or buffers of a module that it belongs to and its name there."""
+
+
+def fakes_of(module: nn.Module, mode: FakeTensorMode) -> Fakes:
+    """Return fakes on the CPU of parameters, and of buffers but computed ones; ties are kept."""
+    placed: Fakes = []
     fakes: dict[int, torch.Tensor] = {}
     for owner in module.modules():
         computed = owner._non_persistent_buffers_set  # their values are part of the graph, unless there are none
@@ -186,13 +189,26 @@ def fake_parameters(module: nn.Module, mode: FakeTensorMode) -> Iterator[None]:
                         fake = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
                     is_parameter = isinstance(tensor, nn.Parameter)
                     fakes[id(tensor)] = nn.Parameter(fake, requires_grad=False) if is_parameter else fake
-                saved.append((store, name, tensor))
-                store[name] = fakes[id(tensor)]
+                placed.append((store, name, fakes[id(tensor)]))
+    return placed
+
+
+@contextlib.contextmanager
+def swapped(fakes: Fakes) -> Iterator[None]:
+    """Put fakes in the place of parameters and buffers, and put these back."""
+    own = [store[name] for store, name, _ in fakes]
     try:
+        for store, name, fake in fakes:
+            store[name] = fake
         yield
     finally:
-        for store, name, tensor in saved:
+        for (store, name, _), tensor in zip(fakes, own, strict=True):
             store[name] = tensor
+
+
+def fake_parameters(module: nn.Module, mode: FakeTensorMode) -> contextlib.AbstractContextManager[None]:
+    """Swap parameters, and buffers but computed ones, for fakes inside a block."""
+    return swapped(fakes_of(module, mode))
 
 
 def _empty(specs: Mapping[str, TensorSpec], mode: FakeTensorMode) -> dict[str, torch.Tensor]:

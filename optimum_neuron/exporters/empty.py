@@ -25,6 +25,7 @@ def empty_model(source: ModelSource, config: Any, *, attention: str | None, trus
     """
     import transformers
     from accelerate import init_empty_weights
+    from transformers.initialization import no_init_weights
 
     options = {} if attention is None else {"attn_implementation": attention}
     auto_class = getattr(transformers, find_task(config.task, source.config.model_type).auto_class)
@@ -34,7 +35,7 @@ def empty_model(source: ModelSource, config: Any, *, attention: str | None, trus
             if attention is not None:
                 model.set_attn_implementation(attention)
         else:
-            with init_empty_weights(include_buffers=False):
+            with init_empty_weights(include_buffers=False), no_init_weights():
                 model = auto_class.from_config(
                     copy.deepcopy(source.config), trust_remote_code=trust_remote_code, **options
                 )

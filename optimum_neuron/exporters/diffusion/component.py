@@ -84,12 +84,13 @@ def empty_component(source: ModelSource, dtype: str) -> nn.Module:
         ModelError: its library cannot build it.
     """
     from accelerate import init_empty_weights
+    from transformers.initialization import no_init_weights
 
     if source.module is not None:
         return _without_weights(source.module)
     kind = component_class(source.config)
     try:
-        with init_empty_weights(include_buffers=False):
+        with init_empty_weights(include_buffers=False), no_init_weights():
             if isinstance(source.config, DiffusersConfig):
                 model = module_from(kind, source.config.to_dict())
             else:

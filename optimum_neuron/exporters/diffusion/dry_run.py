@@ -21,7 +21,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
-from ...compiler import capture_error, fake_parameters, quiet
+from ...compiler import capture_error, fakes_of, quiet, swapped
 from ...engine import Call, Leaf, flatten, unflatten
 from ...errors import CaptureError, ConfigError, NeuronError
 from ..source import first_line
@@ -95,8 +95,16 @@ class Entry(nn.Module):
         return list(results.values())
 
 
-_TRACED: weakref.WeakKeyDictionary[nn.Module, dict[Any, Noted]] = weakref.WeakKeyDictionary()
-"""Calls of each model whose results are known: another dry run of it, with other steps or sizes, makes many again."""
+class _Model:
+    """A model as a dry run calls it: its fakes, and the calls whose results are known."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self.fakes, self.calls = fakes_of(model, self.mode), dict[Any, Noted]()
+
+
+_MODELS: weakref.WeakKeyDictionary[nn.Module, _Model] = weakref.WeakKeyDictionary()
+"""Another dry run of a model, with other steps or sizes, makes many calls again."""
 
 
 class CallRecorder:
@@ -123,10 +131,12 @@ class CallRecorder:
         inputs = tuple((name, _dtype(name, tensor), tuple(tensor.shape)) for name, tensor in tensors.items())
         key = (method, repr(tree), inputs)
         if key not in self._known:
-            traced = _TRACED.setdefault(self._model, {})
-            if key not in traced:
-                traced[key] = self._traced(method, tree, inputs)
-            self._known[key] = traced[key]
+            if self._model not in _MODELS:
+                _MODELS[self._model] = _Model(self._model)
+            calls = _MODELS[self._model].calls
+            if key not in calls:
+                calls[key] = self._traced(method, tree, inputs)
+            self._known[key] = calls[key]
         self._counts[key] += 1
         self._order.append(part_name(self._name, method))
         noted = self._known[key]
@@ -134,8 +144,8 @@ class CallRecorder:
         return unflatten(noted.result, zeros)
 
     def _traced(self, method: str, tree: Any, inputs: tuple[tuple[str, str, tuple[int, ...]], ...]) -> Noted:
-        entry, mode = Entry(self._model, method, tree), FakeTensorMode(allow_non_fake_inputs=True)
-        with fake_parameters(entry, mode), torch.no_grad(), quiet(), mode:
+        entry, model = Entry(self._model, method, tree), _MODELS[self._model]
+        with swapped(model.fakes), torch.no_grad(), quiet(), model.mode:
             try:
                 results = entry(*(torch.empty(shape, dtype=getattr(torch, dtype)) for _, dtype, shape in inputs))
             except (RuntimeError, NotImplementedError) as error:

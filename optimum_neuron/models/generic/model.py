@@ -249,6 +249,7 @@ def build(config: Any, *, trust_remote_code: bool = False, auto_class: str = "Au
     _refuse_layer_types(config)
     import transformers
     from accelerate import init_empty_weights
+    from transformers.initialization import no_init_weights
 
     config = copy.deepcopy(config)
     config._experts_implementation = register()
@@ -257,7 +258,7 @@ def build(config: Any, *, trust_remote_code: bool = False, auto_class: str = "Au
         config.rescale_every = 0
     attention = Choice(value="sdpa", reason="scaled dot product attention takes the masks as they are")
     from_config = functools.partial(getattr(transformers, auto_class).from_config, trust_remote_code=trust_remote_code)
-    with init_empty_weights(include_buffers=False):
+    with init_empty_weights(include_buffers=False), no_init_weights():
         try:
             model = from_config(config, attn_implementation=attention.value)
         except ValueError as error:
