@@ -114,3 +114,32 @@ def test_duplicate_export_option_is_an_error(tmp_path):
     with pytest.raises(ConfigError) as excinfo:
         main_export("acme/bert", tmp_path, {"optlevel": "1", "auto_cast": "all"}, optlevel="2", auto_cast="all")
     assert excinfo.value.details == {"options": ["optlevel"]}
+
+
+def test_questions_about_process_and_machine(monkeypatch):
+    from optimum.neuron.utils import import_utils, is_precompilation
+    from optimum.neuron.utils.cache_utils import get_num_neuron_cores
+    from optimum.neuron.utils.instance import current_instance_type
+    from optimum.neuron.utils.system import cores_per_device
+    from optimum.neuron.utils.training_utils import is_logging_process
+
+    monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "trn1.32xlarge")
+    assert (current_instance_type(), cores_per_device(), get_num_neuron_cores()) == ("trn1", 2, 32)
+    monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", "0-3")
+    assert get_num_neuron_cores() == 4
+    assert is_logging_process() and not is_precompilation()
+    monkeypatch.setenv("NEURON_EXTRACT_GRAPHS_ONLY", "1")
+    assert is_precompilation()
+    assert import_utils.is_torch_neuronx_available() and not import_utils.is_torch_xla_available()
+    assert not import_utils.is_neuronx_distributed_available() and import_utils.is_package_available("torch")
+
+
+def test_models_load_within_the_context_of_older_scripts(checkpoint):
+    from optimum.neuron.distributed import lazy_load_for_parallelism
+    from transformers import AutoModelForCausalLM
+
+    with lazy_load_for_parallelism(tensor_parallel_size=2):
+        assert AutoModelForCausalLM.from_pretrained(checkpoint).num_parameters() > 0
+    with pytest.raises(ConfigError) as excinfo, lazy_load_for_parallelism(pipeline_parallel_size=0):
+        pass
+    assert excinfo.value.details == {"option": "pipeline_parallel_size"}

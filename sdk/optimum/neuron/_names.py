@@ -11,6 +11,7 @@ import optimum_neuron
 MODELS = [name for name in optimum_neuron.__all__ if name.startswith("NeuronModelFor")]
 TRAINERS = ["NeuronTrainer", "NeuronTrainingArguments"]
 SFT = ["NeuronSFTConfig", "NeuronSFTTrainer"]
+PREFERENCES = ["NeuronGRPOConfig", "NeuronGRPOTrainer", "NeuronORPOConfig", "NeuronORPOTrainer"]
 
 TWINS = {
     "NeuronBertModel": "NeuronModelForFeatureExtraction",
@@ -84,6 +85,9 @@ ABSENT = {
     **dict.fromkeys(_SHARDING_NAMES, _SHARDING),
     **dict.fromkeys(_CACHE_ENTRY_NAMES, _CACHE_ENTRIES),
     **dict.fromkeys(_PATCHING_NAMES, _PATCHING),
+    **dict.fromkeys(["ParallelizersManager", "TensorParallelizer", "make_optimizer_constructor_lazy"], _SHARDING),
+    "NeuronGenerationMixin": "Compiled models have transformers' `GenerationMixin`; call `generate`.",
+    "patch_generation_mixin_to_neuron_generation_mixin": "Compiled models have `generate`; nothing is to be patched.",
     "NxDNeuronConfig": _NXD,
     "NxDVLMNeuronConfig": "Use `optimum_neuron.NeuronImageTextConfig`.",
     "NeuronArgumentParser": "Use `NeuronHfArgumentParser`.",
@@ -123,6 +127,17 @@ _AVAILABLE = {"is_neuronx_available": "optimum.neuron.utils.import_utils:is_neur
 _CONSOLIDATE = {
     "consolidate_model_parallel_checkpoints_to_unified_checkpoint": "optimum_neuron.distributed.consolidate:consolidate"
 }
+_MACHINE = "optimum.neuron.utils._machine"
+_PACKAGES = {
+    name: f"optimum.neuron.utils.import_utils:{name}"
+    for name in ("is_neuronx_distributed_available", "is_package_available", "is_peft_available")
+    + ("is_torch_neuronx_available", "is_torch_xla_available", "is_trl_available")
+}
+_PEFT = {
+    "NeuronPeftModel": "peft:PeftModel",
+    "NeuronPeftModelForCausalLM": "peft:PeftModelForCausalLM",
+    "get_peft_model": "peft:get_peft_model",
+}
 _TRAINING_MODELS = {
     **{
         name: f"optimum_neuron.trainer.models:{name}"
@@ -139,6 +154,7 @@ NAMES: dict[str, dict[str, str]] = {
         **ACCELERATE,
         **_PARSER,
         **_AVAILABLE,
+        "get_peft_model": _PEFT["get_peft_model"],
     },
     "optimum.neuron.accelerate": ACCELERATE,
     "optimum.neuron.cache": _hub_cache("get_hub_cached_entries", "get_hub_cached_models", "synchronize_hub_cache"),
@@ -152,7 +168,11 @@ NAMES: dict[str, dict[str, str]] = {
         **_absent("CompileCacheHfProxy"),
     },
     "optimum.neuron.configuration_utils": _ours("NeuronConfig"),
-    "optimum.neuron.generation": {},
+    "optimum.neuron.distributed": {
+        "lazy_load_for_parallelism": "optimum.neuron.distributed._loading:lazy_load_for_parallelism",
+        **_absent("ParallelizersManager", "TensorParallelizer", "make_optimizer_constructor_lazy"),
+    },
+    "optimum.neuron.generation": _absent("NeuronGenerationMixin"),
     "optimum.neuron.modeling": {**_ours(*MODELS), **_twins(*TWINS)},
     "optimum.neuron.modeling_decoder": {
         **_ours("NeuronModelForCausalLM", "NeuronModelForEmbedding", "NeuronModelForImageTextToText"),
@@ -165,18 +185,24 @@ NAMES: dict[str, dict[str, str]] = {
     "optimum.neuron.models.inference.backend": {},
     "optimum.neuron.models.inference.backend.config": _absent("NxDNeuronConfig", "NxDVLMNeuronConfig"),
     "optimum.neuron.models.training": {**_TRAINING_MODELS, **_CONSOLIDATE, **_absent(*_SHARDING_NAMES)},
-    "optimum.neuron.peft": {
-        "NeuronPeftModel": "peft:PeftModel",
-        "NeuronPeftModelForCausalLM": "peft:PeftModelForCausalLM",
-        "get_peft_model": "peft:get_peft_model",
-    },
+    "optimum.neuron.models.training.config": {"TrainingNeuronConfig": _TRAINING_MODELS["TrainingNeuronConfig"]},
+    "optimum.neuron.peft": _PEFT,
     "optimum.neuron.peft.utils": {},
     "optimum.neuron.peft.utils.vllm": _absent("get_original_merged_weights_for_vllm"),
     "optimum.neuron.pipelines": {**_ours("pipeline"), **_absent(*_DIFFUSION_MIXINS)},
-    "optimum.neuron.trainers": _ours(*TRAINERS, *SFT),
+    "optimum.neuron.trainers": _ours(*TRAINERS, *SFT, *PREFERENCES),
+    "optimum.neuron.trainers.grpo_config": _ours("NeuronGRPOConfig"),
+    "optimum.neuron.trainers.grpo_trainer": _ours("NeuronGRPOTrainer"),
+    "optimum.neuron.trainers.orpo_trainer": _ours("NeuronORPOTrainer"),
     "optimum.neuron.trainers.metrics": _absent("MovingAverageWindow", "TrainingMetricsCollector"),
+    "optimum.neuron.trainers.sft_config": _ours("NeuronSFTConfig"),
+    "optimum.neuron.trainers.sft_trainer": _ours("NeuronSFTTrainer"),
+    "optimum.neuron.trainers.training_args": _ours("NeuronTrainingArguments"),
+    "optimum.neuron.trainers.transformers": _ours("NeuronTrainer"),
     "optimum.neuron.utils": {
         **_AVAILABLE,
+        **_PACKAGES,
+        "is_precompilation": f"{_MACHINE}:is_precompilation",
         **_PARSER,
         "DECODER_NAME": "optimum.neuron.utils.constant:DECODER_NAME",
         "ENCODER_NAME": "optimum.neuron.utils.constant:ENCODER_NAME",
@@ -190,7 +216,19 @@ NAMES: dict[str, dict[str, str]] = {
         **{name: f"optimum.neuron.utils._groups:{name}" for name in _ADAPTER_NAMES},
         **_absent("DTYPE_MAPPER"),
     },
+    "optimum.neuron.utils.cache_utils": {"get_num_neuron_cores": f"{_MACHINE}:get_num_neuron_cores"},
+    "optimum.neuron.utils.instance": {"current_instance_type": f"{_MACHINE}:current_instance_type"},
+    "optimum.neuron.utils.misc": {"is_precompilation": f"{_MACHINE}:is_precompilation"},
     "optimum.neuron.utils.patching": _absent(*_PATCHING_NAMES),
+    "optimum.neuron.utils.peft_utils": _PEFT,
+    "optimum.neuron.utils.system": {
+        "cores_per_device": f"{_MACHINE}:cores_per_device",
+        "get_available_cores": f"{_MACHINE}:get_num_neuron_cores",
+    },
+    "optimum.neuron.utils.training_utils": {
+        "is_logging_process": f"{_MACHINE}:is_logging_process",
+        **_absent("patch_generation_mixin_to_neuron_generation_mixin"),
+    },
     "optimum.neuron.version": {
         "__version__": "optimum_neuron:__version__",
         "__sdk_version__": "optimum_neuron.version:__version__",

@@ -1,0 +1,36 @@
+"""Questions that scripts ask about their process and the simulated machine."""
+
+from __future__ import annotations
+
+import os
+
+from optimum_neuron.hardware import resolve_instance
+
+
+def current_instance_type() -> str:
+    """Return the family of the simulated instance, for example "trn1"."""
+    return resolve_instance().value.family
+
+
+def cores_per_device() -> int:
+    """Return the cores of a chip of the simulated instance."""
+    return resolve_instance().value.chip.num_cores
+
+
+def get_num_neuron_cores() -> int:
+    """Return the cores of the simulated instance that this process may use."""
+    import torch
+
+    return torch.neuron.device_count()  # type: ignore[attr-defined]
+
+
+def is_precompilation() -> bool:
+    """Return whether `neuron_parallel_compile` runs the script, to collect its graphs."""
+    return os.environ.get("NEURON_EXTRACT_GRAPHS_ONLY") == "1"
+
+
+def is_logging_process() -> bool:
+    """Return whether this process is the one that logs: the first."""
+    import torch
+
+    return not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
