@@ -165,6 +165,11 @@ class CompileConfig:
         data = self.to_dict()
         return {axis: data[axis] for axis in self.axes}
 
+    @property
+    def input_shapes(self) -> dict[str, int | list[int]]:
+        """`static_shapes`, under the name that Optimum's configurations have."""
+        return self.static_shapes
+
     def completed(self, resolved_class: type[Complete], **sizes: Any) -> Complete:
         """Return the resolved form: this configuration with open sizes filled in."""
         return resolved_class(**self._values() | sizes)

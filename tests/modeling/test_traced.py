@@ -152,6 +152,7 @@ def test_choice_of_bucket_has_reason(model):
     choice = model.choose_bucket("sequence_length", 9)
     assert (choice.value, choice.rejected[0].candidate) == (16, "8")
     assert model.input_static_shapes == {"batch_size": 2, "sequence_length": [8, 16]}
+    assert model.neuron_config.input_shapes == model.input_static_shapes
 
 
 def test_results_are_cut_to_input_length(tmp_path):

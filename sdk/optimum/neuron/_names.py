@@ -24,6 +24,7 @@ TWINS = {
     "NeuronCLIPForImageClassification": "NeuronModelForImageClassification",
     "NeuronYolosForObjectDetection": "NeuronModelForObjectDetection",
     "NeuronSentenceTransformers": "NeuronSentenceTransformer",
+    "NeuronModelForSentenceTransformers": "NeuronSentenceTransformer",
 }
 """Names after an architecture, or a plural, of classes that serve a task."""
 
