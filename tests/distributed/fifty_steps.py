@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.distributed.test_layouts import FOUR, REFERENCES, TWO, run_cases
 from tests.trainer.fifty_steps import NUM_STEPS, differs
 
-LAYOUTS = {2: TWO, 4: FOUR}
+LAYOUTS = {2: (*TWO, "compiled-small-sp"), 4: FOUR}
 """Cases of `layouts.py` by number of processes; 16-bit cases are separate."""
 
 
@@ -26,10 +26,9 @@ def main() -> int:
         wide = tuple(case for case in cases if not case.startswith("bfloat16"))
         results = run_cases(folder, num_processes, NUM_STEPS, wide)
         for case in wide:
-            kind = case.rpartition("-")[0]
-            actual, expected = (
-                losses[:NUM_STEPS] for losses in (results[case], reference[f"{kind}-tp" if kind else "tp"])
-            )
+            kind = case.removeprefix("compiled-").rpartition("-")[0]
+            result = results[case]["losses"] if case.startswith("compiled-") else results[case]
+            actual, expected = (losses[:NUM_STEPS] for losses in (result, reference[f"{kind}-tp" if kind else "tp"]))
             failed |= differs(f"{num_processes} processes, {case}", actual, expected)
     return int(failed)
 

@@ -15,7 +15,7 @@ from optimum_neuron.artifact import load as artifact_load
 from optimum_neuron.configuration import NeuronConfig
 from optimum_neuron.engine import Decoder, Packing, Sequences, decoder as decoder_module
 from optimum_neuron.errors import ConfigError, ValidationError
-from optimum_neuron.exporters import kind_of, main_export, validated
+from optimum_neuron.exporters import comparisons, kind_of, main_export
 from optimum_neuron.exporters.validation import (
     OutputError,
     Recorder,
@@ -163,7 +163,7 @@ def damaged(folder, name, monkeypatch, **options):
 
     monkeypatch.setattr(artifact_load, "bind_weights", bind)
     # Code with another content, to which records of earlier comparisons do not apply.
-    monkeypatch.setattr(validated, "_package_hash", lambda: "damaged")
+    monkeypatch.setattr(comparisons, "_versions", lambda: {"package": "damaged"})
     with pytest.raises(ValidationError) as excinfo:
         NeuronModelForCausalLM.from_pretrained(folder, export=True, **{**SHAPES, **options})
     return excinfo.value

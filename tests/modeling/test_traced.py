@@ -31,7 +31,7 @@ from optimum_neuron.errors import (
     ValidationError,
     WeightsError,
 )
-from optimum_neuron.exporters import TASKS, compile_options, validated
+from optimum_neuron.exporters import TASKS, comparisons, compile_options
 from optimum_neuron.exporters.encoders import AXES
 from tests.encoders import IMAGE, SAMPLES, VOCABULARY, randomize, save_tiny_encoder, tiny_encoder_config, tiny_shapes
 from tests.modeling.common import raises
@@ -387,7 +387,7 @@ def test_damaged_program_is_not_exported_and_layer_is_named(checkpoint, tmp_path
     bind = module.bind_weights
     monkeypatch.setattr(module, "bind_weights", damaged)
     # Code with another content, to which records of earlier comparisons do not apply.
-    monkeypatch.setattr(validated, "_package_hash", lambda: "damaged")
+    monkeypatch.setattr(comparisons, "_versions", lambda: {"package": "damaged"})
     with pytest.raises(ValidationError, match=r"the first diverging module is model.bert.encoder.layer.1 \(SQNR"):
         main_export(checkpoint, tmp_path / "out", **SHAPES)
     assert not (tmp_path / "out").exists()

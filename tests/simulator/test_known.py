@@ -100,7 +100,7 @@ def test_changed_configuration_and_changed_source_are_counted_again(folder, monk
     changed = ask(folder)
     assert changed.counts.value == "counted" and changed.tpot_ms.value > before.tpot_ms.value
     assert ask(folder).counts.value == "cached"
-    monkeypatch.setattr(store, "versions", lambda: {"source": "other"})
+    monkeypatch.setattr(store, "_versions", lambda: {"source": "other"})
     assert ask(folder).counts.value == "counted"
 
 
