@@ -11,8 +11,9 @@ what `validation/` compares.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from .kinds import Kind
     from .prepare import Prepared
 
+Comparison = tuple[list[OutputError], Quality | None]
+"""Differences of all results, and what quantization costs."""
+
 _READ = (".json", ".safetensors", ".bin", ".gguf", ".model", ".txt", ".jinja")
 """Endings of the files of a checkpoint that a model or its reference is loaded from."""
 
@@ -51,17 +55,33 @@ def validated(
     Raises:
         ValidationError: the model differs from the reference; it is closed.
     """
-    unknown = _unknown(prepared, trust_remote_code, remember)
+    errors, quality, choice = recorded_or_compared(
+        _unknown(prepared, trust_remote_code, remember),
+        lambda: comparison_key([prepared.source.folder], {"model": prepared}, prepared.config, atol),
+        lambda: _compare(prepared, atol, trust_remote_code),
+    )
+    return dataclasses.replace(prepared, validation=errors, quality=quality, validated=choice)
+
+
+def recorded_or_compared(
+    unknown: str, key: Callable[[], dict[str, Any]], compare: Callable[[], Comparison]
+) -> tuple[list[OutputError], Quality | None, Choice[str]]:
+    """Return a comparison that passed, a recorded one if there is one, and which of both it is.
+
+    Args:
+        unknown: why it cannot be recognized later; empty: it can.
+        key: returns everything that its result depends on, but versions.
+        compare: compares, and raises an error if that fails.
+    """
     try:
-        record = None if unknown else COMPARISONS.find(_key(prepared, atol))
+        record = None if unknown else COMPARISONS.find(key())
     except ConfigError as error:
         record, unknown = None, str(error).splitlines()[0]
-    if record is not None and (fields := _read(record)) is not None:
-        return dataclasses.replace(prepared, **fields)
-    errors, quality = _compare(prepared, atol, trust_remote_code)
+    if record is not None and (known := _read(record)) is not None:
+        return known
+    errors, quality = compare()
     reason = f"not recorded: {unknown}" if record is None else record.write(_plain(errors, quality))
-    choice = Choice(value="compared", reason=reason)
-    return dataclasses.replace(prepared, validation=errors, quality=quality, validated=choice)
+    return errors, quality, Choice(value="compared", reason=reason)
 
 
 def _unknown(prepared: Prepared, trust_remote_code: bool, remember: bool) -> str:
@@ -73,16 +93,35 @@ def _unknown(prepared: Prepared, trust_remote_code: bool, remember: bool) -> str
     return "code of the checkpoint may run" if trust_remote_code else ""
 
 
-def _key(prepared: Prepared, atol: float | None) -> dict[str, Any]:
-    """Everything that the result of a comparison depends on, but versions."""
-    folder = prepared.source.folder
+def comparison_key(
+    folders: Sequence[Path], parts: Mapping[str, Prepared], config: Any, atol: float | None
+) -> dict[str, Any]:
+    """Return everything that the result of a comparison depends on, but versions.
+
+    Args:
+        folders: those of the checkpoint.
+        parts: compiled programs by name.
+        config: configuration of the whole.
+        atol: largest absolute difference that passes.
+    """
     return {
-        "files": {path.relative_to(folder).as_posix(): file_hash(path) for path in _files(folder)},
-        "neff": file_hash(prepared.artifact.path),
-        "config": prepared.config.to_dict(),
+        "files": [{path.relative_to(folder).as_posix(): _hash(path) for path in _files(folder)} for folder in folders],
+        "neffs": {name: _hash(part.artifact.path) for name, part in parts.items()},
+        "config": config.to_dict(),
         "atol": atol,
         "cpu": str(probe_cpu()),
     }
+
+
+def _hash(path: Path) -> str:
+    status = path.stat()
+    return _hash_of(path, status.st_size, status.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=1024)
+def _hash_of(path: Path, size_bytes: int, mtime_ns: int) -> str:
+    """The files of a pipeline are read for each model, and for the whole picture."""
+    return file_hash(path)
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -90,8 +129,8 @@ def _files(folder: Path) -> Iterator[Path]:
     return (path for path in sorted(folder.rglob("*")) if path.suffix in _READ and path.is_file())
 
 
-def _read(record: Record) -> dict[str, Any] | None:
-    """Return the fields of a model that a record has, or None if there is no readable one."""
+def _read(record: Record) -> tuple[list[OutputError], Quality | None, Choice[str]] | None:
+    """Return the comparison that a record has, or None if there is no readable one."""
     try:
         data = record.read()
         errors = [OutputError.from_dict(row) for row in data["validation"]]
@@ -100,7 +139,7 @@ def _read(record: Record) -> dict[str, Any] | None:
     except (OSError, ValueError, LookupError, TypeError):
         return None
     reason = f"compared {time_span(age_s)} ago: the same files, program, versions, and CPU"
-    return {"validation": errors, "quality": quality, "validated": Choice(value="recorded", reason=reason)}
+    return errors, quality, Choice(value="recorded", reason=reason)
 
 
 def _plain(errors: Sequence[OutputError], quality: Quality | None) -> dict[str, Any]:
@@ -110,9 +149,7 @@ def _plain(errors: Sequence[OutputError], quality: Quality | None) -> dict[str, 
     }
 
 
-def _compare(
-    prepared: Prepared, atol: float | None, trust_remote_code: bool
-) -> tuple[list[OutputError], Quality | None]:
+def _compare(prepared: Prepared, atol: float | None, trust_remote_code: bool) -> Comparison:
     import torch
 
     task, dtype = prepared.config.task, rounding_dtype(prepared.config)

@@ -63,10 +63,11 @@ class ServedModel:
             logger.info("The model %s is ready after %.1f s.", self.spec.name, self.loaded_s)
         except Exception as error:  # noqa: BLE001  # /health reports it; other models are served
             self.error = error
-            level = logging.ERROR
-            logger.log(
-                level, "%s cannot be served: %s", self.spec.name, error, exc_info=not isinstance(error, NeuronError)
-            )
+
+    def log_error(self) -> None:
+        """Log why the model cannot be served."""
+        traceback = None if isinstance(self.error, NeuronError) else self.error
+        logger.error("%s cannot be served: %s", self.spec.name, self.error, exc_info=traceback)
 
     def _note_step(self, progress: Progress) -> None:
         self.compiling = progress
@@ -108,8 +109,8 @@ class Registry:
 
     def __init__(self, models: Iterable[ServedModel]) -> None:
         self.models = list(models)
-        self.on_all_failed: Callable[[], None] = lambda: None
-        """Called when no model can be loaded, in the thread that tried."""
+        self.on_all_failed: Callable[[], None] = self.models[-1].log_error
+        """Called when no model can be loaded, in the thread that tried, to report the last; others are in the log."""
         self._thread = threading.Thread(target=self._load, name="loading", daemon=True)
         self._has_frozen = False
 
@@ -120,6 +121,8 @@ class Registry:
     def _load(self) -> None:
         for model in self.models:
             model.load()
+            if model.error is not None and not self._errors():
+                model.log_error()
         if self._errors():
             self.on_all_failed()
         elif not gc.get_freeze_count():
@@ -137,10 +140,10 @@ class Registry:
         """Check that a model was loaded, or was not yet tried.
 
         Raises:
-            Exception: none could be loaded; the error of the first, usually a `NeuronError`.
+            Exception: none could be loaded; the error of the last, usually a `NeuronError`.
         """
         if errors := self._errors():
-            raise errors[0]
+            raise errors[-1]
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait until every model is loaded or failed."""

@@ -28,7 +28,7 @@ def serve(deployment: Deployment, *, on_listening: Callable[[str], None] = lambd
 
     Raises:
         ConfigError: the address cannot be listened on.
-        NeuronError: no model can be loaded; the error of the first.
+        NeuronError: no model can be loaded; the error of the last.
     """
     server, listening = _make_server(deployment), _listen(deployment)
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import shutil
+from unittest import mock
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from optimum_neuron import NeuronModelForCausalLM
+from optimum_neuron import NeuronDiffusionPipeline, NeuronModelForCausalLM
 from optimum_neuron.errors import ValidationError
 from optimum_neuron.exporters import comparisons, main_export, validated
 from tests.tiny import SMALL
+from tests.tiny_pipelines.calls import compile_options
+from tests.tiny_pipelines.table import make_pipeline, save_pipeline
 
 
 @pytest.fixture
@@ -94,6 +98,27 @@ def test_damaged_record_is_written_again(home, folder, content):
     record.write_bytes(content)
     assert described(folder)["validated"]["value"] == "compared"
     assert described(folder)["validated"]["value"] == "recorded"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_picture_of_a_pipeline_is_compared_once(home, tmp_path, monkeypatch):
+    module = importlib.import_module("optimum_neuron.exporters.diffusion.pipeline")
+    compare = mock.Mock(wraps=module._compare_picture)
+    monkeypatch.setattr(module, "_compare_picture", compare)
+    folder = save_pipeline(tmp_path / "sd", "sd")
+    reports = []
+    for _ in range(2):
+        with NeuronDiffusionPipeline.from_pretrained(folder, export=True, **compile_options("sd")) as pipe:
+            reports.append(pipe.describe())
+            assert {part["validated"]["value"] for part in reports[-1]["components"].values()} == {
+                reports[-1]["validated"]["value"]
+            }
+    assert [report["validated"]["value"] for report in reports] == ["compared", "recorded"]
+    assert reports[0]["validation"] == reports[1]["validation"] and compare.call_count == 1
+    with NeuronDiffusionPipeline.from_pretrained(
+        folder, export=True, **compile_options("sd"), vae=make_pipeline("sd").vae
+    ) as pipe:
+        assert "memory" in pipe.describe()["validated"]["reason"] and compare.call_count == 2
 
 
 def test_failed_comparison_is_not_recorded(home, folder):

@@ -61,10 +61,13 @@ class Model:
     """A model that loads, or does not."""
 
     def __init__(self, error=None):
-        self.error, self._error = None, error
+        self.error, self._error, self.is_logged = None, error, False
 
     def load(self):
         self.error = self._error
+
+    def log_error(self):
+        self.is_logged = True
 
 
 @pytest.mark.parametrize("errors", [(None,), (None, "a"), ("a", None), ("a",), ("a", "b")], ids=str)
@@ -81,10 +84,11 @@ def test_server_ends_only_without_any_model(errors):
     if None in errors:
         registry.require_any()
         assert calls == []
+        assert [model.is_logged for model in models] == [error is not None for error in errors]
     else:
-        with pytest.raises(ModelError, match="a"):
+        with pytest.raises(ModelError, match=errors[-1]):
             registry.require_any()
-        assert calls == [1]
+        assert calls == [1] and [model.is_logged for model in models] == [True] * (len(errors) - 1) + [False]
 
 
 @pytest.mark.parametrize(

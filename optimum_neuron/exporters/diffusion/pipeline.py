@@ -27,6 +27,7 @@ from ...runtime import Copies, claimed
 from ..load import load_exported
 from ..prepare import Prepared, prepare
 from ..source import ModelSource
+from ..validated import comparison_key, recorded_or_compared
 from ..validation import OutputError, compare, default_tolerance
 from .additions import PipelineAdditions
 from .component import METHODS, empty_component, load_component, part_name, redirected
@@ -56,6 +57,8 @@ class PreparedPipeline:
     """Each program by the name of its folder, such as "vae_decoder"."""
     validation: tuple[OutputError, ...] = ()
     """Difference of a whole picture."""
+    validated: Choice[str] = Choice(value="off", reason="validation is switched off")
+    """Whether the picture was compared now, or the comparison was recorded, and why."""
     additions: PipelineAdditions = dataclasses.field(default_factory=PipelineAdditions)
     """What was added to the pipeline of the folder."""
 
@@ -158,9 +161,13 @@ def prepare_pipeline(
                     claim=claim,
                     compiler_workdir=None if compiler_workdir is None else Path(compiler_workdir) / part,
                 )
-        if validate:
-            errors = _validate_picture(prepared, sources, atol, custom.additions.example_images())
-            prepared = dataclasses.replace(prepared, validation=errors)
+        if validate and all(part.loaded is not None for part in parts.values()):
+            errors, _, choice = recorded_or_compared(
+                _unknown(custom, cache),
+                lambda: comparison_key([source.folder], parts, config, atol),
+                lambda: ([_compare_picture(prepared, sources, atol, custom.additions.example_images())], None),
+            )
+            prepared = dataclasses.replace(prepared, validation=tuple(errors), validated=choice)
     except BaseException:
         prepared.close()
         raise
@@ -265,17 +272,22 @@ def _component_sources(source: ModelSource, parts: Mapping[str, Prepared]) -> di
     return {component_of(part, names): prepared.source for part, prepared in parts.items()}
 
 
-def _validate_picture(
+def _unknown(custom: Custom, cache: CompileCache | None) -> str:
+    """Return why the comparison of a picture cannot be recognized later; empty: it can."""
+    if cache is None:
+        return "the compile cache is switched off"
+    return "models in memory, and not in the folder, belong to it" if custom.modules or custom.others else ""
+
+
+def _compare_picture(
     prepared: PreparedPipeline, sources: Mapping[str, ModelSource], atol: float | None, arguments: Mapping[str, Any]
-) -> tuple[OutputError, ...]:
+) -> OutputError:
     """Compare a picture of few steps with that of diffusers in float32.
 
     Raises:
         ValidationError: they differ.
     """
     config, loaded = prepared.config, {name: part.loaded for name, part in prepared.parts.items()}
-    if any(one is None for one in loaded.values()):
-        return ()
     copies = {name: Copies([one]) for name, one in loaded.items() if one is not None}
     actual = _picture(prepared, prepared.connected(copies), arguments)
     reference = {name: sliced(load_component(source, "float32")[0], config) for name, source in sources.items()}
@@ -287,7 +299,7 @@ def _validate_picture(
         message = f"A picture of the compiled pipeline differs from that of diffusers: max {error.max_abs_error:.3g}."
         hint = "Pass a larger --atol if this precision is enough, or --disable-validation to skip the comparison."
         raise ValidationError(message, hint=hint, validation=[error.to_dict()])
-    return (error,)
+    return error
 
 
 def _picture(prepared: PreparedPipeline, models: Mapping[str, Any], more: Mapping[str, Any]) -> torch.Tensor:

@@ -73,6 +73,7 @@ def describe_pipeline(prepared: PreparedPipeline, *, pipe: Any = None) -> dict[s
         | {"available": first["hbm_bytes"]["available"]},
         "fits_one_core": all(part["fits_one_core"] for part in parts.values()),
         "validation": [*errors, *(error.to_dict() for error in prepared.validation)],
+        "validated": prepared.validated.to_dict(),
         "timings_s": {name: round(sum(part["timings_s"].values()), 3) for name, part in parts.items()},
         "components": parts,
         "simulated": True,

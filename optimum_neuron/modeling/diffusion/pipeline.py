@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Self
 import torch
 
 from ...compiler.lower import Mode
+from ...core import Choice
 from ...errors import ConfigError, ModelError
 from ...exporters import compile_options, load_source, neuron_config, open_cache, plain_task, task_of, translate
 from ...exporters.diffusion import (
@@ -222,7 +223,8 @@ class NeuronDiffusionPipelineBase(AdapterMethods):
             for method in self.prepared.parts_of(name):
                 part = part_name(name, method)
                 parts[part] = rebound(parts[part], self.copies[part], each)
-        self.prepared = dataclasses.replace(self.prepared, parts=parts, validation=())
+        off = Choice(value="off", reason="weights were replaced")
+        self.prepared = dataclasses.replace(self.prepared, parts=parts, validation=(), validated=off)
 
     def close(self) -> None:
         """Free the cores, the HBM, and the threads of the pipeline; later calls raise `CoreBusyError`."""
