@@ -16,8 +16,9 @@ import operator
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -75,6 +76,7 @@ def capture(
     layer_results: Mapping[str, str] | None = None,
     rare: bool = False,
     shorten: bool = True,
+    kinds: Mapping[str, Sequence[int]] = MappingProxyType({}),
 ) -> Captured:
     """Trace `module(*inputs, states)` with static shapes.
 
@@ -92,6 +94,7 @@ def capture(
         layer_results: further results of the graph by name: paths of layers in stacks, each of which returns a tensor.
         rare: the entry point is seldom run; -O2 spends no compile time on it alone.
         shorten: capture only the distinct layers of equal stacks.
+        kinds: equal layers of stacks, where they are known, see `stacks.repeating`.
 
     Raises:
         CaptureError: the forward depends on tensor values, does something that cannot be traced, or mixes dtypes that
@@ -102,9 +105,8 @@ def capture(
     with fake_parameters(module, mode), torch.no_grad(), quiet():
         try:
             if shorten:
-                stacks = repeating(
-                    stacks, functools.partial(_recorded, module, inputs, states, mode), keep_states=bool(states)
-                )
+                recording = functools.partial(_recorded, module, inputs, states, mode)
+                stacks = repeating(stacks, recording, keep_states=bool(states), kinds=kinds)
             captured_states = _kept_states(states, stacks)
             with shortened(module, stacks):
                 tensors, state_tensors = _empty(inputs, mode), _empty(captured_states, mode)

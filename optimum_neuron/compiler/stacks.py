@@ -5,7 +5,7 @@ one period more than its first layer, and a stack whose last layer is special, a
 that one too. Repetition is decided on the computation of the layers, not on their code:
 `record.py` runs the whole model once on fakes and the shortened one after it, and the whole must be the short one with
 layers added, operator by operator. A layer that does something else because of its position, an attribute, or the
-number of layers is seen there.
+number of layers is seen there. Only of this package's own decoders equal attributes are enough.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from torch import nn
@@ -103,13 +104,31 @@ def find_stacks(module: nn.Module, *, keep_states: bool = False) -> tuple[Stack,
     return tuple(stacks)
 
 
-def repeating(stacks: tuple[Stack, ...], recording: Recording, *, keep_states: bool = False) -> tuple[Stack, ...]:
+def repeating(
+    stacks: tuple[Stack, ...],
+    recording: Recording,
+    *,
+    keep_states: bool = False,
+    kinds: Mapping[str, Sequence[int]] = MappingProxyType({}),
+) -> tuple[Stack, ...]:
     """Return the stacks with the fewest layers to capture, proved on records of the whole and of the short model.
 
     A layer may find its states by its index, so the last layer of a model with states is never captured as layer 2.
+
+    Args:
+        stacks: the stacks, captured whole.
+        recording: records the model with some of their layers.
+        keep_states: the model has states.
+        kinds: of stacks whose equal layers are known, for each layer the first one that is equal to it; no record is
+            made if all are known and repeat.
     """
     if all(stack.num_layers <= 2 for stack in stacks):
         return stacks
+    # A layer reads other results of another kind of layer.
+    pairs = {path: [*zip([None, *own], own, strict=False)] for path, own in kinds.items()}
+    known = [_shortest(stack, pairs[stack.path], 0, "in every attribute") for stack in stacks if stack.path in pairs]
+    if len(known) == len(stacks) and None not in known:
+        return tuple(stack for stack in known if stack is not None)
     whole = recording(stacks)
     short = tuple(_fewest(stack, whole, max_last=0 if keep_states else 1) for stack in stacks)
     left_out = {path for stack in short for path in stack.layers[stack.num_first : stack.end]}
@@ -137,16 +156,24 @@ def _fewest(stack: Stack, whole: Sequence[Segment], max_last: int) -> Stack:
     layers_whole = whole[start : start + total]
     texts = [(segment.operators, segment.read) for segment in layers_whole]
     kinds = [texts.index(text) for text in texts]
+    if (short := _shortest(stack, kinds, max_last, "operator by operator")) is not None:
+        return short
+    other = next(index for index in range(2, total) if kinds[index] != kinds[1])
+    return stack.whole(f"layers 1 and {other} differ in {_layer_difference(layers_whole[1], layers_whole[other])}")
+
+
+def _shortest(stack: Stack, kinds: Sequence[object], max_last: int, evidence: str) -> Stack | None:
+    """The shortest beginning for layers of some kinds; None if no layers repeat."""
+    total = stack.num_layers
     for captured, num_last in itertools.product(range(2, total), range(max_last + 1)):
         num_first, end = captured - num_last, total - num_last
         for period in range(1, num_first):
             first = num_first - period
             if (end - num_first) % period == 0 and kinds[first : end - period] == kinds[num_first:end]:
-                reason = f"{_span(num_first, end)}: as {_span(first, num_first)}, operator by operator"
+                reason = f"{_span(num_first, end)}: as {_span(first, num_first)}, {evidence}"
                 choice = Choice(value=captured, reason=reason)
                 return dataclasses.replace(stack, captured=choice, period=period, num_last=num_last)
-    other = next(index for index in range(2, total) if kinds[index] != kinds[1])
-    return stack.whole(f"layers 1 and {other} differ in {_layer_difference(layers_whole[1], layers_whole[other])}")
+    return None
 
 
 def _layer_difference(left: Segment, right: Segment) -> str:

@@ -36,6 +36,7 @@ from .kinds import DECODER_CHOICES, MODEL, Kind, Plan, other_graphs, shard_facts
 from .on_device import require_topk, sampled_outputs, with_tokens
 from .paged import (
     graph_layers,
+    known_kinds,
     paged_captures,
     paged_graph_names,
     paged_problems,
@@ -175,7 +176,9 @@ def decoder_captures(
 
 
 def _capture(entry: Entry, shorten: bool, **options: Any) -> Captured:
-    return capture(entry, shorten=shorten, **options)
+    # Further inputs of a prompt may be added behind some layers.
+    kinds = known_kinds(entry.model, entry.adapters) if type(entry) is Entry else {}
+    return capture(entry, shorten=shorten, kinds=kinds, **options)
 
 
 class DecoderKind(Kind):

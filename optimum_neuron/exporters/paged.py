@@ -157,8 +157,14 @@ def _inputs(family: Family, role: Role, num_rows: int, num_tokens: int, num_row_
     return inputs | ({} if family.adapters is None else {ADAPTER_INDEX: rows})
 
 
+def known_kinds(decoder: nn.Module, adapters: RowAdapters | None) -> dict[str, tuple[int, ...]]:
+    """Return the equal layers of a family's decoder as `capture` takes them; adapters may differ by layer."""
+    kinds = getattr(decoder, "kinds", None) if adapters is None else None
+    return {} if kinds is None else {f"{MODEL}.layers": kinds}
+
+
 def _capture(entry: PagedEntry, shorten: bool, **options: Any) -> Captured:
-    return capture(entry, shorten=shorten, **options)
+    return capture(entry, shorten=shorten, kinds=known_kinds(entry.model, entry.adapters), **options)
 
 
 def paged_problems(program: Program, config: ResolvedNeuronConfig) -> list[str]:

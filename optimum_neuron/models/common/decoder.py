@@ -25,6 +25,7 @@ from .blocks import place_tokens
 from .cache_dtypes import stored_as
 from .config import DecoderConfig, LayerKind
 from .feed_forward import make_feed_forward
+from .kinds import layer_kinds
 from .linear import capped
 from .norms import make_norm
 from .prompt import Prompt, axis_positions
@@ -171,6 +172,11 @@ class Decoder(TokenModule):
             for layer, kind in zip(self.layers, kinds, strict=True)
         )
         return (first + (POSITION_OFFSET,) * bool(self.axes), *others)
+
+    @property
+    def kinds(self) -> tuple[int, ...] | None:
+        """For each layer the first one that is equal to it; None where that cannot be told."""
+        return layer_kinds(self.layers, self.config.layers)
 
     def _stored(self, layer: Any) -> LayerState:
         return stored_as(layer.attention.state, self.kv_cache_dtype)
