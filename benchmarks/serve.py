@@ -1,16 +1,20 @@
 """The server against its engine: 100 clients through HTTP, and the same requests given to the engine directly.
 
-Both are in one process and take turns; the clients are another process (`benchmarks/load.py`). `--soak MINUTES` lets
-the clients go on, with some that leave, and shows memory and the slowest requests of each minute. It runs only when it
-is named; `--quick` serves a tiny random model.
+Both are in one process and take turns. The clients are another process (`benchmarks/load.py`) on the same cores; one of
+the ratios adds the part that they take to the server's. `--soak MINUTES` lets the clients go on, with some that leave,
+and shows memory and the slowest requests of each minute. It runs only when it is named; `--quick` serves a tiny random
+model.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import resource
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +62,14 @@ def _real(settings: Settings) -> tuple[str, dict[str, Any]]:
 def _compare(url: str, generator: Any, settings: Settings) -> list[Row]:
     """The engine and the server in turn, with the same prompts."""
     loads: list[dict[str, Any]] = []
+    parts: list[float] = []
 
     def through_http() -> float:
+        before, start_s = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
         loads.append(_load(url, "--num_prompts", NUM_REQUESTS, "--tokens"))
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu_s = used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime
+        parts.append(cpu_s / (time.perf_counter() - start_s) / (os.cpu_count() or 1))
         assert loads[-1]["completed"] == NUM_REQUESTS, loads[-1]["statuses"]
         return float(loads[-1]["output_throughput"])
 
@@ -73,7 +82,10 @@ def _compare(url: str, generator: Any, settings: Settings) -> list[Row]:
     different = sum(tokens != expected[tuple(prompt)] for load in loads for prompt, tokens in load["answers"])
     note = f"{NUM_CLIENTS} clients, {NUM_NEW} tokens after prompts of {NUM_PROMPT}, streamed"
     rows = rows_of(rates, "token/s", note=note)
-    rows.append(ratio("server over engine", rates["through HTTP"], rates["engine"], note="bar: 0.95"))
+    rows.append(ratio("server over engine", rates["through HTTP"], rates["engine"], note="with the clients' work"))
+    alone = [rate / (1 - part) for rate, part in zip(rates["through HTTP"], parts[-settings.rounds :], strict=True)]
+    rows.append(ratio("server over engine, clients apart", alone, rates["engine"], note="bar: 0.95"))
+    rows += rows_of({"processor time of the clients": [100 * part for part in parts]}, "% of cores", note="")
     for name, bar in (("ttft", ""), ("tpot", ""), ("e2el", ""), ("health", "bar: 50")):
         for percent in (50, 99):
             values = [load[f"p{percent}_{name}_ms"] for load in loads[1:]]
