@@ -156,8 +156,8 @@ class DecoderScenarios:
         """Logits of all prompt tokens; in blocks, of the last chunk of the first prompt, which is read once more."""
         if first := self._first_scored(batch):
             assert isinstance(self._decoder, PagedDecoder), "other programs read all tokens at once"
-            (group,) = sequences.groups()
-            row, ids = group.rows[0], batch.ids_RT[0, first : batch.lengths[0]]
+            group = next(group for group in sequences.groups() if 0 in group.indices)
+            row, ids = group.rows[group.indices.index(0)], batch.ids_RT[0, first : batch.lengths[0]]
             place = (first, self._decoder.table_of(row), group.state)
             return self._decoder.read_chunk("score", ids, *place, row=row)["logits"][0, : len(ids)]
         mask = batch.mask()
