@@ -109,7 +109,7 @@ class Registry:
 
     def __init__(self, models: Iterable[ServedModel]) -> None:
         self.models = list(models)
-        self.on_all_failed: Callable[[], None] = self.models[-1].log_error
+        self.on_all_failed: Callable[[], None] = lambda: self.models[-1].log_error()
         """Called when no model can be loaded, in the thread that tried, to report the last; others are in the log."""
         self._thread = threading.Thread(target=self._load, name="loading", daemon=True)
         self._has_frozen = False
