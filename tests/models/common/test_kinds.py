@@ -20,8 +20,13 @@ from tests.tiny import CONFIGS, FAMILY_CONFIGS, tiny_config
 
 CASES = {model_type: (model_type, {}) for model_type in (*CONFIGS, *FAMILY_CONFIGS)}
 CASES |= {name: (model_type, options) for rows in MIXTURES.values() for name, (model_type, options) in rows.items()}
-DEEP = {"llama": {"num_hidden_layers": 9}, "mistral": {"num_hidden_layers": 5}}
-PERIODS = {"gemma3_text": 9 * ["sliding_attention", "sliding_attention", "full_attention"]}
+DEEP = {"llama": {"num_hidden_layers": 9}, "gemma2": {"num_hidden_layers": 6}}
+PERIODS = {
+    "gemma3_text": 3 * ["sliding_attention", "sliding_attention", "full_attention"] + ["sliding_attention"],
+    "lfm2": 3 * ["conv", "conv", "full_attention"],
+    "qwen3_next": 3 * ["linear_attention", "linear_attention", "full_attention"],
+}
+"""Types of layers, which repeat."""
 
 
 def options_of(model_type: str) -> dict[str, object]:
