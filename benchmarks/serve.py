@@ -85,7 +85,7 @@ def _compare(url: str, generator: Any, settings: Settings) -> list[Row]:
     rows.append(ratio("server over engine", rates["through HTTP"], rates["engine"], note="with the clients' work"))
     alone = [rate / (1 - part) for rate, part in zip(rates["through HTTP"], parts[-settings.rounds :], strict=True)]
     rows.append(ratio("server over engine, clients apart", alone, rates["engine"], note="bar: 0.95"))
-    rows += rows_of({"processor time of the clients": [100 * part for part in parts]}, "% of cores", note="")
+    rows += rows_of({"processor time of the clients": [100 * part for part in parts]}, "% of cores")
     for name, bar in (("ttft", ""), ("tpot", ""), ("e2el", ""), ("health", "bar: 50")):
         for percent in (50, 99):
             values = [load[f"p{percent}_{name}_ms"] for load in loads[1:]]

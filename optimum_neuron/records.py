@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import importlib.metadata
+import importlib.util
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -31,6 +33,11 @@ from .plain_json import parse_json
 from .private_folder import can_write, private_folder
 
 _DAY_S = 86400
+
+
+def installed_versions(*names: str) -> dict[str, str]:
+    """Return the versions of the distributions that are installed, for `Records.versions`."""
+    return {name: importlib.metadata.version(name) for name in names if importlib.util.find_spec(name)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -119,8 +119,8 @@ def repeating(
         stacks: the stacks, captured whole.
         recording: records the model with some of their layers.
         keep_states: the model has states.
-        kinds: of stacks whose equal layers are known, for each layer the first one that is equal to it; no record is
-            made if all are known and repeat.
+        kinds: stacks whose equal layers are known: for each layer the first one that is equal to it. No record is made
+            if this is known for all stacks, and layers repeat.
     """
     if all(stack.num_layers <= 2 for stack in stacks):
         return stacks

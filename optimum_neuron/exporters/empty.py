@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from ..errors import ConfigError, ModelError
-from ..models import cast_weights
+from ..models import cast_weights, without_weights
 from ..weights import Shards
 from .source import ModelSource, first_line
 from .tasks import find_task
@@ -24,8 +24,6 @@ def empty_model(source: ModelSource, config: Any, *, attention: str | None, trus
         ModelError: transformers cannot build it, or not with that attention.
     """
     import transformers
-    from accelerate import init_empty_weights
-    from transformers.initialization import no_init_weights
 
     options = {} if attention is None else {"attn_implementation": attention}
     auto_class = getattr(transformers, find_task(config.task, source.config.model_type).auto_class)
@@ -35,7 +33,7 @@ def empty_model(source: ModelSource, config: Any, *, attention: str | None, trus
             if attention is not None:
                 model.set_attn_implementation(attention)
         else:
-            with init_empty_weights(include_buffers=False), no_init_weights():
+            with without_weights():
                 model = auto_class.from_config(
                     copy.deepcopy(source.config), trust_remote_code=trust_remote_code, **options
                 )

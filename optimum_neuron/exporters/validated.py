@@ -57,7 +57,7 @@ def validated(
     """
     errors, quality, choice = recorded_or_compared(
         _unknown(prepared, trust_remote_code, remember),
-        lambda: comparison_key([prepared.source.folder], {"model": prepared}, prepared.config, atol),
+        lambda: comparison_key(prepared.source.folder, {"model": prepared}, prepared.config, atol),
         lambda: _compare(prepared, atol, trust_remote_code),
     )
     return dataclasses.replace(prepared, validation=errors, quality=quality, validated=choice)
@@ -93,19 +93,17 @@ def _unknown(prepared: Prepared, trust_remote_code: bool, remember: bool) -> str
     return "code of the checkpoint may run" if trust_remote_code else ""
 
 
-def comparison_key(
-    folders: Sequence[Path], parts: Mapping[str, Prepared], config: Any, atol: float | None
-) -> dict[str, Any]:
+def comparison_key(folder: Path, parts: Mapping[str, Prepared], config: Any, atol: float | None) -> dict[str, Any]:
     """Return everything that the result of a comparison depends on, but versions.
 
     Args:
-        folders: those of the checkpoint.
+        folder: that of the checkpoint.
         parts: compiled programs by name.
         config: configuration of the whole.
         atol: largest absolute difference that passes.
     """
     return {
-        "files": [{path.relative_to(folder).as_posix(): _hash(path) for path in _files(folder)} for folder in folders],
+        "files": {path.relative_to(folder).as_posix(): _hash(path) for path in _files(folder)},
         "neffs": {name: _hash(part.artifact.path) for name, part in parts.items()},
         "config": config.to_dict(),
         "atol": atol,

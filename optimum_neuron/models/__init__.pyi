@@ -20,6 +20,7 @@ from .eagle import (
     eagle_gap as eagle_gap,
     eagle_sizes as eagle_sizes,
 )
+from .empty import without_weights as without_weights
 from .heads import head_layout as head_layout, require_group_size as require_group_size
 from .parallel import split_module as split_module
 from .plans import PLANS as PLANS, Plan as Plan, diffusion_plan as diffusion_plan, pattern_of as pattern_of

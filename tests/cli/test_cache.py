@@ -145,7 +145,8 @@ def test_status_and_prune_include_records(counts, cache, url):
     assert cache("prune", "--json").json["records_removed"] == [] and counts.exists()
     counts.write_text("[")
     assert "1 of other versions or damaged" in cache("status").stdout
-    assert f"counts/{counts.name}" in cache("prune", "--dry_run").stdout and counts.exists()
+    listed = cache("prune", "--dry_run").stdout
+    assert f"counts/{counts.name}" in listed and "damaged" in listed and counts.exists()
     assert "records" not in cache("status", "--cache_dir", url, "--json").json
     assert cache("prune", "--cache_dir", url, "--wipe").code == 0 and counts.exists()
     assert cache("prune", "--keep_incomplete", "--quiet").code == 0 and counts.exists()

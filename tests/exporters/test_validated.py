@@ -155,3 +155,10 @@ def test_disabled_validation_says_so(home, folder, loads):
     described(folder)
     report = described(folder, disable_validation=True)
     assert report["validated"]["value"] == "off" and report["validation"] == [] and len(loads) == 1
+
+
+def test_versions_have_the_source_and_the_libraries_of_references(monkeypatch):
+    versions = comparisons.COMPARISONS.versions()
+    assert versions.keys() == {"package", "torch", "transformers", "diffusers"}
+    monkeypatch.setattr(comparisons, "hash_of_sources", lambda *_: "changed source")
+    assert comparisons._versions.__wrapped__() == {**versions, "package": "changed source"}

@@ -196,8 +196,9 @@ def attention(
     mask = attn_mask.float() if attn_mask is not None and attn_mask.is_floating_point() else attn_mask
     if query.dim() == 4 and not is_causal and _same_for_heads(mask):
         # The query heads that share a key head are the queries of one product.
-        if mask is not None and mask.shape[2] > 1:
-            mask = mask.repeat(1, 1, query.shape[1] // key.shape[1], 1)
+        num_shared = query.shape[1] // key.shape[1]
+        if num_shared > 1 and mask is not None and mask.shape[2] > 1:
+            mask = mask.repeat(1, 1, num_shared, 1)
         query = query.reshape(query.shape[0], key.shape[1], -1, query.shape[3])
     elif enable_gqa:
         key, value = (x.repeat_interleave(query.shape[-3] // x.shape[-3], -3) for x in (key, value))

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from ...errors import ConfigError, ModelError
-from ...models import cast_weights
+from ...models import cast_weights, without_weights
 from ..source import ModelSource, first_line
 from .slicing import remedy
 from .variants import NETS, module_from
@@ -83,14 +83,11 @@ def empty_component(source: ModelSource, dtype: str) -> nn.Module:
     Raises:
         ModelError: its library cannot build it.
     """
-    from accelerate import init_empty_weights
-    from transformers.initialization import no_init_weights
-
     if source.module is not None:
         return _without_weights(source.module)
     kind = component_class(source.config)
     try:
-        with init_empty_weights(include_buffers=False), no_init_weights():
+        with without_weights():
             if isinstance(source.config, DiffusersConfig):
                 model = module_from(kind, source.config.to_dict())
             else:

@@ -162,12 +162,7 @@ def prepare_pipeline(
                     compiler_workdir=None if compiler_workdir is None else Path(compiler_workdir) / part,
                 )
         if validate and all(part.loaded is not None for part in parts.values()):
-            errors, _, choice = recorded_or_compared(
-                _unknown(custom, cache),
-                lambda: comparison_key([source.folder], parts, config, atol),
-                lambda: ([_compare_picture(prepared, sources, atol, custom.additions.example_images())], None),
-            )
-            prepared = dataclasses.replace(prepared, validation=tuple(errors), validated=choice)
+            prepared = _with_validated_picture(prepared, sources, custom, cache=cache, atol=atol)
     except BaseException:
         prepared.close()
         raise
@@ -270,6 +265,30 @@ def component_of(part: str, names: Iterable[str]) -> str:
 def _component_sources(source: ModelSource, parts: Mapping[str, Prepared]) -> dict[str, ModelSource]:
     names = source.config.to_dict()
     return {component_of(part, names): prepared.source for part, prepared in parts.items()}
+
+
+def _with_validated_picture(
+    prepared: PreparedPipeline,
+    sources: Mapping[str, ModelSource],
+    custom: Custom,
+    *,
+    cache: CompileCache | None,
+    atol: float | None,
+) -> PreparedPipeline:
+    """Return a pipeline with the comparison of a picture, a recorded one if there is one.
+
+    Raises:
+        ValidationError: the pictures differ.
+    """
+    errors, _, choice = recorded_or_compared(
+        _unknown(custom, cache),
+        lambda: {
+            "pipeline": type(prepared.stock).__name__,
+            **comparison_key(prepared.source.folder, prepared.parts, prepared.config, atol),
+        },
+        lambda: ([_compare_picture(prepared, sources, atol, custom.additions.example_images())], None),
+    )
+    return dataclasses.replace(prepared, validation=tuple(errors), validated=choice)
 
 
 def _unknown(custom: Custom, cache: CompileCache | None) -> str:

@@ -175,7 +175,7 @@ class Decoder(TokenModule):
 
     @property
     def kinds(self) -> tuple[int, ...] | None:
-        """For each layer the first one that is equal to it; None where that cannot be told."""
+        """For each layer the first one that is equal to it; None if the layers cannot be compared."""
         return layer_kinds(self.layers, self.config.layers)
 
     def _stored(self, layer: Any) -> LayerState:

@@ -1,7 +1,7 @@
-"""Which layers of a decoder are equal, told from their attributes, so that no capture runs them all to see it.
+"""Equal layers of a decoder, found by comparing attributes, so that a capture need not run every layer.
 
-Layers of this package are told apart by nothing but their configuration and what is inside them. Where that cannot be
-compared, for example hooks of adapters, `compiler/record.py` compares what the layers do.
+What a layer of this package computes depends on its configuration, attributes, and submodules only. Where these cannot
+be compared, for example with hooks of adapters, `compiler/record.py` compares the operators of the layers.
 
     layer_kinds(decoder.layers, decoder.config.layers)        # (0, 0, 0, 0): four equal layers
 """
@@ -19,7 +19,7 @@ _OF_TORCH = frozenset(vars(nn.Module()))
 
 
 def layer_kinds(layers: Iterable[nn.Module], configs: Sequence[Hashable]) -> tuple[int, ...] | None:
-    """Return for each layer the first one that is equal to it; None where that cannot be told.
+    """Return for each layer the first one that is equal to it; None if the layers cannot be compared.
 
     Args:
         layers: the layers.
@@ -37,7 +37,7 @@ def layer_kinds(layers: Iterable[nn.Module], configs: Sequence[Hashable]) -> tup
         outer.append((config, tuple((path, type(each)) for path, each in modules), shapes))
         inner.append(own)
     firsts = tuple(map(outer.index, outer))
-    # Equal objects may compare as different: then what the layers do decides.
+    # Equal objects may compare as different: then the operators of the layers decide.
     return firsts if all(inner[first] == inner[place] for place, first in enumerate(firsts)) else None
 
 

@@ -23,6 +23,7 @@ from ...cache_argument import CACHE, cache_keyword
 from ...core import Choice, Rejected
 from ...errors import CaptureError
 from ..common import LayerState, Prompt, axis_positions, full_precision_linear, one_token
+from ..empty import without_weights
 from .adapt import at_positions, open_own_masks
 from .cache import StateCache, state_cache
 from .experts import register
@@ -248,8 +249,6 @@ def build(config: Any, *, trust_remote_code: bool = False, auto_class: str = "Au
     _refuse_model_type(config)
     _refuse_layer_types(config)
     import transformers
-    from accelerate import init_empty_weights
-    from transformers.initialization import no_init_weights
 
     config = copy.deepcopy(config)
     config._experts_implementation = register()
@@ -258,7 +257,7 @@ def build(config: Any, *, trust_remote_code: bool = False, auto_class: str = "Au
         config.rescale_every = 0
     attention = Choice(value="sdpa", reason="scaled dot product attention takes the masks as they are")
     from_config = functools.partial(getattr(transformers, auto_class).from_config, trust_remote_code=trust_remote_code)
-    with init_empty_weights(include_buffers=False), no_init_weights():
+    with without_weights():
         try:
             model = from_config(config, attn_implementation=attention.value)
         except ValueError as error:

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib.metadata
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ...compiler import hash_of_sources
-from ...records import Record, Records
+from ...records import Record, Records, installed_versions
 from ...version import __version__
 from .plain import from_plain, to_plain
 
@@ -33,8 +32,7 @@ _LIBRARIES = ("torch", "transformers")
 @functools.cache
 def _versions() -> dict[str, str]:
     source = hash_of_sources(Path(__file__).parents[2], _SOURCES)
-    libraries = {name: importlib.metadata.version(name) for name in _LIBRARIES}
-    return {"format": str(FORMAT), "optimum_neuron": __version__, **libraries, "source": source}
+    return {"format": str(FORMAT), "optimum_neuron": __version__, **installed_versions(*_LIBRARIES), "source": source}
 
 
 COUNTS = Records(name="counts", versions=lambda: _versions())

@@ -1,4 +1,4 @@
-"""Layers with equal attributes do the same, operator by operator, in every family; where that cannot be told, None."""
+"""Layers with equal attributes do the same, operator by operator, in every family; None if they cannot be compared."""
 
 from __future__ import annotations
 
