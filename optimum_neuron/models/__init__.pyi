@@ -12,6 +12,7 @@ from .common import (
     as_cached as as_cached,
     counts_tokens as counts_tokens,
     key_value_state as key_value_state,
+    without_weights as without_weights,
 )
 from .eagle import (
     EAGLE_WEIGHT_MAP as EAGLE_WEIGHT_MAP,
@@ -20,7 +21,6 @@ from .eagle import (
     eagle_gap as eagle_gap,
     eagle_sizes as eagle_sizes,
 )
-from .empty import without_weights as without_weights
 from .heads import head_layout as head_layout, require_group_size as require_group_size
 from .parallel import split_module as split_module
 from .plans import PLANS as PLANS, Plan as Plan, diffusion_plan as diffusion_plan, pattern_of as pattern_of

@@ -36,6 +36,7 @@ from .decoder import (
 )
 from .delta_net import DeltaConfig as DeltaConfig, GatedDeltaNet as GatedDeltaNet
 from .delta_rule import gated_delta_rule as gated_delta_rule, inverse_of_unit_lower as inverse_of_unit_lower
+from .empty import without_weights as without_weights
 from .experts import (
     Experts as Experts,
     Mixture as Mixture,

@@ -22,8 +22,7 @@ from torch.utils.hooks import RemovableHandle
 from ...cache_argument import CACHE, cache_keyword
 from ...core import Choice, Rejected
 from ...errors import CaptureError
-from ..common import LayerState, Prompt, axis_positions, full_precision_linear, one_token
-from ..empty import without_weights
+from ..common import LayerState, Prompt, axis_positions, full_precision_linear, one_token, without_weights
 from .adapt import at_positions, open_own_masks
 from .cache import StateCache, state_cache
 from .experts import register
