@@ -27,6 +27,9 @@ from optimum_neuron.exporters.validation import (
 from optimum_neuron.runtime import Executor
 from tests.tiny import SHAPES, save_tiny
 
+BLOCKS = {"continuous_batching": True, "batch_size": 2, "sequence_length": 48, "extend_length": 4, "optlevel": "1"}
+BLOCKS |= {"torch_dtype": "float32", "disable_validation": True}
+
 LOGITS = torch.tensor([[[0.0, 1.0, 2.0], [3.0, 0.0, 0.0]]])
 
 
@@ -223,6 +226,20 @@ def test_damaged_cache_is_detected_by_decode_steps(model, original, monkeypatch)
 
     failures = defective(model, original, monkeypatch, Executor, "run", forget)
     assert failures and not any("prompt" in output.rpartition(": ")[2] for output in failures)
+
+
+def test_damaged_chunk_of_candidates_is_detected_in_blocks(checkpoint, original, monkeypatch):
+    """Only candidates go through this graph, so no prompt shows that it is wrong."""
+    model = NeuronModelForCausalLM.from_pretrained(checkpoint, export=True, **BLOCKS)
+    run = Executor.run
+
+    def forget(self, graph, inputs, state=()):
+        if graph.startswith("extend"):
+            state[1].zero_()
+        return run(self, graph, inputs, state)
+
+    failures = defective(model, original, monkeypatch, Executor, "run", forget)
+    assert failures == {"4 tokens at once after 24 tokens: chunk"}
 
 
 # Result of an export with it.

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from ...engine import Signature
 
 NUM_PROMPT_TOKENS, NUM_DECODE_STEPS, NUM_PADDING = 24, 4, 2
-NUM_PAGED_ROWS = 3
-"""Sequences in blocks: prompts are read one by one, so more of them repeat the same graphs; a step has empty rows."""
+NUM_PAGED_ROWS, NUM_PAGED_STEPS = 3, 2
+"""In blocks, prompts are read one by one, so more of them repeat the same graphs; a step has empty rows. The second
+step reads what the first has written, after the sequences have changed places."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,6 +89,7 @@ class DecoderScenarios:
         graph = next(graph for graph in self._program.graphs.values() if graph.role == "decode")
         num_rows = graph.inputs["input_ids"].shape[0]
         self._num_rows = min(num_rows, NUM_PAGED_ROWS) if signature.is_paged else num_rows
+        self._num_steps = NUM_PAGED_STEPS if signature.is_paged else NUM_DECODE_STEPS
         self._cache_scales = cache_scales(recorder.weights)
         self._reads_features = reads_features(self._signature["score"].names)
 
@@ -122,8 +124,9 @@ class DecoderScenarios:
         limits = [size - 1 for size in list(self._program.by_size("decode"))[:-1] if smaller < size - 1 <= most]
         return limits[0] if limits else min(max(smaller + 1, NUM_PROMPT_TOKENS), most)
 
-    def _batch(self, num_tokens: int, num_more: int = NUM_DECODE_STEPS) -> Batch:
+    def _batch(self, num_tokens: int, num_more: int | None = None) -> Batch:
         generator = torch.Generator().manual_seed(SEED)
+        num_more = self._num_steps if num_more is None else num_more
         vocabulary = self._reference.config.get_text_config(decoder=True).vocab_size
         shape = (self._num_rows, min(num_tokens + num_more, self._decoder.num_slots))
         ids = torch.randint(vocabulary, shape, generator=generator)
@@ -154,7 +157,7 @@ class DecoderScenarios:
 
     def _scored(self, batch: Batch, sequences: Sequences) -> torch.Tensor:
         """Logits of all prompt tokens; in blocks, of the last chunk of the first prompt, which is read once more."""
-        if first := self._first_scored(batch):
+        if (first := self._first_scored(batch)) is not None:
             assert isinstance(self._decoder, PagedDecoder), "other programs read all tokens at once"
             group = next(group for group in sequences.groups() if 0 in group.indices)
             row, ids = group.rows[group.indices.index(0)], batch.ids_RT[0, first : batch.lengths[0]]
@@ -164,16 +167,16 @@ class DecoderScenarios:
         logits = self._call(batch.prompt(), mask, self._sequences())
         return torch.cat([logits[row][mask[row] == 1] for row in range(len(logits))])
 
-    def _first_scored(self, batch: Batch) -> int:
+    def _first_scored(self, batch: Batch) -> int | None:
         """The first token of a last chunk that can be read again: states without slots have changed by then."""
         can_read_again = self._signature.is_paged and all(state.has_slots for state in self._signature.states.values())
-        return max(batch.lengths[0] - self._decoder.chunks_from, 0) if can_read_again else 0
+        return max(batch.lengths[0] - self._decoder.chunks_from, 0) if can_read_again else None
 
     def _expected(self, batch: Batch) -> Results:
         logits = self._logits(batch)
         rows = list(zip(logits, batch.lengths, strict=True))
         first = self._first_scored(batch)
-        scored = [logits[0][first : batch.lengths[0]]] if first else [row[:length] for row, length in rows]
+        scored = [row[:length] for row, length in rows] if first is None else [logits[0][first : batch.lengths[0]]]
         results = {"prompt": torch.cat(scored)}
         results["last prompt token"] = torch.stack([row[length - 1] for row, length in rows])
         for step in range(batch.num_more):
@@ -208,10 +211,13 @@ class DecoderScenarios:
         return {"position_ids": torch.arange(batch.ids_RT.shape[1]).expand(len(batch.ids_RT), -1)}
 
     def _chunk(self) -> Scenario:
-        """A prompt, and several more tokens at once: a compiled chunk, and one token more where there is room."""
+        """A prompt, and several more tokens at once: a compiled chunk, and one token more where there is room.
+
+        In blocks, only as many as the chunk has: the engine reads more of them as it reads a prompt.
+        """
         (length,) = self._program.by_size("extend")
         num_tokens = max(min(NUM_PROMPT_TOKENS, self._decoder.prefill_buckets[0], self._decoder.num_slots - length), 1)
-        batch = self._batch(num_tokens, length + 1)
+        batch = self._batch(num_tokens, length if self._signature.is_paged else length + 1)
 
         def run() -> Results:
             sequences = self._sequences()

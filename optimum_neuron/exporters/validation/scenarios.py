@@ -176,7 +176,9 @@ def is_reachable(program: Program, graph: Graph) -> bool:
     if graph.role == "prefill" and num_slots is not None:
         num_tokens = graph.inputs["input_ids"].shape[1]
         return not any(num_slots <= length < num_tokens for length in program.chunks("prefill"))
-    return graph.role != "extend" and num_slots != 1
+    if graph.role == "extend":
+        return max(program.by_size("decode"), default=0) > graph.inputs["input_ids"].shape[1]
+    return num_slots != 1
 
 
 def _largest(tensor: torch.Tensor) -> float:
