@@ -97,8 +97,9 @@ def test_openai_client_streams_through_the_proxy(url):
     from openai import OpenAI
 
     with OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
-        messages: list[Any] = [{"role": "user", "content": "Hi"}]
-        chunks = list(client.chat.completions.create(model="chat", messages=messages, max_tokens=5, stream=True))
+        body: dict[str, Any] = {"model": "chat", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5}
+        letters = {"allowed_token_ids": list(range(3, 90))}  # each is a whole character, so each is a chunk
+        chunks = list(client.chat.completions.create(**body, stream=True, extra_body=letters))
     assert len(chunks) >= 3 and chunks[-1].choices[0].finish_reason == "length"
 
 
