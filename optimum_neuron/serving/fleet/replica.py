@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from ...errors import RequestError
@@ -35,13 +36,14 @@ class Replica:
         """Yield the parts of an answer; see `Deployment.answer`."""
         try:
             opened = await self._find(body)
-            result = await opened.deployment.answer(endpoint, body, Call(**call))
-            if isinstance(result, (dict, str)):
-                yield "answer", result
-                return
-            async with contextlib.aclosing(result):  # type: ignore[type-var]
-                async for event in result:
-                    yield "event", event
+            with opened.in_use():  # nothing is awaited between: another model cannot replace this one meanwhile
+                result = await opened.deployment.answer(endpoint, body, Call(**call))
+                if isinstance(result, (dict, str)):
+                    yield "answer", result
+                    return
+                async with contextlib.aclosing(result):  # type: ignore[type-var]
+                    async for event in result:
+                        yield "event", event
         except Exception as error:  # noqa: BLE001  # the ingress raises it again
             yield "problem", problem_of(error)
 
@@ -89,7 +91,7 @@ class Opened:
     """One model that is loaded, or an error."""
 
     def __init__(self, spec: ModelSpec, options: ServeOptions) -> None:
-        self._is_closed = False
+        self._is_closed, self._num_requests, self._changed = False, 0, threading.Condition()
         self.deployment = Deployment([spec], options)
         self.deployment.start()
         self.deployment.registry.wait()
@@ -104,11 +106,26 @@ class Opened:
         (model,) = self.deployment.registry.models
         return getattr(model.backend, "fatal_error", None)
 
+    @contextlib.contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Keep the model loaded for a request inside the block."""
+        with self._changed:
+            self._num_requests += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._num_requests -= 1
+                self._changed.notify_all()
+
     def close(self) -> None:
         """Answer what runs, and give the cores back; closing twice is closing once."""
-        if not self._is_closed:
+        with self._changed:
+            if self._is_closed:
+                return
             self._is_closed = True
-            self.deployment.close()
+            self._changed.wait_for(lambda: not self._num_requests, self.deployment.options.drain_timeout_s)
+        self.deployment.close()
 
     __del__ = close
     """Ray calls it when another model replaces this one."""
