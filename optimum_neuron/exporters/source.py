@@ -139,6 +139,9 @@ def read_config(folder: Path, *, trust_remote_code: bool = False) -> Any:
         if "_class_name" in data:
             return DiffusersConfig(data)
         model_type = data.get("model_type")
+        if model_type is None and "auto_map" not in data:
+            message = f"{path} has no model_type, so its architecture is unknown."
+            raise ModelError(message, hint='Add it, for example "model_type": "bert".', folder=str(folder))
         if model_type not in CONFIG_MAPPING and "auto_map" not in data:
             guess = nearest(str(model_type), CONFIG_MAPPING) or "."
             message = f"transformers has no architecture with model_type={model_type!r} ({folder}){guess}"

@@ -123,8 +123,8 @@ def weight_files(folder: Path) -> list[Path]:
             message = f"{folder} has {', '.join(others)}, but no {SINGLE_FILE}, and no {INDEX_FILE} that names them."
             hint = f"Rename the file to {SINGLE_FILE}, or save the model again without a variant."
             raise WeightsError(message, hint=hint, path=str(folder), files=others)
-        only = f", only {', '.join(pickles)}, a pickle that could run code" if pickles else ""
-        hint = "Save the model with save_pretrained() of a current transformers."
+        only = f", only pickles, which could run code: {', '.join(pickles)}" if pickles else ""
+        hint = "Load the model with its class of transformers, and pass a folder that its save_pretrained() wrote."
         raise WeightsError(f"{folder} has no safetensors weights{only}.", hint=hint, path=str(folder), pickles=pickles)
     try:
         names = sorted(set(parse_json(index.read_text())["weight_map"].values()))

@@ -87,7 +87,7 @@ def test_folder_without_configuration(tmp_path, error_message):
         (b"[1, 2]", "a JSON list instead of an object"),
         (b"null", "a JSON NoneType instead of an object"),
         (b"\xff\xfe\x00", "UnicodeDecodeError"),
-        (b"{}", "model_type=None"),
+        (b"{}", "has no model_type"),
         (b'{"model_type": "lama"}', "did you mean 'llama'?"),
         (b'{"model_type": "llama", "hidden_size": "large"}', "hidden_size"),
     ],
