@@ -64,7 +64,12 @@ from .modeling.diffusion import (
     NeuronStableDiffusionXLPipeline as NeuronStableDiffusionXLPipeline,
 )
 from .pipelines import pipeline as pipeline
-from .trainer import NeuronTrainer as NeuronTrainer, NeuronTrainingArguments as NeuronTrainingArguments
+from .trainer import (
+    NeuronTrainer as NeuronTrainer,
+    NeuronTrainingArguments as NeuronTrainingArguments,
+    Seq2SeqNeuronTrainer as Seq2SeqNeuronTrainer,
+    Seq2SeqNeuronTrainingArguments as Seq2SeqNeuronTrainingArguments,
+)
 from .trainer.post_training import (
     NeuronDPOConfig as NeuronDPOConfig,
     NeuronDPOTrainer as NeuronDPOTrainer,

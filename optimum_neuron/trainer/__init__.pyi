@@ -27,4 +27,8 @@ from .post_training.methods import (
     make_classes as make_classes,
     require_trl as require_trl,
 )
+from .seq2seq import (
+    Seq2SeqNeuronTrainer as Seq2SeqNeuronTrainer,
+    Seq2SeqNeuronTrainingArguments as Seq2SeqNeuronTrainingArguments,
+)
 from .trainer import NeuronTrainer as NeuronTrainer

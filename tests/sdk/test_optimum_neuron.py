@@ -6,8 +6,11 @@ import importlib
 import tomllib
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 import optimum_neuron
+from optimum_neuron.compiler import COMPILER_VERSION
 from optimum_neuron.errors import ConfigError, ModelError
 from optimum_neuron.version import __version__
 from tests.tree import ROOT
@@ -132,6 +135,30 @@ def test_questions_about_process_and_machine(monkeypatch):
     assert is_precompilation()
     assert import_utils.is_torch_neuronx_available() and not import_utils.is_torch_xla_available()
     assert not import_utils.is_neuronx_distributed_available() and import_utils.is_package_available("torch")
+
+
+def test_versions_and_dtypes_that_scripts_ask_for():
+    from optimum.neuron.utils import is_neuron_available, map_torch_dtype
+    from optimum.neuron.utils.version_utils import get_neuronxcc_version
+
+    assert get_neuronxcc_version() == COMPILER_VERSION and not is_neuron_available()
+    assert map_torch_dtype("bf16") is map_torch_dtype("torch.bfloat16") is torch.bfloat16
+    assert map_torch_dtype(torch.float16) is torch.float16
+
+
+def test_checkpoint_is_joined_with_arguments_of_scripts(tmp_path):
+    from optimum.neuron.models.training.checkpointing import (
+        consolidate_model_parallel_checkpoints_to_unified_checkpoint as join,
+    )
+
+    weights = {"a": torch.arange(4.0)}
+    (tmp_path / "checkpoint").mkdir()
+    save_file(weights, tmp_path / "checkpoint" / "model.safetensors")
+    join(checkpoint_dir=tmp_path / "checkpoint", output_dir=tmp_path / "joined", save_format="safetensors")
+    assert torch.equal(load_file(tmp_path / "joined" / "model.safetensors")["a"], weights["a"])
+    with pytest.raises(ConfigError) as excinfo:
+        join(tmp_path / "checkpoint", tmp_path / "other", "pytorch")
+    assert excinfo.value.details["option"] == "save_format" and not (tmp_path / "other").exists()
 
 
 def test_models_load_within_the_context_of_older_scripts(checkpoint):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import optimum_neuron
 
 MODELS = [name for name in optimum_neuron.__all__ if name.startswith("NeuronModelFor")]
-TRAINERS = ["NeuronTrainer", "NeuronTrainingArguments"]
+TRAINERS = ["NeuronTrainer", "NeuronTrainingArguments", "Seq2SeqNeuronTrainer", "Seq2SeqNeuronTrainingArguments"]
 SFT = ["NeuronSFTConfig", "NeuronSFTTrainer"]
 PREFERENCES = ["NeuronGRPOConfig", "NeuronGRPOTrainer", "NeuronORPOConfig", "NeuronORPOTrainer"]
 
@@ -36,6 +36,10 @@ ACCELERATE = {
 """accelerate finds the device "neuron" by itself; the state of a process needs nothing more."""
 
 _STOCK_CALLS = "The code of diffusers' pipelines runs; use a class such as `NeuronStableDiffusionPipeline`."
+_COMPONENTS = "Components of a pipeline keep the classes of diffusers and transformers here; their calls are compiled."
+_SHARED_CACHE = "Choose the shared cache with `optimum-cli neuron cache set`, or with CUSTOM_CACHE_REPO."
+_CACHE_PATH = "Set NEURON_COMPILE_CACHE_URL; `optimum-cli neuron cache status` shows the path."
+_VLLM = "Serve compiled models with `optimum-cli neuron serve`, which answers as vLLM's server does."
 _ALL_COMPONENTS = "`main_export` finds the components of a pipeline, their calls, and their shapes."
 _SHARDING = (
     "Weights keep transformers' names and shapes here, so nothing is transformed: `NeuronTrainer` shards them by the "
@@ -78,7 +82,28 @@ _DIFFUSION_FOLDERS = [
     for name in ("CONTROLNET", "IMAGE_ENCODER", "TEXT_ENCODER", "TEXT_ENCODER_2", "TRANSFORMER", "UNET")
     + ("VAE_DECODER", "VAE_ENCODER")
 ]
-_DIFFUSION_EXPORTS = ["build_stable_diffusion_components_mandatory_shapes", "get_diffusion_models_for_export"]
+_DIFFUSION_EXPORTS = [
+    "build_stable_diffusion_components_mandatory_shapes",
+    "get_diffusion_models_for_export",
+    "get_stable_diffusion_models_for_export",
+    "get_submodels_and_neuron_configs",
+    "infer_stable_diffusion_shapes_from_diffusers",
+]
+_COMPONENT_NAMES = [
+    "NeuronControlNetModel",
+    "NeuronModelTextEncoder",
+    "NeuronModelTransformer",
+    "NeuronModelUnet",
+    "NeuronModelVaeDecoder",
+    "NeuronModelVaeEncoder",
+    "NeuronMultiControlNetModel",
+]
+_SHARED_CACHE_NAMES = [
+    "delete_custom_cache_repo_name_from_hf_home",
+    "load_custom_cache_repo_name_from_hf_home",
+    "set_custom_cache_repo_name_in_hf_home",
+]
+_CACHE_PATH_NAMES = ["get_neuron_cache_path", "set_neuron_cache_path"]
 
 ABSENT = {
     **dict.fromkeys(_DIFFUSION_MIXINS, _STOCK_CALLS),
@@ -86,6 +111,13 @@ ABSENT = {
     **dict.fromkeys(_SHARDING_NAMES, _SHARDING),
     **dict.fromkeys(_CACHE_ENTRY_NAMES, _CACHE_ENTRIES),
     **dict.fromkeys(_PATCHING_NAMES, _PATCHING),
+    **dict.fromkeys(_COMPONENT_NAMES, _COMPONENTS),
+    **dict.fromkeys(_SHARED_CACHE_NAMES, _SHARED_CACHE),
+    **dict.fromkeys(_CACHE_PATH_NAMES, _CACHE_PATH),
+    **dict.fromkeys(
+        ["MixedPrecisionConfig", "MixedPrecisionMode"], 'Pass `mixed_precision="bf16"` to `NeuronAccelerator`.'
+    ),
+    "ModelParallelismPlugin": "Pass `tensor_parallel_size` and other sizes to `NeuronTrainingArguments`.",
     **dict.fromkeys(["ParallelizersManager", "TensorParallelizer", "make_optimizer_constructor_lazy"], _SHARDING),
     "NeuronGenerationMixin": "Compiled models have transformers' `GenerationMixin`; call `generate`.",
     "patch_generation_mixin_to_neuron_generation_mixin": "Compiled models have `generate`; nothing is to be patched.",
@@ -98,8 +130,7 @@ ABSENT = {
     "validate_model_outputs": "`main_export` and `from_pretrained(export=True)` validate; the report has the errors.",
     "validate_models_outputs": "`main_export` and `from_pretrained(export=True)` validate; the report has the errors.",
     "NeuronDefaultConfig": "Every architecture that can be captured is compiled; no export configuration is needed.",
-    "OptimumNeuronPlatform": "vLLM is not supported yet. Call `generate` of the compiled model.",
-    "OptimumNeuronWorker": "vLLM is not supported yet. Call `generate` of the compiled model.",
+    **dict.fromkeys(["OptimumNeuronPlatform", "OptimumNeuronWorker"], _VLLM),
     "get_original_merged_weights_for_vllm": "Merge adapters with `optimum_neuron.exporters.merge_adapter`.",
     "MovingAverageWindow": "`NeuronTrainer` logs throughput itself; see docs/training.md.",
     "TrainingMetricsCollector": "`NeuronTrainer` logs throughput itself; see docs/training.md.",
@@ -126,7 +157,8 @@ def _twins(*names: str) -> dict[str, str]:
 _PARSER = {"NeuronHfArgumentParser": "transformers:HfArgumentParser"}
 _AVAILABLE = {"is_neuronx_available": "optimum.neuron.utils.import_utils:is_neuronx_available"}
 _CONSOLIDATE = {
-    "consolidate_model_parallel_checkpoints_to_unified_checkpoint": "optimum_neuron.distributed.consolidate:consolidate"
+    name: f"optimum.neuron.models.training._consolidation:{name}"
+    for name in ("consolidate_model_parallel_checkpoints_to_unified_checkpoint",)
 }
 _MACHINE = "optimum.neuron.utils._machine"
 _PACKAGES = {
@@ -148,8 +180,15 @@ _TRAINING_MODELS = {
     "TrainingNeuronConfig": "optimum_neuron.trainer:TrainingNeuronConfig",
 }
 
+
+def _training_modules(architecture: str, name: str) -> dict[str, dict[str, str]]:
+    module = f"optimum.neuron.models.training.{architecture}"
+    return {module: {}, f"{module}.modeling_{architecture}": {name: _TRAINING_MODELS[name]}}
+
+
 NAMES: dict[str, dict[str, str]] = {
     "optimum.neuron": {
+        **_absent("ModelParallelismPlugin"),
         **_ours(*optimum_neuron.__all__, *optimum_neuron.TRAINING_NAMES, *optimum_neuron.DIFFUSION_NAMES),
         **_twins(*TWINS),
         **ACCELERATE,
@@ -158,6 +197,14 @@ NAMES: dict[str, dict[str, str]] = {
         "get_peft_model": _PEFT["get_peft_model"],
     },
     "optimum.neuron.accelerate": ACCELERATE,
+    "optimum.neuron.accelerate.accelerator": {"NeuronAccelerator": ACCELERATE["NeuronAccelerator"]},
+    "optimum.neuron.accelerate.state": {
+        name: ACCELERATE[name] for name in ("NeuronAcceleratorState", "NeuronPartialState")
+    },
+    "optimum.neuron.accelerate.utils": {},
+    "optimum.neuron.accelerate.utils.dataclasses": _absent(
+        "MixedPrecisionConfig", "MixedPrecisionMode", "ModelParallelismPlugin"
+    ),
     "optimum.neuron.cache": _hub_cache("get_hub_cached_entries", "get_hub_cached_models", "synchronize_hub_cache"),
     "optimum.neuron.cache.cleanup": _hub_cache("cleanup_local_cache", "get_local_cache_status"),
     "optimum.neuron.cache.entries": _absent("MultiModelCacheEntry", "SingleModelCacheEntry"),
@@ -173,12 +220,22 @@ NAMES: dict[str, dict[str, str]] = {
         "lazy_load_for_parallelism": "optimum.neuron.distributed._loading:lazy_load_for_parallelism",
         **_absent("ParallelizersManager", "TensorParallelizer", "make_optimizer_constructor_lazy"),
     },
+    "optimum.neuron.distributed.checkpointing": _CONSOLIDATE,
+    "optimum.neuron.distributed.utils": {
+        "lazy_load_for_parallelism": "optimum.neuron.distributed._loading:lazy_load_for_parallelism",
+        **_absent("make_optimizer_constructor_lazy"),
+    },
     "optimum.neuron.generation": _absent("NeuronGenerationMixin"),
     "optimum.neuron.modeling": {**_ours(*MODELS), **_twins(*TWINS)},
+    "optimum.neuron.modeling_base": {
+        "NeuronModel": "optimum_neuron.modeling.loading:NeuronModel",
+        "OptimizedModel": "optimum.modeling_base:OptimizedModel",
+    },
     "optimum.neuron.modeling_decoder": {
+        "get_available_cores": f"{_MACHINE}:get_num_neuron_cores",
         **_ours("NeuronModelForCausalLM", "NeuronModelForEmbedding", "NeuronModelForImageTextToText"),
     },
-    "optimum.neuron.modeling_diffusion": _ours(*DIFFUSION_CLASSES),
+    "optimum.neuron.modeling_diffusion": {**_ours(*DIFFUSION_CLASSES), **_absent(*_COMPONENT_NAMES)},
     "optimum.neuron.modeling_seq2seq": _ours("NeuronModelForSeq2SeqLM", "NeuronWhisperForConditionalGeneration"),
     "optimum.neuron.modeling_traced": _ours("NeuronTracedModel"),
     "optimum.neuron.models": {},
@@ -186,6 +243,10 @@ NAMES: dict[str, dict[str, str]] = {
     "optimum.neuron.models.inference.backend": {},
     "optimum.neuron.models.inference.backend.config": _absent("NxDNeuronConfig", "NxDVLMNeuronConfig"),
     "optimum.neuron.models.training": {**_TRAINING_MODELS, **_CONSOLIDATE, **_absent(*_SHARDING_NAMES)},
+    "optimum.neuron.models.training.checkpointing": _CONSOLIDATE,
+    **_training_modules("granite", "GraniteForCausalLM"),
+    **_training_modules("llama", "LlamaForCausalLM"),
+    **_training_modules("qwen3", "Qwen3ForCausalLM"),
     "optimum.neuron.models.training.config": {"TrainingNeuronConfig": _TRAINING_MODELS["TrainingNeuronConfig"]},
     "optimum.neuron.peft": _PEFT,
     "optimum.neuron.peft.utils": {},
@@ -200,8 +261,12 @@ NAMES: dict[str, dict[str, str]] = {
     "optimum.neuron.trainers.sft_trainer": _ours("NeuronSFTTrainer"),
     "optimum.neuron.trainers.training_args": _ours("NeuronTrainingArguments"),
     "optimum.neuron.trainers.transformers": _ours("NeuronTrainer"),
+    "optimum.neuron.training_args": _ours("NeuronTrainingArguments", "Seq2SeqNeuronTrainingArguments"),
     "optimum.neuron.utils": {
         **_AVAILABLE,
+        "is_neuron_available": f"{_MACHINE}:is_neuron_available",
+        "map_torch_dtype": f"{_MACHINE}:map_torch_dtype",
+        **_hub_cache("get_hub_cached_entries", "get_hub_cached_models", "synchronize_hub_cache"),
         **_PACKAGES,
         "is_precompilation": f"{_MACHINE}:is_precompilation",
         **_PARSER,
@@ -217,7 +282,10 @@ NAMES: dict[str, dict[str, str]] = {
         **{name: f"optimum.neuron.utils._groups:{name}" for name in _ADAPTER_NAMES},
         **_absent("DTYPE_MAPPER"),
     },
-    "optimum.neuron.utils.cache_utils": {"get_num_neuron_cores": f"{_MACHINE}:get_num_neuron_cores"},
+    "optimum.neuron.utils.cache_utils": {
+        "get_num_neuron_cores": f"{_MACHINE}:get_num_neuron_cores",
+        **_absent(*_SHARED_CACHE_NAMES, *_CACHE_PATH_NAMES),
+    },
     "optimum.neuron.utils.instance": {"current_instance_type": f"{_MACHINE}:current_instance_type"},
     "optimum.neuron.utils.misc": {"is_precompilation": f"{_MACHINE}:is_precompilation"},
     "optimum.neuron.utils.patching": _absent(*_PATCHING_NAMES),
@@ -228,8 +296,12 @@ NAMES: dict[str, dict[str, str]] = {
     },
     "optimum.neuron.utils.training_utils": {
         "is_logging_process": f"{_MACHINE}:is_logging_process",
+        "is_main_worker": f"{_MACHINE}:is_logging_process",
+        "is_main_worker_for_metrics": f"{_MACHINE}:is_logging_process",
+        "is_precompilation": f"{_MACHINE}:is_precompilation",
         **_absent("patch_generation_mixin_to_neuron_generation_mixin"),
     },
+    "optimum.neuron.utils.version_utils": {"get_neuronxcc_version": f"{_MACHINE}:get_neuronxcc_version"},
     "optimum.neuron.version": {
         "__version__": "optimum_neuron:__version__",
         "__sdk_version__": "optimum_neuron.version:__version__",

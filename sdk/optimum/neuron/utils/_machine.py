@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from optimum_neuron.hardware import resolve_instance
 
@@ -22,6 +23,31 @@ def get_num_neuron_cores() -> int:
     import torch
 
     return torch.neuron.device_count()  # type: ignore[attr-defined]
+
+
+def get_neuronxcc_version() -> str:
+    """Return the version of the compiler: of this package's, which stands for neuronx-cc."""
+    from optimum_neuron.compiler import COMPILER_VERSION
+
+    return COMPILER_VERSION
+
+
+def is_neuron_available() -> bool:
+    """Return False: `torch_neuron`, the package for first-generation Inferentia, has no counterpart here."""
+    return False
+
+
+def map_torch_dtype(dtype: Any) -> Any:
+    """Return the torch.dtype of a name such as "bf16" or "float32", and anything else as it is.
+
+    >>> map_torch_dtype("bf16")
+    torch.bfloat16
+    """
+    import torch
+
+    from optimum_neuron.hardware import canonical_dtype
+
+    return getattr(torch, canonical_dtype(dtype)) if isinstance(dtype, str) else dtype
 
 
 def is_precompilation() -> bool:
