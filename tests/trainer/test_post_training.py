@@ -190,6 +190,23 @@ def test_tensor_parallel_cores_generate_same_completions(monkeypatch):
         kind(**sizes, per_device_train_batch_size=2)
 
 
+def test_long_prompts_are_read_from_their_end(trainer, monkeypatch):
+    whole = trainer("GRPO")._tokenize_prompts(["a tall plant"])[0][0]
+    actual = trainer("GRPO", max_prompt_length=2, max_steps=1)
+    assert len(whole) == 3 and actual._tokenize_prompts(["a tall plant"])[0] == [whole[-2:]]
+    lengths, generate = [], type(actual)._generate_single_turn
+
+    def noted(self, prompt_ids, *positional, **named):
+        lengths.extend(map(len, prompt_ids))
+        return generate(self, prompt_ids, *positional, **named)
+
+    monkeypatch.setattr(type(actual), "_generate_single_turn", noted)
+    actual.train()
+    assert set(lengths) == {2}
+    with raises(ConfigError, option="max_prompt_length"):
+        trainer("GRPO", max_prompt_length=0)
+
+
 def test_padding_beyond_positions(trainer):
     with raises(ModelError, num_tokens=128, num_positions=64):
         trainer("SFT", pad_to_multiple_of=128).train()

@@ -54,9 +54,16 @@ class SFTArguments(NeuronArgumentsMixin):
 
 @dataclasses.dataclass(kw_only=True)
 class GRPOArguments(NeuronArgumentsMixin):
-    """Batches of completions; cores that share layers sample the same ones."""
+    """Batches of completions; cores that share layers sample the same ones. One option is TRL's before 1.0."""
+
+    max_prompt_length: int | None = dataclasses.field(
+        default=None, metadata={"help": "Read only so many tokens of a prompt, from its end."}
+    )
 
     def __post_init__(self) -> None:
+        if self.max_prompt_length is not None and self.max_prompt_length < 1:
+            message = f"max_prompt_length is {self.max_prompt_length}, but must be at least 1."
+            raise ConfigError(message, hint="Leave it out for whole prompts.", option="max_prompt_length")
         # TRL counts the answers of every process, so it would wait for a larger batch than there is.
         upstream: Any = self
         num_same = max(self.tensor_parallel_size, 1)
@@ -73,13 +80,27 @@ class GRPOArguments(NeuronArgumentsMixin):
 
 
 class GRPOMixin(PostTrainingMixin):
-    """A trainer whose cores that share layers sample the same answers."""
+    """A trainer whose cores that share layers sample the same answers, and that can cut long prompts."""
 
     def __init__(self, *positional: Any, **keywords: Any) -> None:
         super().__init__(*positional, **keywords)
+        if self.args.max_prompt_length is not None and not hasattr(super(), "_tokenize_prompts"):
+            message = "This version of TRL reads prompts in another way, so max_prompt_length would have no effect."
+            raise ConfigError(message, hint="Shorten the prompts of the data set.", option="max_prompt_length")
         if self.get_tp_size() > 1:
             # TRL seeds each process on its own; cores that share layers draw the same answers, in the same order.
             set_seed(self.args.seed + self.args.process_index // self.get_tp_size())
+
+    def _tokenize_prompts(self, prompts: list[Any]) -> tuple[Any, ...]:
+        """Return the tokens of prompts, their images, and other fields, as TRL's method of this name."""
+        prompt_ids, images, *fields = super()._tokenize_prompts(prompts)
+        most = self.args.max_prompt_length
+        if most is None:
+            return prompt_ids, images, *fields
+        if images is not None:
+            message = "max_prompt_length would cut the tokens of images."
+            raise ConfigError(message, hint="Leave it out.", option="max_prompt_length", value=most)
+        return [ids[-most:] for ids in prompt_ids], images, *fields
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
