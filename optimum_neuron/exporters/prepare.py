@@ -22,7 +22,7 @@ from ..artifact import Artifact, BoundProgram, open_artifact
 from ..atomic import replacing
 from ..compiler import MemoryNeed, Program, stage_needs
 from ..compiler.cache import CompileCache
-from ..compiler.lower import HostCode, Mode, lower
+from ..compiler.lower import HostCode, Mode, compile_later, lower
 from ..core import Choice
 from ..errors import ArtifactError, ConfigError
 from ..hardware import Target, resolve_instance
@@ -183,7 +183,7 @@ def prepare(
     check_files(source)  # before minutes are spent
     timings: dict[str, float] = {}
     work = WorkFolder()
-    with Progress(f"Compiling {source.name} for {config.target}") as progress:
+    with Progress(f"Compiling {source.name} for {config.target}") as progress, before_host_code(validate):
         with _timed(timings, "compile"):
             neff = cached_neff(
                 source,
@@ -226,6 +226,11 @@ def prepare(
                     prepared, atol=atol, trust_remote_code=trust_remote_code, remember=cache is not None
                 )
     return prepared
+
+
+def before_host_code(validate: bool) -> contextlib.AbstractContextManager[None]:
+    """Return a context in which host code waits for a validation: the first answer needs the validation only."""
+    return compile_later() if validate else contextlib.nullcontext()
 
 
 def _open_tensors(prepared: Prepared, trust_remote_code: bool) -> Choice[TensorSource]:

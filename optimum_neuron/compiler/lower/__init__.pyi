@@ -8,7 +8,7 @@ from . import (
 )
 from .arithmetic import HostArithmetic as HostArithmetic
 from .aten import HostFunction as HostFunction, aten_function as aten_function
-from .background import Compiling as Compiling
+from .background import Compiling as Compiling, compile_later as compile_later
 from .choose import (
     LIBRARY_ROWS as LIBRARY_ROWS,
     MAX_STREAMED_ROWS as MAX_STREAMED_ROWS,

@@ -6,6 +6,8 @@ process that ends early loses only the file that is being compiled. This module 
     compiling = compile_in_background(jobs)
     compiling.on_end(lambda: ...)      # called in a thread of this module
     compiling.wait(timeout_s=60)
+    with compile_later():              # nothing begins to compile inside
+        validate()
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -45,12 +47,16 @@ class Compiling:
         self.cancelled = False
         """Whether it ended because this process ends."""
         self.seconds: float | None = None
-        """Time from the request to the end."""
+        """Time from the beginning of the first job to the end."""
         self._pid = os.getpid()
         self._started = time.perf_counter()
         self._ended = threading.Event()
         self._callbacks: list[Callable[[], None]] = []
         self._lock = threading.Lock()
+
+    def begin(self) -> None:
+        """Measure the time from now on."""
+        self._started = time.perf_counter()
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait for the end; return whether it has come. A forked child cannot see it, and does not wait."""
@@ -88,6 +94,17 @@ class _Service:
         self._worker: subprocess.Popen[str] | None = None
         self._lock = threading.Lock()
         self._closed = False
+        self._num_holds, self._may_begin = 0, threading.Event()
+        self._may_begin.set()
+
+    def hold(self, change: int) -> None:
+        """Begin nothing while there are holds; `change` is 1 for one more, and -1 for one less."""
+        with self._lock:
+            self._num_holds += change
+            if self._num_holds and not self._closed:
+                self._may_begin.clear()
+            else:
+                self._may_begin.set()
 
     def submit(self, compiling: Compiling) -> None:
         with self._lock:
@@ -98,12 +115,14 @@ class _Service:
 
     def _serve(self) -> None:
         while True:
+            self._may_begin.wait()
             with self._lock:
                 if self._waiting.empty() or self._closed:
                     self._thread = None
                     worker, self._worker = self._worker, None
                     break
             compiling = self._waiting.get()
+            compiling.begin()
             failures = self._compile(compiling)
             compiling.end(failures, cancelled=self._closed)
         _stop(worker)
@@ -137,6 +156,7 @@ class _Service:
         """End the worker, also while it compiles, and the thread."""
         with self._lock:
             self._closed = True
+            self._may_begin.set()
             worker, thread = self._worker, self._thread
         _stop(worker)
         if thread is not None and thread is not threading.current_thread():
@@ -177,6 +197,20 @@ def compile_in_background(jobs: Sequence[Job]) -> Compiling:
     compiling = Compiling(jobs)
     _service.submit(compiling)
     return compiling
+
+
+@contextlib.contextmanager
+def compile_later() -> Iterator[None]:
+    """Begin to compile nothing inside the block, for work that needs the cores; what has begun goes on.
+
+    Threads of a product wait for each other, so a compiler beside them costs more than its share, at any priority.
+    """
+    service = _service
+    service.hold(1)
+    try:
+        yield
+    finally:
+        service.hold(-1)
 
 
 def _after_fork() -> None:

@@ -25,7 +25,7 @@ from ...errors import ConfigError, ValidationError
 from ...hardware import Target, resolve_instance
 from ...runtime import Copies, claimed
 from ..load import load_exported
-from ..prepare import Prepared, prepare
+from ..prepare import Prepared, before_host_code, prepare
 from ..source import ModelSource
 from ..validated import comparison_key, recorded_or_compared
 from ..validation import OutputError, compare, default_tolerance
@@ -145,24 +145,25 @@ def prepare_pipeline(
         source=source, config=config, target=target, stock=stock, parts=parts, additions=custom.additions
     )
     try:
-        for part, calls in note_calls(stock, config, **custom.additions.example_images()).items():
-            component = component_of(part, sources)
-            part_config = config_of_part(config, part, calls, component, models[component])
-            with contextlib.ExitStack() as stack:
-                claim = stack.enter_context(_claimed(part_config, f"{source.name}/{part}")) if claims else None
-                parts[part] = prepare(
-                    sources[component],
-                    part_config,
-                    target,
-                    cache=cache,
-                    validate=validate,
-                    atol=atol,
-                    host_code=host_code,
-                    claim=claim,
-                    compiler_workdir=None if compiler_workdir is None else Path(compiler_workdir) / part,
-                )
-        if validate and all(part.loaded is not None for part in parts.values()):
-            prepared = _with_validated_picture(prepared, sources, custom, cache=cache, atol=atol)
+        with before_host_code(validate):
+            for part, calls in note_calls(stock, config, **custom.additions.example_images()).items():
+                component = component_of(part, sources)
+                part_config = config_of_part(config, part, calls, component, models[component])
+                with contextlib.ExitStack() as stack:
+                    claim = stack.enter_context(_claimed(part_config, f"{source.name}/{part}")) if claims else None
+                    parts[part] = prepare(
+                        sources[component],
+                        part_config,
+                        target,
+                        cache=cache,
+                        validate=validate,
+                        atol=atol,
+                        host_code=host_code,
+                        claim=claim,
+                        compiler_workdir=None if compiler_workdir is None else Path(compiler_workdir) / part,
+                    )
+            if validate and all(part.loaded is not None for part in parts.values()):
+                prepared = _with_validated_picture(prepared, sources, custom, cache=cache, atol=atol)
     except BaseException:
         prepared.close()
         raise

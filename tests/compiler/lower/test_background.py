@@ -58,6 +58,14 @@ def test_killed_and_failed_workers_are_reported_and_other_programs_compile(tmp_p
     until(lambda: worker.poll() is not None)  # nothing is left to do
 
 
+def test_requests_inside_the_block_begin_after_it(tmp_path):
+    until(lambda: running() is None)
+    with background.compile_later(), background.compile_later():
+        compiling = background.compile_in_background([job(tmp_path, "sub_later", 5.0)])
+        assert not compiling.wait(0.5) and running() is None
+    assert compiling.wait(120) and compiling.num_done == 1 and not compiling.failures
+
+
 def test_early_exit_ends_worker_and_keeps_finished_files(tmp_path):
     program = (
         "import sys, time; from pathlib import Path\n"
