@@ -22,8 +22,8 @@ PUBLIC = [
     "NeuronModelForSpeechSeq2Seq", "NeuronModelForTextReranking", "NeuronModelForTokenClassification",
     "NeuronModelForXVector", "NeuronModelForZeroShotImageClassification", "NeuronSentenceTransformer",
     "NeuronSeq2SeqConfig", "NeuronSpeechSeq2SeqConfig", "NeuronTracedModel", "NeuronTrainer",
-    "NeuronTrainingArguments", "NeuronWhisperForConditionalGeneration", "__version__", "check_model", "main_export",
-    "pipeline", "suggest_buckets",
+    "NeuronTrainingArguments", "NeuronWhisperForConditionalGeneration", "Seq2SeqNeuronTrainer",
+    "Seq2SeqNeuronTrainingArguments", "__version__", "check_model", "main_export", "pipeline", "suggest_buckets",
 ]  # fmt: skip
 
 EXPORTING = [
