@@ -58,7 +58,8 @@ class Seq2SeqNeuronTrainer(NeuronTrainer, Seq2SeqTrainer):
     def __init__(self, model: Any = None, args: Any = None, *positional: Any, **keywords: Any) -> None:
         if args is None:
             args = Seq2SeqNeuronTrainingArguments(output_dir="tmp_trainer")
-        if not isinstance(args, Seq2SeqTrainingArguments):
+        if not isinstance(args, Seq2SeqNeuronTrainingArguments):
             message = f"Seq2SeqNeuronTrainer needs Seq2SeqNeuronTrainingArguments, not {type(args).__name__}."
-            raise ConfigError(message, hint="Pass args of that class.", option="args", value=type(args).__name__)
+            hint = "Use Seq2SeqNeuronTrainingArguments, which takes the same keywords."
+            raise ConfigError(message, hint=hint, option="args", type=type(args).__name__)
         super().__init__(model, args, *positional, **keywords)

@@ -48,4 +48,4 @@ def test_arguments_of_another_trainer_are_refused(model, tmp_path):
         Seq2SeqNeuronTrainer("t5-small", Seq2SeqNeuronTrainingArguments(output_dir=str(tmp_path)))
     with pytest.raises(ConfigError) as error:
         Seq2SeqNeuronTrainer(model, NeuronTrainingArguments(output_dir=str(tmp_path)), train_dataset=ROWS)
-    assert error.value.details["value"] == "NeuronTrainingArguments"
+    assert error.value.details["type"] == "NeuronTrainingArguments"

@@ -156,10 +156,8 @@ def _twins(*names: str) -> dict[str, str]:
 
 _PARSER = {"NeuronHfArgumentParser": "transformers:HfArgumentParser"}
 _AVAILABLE = {"is_neuronx_available": "optimum.neuron.utils.import_utils:is_neuronx_available"}
-_CONSOLIDATE = {
-    name: f"optimum.neuron.models.training._consolidation:{name}"
-    for name in ("consolidate_model_parallel_checkpoints_to_unified_checkpoint",)
-}
+_JOIN = "consolidate_model_parallel_checkpoints_to_unified_checkpoint"
+_CONSOLIDATE = {_JOIN: f"optimum.neuron.models.training._consolidation:{_JOIN}"}
 _MACHINE = "optimum.neuron.utils._machine"
 _PACKAGES = {
     name: f"optimum.neuron.utils.import_utils:{name}"
