@@ -82,8 +82,7 @@ def add_compile_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_validation_switch(parser: argparse._ActionsContainer) -> None:
     """Add the switch that skips validation."""
-    words = ("--disable-validation", "--disable_validation")
-    parser.add_argument(*words, action="store_true", help="do not compare with the reference model")
+    parser.add_argument("--disable-validation", action="store_true", help="do not compare with the reference model")
 
 
 def add_graph_arguments(parser: argparse.ArgumentParser) -> None:

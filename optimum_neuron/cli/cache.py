@@ -119,7 +119,7 @@ Without --cache_dir, unusable and old counts of estimates and comparisons are re
         parser.add_argument("--old-versions", action="store_true", help="remove entries of other compiler versions")
         parser.add_argument("--wipe", action="store_true", help="remove all entries")
         parser.add_argument("--all", action="store_true", help="the default: remove failed and empty entries")
-        parser.add_argument("--dry_run", "--dry-run", action="store_true", help="only list the entries to remove")
+        parser.add_argument("--dry-run", action="store_true", help="only list the entries to remove")
         add_cache(parser, "--cache_dir")
 
     def execute(self, out: Out) -> None:

@@ -118,7 +118,7 @@ class CacheSynchronizeCommand(Command):
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--repo_id", metavar="NAME", help="destination (default: the cache selected by `set`)")
-        parser.add_argument("--dry_run", "--dry-run", action="store_true", help="only list the entries to copy")
+        parser.add_argument("--dry-run", action="store_true", help="only list the entries to copy")
         parser.add_argument("--url", "--cache_dir", help="cache to copy from (default: NEURON_COMPILE_CACHE_URL)")
 
     def execute(self, out: Out) -> None:

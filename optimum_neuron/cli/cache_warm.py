@@ -41,14 +41,12 @@ Models that are in the cache are not compiled again, so an interrupted run goes 
         )
         parser.add_argument(
             "--num_workers",
-            "--num-workers",
             type=positive_int,
             metavar="N",
             help="models at once (default: CPUs of the cluster, or as many as this machine has memory for)",
         )
         parser.add_argument(
             "--ray_address",
-            "--ray-address",
             metavar="ADDRESS",
             help="Ray cluster (default: one that runs on this machine, else processes)",
         )

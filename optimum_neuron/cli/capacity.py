@@ -48,7 +48,6 @@ def add_capacity_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--num_prompts",
-        "--num-prompts",
         type=positive_int,
         metavar="N",
         help="requests: the first ones of a trace (default: all), or those of poisson (default: 1000)",
@@ -57,7 +56,6 @@ def add_capacity_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--output_length", type=positive_int, metavar="N", help="answer tokens of a request of poisson")
     group.add_argument(
         "--request_rate",
-        "--request-rate",
         type=nonnegative,
         metavar="X",
         help="random arrivals each second in place of those of the trace",

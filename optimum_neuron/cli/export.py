@@ -70,7 +70,6 @@ class NeuronExportCommand(Command):
         checks = parser.add_argument_group("cache and validation")
         checks.add_argument(
             "--disable_neuron_cache",
-            "--disable-neuron-cache",
             action="store_true",
             help="compile even if the cache has it",
         )

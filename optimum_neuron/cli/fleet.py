@@ -31,20 +31,17 @@ def add_fleet_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--ray", action="store_true", help="serve replicas on a Ray cluster")
     group.add_argument(
         "--ray_address",
-        "--ray-address",
         metavar="ADDRESS",
         help="Ray cluster, with --ray (default: one on this machine, or a new local one)",
     )
     group.add_argument(
         "--num_replicas",
-        "--num-replicas",
         type=positive_int,
         metavar="N",
         help="replicas of each model, with --ray (default: 1) or --simulate (default: a full instance)",
     )
     group.add_argument(
         "--max_replicas",
-        "--max-replicas",
         type=positive_int,
         metavar="N",
         help="with --ray, replicas up to which Ray adds some while requests wait (default: no autoscaling)",

@@ -1,5 +1,7 @@
 """Command lines: a parser that answers typing mistakes with the nearest name, and the base of our commands.
 
+Hyphens and underscores in the name of an option are the same.
+
 optimum creates the parsers of all commands itself, from the plain argparse class; `Command.parse_args` turns
 ours into `NeuronParser`. A mistyped command line ends with exit code 2, two lines on stderr (or one JSON
 object on stdout with `--json`), and no page of usage.
@@ -41,6 +43,7 @@ class NeuronParser(argparse.ArgumentParser):
         words = list(sys.argv[1:] if args is None else args)
         self._json = "--json" in words
         if self._subparsers is None:
+            words = self._as_declared(words)
             self._refuse_unknown_options(words)
             words = self._without_swallowed(words)
         parsed, extra = super().parse_known_args(words, namespace)
@@ -54,6 +57,17 @@ class NeuronParser(argparse.ArgumentParser):
         parts = {"type": "UsageError", "code": "usage", "message": message, "hint": "", "details": {}}
         out.error(parts, next_command=f"{self.prog} --help")
         sys.exit(EXIT_USAGE)
+
+    def _as_declared(self, words: Sequence[str]) -> list[str]:
+        """Write options as they were declared: `--batch-size` is `--batch_size`, and the other way, as in vLLM."""
+        declared = {name.replace("-", "_"): name for name in self._option_string_actions if name.startswith("--")}
+        end = words.index("--") if "--" in words else len(words)
+        names = [word.partition("=")[0] for word in words[:end]]
+        known = [
+            name if name in self._option_string_actions else declared.get(name.replace("-", "_"), name)
+            for name in names
+        ]
+        return [now + word[len(name) :] for now, name, word in zip(known, names, words, strict=False)] + [*words[end:]]
 
     def _refuse_unknown_options(self, words: Sequence[str]) -> None:
         # Before argparse: it would first complain about the required option that a typing mistake left out.

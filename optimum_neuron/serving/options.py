@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from ..errors import ConfigError
 from ..options import option
+from ..wording import counted
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,17 +24,11 @@ class ServeOptions:
     """Address to listen on."""
     port: int = option(8000, help="port to listen on; 0 for a free one (default: 8000)", allows_zero=True)
     """Port to listen on."""
-    served_model_name: tuple[str, ...] = option(
-        (), help="names of the models in requests, in their order", flags=("--served_model_name", "--served-model-name")
-    )
+    served_model_name: tuple[str, ...] = option((), help="names of the models in requests, in their order")
     """Names of the models in requests; empty: as they were given."""
-    lora_modules: tuple[str, ...] = option(
-        (), help="LoRA adapters of the first model: name=folder,name=folder", flags=("--lora_modules", "--lora-modules")
-    )
+    lora_modules: tuple[str, ...] = option((), help="LoRA adapters of the first model: name=folder,name=folder")
     """Adapters of the first model, each a model of its own in requests."""
-    api_key: tuple[str, ...] = option(
-        (), help="keys that requests must have one of (also OPTIMUM_NEURON_API_KEY)", flags=("--api_key", "--api-key")
-    )
+    api_key: tuple[str, ...] = option((), help="keys that requests must have one of (also OPTIMUM_NEURON_API_KEY)")
     """Keys, one of which a request must have."""
     max_queue_size: int = option(256, help="requests of a model that may wait; more get status 429 (default: 256)")
     """Requests of a model that may wait."""
@@ -51,9 +46,7 @@ class ServeOptions:
         30, help="seconds that running requests get after SIGTERM (default: 30)", allows_zero=True
     )
     """Time of running requests after SIGTERM."""
-    allowed_origins: tuple[str, ...] = option(
-        (), help="web origins that may send requests (CORS)", flags=("--allowed_origins", "--allowed-origins")
-    )
+    allowed_origins: tuple[str, ...] = option((), help="web origins that may send requests (CORS)")
     """Web origins whose pages may send requests."""
 
     def __post_init__(self) -> None:
@@ -108,7 +101,7 @@ def model_specs(sources: tuple[str, ...], options: ServeOptions, compile_options
         PurePath(source).name if _is_path(source) else source for source in sources
     )
     if len(names) != len(sources):
-        message = f"There are {len(sources)} models, but {len(names)} names."
+        message = f"{counted(len(sources), 'model')} cannot have {counted(len(names), 'name')}."
         raise ConfigError(message, hint="Pass one name for each.", option="served_model_name", value=list(names))
     adapters = dict(_adapter(text) for text in options.lora_modules)
     every = [*names, *adapters]

@@ -8,7 +8,7 @@ TYPING_MISTAKES = [
     (("neuron", "zzzz"), "unknown command 'zzzz'. Choose from"),
     (("export", "neuron", "--modle", "x", "out"), "unknown option '--modle', did you mean '--model'?"),
     (("export", "neuron", "-m", "x", "--batchsize=4", "out"), "'--batchsize', did you mean '--batch_size'?"),
-    (("export", "neuron", "-m", "x", "--sequence-length", "4", "out"), "did you mean '--sequence_length'?"),
+    (("export", "neuron", "-m", "x", "--sequence-lenght", "4", "out"), "did you mean '--sequence_length'?"),
     (("export", "neuron", "-m", "x", "--auto_cast", "matmult", "out"), "did you mean 'matmul'?"),
     (("export", "neuron", "-m", "x", "--torch_dtype", "bf16", "out"), "Choose from float32, bfloat16, float16"),
     (("export", "neuron", "-m", "x", "-O4", "out"), "unknown option '-O4', did you mean '-O"),
@@ -38,6 +38,15 @@ def test_usage_error_with_json_is_object_on_stdout(cli):
     assert result.json["error"]["type"] == "UsageError"
     assert "did you mean '--model'?" in result.json["error"]["message"]
     assert result.json["error"]["next_command"] == "optimum-cli export neuron --help"
+
+
+def test_hyphens_and_underscores_of_options_are_the_same(cli, fake_module):
+    results = []
+    fake_module("optimum_neuron.demo", run=lambda **options: results.append(options) or {"answer": "yes"})
+    for words in (("--max_new_tokens", "3", "--wait-for-host-code"), ("--max-new-tokens=3", "--wait_for_host_code")):
+        assert cli("neuron", "demo", *words).code == 0
+    assert [(one["max_new_tokens"], one["wait_for_host_code"]) for one in results] == [(3, True), (3, True)]
+    assert cli("neuron", "demo", "--max-new_tokens", "3", "--", "--max-new-tokens").code == 2
 
 
 def test_json_and_quiet_exclude_each_other(cli):

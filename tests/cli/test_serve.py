@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 
+import pytest
+
 
 def test_a_missing_package_is_named(cli, monkeypatch):
     found = importlib.util.find_spec
@@ -13,11 +15,42 @@ def test_a_missing_package_is_named(cli, monkeypatch):
     assert result.json["error"]["details"]["packages"] == ["fastapi"]
 
 
-def test_models_can_be_served_without_validation(cli, monkeypatch):
-    served = []
-    monkeypatch.setattr("optimum_neuron.serving.serve", lambda deployment, on_listening: served.append(deployment))
-    for flag in ("--disable_validation", "--disable-validation"):
-        assert cli("neuron", "serve", "somewhere/model", "--batch_size", "2", flag).code == 0
-    for deployment in served:
-        assert deployment.registry.models[0].spec.options == {"batch_size": 2, "disable_validation": True}
-    assert len(served) == 2
+@pytest.fixture
+def served(monkeypatch):
+    """Deployments in the order in which they were to be served."""
+    deployments = []
+    monkeypatch.setattr("optimum_neuron.serving.serve", lambda deployment, on_listening: deployments.append(deployment))
+    return deployments
+
+
+def test_names_of_optimum_neuron_and_vllm(cli, served):
+    sizes = ("--batch_size", "2", "--sequence_length", "64", "--tensor_parallel_size", "2", "--port", "8080")
+    assert cli("neuron", "serve", "-m", "org/model", *sizes, "--allow_non_cached_model").code == 0
+    sizes = ("--max-num-seqs", "2", "--max-model-len", "64", "--tensor-parallel-size", "2", "--port", "8080")
+    assert cli("neuron", "serve", "org/model", *sizes, "--data-parallel-size", "1").code == 0
+    (first,), (second,) = (deployment.registry.models for deployment in served)
+    assert first.spec == second.spec and first.spec.source == "org/model"
+    assert first.spec.options == {"batch_size": 2, "sequence_length": 64, "tensor_parallel_size": 2}
+    assert [deployment.options.port for deployment in served] == [8080, 8080]
+
+
+@pytest.mark.parametrize(("task", "ours"), [("embed", "feature-extraction"), ("generate", "text-generation")])
+def test_tasks_of_vllm(cli, served, task, ours):
+    assert cli("neuron", "serve", "--model", "org/model", "--task", task).code == 0
+    assert served[0].registry.models[0].spec.options == {"task": ours}
+
+
+@pytest.mark.parametrize("words", [(), ("-m", "a", "b")], ids=["no model", "two models"])
+def test_one_way_to_name_the_model(cli, served, words):
+    assert cli("neuron", "serve", *words).code == 2 and not served
+
+
+def test_copies_without_ray_are_refused(cli, served):
+    result = cli("neuron", "serve", "a", "--data-parallel-size", "2", "--json")
+    assert result.code == 1 and not served
+    assert result.json["error"]["details"] == {"option": "data_parallel_size", "value": 2}
+
+
+def test_models_can_be_served_without_validation(cli, served):
+    assert cli("neuron", "serve", "somewhere/model", "--batch_size", "2", "--disable_validation").code == 0
+    assert served[0].registry.models[0].spec.options == {"batch_size": 2, "disable_validation": True}

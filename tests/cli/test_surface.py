@@ -37,7 +37,7 @@ PEER = [
 ]  # fmt: skip
 CACHE = ["--repo_id", "--url"]
 PRUNE = [
-    "--all", "--cache_dir", "--dry-run", "--dry_run", "--keep_incomplete", "--max_size_bytes", "--old-versions",
+    "--all", "--cache_dir", "--dry-run", "--keep_incomplete", "--max_size_bytes", "--old-versions",
     "--older_than_days", "--wipe",
 ]  # fmt: skip
 OUTPUT = ["--help", "--json", "--quiet", "-h"]
@@ -45,8 +45,8 @@ OUTPUT = ["--help", "--json", "--quiet", "-h"]
 SURFACE = {
     "export": [
         *(*COMPILE, *PEER, *OUTPUT, "--adapter", "--allow_missing_weights", "--atol", "--compiler_workdir"),
-        *("--disable-validation", "--disable_validation", "--precompile"),
-        *("--disable_neuron_cache", "--disable-neuron-cache"),
+        *("--disable-validation", "--precompile"),
+        "--disable_neuron_cache",
         *("--model", "-m", "OUTPUT"),
     ],
     "breakeven": [
@@ -90,14 +90,15 @@ SURFACE = {
         *("--html", "--num_steps", "--perfetto", "--prompt_length", "--top", "ARGUMENT", "DIR_OR_SCRIPT"),
     ],
     "serve": [
-        *(*COMPILE, *OUTPUT, "--host", "--port", "--served_model_name", "--served-model-name", "--lora_modules"),
-        *("--lora-modules", "--api_key", "--api-key", "--max_queue_size", "--max_body_bytes", "--request_timeout_s"),
-        *("--drain_timeout_s", "--response_store_bytes", "--allowed_origins", "--allowed-origins", "MODEL"),
-        *("--disable_validation", "--disable-validation"),
-        *("--simulate", "--sweep", "--slo", "--slo_attainment", "--num_prompts", "--num-prompts", "--input_length"),
-        *("--output_length", "--request_rate", "--request-rate", "--seed", "--price"),
-        *("--ray", "--ray_address", "--ray-address", "--num_replicas", "--num-replicas"),
-        *("--max_replicas", "--max-replicas"),
+        *(*COMPILE, *OUTPUT, "--host", "--port", "--served_model_name", "--lora_modules"),
+        *("--api_key", "--max_queue_size", "--max_body_bytes", "--request_timeout_s"),
+        *("--drain_timeout_s", "--response_store_bytes", "--allowed_origins", "MODEL"),
+        "--disable-validation",
+        *("--simulate", "--sweep", "--slo", "--slo_attainment", "--num_prompts", "--input_length"),
+        *("--output_length", "--request_rate", "--seed", "--price"),
+        *("--ray", "--ray_address", "--num_replicas"),
+        *("--max_replicas", "--model", "-m", "--max_model_len", "--max_num_seqs", "--data-parallel-size"),
+        "--allow_non_cached_model",
     ],
     "cache add": [*COMPILE, *PEER, *CACHE, *OUTPUT, "--model", "-m"],
     "cache cleanup": [*PRUNE, *CACHE, *OUTPUT],
@@ -108,8 +109,8 @@ SURFACE = {
     "cache prune": [*PRUNE, *CACHE, *OUTPUT],
     "cache set": [*OUTPUT, "NAME"],
     "cache status": [*CACHE, *OUTPUT, "--cache_dir"],
-    "cache synchronize": [*CACHE, *OUTPUT, "--cache_dir", "--dry-run", "--dry_run"],
-    "cache warm": [*CACHE, *OUTPUT, "--num_workers", "--num-workers", "--ray_address", "--ray-address", "CONFIG"],
+    "cache synchronize": [*CACHE, *OUTPUT, "--cache_dir", "--dry-run"],
+    "cache warm": [*CACHE, *OUTPUT, "--num_workers", "--ray_address", "CONFIG"],
 }
 
 
