@@ -62,12 +62,13 @@ class NeuronParser(argparse.ArgumentParser):
         """Write options as they were declared: `--batch-size` is `--batch_size`, and the other way, as in vLLM."""
         declared = {name.replace("-", "_"): name for name in self._option_string_actions if name.startswith("--")}
         end = words.index("--") if "--" in words else len(words)
-        names = [word.partition("=")[0] for word in words[:end]]
-        known = [
-            name if name in self._option_string_actions else declared.get(name.replace("-", "_"), name)
-            for name in names
-        ]
-        return [now + word[len(name) :] for now, name, word in zip(known, names, words, strict=False)] + [*words[end:]]
+
+        def spelled(word: str) -> str:
+            name, equals, value = word.partition("=")
+            is_known = name in self._option_string_actions
+            return word if is_known else declared.get(name.replace("-", "_"), name) + equals + value
+
+        return [*map(spelled, words[:end]), *words[end:]]
 
     def _refuse_unknown_options(self, words: Sequence[str]) -> None:
         # Before argparse: it would first complain about the required option that a typing mistake left out.

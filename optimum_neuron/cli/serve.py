@@ -22,7 +22,7 @@ from .fleet import (
 )
 from .output import Out
 from .parser import Command
-from .serve_peers import add_peer_arguments, translate_peer_arguments
+from .serve_peers import add_served_models, add_server_peers, translate_server_peers
 
 
 class ServeCommand(Command):
@@ -48,19 +48,16 @@ With --simulate it prints a capacity plan in place of serving: a trace of reques
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
         from ..serving import ServeOptions
 
-        parser.add_argument(
-            "models", metavar="MODEL", nargs="*", help="name on the Hub, folder, or name that neuron fetch knows"
-        )
+        add_served_models(parser)
         add_option_arguments(parser, ServeOptions)
         add_capacity_arguments(parser)
         add_fleet_arguments(parser)
         add_compile_arguments(parser)
         add_validation_switch(parser)
-        add_peer_arguments(parser)
+        add_server_peers(parser)
 
     def execute(self, out: Out) -> int | None:
-        if message := translate_peer_arguments(self.args):
-            self.parser.error(message)
+        translate_server_peers(self.parser, self.args)
         if self.args.simulate is not None:
             return run_capacity(self.args, out)
         reject_capacity_options(self.args)

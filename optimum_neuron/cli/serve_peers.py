@@ -1,6 +1,6 @@
 """Arguments of `optimum-cli neuron serve` under the names of Optimum Neuron and vLLM.
 
-`translate_peer_arguments` replaces them by those of this package, before anything else reads the command line.
+`translate_server_peers` replaces them by those of this package, before anything else reads the command line.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import argparse
 import logging
 
 from ..errors import ConfigError
+from ..exporters import OTHER_NAMES
 from .arguments import positive_int
 
 logger = logging.getLogger(__name__)
@@ -18,13 +19,19 @@ TASKS = {"generate": "text-generation", "embed": "feature-extraction", "classify
 _ONLY = ("model", "data_parallel_size", "allow_non_cached_model")
 
 
-def add_peer_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
+def add_served_models(parser: argparse.ArgumentParser) -> None:
+    """Add the models, as arguments or as Optimum Neuron's option."""
+    meaning = "name on the Hub, folder, or name that neuron fetch knows"
+    parser.add_argument("models", metavar="MODEL", nargs="*", help=meaning)
+    parser.add_argument("-m", "--model", metavar="MODEL", help="the same for one model")
+
+
+def add_server_peers(parser: argparse.ArgumentParser) -> None:
+    """Add the other arguments."""
     group = parser.add_argument_group("names of Optimum Neuron and vLLM")
-    group.add_argument("-m", "--model", metavar="MODEL", help="the same as the argument MODEL")
-    sizes = {"--max_model_len": "sequence_length", "--max_num_seqs": "batch_size"}
-    for flag, name in sizes.items():
-        group.add_argument(flag, dest=name, type=positive_int, metavar="N", help=f"the same as --{name}")
+    for name in ("max_model_len", "max_num_seqs"):
+        ours = OTHER_NAMES[name]
+        group.add_argument(f"--{name}", dest=ours, type=positive_int, metavar="N", help=f"the same as --{ours}")
     group.add_argument(
         "--data-parallel-size", type=positive_int, metavar="N", help="1; for more, pass --ray --num_replicas N"
     )
@@ -33,17 +40,17 @@ def add_peer_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def translate_peer_arguments(args: argparse.Namespace) -> str:
-    """Replace the arguments by ours; return what is wrong with the command line, or an empty text.
+def translate_server_peers(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """Replace the arguments by ours; the command line ends with an error if it has no model, or names them twice.
 
     Raises:
         ConfigError: several copies of a model without Ray.
     """
-    if args.model is not None and args.models:
-        return f"argument --model: not allowed with the argument MODEL ('{args.models[0]}')"
-    args.models = args.models or [name for name in (args.model,) if name is not None]
-    if not args.models:
-        return "the following arguments are required: MODEL"
+    if not args.models and args.model is None:
+        parser.error("the following arguments are required: MODEL")
+    if args.models and args.model is not None:
+        parser.error(f"argument --model: not allowed with the argument MODEL ('{args.models[0]}')")
+    args.models = args.models or [args.model]
     if args.data_parallel_size not in (None, 1):
         number = args.data_parallel_size
         message = f"data_parallel_size={number} is not supported: a server without Ray has one copy of a model."
@@ -54,4 +61,3 @@ def translate_peer_arguments(args: argparse.Namespace) -> str:
     args.task = TASKS.get(args.task, args.task)
     for name in _ONLY:
         delattr(args, name)
-    return ""

@@ -45,6 +45,7 @@ from .peer_options import (
     FIXED as FIXED,
     OF_DIFFUSION as OF_DIFFUSION,
     OF_GENERATION as OF_GENERATION,
+    OTHER_NAMES as OTHER_NAMES,
     PEER_OPTIONS as PEER_OPTIONS,
     WITHOUT_EFFECT as WITHOUT_EFFECT,
     translate as translate,

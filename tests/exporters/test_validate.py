@@ -215,30 +215,28 @@ def test_no_module_is_named_where_cores_share_them(checkpoint, monkeypatch):
     assert error.details["place"].startswith("each of 2 cores computes a part of every module")
 
 
-def test_damaged_cache_is_detected_by_decode_steps(model, original, monkeypatch):
-    """Prompts do not read the cache, so only decoding shows that it is wrong."""
+def forgetful(model, original, monkeypatch, role):
+    """Clear a part of the cache before the graphs of a role run; return the results that validation stops."""
     run = Executor.run
 
     def forget(self, graph, inputs, state=()):
-        if graph.startswith("decode"):
+        if graph.startswith(role):
             state[1].zero_()
         return run(self, graph, inputs, state)
 
-    failures = defective(model, original, monkeypatch, Executor, "run", forget)
+    return defective(model, original, monkeypatch, Executor, "run", forget)
+
+
+def test_damaged_cache_is_detected_by_decode_steps(model, original, monkeypatch):
+    """Prompts do not read the cache, so only decoding shows that it is wrong."""
+    failures = forgetful(model, original, monkeypatch, "decode")
     assert failures and not any("prompt" in output.rpartition(": ")[2] for output in failures)
 
 
 def test_damaged_chunk_of_candidates_is_detected_in_blocks(checkpoint, original, monkeypatch):
     """Only candidates go through this graph, so no prompt shows that it is wrong."""
     model = NeuronModelForCausalLM.from_pretrained(checkpoint, export=True, **BLOCKS)
-    run = Executor.run
-
-    def forget(self, graph, inputs, state=()):
-        if graph.startswith("extend"):
-            state[1].zero_()
-        return run(self, graph, inputs, state)
-
-    failures = defective(model, original, monkeypatch, Executor, "run", forget)
+    failures = forgetful(model, original, monkeypatch, "extend")
     assert failures == {"4 tokens at once after 24 tokens: chunk"}
 
 

@@ -201,7 +201,7 @@ def compile_in_background(jobs: Sequence[Job]) -> Compiling:
 
 @contextlib.contextmanager
 def compile_later() -> Iterator[None]:
-    """Begin to compile nothing inside the block, for work that needs the cores; what has begun goes on.
+    """Hold back compiles while the block runs, because it needs the cores. A compile that has begun is not stopped.
 
     Threads of a product wait for each other, so a compiler beside them costs more than its share, at any priority.
     """

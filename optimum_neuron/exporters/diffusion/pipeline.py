@@ -149,8 +149,8 @@ def prepare_pipeline(
             for part, calls in note_calls(stock, config, **custom.additions.example_images()).items():
                 component = component_of(part, sources)
                 part_config = config_of_part(config, part, calls, component, models[component])
-                with contextlib.ExitStack() as stack:
-                    claim = stack.enter_context(_claimed(part_config, f"{source.name}/{part}")) if claims else None
+                name = f"{source.name}/{part}"
+                with _claimed(part_config, name) if claims else contextlib.nullcontext() as claim:
                     parts[part] = prepare(
                         sources[component],
                         part_config,

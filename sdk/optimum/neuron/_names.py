@@ -156,6 +156,7 @@ def _twins(*names: str) -> dict[str, str]:
 
 _PARSER = {"NeuronHfArgumentParser": "transformers:HfArgumentParser"}
 _AVAILABLE = {"is_neuronx_available": "optimum.neuron.utils.import_utils:is_neuronx_available"}
+_LAZY_LOAD = {"lazy_load_for_parallelism": "optimum.neuron.distributed._loading:lazy_load_for_parallelism"}
 _JOIN = "consolidate_model_parallel_checkpoints_to_unified_checkpoint"
 _CONSOLIDATE = {_JOIN: f"optimum.neuron.models.training._consolidation:{_JOIN}"}
 _MACHINE = "optimum.neuron.utils._machine"
@@ -215,14 +216,11 @@ NAMES: dict[str, dict[str, str]] = {
     },
     "optimum.neuron.configuration_utils": _ours("NeuronConfig"),
     "optimum.neuron.distributed": {
-        "lazy_load_for_parallelism": "optimum.neuron.distributed._loading:lazy_load_for_parallelism",
+        **_LAZY_LOAD,
         **_absent("ParallelizersManager", "TensorParallelizer", "make_optimizer_constructor_lazy"),
     },
     "optimum.neuron.distributed.checkpointing": _CONSOLIDATE,
-    "optimum.neuron.distributed.utils": {
-        "lazy_load_for_parallelism": "optimum.neuron.distributed._loading:lazy_load_for_parallelism",
-        **_absent("make_optimizer_constructor_lazy"),
-    },
+    "optimum.neuron.distributed.utils": {**_LAZY_LOAD, **_absent("make_optimizer_constructor_lazy")},
     "optimum.neuron.generation": _absent("NeuronGenerationMixin"),
     "optimum.neuron.modeling": {**_ours(*MODELS), **_twins(*TWINS)},
     "optimum.neuron.modeling_base": {
