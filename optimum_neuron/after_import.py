@@ -2,62 +2,79 @@
 
     after_import("safetensors", wrap)
 
-A module that is being imported has not run yet. The action then waits for the first import after it.
+One finder knows all modules that are waited for. A module that is being imported at the call has not run yet: its
+callback waits for the first import after it.
 """
 
 from __future__ import annotations
 
 import importlib.abc
 import importlib.machinery
-import importlib.util
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
 
+Action = Callable[[ModuleType], None]
 
-def after_import(name: str, action: Callable[[ModuleType], None]) -> None:
+_actions: dict[str, list[Action]] = {}
+"""Callbacks by the full name of a module that has not run."""
+_running: set[str] = set()
+"""Modules among them that were being imported when their callback was added: no finder will be asked for them."""
+
+
+def after_import(name: str, action: Action) -> None:
     """Call `action` with the module of that full name once it has run, or now if it was imported."""
-    module = _imported(name)
-    if module is not None:
-        action(module)
-    else:
-        sys.meta_path.insert(0, _Finder(name, action))
-
-
-def _imported(name: str) -> ModuleType | None:
-    """A module that has run to its end."""
     module = sys.modules.get(name)
-    return None if getattr(getattr(module, "__spec__", None), "_initializing", False) else module
+    if module is not None and not _is_initializing(module):
+        action(module)
+        return
+    if not _actions:
+        sys.meta_path.insert(0, _FINDER)
+    _actions.setdefault(name, []).append(action)
+    if module is not None:
+        _running.add(name)
+
+
+def _is_initializing(module: ModuleType) -> bool:
+    return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
+
+
+def _run_actions(module: ModuleType, name: str) -> None:
+    _running.discard(name)
+    actions = _actions.pop(name, [])
+    if not _actions:
+        # Another list: importlib goes through this one.
+        sys.meta_path = [finder for finder in sys.meta_path if finder is not _FINDER]
+    for action in actions:
+        action(module)
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds one module once, as the other finders do, and acts when it has run."""
-
-    def __init__(self, name: str, action: Callable[[ModuleType], None]) -> None:
-        self._name, self._action = name, action
+    """Finds modules as the other finders do, and runs the callbacks when they have run."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        module = _imported(self._name)
-        if module is not None:
-            self._leave()
-            self._action(module)
-        if fullname != self._name:
+        for name in tuple(_running):
+            module = sys.modules.get(name)
+            if module is not None and not _is_initializing(module):
+                _run_actions(module, name)
+        if fullname not in _actions:
             return None
-        self._leave()
-        spec = importlib.util.find_spec(self._name)
+        others = (finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self)
+        spec = next((spec for spec in others if spec is not None), None)
         if spec is not None and spec.loader is not None:
-            spec.loader.exec_module = self._executing(spec.loader.exec_module)  # type: ignore
+            # A spec may be looked up and never executed, so the callbacks stay until it is.
+            spec.loader.exec_module = _executing(spec.loader.exec_module, fullname)  # type: ignore
         return spec
 
-    def _leave(self) -> None:
-        # Another list: importlib goes through this one.
-        sys.meta_path = [finder for finder in sys.meta_path if finder is not self]
 
-    def _executing(self, execute: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
-        def exec_module(module: ModuleType) -> None:
-            execute(module)
-            self._action(module)
+def _executing(execute: Action, name: str) -> Action:
+    def exec_module(module: ModuleType) -> None:
+        execute(module)
+        _run_actions(module, name)
 
-        return exec_module
+    return exec_module
+
+
+_FINDER = _Finder()

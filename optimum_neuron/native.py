@@ -87,8 +87,7 @@ class NativeLibrary:
         return built
 
     def _compiler(self) -> str:
-        from torch._inductor.cpp_builder import get_cpp_compiler
-        from torch._inductor.exc import InvalidCxxCompiler
+        from .upstream.inductor import InvalidCxxCompiler, get_cpp_compiler
 
         try:
             return get_cpp_compiler()

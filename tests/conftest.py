@@ -45,11 +45,12 @@ _DEVELOPERS_HOME = os.environ.get("OPTIMUM_NEURON_HOME")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The runtime first, which counts the models of a process, and a session's fixture is one; then slow files.
+    """Contracts with other libraries first, then the runtime, which counts the models of a process, then slow files.
 
-    The Makefile sets xdist to keep the order.
+    A session's fixture is a model. The Makefile sets xdist to keep the order.
     """
-    items.sort(key=lambda item: (not item.nodeid.startswith("tests/runtime/"), not item.nodeid.startswith(SLOW)))
+    first = ("tests/upstream/", "tests/runtime/", SLOW)
+    items.sort(key=lambda item: [not item.nodeid.startswith(names) for names in first])
 
 
 def pytest_collection_finish() -> None:

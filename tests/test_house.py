@@ -27,7 +27,7 @@ ORDER = (
     ("records",),
     ("atomic", "env", "options", "plain_json", "private_folder", "sizes", "vendor"),
     ("env_text",),
-    ("after_import", "cache_argument", "core", "errors", "labels", "variables", "version", "wording"),
+    ("after_import", "cache_argument", "core", "errors", "labels", "upstream", "variables", "version", "wording"),
 )
 """Packages and top-level modules, highest first: each may import modules of the rows below its own.
 
@@ -106,6 +106,8 @@ def modules_entered() -> Iterator[str]:
             base = folder[: len(folder) + 1 - node.level] if node.level else ()
             words = (*base, *(node.module or "").split(".")) if node.module else base
             package = words[:-1]
+            if words[:2] == ("optimum_neuron", "upstream"):
+                continue  # its modules stand for other libraries
             is_module = (ROOT.joinpath(*words).with_suffix(".py")).exists()
             if is_module and len(package) > 1 and package[0] == "optimum_neuron" and folder[: len(package)] != package:
                 yield f"{path.relative_to(ROOT)}:{node.lineno}: {'.'.join(words)}"

@@ -13,15 +13,20 @@ import argparse
 import ast
 import dataclasses
 import functools
+import importlib
 import inspect
+import pkgutil
 import re
 import runpy
 import sys
 import textwrap
+import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from optimum_neuron import errors
+from packaging.requirements import Requirement
+
+from optimum_neuron import errors, upstream
 from optimum_neuron.checkpoints import Checkpoint, Dataset, entries
 from optimum_neuron.cli import next_command
 from optimum_neuron.configuration import CompileConfig, NeuronConfig
@@ -178,6 +183,27 @@ def import_order() -> str:
     return "```text\n" + "\n".join("  ".join(row) for row in order) + "\n```\n"
 
 
+def upstream_rows() -> str:
+    """Every private part of other libraries, by module of `upstream/`."""
+    parts = []
+    for info in pkgutil.iter_modules(upstream.__path__):
+        module = importlib.import_module(f"{upstream.__name__}.{info.name}")
+        if hasattr(module, "ROWS"):
+            rows = [(f"`{row.target}`", row.KIND, row.why) for row in module.ROWS]
+            parts.append(f"### upstream/{info.name}.py\n\n{table(('name', 'how it is used', 'why'), rows)}")
+    return "\n".join(parts)
+
+
+def version_ranges() -> str:
+    """The versions of libraries that the installation accepts."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = (line for lines in project["optional-dependencies"].values() for line in lines)
+    requirements = {Requirement(line).name: line for line in (*extras, *project["dependencies"])}
+    libraries = ("torch", "transformers", "accelerate", "diffusers", "trl", "peft", "safetensors")
+    rows = [(name, f"`{Requirement(requirements[name]).specifier}`") for name in libraries]
+    return table(("library", "accepted versions"), rows)
+
+
 def family_table() -> str:
     """Every decoder family with its model types and what its file says of it."""
     rows = [
@@ -244,8 +270,10 @@ PARTS: dict[str, Callable[[], str]] = {
     "speech-fields": functools.partial(kind_fields, "speech"),
     "support": support,
     "task-classes": task_classes,
+    "upstream": upstream_rows,
     "unused-variables": unused_variables,
     "variables": variables,
+    "version-ranges": version_ranges,
     **runpy.run_path(str(ROOT / "tools" / "hardware_tables.py"))["TABLES"],
 }
 """Name in a marker to the function that makes the part."""

@@ -189,8 +189,7 @@ def _host_code() -> tuple[str, CppCompiler | None, CpuFeatures | None]:
 
 
 def _try_compiler() -> str:
-    from torch._inductor.cpp_builder import get_cpp_compiler
-    from torch._inductor.exc import InvalidCxxCompiler
+    from ..upstream.inductor import InvalidCxxCompiler, get_cpp_compiler
 
     try:
         command = get_cpp_compiler()

@@ -23,12 +23,11 @@ from typing import Any
 
 import torch
 from torch import fx, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import ExportedProgram
-from torch.fx._lazy_graph_module import _use_lazy_graph_module
 
 from ..core import TensorSpec
 from ..errors import CaptureError
+from ..upstream.torch import FakeTensorMode, use_lazy_graph_module
 from .frames import source_lines
 from .ir import Role
 from .kernels import write_out
@@ -112,7 +111,7 @@ def capture(
                 tensors, state_tensors = _empty(inputs, mode), _empty(captured_states, mode)
                 arguments = (*tensors.values(), list(state_tensors.values())) if states else tuple(tensors.values())
                 # Nobody runs the modules that export makes on its way, so none of them needs code.
-                with source_lines(), _use_lazy_graph_module(True):
+                with source_lines(), use_lazy_graph_module(True):
                     exported = torch.export.export(module, arguments, strict=False)
                 write_out(exported.graph_module)
             # Unused code is not compiled; an operator of it is not refused either.

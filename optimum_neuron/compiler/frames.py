@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-from torch._ops import HigherOrderOperator
 from torch.fx.traceback import get_current_meta, preserve_node_meta, set_stack_trace
 from torch.overrides import TorchFunctionMode
 
+from ..upstream.torch import HigherOrderOperator
 from .rules import is_users
 
 

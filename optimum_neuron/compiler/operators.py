@@ -56,9 +56,8 @@ def not_allowed(ops: Iterable[Any]) -> list[str]:
 @functools.cache
 def _composed() -> frozenset[str]:
     """Operators that torch makes of other operators, in Python or in C++."""
-    from torch._C import _dispatch_get_registrations_for_dispatch_key
-    from torch._decomp import decomposition_table
+    from ..upstream.torch import decomposition_table, dispatch_get_registrations_for_dispatch_key
 
-    composite = _dispatch_get_registrations_for_dispatch_key("CompositeImplicitAutograd")
+    composite = dispatch_get_registrations_for_dispatch_key("CompositeImplicitAutograd")
     names = {str(op) for op in decomposition_table} | {name.replace("::", ".") for name in composite}
     return frozenset(map(base_name, names))

@@ -25,9 +25,8 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_leaves
+
+from ..upstream.torch import FakeTensor, TorchDispatchMode, disable_current_modes, tree_leaves
 
 _QUERIES = (torch.ops.prim.device.default,)
 """Calls that reach a dispatch mode and compute nothing."""
@@ -169,6 +168,6 @@ def _is_between(place: str) -> bool:
 
 def _content(tensor: torch.Tensor) -> str:
     """Name of a tensor that has values."""
-    with _disable_current_modes():
+    with disable_current_modes():
         data = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
         return f"const:{hashlib.sha256(data.tobytes()).hexdigest()[:16]}"

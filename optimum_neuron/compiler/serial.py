@@ -143,7 +143,8 @@ def body_from_dict(data: dict[str, Any]) -> fx.GraphModule:
 def _rebuild(data: dict[str, Any]) -> fx.GraphModule:
     import torch
     from torch import fx
-    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from ..upstream.torch import FakeTensorMode
 
     graph, values, fakes = fx.Graph(), [], []
     with FakeTensorMode():
@@ -177,6 +178,8 @@ def _op_name(target: Any) -> str:
 def _op_from_name(name: str) -> Any:
     import torch
 
+    from ..upstream.torch import OpOverload
+
     if name == "getitem":
         return operator.getitem
     namespace, _, rest = str(name).partition(".")
@@ -185,7 +188,7 @@ def _op_from_name(name: str) -> Any:
         if namespace == "neuron":
             from . import collectives, kernels, quantized  # noqa: F401  (they register them)
         target = getattr(getattr(getattr(torch.ops, namespace), packet, None), overload, None)
-        if isinstance(target, torch._ops.OpOverload):
+        if isinstance(target, OpOverload):
             return target
     message = f"A stored graph calls {name!r}, but may call registered ATen operators only."
     raise ArtifactError(message, hint=_EXPORT_AGAIN, operator=name)

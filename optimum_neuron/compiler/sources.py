@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 def lazy_module(graph: Graph) -> GraphModule:
     """Return a module of a graph without parameters and submodules."""
-    from torch.fx._lazy_graph_module import _LazyGraphModule
+    from ..upstream.torch import LazyGraphModule
 
-    module = _LazyGraphModule({}, graph)
+    module = LazyGraphModule({}, graph)
     forget_source_at_end(module)
     return module
 

@@ -287,8 +287,9 @@ def _attention(call: OpCall) -> tuple[float, float]:
 def _torch_counts(call: OpCall) -> int:
     """Run the operator on the meta device, where torch decomposes it into operators that its counter knows."""
     import torch
-    from torch.utils._pytree import tree_map_only
     from torch.utils.flop_counter import FlopCounterMode
+
+    from ..upstream.torch import tree_map_only
 
     args, kwargs = tree_map_only(
         torch.Tensor,

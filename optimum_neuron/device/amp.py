@@ -9,16 +9,22 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections.abc import Callable
 from typing import Any
+
+from ..upstream.torch import AUTOCAST_INIT
 
 _thread = threading.local()
 
 
 def install() -> None:
     """Give each thread the default before its first autocast, and let "cuda" mean the device where CUDA is missing."""
-    import torch
+    set_default_of_thread()
+    AUTOCAST_INIT.replace(_knowing_device)
 
-    original = torch.autocast.__init__
+
+def _knowing_device(original: Callable[..., None]) -> Callable[..., None]:
+    import torch
 
     @functools.wraps(original)
     def initialize(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
@@ -30,8 +36,7 @@ def install() -> None:
             set_default_of_thread()
         original(self, device_type, *args, **kwargs)
 
-    set_default_of_thread()
-    torch.autocast.__init__ = initialize
+    return initialize
 
 
 def set_default_of_thread() -> None:

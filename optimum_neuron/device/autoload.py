@@ -55,17 +55,19 @@ def status() -> Choice[bool]:
 def _registered() -> Choice[bool]:
     import torch
 
+    from ..upstream.torch import get_privateuse1_backend_name, register_device_module
+
     vendor = _version_of(VENDOR)
     if vendor is not None:
         return Choice(value=False, reason=f"the vendor's {VENDOR} {vendor} is installed: its device goes first")
-    name = torch._C._get_privateuse1_backend_name()
+    name = get_privateuse1_backend_name()
     if name != "privateuseone":
         return Choice(value=False, reason=f"torch has room for one device of others, and '{name}' has taken it")
     from ..shared_objects import find
     from . import distributed, first_use, library, lightning_hook, module
 
     torch.utils.rename_privateuse1_backend("neuron")
-    torch._register_device_module("neuron", module)
+    register_device_module("neuron", module)
     options: dict[str, Any] = {"for_tensor": True, "for_module": True, "for_packed_sequence": True, "for_storage": True}
     torch.utils.generate_methods_for_privateuse1_backend(**options)
     lightning_hook.install()

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections.abc import Callable
 from typing import Any
+
+from ..upstream.torch import DEFAULT_BACKEND_CALL, DEFAULT_BACKEND_RESET
 
 logger = logging.getLogger(__name__)
 
 
 def install() -> None:
     """Wrap torch's default backend, now that the device is loaded."""
-    import torch
+    DEFAULT_BACKEND_CALL.replace(_compiling_device_tensors)
+    DEFAULT_BACKEND_RESET.replace(_resetting_both)
 
-    original = torch._TorchCompileInductorWrapper.__call__
 
+def _compiling_device_tensors(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def compile_graph(self: Any, graph_module: Any, example_inputs: list[Any], **keywords: Any) -> Any:
         if not _uses_device(graph_module):
@@ -31,22 +35,23 @@ def install() -> None:
             logger.warning("backend='neuron' compiles device tensors without these options of Inductor: %s", names)
         return backend.compile_graph(graph_module, example_inputs, options={"allow_host_ops": (ALL,)})
 
-    forget = torch._TorchCompileInductorWrapper.reset
+    return compile_graph
 
-    @functools.wraps(forget)
+
+def _resetting_both(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
     def reset(self: Any) -> None:
         from .dynamo import neuron
 
-        forget(self)
+        original(self)
         neuron.reset()  # type: ignore[attr-defined]
 
-    torch._TorchCompileInductorWrapper.__call__ = compile_graph
-    torch._TorchCompileInductorWrapper.reset = reset
+    return reset
 
 
 def _uses_device(graph_module: Any) -> bool:
     """Return whether a value in Dynamo's graph is a device tensor."""
-    from torch.utils._pytree import tree_leaves
+    from ..upstream.torch import tree_leaves
 
     values = (leaf for node in graph_module.graph.nodes for leaf in tree_leaves(node.meta.get("example_value")))
     return any(getattr(getattr(value, "device", None), "type", None) == "neuron" for value in values)

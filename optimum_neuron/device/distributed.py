@@ -14,8 +14,15 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-_COALESCED = ("allreduce_coalesced", "all_gather_single_coalesced", "reduce_scatter_single_coalesced", "send", "recv")
-"""Methods of a process group that may be called while a group of collectives is open."""
+from ..upstream.torch import (
+    ALL_GATHER_SINGLE,
+    BACKEND_CONFIG_INIT,
+    COALESCED,
+    END_COALESCING,
+    GLOO_OPTIONS_COPY,
+    REDUCE_SCATTER_SINGLE,
+    START_COALESCING,
+)
 
 
 def install() -> None:
@@ -29,19 +36,18 @@ def install() -> None:
         return dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
 
     dist.Backend.register_backend("neuron", make_gloo, devices=["neuron", "cpu"])
-    dist.ProcessGroupGloo._Options.__deepcopy__ = _copy_options
-    _add_host_backend(dist.distributed_c10d.BackendConfig)
-    _add_flat_results(dist.ProcessGroup)
-    _add_scaled_sums(dist.ProcessGroup)
-    _add_coalescing(dist.ProcessGroup)
+    GLOO_OPTIONS_COPY.restore(_copy_options)
+    BACKEND_CONFIG_INIT.replace(_with_host_backend)
+    ALL_GATHER_SINGLE.replace(_with_flat_results)
+    REDUCE_SCATTER_SINGLE.replace(_with_scaled_sums)
+    _add_coalescing()
 
 
-def _add_host_backend(config_type: Any) -> None:
+def _with_host_backend(initialize: Callable[..., None]) -> Callable[..., None]:
     """Give every group of the device a backend for host tensors: its collectives run there.
 
     Without a named backend torch takes the accelerator's alone, so a program on host tensors would fail too.
     """
-    initialize = config_type.__init__
 
     @functools.wraps(initialize)
     def completed(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -49,7 +55,7 @@ def _add_host_backend(config_type: Any) -> None:
         if "neuron" in self.device_backend_map:
             self.device_backend_map.setdefault("cpu", type(self.device_backend_map["neuron"])("gloo"))
 
-    config_type.__init__ = completed
+    return completed
 
 
 def _copy_options(self: Any, memo: dict[int, Any]) -> Any:
@@ -58,9 +64,8 @@ def _copy_options(self: Any, memo: dict[int, Any]) -> Any:
     return options
 
 
-def _add_flat_results(group_type: Any) -> None:
+def _with_flat_results(gather: Callable[..., Any]) -> Callable[..., Any]:
     """Let tensors be gathered into one of any shape with as many elements, as NCCL does; gloo compares shapes."""
-    gather = group_type.all_gather_single
 
     @functools.wraps(gather)
     def all_gather_single(self: Any, output: Any, part: Any, *args: Any, **kwargs: Any) -> Any:
@@ -68,14 +73,12 @@ def _add_flat_results(group_type: Any) -> None:
             output = output.view(-1, *part.shape[1:])
         return gather(self, output, part, *args, **kwargs)
 
-    group_type.all_gather_single = all_gather_single
+    return all_gather_single
 
 
-def _add_scaled_sums(group_type: Any) -> None:
+def _with_scaled_sums(reduce: Callable[..., Any]) -> Callable[..., Any]:
     """Let tensors be scaled before they are summed and scattered, as NCCL does; FSDP2 divides gradients that way."""
     import torch.distributed as dist
-
-    reduce = group_type.reduce_scatter_single
 
     @functools.wraps(reduce)
     def reduce_scatter_single(self: Any, output: Any, whole: Any, opts: Any = None, **kwargs: Any) -> Any:
@@ -87,10 +90,10 @@ def _add_scaled_sums(group_type: Any) -> None:
             options = summed
         return reduce(self, output, whole, options, **kwargs)
 
-    group_type.reduce_scatter_single = reduce_scatter_single
+    return reduce_scatter_single
 
 
-def _add_coalescing(group_type: Any) -> None:
+def _add_coalescing() -> None:
     """Let collectives between `_start_coalescing` and `_end_coalescing` run as usual, and be waited for together."""
     import torch
     import torch.distributed as dist
@@ -111,21 +114,26 @@ def _add_coalescing(group_type: Any) -> None:
             return all(part.is_completed() for part in self.parts)
 
     opened: dict[str, list[Any]] = {}
-    start, end = group_type._start_coalescing, group_type._end_coalescing
 
     def is_ours(device: Any) -> bool:
         return torch.device(device).type == "neuron"
 
-    @functools.wraps(start)
-    def start_coalescing(self: Any, device: Any) -> None:
-        if is_ours(device):
-            opened[self.group_name] = []
-        else:
-            start(self, device)
+    def starting(start: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(start)
+        def start_coalescing(self: Any, device: Any) -> None:
+            if is_ours(device):
+                opened[self.group_name] = []
+            else:
+                start(self, device)
 
-    @functools.wraps(end)
-    def end_coalescing(self: Any, device: Any) -> Any:
-        return All(opened.pop(self.group_name)) if is_ours(device) else end(self, device)
+        return start_coalescing
+
+    def ending(end: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(end)
+        def end_coalescing(self: Any, device: Any) -> Any:
+            return All(opened.pop(self.group_name)) if is_ours(device) else end(self, device)
+
+        return end_coalescing
 
     def remembering(method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
@@ -137,6 +145,7 @@ def _add_coalescing(group_type: Any) -> None:
 
         return call
 
-    group_type._start_coalescing, group_type._end_coalescing = start_coalescing, end_coalescing
-    for name in _COALESCED:
-        setattr(group_type, name, remembering(getattr(group_type, name)))
+    START_COALESCING.replace(starting)
+    END_COALESCING.replace(ending)
+    for collective in COALESCED:
+        collective.replace(remembering)

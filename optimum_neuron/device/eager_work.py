@@ -17,12 +17,12 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.node import map_arg
 
 from ..compiler import base_of
 from ..compiler.rules import find_rule
 from ..simulator.work import GraphWork, Step, Work, work_on_device
+from ..upstream.torch import DisableAutocast, FakeTensorMode
 
 NO_WORK = ("aten::_local_scalar_dense", "aten::equal", "aten::resize_", "aten::set_")
 """Operators whose result is a value on the host, or that change where a tensor lies."""
@@ -77,7 +77,7 @@ def _graph(target: Any, arguments: list[Any]) -> fx.GraphModule:
     """A graph with one operator, as AOTAutograd makes it: written values are copied into its inputs at the end."""
     graph = fx.Graph()
     schema = target._schema.arguments
-    with FakeTensorMode() as mode, torch.no_grad(), torch._C._DisableAutocast():
+    with FakeTensorMode() as mode, torch.no_grad(), DisableAutocast():
         overwrites = target._schema.name in _OVERWRITES or torch.Tag.nondeterministic_seeded in target.tags
         inputs = {
             argument.name: _input(graph, mode, value, is_read=not (overwrites and _is_written(argument)))

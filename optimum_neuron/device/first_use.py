@@ -22,26 +22,28 @@ def stand_in() -> None:
     """Wait for the first use."""
     import torch
 
+    from ..upstream.torch import C
+
     registrations = torch.library.Library("aten", "IMPL")
     for name in _FACTORIES:
         registrations.impl(name, _loading(functools.partial(_operator, name)), "PrivateUse1")
     # A kernel may not be freed while it runs, and nothing reaches it once the device is loaded.
     _kept.append(registrations)
-    for name in dir(torch._C):
+    for name in dir(C):
         if name.startswith("_accelerator_") and name not in _ANSWERED_WITHOUT_DEVICE:
-            _wrapped[name] = getattr(torch._C, name)
-            setattr(torch._C, name, _loading(functools.partial(_wrapped.__getitem__, name)))
+            _wrapped[name] = getattr(C, name)
+            setattr(C, name, _loading(functools.partial(_wrapped.__getitem__, name)))
     name = "_get_accelerator"  # of `torch.get_device_module()`, which transformers' continuous batching calls
-    _wrapped[name] = getattr(torch._C, name)
-    setattr(torch._C, name, _accelerator)
+    _wrapped[name] = getattr(C, name)
+    setattr(C, name, _accelerator)
 
 
 def stand_back() -> None:
     """Take the wrappers away; the device is loaded."""
-    import torch
+    from ..upstream.torch import C
 
     for name, function in _wrapped.items():
-        setattr(torch._C, name, function)
+        setattr(C, name, function)
 
 
 def _accelerator(check: bool | None = None) -> Any:

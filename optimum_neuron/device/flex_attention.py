@@ -9,7 +9,10 @@ AOTAutograd runs, and is checked, differentiated, and compiled like other code.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+from ..upstream.torch import FLEX_ATTENTION_DEVICES
 
 if TYPE_CHECKING:
     from torch import fx
@@ -17,21 +20,21 @@ if TYPE_CHECKING:
 
 def install() -> None:
     """Let `flex_attention` take tensors of the device."""
-    from torch.nn.attention import flex_attention
+    FLEX_ATTENTION_DEVICES.replace(_taking_device)
 
-    validate = flex_attention._validate_device
 
-    @functools.wraps(validate)
+def _taking_device(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
     def validate_device(query: Any, key: Any, value: Any) -> None:
         if query.device.type != "neuron":
-            validate(query, key, value)
+            original(query, key, value)
 
-    flex_attention._validate_device = validate_device
+    return validate_device
 
 
 def write_out(graph_module: fx.GraphModule) -> None:
     """Replace each FlexAttention of a graph of Dynamo, in place."""
-    from torch._higher_order_ops.flex_attention import flex_attention, sdpa_dense
+    from ..upstream.torch import flex_attention, sdpa_dense
 
     nodes = graph_module.graph.find_nodes(op="call_function", target=flex_attention)
     for node in nodes:

@@ -15,36 +15,26 @@ from typing import Any
 
 from ..after_import import after_import
 from ..errors import ConfigError
+from ..upstream.lightning import CONNECTORS, PRECISION, STRATEGY, package_of
 
 NAME = "neuron"
 """Lightning's name of the accelerator."""
 
-_TRAINER, _FABRIC = "trainer.connectors.accelerator_connector", "connector"
-CONNECTORS = {
-    f"lightning.pytorch.{_TRAINER}": "_AcceleratorConnector",
-    f"pytorch_lightning.{_TRAINER}": "_AcceleratorConnector",
-    f"lightning.fabric.{_FABRIC}": "_Connector",
-    f"lightning_fabric.{_FABRIC}": "_Connector",
-}
-"""Modules of Lightning that choose accelerator, strategy and precision, with the class that does."""
-
 
 def install() -> None:
     """Register the accelerator, now or when Lightning is imported."""
-    for module, connector in CONNECTORS.items():
-        after_import(module, functools.partial(_extend, connector))
+    for module in CONNECTORS:
+        after_import(module, _extend)
 
 
-def _extend(connector: str, module: ModuleType) -> None:
+def _extend(module: ModuleType) -> None:
     registry = getattr(module, "AcceleratorRegistry", None)
     registry = module.ACCELERATOR_REGISTRY if registry is None else registry
     accelerator = accelerator_class(module.Accelerator)
     registry.register(NAME, accelerator, description="simulated NeuronCores", override=True)
-    chooser = getattr(module, connector)
-    package = module.__name__.removesuffix(f".{_TRAINER}").removesuffix(f".{_FABRIC}")
-    chooser._choose_strategy = _strategy(chooser._choose_strategy, package, accelerator)
-    init_precision = chooser._check_and_init_precision
-    chooser._check_and_init_precision = _precision(init_precision, module.MixedPrecision, accelerator)
+    package = package_of(module.__name__)
+    STRATEGY[module.__name__].replace(lambda choose: _strategy(choose, package, accelerator))
+    PRECISION[module.__name__].replace(lambda choose: _precision(choose, module.MixedPrecision, accelerator))
 
 
 def accelerator_class(base: Any) -> Any:

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from ..after_import import after_import
+from ..upstream.safetensors import SAFE_OPEN
 
 
 def install() -> None:
@@ -42,8 +43,8 @@ def _wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _wrap_everywhere(safetensors: ModuleType) -> None:
     """Replace the class in the module, and where others have imported it by name."""
-    original = safetensors.safe_open
-    wrapped = _wrapped(original)
+    original = SAFE_OPEN.replace(_wrapped)
+    wrapped = safetensors.safe_open
     for module in list(sys.modules.values()):
         if getattr(module, "__dict__", {}).get("safe_open") is original:
             module.safe_open = wrapped  # type: ignore[attr-defined]

@@ -38,14 +38,16 @@ def save_optimizer(model: Any, optimizer: Any, folder: str | Path, masters: Mapp
         masters: float32 weights of 16-bit parameters, by name; the optimizer has them in their place.
     """
     import torch.distributed.checkpoint as dcp
-    from transformers.distributed.checkpoint import _redistribute_state_dict, save_optimizer_distributed
+    from transformers.distributed.checkpoint import save_optimizer_distributed
+
+    from ..upstream.transformers import redistribute_state_dict
 
     optimizer = getattr(optimizer, "optimizer", optimizer)
     with _as_torch_expects(model, optimizer, masters):
         save_optimizer_distributed(model, optimizer, str(Path(folder, OPTIMIZER_FOLDER)))
     if masters:
         state = {name: master.detach() for name, master in masters.items()}
-        dcp.save(_redistribute_state_dict(state), checkpoint_id=str(Path(folder, MASTERS_FOLDER)))
+        dcp.save(redistribute_state_dict(state), checkpoint_id=str(Path(folder, MASTERS_FOLDER)))
 
 
 def load_optimizer(model: Any, optimizer: Any, folder: str | Path, masters: Mapping[str, torch.Tensor]) -> None:
@@ -54,7 +56,9 @@ def load_optimizer(model: Any, optimizer: Any, folder: str | Path, masters: Mapp
     Master weights are unchanged if the checkpoint has none.
     """
     import torch.distributed.checkpoint as dcp
-    from transformers.distributed.checkpoint import _redistribute_state_dict, load_optimizer_distributed
+    from transformers.distributed.checkpoint import load_optimizer_distributed
+
+    from ..upstream.transformers import redistribute_state_dict
 
     optimizer = getattr(optimizer, "optimizer", optimizer)
     with warnings.catch_warnings(), _as_torch_expects(model, optimizer, masters):
@@ -63,9 +67,9 @@ def load_optimizer(model: Any, optimizer: Any, folder: str | Path, masters: Mapp
         load_optimizer_distributed(model, optimizer, str(Path(folder, OPTIMIZER_FOLDER)))
         if masters and Path(folder, MASTERS_FOLDER, ".metadata").is_file():
             local = {name: master.detach() for name, master in masters.items()}
-            state = _redistribute_state_dict(local)
+            state = redistribute_state_dict(local)
             dcp.load(state, checkpoint_id=str(Path(folder, MASTERS_FOLDER)))
-            for name, tensor in _redistribute_state_dict(state, reference_state_dict=local).items():
+            for name, tensor in redistribute_state_dict(state, reference_state_dict=local).items():
                 local[name].copy_(tensor)
 
 

@@ -13,11 +13,6 @@ from typing import Any
 
 import torch
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
-from transformers.generation.candidate_generator import (
-    _prepare_attention_mask,
-    _prepare_position_ids,
-    _prepare_token_type_ids,
-)
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from ..cache_argument import CACHE
@@ -26,6 +21,7 @@ from ..engine import Draft, PromptFeatures, SequenceDraft, Steps, check_position
 from ..errors import ConfigError
 from ..exporters import Prepared
 from ..labels import IGNORED, next_labels
+from ..upstream.transformers import prepare_attention_mask, prepare_position_ids, prepare_token_type_ids
 from .adapters import AdapterMethods, AdapterSlots
 from .cache import NeuronCache, own_cache
 from .checks import check_length, checked_mask, limit_length
@@ -214,9 +210,9 @@ class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
         if isinstance(assistant_model, Draft):
             return assistant_model
         length = input_ids.shape[1] + 1  # candidates follow the first token of the answer
-        model_kwargs = _prepare_attention_mask(model_kwargs.copy(), length, is_encoder_decoder=False)
-        model_kwargs = _prepare_position_ids(model_kwargs, length, is_encoder_decoder=False)
-        model_kwargs = _prepare_token_type_ids(model_kwargs, length)
+        model_kwargs = prepare_attention_mask(model_kwargs.copy(), length, is_encoder_decoder=False)
+        model_kwargs = prepare_position_ids(model_kwargs, length, is_encoder_decoder=False)
+        model_kwargs = prepare_token_type_ids(model_kwargs, length)
         generator = self._get_candidate_generator(
             generation_config=generation_config,
             input_ids=input_ids,

@@ -14,6 +14,7 @@ from ..errors import ConfigError
 from ..exporters import Prepared, describe, is_export, save_folder
 from ..options import check_known
 from ..runtime import Copies, LoadedProgram, rest_threads
+from ..upstream.torch import parse_to
 from .checks import HostCallable
 from .facts import ModelFacts, with_facts
 from .parameters import CheckpointParameters
@@ -186,7 +187,7 @@ class CompiledModel(HostCallable, ModelFacts, CheckpointParameters):
         Raises:
             ConfigError: the arguments name another device or dtype.
         """
-        device, dtype, *_ = torch._C._nn._parse_to(*args, **kwargs)
+        device, dtype, *_ = parse_to(*args, **kwargs)
         if (device is not None and device.type not in ("cpu", "neuron")) or dtype not in (None, self.dtype):
             asked = {"device": device and str(device), "dtype": dtype and str(dtype)}
             places = ", ".join(map(str, (*args, *kwargs.values())))

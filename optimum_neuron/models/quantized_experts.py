@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import nn
 
+from ..upstream.modeling_files import DBRX_EXPERTS, JETMOE_EXPERTS, LONGCAT_EXPERTS
 from ..weights import Scheme, Shard
 from .quantized_parts import empty_parts, obstacle_of_inputs, part_name
 
@@ -21,7 +22,7 @@ _INPUTS_DIM = 2
 _NAMES = ("gate_up_proj", "up_proj", "down_proj")
 _ATTRIBUTES = ("num_experts", "has_gate", "has_bias", "is_transposed", "down_proj")
 """Attributes that `run_experts` needs; modules of transformers have them by a decorator."""
-_OWN_FORWARD = ("DbrxExperts", "LongcatFlashExperts", "JetMoeParallelExperts")
+_OWN_FORWARD = (DBRX_EXPERTS.name, LONGCAT_EXPERTS.name, JETMOE_EXPERTS.name)
 """Classes with another implementation, in `generic/replacements.py`."""
 
 

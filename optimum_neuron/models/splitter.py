@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from ..errors import ModelError
+from ..upstream.modeling_files import CONV1D
 from ..weights import Shard, Split, first_split
 from .common import TransposedLinear
 from .heads import HeadLayout, head_layout
@@ -77,7 +78,7 @@ class Splitter:
         setattr(owner, name, self._parameters[id(parameter)])
         if isinstance(owner, nn.Linear):
             owner.out_features, owner.in_features = owner.weight.shape
-        elif type(owner).__name__ == "Conv1D":
+        elif CONV1D.matches(owner):
             owner.nx, owner.nf = owner.weight.shape
 
     def results(self, path: str, *splits: Split) -> None:
@@ -95,7 +96,7 @@ class Splitter:
 
 def is_transposed(module: nn.Module) -> bool:
     """Whether the weight of a layer is [inputs, results], as in GPT-2."""
-    return isinstance(module, TransposedLinear) or type(module).__name__ == "Conv1D"
+    return isinstance(module, TransposedLinear) or CONV1D.matches(module)
 
 
 def linear_size(linear: nn.Module, dim: int) -> int:

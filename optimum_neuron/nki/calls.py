@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch._subclasses.fake_tensor import is_fake
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from ..errors import ArtifactError, KernelError
+from ..upstream.torch import is_fake
 from .arguments import tensors_in
 from .core import default_target
 

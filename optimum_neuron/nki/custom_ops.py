@@ -11,11 +11,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch._library.custom_ops import CustomOpDef
-from torch._subclasses.functional_tensor import FunctionalTensorMode
-from torch.utils._pytree import tree_map_only
 
 from ..errors import ConfigError
+from ..upstream.torch import CustomOpDef, FunctionalTensorMode, is_alias_of, tree_map_only
 from .kernel import Kernel, simulate
 
 WRITTEN_OUT: dict[Any, Callable[..., Any]] = {}
@@ -79,7 +77,7 @@ def nki_op(name: str, fn: Callable[..., Any] | None = None, mutates_args: str | 
         given = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
 
         def own(value: torch.Tensor) -> torch.Tensor:
-            return value.clone() if any(torch._C._is_alias_of(value, one) for one in given) else value
+            return value.clone() if any(is_alias_of(value, one) for one in given) else value
 
         return tree_map_only(torch.Tensor, own, function(*args, **kwargs))
 

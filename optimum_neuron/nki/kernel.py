@@ -17,11 +17,11 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from torch.utils._pytree import register_constant
 
 from .. import env
 from ..after_import import after_import
 from ..errors import ConfigError, KernelError
+from ..upstream.torch import register_constant
 from .arguments import Arguments, tensors_in
 from .calls import call_in_graph, is_traced
 from .core import Core, Grid, Record, default_target, first_line, quoted, running, use

@@ -26,6 +26,6 @@ def rest_threads() -> bool:
 @functools.cache
 def _pause() -> Any:
     """The function of the OpenMP that torch is linked with."""
-    import torch
+    from ..upstream.torch import C
 
-    return getattr(ctypes.CDLL(torch._C.__file__), "omp_pause_resource_all", None)
+    return getattr(ctypes.CDLL(C.__file__), "omp_pause_resource_all", None)

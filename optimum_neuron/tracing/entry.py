@@ -147,7 +147,7 @@ class Entry(nn.Module):
 
     def _measured(self) -> Outputs:
         """The outputs with all layers, without computing them."""
-        from torch._subclasses.fake_tensor import FakeTensorMode
+        from ..upstream.torch import FakeTensorMode
 
         mode = FakeTensorMode(allow_non_fake_inputs=True)
         with fake_parameters(self, mode), torch.no_grad(), mode:

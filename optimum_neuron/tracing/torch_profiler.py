@@ -19,11 +19,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from torch._C._profiler import _ExperimentalConfig
 
 from ..errors import ConfigError
 from ..profiling import Recorder, trace_json
 from ..runtime import Recording, recording
+from ..upstream.torch import ExperimentalConfig
 
 HOST_FILE, DEVICE_FILE = "pytorch_trace.json", "device_trace.json"
 """Chrome traces in the output folder: this host, measured, and the cores, simulated."""
@@ -45,7 +45,7 @@ class ProfileMode(enum.Enum):
 _RECORDED = (ProfileMode.DEVICE, ProfileMode.RUNTIME)
 
 
-class NeuronConfig(_ExperimentalConfig):
+class NeuronConfig(ExperimentalConfig):
     """Options of a profile, for `experimental_config` of `torch.profiler.profile`.
 
     Args:

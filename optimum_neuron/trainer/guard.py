@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from ..errors import NumericsError
 from ..labels import IGNORED
+from ..upstream.torch import tree_leaves
 
 
 def is_finite(value: Any) -> bool:

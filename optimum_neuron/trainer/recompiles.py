@@ -34,9 +34,11 @@ class RecompileWatch:
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """Raise torch's own limit above this one during a run."""
+        from ..upstream.torch import dynamo_config
+
         self._causes, self._is_first = [], True
-        limit = max(torch._dynamo.config.recompile_limit, self._most + 2)
-        with torch._dynamo.config.patch(recompile_limit=limit):
+        limit = max(dynamo_config.recompile_limit, self._most + 2)
+        with dynamo_config.patch(recompile_limit=limit):
             yield
 
     @contextlib.contextmanager

@@ -148,7 +148,7 @@ def _each_group(left: torch.Tensor, shared: torch.Tensor, dim: int) -> torch.Ten
 
 def _computed_once(x: torch.Tensor) -> torch.Tensor:
     """Keep Inductor from computing `x` again inside the loops that read it; a fixed stride makes it a buffer."""
-    import torch._inductor.inductor_prims  # registers the operator
+    from ...upstream.inductor import inductor_prims  # noqa: F401  (registers the operator)
 
     return torch.ops.prims.inductor_force_stride_order(x, x.stride())
 

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from ...upstream.torch import linear, silu
 from ..sources import forget_source_at_end
 from .choose import LIBRARY_ROWS, MAX_STREAMED_ROWS, probe_cpu
 
@@ -34,13 +35,13 @@ _DIRECT: dict[Any, Callable[..., Any]] = {
     _ATEN.cat.default: torch.cat,
     _ATEN.flatten.using_ints: torch.flatten,
     _ATEN.flip.default: torch.flip,
-    _ATEN.linear.default: torch._C._nn.linear,
+    _ATEN.linear.default: linear,
     _ATEN.mean.dim: torch.mean,
     _ATEN.mul.Tensor: torch.mul,
     _ATEN.pow.Tensor_Scalar: torch.pow,
     _ATEN.reshape.default: torch.reshape,
     _ATEN.rsqrt.default: torch.rsqrt,
-    _ATEN.silu.default: torch._C._nn.silu,
+    _ATEN.silu.default: silu,
     _ATEN.split_with_sizes.default: torch.split_with_sizes,
     _ATEN.to.dtype: torch.Tensor.to,
     _ATEN.transpose.int: torch.transpose,

@@ -70,13 +70,15 @@ def probe_cpu() -> CpuFeatures:
     """Return the features of this CPU, as torch reports them."""
     import torch
 
+    from ...upstream.torch import is_amx_tile_supported, is_avx512_bf16_supported, is_vnni_supported
+
     isa, present = torch.backends.cpu.get_cpu_capability(), torch.cpu.get_capabilities()
     wide = isa == "AVX512"
-    extensions = {"vnni": wide and torch.cpu._is_vnni_supported(), "amx": wide and torch.cpu._is_amx_tile_supported()}
+    extensions = {"vnni": wide and is_vnni_supported(), "amx": wide and is_amx_tile_supported()}
     march, model = name_level(isa, platform.machine(), {name for name, value in present.items() if value is True})
     return CpuFeatures(
         isa=isa,
-        has_bf16_dot=bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()),
+        has_bf16_dot=bool(is_avx512_bf16_supported() or is_amx_tile_supported()),
         march=march,
         extensions=tuple(name for name, value in extensions.items() if value),
         model=model,
@@ -114,8 +116,7 @@ def max_streamed_rows(dtype: torch.dtype, features: CpuFeatures) -> int:
 @functools.cache
 def probe_compiler() -> str | None:
     """First line of the version of the C++ compiler that Inductor calls, or None if no compiler runs."""
-    from torch._inductor.cpp_builder import get_cpp_compiler
-    from torch._inductor.exc import InvalidCxxCompiler
+    from ...upstream.inductor import InvalidCxxCompiler, get_cpp_compiler
 
     try:
         command = get_cpp_compiler()
@@ -132,13 +133,12 @@ def compiler_knows_cpu() -> bool:
     Otherwise, Inductor compiles and loads a probe for each extension, in each process. torch reports what the CPU has,
     so only the compiler may be too old (AMX: GCC 11).
     """
-    import torch
-    from torch._inductor.cpp_builder import get_cpp_compiler
-    from torch._inductor.cpu_vec_isa import VecAMX, VecAVX512VNNI
+    from ...upstream.inductor import VecAMX, VecAVX512VNNI, get_cpp_compiler
+    from ...upstream.torch import is_amx_tile_supported
 
     if platform.machine() not in ("x86_64", "AMD64"):
         return False
-    widest = VecAMX if torch.cpu._is_amx_tile_supported() else VecAVX512VNNI
+    widest = VecAMX if is_amx_tile_supported() else VecAVX512VNNI
     command = [get_cpp_compiler(), *widest._arch_flags.split(), "-fsyntax-only", "-x", "c++", os.devnull]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from ...upstream.torch import OpOverload
 from ..serial import base_of
 from . import onednn, winograd  # they register the operators that `fuse` writes
 
@@ -94,7 +95,7 @@ def _is_written(node: fx.Node) -> bool:
     return any(
         argument.alias_info is not None and argument.alias_info.is_write and user.args[index : index + 1] == (node,)
         for user in node.users
-        if isinstance(user.target, torch._ops.OpOverload)
+        if isinstance(user.target, OpOverload)
         for index, argument in enumerate(user.target._schema.arguments)
     )
 

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from ...upstream.torch import OpOverload
 from ...weights import dequantize
 from ..quantized import QUANTIZED_EXPERTS, QUANTIZED_EXPERTS_SUM
 from . import onednn, quantized_experts
@@ -211,6 +212,6 @@ def _is_by_element(node: fx.Node) -> bool:
     if node.target in _PARTS:
         dim = node.args[-1] if node.target != _ATEN.slice.Tensor else node.args[1]
         return len(node.args) > 1 and not node.kwargs and dim in (-1, 2)
-    if not isinstance(node.target, torch._ops.OpOverload):
+    if not isinstance(node.target, OpOverload):
         return False
     return node.target in (*_CASTS, *_WHERE) or torch.Tag.pointwise in node.target.tags

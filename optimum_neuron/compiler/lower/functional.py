@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensorMode
 
+from ...upstream.torch import FakeTensorMode
 from . import block_attention, experts, few_rows, onednn
 from .arithmetic import HostArithmetic
 from .choose import CpuFeatures
@@ -101,8 +101,9 @@ def trace(
         convolutions: positions of the weights of convolutions that are prepared, and how, see `prepare.py`.
         channels_last: positions of the arguments and of the results in channels-last order; the others are contiguous.
     """
-    from torch._inductor.decomposition import select_decomp_table
     from torch.fx.experimental.proxy_tensor import make_fx
+
+    from ...upstream.inductor import select_decomp_table
 
     if convolutions:
         fuse(body, convolutions)

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch._inductor import config
 
+from ...upstream.inductor import inductor_config
 from ..serial import body_from_dict
 from . import experts
 from .choose import HostLevel, compiler_knows_cpu, probe_cpu
@@ -68,7 +68,7 @@ def generate(body: dict[str, Any], level: HostLevel, preparations: Sequence[Prep
     """
     convolutions = {one.targets[0]: one.kind for one in preparations if one.kind in CONVOLUTION_KINDS}
     orders = [(one.sources, one.targets) for one in preparations if one.kind == "channels_last"]
-    with _quiet(), torch.no_grad(), config.patch(inductor_options(level)):
+    with _quiet(), torch.no_grad(), inductor_config.patch(inductor_options(level)):
         module = body_from_dict(body)
         readers.take_panels(module, [one.targets[0] for one in preparations if one.kind in readers.KERNELS])
         traced = trace(module, probe_cpu(), convolutions, *orders)  # type: ignore[arg-type]
@@ -76,26 +76,25 @@ def generate(body: dict[str, Any], level: HostLevel, preparations: Sequence[Prep
 
 
 def _write(traced: Traced) -> str:
-    from torch._inductor.compile_fx import (
-        _recursive_joint_graph_passes,
-        _recursive_post_grad_passes,
-        _recursive_record_original_output_strides,
+    from ...upstream.inductor import (
+        DebugContext,
+        GraphLowering,
+        V,
         fake_tensor_prop,
+        recursive_joint_graph_passes,
+        recursive_post_grad_passes,
+        recursive_record_original_output_strides,
         view_to_reshape,
     )
-    from torch._inductor.debug import DebugContext
-    from torch._inductor.graph import GraphLowering
-    from torch._inductor.virtualized import V
-
     from .wrapper import writing_functions
 
     graph_module, inputs, mode = traced.graph_module, traced.inputs, traced.mode
     with writing_functions(), V.set_fake_mode(mode), DebugContext():
-        _recursive_joint_graph_passes(graph_module)
+        recursive_joint_graph_passes(graph_module)
         view_to_reshape(graph_module)
         fake_tensor_prop(graph_module, inputs)
-        _recursive_record_original_output_strides(graph_module)
-        _recursive_post_grad_passes(graph_module, is_inference=True)
+        recursive_record_original_output_strides(graph_module)
+        recursive_post_grad_passes(graph_module, is_inference=True)
         lowered = GraphLowering(
             graph_module, example_inputs=inputs, shape_env=mode.shape_env, cpp_wrapper=True, is_inference=True
         )

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
-from torch._C import _aoti
+
+from ...upstream.torch import aoti
 
 Handle = ctypes.c_void_p
 
@@ -34,9 +35,9 @@ class Handles:
 
 def handles_of(tensors: Sequence[torch.Tensor]) -> list[int]:
     """Return a new handle for each tensor; whoever has it must give it back, here to `tensors_of`."""
-    return [_get_pointer(capsule, None) for capsule in _aoti.unsafe_alloc_void_ptrs_from_tensors(list(tensors))]
+    return [_get_pointer(capsule, None) for capsule in aoti.unsafe_alloc_void_ptrs_from_tensors(list(tensors))]
 
 
 def tensors_of(handles: Iterable[int | None]) -> list[torch.Tensor]:
     """Return the tensors, and delete the handles."""
-    return _aoti.alloc_tensors_by_stealing_from_void_ptrs([_new_capsule(handle, None, None) for handle in handles])
+    return aoti.alloc_tensors_by_stealing_from_void_ptrs([_new_capsule(handle, None, None) for handle in handles])

@@ -24,6 +24,7 @@ from .handles import Handle
 if TYPE_CHECKING:
     import torch
 
+    from ...upstream.torch import OpOverload
     from .choose import CpuFeatures
 
 TARGET_FLAGS = {
@@ -49,7 +50,7 @@ class HostKernel:
 
     title: str
     """What it computes, for messages."""
-    operator: torch._ops.OpOverload
+    operator: OpOverload
     """The operator that it implements."""
     arguments: tuple[str, ...]
     """Type and name of each argument in C; the last one is the result."""

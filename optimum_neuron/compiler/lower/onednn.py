@@ -33,7 +33,9 @@ def is_available() -> bool:
 
 @torch.library.impl(_LIBRARY, "linear", "CompositeExplicitAutograd")
 def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    from ...upstream.torch import linear_pointwise
+
+    return linear_pointwise(x, weight, bias, "none", [], "")
 
 
 @torch.library.register_fake("neuron_host::linear", lib=_LIBRARY)
@@ -47,13 +49,16 @@ def _convolution(x: torch.Tensor, weight: torch.Tensor, bias: Any, other: Any, *
 
     `reuse_other` promises that `other` is not read afterwards, so compiled code writes the result into its memory.
     """
+    from ...upstream.torch import convolution_pointwise
+
     stride, padding, dilation, groups, relu, _ = options
-    call = torch.ops.mkldnn._convolution_pointwise
     x = x.contiguous(memory_format=torch.channels_last)
     if other is None:
-        return call(x, weight, bias, padding, stride, dilation, groups, *_then(relu, "none"))
+        return convolution_pointwise(x, weight, bias, padding, stride, dilation, groups, *_then(relu, "none"))
     other = other.contiguous(memory_format=torch.channels_last)
-    return call.binary(x, other, weight, bias, padding, stride, dilation, groups, "add", 1.0, *_then(relu, None))
+    return convolution_pointwise.binary(
+        x, other, weight, bias, padding, stride, dilation, groups, "add", 1.0, *_then(relu, None)
+    )
 
 
 def _then(relu: bool, nothing: str | None) -> tuple[str | None, list[Any], str]:
@@ -70,8 +75,7 @@ def _convolution_shape(x: torch.Tensor, weight: torch.Tensor, bias: Any, _: Any,
 
 def register_lowerings() -> None:
     """Tell Inductor how to call them from C++."""
-    from torch._inductor import lowering, mkldnn_ir
-    from torch._inductor.ir import ExternKernel, FixedLayout, TensorBox
+    from ...upstream.inductor import ExternKernel, FixedLayout, TensorBox, lowering, mkldnn_ir
 
     if LINEAR in lowering.lowerings:
         return

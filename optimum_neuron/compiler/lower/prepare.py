@@ -235,7 +235,9 @@ def _frozen(value: Any) -> Any:
 
 
 def _pack_linear(sources: list[Any], named: Preparation[str]) -> list[torch.Tensor]:
-    return [torch.ops.mkldnn._reorder_linear_weight(sources[0].contiguous())]
+    from ...upstream.torch import reorder_linear_weight
+
+    return [reorder_linear_weight(sources[0].contiguous())]
 
 
 def _write_panels(sources: list[Any], named: Preparation[str]) -> list[torch.Tensor]:
@@ -244,6 +246,8 @@ def _write_panels(sources: list[Any], named: Preparation[str]) -> list[torch.Ten
 
 def _prepare_convolution(sources: list[Any], named: Preparation[str]) -> list[torch.Tensor]:
     """With a norm, `gamma * (w * x + b - mean) / sqrt(var + eps) + beta` is a convolution again."""
+    from ...upstream.torch import reorder_convolution_weight
+
     weight, *norm = sources
     stride, padding, dilation, groups, *rest = named.options
     bias = []
@@ -255,8 +259,7 @@ def _prepare_convolution(sources: list[Any], named: Preparation[str]) -> list[to
     if named.kind == "winograd":
         return [winograd.chunks(weight), *bias]
     weight = weight.contiguous(memory_format=torch.channels_last)
-    pack = torch.ops.mkldnn._reorder_convolution_weight
-    return [pack(weight, padding, stride, dilation, groups, named.size), *bias]
+    return [reorder_convolution_weight(weight, padding, stride, dilation, groups, named.size), *bias]
 
 
 _COMPUTE = {

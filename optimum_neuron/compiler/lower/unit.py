@@ -193,13 +193,10 @@ def compile_unit(functions: Sequence[Text], command: Sequence[str], built: Path)
 
 def compiler_command(source: Path, output: Path) -> list[str]:
     """Return the command that Inductor would compile a kernel with, for a library of ours."""
-    from torch._inductor import config
-    from torch._inductor.cpp_builder import CppBuilder, CppTorchOptions
-    from torch._inductor.cpu_vec_isa import pick_vec_isa
-
+    from ...upstream.inductor import CppBuilder, CppTorchOptions, inductor_config, pick_vec_isa
     from .generate import inductor_options
 
-    with config.patch(inductor_options("inductor")):
+    with inductor_config.patch(inductor_options("inductor")):
         options = CppTorchOptions(vec_isa=pick_vec_isa(), include_pytorch=False, warning_all=False)
         builder = CppBuilder(
             name=output.stem, sources=[str(source)], output_dir=str(output.parent), BuildOption=options

@@ -14,14 +14,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from torch._inductor import ir
-from torch._inductor.codegen import common
-from torch._inductor.codegen.cpp_utils import DTYPE_TO_CPP
-from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
-from torch._inductor.codegen.wrapper import ReuseLine
-from torch._inductor.virtualized import V
-
 from ...errors import LoweringError
+from ...upstream.inductor import DTYPE_TO_CPP, CppWrapperCpu, ReuseLine, V, common, ir
 
 MAX_STACK_BYTES = 100 * 1024
 """Intermediate results up to this size in all live on the stack: some thirty allocations less for a block and token."""

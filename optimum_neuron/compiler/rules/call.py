@@ -72,7 +72,8 @@ class OpCall:
             ConfigError: the node carries no shapes, because the graph was not exported.
         """
         import torch
-        from torch.utils._pytree import tree_leaves
+
+        from ...upstream.torch import tree_leaves
 
         produced = node.meta.get("val")
         if produced is None and _returns_tensor(node):
@@ -105,7 +106,7 @@ FUNCTIONALIZED = ("auto_functionalized", "auto_functionalized_v2")
 
 def op_name(target: Any) -> str:
     """Name the target of a node: "aten.add.Tensor", "higher_order.cond"; plain functions are "python.getitem"."""
-    from torch._ops import HigherOrderOperator, OpOverload
+    from ...upstream.torch import HigherOrderOperator, OpOverload
 
     if isinstance(target, OpOverload):
         return str(target)
@@ -141,7 +142,7 @@ def values_of(node: Node) -> tuple[Any, Any]:
 
 
 def _arguments(node: Node) -> dict[str, Any]:
-    from torch.utils._pytree import tree_map
+    from ...upstream.torch import tree_map
 
     schema = getattr(node.target, "_schema", None)
     if schema is None:

@@ -81,15 +81,15 @@ def constant_value(value: Any) -> torch.Tensor | None:
     """Compute what a node returns, on the CPU, if it depends on constants alone."""
     import torch
     from torch.fx.node import map_arg
-    from torch.utils._python_dispatch import _disable_current_modes
-    from torch.utils._pytree import tree_map_only
+
+    from ...upstream.torch import disable_current_modes, tree_map_only
 
     order = _computation(value) if isinstance(value, torch.fx.Node) else None
     if order is None or _written(order):
         return None
     values: dict[Node, Any] = {}
     # A backend of torch.compile checks graphs while fake tensors are on.
-    with torch.no_grad(), _disable_current_modes():
+    with torch.no_grad(), disable_current_modes():
         for node in order:
             if _VALUE in node.meta:
                 values[node] = node.meta[_VALUE]
@@ -104,9 +104,9 @@ def constant_value(value: Any) -> torch.Tensor | None:
 
 
 def _bounds(value: torch.Tensor) -> tuple[int, int]:
-    from torch.utils._python_dispatch import _disable_current_modes
+    from ...upstream.torch import disable_current_modes
 
-    with _disable_current_modes():
+    with disable_current_modes():
         return int(value.min()), int(value.max())
 
 
@@ -155,6 +155,8 @@ def _computation(result: Node) -> list[Node] | None:
 def _is_constant(node: Node) -> bool:
     import torch
 
+    from ...upstream.torch import OpOverload
+
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor) or not all(type(size) is int for size in value.shape):
         return False
@@ -162,9 +164,7 @@ def _is_constant(node: Node) -> bool:
         return False
     target = node.target
     return _VALUE in node.meta or (
-        isinstance(target, torch._ops.OpOverload)
-        and not _writes(node)
-        and torch.Tag.nondeterministic_seeded not in target.tags
+        isinstance(target, OpOverload) and not _writes(node) and torch.Tag.nondeterministic_seeded not in target.tags
     )
 
 

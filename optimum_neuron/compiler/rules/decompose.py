@@ -20,10 +20,9 @@ def decompose(call: OpCall) -> tuple[OpCall, ...] | None:
     The result is empty for an operator that does nothing to its tensors.
     """
     import torch
-    from torch._ops import OpOverload
-    from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
-    from torch.utils._pytree import tree_map_only
+
+    from ...upstream.torch import FakeTensorMode, OpOverload, tree_map_only
 
     target = call.node.target
     if not isinstance(target, OpOverload):
@@ -50,8 +49,8 @@ def decompose(call: OpCall) -> tuple[OpCall, ...] | None:
 def _recorded(target: Any, args: Any, kwargs: Any) -> list[Any]:
     """Nodes of the core ATen calls behind a call whose results it needs, in order."""
     from torch import Tensor, fx
-    from torch.utils._python_dispatch import TorchDispatchMode
-    from torch.utils._pytree import tree_flatten, tree_map_only
+
+    from ...upstream.torch import TorchDispatchMode, tree_flatten, tree_map_only
 
     table, graph = _table(target), fx.Graph()
     node_of: dict[int, Any] = {}
@@ -94,14 +93,14 @@ def _recorded(target: Any, args: Any, kwargs: Any) -> list[Any]:
 
 def _table(target: Any) -> dict[Any, Any]:
     """Decompositions to core ATen, and torch's one of the operator itself even where it is core."""
-    import torch
+    from ...upstream.torch import decomposition_table
 
-    decompositions = torch._decomp.decomposition_table
+    decompositions = decomposition_table
     return _core_table() | ({target: decompositions[target]} if target in decompositions else {})
 
 
 @functools.cache
 def _core_table() -> dict[Any, Any]:
-    import torch
+    from ...upstream.torch import core_aten_decompositions
 
-    return dict(torch._decomp.core_aten_decompositions().items())
+    return dict(core_aten_decompositions().items())

@@ -224,9 +224,9 @@ def host_ops(names: Collection[str]) -> frozenset[str]:
     """
     if not names:
         return frozenset()
-    from torch._C import _dispatch_get_all_op_names
+    from ...upstream.torch import dispatch_get_all_op_names
 
-    known = {base_name(name.replace("::", ".")) for name in _dispatch_get_all_op_names()}
+    known = {base_name(name.replace("::", ".")) for name in dispatch_get_all_op_names()}
     operators = {name: base_name(name.replace("::", ".")) for name in names}
     _refuse_unknown("allow_host_ops", operators, known, hint='Name operators like "aten::sort".')
     return frozenset(operators.values())

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from torch import fx
-from torch._guards import CompileContext
 
 from ... import env
 from ...compiler import parse_flags, tally
@@ -22,6 +21,7 @@ from ...compiler.passes import auto_cast
 from ...compiler.rules import base_name
 from ...core import Choice, Rejected
 from ...nki import kernels_for
+from ...upstream.torch import CompileContext
 from .. import flex_attention
 from . import cache, report, shapes
 from .border import HostFunction
@@ -48,7 +48,7 @@ def compile_graph(
         ConfigError: a mode or option that the backend has not.
         UnsupportedOperatorError: the target refuses operators; all of a graph are listed.
     """
-    from torch._inductor.compile_fx import compile_fx
+    from ...upstream.inductor import compile_fx
 
     chosen = CompileOptions.from_torch(mode=mode, options=options)
     chosen.resolve()

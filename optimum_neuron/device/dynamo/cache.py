@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch._inductor.cudagraph_utils import CUDAGraphPolicy
 
 from ...compiler import add_members, hash_of_sources, kernels_in, members_of
 from ...simulator.work import GraphWork
+from ...upstream.inductor import CUDAGraphPolicy
 from .border import Border, HostFunction, attach
 from .calls import Calls
 from .estimate import Estimate
@@ -101,9 +101,8 @@ def caches(plan: Plan, loaded: LoadedGraphs) -> Iterator[None]:
 
     Graphs that run operator by operator have no host code to store, so AOTAutograd's cache is off for them.
     """
-    from torch._functorch import config as functorch_config
-    from torch._functorch._aot_autograd.autograd_cache import should_bundle_autograd_cache
-    from torch._inductor import config as inductor_config
+    from ...upstream.inductor import inductor_config
+    from ...upstream.torch import functorch_config, should_bundle_autograd_cache
 
     is_enabled = (
         functorch_config.enable_autograd_cache and plan.host_code.value != "aten" and not should_bundle_autograd_cache()
@@ -133,9 +132,8 @@ def inductor(
     Returns:
         The host code, without its border, and whether it was loaded.
     """
-    from torch._dynamo.utils import counters
-    from torch._inductor import config as inductor_config
-    from torch._inductor.compile_fx import compile_fx_inner
+    from ...upstream.inductor import compile_fx_inner, inductor_config
+    from ...upstream.torch import counters
 
     before = counters["inductor"]["fxgraph_cache_hit"]
     with inductor_config.patch({**plan.inductor_settings(), "cudagraph_policy": None}), key_tag(plan):

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.utils._pytree import tree_map_only
 
+from ...upstream.torch import tree_map_only
 from .border import Border, HostFunction, attach
 from .calls import Calls
 

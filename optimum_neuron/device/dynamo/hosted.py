@@ -14,12 +14,12 @@ import functools
 from collections.abc import Collection
 from typing import Any
 
-import torch
 from torch import fx
 
 from ...compiler.rules import FUNCTIONALIZED, Report, base_name, can_be_hosted, check_graph, find_rule, op_name
 from ...core import Verdict
 from ...hardware import Target
+from ...upstream.torch import HigherOrderOperator, OpOverload, dispatch_has_kernel_for_dispatch_key
 
 ALL = "all"
 """Value of `allow_host_ops` for every operator that the chip refuses."""
@@ -68,9 +68,7 @@ def operators_of_packages(graph_module: fx.GraphModule) -> frozenset[str]:
     A custom operator with a device kernel is excluded: the host's kernel may compute something else.
     """
     targets = {_operator(node) for node in graph_module.graph.nodes if node.op == "call_function"}
-    names = {
-        target._schema.name for target in targets if isinstance(target, torch._ops.OpOverload) and _is_custom(target)
-    }
+    names = {target._schema.name for target in targets if isinstance(target, OpOverload) and _is_custom(target)}
     if GROUPED_EXPERTS in names:
         names.update(_ROUTING)
     return frozenset(names)
@@ -78,14 +76,14 @@ def operators_of_packages(graph_module: fx.GraphModule) -> frozenset[str]:
 
 def _operator(node: fx.Node) -> Any:
     """The operator that a node calls; one that writes to its arguments is an argument of the call."""
-    if isinstance(node.target, torch._ops.HigherOrderOperator) and node.target.name() in FUNCTIONALIZED:
+    if isinstance(node.target, HigherOrderOperator) and node.target.name() in FUNCTIONALIZED:
         return node.args[0]
     return node.target
 
 
-def _is_custom(operator: torch._ops.OpOverload) -> bool:
+def _is_custom(operator: OpOverload) -> bool:
     name = operator._schema.name
     if operator.namespace in _OF_TORCH or (name != GROUPED_EXPERTS and find_rule(op_name(operator)) is not None):
         return False
-    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    has_kernel = dispatch_has_kernel_for_dispatch_key
     return any(has_kernel(operator.name(), key) for key in _ON_HOST) and not has_kernel(operator.name(), "PrivateUse1")

@@ -117,7 +117,7 @@ def compile_report() -> CompileReport:
         assert torch.neuron.compile_report().graphs[-1].kind == "inference"
         ```
     """
-    from torch._dynamo.utils import counters
+    from ...upstream.torch import counters
 
     with _lock:
         return CompileReport(graphs=tuple(_graphs), breaks=dict(counters["graph_break"]))

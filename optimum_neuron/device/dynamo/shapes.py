@@ -46,9 +46,7 @@ def fix_numbers(graph_module: Any) -> None:
     Raises:
         TensorifyScalarRestartAnalysis: for torch, if a number is symbolic.
     """
-    from torch._dynamo.exc import TensorifyScalarRestartAnalysis
-    from torch._dynamo.symbolic_convert import TensorifyState
-    from torch.utils._sympy.symbol import SymT, symbol_is_type
+    from ...upstream.torch import SymT, TensorifyScalarRestartAnalysis, TensorifyState, symbol_is_type
 
     values = [node.meta.get("example_value") for node in graph_module.graph.nodes]
     # `_expr` is the symbol, `expr` may be its replacement.
@@ -87,7 +85,9 @@ def reason_of_compile(graph_module: Any, frame: int, number: int, *, was_symboli
     changes = [f"{name} was {last[name]}, is {text}" for name, text in inputs.items() if last[name] != text]
     if not changes:
         return "a guard of torch failed (TORCH_LOGS=recompiles tells which)"
-    limit = torch._dynamo.config.recompile_limit
+    from ...upstream.torch import dynamo_config
+
+    limit = dynamo_config.recompile_limit
     logger.warning(
         "compile %d of at most %d of one function: %s. A NeuronCore's graphs are static: pad inputs to a few sizes. "
         "Beyond the limit the function runs operator by operator.",

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from ...upstream.torch import DeviceType
 from .. import library
 from .devices import Device, index_of
 
@@ -81,7 +82,7 @@ def current_stream(device: Device = None) -> torch.Stream:
 def default_stream(device: Device = None) -> torch.Stream:
     """The stream that a device starts with."""
     library.load()
-    kind = torch._C._autograd.DeviceType.PrivateUse1.value
+    kind = DeviceType.PrivateUse1.value
     return torch.Stream(stream_id=0, device_index=index_of(device), device_type=kind)
 
 

@@ -17,6 +17,7 @@ from torch import nn
 
 from ...errors import ConfigError, ModelError
 from ...models import cast_weights, without_weights
+from ...upstream.torch import parse_to
 from ..source import ModelSource, first_line
 from .slicing import remedy
 from .variants import NETS, module_from
@@ -189,7 +190,7 @@ class _Redirected:
         Raises:
             ConfigError: the arguments name another device.
         """
-        device, *_ = torch._C._nn._parse_to(*args, **kwargs)
+        device, *_ = parse_to(*args, **kwargs)
         if device is not None and device.type not in ("cpu", "neuron"):
             message = f"A compiled {type(self).__name__} cannot be moved to {device}."
             raise ConfigError(message, hint="Remove to().", device=str(device))

@@ -18,12 +18,12 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
 from ...compiler import capture_error, fakes_of, quiet, swapped
 from ...engine import Call, Leaf, flatten, unflatten
 from ...errors import CaptureError, ConfigError, NeuronError
+from ...upstream.torch import FakeTensorMode
 from ..source import first_line
 from .component import part_name, redirected
 from .configuration import NeuronDiffusionConfig

@@ -74,7 +74,7 @@ def with_attentions(model: Any) -> Any:
 @contextlib.contextmanager
 def on_fakes(model: nn.Module) -> Iterator[None]:
     """Inside the block a model, and what is called with it, has shapes and computes nothing."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
+    from ...upstream.torch import FakeTensorMode
 
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with fake_parameters(model, mode), torch.no_grad(), quiet(), mode:

@@ -37,6 +37,7 @@ from ...exporters.diffusion import (
 )
 from ...options import SOURCE_OPTIONS, check_known, source_options
 from ...runtime import Copies
+from ...upstream.torch import parse_to
 from ..form import require_name
 from ..loading import EXPORT_OPTIONS, LOAD_OPTIONS
 from ..weights import Weights, rebound
@@ -256,7 +257,7 @@ class NeuronDiffusionPipelineBase(AdapterMethods):
         Raises:
             ConfigError: the arguments name another device or dtype.
         """
-        device, dtype, *_ = torch._C._nn._parse_to(*args, **kwargs)
+        device, dtype, *_ = parse_to(*args, **kwargs)
         own = getattr(torch, self.neuron_config.torch_dtype)
         if device is not None and device.type not in ("cpu", "neuron"):
             message = f"to('{device}') is not supported: the programs of a compiled pipeline stay on their cores."

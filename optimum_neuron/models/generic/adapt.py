@@ -17,6 +17,8 @@ import torch
 from torch import nn
 
 from ...cache_argument import CACHE
+from ...upstream.contract import replaced
+from ...upstream.modeling_files import ALIBI, GPT_NEO_ATTENTION
 from .replacements import real_rotation, tuned_temperature
 
 
@@ -64,7 +66,7 @@ def local_layers(model: nn.Module) -> list[tuple[nn.Module, int]]:
 def open_own_masks(model: nn.Module) -> None:
     """Let GPT-Neo's layers see everything by themselves: their own masks end at the last slot, not at the query."""
     for module in model.modules():
-        if type(module).__name__ == "GPTNeoSelfAttention":
+        if GPT_NEO_ATTENTION.matches(module):
             module.bias = torch.ones_like(module.bias)
 
 
@@ -77,7 +79,7 @@ def _calling_with(**tensors: torch.Tensor) -> Callable[..., Any]:
 def _alibi_of_slots(model: nn.Module) -> Iterator[None]:
     """Let `build_alibi_tensor` of the model's file take a mask of four dimensions: the bias of a slot is its index."""
     module = sys.modules[type(model).__module__]
-    original = getattr(module, "build_alibi_tensor", None)
+    original = getattr(module, ALIBI.name, None)
     if original is None:
         yield
         return
@@ -86,8 +88,5 @@ def _alibi_of_slots(model: nn.Module) -> Iterator[None]:
         slots = torch.ones(mask.shape[0], mask.shape[-1], dtype=torch.int64)
         return original(slots, *arguments, **options)
 
-    module.build_alibi_tensor = build_alibi_tensor  # type: ignore[attr-defined]
-    try:
+    with replaced(module, {ALIBI.name: build_alibi_tensor}):
         yield
-    finally:
-        module.build_alibi_tensor = original  # type: ignore[attr-defined]

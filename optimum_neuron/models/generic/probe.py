@@ -9,11 +9,11 @@ import inspect
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers.cache_utils import CacheLayerMixin
 
 from ...compiler import capture_error, fake_parameters, quiet
 from ...errors import CaptureError
+from ...upstream.torch import FakeTensorMode
 from ..common import POSITION_OFFSET, LayerState, convolution_state, key_value_state, recurrent_state
 from .cache import StateCache, UncountedLayer
 from .model import GenericDecoder

@@ -17,6 +17,16 @@ from typing import Any
 import torch
 from torch import nn
 
+from ...upstream.contract import replaced
+from ...upstream.modeling_files import (
+    GRIFFIN_BLOCK,
+    GRIFFIN_SCAN,
+    LIGHTNING_ATTENTION,
+    MINIMAX_CACHE,
+    RWKV_ATTENTION,
+    RWKV_FEED_FORWARD,
+    ZAYA_PROJECTION,
+)
 from . import rwkv
 from .cache import StateCache
 
@@ -24,35 +34,29 @@ from .cache import StateCache
 @contextlib.contextmanager
 def layers_from_cache(model: nn.Module, cache: StateCache) -> Iterator[None]:
     """Run these layers with the states of a cache, each of which sees real tokens only."""
-    changed: list[tuple[Any, str, Any]] = []
+    changed: list[tuple[Any, dict[str, Any]]] = []
     for path, module in model.named_modules():
-        kind: Any = type(module).__name__
-        if kind == "RecurrentGemmaRecurrentBlock":
+        if GRIFFIN_BLOCK.matches(module):
+            block: Any = module
             layer = next(int(part) for part in path.split(".") if part.isdigit())
-            changed.append((module, "forward", functools.partial(_griffin_block, cache, layer, module)))
-            changed.append((module.rg_lru, "_rnn_scan", functools.partial(_gated_scan, cache, layer)))
-        elif kind == "MiniMaxLightningAttention":
-            changed.append((module, "forward", functools.partial(_lightning_attention, cache, module)))
-        elif kind == "ZayaCCAProjection":
-            changed.append((module, "forward", functools.partial(_convolved_projection, cache, module)))
-        elif kind == "RwkvSelfAttention":
-            changed.append((module, "forward", functools.partial(rwkv.attention, cache, module)))
-        elif kind == "RwkvFeedForward":
-            changed.append((module, "forward", functools.partial(rwkv.feed_forward, cache, module)))
-    for module, name, function in changed:
-        setattr(module, name, function)
-    file: Any = sys.modules[type(model).__module__]
-    own_cache = getattr(file, "MiniMaxCache", None)
-    if own_cache is not None:
+            changed.append((module, {"forward": functools.partial(_griffin_block, cache, layer, module)}))
+            changed.append((block.rg_lru, {GRIFFIN_SCAN.name: functools.partial(_gated_scan, cache, layer)}))
+        elif LIGHTNING_ATTENTION.matches(module):
+            changed.append((module, {"forward": functools.partial(_lightning_attention, cache, module)}))
+        elif ZAYA_PROJECTION.matches(module):
+            changed.append((module, {"forward": functools.partial(_convolved_projection, cache, module)}))
+        elif RWKV_ATTENTION.matches(module):
+            changed.append((module, {"forward": functools.partial(rwkv.attention, cache, module)}))
+        elif RWKV_FEED_FORWARD.matches(module):
+            changed.append((module, {"forward": functools.partial(rwkv.feed_forward, cache, module)}))
+    file = sys.modules[type(model).__module__]
+    if hasattr(file, MINIMAX_CACHE.name):
         # The model refuses every other class of cache.
-        file.MiniMaxCache = StateCache
-    try:
+        changed.append((file, {MINIMAX_CACHE.name: StateCache}))
+    with contextlib.ExitStack() as stack:
+        for owner, attributes in changed:
+            stack.enter_context(replaced(owner, attributes))
         yield
-    finally:
-        for module, name, _ in changed:
-            delattr(module, name)
-        if own_cache is not None:
-            file.MiniMaxCache = own_cache
 
 
 def linear_recurrence(decay: torch.Tensor, added: torch.Tensor, initial: torch.Tensor) -> torch.Tensor:

@@ -21,6 +21,20 @@ from torch import nn
 from transformers.modeling_outputs import CausalLMOutput
 
 from ...cache_argument import takes_cache
+from ...upstream.contract import replaced
+from ...upstream.modeling_files import (
+    DBRX_EXPERTS,
+    DEEPSEEK_V2_ROTARY,
+    DEEPSEEK_V2_ROTATION,
+    GPT,
+    JETMOE_EXPERTS,
+    JETMOE_ROUTER,
+    LLAMA4_ROTARY,
+    LLAMA4_ROTATION,
+    LONGCAT_EXPERTS,
+    ROFORMER_ATTENTION,
+    XMOD_OUTPUT,
+)
 
 
 def replace_forwards(model: nn.Module) -> None:
@@ -28,10 +42,10 @@ def replace_forwards(model: nn.Module) -> None:
     for module in model.modules():
         if forward := _FORWARDS.get(type(module).__name__):
             module.forward = types.MethodType(forward, module)
-        elif type(module).__name__ == "RoFormerSelfAttention":
+        elif ROFORMER_ATTENTION.matches(module):
             rotate: Any = module.apply_rotary_position_embeddings
             module.apply_rotary_position_embeddings = _of_rows(rotate)
-        elif type(module).__name__ == "XmodOutput":
+        elif XMOD_OUTPUT.matches(module):
             module.lang_adapter = types.MethodType(_adapter_of(model.config.default_language), module)
 
 
@@ -39,21 +53,17 @@ def replace_forwards(model: nn.Module) -> None:
 def real_rotation(model: nn.Module) -> Iterator[None]:
     """Let the model's file rotate pairs by cosines and sines instead of complex numbers."""
     module = sys.modules[type(model).__module__]
-    axis = _HEADS_AXIS.get(module.__name__.rpartition(".")[2])
+    axis = _HEADS_AXIS.get(f"{module.__name__}.apply_rotary_emb")
     if axis is None:
         yield
         return
-    original = module.apply_rotary_emb
 
     def apply_rotary_emb(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         *rotated, angles = tensors
         return tuple(_rotate(x, angles.unsqueeze(axis)) for x in rotated)
 
-    module.apply_rotary_emb = apply_rotary_emb  # type: ignore[attr-defined]
-    try:
+    with replaced(module, {"apply_rotary_emb": apply_rotary_emb}):
         yield
-    finally:
-        module.apply_rotary_emb = original  # type: ignore[attr-defined]
 
 
 @contextlib.contextmanager
@@ -195,15 +205,15 @@ def _gpt1(
 
 
 _FORWARDS: dict[str, Callable[..., Any]] = {
-    "DbrxExperts": _dbrx_experts,
-    "LongcatFlashExperts": _longcat_experts,
-    "JetMoeTopKGating": _jetmoe_router,
-    "JetMoeParallelExperts": _jetmoe_experts,
-    "DeepseekV2RotaryEmbedding": _angles,
-    "Llama4TextRotaryEmbedding": _angles,
-    "OpenAIGPTLMHeadModel": _gpt1,
+    DBRX_EXPERTS.name: _dbrx_experts,
+    LONGCAT_EXPERTS.name: _longcat_experts,
+    JETMOE_ROUTER.name: _jetmoe_router,
+    JETMOE_EXPERTS.name: _jetmoe_experts,
+    DEEPSEEK_V2_ROTARY.name: _angles,
+    LLAMA4_ROTARY.name: _angles,
+    GPT.name: _gpt1,
 }
 """Class of a layer to its `forward`."""
 
-_HEADS_AXIS = {"modeling_deepseek_v2": 1, "modeling_llama4": 2}
-"""File of models with complex rotary positions to the dimension of heads in what it rotates."""
+_HEADS_AXIS = {DEEPSEEK_V2_ROTATION.target: 1, LLAMA4_ROTATION.target: 2}
+"""Function of a file with complex rotary positions to the dimension of heads in what it rotates."""

@@ -19,6 +19,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from ...upstream.contract import replaced
+from ...upstream.modeling_files import DELTA_RULE, KIMI_DELTA_RULE, SELECTIVE_SCAN, STATE_SPACE_SCAN
 from ..common import gated_delta_rule
 from .cache import StateCache
 from .recurrences import layers_from_cache, linear_recurrence
@@ -31,15 +33,13 @@ SCAN_LENGTH = 64
 def from_cache(model: nn.Module, cache: StateCache) -> Iterator[None]:
     """Run a model whose recurrences start from the states of a cache and see its real tokens only."""
     files = {sys.modules[type(module).__module__] for module in model.modules()}
-    originals = [(file, name, getattr(file, name)) for file in files for name in _SCANS if hasattr(file, name)]
-    for file, name, original in originals:
-        setattr(file, name, functools.partial(_SCANS[name], cache, original))
-    try:
-        with layers_from_cache(model, cache):
-            yield
-    finally:
-        for file, name, original in originals:
-            setattr(file, name, original)
+    with contextlib.ExitStack() as stack:
+        for file in files:
+            originals = {name: getattr(file, name) for name in _SCANS if hasattr(file, name)}
+            scans = {name: functools.partial(_SCANS[name], cache, one) for name, one in originals.items()}
+            stack.enter_context(replaced(file, scans))
+        stack.enter_context(layers_from_cache(model, cache))
+        yield
 
 
 def _selective_scan(
@@ -127,9 +127,9 @@ def _delta_rule(
 
 
 _SCANS: dict[str, Callable[..., Any]] = {
-    "mamba_selective_scan": _selective_scan,
-    "mamba2_chunk_scan": _state_space,
-    "torch_chunk_gated_delta_rule": _delta_rule,
-    "chunk_kimi_delta_attention": _delta_rule,
+    SELECTIVE_SCAN.name: _selective_scan,
+    STATE_SPACE_SCAN.name: _state_space,
+    DELTA_RULE.name: _delta_rule,
+    KIMI_DELTA_RULE.name: _delta_rule,
 }
-"""Functions of modeling files (transformers 5.23), and what runs in their place."""
+"""Functions of modeling files, and what runs in their place."""

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 from ...errors import KernelError
 from ...hardware import Target
+from ...upstream.torch import disable_current_modes
 from ..arguments import tensors_in
 from ..core import Core, Grid, default_target, refuse, use
 from ..dtypes import FORMATS, dtype_name
@@ -54,7 +54,7 @@ def trace(kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, t
     inputs: list[int] = []
     results = []
     tapes = []
-    with _disable_current_modes(), torch.no_grad():
+    with disable_current_modes(), torch.no_grad():
         placed = _placed((args, dict(kwargs)), tensors, inputs)
         for rank in itertools.product(*map(range, kernel.grid)):
             tapes.append(Tape(tensors))

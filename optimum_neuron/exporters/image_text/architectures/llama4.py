@@ -6,17 +6,18 @@ Shape legend: N images, P patches, K heads, H head width.
 from __future__ import annotations
 
 from typing import Any
-from unittest import mock
 
 import torch
 
+from ....upstream.contract import replaced
+from ....upstream.modeling_files import LLAMA4_VISION_ROTATION
 from .architecture import Architecture, trained_size_only, with_whole
 
 
 def _features(model: Any, pixels_NCHW: torch.Tensor) -> torch.Tensor:
     from transformers.models.llama4 import modeling_llama4
 
-    with mock.patch.object(modeling_llama4, "vision_apply_rotary_emb", _rotated):
+    with replaced(modeling_llama4, {LLAMA4_VISION_ROTATION.name: _rotated}):
         hidden = model.vision_model(pixels_NCHW, return_dict=True).last_hidden_state
     return model.multi_modal_projector(hidden)
 

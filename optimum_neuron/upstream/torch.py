@@ -1,0 +1,227 @@
+"""Private names of torch, apart from Inductor's, which are in `inductor.py`.
+
+from ..upstream import torch_private
+with torch_private.FakeTensorMode():
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .contract import Name, Patch, import_name
+
+NAMES = (
+    Name(
+        target="torch._subclasses.fake_tensor.FakeTensorMode",
+        why="Models are captured and checked on tensors without data.",
+        parameters=("allow_non_fake_inputs", "shape_env"),
+    ),
+    Name(
+        target="torch._subclasses.fake_tensor.FakeTensor",
+        why="Recording NKI programs and operators tells tensors with data from those without.",
+    ),
+    Name(target="torch._subclasses.fake_tensor.is_fake", why="A kernel that is traced has arguments without data."),
+    Name(
+        target="torch._subclasses.functional_tensor.FunctionalTensorMode",
+        why="An NKI kernel in a traced graph is an operator without side effects.",
+    ),
+    Name(
+        target="torch.utils._python_dispatch.TorchDispatchMode",
+        why="Operators of a call are recorded and decomposed as they run.",
+    ),
+    Name(
+        target="torch.utils._python_dispatch._disable_current_modes",
+        why="Constants are computed with data while a graph is captured without.",
+    ),
+    Name(target="torch.utils._pytree.tree_flatten", why="Arguments and results of operators are nested."),
+    Name(target="torch.utils._pytree.tree_leaves", why="Arguments and results of operators are nested."),
+    Name(target="torch.utils._pytree.tree_map", why="Arguments and results of operators are nested."),
+    Name(target="torch.utils._pytree.tree_map_only", why="Arguments and results of operators are nested."),
+    Name(
+        target="torch.utils._pytree.register_constant",
+        why="Dynamo passes an NKI kernel through graphs as a constant.",
+    ),
+    Name(target="torch.utils._sympy.symbol.SymT", why="Symbols of Python floats are told from those of sizes."),
+    Name(
+        target="torch.utils._sympy.symbol.symbol_is_type",
+        why="Symbols of Python floats are told from those of sizes.",
+        parameters=("sym", "prefix"),
+    ),
+    Name(target="torch._ops.OpOverload", why="Rules look operators up by overload."),
+    Name(target="torch._ops.HigherOrderOperator", why="Operators with graphs inside have rules of their own."),
+    Name(
+        target="torch._library.custom_ops.CustomOpDef",
+        why="`nki_op` returns what `torch.library.custom_op` returns.",
+    ),
+    Name(
+        target="torch._decomp.decomposition_table",
+        why="Which operators torch can write as others decides about support.",
+    ),
+    Name(
+        target="torch._decomp.core_aten_decompositions",
+        why="Graphs are checked after the decompositions of core ATen.",
+    ),
+    Name(
+        target="torch._guards.CompileContext",
+        why="A compile report numbers frames as torch does.",
+    ),
+    Name(
+        target="torch._higher_order_ops.flex_attention.flex_attention",
+        why="FlexAttention in a graph is found by this operator.",
+    ),
+    Name(
+        target="torch._higher_order_ops.flex_attention.sdpa_dense",
+        why="FlexAttention in a graph is written out with it.",
+    ),
+    Name(target="torch._dynamo.config", why="Buckets compile more often than Dynamo's limit.", alias="dynamo_config"),
+    Name(target="torch._dynamo.utils.counters", why="A compile report says what was loaded from caches."),
+    Name(
+        target="torch._dynamo.exc.TensorifyScalarRestartAnalysis",
+        why="A Python float becomes a constant when Dynamo captures the function again.",
+    ),
+    Name(
+        target="torch._dynamo.symbolic_convert.TensorifyState",
+        why="A Python float becomes a constant when Dynamo captures the function again.",
+    ),
+    Name(
+        target="torch._functorch.config",
+        why="Graphs without host code are not stored in AOTAutograd's cache.",
+        alias="functorch_config",
+    ),
+    Name(
+        target="torch._functorch._aot_autograd.autograd_cache.should_bundle_autograd_cache",
+        why="Bundled caches would store our host functions by value.",
+    ),
+    Name(
+        target="torch.fx._lazy_graph_module._LazyGraphModule",
+        why="Sources of a captured graph are read before its code is made.",
+    ),
+    Name(
+        target="torch.fx._lazy_graph_module._use_lazy_graph_module",
+        why="A capture makes code of the last graph only, which halves its time.",
+        parameters=("should_use",),
+    ),
+    Name(target="torch._C._aoti", why="Compiled blocks are called with handles of tensors."),
+    Name(
+        target="torch._C._dispatch_get_all_op_names",
+        why="The table of rules names operators that torch has.",
+    ),
+    Name(
+        target="torch._C._dispatch_get_registrations_for_dispatch_key",
+        why="Operators that torch composes of others may be in an artifact.",
+    ),
+    Name(
+        target="torch._C._dispatch_has_kernel_for_dispatch_key",
+        why="An operator without a kernel for the CPU cannot run on the host.",
+    ),
+    Name(
+        target="torch._C._profiler._ExperimentalConfig",
+        why="`torch_neuronx.profiling.NeuronConfig` is passed as `experimental_config`.",
+    ),
+    Name(
+        target="torch._C._DisableAutocast",
+        why="Work of eager operators is counted without autocast.",
+    ),
+    Name(target="torch._C._is_alias_of", why="An NKI kernel may not return its input."),
+    Name(target="torch._C._nn._parse_to", why="`.to()` of models reads its arguments as modules do."),
+    Name(target="torch._C._nn.linear", why="Python calls it in half the time of the operator."),
+    Name(target="torch._C._nn.silu", why="Python calls it in half the time of the operator."),
+    Name(target="torch._C._autograd.DeviceType", why="The default stream is made by the number of the device's type."),
+    Name(
+        target="torch._C._get_privateuse1_backend_name",
+        why="Another third-party device may be registered.",
+    ),
+    Name(
+        target="torch._register_device_module",
+        why="`torch.neuron` is the module of the device.",
+        parameters=("device_type", "module"),
+    ),
+    Name(target="torch._C", why="Functions for accelerators wait for the first use of the device."),
+    Name(target="torch.cpu._is_amx_tile_supported", why="Host code is chosen by the CPU."),
+    Name(target="torch.cpu._is_avx512_bf16_supported", why="Host code is chosen by the CPU."),
+    Name(target="torch.cpu._is_vnni_supported", why="Host code is chosen by the CPU."),
+    Name(
+        target="torch.ops.mkldnn._convolution_pointwise",
+        why="Convolutions run in oneDNN with what follows them.",
+    ),
+    Name(
+        target="torch.ops.mkldnn._linear_pointwise",
+        why="Matrix multiplications run in oneDNN over packed weights.",
+    ),
+    Name(
+        target="torch.ops.mkldnn._reorder_convolution_weight",
+        why="Weights are packed once, at load.",
+    ),
+    Name(
+        target="torch.ops.mkldnn._reorder_linear_weight",
+        why="Weights are packed once, at load.",
+    ),
+)
+
+DEFAULT_BACKEND_CALL = Patch(
+    target="torch._TorchCompileInductorWrapper.__call__",
+    why="`torch.compile` without a backend compiles graphs of device tensors with the backend neuron.",
+    parameters=("model_", "inputs_"),
+)
+DEFAULT_BACKEND_RESET = Patch(
+    target="torch._TorchCompileInductorWrapper.reset",
+    why="`torch.compiler.reset()` resets the backend neuron too.",
+)
+AUTOCAST_INIT = Patch(
+    target="torch.autocast.__init__",
+    why="Autocast on the device starts with bfloat16 in every thread, and `cuda` means the device without CUDA.",
+    parameters=("device_type", "dtype"),
+)
+FLEX_ATTENTION_DEVICES = Patch(
+    target="torch.nn.attention.flex_attention._validate_device",
+    why="FlexAttention accepts devices from a list without this one.",
+    parameters=("query", "key", "value"),
+)
+GLOO_OPTIONS_COPY = Patch(
+    target="torch.distributed.ProcessGroupGloo._Options.__deepcopy__",
+    why="DeviceMesh copies the options of a process group.",
+    is_new=True,
+)
+BACKEND_CONFIG_INIT = Patch(
+    target="torch.distributed.distributed_c10d.BackendConfig.__init__",
+    why="A process group of the device has a backend for host tensors too.",
+    parameters=("backend",),
+)
+_GROUP = "torch.distributed.ProcessGroup"
+ALL_GATHER_SINGLE = Patch(
+    target=f"{_GROUP}.all_gather_single", why="accelerate gathers into a flat tensor; gloo compares shapes."
+)
+REDUCE_SCATTER_SINGLE = Patch(
+    target=f"{_GROUP}.reduce_scatter_single", why="FSDP2 divides gradients with a scaled sum, which gloo lacks."
+)
+START_COALESCING = Patch(
+    target=f"{_GROUP}._start_coalescing", why="Collectives are grouped, and gloo has no groups of device tensors."
+)
+END_COALESCING = Patch(
+    target=f"{_GROUP}._end_coalescing", why="Collectives are grouped, and gloo has no groups of device tensors."
+)
+COALESCED = tuple(
+    Patch(target=f"{_GROUP}.{name}", why="It may be called while a group of collectives is open.")
+    for name in (
+        *("allreduce_coalesced", "all_gather_single_coalesced", "reduce_scatter_single_coalesced"),
+        *("send", "recv"),
+    )
+)
+FIRST_USE = (
+    Patch(
+        target="torch._C._accelerator_getDeviceIndex",
+        why="The device is built at the first call of a function with the prefix `_accelerator_`.",
+    ),
+    Patch(target="torch._C._get_accelerator", why="The device is known before it is built."),
+)
+
+ROWS = (
+    *NAMES,
+    *(DEFAULT_BACKEND_CALL, DEFAULT_BACKEND_RESET, AUTOCAST_INIT, FLEX_ATTENTION_DEVICES, GLOO_OPTIONS_COPY),
+    *(BACKEND_CONFIG_INIT, ALL_GATHER_SINGLE, REDUCE_SCATTER_SINGLE, START_COALESCING, END_COALESCING),
+    *(*COALESCED, *FIRST_USE),
+)
+
+
+def __getattr__(name: str) -> Any:
+    return import_name(__name__, NAMES, name)
