@@ -1,7 +1,6 @@
-"""Private names of torch, apart from Inductor's, which are in `inductor.py`.
+"""Private names of torch, apart from Inductor's, and what this package replaces in torch for the whole process.
 
-from ..upstream import torch_private
-with torch_private.FakeTensorMode():
+from optimum_neuron.upstream.torch import FakeTensorMode
 """
 
 from __future__ import annotations

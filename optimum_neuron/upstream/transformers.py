@@ -1,7 +1,6 @@
-"""Private names of transformers.
+"""Private names of transformers, and the methods of its generation and pipelines that this package overrides.
 
-from ..upstream import transformers_private
-mask = transformers_private.prepare_attention_mask(model_kwargs, new_length, is_encoder_decoder)
+from optimum_neuron.upstream.transformers import prepare_attention_mask
 """
 
 from __future__ import annotations
