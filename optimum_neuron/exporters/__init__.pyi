@@ -60,6 +60,7 @@ from .prepare import (
 from .progress import Progress as Progress, follow as follow, watching as watching
 from .public_facts import public_facts as public_facts
 from .quantization import (
+    layout_of as layout_of,
     method_of as method_of,
     published_scheme as published_scheme,
     quantization_of as quantization_of,

@@ -1,7 +1,7 @@
 """Quantized checkpoints: which scheme of ours has their numbers, and which methods are dequantized or refused.
 
-`published_scheme` finds the scheme of a method whose layout `weights/published.py` reads; the program is compiled for
-it. Others are dequantized by transformers while they are loaded, or refused by name. It knows the configuration only,
+`published_scheme` finds the scheme of a method whose layout (`layouts.py`) is read here, which the program is compiled
+for. Others are dequantized by transformers while they are loaded, or refused by name. It knows the configuration only,
 and reads no weight.
 
     require_readable(config, model="org/model")
@@ -17,14 +17,15 @@ from typing import Any
 
 from ..core import Choice
 from ..errors import ModelError
-from ..weights import GGUF_SCHEMES, RUN, Scheme, parse_schemes
+from ..weights import GGUF_SCHEMES, RUN, Layout, Scheme, parse_schemes
+from .layouts import stored_layout
 
 DEQUANTIZED = {"fp8": None, "mxfp8": None, "mxfp4": None, "compressed-tensors": "compressed_tensors", "gguf": "gguf"}
 """Methods that transformers dequantizes on a CPU (those whose configuration has `dequantize`), and the package that
 each needs."""
 
 READ_HERE = ("fp8", "mxfp4", "compressed-tensors", "gptq", "awq", "gguf")
-"""Methods whose tensors `weights/published.py` or `weights/gguf.py` reads, if `published_scheme` finds a scheme."""
+"""Methods of which at least one layout is read by `weights/`."""
 
 KEY = "quantization_config"
 """Field of a transformers configuration that says how its weights are quantized."""
@@ -67,7 +68,7 @@ def method_of(quantization: Mapping[str, Any]) -> str:
     if quantization.get("load_in_4bit") or quantization.get("load_in_8bit"):
         return "bitsandbytes"
     method = quantization.get("quant_method") or "unknown"
-    return str(getattr(method, "value", method))
+    return str(getattr(method, "value", method)).lower()
 
 
 def published_scheme(quantization: Mapping[str, Any]) -> Choice[str | None]:
@@ -82,33 +83,20 @@ def published_scheme(quantization: Mapping[str, Any]) -> Choice[str | None]:
         ```
     """
     method = method_of(quantization)
-    if method not in READ_HERE:
-        return Choice(value=None, reason=f"{method} has a layout that is not read here")
-    settings = dict(quantization)
     if method == "gguf":
-        return _gguf_scheme(settings)
+        return _gguf_scheme(quantization)
     if method == "mxfp4":
         return Choice(value="mxfp4", reason="the numbers of mxfp4 as they are stored; activations stay in 16 bits")
-    if method == "fp8":
-        settings |= {"bits": 8, "is_float": True, "group_size": (settings.get("weight_block_size") or (0, 0))[1]}
-    elif method == "awq":
-        if settings.get("version", "gemm") != "gemm":
-            return Choice(value=None, reason=f"AWQ in the layout {settings['version']!r} is not read here")
-        settings["sym"] = not settings.get("zero_point", True)
-    elif method == "compressed-tensors":
-        groups = list((settings.get("config_groups") or {}).values())
-        weights = groups[0].get("weights") if len(groups) == 1 else None
-        if weights is None:
-            return Choice(value=None, reason="compressed-tensors with several groups of layers, or none")
-        blocks = weights.get("block_structure") or (0, 0)
-        settings = {
-            "bits": weights.get("num_bits"),
-            "is_float": weights.get("type") == "float",
-            "group_size": blocks[1] if weights.get("strategy") == "block" else weights.get("group_size"),
-            "sym": weights.get("symmetric", True),
-            "is_dynamic": _is_dynamic(groups[0].get("input_activations") or {}),
-        }
-    return _scheme_of(settings, method)
+    layout = stored_layout(method, quantization)
+    if layout.value is None:
+        return Choice(value=None, reason=layout.reason)
+    is_float = method == "fp8"
+    is_dynamic = False
+    if method == "compressed-tensors":
+        (group,) = quantization["config_groups"].values()
+        is_float = group["weights"].get("type") == "float"
+        is_dynamic = _is_dynamic(group.get("input_activations") or {})
+    return _scheme_of(layout.value, is_float=is_float, is_dynamic=is_dynamic)
 
 
 def _gguf_scheme(settings: Mapping[str, Any]) -> Choice[str | None]:
@@ -136,31 +124,30 @@ def rounding_of(quantization: Mapping[str, Any]) -> str | None:
         assert rounding_of({"quant_method": "gptq", "bits": 4, "group_size": 128}) is None
         ```
     """
+    layout = layout_of(quantization)
     groups = (quantization.get("config_groups") or {}).values()
-    orders = [(group.get("weights") or {}).get("actorder") for group in groups]
-    if quantization.get("desc_act") and int(quantization.get("group_size") or 0) > 0:
-        name = "desc_act"
-    elif any(str(order).lower() == "group" for order in orders):
-        name = 'actorder="group"'
-    else:
+    orders = [(group.get("weights") or {}).get("actorder") for group in groups if isinstance(group, Mapping)]
+    order = "desc_act" if quantization.get("desc_act") else None
+    if any(str(order).lower() == "group" for order in orders):
+        order = 'actorder="group"'
+    if layout is not None and layout.num_bits == 8 and not layout.is_symmetric:
+        return "numbers of 8 bits have zero points, and a scheme of 8 bits has none"
+    if order is None or layout is None or not layout.block[1]:
         return None
-    return f"{name} sorts the inputs of a group by activation, and a scheme has groups of neighbors"
+    return f"{order} sorts the inputs of a group by activation, and a scheme has groups of neighbors"
 
 
-def _scheme_of(settings: Mapping[str, Any], method: str) -> Choice[str | None]:
-    kinds = {(8, True): "fp8", (8, False): "int8", (4, False): "int4"}
-    kind = kinds.get((settings.get("bits") or 0, bool(settings.get("is_float"))))
-    size = max(int(settings.get("group_size") or 0), 0)
-    if kind is None:
-        return Choice(value=None, reason=f"{method} with {settings.get('bits')} bits is not read here")
+def _scheme_of(layout: Layout, *, is_float: bool, is_dynamic: bool) -> Choice[str | None]:
+    kind = "fp8" if is_float else f"int{layout.num_bits}"
+    size = layout.block[1]
     if size % RUN:
         return Choice(value=None, reason=f"groups of {size} inputs are no multiple of {RUN}")
-    has_zeros = kind == "int4" and not settings.get("sym", True)
+    has_zeros = kind == "int4" and not layout.is_symmetric
+    is_dynamic = is_dynamic and kind == "int8" and not size
     size = size or (RUN if kind == "int4" else 0)
-    is_dynamic = kind == "int8" and not size and bool(settings.get("is_dynamic"))
     scheme = Scheme(kind=kind, group_size=size, has_zeros=has_zeros, is_dynamic=is_dynamic)
     inputs = "each token's activations in 8 bits too" if is_dynamic else "activations stay in 16 bits"
-    return Choice(value=scheme.name, reason=f"the numbers of {method} as they are stored; {inputs}")
+    return Choice(value=scheme.name, reason=f"the numbers of {layout.method} as they are stored; {inputs}")
 
 
 def _is_dynamic(activations: Mapping[str, Any]) -> bool:
@@ -173,12 +160,9 @@ def _is_dynamic(activations: Mapping[str, Any]) -> bool:
     )
 
 
-def layout_of(quantization: Mapping[str, Any]) -> str | None:
-    """Return the layout of a quantized checkpoint in `weights/published.py`, or None if transformers reads it."""
-    method = method_of(quantization)
-    if published_scheme(quantization).value is None:
-        return None
-    return "gptq_v2" if method == "gptq" and quantization.get("checkpoint_format") == "gptq_v2" else method
+def layout_of(quantization: Mapping[str, Any]) -> Layout | None:
+    """Return the layout of a checkpoint whose tensors `weights/published.py` reads, or None."""
+    return stored_layout(method_of(quantization), quantization).value
 
 
 def require_readable(config: Any, *, model: str) -> None:
@@ -195,9 +179,9 @@ def require_readable(config: Any, *, model: str) -> None:
     quantization = quantization_of(config)
     if quantization is None:
         return
-    if layout_of(quantization) is not None:
-        return
     method = method_of(quantization)
+    if layout_of(quantization) is not None or published_scheme(quantization).value is not None:
+        return
     package = DEQUANTIZED.get(method)
     message = f"The weights of {model} are quantized with {method}, "
     if method not in DEQUANTIZED:

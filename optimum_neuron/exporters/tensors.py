@@ -22,7 +22,6 @@ from ..core import Choice
 from ..errors import ModelError, WeightsError
 from ..models import SCALE_NAMES, cast_parameters
 from ..weights import (
-    LAYOUTS,
     SINGLE_FILE,
     Checkpoint,
     GgufSource,
@@ -130,17 +129,15 @@ def _open_stored(source: ModelSource) -> TensorSource | None:
     checkpoint = Checkpoint.open(source.folder)
     quantization = quantization_of(source.config)
     layout = None if quantization is None else layout_of(quantization)
-    return PublishedSource(checkpoint, layout) if layout in LAYOUTS else checkpoint
+    return checkpoint if layout is None else PublishedSource(checkpoint, layout)
 
 
 def _how_mapped(quantization: Mapping[str, Any]) -> str:
     choice, method = published_scheme(quantization), method_of(quantization)
-    if method != METHOD:
-        rounding = rounding_of(quantization)
-        end = "" if rounding is None else f"; numbers are rounded once more, because {rounding}"
-        return f"mapped from the checkpoint's safetensors in the layout of {method}{end}"
-    end = "" if choice.value is not None else f", and dequantized: {choice.reason}"
-    return f"mapped from the GGUF file{end}"
+    where = "the GGUF file" if method == METHOD else f"the checkpoint's safetensors in the layout of {method}"
+    rounding = None if method == METHOD else rounding_of(quantization)
+    end = "" if rounding is None else f"; numbers are rounded once more, because {rounding}"
+    return f"mapped from {where}" + (end if choice.value is not None else f", and dequantized: {choice.reason}")
 
 
 def plain_modules(source: ModelSource, quantization: Mapping[str, Any]) -> tuple[str, ...]:
@@ -303,7 +300,7 @@ def _load(source: ModelSource, *, task: str, dtype: str, trust_remote_code: bool
 def _readable(source: ModelSource, dtype: str) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Folder and options with which transformers loads a model; a temporary one if it is dequantized here."""
     quantization = quantization_of(source.config)
-    if quantization is None or layout_of(quantization) in ("fp8", "mxfp4"):
+    if quantization is None or (layout_of(quantization) is None and not is_gguf(source.folder)):
         yield source.folder, {"config": dequantizing(source.config)}
         return
     tensors = _open_stored(source)
@@ -314,9 +311,6 @@ def _readable(source: ModelSource, dtype: str) -> Iterator[tuple[Path, dict[str,
             source.folder,
             {"gguf_file": gguf_path(source.folder).name, "quantization_config": GgufConfig(dequantize=True)},
         )
-        return
-    if isinstance(tensors, Checkpoint):
-        yield source.folder, {"config": dequantizing(source.config)}
         return
     specs = tensors.specs
     with tempfile.TemporaryDirectory(prefix="optimum-neuron-") as folder:

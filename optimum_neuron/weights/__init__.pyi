@@ -8,6 +8,7 @@ from .checkpoint import (
 )
 from .gguf import GGUF_SCHEMES as GGUF_SCHEMES, GgufName as GgufName, GgufSource as GgufSource
 from .gguf_file import GgufFile as GgufFile
+from .layouts import READERS as READERS, Layout as Layout
 from .low_rank import LowRankStack as LowRankStack, low_rank_stack as low_rank_stack
 from .mapped import (
     DTYPES as DTYPES,
@@ -23,7 +24,7 @@ from .pages import (
     convert as convert,
     empty as empty,
 )
-from .published import LAYOUTS as LAYOUTS, PublishedSource as PublishedSource
+from .published import PublishedSource as PublishedSource
 from .published_experts import PublishedExperts as PublishedExperts, is_expert as is_expert
 from .quantized import (
     QuantizedSource as QuantizedSource,

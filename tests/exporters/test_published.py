@@ -14,7 +14,7 @@ from optimum_neuron.cache_argument import CACHE
 from optimum_neuron.exporters import quantization
 from optimum_neuron.exporters.validation import cached_logits
 from optimum_neuron.simulator import estimate
-from optimum_neuron.weights import LAYOUTS
+from optimum_neuron.weights import READERS
 from tests.tiny import SMALL, VOCABULARY, save_tiny, tiny_config
 
 GROUP = 32
@@ -180,6 +180,20 @@ def test_weights_and_cache_may_both_be_published_in_8_bits(chosen, tmp_path):
         (SETTINGS["gptq"] | {"group_size": -1, "sym": True}, "int4-g32"),
         (SETTINGS["gptq"] | {"bits": 3}, None),
         (SETTINGS["awq"] | {"version": "gemv"}, None),
+        (SETTINGS["awq"] | {"version": "GEMM"}, "int4-g32-zp"),
+        (SETTINGS["awq"] | {"quant_method": "AWQ", "version": "GEMM_FAST"}, None),
+        (SETTINGS["awq"] | {"quant_method": "AWQ"}, "int4-g32-zp"),
+        (SETTINGS["awq"] | {"backend": "llm-awq"}, None),
+        (SETTINGS["gptq"] | {"checkpoint_format": "marlin"}, None),
+        (SETTINGS["gptq"] | {"format": "GPTQ_V2"}, "int4-g32-zp"),
+        (SETTINGS["gptq"] | {"pack_dtype": "int64"}, None),
+        (compressed(PACKED) | {"sparsity_config": {"format": "sparse-24-bitmask"}}, None),
+        (compressed(PACKED) | {"format": "marlin-24"}, None),
+        (compressed(PACKED) | {"transform_config": {"config_groups": {"R1": {"type": "hadamard"}}}}, None),
+        (compressed({"symmetric": True, "group_size": 32}), "int8-g32"),
+        (compressed(INT8 | {"strategy": "tensor_group"}), None),
+        (SETTINGS["fp8"] | {"expert_dtype": "fp4"}, None),
+        ({"quant_method": "fp8"}, "fp8-g128"),
         (compressed(PACKED | {"num_bits": 8, "symmetric": True}), "int8-g32"),
         (compressed(INT8, TOKENS), "int8-dynamic"),
         (compressed(INT8, TOKENS | {"dynamic": False, "strategy": "tensor"}), "int8"),
@@ -195,4 +209,5 @@ def test_scheme_follows_settings(settings, scheme):
 
 
 def test_every_layout_has_settings():
-    assert {"fp8", "compressed-tensors", "gptq", "gptq_v2", "awq"} == set(LAYOUTS)
+    methods = {settings["quant_method"] for settings in SETTINGS.values()}
+    assert methods == set(READERS)

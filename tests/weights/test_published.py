@@ -1,0 +1,260 @@
+"""Tensors of published quantized checkpoints are read as their formats say, whatever the shapes.
+
+Nothing here is checked with the code under test: the references are matrices that the packages of the formats packed
+(`published_examples.py`), transformers' own conversions, and readings element by element (`plain_readers.py`).
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from transformers.integrations.finegrained_fp8 import Fp8Dequantize
+from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+
+from optimum_neuron.errors import WeightsError
+from optimum_neuron.exporters import layout_of, published_scheme
+from optimum_neuron.weights import PublishedExperts, PublishedSource, Scheme, StateDict, dequantize
+from tests.weights import plain_readers
+from tests.weights.published_examples import read_examples
+
+EXAMPLES = read_examples()
+SEEDS = range(12)
+
+
+def source_of(parts, settings):
+    tensors = {f"layer.{part}": tensor.contiguous() for part, tensor in parts.items()}
+    return PublishedSource(StateDict(tensors=tensors, origin="a test"), layout_of(settings))
+
+
+def read(parts, settings):
+    """Return the matrix as it is dequantized, after checking that a scheme has the same numbers if it has any."""
+    source = source_of(parts, settings)
+    weight, _ = source.join(["layer.weight"])
+    assert source.specs["layer.weight"].shape == tuple(weight.shape)
+    name = published_scheme(settings).value
+    if name is not None and Scheme.parse(name).fits(weight.shape[1]):
+        stored = source.parts("layer.weight", Scheme.parse(name))
+        if stored is not None:
+            values = dequantize(stored["values"], stored["scale"], stored.get("zero"))
+            torch.testing.assert_close(values, weight, rtol=1e-3, atol=1e-5 * float(weight.abs().max()))
+    return weight
+
+
+def compressed(weights, form):
+    return {"quant_method": "compressed-tensors", "format": form, "config_groups": {"group_0": {"weights": weights}}}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_of_the_packages(name):
+    settings, parts, expected = EXAMPLES[name]
+    torch.testing.assert_close(read(parts, settings), expected)
+
+
+def integers(shape, generator, dtype=torch.int32):
+    bits = torch.iinfo(dtype).bits
+    return torch.randint(-(1 << (bits - 1)), 1 << (bits - 1), shape, generator=generator, dtype=torch.int64).to(dtype)
+
+
+def scales(shape, generator, dtype=torch.float16):
+    return (torch.rand(shape, generator=generator) + 0.1).to(dtype)
+
+
+def float8(shape, generator):
+    data = torch.randint(256, shape, generator=generator, dtype=torch.int64)
+    return torch.where(data % 128 == 127, 0, data).to(torch.uint8).view(torch.float8_e4m3fn)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_fp8_blocks_need_not_divide(seed):
+    chance, generator = random.Random(seed), torch.Generator().manual_seed(seed)
+    block = chance.choice([(16, 32), (32, 32), (8, 16), (32, 64)])
+    shape = (chance.randint(1, 3 * block[0]), chance.randint(1, 3 * block[1]))
+    if seed % 2:
+        shape = (shape[0], 32 * -(-shape[1] // 32))
+    grid = (-(-shape[0] // block[0]), -(-shape[1] // block[1]))
+    parts = {"weight": float8(shape, generator), "weight_scale_inv": scales(grid, generator, torch.float32)}
+    weight = read(parts, {"quant_method": "fp8", "weight_block_size": list(block)})
+    torch.testing.assert_close(weight, plain_readers.fp8(parts, block))
+    strategy = {"num_bits": 8, "type": "float", "strategy": "block", "block_structure": list(block)}
+    renamed = {"weight": parts["weight"], "weight_scale": parts["weight_scale_inv"]}
+    torch.testing.assert_close(read(renamed, compressed(strategy, "float-quantized")), weight)
+    # transformers divides rows evenly among scales, so it is asked about whole blocks.
+    padded = torch.zeros(grid[0] * block[0], grid[1] * block[1], dtype=torch.uint8)
+    padded[: shape[0], : shape[1]] = parts["weight"].view(torch.uint8)
+    stored = {"weight": padded.view(torch.float8_e4m3fn), "weight_scale_inv": parts["weight_scale_inv"]}
+    theirs = Fp8Dequantize(None).convert(stored)["weight"]
+    torch.testing.assert_close(weight, theirs[: shape[0], : shape[1]])
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1), (20,), (20, 1)])
+def test_fp8_without_blocks(shape):
+    generator = torch.Generator().manual_seed(0)
+    parts = {"weight": float8((20, 48), generator), "weight_scale_inv": scales(shape, generator, torch.float32)}
+    weight = read(parts, {"quant_method": "fp8", "weight_block_size": None})
+    torch.testing.assert_close(weight, plain_readers.fp8(parts, (1, 0)))
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.int64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("strategy", ["tensor", "channel", "group", "block"])
+def test_integers_may_have_zero_points_of_any_dtype(strategy, dtype):
+    generator, shape = torch.Generator().manual_seed(0), (20, 64)
+    weights = {"num_bits": 8, "type": "int", "strategy": strategy, "symmetric": False}
+    weights |= {"group_size": 32} if strategy == "group" else {}
+    weights |= {"block_structure": [16, 32]} if strategy == "block" else {}
+    grid = {"tensor": (1,), "channel": (20, 1), "group": (20, 2), "block": (2, 2)}[strategy]
+    block = {"tensor": (0, 0), "channel": (1, 0), "group": (1, 32), "block": (16, 32)}[strategy]
+    parts = {"weight": integers(shape, generator, torch.int8), "weight_scale": scales(grid, generator, torch.bfloat16)}
+    parts["weight_zero_point"] = integers(grid, generator, torch.int8).to(dtype)
+    weight = read(parts, compressed(weights, "int-quantized"))
+    torch.testing.assert_close(weight, plain_readers.compressed_unpacked(parts, block))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_packed_integers_of_compressed_tensors(seed):
+    chance, generator = random.Random(seed), torch.Generator().manual_seed(seed)
+    bits, size = chance.choice([4, 8]), chance.choice([0, 16, 32])
+    num_outputs, num_inputs = chance.randint(1, 40), chance.randint(1, 100)
+    num_groups, per_int = -(-num_inputs // size) if size else 1, 32 // bits
+    parts = {
+        "weight_packed": integers((num_outputs, -(-num_inputs // per_int)), generator),
+        "weight_scale": scales((num_outputs, num_groups), generator, torch.bfloat16),
+        "weight_shape": torch.tensor([num_outputs, num_inputs]),
+    }
+    if is_asymmetric := chance.random() < 0.7:
+        parts["weight_zero_point"] = integers((-(-num_outputs // per_int), num_groups), generator)
+    if size and chance.random() < 0.4:
+        order = torch.randperm(num_inputs, generator=generator)
+        parts["weight_g_idx"] = (torch.arange(num_inputs) // size)[order].int()
+    weights = {"num_bits": bits, "type": "int", "strategy": "group" if size else "channel", "group_size": size or None}
+    weight = read(parts, compressed(weights | {"symmetric": not is_asymmetric}, "pack-quantized"))
+    torch.testing.assert_close(weight, plain_readers.compressed_packed(parts, (1, size), bits))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("form", ["gptq", "gptq_v2"])
+def test_gptq_zero_points_are_wrapped_and_groups_need_not_divide(form, seed):
+    chance, generator = random.Random(seed), torch.Generator().manual_seed(seed)
+    bits, size = chance.choice([4, 8]), chance.choice([-1, 32, 64])
+    per_int = 32 // bits
+    num_outputs, num_inputs = chance.randint(1, 40), per_int * chance.randint(1, 12)
+    num_groups = -(-num_inputs // size) if size > 0 else 1
+    parts = {
+        "qweight": integers((num_inputs // per_int, num_outputs), generator),
+        "qzeros": integers((num_groups, -(-num_outputs // per_int)), generator),
+        "scales": scales((num_groups, num_outputs), generator),
+    }
+    order = chance.choice([None, "neighbors", "shuffled"])
+    if order is not None:
+        groups = torch.arange(num_inputs) // size if size > 0 else torch.zeros(num_inputs)
+        shuffled = torch.randperm(num_inputs, generator=generator)
+        parts["g_idx"] = (groups if order == "neighbors" else groups[shuffled]).int()
+    settings = {"quant_method": "gptq", "bits": bits, "group_size": size, "sym": False, "checkpoint_format": form}
+    version = 1 if form == "gptq" else 2
+    torch.testing.assert_close(read(parts, settings), plain_readers.gptq(parts, size, bits, version))
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("form", ["gptq", "gptq_v2"])
+@pytest.mark.parametrize("missing", [0, 1])
+def test_symmetric_gptq_has_the_version_of_its_numbers(missing, form, bits):
+    """Files of both versions say "gptq": with sym, zero points of half the range are as they are, or one less."""
+    generator, half = torch.Generator().manual_seed(0), 1 << (bits - 1)
+    word = sum((half - missing) << (bits * place) for place in range(32 // bits))
+    parts = {
+        "qweight": integers((8, 16), generator),
+        "qzeros": torch.full((1, 16 * bits // 32), word - (1 << 32) if word >> 31 else word, dtype=torch.int32),
+        "scales": scales((1, 16), generator),
+    }
+    settings = {"quant_method": "gptq", "bits": bits, "group_size": -1, "sym": True, "checkpoint_format": form}
+    torch.testing.assert_close(read(parts, settings), plain_readers.gptq(parts, -1, bits, 1 if missing else 2))
+
+
+def test_symmetric_gptq_with_other_zero_points_is_an_error():
+    generator = torch.Generator().manual_seed(0)
+    shapes = {"qweight": (8, 16), "qzeros": (1, 2)}
+    parts = {name: integers(shape, generator) for name, shape in shapes.items()}
+    parts["scales"] = scales((1, 16), generator)
+    with pytest.raises(WeightsError) as failure:
+        read(parts, {"quant_method": "gptq", "bits": 4, "group_size": -1, "sym": True})
+    assert len(failure.value.details["problems"]) == 1
+
+
+def test_zero_points_that_gptqmodel_wrote_borrow_from_each_other():
+    """It subtracts 1 from each of the 8 numbers of an int32 at once, so that a 0 takes 1 from the next number."""
+    generator = torch.Generator().manual_seed(0)
+    parts = {"qweight": integers((8, 16), generator), "scales": scales((2, 16), generator)}
+    zeros = integers((2, 2), generator) & ~0xF0F
+    expected = plain_readers.gptq(parts | {"qzeros": zeros}, 32, 4, version=2)
+    written = (zeros.long() - 0x11111111) & 0xFFFFFFFF
+    parts["qzeros"] = torch.where(written >= 2**31, written - 2**32, written).int()
+    settings = {"quant_method": "gptq", "bits": 4, "group_size": 32, "sym": False}
+    torch.testing.assert_close(read(parts, settings | {"meta": {"quantizer": ["gptqmodel:4.2.5"]}}), expected)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_awq(seed):
+    chance, generator = random.Random(seed), torch.Generator().manual_seed(seed)
+    size, num_outputs, num_inputs = chance.choice([-1, 32, 64]), 8 * chance.randint(1, 5), chance.randint(1, 100)
+    num_groups = -(-num_inputs // size) if size > 0 else 1
+    parts = {
+        "qweight": integers((num_inputs, num_outputs // 8), generator),
+        "qzeros": integers((num_groups, num_outputs // 8), generator),
+        "scales": scales((num_groups, num_outputs), generator),
+    }
+    settings = {"quant_method": "awq", "bits": 4, "group_size": size, "version": chance.choice(["gemm", "GEMM"])}
+    torch.testing.assert_close(read(parts, settings), plain_readers.awq(parts, size))
+
+
+def test_mxfp4_experts():
+    generator = torch.Generator().manual_seed(0)
+    blocks = torch.randint(256, (2, 5, 3, 16), generator=generator, dtype=torch.uint8)
+    exponents = torch.randint(100, 150, (2, 5, 3), generator=generator, dtype=torch.uint8)
+    name = "layers.0.mlp.experts.down_proj"
+    tensors = {f"{name}_blocks": blocks, f"{name}_scales": exponents}
+    experts, _ = PublishedExperts(StateDict(tensors=tensors, origin="a test")).join([name])
+    torch.testing.assert_close(experts, plain_readers.mxfp4(blocks, exponents))
+    torch.testing.assert_close(experts, convert_moe_packed_tensors(blocks, exponents, dtype=torch.float32))
+
+
+WRONG = {
+    "a block too few": ({"weight_scale_inv": (2, 2)}, 1),
+    "a column for all blocks": ({"weight_scale_inv": (3, 1)}, 1),
+    "a row for each output": ({"weight_scale_inv": (40, 2)}, 1),
+    "no scale": ({"weight_scale_inv": None}, 1),
+    "two kinds of scale": ({"weight_scale": (3, 2)}, 1),
+    "a second scale": ({"weight_scale_2": ()}, 1),
+    "experts in three dimensions": ({"experts.down_proj": (2, 4, 4)}, 1),
+    "a scale of nothing": ({"gate.weight_scale_inv": (1, 1)}, 1),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_tensors_that_nothing_explains_are_errors(name):
+    changes, num_problems = WRONG[name]
+    generator = torch.Generator().manual_seed(0)
+    parts = {"weight": float8((40, 48), generator), "weight_scale_inv": torch.ones(3, 2)}
+    for part, shape in changes.items():
+        parts.pop(part, None)
+        if shape is not None:
+            parts[part] = float8(shape, generator) if "experts" in part else torch.ones(shape)
+    with pytest.raises(WeightsError) as failure:
+        source_of(parts, {"quant_method": "fp8", "weight_block_size": [16, 32]})
+    assert len(failure.value.details["problems"]) == num_problems
+
+
+@pytest.mark.parametrize(("part", "size"), [("qweight", 1), ("qzeros", 1), ("qzeros", 0), ("scales", 0), ("g_idx", 0)])
+def test_gptq_tensors_of_other_shapes_are_errors(part, size):
+    settings, parts, _ = EXAMPLES["gptq, last group smaller"]
+    parts = parts | {part: parts[part].narrow(size, 0, parts[part].shape[size] - 1)}
+    if part == "scales":
+        parts.pop("g_idx")
+    with pytest.raises(WeightsError):
+        source_of(parts, settings)
+
+
+def test_groups_out_of_range_are_errors():
+    settings, parts, _ = EXAMPLES["gptq, reordered"]
+    with pytest.raises(WeightsError):
+        read(parts | {"g_idx": parts["g_idx"] + 1}, settings)
