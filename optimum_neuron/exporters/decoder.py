@@ -27,6 +27,7 @@ from ..models import (
     RowAdapters,
     build_decoder,
     quantize_decoder,
+    require_equal_layers,
     require_group_size,
     with_adapters,
     with_hidden_states,
@@ -291,8 +292,10 @@ def require_cores(model_config: Any, config: NeuronConfig) -> None:
 
     Raises:
         ConfigError: it has fewer.
+        ModelError: each layer has a number of its own.
     """
     text, group_size = model_config.get_text_config(decoder=True), config.tensor_parallel_size
+    require_equal_layers(text, ["num_attention_heads"], hint="Pass a checkpoint whose layers have as many heads each.")
     num_heads = getattr(text, "num_attention_heads", group_size)
     require_group_size(group_size, num_heads=num_heads, model_type=model_config.model_type)
     num_stages = config.pipeline_parallel_size

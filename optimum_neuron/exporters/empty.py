@@ -38,7 +38,7 @@ def empty_model(source: ModelSource, config: Any, *, attention: str | None, trus
                     copy.deepcopy(source.config), trust_remote_code=trust_remote_code, **options
                 )
             model.tie_weights()
-    except (ValueError, TypeError, ImportError, AttributeError, IndexError) as error:
+    except (ValueError, TypeError, ImportError, AttributeError, LookupError, RuntimeError, AssertionError) as error:
         model_type, way = source.config.model_type, "" if attention is None else f" with {attention} attention"
         raise ModelError(
             f"transformers cannot build a {model_type} model for {config.task}{way}: {first_line(error)[:200]}",

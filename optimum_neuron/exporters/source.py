@@ -184,7 +184,7 @@ def infer_task(config: Any, task: str = "auto") -> Choice[str]:
     tasks = tasks_of(config.model_type)
     if config.architectures or not tasks:
         heads = ", ".join(config.architectures or ()) or f"A {config.model_type} model"
-        raise _not_supported(heads, None, other_heads=tasks)
+        raise _not_supported(heads, None, other_heads=tasks, model_type=config.model_type)
     message = f"The task of a {config.model_type} model is unknown, because config.json lists no architectures."
     raise ModelError(message, hint=f"Pass the task: {', '.join(tasks)}.", model_type=config.model_type, tasks=tasks)
 
@@ -204,11 +204,12 @@ def require_known_task(task: str) -> str:
     raise ModelError(message, hint=f"Pass one of {', '.join(TASKS)}.", task=task, choices=list(TASKS))
 
 
-def _not_supported(subject: str, task: str | None, *, other_heads: Sequence[str] = ()) -> ModelError:
+def _not_supported(subject: str, task: str | None, *, other_heads: Sequence[str] = (), **details: Any) -> ModelError:
     """Return the error for a task that transformers has and this package does not export."""
     hint = "Compile the model with torch_neuronx.trace, which takes any example inputs."
     hint += f" The checkpoint can be exported with another head for {', '.join(other_heads)}." if other_heads else ""
-    return ModelError(f"{subject} is not supported by the export.", hint=hint, task=task, other_tasks=list(other_heads))
+    details |= {"task": task, "other_tasks": list(other_heads)}
+    return ModelError(f"{subject} is not supported by the export.", hint=hint, **details)
 
 
 def served_task(config: Any) -> Choice[str] | None:

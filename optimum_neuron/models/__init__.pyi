@@ -11,6 +11,7 @@ from .common import (
     Prompt as Prompt,
     as_cached as as_cached,
     counts_tokens as counts_tokens,
+    forgetting as forgetting,
     key_value_state as key_value_state,
     without_weights as without_weights,
 )
@@ -21,7 +22,12 @@ from .eagle import (
     eagle_gap as eagle_gap,
     eagle_sizes as eagle_sizes,
 )
-from .heads import head_layout as head_layout, require_group_size as require_group_size
+from .heads import (
+    HEAD_SIZES as HEAD_SIZES,
+    head_layout as head_layout,
+    require_equal_layers as require_equal_layers,
+    require_group_size as require_group_size,
+)
 from .parallel import split_module as split_module
 from .plans import PLANS as PLANS, Plan as Plan, diffusion_plan as diffusion_plan, pattern_of as pattern_of
 from .quantize import quantize_decoder as quantize_decoder

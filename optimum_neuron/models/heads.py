@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Any, Literal
 
-from ..errors import ConfigError
+from ..errors import ConfigError, ModelError
 from ..weights import ZEROS, Range, Split, joined_split, range_split, unit_split
 
 Part = tuple[Literal["queries", "key"], int]
@@ -121,4 +121,23 @@ def require_group_size(group_size: int, *, num_heads: int, model_type: str) -> N
             option="tensor_parallel_size",
             value=group_size,
             num_heads=num_heads,
+        )
+
+
+HEAD_SIZES = ("num_attention_heads", "num_key_value_heads", "head_dim")
+"""Fields of a transformers configuration that say how large heads are."""
+
+
+def require_equal_layers(text: Any, names: Sequence[str], *, hint: str) -> None:
+    """Check that a transformers configuration has one value of some fields for all layers.
+
+    Raises:
+        ModelError: layers have values of their own; the hint is the caller's.
+    """
+    if varying := sorted(set(names) & set(getattr(text, "per_layer_attributes", None) or ())):
+        raise ModelError(
+            f"The layers of this {text.model_type} model differ in {', '.join(varying)}. One value is implemented.",
+            hint=hint,
+            model_type=text.model_type,
+            fields=varying,
         )

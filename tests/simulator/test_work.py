@@ -7,10 +7,11 @@ import dataclasses
 import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
-from transformers import AutoConfig
+from transformers import CONFIG_MAPPING, AutoConfig
 from transformers.activations import NewGELUActivation
 
 from optimum_neuron.compiler import chunk_tiles, contiguous_bytes, convolution_cycles, product_cycles
+from optimum_neuron.errors import ModelError
 from optimum_neuron.simulator.work import (
     GraphWork,
     Kernels,
@@ -137,6 +138,13 @@ def test_every_family_is_read_off_its_modules(model_type):
 
 def on(num_cores: int) -> Layout:
     return dataclasses.replace(ONE_CORE, num_cores=num_cores)
+
+
+@pytest.mark.parametrize(("model_type", "fields"), [("gemma4_text", ["head_dim"]), ("reformer", None)])
+def test_configurations_without_one_size_for_all_layers_are_refused(model_type, fields):
+    with pytest.raises(ModelError) as error:
+        decoder_sizes(CONFIG_MAPPING[model_type]())
+    assert error.value.details["model_type"] == model_type and error.value.details.get("fields") == fields
 
 
 def test_shares_of_cores_add_up_to_whole():

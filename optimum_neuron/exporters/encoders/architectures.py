@@ -9,7 +9,18 @@ from __future__ import annotations
 import dataclasses
 
 from ...core import Choice
-from .patches import BIAS_CACHE, CONVOLUTION, DEPTHWISE, GROUP_NORM, LENGTHS, POSITIONS, TRIGRAM, XVECTOR, Patch
+from .patches import (
+    BIAS_CACHE,
+    CONVOLUTION,
+    COORDINATES,
+    DEPTHWISE,
+    GROUP_NORM,
+    LENGTHS,
+    POSITIONS,
+    TRIGRAM,
+    XVECTOR,
+    Patch,
+)
 
 GENERIC = "generic"
 """Name of the path of architectures that are not in the table."""
@@ -56,11 +67,12 @@ ARCHITECTURES = (
     Architecture(model_types=("flaubert", "xlm"), patches=(LENGTHS,), without=("token_type_ids",)),
     Architecture(
         model_types=(
-            *("vit", "beit", "convnext", "convnextv2", "cvt", "deit", "swin", "swinv2", "dinov2"),
+            *("vit", "beit", "convnext", "convnextv2", "cvt", "deit", "swin", "dinov2"),
             *("mobilenet_v2", "mobilevit", "resnet", "dpt", "segformer", "pp_lcnet"),
         ),
     ),
     Architecture(model_types=("levit",), patches=(BIAS_CACHE,)),
+    Architecture(model_types=("swinv2",), patches=(COORDINATES,)),
     Architecture(model_types=("yolos",), ignored=("pixel_mask",)),
     Architecture(model_types=("detr",)),
     Architecture(model_types=("clip",), contrastive=True),

@@ -18,6 +18,7 @@ from torch import nn
 from ...compiler import Captured, capture, fake_parameters, quiet
 from ...core import TensorSpec
 from ...errors import CaptureError
+from ...models import forgetting
 from .patches import Patch
 
 MODEL = "model"
@@ -97,6 +98,7 @@ class Forward(nn.Module):
         """Results of one call; their names are in `result_names` afterwards."""
         arguments: dict[str, Any] = dict(zip(self._names, tensors, strict=True))
         with contextlib.ExitStack() as stack:
+            stack.enter_context(forgetting(self.model))  # it would be what was traced
             for patch in self._patches:
                 stack.enter_context(patch.around(self.model, arguments))
             output = self.model(**arguments, **self._options)

@@ -46,7 +46,7 @@ def model_inputs(model: Any, task: str, row: Architecture, dtype: str) -> tuple[
     if not inputs:
         message = f"The forward of {type(model).__name__} takes {', '.join(taken)}, but none of {', '.join(_KNOWN)}."
         hint = "Trace the model with torch_neuronx.trace, which takes any example inputs."
-        raise ModelError(message, hint=hint, inputs=taken, choices=list(_KNOWN))
+        raise ModelError(message, hint=hint, model_type=config.model_type, inputs=taken, choices=list(_KNOWN))
     return tuple(inputs)
 
 

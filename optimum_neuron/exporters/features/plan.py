@@ -63,6 +63,10 @@ class FeatureKind(DecoderKind):
         is_served = source.config.model_type in architectures_of(task)
         return "" if is_served else f"transformers has no {self.field} model of this architecture"
 
+    def require_task(self, source: ModelSource, task: str) -> None:
+        super().require_task(source, task)
+        self.architecture(source.config)  # before its sizes are read, which others do not have
+
     def converts(self, family: str) -> bool:
         return True  # transformers renames the tensors of older checkpoints
 

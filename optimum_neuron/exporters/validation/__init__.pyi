@@ -4,7 +4,7 @@ from .encoder import encoder_scenarios as encoder_scenarios, random_inputs as ra
 from .encoder_decoder import EncoderDecoderScenarios as EncoderDecoderScenarios
 from .features import FeatureScenarios as FeatureScenarios
 from .image_text import ImageTextScenarios as ImageTextScenarios
-from .rounding import cache_dtype as cache_dtype, cached_logits as cached_logits
+from .rounding import cache_dtype as cache_dtype, cached_logits as cached_logits, computing_in as computing_in
 from .scenarios import Recorder as Recorder, Results as Results, Scenario as Scenario, validate as validate
 from .statistics import (
     FLOAT32_TOLERANCE as FLOAT32_TOLERANCE,

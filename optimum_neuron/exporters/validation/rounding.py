@@ -1,24 +1,51 @@
-"""The reference model with what a compiled model rounds: keys and values that its cache stores in 8 bits.
+"""The reference model with what a compiled model rounds: all it computes, or keys and values stored in 8 bits.
 
 The tokens of a prompt attend to each other before their keys and values are stored, later tokens to what is stored.
 
+    with computing_in(reference, torch.bfloat16):
+        logits = reference(ids).logits
     logits = cached_logits(reference, ids, torch.int8, num_exact=24)
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from ...models import as_cached
+from ...models import as_cached, forgetting, persistent_buffers
 
 if TYPE_CHECKING:
     import torch
 
     from ...compiler import Program
+
+
+@contextlib.contextmanager
+def computing_in(reference: Any, dtype: torch.dtype) -> Iterator[None]:
+    """Let a model compute in a narrow dtype; its own weights, statistics of norms among them, come back."""
+    import torch
+    from torch import nn
+
+    norms = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.modules.batchnorm._NormBase)
+    tensors = [*reference.parameters(), *(buffer for _, buffer in persistent_buffers(reference))]
+    weights = {tensor: tensor.data for tensor in tensors if tensor.is_floating_point()}
+    try:
+        for tensor, data in weights.items():
+            tensor.data = data.to(dtype)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(forgetting(reference))
+            # Inputs such as pixels are in float32: autocast rounds what is multiplied, but not what norms read.
+            stack.enter_context(torch.autocast("cpu", dtype=dtype))
+            for norm in (module for module in reference.modules() if isinstance(module, norms)):
+                stack.enter_context(norm.register_forward_pre_hook(lambda _, inputs: (inputs[0].to(dtype),)))
+            yield
+    finally:
+        for tensor, data in weights.items():
+            tensor.data = data
 
 
 def cache_dtype(program: Program) -> torch.dtype | None:

@@ -8,16 +8,16 @@ It is an internal error if no scenario runs a graph.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ...compiler import group_size_of
 from ...errors import ValidationError
 from .divergence import first_diverging
+from .rounding import computing_in
 from .statistics import OutputError, allow_chaos, allow_rounding, compare
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def validate(
         assert list(actual) == list(expected), f"{scenario.name}: {list(actual)} against {list(expected)}"
         own = _compared(scenario.name, actual, expected, tolerance)
         if dtype is not None and (is_chaotic or not all(error.ok for error in own)):
-            with _rounding(reference, dtype):
+            with computing_in(reference, dtype):
                 others = _compared(scenario.name, scenario.reference(), expected, lambda largest: 0.0)
             rounded += others
             powers += [value.double().pow(2).sum().item() for value in expected.values()]
@@ -148,22 +148,6 @@ def _compared(
         )
         for name, value in expected.items()
     ]
-
-
-@contextlib.contextmanager
-def _rounding(reference: Any, dtype: torch.dtype) -> Iterator[None]:
-    """Let a model compute in a narrow dtype; its own weights come back."""
-    import torch
-
-    weights = {parameter: parameter.data for parameter in reference.parameters()}
-    try:
-        for parameter, data in weights.items():
-            parameter.data = data.to(dtype) if data.is_floating_point() else data
-        with torch.autocast("cpu", dtype=dtype):  # inputs such as pixels are in float32
-            yield
-    finally:
-        for parameter, data in weights.items():
-            parameter.data = data
 
 
 def is_reachable(program: Program, graph: Graph) -> bool:

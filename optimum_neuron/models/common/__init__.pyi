@@ -45,6 +45,7 @@ from .experts import (
     run_experts as run_experts,
 )
 from .feed_forward import ACTIVATIONS as ACTIVATIONS, GatedMLP as GatedMLP, PlainMLP as PlainMLP
+from .kept import forgetting as forgetting
 from .kinds import layer_kinds as layer_kinds
 from .latent import LatentAttention as LatentAttention, LatentConfig as LatentConfig
 from .linear import TransposedLinear as TransposedLinear, capped as capped, make_linear as make_linear

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ...errors import ModelError
+from ...models import HEAD_SIZES, require_equal_layers
 from .layer_sizes import LayerSizes, layer_sizes
 from .mixers import LatentSizes, latent_sizes
 
@@ -80,7 +81,8 @@ def decoder_sizes(config: Any, *, trust_remote_code: bool = False) -> DecoderSiz
     """Read the sizes of a causal language model, or of the text model in a larger one.
 
     Raises:
-        ModelError: transformers builds no causal language model of it, or its layers cannot be found.
+        ModelError: transformers builds no causal language model of it, its layers cannot be found, or they have heads
+            of several sizes.
 
     Example:
         ```python
@@ -108,6 +110,7 @@ def _read_sizes(config: Any, *, trust_remote_code: bool) -> DecoderSizes:
     import transformers
 
     text = config.get_text_config(decoder=True)
+    require_equal_layers(text, HEAD_SIZES, hint="Compile it, if possible, and estimate the compiled folder.")
     if not getattr(text, "num_attention_heads", None):
         message = f"{text.model_type!r} is a decoder without attention, which is not estimated from its configuration."
         hint = "Compile it, if possible, and estimate the compiled folder."
@@ -199,7 +202,7 @@ def on_meta(model_type: str, builds: Sequence[Callable[[], Any]]) -> Any:
         try:
             with torch.device("meta"):
                 return build()
-        except (ValueError, KeyError, AttributeError, ImportError, RuntimeError, TypeError) as error:
+        except (ValueError, LookupError, AttributeError, ImportError, RuntimeError, TypeError, AssertionError) as error:
             problems.append(error)
     causes = "; ".join(f"{type(e).__name__}: {' '.join(str(e).split())[:120]}" for e in problems)
     message = f"transformers cannot build a model of type {model_type!r}: {causes}"

@@ -6,4 +6,10 @@ from .audio import (
     masked_norm as masked_norm,
 )
 from .base import Arguments as Arguments, Patch as Patch, replaced_forward as replaced_forward
-from .text import BIAS_CACHE as BIAS_CACHE, CONVOLUTION as CONVOLUTION, LENGTHS as LENGTHS, TRIGRAM as TRIGRAM
+from .text import (
+    BIAS_CACHE as BIAS_CACHE,
+    CONVOLUTION as CONVOLUTION,
+    COORDINATES as COORDINATES,
+    LENGTHS as LENGTHS,
+    TRIGRAM as TRIGRAM,
+)

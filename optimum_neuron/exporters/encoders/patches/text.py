@@ -96,3 +96,23 @@ def _forgetful(model: nn.Module, _arguments: Arguments) -> Iterator[None]:
 BIAS_CACHE = Patch(
     reason="it keeps tables of biases from call to call, which would keep what was traced", around=_forgetful
 )
+
+
+@contextlib.contextmanager
+def _tables_as_weights(model: nn.Module, _arguments: Arguments) -> Iterator[None]:
+    owners = [module for module in model.modules() if "relative_coords_table" in module._buffers]
+    tables = [module.relative_coords_table for module in owners]
+    try:
+        for owner in owners:
+            dtype = next(owner.continuous_position_bias_mlp.parameters()).dtype
+            owner.relative_coords_table = owner.relative_coords_table.to(dtype)
+        yield
+    finally:
+        for owner, table in zip(owners, tables, strict=True):
+            owner.relative_coords_table = table
+
+
+COORDINATES = Patch(
+    reason="it casts its table of coordinates to the dtype of its weights when it is built, which is float32 here",
+    around=_tables_as_weights,
+)
