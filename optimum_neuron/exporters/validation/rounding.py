@@ -30,7 +30,7 @@ def computing_in(reference: Any, dtype: torch.dtype) -> Iterator[None]:
     import torch
     from torch import nn
 
-    norms = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.modules.batchnorm._NormBase)
+    norms = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
     tensors = [*reference.parameters(), *(buffer for _, buffer in persistent_buffers(reference))]
     weights = {tensor: tensor.data for tensor in tensors if tensor.is_floating_point()}
     try:

@@ -9,12 +9,12 @@ import dataclasses
 
 import pytest
 import torch
+import transformers
 
 from optimum_neuron import modeling
 from optimum_neuron.artifact import load as artifact_load
 from optimum_neuron.errors import ValidationError
 from optimum_neuron.exporters import TASKS, comparisons, kind_of
-from optimum_neuron.exporters.tensors import load_original
 from optimum_neuron.exporters.validation import Recorder, compare, computing_in, validate
 from tests.encoders import save_tiny_encoder, shallow, tiny_shapes
 
@@ -37,7 +37,7 @@ def exported(folder, model_type, task, dtype):
 def test_exports_are_compared_in_narrow_dtypes(model_type, task, dtype, tmp_path):
     model = exported(tmp_path, model_type, task, dtype)
     assert all(error.ok and error.max_abs_error > 0 for error in model.prepared.validation)
-    reference = load_original(model.prepared.source, task=task, dtype="float32")
+    reference = getattr(transformers, TASKS[task].auto_class).from_pretrained(tmp_path, dtype=torch.float32).eval()
     before = {name: value.clone() for name, value in reference.state_dict().items()}
     kind, recorder = kind_of(task, model_type), Recorder(model.loaded)
     scenarios = kind.scenarios(recorder, reference, model.prepared.metadata, model.neuron_config)
