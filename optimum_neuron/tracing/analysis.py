@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..compiler import COMPILER_VERSION
-from ..compiler.rules import MAKES, RULE, USES
+from ..compiler.rules import MAKES, RULE, UNKNOWN, USES
 from ..version import __version__
 from .compile import checked_flags
 from .entry import make_entry
@@ -92,7 +92,7 @@ def analyze(
 def _unsupported(call: SurveyedCall) -> dict[str, str]:
     ruling = call.ruling
     # Shapes and operators without any lowering never reach the compiler of the real stack.
-    early = ruling.rule in (RULE, MAKES, USES)
+    early = ruling.rule in (RULE, UNKNOWN, MAKES, USES)
     where = " in ".join(part for part in (ruling.source_line, ruling.module_path or "the top level") if part)
     return {
         "kind": call.kind,

@@ -1,10 +1,10 @@
 from . import judge as judge, published as published
 from .base import find_rule as find_rule, known_ops as known_ops, rule as rule, table as table
 from .call import (
-    FUNCTIONALIZED as FUNCTIONALIZED,
     OpCall as OpCall,
     base_name as base_name,
     op_name as op_name,
+    operator_of as operator_of,
     symbols as symbols,
     values_of as values_of,
 )
@@ -12,7 +12,7 @@ from .codes import CODES as CODES, DOWNCASTS as DOWNCASTS, OPERATOR_CHECK as OPE
 from .constants import outside as outside
 from .decompose import decompose as decompose
 from .indexing import combines as combines
-from .judge import RULE as RULE
+from .judge import RULE as RULE, UNKNOWN as UNKNOWN
 from .location import (
     is_users as is_users,
     merge_paths as merge_paths,

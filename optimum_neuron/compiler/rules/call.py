@@ -66,7 +66,7 @@ class OpCall:
 
     @classmethod
     def from_node(cls, node: Node) -> OpCall:
-        """View a `call_function` node of an exported graph.
+        """View a `call_function` node of a graph; a wrapper is viewed as the call inside.
 
         Raises:
             ConfigError: the node carries no shapes, because the graph was not exported.
@@ -75,6 +75,7 @@ class OpCall:
 
         from ...upstream.torch import tree_leaves
 
+        node = _unwrapped(node)
         produced = node.meta.get("val")
         if produced is None and _returns_tensor(node):
             raise not_exported(node, "has no shapes")
@@ -102,6 +103,63 @@ def not_exported(node: Node, problem: str) -> ConfigError:
 
 FUNCTIONALIZED = ("auto_functionalized", "auto_functionalized_v2")
 """Higher-order operators that torch wraps around a custom operator that writes to its arguments."""
+
+_WRAPPERS = {"run_and_save_rng_state": 0, "run_with_rng_state": 1, "with_effects": 1}
+"""Higher-order operators that call an operator, to its position among their arguments.
+
+The first two wrap a random operator that a backward repeats (gradient checkpointing); the last keeps calls in order.
+"""
+
+
+def operator_of(node: Node) -> Any:
+    """Operator that a node calls, without the wrapper that torch puts around it."""
+    from ...upstream.torch import HigherOrderOperator
+
+    if not isinstance(node.target, HigherOrderOperator):
+        return node.target
+    name = node.target.name()
+    position = 0 if name in FUNCTIONALIZED else _WRAPPERS.get(name)
+    return node.target if position is None else node.args[position]
+
+
+def _unwrapped(node: Node) -> Node:
+    """Return the call inside a wrapper, as a node outside the graph; other nodes are unchanged.
+
+    The partitioner gives wrappers of random operators neither values nor positions; their users have the positions.
+    """
+    import torch
+    from torch.fx import Graph
+    from torch.fx.node import map_arg
+
+    from ...upstream.torch import FakeTensorMode
+
+    position = _WRAPPERS.get(op_name(node.target).removeprefix("higher_order."))
+    if position is None:
+        return node
+    graph, inputs = Graph(), {}
+    for source in node.all_input_nodes:
+        inputs[source] = graph.placeholder(source.name)
+        inputs[source].meta = source.meta
+    target, *args = node.args[position:]
+    call = graph.call_function(target, *map_arg((tuple(args), node.kwargs), inputs.__getitem__))
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+        args, kwargs = fakes_of(call)
+        result = target(*args, **kwargs)
+    located = next((user for user in node.users if user.meta.get("stack_trace")), node)
+    call.meta = {**located.meta, "val": result}
+    return call
+
+
+def fakes_of(node: Node) -> tuple[Any, Any]:
+    """Positional and named arguments of a node, with fake tensors of the active mode for those of the graph."""
+    import torch
+
+    from ...upstream.torch import tree_map_only
+
+    def fake(tensor: torch.Tensor) -> torch.Tensor:
+        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+
+    return tree_map_only(torch.Tensor, fake, values_of(node))
 
 
 def op_name(target: Any) -> str:

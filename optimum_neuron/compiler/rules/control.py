@@ -12,8 +12,9 @@ table(
     "bookkeeping",
     {
         "": (
-            "_assert_async _assert_scalar _assert_tensor_metadata sym_constrain_range sym_constrain_range_for_size "
-            "sym_numel sym_size sym_storage_offset sym_stride"
+            "_assert_async _assert_scalar _assert_tensor_metadata _linalg_check_errors prims._make_token "
+            "prims._sink_tokens sym_constrain_range sym_constrain_range_for_size sym_numel sym_size "
+            "sym_storage_offset sym_stride"
         ),
         "GetTupleElement": "python.getitem",
     },

@@ -11,7 +11,7 @@ import operator
 import warnings
 from typing import Any
 
-from .call import OpCall, values_of
+from .call import OpCall, fakes_of
 
 
 def decompose(call: OpCall) -> tuple[OpCall, ...] | None:
@@ -22,7 +22,7 @@ def decompose(call: OpCall) -> tuple[OpCall, ...] | None:
     import torch
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 
-    from ...upstream.torch import FakeTensorMode, OpOverload, tree_map_only
+    from ...upstream.torch import FakeTensorMode, OpOverload
 
     target = call.node.target
     if not isinstance(target, OpOverload):
@@ -30,12 +30,7 @@ def decompose(call: OpCall) -> tuple[OpCall, ...] | None:
     mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
     with mode:
         # Fakes of this mode, so that tracing cannot touch the graph's own values.
-        values = tree_map_only(
-            torch.Tensor,
-            lambda t: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device),
-            values_of(call.node),
-        )
-    args, kwargs = values
+        args, kwargs = fakes_of(call.node)
     with warnings.catch_warnings(), torch.no_grad(), mode:
         warnings.simplefilter("ignore")
         try:

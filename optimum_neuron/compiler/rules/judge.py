@@ -12,6 +12,9 @@ from .decompose import decompose
 RULE = "decomposition-of-torch"
 """Name of the rule for operators that no module covers."""
 
+UNKNOWN = "unknown-operator"
+"""Name of the rule that refuses operators that no module covers and torch cannot decompose."""
+
 _FLOAT64_REMEDY = (
     "convert model and inputs to float32 with .float(), and pass dtype=torch.float32 where a tensor is made"
 )
@@ -71,7 +74,7 @@ def _judge_unknown(call: OpCall, target: Target) -> Ruling:
         return _accept(call, Verdict.NATIVE, "computes on sizes while compiling")
     parts = decompose(call)
     if parts is None:
-        return refuse(call, "NCC_EUOC002", "no rule knows this operator, and torch cannot decompose it", rule=RULE)
+        return refuse(call, "NCC_EUOC002", "no rule knows this operator, and torch cannot decompose it", rule=UNKNOWN)
     if not parts:
         return _accept(call, Verdict.NATIVE, "does no work")
     for part in parts:

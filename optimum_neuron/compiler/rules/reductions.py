@@ -9,6 +9,7 @@ table(
     "reduction",
     {
         "Sub Abs Pow Reduce": "_cdist_forward _pdist_forward cdist",
+        "Sub Sign Abs Pow Div Mul Reduce": "_cdist_backward _pdist_backward",
         "Mul Reduce": "_trilinear",
         "Reduce": "all amax amin any prod sum",
         "AwsNeuronArgMax": "argmax",

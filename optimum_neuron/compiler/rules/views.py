@@ -24,8 +24,8 @@ table(
     "movement",
     {
         "Iota Gather": (
-            "as_strided flip reflection_pad1d reflection_pad2d reflection_pad3d replication_pad2d replication_pad3d "
-            "unfold"
+            "as_strided flip prims.rev reflection_pad1d reflection_pad2d reflection_pad3d replication_pad2d "
+            "replication_pad3d unfold"
         ),
         "Concatenate": "cat",
         "Pad": "constant_pad_nd pad",

@@ -79,6 +79,7 @@ def _compile_inner(
 ) -> HostFunction:
     """Compile a forward, backward or inference graph of AOTAutograd."""
     start = time.perf_counter()
+    shapes.fix_sizes(example_inputs)  # of random states that a forward keeps for its backward
     target, options = plan.target.value, plan.options
     downcasts = parse_flags((), defaults=env.compiler_flags()).implicit_integer_downcast
     checks = check_with_host(

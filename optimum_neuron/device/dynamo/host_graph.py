@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from ...compiler.rules import operator_of
 from ...upstream.torch import tree_map_only
 from .border import Border, HostFunction, attach
 from .calls import Calls
@@ -79,11 +80,10 @@ def _count_as_floats(node: fx.Node) -> None:
 
 def draws_random_numbers(graph_module: fx.GraphModule) -> bool:
     """Return whether running the graph moves a random generator."""
+    operators = [operator_of(node) for node in graph_module.graph.nodes if node.op == "call_function"]
     return any(
-        torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
-        or any(r in str(node.target) for r in _RANDOM)
-        for node in graph_module.graph.nodes
-        if node.op == "call_function"
+        torch.Tag.nondeterministic_seeded in getattr(operator, "tags", ()) or any(r in str(operator) for r in _RANDOM)
+        for operator in operators
     )
 
 

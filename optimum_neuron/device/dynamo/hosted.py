@@ -1,9 +1,11 @@
-"""Operators of a graph that run on the host although no option names them, because no compiler can know them.
+"""Operators of a graph that run on the host although no option names them.
 
-A custom operator is code of its package: as in eager mode its CPU kernel runs, between the parts that are compiled. The
-experts of transformers models loop over groups of tokens in such an operator, and sort and count the tokens for it, so
-those operators run on the host with it. The compile report lists every operator that runs on the host. `allow_host_ops`
-may also name every refused operator at once.
+An operator of torch without a published rule runs there as in eager mode: a backward has operators that users never
+wrote. Those that the compiler is known to refuse, such as a sort, need permission. A custom operator is code of its
+package: as in eager mode its CPU kernel runs, between the parts that are compiled. The experts of transformers models
+loop over groups of tokens in such an operator, and sort and count the tokens for it, so those operators run on the host
+with it. The compile report lists every operator that runs on the host. `allow_host_ops` may also name every refused
+operator at once.
 
     check_with_host(graph_module, target, allow_host_ops=("aten::sort",)).raise_for_refusals()
 """
@@ -12,14 +14,23 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection
-from typing import Any
 
 from torch import fx
 
-from ...compiler.rules import FUNCTIONALIZED, Report, base_name, can_be_hosted, check_graph, find_rule, op_name
+from ...compiler.rules import (
+    UNKNOWN,
+    OpCount,
+    Report,
+    base_name,
+    can_be_hosted,
+    check_graph,
+    find_rule,
+    op_name,
+    operator_of,
+)
 from ...core import Verdict
 from ...hardware import Target
-from ...upstream.torch import HigherOrderOperator, OpOverload, dispatch_has_kernel_for_dispatch_key
+from ...upstream.torch import OpOverload, dispatch_has_kernel_for_dispatch_key
 
 ALL = "all"
 """Value of `allow_host_ops` for every operator that the chip refuses."""
@@ -48,7 +59,7 @@ def check_with_host(
     Args:
         graph_module: the graph.
         target: Compile target.
-        allow_host_ops: operators that may run on the host besides those of packages; "all" for every refused one.
+        allow_host_ops: refused operators that may run on the host; "all" for each of them.
         implicit_integer_downcast: kinds of integer operators that may lose digits.
     """
     check = functools.partial(
@@ -56,10 +67,9 @@ def check_with_host(
     )
     allowed = operators_of_packages(graph_module).union(allow_host_ops) - {ALL}
     checks = check(allow_host_ops=allowed)
-    if ALL not in allow_host_ops or not checks.refused:
-        return checks
-    refused = {base_name(c.op) for c in checks.counts() if c.verdict is Verdict.UNSUPPORTED and can_be_hosted(c)}
-    return check(allow_host_ops=allowed | refused)
+    refused = [c for c in checks.counts() if c.verdict is Verdict.UNSUPPORTED and can_be_hosted(c)]
+    hosted = {base_name(c.op) for c in refused if ALL in allow_host_ops or _is_unknown(c)}
+    return check(allow_host_ops=allowed | hosted) if hosted else checks
 
 
 def operators_of_packages(graph_module: fx.GraphModule) -> frozenset[str]:
@@ -67,18 +77,16 @@ def operators_of_packages(graph_module: fx.GraphModule) -> frozenset[str]:
 
     A custom operator with a device kernel is excluded: the host's kernel may compute something else.
     """
-    targets = {_operator(node) for node in graph_module.graph.nodes if node.op == "call_function"}
+    targets = {operator_of(node) for node in graph_module.graph.nodes if node.op == "call_function"}
     names = {target._schema.name for target in targets if isinstance(target, OpOverload) and _is_custom(target)}
     if GROUPED_EXPERTS in names:
         names.update(_ROUTING)
     return frozenset(names)
 
 
-def _operator(node: fx.Node) -> Any:
-    """The operator that a node calls; one that writes to its arguments is an argument of the call."""
-    if isinstance(node.target, HigherOrderOperator) and node.target.name() in FUNCTIONALIZED:
-        return node.args[0]
-    return node.target
+def _is_unknown(count: OpCount) -> bool:
+    """Return whether calls are refused only because no rule covers an operator of torch."""
+    return count.rule == UNKNOWN and count.op.partition(".")[0] in _OF_TORCH
 
 
 def _is_custom(operator: OpOverload) -> bool:

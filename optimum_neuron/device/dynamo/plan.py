@@ -73,8 +73,13 @@ class Plan:
 
         Loops are compiled for a number of threads, which is in the key of Inductor's cache only if it is a setting.
         """
+        from ...upstream.inductor import inductor_config
+
         return {
             "max_autotune": self.host_code.value == "inductor-max",
             "cpp.threads": self.num_threads,
             "cpp.vec_isa_ok": self.knows_cpu or None,
+            # Outside of host code, Inductor's random numbers do not follow their seeds, so a backward that repeats a
+            # dropout would draw another mask.
+            "fallback_random": self.host_code.value == "aten" or inductor_config.fallback_random,
         }

@@ -59,6 +59,28 @@ def test_custom_operator_with_kernel_of_device_is_error():
         compiled(torch.ops.hosted_test.own)(torch.ones(2, device="neuron"))
 
 
+@pytest.mark.parametrize("optlevel", OPTLEVELS)
+def test_operator_of_torch_without_rule_runs_on_host_with_gradient(optlevel):
+    x = torch.linspace(1, 2, 6).view(3, 2)
+    host, device = x.clone().requires_grad_(), x.to("neuron").requires_grad_()
+
+    def loss(x):
+        return torch.lgamma(x).sum() + torch.cdist(x, x.flip(0)).sum()
+
+    loss(host).backward()
+    compiled(loss, optlevel)(device).backward()
+    torch.testing.assert_close(device.grad.cpu(), host.grad)
+    forward, backward = torch.neuron.compile_report().graphs
+    assert forward.host_ops == ("aten.lgamma",) and set(backward.host_ops) == {"aten.digamma"}
+
+
+def test_linalg_inverse_checks_its_result_in_graph():
+    inverse = compiled(torch.linalg.inv)
+    assert inverse(2 * torch.eye(2, device="neuron")).tolist() == [[0.5, 0], [0, 0.5]]
+    with pytest.raises(torch.linalg.LinAlgError):
+        inverse(torch.zeros(2, 2, device="neuron"))
+
+
 def test_sort_without_experts_is_still_refused():
     with pytest.raises(Exception, match="NCC_EVRF001"):
         compiled(lambda x: twice(x).sort().values)(torch.ones(2, device="neuron"))
