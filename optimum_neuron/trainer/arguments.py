@@ -87,7 +87,10 @@ class NeuronArgumentsMixin(PeerArgumentsMixin):
             pipeline_parallel_use_zero1_optimizer=self.zero_1,
             context_parallel_size=self.context_parallel_size,
             fsdp=bool(upstream.fsdp),
-            gradient_checkpointing=bool(upstream.activation_checkpointing or upstream.gradient_checkpointing),
+            # transformers 5.23 added the first name.
+            gradient_checkpointing=bool(
+                getattr(upstream, "activation_checkpointing", False) or upstream.gradient_checkpointing
+            ),
         )
 
     def _problems(self) -> list[NeuronError]:

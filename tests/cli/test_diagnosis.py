@@ -11,7 +11,7 @@ GOOD = Machine(
     requires_python=">=3.11",
     requirements=(
         "torch<2.14,>=2.13",
-        "transformers<6,>=5.20",
+        "transformers<6,>=5.22",
         "tomli>=1; python_version < '3.8'",
         "s3fs>=2024.6; extra == 's3'",
         "optimum-neuron-sim[s3]; extra == 'test'",
@@ -59,7 +59,7 @@ def test_healthy_machine_is_ok():
         ({"packages": {"torch": "2.12.1", "transformers": "5.23.0"}}, "torch", "fail", "needed is <2.14,>=2.13",
          "pip install 'torch<2.14,>=2.13'"),
         ({"packages": {"torch": "2.14.0", "transformers": "5.23.0"}}, "torch", "fail", "not supported", "'torch<2.14"),
-        ({"packages": {"torch": "2.13.0"}}, "transformers", "fail", "needed is <6,>=5.20", "'transformers<6,>=5.20'"),
+        ({"packages": {"torch": "2.13.0"}}, "transformers", "fail", "needed is <6,>=5.22", "'transformers<6,>=5.22'"),
         ({"packages": {**GOOD.packages, "s3fs": "2023.1"}}, "s3fs", "warn", "not supported", "'s3fs>=2024.6'"),
         ({"packages": {**GOOD.packages, "torch-neuronx": "2.9", "optimum-neuron-sim-sdk": "0.1.0"}}, "AWS Neuron SDK",
          "fail", "same import names", "pip uninstall"),
