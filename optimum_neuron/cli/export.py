@@ -44,6 +44,7 @@ _CHOICES = {
         "cache",
         "host_code",
         "validated",
+        "reference_weights",
     )
 }
 _VALIDATION = ("output", "max_abs_error", "mean_abs_error", "sqnr_db", "top1_agreement", "tolerance", "ok")

@@ -11,8 +11,8 @@ from pathlib import Path
 from ..compiler import hash_of_sources
 from ..records import Records, installed_versions
 
-_LIBRARIES = ("torch", "transformers", "diffusers")
-"""Their models are what ours are compared with."""
+_LIBRARIES = ("torch", "transformers", "diffusers", "compressed_tensors")
+"""Their models and weights are what ours are compared with."""
 
 
 @functools.cache

@@ -17,6 +17,7 @@ from .kinds import DECODER_CHOICES, SHARING
 from .peer_options import refuse_additions, translate
 from .prepare import Prepared, WorkFolder, open_cache, prepare
 from .quantization import method_of, quantization_of
+from .references import weights_reader
 from .request import neuron_config, split_options
 from .save import check_output, save_folder
 from .source import ModelSource, load_source, served_task
@@ -188,6 +189,11 @@ def describe(prepared: Prepared) -> dict[str, Any]:
         "fits_one_core": prepared.need.total <= available,
         "validation": [error.to_dict() for error in prepared.validation],
         "validated": prepared.validated.to_dict(),
+        **(
+            {"reference_weights": weights_reader(quantization).to_dict()}
+            if quantization is not None and prepared.validated.value != "off"
+            else {}
+        ),
         **({"quality": prepared.quality.to_dict()} if prepared.quality else {}),
         "timings_s": {name: round(seconds, 3) for name, seconds in prepared.timings_s.items()},
         "simulated": True,

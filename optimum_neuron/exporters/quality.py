@@ -1,10 +1,11 @@
 """Quality of a quantized model: its reference with the same rounded weights, and its distance from the original.
 
 Validation compares a quantized model with the reference model whose weights are quantized and dequantized in float32,
-so it finds defects. What rounding itself costs is measured on a short English text, if the checkpoint has a tokenizer.
+so it finds defects; those weights are compared first with the ones that another library reads (`references.py`). What
+rounding itself costs is measured on a short English text, if the checkpoint has a tokenizer.
 
     quality = measure_quality(prepared.source.folder, recorder, signature, reference)
-    reference = with_quantized_weights(reference, prepared.weight_sources, tensors)
+    reference = with_quantized_weights(reference, prepared.weight_sources, tensors, shards, reader)
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..weights import ZEROS, Shard, Shards, TensorSource, dequantize, quantize_rows, recipe_of
+from ..core import Choice
+from ..weights import ZEROS, QuantizedSource, Shard, Shards, TensorSource, dequantize, quantize_rows, recipe_of
 
 if TYPE_CHECKING:
     import torch
@@ -93,19 +95,30 @@ def measure_quality(folder: Path, recorder: Recorder, signature: Signature, refe
 
 
 def with_quantized_weights(
-    reference: Any, sources: Mapping[str, tuple[str, ...]], tensors: TensorSource, shards: Shards
+    reference: Any,
+    sources: Mapping[str, tuple[str, ...]],
+    tensors: TensorSource,
+    shards: Shards,
+    reader: Choice[str],
 ) -> Any:
     """Return the reference model with the weights of a program, dequantized in float32.
 
-    Its linear layers round what they multiply, if the program's do.
+    They must be its own weights, up to what rounding explains. Its linear layers round what they multiply, if the
+    program's do.
 
     Args:
         reference: the transformers model; it is not changed.
         sources: tensors of each weight of the program.
         tensors: where they are.
         shards: weights that are divided among cores, each of which rounds its inputs by their own largest one.
+        reader: the library that read the weights of the reference model.
+
+    Raises:
+        ValidationError: weights differ from those of the reference model.
     """
     import torch
+
+    from .validation import require_same_weights, weight_error
 
     recipes = [recipe for names in sources.values() for name in names if (recipe := recipe_of(name))]
     rounded = {recipe.tensor: recipe for recipe in recipes}
@@ -113,12 +126,17 @@ def with_quantized_weights(
         return reference
     reference = copy.deepcopy(reference)
     parameters = dict(reference.named_parameters(remove_duplicate=False))
+    errors = {}
     with torch.no_grad():
         for name, recipe in rounded.items():
             own = {part: dataclasses.replace(recipe, part=part).name for part in recipe.scheme.parts}
             parts = {part: tensors.join([stored])[0] for part, stored in own.items()}
             plain = dequantize(parts["values"], parts["scale"], parts.get("zero"))
-            parameters[name].copy_(plain.transpose(-1, -2) if recipe.is_transposed else plain)
+            weight = parameters[name].transpose(-1, -2) if recipe.is_transposed else parameters[name]
+            is_stored = isinstance(tensors, QuantizedSource) and tensors.is_stored(own["values"])
+            errors[name] = weight_error(weight, plain, recipe.scheme, parts["scale"], is_stored=is_stored)
+            weight.copy_(plain)
+    require_same_weights(errors, reader)
     for weight, names in sources.items():
         for recipe in filter(None, map(recipe_of, names)):
             if recipe.scheme.is_dynamic and recipe.part == "values":

@@ -124,17 +124,21 @@ def rounding_of(quantization: Mapping[str, Any]) -> str | None:
         assert rounding_of({"quant_method": "gptq", "bits": 4, "group_size": 128}) is None
         ```
     """
-    layout = layout_of(quantization)
-    groups = (quantization.get("config_groups") or {}).values()
-    orders = [(group.get("weights") or {}).get("actorder") for group in groups if isinstance(group, Mapping)]
-    order = "desc_act" if quantization.get("desc_act") else None
-    if any(str(order).lower() == "group" for order in orders):
-        order = 'actorder="group"'
+    layout, order = layout_of(quantization), sorts_inputs(quantization)
     if layout is not None and layout.num_bits == 8 and not layout.is_symmetric:
         return "numbers of 8 bits have zero points, and a scheme of 8 bits has none"
     if order is None or layout is None or not layout.block[1]:
         return None
     return f"{order} sorts the inputs of a group by activation, and a scheme has groups of neighbors"
+
+
+def sorts_inputs(quantization: Mapping[str, Any]) -> str | None:
+    """Return the setting by which the inputs of a group are no neighbors, or None."""
+    groups = (quantization.get("config_groups") or {}).values()
+    orders = [(group.get("weights") or {}).get("actorder") for group in groups if isinstance(group, Mapping)]
+    if any(order is True or str(order).lower() == "group" for order in orders):
+        return 'actorder="group"'
+    return "desc_act" if quantization.get("desc_act") else None
 
 
 def _scheme_of(layout: Layout, *, is_float: bool, is_dynamic: bool) -> Choice[str | None]:

@@ -46,6 +46,7 @@ from .quantization import (
     rounding_of,
     with_quantization,
 )
+from .references import reference_source
 from .source import ModelSource, first_line, served_task
 from .tasks import find_task
 
@@ -303,7 +304,12 @@ def _readable(source: ModelSource, dtype: str) -> Iterator[tuple[Path, dict[str,
     if quantization is None or (layout_of(quantization) is None and not is_gguf(source.folder)):
         yield source.folder, {"config": dequantizing(source.config)}
         return
-    tensors = _open_stored(source)
+    layout = layout_of(quantization)
+    tensors: TensorSource | None
+    if layout is None:
+        tensors = open_gguf(source.folder)
+    else:
+        tensors = reference_source(Checkpoint.open(source.folder), layout, quantization)
     if tensors is None:
         from transformers import GgufConfig
 

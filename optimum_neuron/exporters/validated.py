@@ -27,6 +27,8 @@ from .comparisons import COMPARISONS
 from .folder import file_hash
 from .kinds import kind_of
 from .quality import Quality, measure_quality, with_quantized_weights
+from .quantization import quantization_of
+from .references import weights_reader
 from .tensors import load_original
 from .validation import OutputError, Recorder, default_tolerance, rounding_dtype, rounds_to_8_bits, validate
 
@@ -163,7 +165,13 @@ def _compare(prepared: Prepared, atol: float | None, trust_remote_code: bool) ->
         with prepared.loaded.paused():
             quality = _quality(prepared, recorder, kind, reference)
             shards = Shards.from_dict(prepared.metadata["shards"]) if "shards" in prepared.metadata else Shards()
-            reference = with_quantized_weights(reference, prepared.weight_sources, prepared.tensors.value, shards)
+            reference = with_quantized_weights(
+                reference,
+                prepared.weight_sources,
+                prepared.tensors.value,
+                shards,
+                weights_reader(quantization_of(prepared.source.config)),
+            )
             errors = validate(
                 kind.scenarios(recorder, reference, prepared.metadata, prepared.config),
                 recorder,

@@ -88,6 +88,10 @@ class PublishedSource:
             self._last = (module, matrix)
         return self._last[1]
 
+    def dequantized(self, module: str) -> torch.Tensor:
+        """Return the float32 matrix of a module."""
+        return self._matrix(module).dequantized()
+
     def join(self, names: Sequence[str]) -> tuple[torch.Tensor, bool]:
         """Tensors joined along dimension 0, dequantized, and whether that took a copy."""
         import torch
@@ -97,7 +101,7 @@ class PublishedSource:
         tensors = [
             self._checkpoint.join([name])[0].float()
             if self.is_plain(name)
-            else self._matrix(name.removesuffix(".weight")).dequantized()
+            else self.dequantized(name.removesuffix(".weight"))
             for name in names
         ]
         return (tensors[0] if len(tensors) == 1 else torch.cat(tensors)), True

@@ -80,6 +80,7 @@ class QuantizedSource:
         self._recipes = {name: one for name, one in recipes.items() if _is_fit(one, available.get(one.tensor))}
         self._last: tuple[Recipe, dict[Part, torch.Tensor]] | None = None
         self._small: dict[Recipe, torch.Tensor] = {}
+        self._stored: set[Recipe] = set()
 
     @property
     def origin(self) -> str:
@@ -108,6 +109,11 @@ class QuantizedSource:
             return torch.cat(made), True
         return made[0], not _is_mapped(self._checkpoint, recipes[0])
 
+    def is_stored(self, name: str) -> bool:
+        """Return whether a tensor that was made has the numbers of the files, so that nothing was rounded."""
+        recipe = self._recipes.get(name)
+        return recipe is None or dataclasses.replace(recipe, part="values") in self._stored
+
     def drop_pages(self, names: Sequence[str]) -> None:
         """Let memory go that tensors of a file take."""
         self._checkpoint.drop_pages(plain_names(names))
@@ -121,6 +127,8 @@ class QuantizedSource:
             checkpoint, named = self._checkpoint, (recipe.tensor, recipe.scheme)
             stored = checkpoint.parts(*named) if isinstance(checkpoint, STORED) else None
             parts = stored or _quantized(checkpoint.join([recipe.tensor])[0], recipe)
+            if stored is not None:
+                self._stored.add(key)
             self._last = (key, parts)
             self._small |= {
                 dataclasses.replace(key, part=part): tensor for part, tensor in parts.items() if part != "values"

@@ -15,3 +15,4 @@ from .statistics import (
     rounding_dtype as rounding_dtype,
     rounds_to_8_bits as rounds_to_8_bits,
 )
+from .weights import require_same_weights as require_same_weights, weight_error as weight_error
