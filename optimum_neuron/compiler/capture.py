@@ -14,6 +14,7 @@ import io
 import logging
 import operator
 import sys
+import sysconfig
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,9 +27,9 @@ from torch import fx, nn
 from torch.export import ExportedProgram
 
 from ..core import TensorSpec
-from ..errors import CaptureError
+from ..errors import CaptureError, NeuronError
 from ..upstream.torch import FakeTensorMode, use_lazy_graph_module
-from .frames import source_lines
+from .frames import Lines, source_lines
 from .ir import Role
 from .kernels import write_out
 from .mixed import require_equal_dtypes
@@ -100,7 +101,7 @@ def capture(
             torch refuses.
     """
     stacks, states = find_stacks(module, keep_states=bool(states)), states or {}
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    mode, lines = FakeTensorMode(allow_non_fake_inputs=True), Lines()
     with fake_parameters(module, mode), torch.no_grad(), quiet():
         try:
             if shorten:
@@ -111,13 +112,16 @@ def capture(
                 tensors, state_tensors = _empty(inputs, mode), _empty(captured_states, mode)
                 arguments = (*tensors.values(), list(state_tensors.values())) if states else tuple(tensors.values())
                 # Nobody runs the modules that export makes on its way, so none of them needs code.
-                with source_lines(), use_lazy_graph_module(True):
+                with source_lines(lines), use_lazy_graph_module(True):
                     exported = torch.export.export(module, arguments, strict=False)
                 write_out(exported.graph_module)
             # Unused code is not compiled; an operator of it is not refused either.
             exported.graph_module.graph.eliminate_dead_code(is_impure_node=_has_effect)
-        except RuntimeError as error:
-            raise capture_error(module, name, error) from error
+        except Exception as error:
+            # Python does much with numbers that it cannot do with the symbol of a value, and errors are of many kinds.
+            if isinstance(error, RuntimeError) or (lines.read and not isinstance(error, NeuronError)):
+                raise capture_error(module, name, error, lines.read) from error
+            raise
     require_equal_dtypes(exported, name)
     return Captured(
         name=name,
@@ -236,18 +240,22 @@ def quiet() -> Iterator[None]:
     sys.stderr.write(printed.getvalue())
 
 
-def capture_error(module: nn.Module, name: str, error: RuntimeError) -> CaptureError:
+def _is_users(file: Path) -> bool:
+    own, python = Path(__file__).resolve().parents[1], Path(sysconfig.get_path("stdlib")).resolve()
+    is_library = python in file.parents and not {"site-packages", "dist-packages"} & set(file.parts)
+    return "torch" not in file.parts and own not in file.parents and not is_library
+
+
+def capture_error(module: nn.Module, name: str, error: Exception, read: str | None = None) -> CaptureError:
     """Return the error for a module that cannot be traced.
 
-    It names the user's line: the innermost frame that is neither torch nor this package.
+    It names the user's line: the innermost frame that is not torch, Python, or this package, or else `read`, where a
+    value became a number.
     """
-    own = Path(__file__).resolve().parents[1]
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if "/torch/" not in frame.filename and own not in Path(frame.filename).resolve().parents
-    ]
-    where = f"{frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}" if frames else "an unknown line"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(Path(frame.filename).resolve())]
+    where = read or "an unknown line"
+    if frames:
+        where = f"{frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}"
     first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     return CaptureError(
         f"{type(module).__name__} cannot be captured as graph '{name}': {where} cannot be traced ({first_line}). "

@@ -13,24 +13,36 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import torch
 from torch.fx.traceback import get_current_meta, preserve_node_meta, set_stack_trace
 from torch.overrides import TorchFunctionMode
 
 from ..upstream.torch import HigherOrderOperator
 from .rules import is_users
 
+_TRACING = str(Path(__file__).resolve().parents[1] / "tracing")
+"""Folder of the code that calls a traced function."""
+
+_SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
 
 @contextlib.contextmanager
-def source_lines() -> Iterator[None]:
+def source_lines(lines: Lines | None = None) -> Iterator[None]:
     """Give operators that are captured the line that calls them."""
-    with preserve_node_meta(), _Lines():
+    with preserve_node_meta(), lines or Lines():
         yield
 
 
-class _Lines(TorchFunctionMode):
+class Lines(TorchFunctionMode):
+    """Lines of the user that call functions of torch."""
+
+    read: str | None = None
+    """Line, as "file:line", that last got a number or a size that depends on values."""
+
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
@@ -38,18 +50,30 @@ class _Lines(TorchFunctionMode):
         if getattr(func, "__name__", "") == "__get__" or isinstance(func, HigherOrderOperator):
             return func(*args, **(kwargs or {}))
         before = get_current_meta().get("stack_trace")
-        set_stack_trace(_innermost_forward(sys._getframe(1)))
+        place = _innermost_forward(sys._getframe(1))
+        set_stack_trace([f'File "{file}", line {line}, in {name}' for file, line, name in place])
         try:
-            return func(*args, **(kwargs or {}))
+            result = func(*args, **(kwargs or {}))
         finally:
             set_stack_trace([before] if before else [])
+        if place and any(isinstance(number, _SYMBOLS) for number in getattr(result, "shape", (result,))):
+            self.read = f"{place[0][0]}:{place[0][1]}"
+        return result
 
 
-def _innermost_forward(frame: FrameType | None) -> list[str]:
-    """The innermost `forward` of the user, which is what export keeps of a stack, or nothing."""
+def _innermost_forward(frame: FrameType | None) -> list[tuple[str, int, str]]:
+    """The innermost `forward` of the user, which is what export keeps of a stack, or nothing.
+
+    A traced function has none: its innermost frame takes its place.
+    """
+    innermost = None
     while frame is not None:
         file, name = frame.f_code.co_filename, frame.f_code.co_name
-        if name == "forward" and is_users(file):
-            return [f'File "{file}", line {frame.f_lineno}, in {name}']
+        if is_users(file):
+            innermost = innermost or (file, frame.f_lineno, name)
+            if name == "forward":
+                return [(file, frame.f_lineno, name)]
+        elif name == "forward" and file.startswith(_TRACING):
+            return [innermost] if innermost else []
         frame = frame.f_back
     return []

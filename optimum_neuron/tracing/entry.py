@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import inspect
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from torch import nn
 
 from ..compiler import Captured, capture, fake_parameters, tensor_spec
 from ..core import TensorSpec
-from ..errors import CaptureError, ConfigError
+from ..errors import CaptureError, ConfigError, nearest
 from .states import Aliases, SharedStates, find_states, output_of, replaced, without_states
 from .structure import Skeleton, flatten, rebuild
 
@@ -45,16 +45,18 @@ class _Last:
 class Entry(nn.Module):
     """Takes flat tensors, and a list of states if there are any; returns a flat list.
 
-    `shared` are buffers that hold the states; None gives each state its own.
+    A mapping of example inputs is passed by keyword. `shared` are buffers that hold the states; None gives each state
+    its own.
 
     Raises:
-        ConfigError: an input is no tensor, or a state is not one of the module's.
+        ConfigError: an input is no tensor, a keyword is not one of the function's, or a state is not one of the
+            module's.
     """
 
     def __init__(
         self,
         function: Callable[..., Any],
-        example_inputs: Sequence[Any],
+        example_inputs: Sequence[Any] | Mapping[str, Any],
         aliases: Aliases,
         shared: SharedStates | None = None,
     ) -> None:
@@ -64,7 +66,14 @@ class Entry(nn.Module):
         self._function = [function]  # in a list, or it would be a second submodule
         self.states = find_states(function, aliases)
         self._shared = shared
-        self.inputs = flatten(tuple(example_inputs), "example_inputs")
+        self.keywords: tuple[str, ...] | None = None
+        if isinstance(example_inputs, Mapping):
+            self.keywords = _ordered(function, example_inputs)
+            by_keyword = flatten({name: example_inputs[name] for name in self.keywords}, "example_kwarg_inputs")
+            self.inputs = dataclasses.replace(by_keyword, skeleton=tuple(by_keyword.skeleton.values()))
+        else:
+            self.inputs = flatten(tuple(example_inputs), "example_inputs")
+        _require_accepted(function, self.inputs.skeleton, self.keywords)
         self._last = _Last()
 
     @property
@@ -81,18 +90,16 @@ class Entry(nn.Module):
     @property
     def input_specs(self) -> dict[str, TensorSpec]:
         """Shapes and dtypes of the flat inputs under the names of the function's parameters."""
-        names = [_input_name(name, self.parameter_names) for name in self.inputs.names]
+        parameters = {str(index): name for index, name in enumerate(self.parameter_names)}
+        names = [_input_name(name, {} if self.keywords is not None else parameters) for name in self.inputs.names]
         return dict(zip(names, map(tensor_spec, self.inputs.tensors), strict=True))
 
     @functools.cached_property
     def parameter_names(self) -> tuple[str, ...]:
-        """Names of the function's positional parameters, one for each example input."""
-        call = self.function.forward if isinstance(self.function, nn.Module) else self.function
-        try:
-            parameters = inspect.signature(call).parameters.values()
-        except ValueError:  # some functions of torch tell none
-            parameters = ()  # type: ignore[assignment]
-        names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        """Names of the function's parameters, one for each example input."""
+        if self.keywords is not None:
+            return self.keywords
+        names = [p.name for p in _parameters(self.function) if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         count = len(self.inputs.skeleton)
         return tuple([*names, *(f"input{index}" for index in range(len(names), count))][:count])
 
@@ -118,7 +125,9 @@ class Entry(nn.Module):
         *flat, states = arguments if self.states else (*arguments, [])
         states = states if self._shared is None else self._shared.parts(states)
         with replaced(self.states, states):
-            result = self.function(*rebuild(self.inputs.skeleton, flat))
+            values = rebuild(self.inputs.skeleton, flat)
+            named = self.keywords is not None
+            result = self.function(**dict(zip(self.keywords, values, strict=True))) if named else self.function(*values)
         outputs = flatten(result, "output")
         for state, tensor in zip(self.states, states, strict=True):
             tensor.copy_(output_of(state, outputs, tensor))
@@ -156,18 +165,43 @@ class Entry(nn.Module):
         return self.outputs
 
 
-def make_entry(function: Any, example_inputs: Any, aliases: Aliases, shared: SharedStates | None = None) -> Entry:
+def make_entry(
+    function: Any,
+    example_inputs: Any,
+    aliases: Aliases,
+    shared: SharedStates | None = None,
+    *,
+    keywords: Mapping[str, Any] | None = None,
+) -> Entry:
     """Return an entry whose class has the name of the function, for messages.
 
+    Inputs are passed by position, and a single tensor counts as one, or by keyword.
+
     Raises:
-        ConfigError: see `Entry`; a single tensor counts as one input.
+        ConfigError: see `Entry`; both or none are given, or keywords are not a dictionary.
     """
     if not callable(function):
         message = f"A {type(function).__name__} cannot be traced, because it cannot be called."
         raise ConfigError(message, hint="Pass a torch.nn.Module or a function.")
-    inputs = example_inputs if isinstance(example_inputs, tuple) else (example_inputs,)
+    if keywords is not None:
+        _require_keywords(example_inputs, keywords)
+    elif example_inputs is None:
+        hint = "Pass example_inputs, or example_kwarg_inputs."
+        raise ConfigError("There are no example inputs.", hint=hint, option="example_inputs")
+    inputs: Any = example_inputs if isinstance(example_inputs, tuple) else (example_inputs,)
+    inputs = inputs if keywords is None else keywords
     kind = type(function).__name__ if isinstance(function, nn.Module) else getattr(function, "__name__", "function")
     return type(kind, (Entry,), {})(function, inputs, aliases, shared)
+
+
+def _require_keywords(example_inputs: Any, keywords: Any) -> None:
+    option = "example_kwarg_inputs"
+    if not isinstance(keywords, Mapping) or not all(isinstance(name, str) for name in keywords):
+        message = f"{option} is a {type(keywords).__name__}, not a dictionary of tensors by parameter name."
+        raise ConfigError(message, hint='Pass a dictionary such as {"input_ids": input_ids}.', option=option)
+    if example_inputs is not None:
+        message = f"example_inputs and {option} are both given."
+        raise ConfigError(message, hint="Pass all inputs by position, or all by keyword.", option=option)
 
 
 def warn_ignored(taken: str, arguments: Sequence[Any]) -> None:
@@ -182,7 +216,50 @@ def _spec(tensor: torch.Tensor) -> TensorSpec:
     return TensorSpec(shape=shape, dtype=str(tensor.dtype).removeprefix("torch."))
 
 
-def _input_name(name: str, parameters: Sequence[str]) -> str:
-    """ "example_inputs.0.mask" as "x.mask"."""
-    _, index, *rest = name.split(".")
-    return ".".join([parameters[int(index)], *rest])
+def _input_name(name: str, parameters: Mapping[str, str]) -> str:
+    """ "example_inputs.0.mask" as "x.mask"; an input passed by keyword has its name."""
+    _, first, *rest = name.split(".")
+    return ".".join([parameters.get(first, first), *rest])
+
+
+def _parameters(function: Callable[..., Any]) -> Sequence[inspect.Parameter]:
+    call = function.forward if isinstance(function, nn.Module) else function
+    try:
+        return tuple(inspect.signature(call).parameters.values())
+    except ValueError:  # some functions of torch tell none
+        return ()
+
+
+def _require_accepted(function: Callable[..., Any], inputs: Sequence[Any], keywords: Sequence[str] | None) -> None:
+    """Require that the function can be called with these inputs.
+
+    Raises:
+        ConfigError: it needs more, or takes fewer.
+    """
+    signature = inspect.Signature(_parameters(function))
+    if not signature.parameters:
+        return
+    try:
+        signature.bind(*(inputs if keywords is None else ()), **dict.fromkeys(keywords or ()))
+    except TypeError as error:
+        option = "example_inputs" if keywords is None else "example_kwarg_inputs"
+        message = f"The function cannot be called with the {option}: {error}."
+        names = ", ".join(str(parameter) for parameter in signature.parameters.values())
+        raise ConfigError(message, hint=f"Its parameters are {names}.", option=option) from error
+
+
+def _ordered(function: Callable[..., Any], inputs: Mapping[str, Any]) -> tuple[str, ...]:
+    """Keywords in the order of the function's parameters.
+
+    Raises:
+        ConfigError: the function does not take a keyword.
+    """
+    parameters = _parameters(function)
+    known = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    unknown = [name for name in inputs if name not in known]
+    if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        listing = ", ".join(f"{name!r}{nearest(name, known)}" for name in unknown)
+        message = f"example_kwarg_inputs has keywords that the function does not take: {listing}."
+        hint = f"Its parameters are {', '.join(known) or 'none'}."
+        raise ConfigError(message, hint=hint, option="example_kwarg_inputs", unknown=unknown, choices=known)
+    return (*(name for name in known if name in inputs), *unknown)

@@ -6,7 +6,7 @@ torch.jit.save(model, "bert.pt")
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +24,9 @@ _ENTRY = "graph"
 
 def trace(
     func: Callable[..., Any],
-    example_inputs: Any,
+    example_inputs: Any = None,
     *_: Any,
+    example_kwarg_inputs: Mapping[str, Any] | None = None,
     input_output_aliases: Aliases = {},  # noqa: B006
     compiler_workdir: str | Path | None = None,
     compiler_args: str | Sequence[str] | None = None,
@@ -39,6 +40,8 @@ def trace(
         func: called with the example inputs; its code may not depend on their values.
         example_inputs: a tensor, or a tuple of tensors and of tuples, lists and dictionaries of tensors. Only shapes
             and dtypes are used.
+        example_kwarg_inputs: in place of example_inputs, a dictionary of them by parameter name, as in
+            `torch.jit.trace`; the traced model has these parameters.
         input_output_aliases: parameters or buffers of the module that stay on the device, each with the number of the
             output that is its next value; these outputs are not returned.
         compiler_workdir: folder that gets `graph.neff`; None keeps no file.
@@ -73,7 +76,7 @@ def trace(
     host_ops: frozenset[str] = frozenset()
     options = partitioner_config.trace_kwargs or {} if partitioner_config is not None else {}
     flags = checked_flags(options.get("compiler_args", compiler_args), cpu_backend=cpu_backend)
-    entry = make_entry(func, example_inputs, input_output_aliases)
+    entry = make_entry(func, example_inputs, input_output_aliases, keywords=example_kwarg_inputs)
     if partitioner_config is not None:
         plan = partition(entry, flags, partitioner_config)
         host_ops, facts = plan.host_ops, {"partition": plan.to_dict()}

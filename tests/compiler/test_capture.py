@@ -2,6 +2,8 @@
 
 import inspect
 import logging
+import statistics
+import struct
 import sys
 import warnings
 
@@ -93,13 +95,43 @@ class Lengths(nn.Module):
         return y[: int(y[0].item())]
 
 
-@pytest.mark.parametrize("module", [Branches(), Lengths()], ids=["branch", "length"])
-def test_data_dependent_code_is_an_error_with_user_line(module, capfd):
+class Casts(nn.Module):
+    def forward(self, x):
+        y = x * 2
+        return y * float(y.sum().item() > 3)
+
+
+class Keys(nn.Module):
+    def forward(self, x):
+        y = x * 2
+        return y * {1: 2}.get(y.nonzero().shape[0], 3)
+
+
+class Means(nn.Module):
+    def forward(self, x):
+        y = x * 2
+        return y * statistics.mean([y[0].item(), 2.0])
+
+
+class Packs(nn.Module):
+    def forward(self, x):
+        y = x * 2
+        return y * struct.unpack("f", struct.pack("f", y[0].item()))[0]
+
+
+class WholeNumbers(nn.Module):
+    def forward(self, x):
+        y = x * 2
+        return y * y[0].item().is_integer()
+
+
+@pytest.mark.parametrize("kind", [Branches, Lengths, Casts, Keys, Means, Packs, WholeNumbers])
+def test_data_dependent_code_is_an_error_with_user_line(kind, capfd):
     with pytest.raises(CaptureError) as excinfo:
-        capture(module, name="decode", inputs={"x": spec(4)})
-    line = inspect.getsourcelines(type(module).forward)[1] + 2
-    assert excinfo.value.details["source_line"].startswith(f"{__file__}:{line}: ")
-    assert f"{__file__}:{line}: " in str(excinfo.value) and "graph 'decode'" in str(excinfo.value)
+        capture(kind(), name="decode", inputs={"x": spec(4)})
+    place = f"{__file__}:{inspect.getsourcelines(kind.forward)[1] + 2}"
+    assert excinfo.value.details["source_line"].partition(": ")[0] == place
+    assert place in str(excinfo.value) and "graph 'decode'" in str(excinfo.value)
     assert capfd.readouterr().err == "", "torch's own dump of the graph is not shown"
 
 

@@ -29,6 +29,7 @@ FLOAT32_CYCLES = 4
 """Factor by which a float32 matmul is slower (`hardware.CoreTiming.fp32_matmul_factor`)."""
 
 _LINEAR = ("aten.linear", "neuron.quantized_linear", "neuron.dynamic_quantized_linear")
+_SUMS_OF_ROWS = ("aten._embedding_bag", "aten._embedding_bag_forward_only", "aten.embedding_bag")
 _OF_EXPERTS = ("aten.matmul", "aten.tensordot", "aten.index")
 
 Role = Literal["weight", "state", "recurrent", "value"]
@@ -284,8 +285,7 @@ def _traffic(node: Node, call: OpCall, role_of: Mapping[Node, Role], read: set[N
                 num_read = (node.meta["val"] if kind in LOOKUPS else value).numel()
                 total += Work(state_bytes=int(num_read) * base.meta["val"].element_size())
         elif kind in LOOKUPS:
-            found = node.meta["val"]
-            total += Work(weight_bytes=_size_bytes(found), weight_rows=math.prod(found.shape[:-1]))
+            total += _lookup_traffic(call)
         elif kind != "cast" and base not in read:
             read.add(base)
             total += _weight_traffic(base.meta["val"], auto_cast)
@@ -307,12 +307,24 @@ def _writes(node: Node) -> bool:
     return schema is not None and any(a.alias_info is not None and a.alias_info.is_write for a in schema.arguments)
 
 
+def _lookup_traffic(call: OpCall) -> Work:
+    """Rows that a lookup reads: those of its result, or every row that the result sums."""
+    found = call.outputs[0]
+    num_rows = math.prod(found.shape[:-1])
+    if call.name in _SUMS_OF_ROWS:
+        num_rows = math.prod(call.inputs[1].shape)
+    row_bytes = found.size_bytes // max(1, math.prod(found.shape[:-1]))
+    return Work(weight_bytes=num_rows * row_bytes, weight_rows=num_rows)
+
+
 def _weight_traffic(value: Any, auto_cast: AutoCast) -> Work:
     matrix = len(value.shape) >= 2
     element = int(value.element_size())
     if matrix and auto_cast != "none":
         element = min(element, 2)
     size_bytes = element * int(value.numel())
+    if not size_bytes:
+        return Work()
     if not matrix:
         return Work(weight_bytes=size_bytes, weight_rows=1)
     columns, inner = value.shape[:2]
