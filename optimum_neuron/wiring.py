@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from .runtime import Track
 
 
-def _call_cost(track: Track, graph: str) -> CallCost:
-    from .simulator import call_cost
+def _call_cost(track: Track, graph: str) -> CallCost | None:
+    from .simulator import known_cost
 
-    return call_cost(track, graph)
+    return known_cost(track, graph)
 
 
 def _serving_cost(instance: str) -> ServingCost:

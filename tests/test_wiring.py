@@ -7,7 +7,7 @@ from optimum_neuron.runtime import HOOKS
 
 
 def test_hooks_connect_simulator_and_profiler(monkeypatch):
-    monkeypatch.setattr(simulator, "call_cost", lambda *arguments: ("cost", *arguments))
+    monkeypatch.setattr(simulator, "known_cost", lambda *arguments: ("cost", *arguments))
     monkeypatch.setattr(profiling, "inspect_process", lambda *arguments: folders.append(arguments))
     folders = []
     assert HOOKS.call_cost("track", "graph") == ("cost", "track", "graph")

@@ -53,23 +53,33 @@ class Clock:
 
 
 class DeviceTimer:
-    """Simulated time of the calls that a thread makes, of a model and of its draft, with their copies."""
+    """Simulated time of the calls that a thread makes, of a model and of its draft, with their copies.
+
+    Calls whose time cannot be computed are left out, and counted.
+    """
 
     def __init__(self) -> None:
-        self._last_s = 0.0
-        self._call_s: weakref.WeakKeyDictionary[Track, dict[str, float]] = weakref.WeakKeyDictionary()
+        self.num_untimed = 0
+        """Calls of the last lap that were left out."""
+        self._last_s, self._last_untimed = 0.0, 0
+        self._call_s: weakref.WeakKeyDictionary[Track, dict[str, float | None]] = weakref.WeakKeyDictionary()
 
     def lap_s(self) -> float:
         """Return the simulated time of this thread's calls since the last lap, one after the other."""
-        before_s, self._last_s = self._last_s, sum(map(self._total_s, TIMELINE.tracks()))
+        times = [self._total_s(track) for track in TIMELINE.tracks()]
+        before_s, self._last_s = self._last_s, sum(seconds for seconds, _ in times)
+        before, self._last_untimed = self._last_untimed, sum(num_untimed for _, num_untimed in times)
+        self.num_untimed = max(self._last_untimed - before, 0)  # a program that was closed took its calls along
         return self._last_s - before_s
 
-    def _total_s(self, track: Track) -> float:
+    def _total_s(self, track: Track) -> tuple[float, int]:
+        """Time of the calls of a program, and calls without one."""
         calls, call_s = track.num_calls_here(), self._call_s.setdefault(track, {})
         for graph in calls.keys() - call_s.keys():
             cost = HOOKS.call_cost(track, graph)
-            call_s[graph] = 1e-6 * (cost.device_us + cost.copy_us)
-        return sum(count * call_s[graph] for graph, count in calls.items())
+            call_s[graph] = None if cost is None else 1e-6 * (cost.device_us + cost.copy_us)
+        num_untimed = sum(count for graph, count in calls.items() if call_s[graph] is None)
+        return sum(count * (call_s[graph] or 0.0) for graph, count in calls.items()), num_untimed
 
 
 class Server(Protocol):

@@ -37,6 +37,8 @@ class Counters:
     step_seconds_total: float = 0.0
     simulated_seconds_total: float = 0.0
     """Simulated time in which the device and the host around it worked."""
+    untimed_calls_total: int = 0
+    """Calls whose simulated time cannot be computed; simulated times are without them."""
     simulated_ttft_seconds_total: float = 0.0
     """Simulated time to the first token, of all finished requests together."""
     simulated_tpot_seconds_total: float = 0.0

@@ -93,16 +93,22 @@ class Engine:
             for chunk in plan.chunks:
                 chunk.request.simulated.start(self.clock.now_s)
                 answered = self._read(chunk)
-                self.clock.read(self._timer.lap_s())
+                self.clock.read(self._lap_s())
                 self._note(answered)
                 changed += answered
             if plan.steps:
                 stepped = self._step(plan.steps)
-                self.clock.step(self._timer.lap_s(), num_rows=len(plan.steps))
+                self.clock.step(self._lap_s(), num_rows=len(plan.steps))
                 self._note(stepped)
                 changed += stepped
         self.counters.simulated_seconds_total = self.clock.busy_s
         return failed + over + changed
+
+    def _lap_s(self) -> float:
+        """Return the simulated time of the calls since the last lap, and count those without one."""
+        seconds = self._timer.lap_s()
+        self.counters.untimed_calls_total += self._timer.num_untimed
+        return seconds
 
     def _note(self, requests: Sequence[Request]) -> None:
         """Note the simulated times of requests that have new tokens."""

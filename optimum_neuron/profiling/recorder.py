@@ -23,12 +23,14 @@ from ..simulator import (
     generates,
     kind_of_generator,
     kind_of_graph,
+    known_cost,
     prompt_host_s,
     token_host_s,
     track_time,
     work_on_track,
 )
 from ..simulator.work import GraphWork, Step
+from ..wording import counted
 from .kernels import kernels_of
 from .operators import operators_of
 from .profile import CallProfile, CoreProfile, GraphProfile, MachineRates, Profile, nothing_ran
@@ -56,6 +58,7 @@ class Recorder:
         """Time the calls recorded so far, with notes for a reader and assumptions of the caller.
 
         Raises:
+            ModelError: the work of no call can be counted.
             ConfigError: no compiled program or eager operator ran.
         """
         if not self.num_calls:
@@ -87,7 +90,11 @@ def record(name: str = "this process") -> Iterator[Recorder]:
         yield Recorder(name, executions)
 
 
-def _profile(name: str, executions: Recording, notes: Sequence[str], assumptions: Sequence[str]) -> Profile:
+def _profile(name: str, recorded: Recording, notes: Sequence[str], assumptions: Sequence[str]) -> Profile:
+    executions = [(track, done) for track, done in recorded if known_cost(track, done.graph) is not None]
+    executions = executions or recorded  # the error says why nothing can be timed
+    if len(executions) < len(recorded):
+        notes = (*notes, f"{counted(len(recorded) - len(executions), 'call')} without a simulated time left out")
     keys = [_key(track, done.graph) for track, done in executions]
     calls = collections.Counter(keys)
     tracks: dict[_Key, Track] = {}

@@ -51,8 +51,8 @@ class ServingCost:
 class Hooks:
     """The functions; each is set once."""
 
-    call_cost: Callable[[Track, str], CallCost]
-    """Cost of one call of a graph of a track."""
+    call_cost: Callable[[Track, str], CallCost | None]
+    """Cost of one call of a graph of a track; None if it cannot be computed."""
     serving_cost: Callable[[str], ServingCost]
     """Cost around the calls of a decoder that an instance of that name serves."""
     inspect_process: Callable[[Path], None]

@@ -46,7 +46,7 @@ class Publisher:
 
     def __init__(self) -> None:
         self._instances: dict[Path, InstanceSpec] = {}
-        self._costs: weakref.WeakKeyDictionary[Track, dict[str, CallCost]] = weakref.WeakKeyDictionary()
+        self._costs: weakref.WeakKeyDictionary[Track, dict[str, CallCost | None]] = weakref.WeakKeyDictionary()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._awake = threading.Event()
@@ -164,10 +164,10 @@ class Publisher:
         )
 
 
-def _graphs(track: Track, costs: dict[str, CallCost]) -> tuple[GraphStatus, ...]:
+def _graphs(track: Track, costs: dict[str, CallCost | None]) -> tuple[GraphStatus, ...]:
     host_us, fields = track.host_us, ("device_us", "launch_us", "flops")
     unknown = dict.fromkeys(fields)
-    simulated = {graph: {name: getattr(cost, name) for name in fields} for graph, cost in costs.items()}
+    simulated = {graph: {name: getattr(cost, name) for name in fields} for graph, cost in costs.items() if cost}
     return _tuple(
         GraphStatus(name=graph, num_calls=num_calls, host_us=host_us.get(graph, 0.0), **simulated.get(graph, unknown))
         for graph, num_calls in track.num_calls.items()

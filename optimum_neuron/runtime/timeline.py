@@ -68,8 +68,8 @@ class Track:
     """Work of one call of a graph that has no program, by name: graphs of `torch.compile`."""
     number: int = dataclasses.field(default_factory=itertools.count(1).__next__)
     """Number of the load within the process."""
-    device_us: dict[str, float] = dataclasses.field(default_factory=dict)
-    """Simulated time of a call in microseconds, by graph; filled when it is first needed."""
+    device_us: dict[str, float | None] = dataclasses.field(default_factory=dict)
+    """Simulated time of a call in microseconds, by graph; filled when first needed, None if unknown."""
 
     def __post_init__(self) -> None:
         self._counts: dict[tuple[int, str], tuple[int, int]] = {}
@@ -160,7 +160,7 @@ class CoreUsage:
     num_calls: int
     """Calls, including later ones."""
     num_untimed_calls: int
-    """Calls without a time, of programs that were closed before anybody asked (see `CLOSED`)."""
+    """Calls without a time: it cannot be computed, or programs were closed before anybody asked (see `CLOSED`)."""
     busy_us_by_model: Mapping[str, float] = dataclasses.field(hash=False)
     """The part of each model that is loaded."""
     num_calls_by_model: Mapping[str, int] = dataclasses.field(hash=False)
@@ -169,8 +169,8 @@ class CoreUsage:
     """Marks every figure as simulated."""
 
 
-DeviceTimes = Callable[[Track, str], float]
-"""Simulated microseconds of one call of a graph."""
+DeviceTimes = Callable[[Track, str], float | None]
+"""Simulated microseconds of one call of a graph; None if they cannot be computed."""
 
 
 @dataclasses.dataclass
@@ -228,16 +228,19 @@ class Timeline:
         past = self._past.get((instance, core_id), _Past())
         busy: Counter[str] = Counter()
         calls: Counter[str] = Counter()
+        num_untimed = past.num_untimed_calls
         for track in tracks:
             for graph, count in track.num_calls.items():
                 calls[track.model] += count
-                busy[track.model] += count * _time_of(track, graph, device_us)  # type: ignore[assignment]
+                time_us = _time_of(track, graph, device_us)
+                num_untimed += count if time_us is None else 0
+                busy[track.model] += count * (time_us or 0.0)  # type: ignore[assignment]
         return CoreUsage(
             instance=instance,
             core_id=core_id,
             busy_us=past.busy_us + sum(busy.values()),
             num_calls=past.num_calls + sum(calls.values()),
-            num_untimed_calls=past.num_untimed_calls,
+            num_untimed_calls=num_untimed,
             busy_us_by_model=dict(busy),
             num_calls_by_model=dict(calls),
         )
@@ -247,13 +250,14 @@ class Timeline:
             past = self._past.setdefault((track.instance.name, core), _Past())
             for graph, count in track.num_calls.items():
                 past.num_calls += count
-                if device_us is None:
+                time_us = None if device_us is None else _time_of(track, graph, device_us)
+                if time_us is None:
                     past.num_untimed_calls += count
                 else:
-                    past.busy_us += count * _time_of(track, graph, device_us)
+                    past.busy_us += count * time_us
 
 
-def _time_of(track: Track, graph: str, device_us: DeviceTimes) -> float:
+def _time_of(track: Track, graph: str, device_us: DeviceTimes) -> float | None:
     if graph not in track.device_us:
         track.device_us[graph] = device_us(track, graph)
     return track.device_us[graph]

@@ -42,6 +42,7 @@ _COUNTERS = {
     "neuron_prefill_chunks": ("chunks_total", "Chunks of prompts that were read"),
     "neuron_decode_steps": ("steps_total", "Decode steps"),
     "neuron_simulated_busy_seconds": ("simulated_seconds_total", "Simulated time in which the device worked"),
+    "neuron_untimed_calls": ("untimed_calls_total", "Calls whose simulated time cannot be computed"),
 }
 """Metric to the engine's counter, and its help."""
 

@@ -23,6 +23,7 @@ from .clock import (
     call_cost as call_cost,
     call_time as call_time,
     core_usage as core_usage,
+    known_cost as known_cost,
     serving_cost as serving_cost,
     track_time as track_time,
     work_of_call as work_of_call,

@@ -10,10 +10,13 @@ before a caller asks.
 
 from __future__ import annotations
 
+import functools
+import logging
 import weakref
 from typing import TYPE_CHECKING
 
 from ..core import AutoCast
+from ..errors import NeuronError
 from ..runtime import OBSERVERS, TIMELINE, CallCost, CoreUsage, ServingCost, Track
 from .compiled import SERVED_AS, generates, serving_cost_on, work_of_entry
 from .device_time import DeviceTime, device_time
@@ -22,6 +25,8 @@ from .work import GraphWork
 
 if TYPE_CHECKING:
     from ..compiler import Program
+
+logger = logging.getLogger(__name__)
 
 
 def core_usage() -> list[CoreUsage]:
@@ -44,11 +49,34 @@ def core_usage() -> list[CoreUsage]:
         ```
     """
     OBSERVERS.collect()
-    return TIMELINE.usage(lambda track, graph: call_cost(track, graph).device_us)
+
+    def device_us(track: Track, graph: str) -> float | None:
+        cost = known_cost(track, graph)
+        return None if cost is None else cost.device_us
+
+    return TIMELINE.usage(device_us)
+
+
+def known_cost(track: Track, graph: str) -> CallCost | None:
+    """Cost of one call of a loaded program; None if it cannot be computed, which is logged once and stops no work."""
+    try:
+        return call_cost(track, graph)
+    except Exception as error:  # noqa: BLE001  # a fault of the simulated clock is none of the model's
+        _report(track.model, str(error) if isinstance(error, NeuronError) else f"{type(error).__name__}: {error}")
+        return None
+
+
+@functools.cache
+def _report(model: str, reason: str) -> None:
+    logger.warning("%s runs, but some of its calls have no simulated time. %s", model, reason)
 
 
 def call_cost(track: Track, graph: str) -> CallCost:
-    """Cost of one call of a loaded program."""
+    """Cost of one call of a loaded program.
+
+    Raises:
+        ModelError: the work of a module cannot be counted.
+    """
     work = work_on_track(track, graph)
     machine = choose_machine(track.instance.name)
     time = track_time(work, machine, track)

@@ -7,7 +7,8 @@ import random
 import pytest
 
 from optimum_neuron.batching import Engine, Request, Runner, SimulatedTimes, make_sampler, serve_trace
-from optimum_neuron.simulator import SERVED, estimate, poisson_arrivals, simulate_requests, summarize
+from optimum_neuron.errors import ModelError
+from optimum_neuron.simulator import SERVED, clock, estimate, poisson_arrivals, simulate_requests, summarize
 from tests.tiny import VOCABULARY
 
 NUM_PROMPT, NUM_ANSWER, REQUESTS_PER_S = 20, 6, 60.0
@@ -89,6 +90,28 @@ def test_outputs_have_simulated_times(model):
         manager.add_request([5, 6, 7], max_new_tokens=4, do_sample=False, eos_token_id=-1)
         output = manager.get_result()
     assert 0 < output.simulated.ttft_s < output.simulated.latency_s and output.simulated.num_tokens == 4
+
+
+def test_a_time_that_cannot_be_computed_stops_no_request(model, monkeypatch, caplog):
+    def work_of_entry(program, graph, *, auto_cast):
+        raise ModelError("The work of model.layers.0.mixer is unknown.")
+
+    prompt, settings = [5, 6, 7], {"max_new_tokens": 4, "do_sample": False, "eos_token_id": -1}
+    answers = []
+    for _ in range(2):
+        with model.continuous_batching_context_manager() as manager:
+            manager.add_request(prompt, **settings)
+            output = manager.get_result()
+        assert output.error is None
+        answers.append(output.generated_tokens)
+        monkeypatch.setattr(clock, "work_of_entry", work_of_entry)
+        monkeypatch.setattr(clock, "_works", {})
+    assert answers[0] == answers[1]
+    counters = manager.engine.counters
+    assert counters.untimed_calls_total == counters.chunks_total + counters.steps_total == 4
+    assert clock.known_cost(model.loaded.tracks[0], "decode_20") is None
+    (message,) = [record.getMessage() for record in caplog.records if record.name == clock.__name__]
+    assert model.loaded.tracks[0].model in message and "model.layers.0.mixer" in message
 
 
 def test_configuration_is_estimated_as_its_export(model, folder):

@@ -71,6 +71,16 @@ def test_closed_programs_stay_in_totals(prices):
         assert core.busy_us_by_model == {}
 
 
+def test_calls_of_unknown_time_are_counted_as_such():
+    timeline = Timeline()
+    one = timeline.open(track())
+    call(one, times=2)
+    for is_closed in (False, True):
+        (core,) = timeline.usage(lambda *_: None)
+        assert (core.num_calls, core.num_untimed_calls, core.busy_us) == (2, 2, 0.0), is_closed
+        timeline.close(one)
+
+
 def test_oldest_closed_programs_keep_totals_only(prices):
     timeline = Timeline()
     for number in range(CLOSED + 2):

@@ -9,6 +9,7 @@ import torch
 from transformers import CONFIG_MAPPING
 
 from optimum_neuron.compiler import compile_graphs, memory_need
+from optimum_neuron.errors import ModelError
 from optimum_neuron.exporters import kind_of, load_source, main_export, neuron_config
 from optimum_neuron.simulator import choose_machine, device_time, estimate
 from optimum_neuron.simulator.work import (
@@ -162,6 +163,13 @@ def test_norm_that_is_written_out_takes_three_passes():
     assert [step.work.vector_elements for step in published(*written)] == [3 * 64, 0, 0]
     (fused,) = published(passes(path, "aten.layer_norm", 192))
     assert fused.work.vector_elements == 192
+
+
+def test_work_that_cannot_be_counted_names_the_module():
+    path = "layers.3.self_attn.q_proj"
+    with pytest.raises(ModelError) as error:
+        published(linear(path, 0))
+    assert error.value.details["module"] == path and isinstance(error.value.__cause__, ArithmeticError)
 
 
 def test_projections_of_attention_are_one_matrix_and_take_two_passes():

@@ -17,6 +17,7 @@ from ...compiler.rules import OpCall, find_rule, symbols
 from ...core import AutoCast
 from .activations import part_of_gelu
 from .record import Attention, GraphWork, Kernels, Matmul, Scan, Step, Work
+from .step_roles import counting
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule, Node
@@ -31,6 +32,8 @@ FLOAT32_CYCLES = 4
 _LINEAR = ("aten.linear", "neuron.quantized_linear", "neuron.dynamic_quantized_linear")
 _SUMS_OF_ROWS = ("aten._embedding_bag", "aten._embedding_bag_forward_only", "aten.embedding_bag")
 _OF_EXPERTS = ("aten.matmul", "aten.tensordot", "aten.index")
+_OF_HEADS = "aten.baddbmm"
+"""A product of each head with its own matrix."""
 
 Role = Literal["weight", "state", "recurrent", "value"]
 """Of an input of a graph; a recurrent state is read and written whole by each run."""
@@ -51,7 +54,8 @@ def work_of_program(program: Program, graph_name: str, *, auto_cast: AutoCast = 
         roles = tuple(_role(value) for value in call.inputs)
         key = (call.subprogram, roles)
         if key not in counted:
-            counted[key] = _count_body(program.subprograms[call.subprogram].body, roles, auto_cast)
+            with counting(call.module_path):
+                counted[key] = _count_body(program.subprograms[call.subprogram].body, roles, auto_cast)
         for entry in counted[key]:
             path = _joined(call.module_path, entry.inner_path)
             steps.append(dataclasses.replace(entry.step, module_path=path, stage=call.stage))
@@ -207,9 +211,9 @@ def _scans(node: Node, role_of: Mapping[Node, Role]) -> Scan | None:
 
 def _matmul(node: Node, call: OpCall, role_of: Mapping[Node, Role]) -> Matmul | None:
     """Sizes of a product with a weight that the program keeps as a matrix, or as one for each expert."""
-    if call.name not in (*_LINEAR, *_OF_EXPERTS) or len(node.args) < 2:
+    if call.name not in (*_LINEAR, *_OF_EXPERTS, _OF_HEADS) or len(node.args) < 2:
         return None
-    stored = _origin(node.args[0] if call.name == "aten.index" else node.args[1])
+    stored = _origin(node.args[{"aten.index": 0, _OF_HEADS: 2}.get(call.name, 1)])
     if str(stored.target) == "aten.index.Tensor":
         stored = _origin(stored.args[0])
     if role_of.get(stored) != "weight":
@@ -221,6 +225,9 @@ def _matmul(node: Node, call: OpCall, role_of: Mapping[Node, Role]) -> Matmul | 
         # Numbers of 4 bits share a byte.
         element_bytes = _size_bytes(stored.meta["val"]) / (inner * columns)
         return Matmul(rows=math.prod(leading), inner=inner, columns=columns, element_bytes=element_bytes)
+    if call.name == _OF_HEADS:
+        (_, rows, inner), (count, _, columns) = call.inputs[1].shape, call.inputs[2].shape
+        return Matmul(rows=rows, inner=inner, columns=columns, num_matrices=count, element_bytes=element_bytes)
     shape = call.outputs[0].shape if call.name == "aten.index" else call.inputs[1].shape
     if len(shape) != 3:
         return None

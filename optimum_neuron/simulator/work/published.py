@@ -33,7 +33,7 @@ from .decoder import ACTIVATION_BYTES, ATTENTION_IN_PASSES, DENSE_PASSES, JOINED
 from .layer_sizes import Role, is_joined
 from .published_mixers import absorbed_latents, fused_attention, scanned_states
 from .record import GraphWork, Matmul, Step
-from .step_roles import layer_of, norm_paths, parent_of, role_of_step, with_work
+from .step_roles import counting, layer_of, norm_paths, parent_of, role_of_step, with_work
 
 _SUMMED: tuple[Role, ...] = ("attention_out", "down")
 _SAMPLING = ("aten.argmax", "aten.topk")
@@ -127,10 +127,11 @@ def _matmuls(steps: Sequence[Step]) -> tuple[Step, ...]:
     def changed(step: Step) -> Step:
         if not step.matmul:
             return step
-        if _is_experts(step):
-            return _of_experts(step, step.matmul, of_experts[step.module_path])
-        role = role_of_step(step)
-        return _placed(step, step.matmul, role, together[parent_of(step.module_path), role, step.matmul.inner])
+        with counting(step.module_path):
+            if _is_experts(step):
+                return _of_experts(step, step.matmul, of_experts[step.module_path])
+            role = role_of_step(step)
+            return _placed(step, step.matmul, role, together[parent_of(step.module_path), role, step.matmul.inner])
 
     return tuple(map(changed, steps))
 
@@ -139,16 +140,17 @@ def _placed(step: Step, sizes: Matmul, role: Role | None, together: Sequence[Mat
     """One matmul; `together` are those of its role and its input in its module, itself included."""
     joined = is_joined(step.module_path)
     width = sizes.columns // 2 if joined else sizes.columns
-    alone = product_cycles(sizes.rows, sizes.inner, sizes.columns)
+    alone = sizes.num_matrices * product_cycles(sizes.rows, sizes.inner, sizes.columns)
     changes: dict[str, float] = {}
     if role in JOINED_ROLES:
         width = sum(other.columns for other in together)
-        share = product_cycles(sizes.rows, sizes.inner, width) * sizes.columns / width
+        share = sizes.num_matrices * product_cycles(sizes.rows, sizes.inner, width) * sizes.columns / width
         changes["tensor_cycles"] = step.work.tensor_cycles * share / alone
     if role in (None, "router") and sizes.element_bytes <= ACTIVATION_BYTES:
         changes["tensor_cycles"] = alone
     passes = _passes(role, num_matrices=2 if joined else len(together))
-    changes["vector_elements"] = step.work.vector_elements + (passes - 1) * sizes.rows * sizes.columns
+    results = sizes.num_matrices * sizes.rows * sizes.columns
+    changes["vector_elements"] = step.work.vector_elements + (passes - 1) * results
     return with_work(step, weight_rows=_pieces(step, sizes, width), **changes)
 
 

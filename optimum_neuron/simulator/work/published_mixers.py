@@ -11,12 +11,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ...compiler import contiguous_bytes
 from .mixers import LatentSizes, scan
-from .record import Attention, Matmul, Step, Work
-from .step_roles import is_inside, norm_paths, parent_of, role_of_step, with_work
+from .record import Attention, Matmul, Scan, Step, Work
+from .step_roles import counting, is_inside, norm_paths, parent_of, role_of_step, with_work
 
 
 def fused_attention(steps: Sequence[Step]) -> tuple[Step, ...]:
@@ -46,7 +46,8 @@ def absorbed_latents(steps: Sequence[Step]) -> tuple[Step, ...]:
     result = list(steps)
     for index, step in enumerate(steps):
         if step.attends and _projections(steps, step.module_path, "latent_in"):
-            _absorb(result, index, step.attends)
+            with counting(step.module_path):
+                _absorb(result, index, step.attends)
     return tuple(result)
 
 
@@ -86,20 +87,34 @@ def scanned_states(steps: Sequence[Step]) -> tuple[Step, ...]:
     """A scan in place of everything between the projections of a module with a recurrent state."""
     result, norms = list(steps), norm_paths(steps)
     for index, step in enumerate(steps):
-        if step.scans is None:
-            continue
-        path, is_read, is_first = step.module_path, False, True
-        num_tokens = max(s.matmul.rows for s in steps if s.matmul and is_inside(s.module_path, path))
-        for i, other in enumerate(steps):
-            if not is_inside(other.module_path, path) or other.matmul or other.module_path in norms:
-                continue
-            is_read |= other.work.state_bytes > 0
-            result[i] = _only_weights(other)
-            if other.work.weight_bytes:
-                result[i] = with_work(result[i], weight_rows=float(is_first))
-                is_first = False
-        result[index] = _added(result[index], scan(num_tokens, step.scans.elements, is_step=is_read))
+        if step.scans is not None:
+            with counting(step.module_path):
+                _scan(result, steps, index, step.scans, norms)
     return tuple(result)
+
+
+def _scan(result: list[Step], steps: Sequence[Step], index: int, scans: Scan, norms: Collection[str]) -> None:
+    """Count the recurrent state that the step at `index` writes, in place."""
+    path, is_read, is_first = steps[index].module_path, False, True
+    for i, other in enumerate(steps):
+        if not is_inside(other.module_path, path) or other.matmul or other.module_path in norms:
+            continue
+        is_read |= other.work.state_bytes > 0
+        result[i] = _only_weights(other)
+        if other.work.weight_bytes:
+            result[i] = with_work(result[i], weight_rows=float(is_first))
+            is_first = False
+    result[index] = _added(result[index], scan(_num_tokens(steps, path, scans), scans.elements, is_step=is_read))
+
+
+def _num_tokens(steps: Sequence[Step], path: str, scans: Scan) -> int:
+    """Tokens that a recurrent module reads: rows of its matmuls, or of those of the module around it."""
+    while path:
+        rows = [step.matmul.rows for step in steps if step.matmul and is_inside(step.module_path, path)]
+        if rows:
+            return max(rows)
+        path = parent_of(path)
+    return scans.num_rows
 
 
 def _projections(steps: Sequence[Step], path: str, role: str) -> list[tuple[str, Matmul]]:

@@ -5,11 +5,30 @@ role_of_step(step)
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+from ...errors import ModelError, NeuronError
 from .layer_sizes import Role, role_of
 from .record import Step
+
+
+@contextlib.contextmanager
+def counting(path: str) -> Iterator[None]:
+    """Name the module whose work is counted inside, if counting fails.
+
+    Raises:
+        ModelError: it failed.
+    """
+    try:
+        yield
+    except NeuronError:
+        raise
+    except Exception as error:
+        message = f"The work of module {path!r} cannot be counted ({type(error).__name__}: {error})."
+        hint = "Report this as an issue, with the model's configuration."
+        raise ModelError(message, hint=hint, module=path) from error
 
 
 def role_of_step(step: Step) -> Role | None:
