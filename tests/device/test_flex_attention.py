@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+from torch.nn.attention.flex_attention import AuxRequest, create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
+from torch.utils.checkpoint import checkpoint
 
 from tests.device.conftest import OPTLEVELS
 
@@ -65,3 +66,54 @@ def test_other_devices_have_torchs_check():
     query, key, value = (tensor.to("meta") for tensor in inputs("cpu"))
     with pytest.raises(ValueError, match="only supported on"):
         flex_attention(query, key, value, enable_gqa=True)
+
+
+def with_bias_and_statistics(device: str, attend) -> list[torch.Tensor]:
+    """Results and gradients where the score function takes tensors from outside, and all statistics are returned."""
+    query, key, value = inputs(device)
+    bias = torch.linspace(-1, 1, LENGTH, device=device, requires_grad=True)
+    slopes = torch.tensor([0.1, 0.2, 0.3, 0.4], device=device)
+    documents = torch.arange(LENGTH, device=device) // 40
+
+    def score(score, batch, head, query, key):
+        return score * slopes[head] + bias[query - key] * torch.tensor(0.5, device=device)
+
+    def visible(batch, head, query, key):
+        return (documents[query] == documents[key]) & (query >= key)
+
+    results = attend(query, key, value, score, visible)
+    sum(result.square().sum() for result in results).backward()
+    return [tensor.detach().cpu() for tensor in (*results, query.grad, key.grad, value.grad, bias.grad)]
+
+
+def attend_by_products(query, key, value, score, visible):
+    key, value = (tensor.repeat_interleave(2, dim=1) for tensor in (key, value))
+    indices = torch.meshgrid(*(torch.arange(size) for size in (1, 4, LENGTH, LENGTH)), indexing="ij")
+    scores = score(query @ key.transpose(2, 3) / 4, *indices).masked_fill(~visible(*indices), -torch.inf)
+    return scores.softmax(-1) @ value, scores.logsumexp(-1), scores.detach().amax(-1)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize("optlevel", [None, "1"])
+def test_tensors_from_outside_and_statistics(optlevel):
+    def attend(query, key, value, score, visible):
+        mask = create_block_mask(visible, None, None, LENGTH, LENGTH, device="neuron")
+        request = AuxRequest(lse=True, max_scores=True)
+        result, statistics = flex_attention(query, key, value, score, mask, enable_gqa=True, return_aux=request)
+        return result, statistics.lse, statistics.max_scores
+
+    if optlevel is not None:
+        attend = torch.compile(attend, backend="neuron", options={"optlevel": optlevel}, fullgraph=True)
+    actual, reference = with_bias_and_statistics("neuron", attend), with_bias_and_statistics("cpu", attend_by_products)
+    torch.testing.assert_close(actual, reference, atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_checkpointed():
+    """torch keeps a checkpointed function as a graph inside the graph."""
+
+    def attend(query, key, value):
+        return checkpoint(flex_attention, query, key, value, tilted, None, None, True, use_reentrant=False)
+
+    function = torch.compile(attend, backend="neuron", options={"optlevel": "1"}, fullgraph=True)
+    torch.testing.assert_close(with_gradients(function, "neuron"), with_gradients(attend, "neuron"))

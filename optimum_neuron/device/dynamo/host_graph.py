@@ -14,7 +14,7 @@ import torch
 from torch import fx
 
 from ...compiler.rules import operator_of
-from ...upstream.torch import tree_map_only
+from ...upstream.torch import disable_current_modes, tree_map_only
 from .border import Border, HostFunction, attach
 from .calls import Calls
 
@@ -32,7 +32,9 @@ def to_host(value: Any) -> Any:
         return value
     mode = getattr(value, "fake_mode", None)
     if mode is None:
-        return torch.ops.neuron_sim.alias_cpu(value)
+        # AOTAutograd compiles under a fake mode, but a constant of the graph is real.
+        with disable_current_modes():
+            return torch.ops.neuron_sim.alias_cpu(value)
     with mode:
         return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device="cpu")
 
