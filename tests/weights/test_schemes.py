@@ -80,3 +80,28 @@ def test_recipes_make_tensors_of_a_checkpoint():
     # By rows, so joined tensors are quantized as one.
     whole = Scheme.parse("int8").quantize(WEIGHT)
     assert torch.equal(values, whole["values"]) and torch.equal(scale, whole["scale"])
+
+
+def test_fp8_is_read_alike_by_torch():
+    parts = Scheme.parse("fp8").quantize(WEIGHT)
+    assert torch.equal(dequantize(parts["values"], parts["scale"]), parts["values"].float() * parts["scale"])
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("int8-g32", "Q8_0"), ("int4-g32", "Q4_0"), ("int4-g32-zp", "Q4_1"), ("mxfp4", "MXFP4")]
+)
+def test_numbers_are_read_alike_by_gguf(name, kind):
+    gguf = pytest.importorskip("gguf")
+    parts = Scheme.parse(name).quantize(WEIGHT)
+    scale = parts["scale"] if kind == "MXFP4" else parts["scale"].half()
+    values = parts["values"].view(torch.uint8).unflatten(1, (scale.shape[1], -1))
+    if kind == "MXFP4":  # neighbors share a byte, in GGUF weights j and j + 16
+        numbers = torch.stack([values & 15, values >> 4], -1).flatten(2)
+        values = numbers[..., :16] | (numbers[..., 16:] << 4)
+    head = [scale[..., None].view(torch.uint8)]
+    if "zero" in parts:  # Q4_1 adds a minimum, with the 11 bits of float16
+        head.append((-scale.float() * parts["zero"]).half()[..., None].view(torch.uint8))
+    blocks = torch.cat([*head, values], -1).flatten(1).numpy()
+    other = torch.from_numpy(gguf.dequantize(blocks, gguf.GGMLQuantizationType[kind]))
+    ours = dequantize(parts["values"], scale, parts.get("zero"))
+    torch.testing.assert_close(ours, other, atol=2e-3 if "zero" in parts else 0.0, rtol=1e-6)
