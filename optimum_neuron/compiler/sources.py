@@ -33,8 +33,8 @@ def forget_source_at_end(module: GraphModule) -> None:
 
 
 def _forget(kind: Any) -> None:
-    from torch.fx import graph_module
+    from ..upstream.torch import loader
 
     key = kind.forward.__code__.co_filename
-    graph_module._loader.eval_cache.pop(key, None)
+    loader.eval_cache.pop(key, None)
     linecache.cache.pop(key, None)

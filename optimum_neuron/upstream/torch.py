@@ -100,6 +100,7 @@ NAMES = (
         why="A capture makes code of the last graph only, which halves its time.",
         parameters=("should_use",),
     ),
+    Name(target="torch.fx.graph_module._loader", why="Code of a graph that is gone is removed from its cache."),
     Name(target="torch._C._aoti", why="Compiled blocks are called with handles of tensors."),
     Name(
         target="torch._C._dispatch_get_all_op_names",

@@ -50,8 +50,20 @@ def is_private(words: list[str]) -> bool:
     return any(word.startswith("_") and not word.startswith("__") for word in words)
 
 
+def imported_names(tree: ast.AST) -> dict[str, str]:
+    """Names that a file gives to parts of libraries, with their full names."""
+    names = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and not node.level:
+            names |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            names |= {alias.asname: alias.name for alias in node.names if alias.asname}
+    return names
+
+
 def private_touches(tree: ast.AST) -> Iterator[str]:
     """Imports and attributes of libraries that have a private part in their name."""
+    imported = imported_names(tree)
     for node in ast.walk(tree):
         names: list[str] = []
         if isinstance(node, ast.ImportFrom) and not node.level:
@@ -59,7 +71,8 @@ def private_touches(tree: ast.AST) -> Iterator[str]:
         elif isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.Attribute):
-            names = [ast.unparse(node)]
+            first, _, rest = ast.unparse(node).partition(".")
+            names = [f"{imported.get(first, first)}.{rest}"]
         for name in names:
             words = name.split(".")
             if words[0] in LIBRARIES and is_private(words) and not name.startswith(DOCUMENTED):

@@ -65,6 +65,8 @@ def pipeline_class(name: str, task: str = "auto") -> Any:
     import diffusers
     from diffusers.pipelines import auto_pipeline
 
+    from ...upstream.diffusers import get_task_class
+
     own = getattr(diffusers, name, None)
     if own is None or not name.endswith("Pipeline"):
         guess = nearest(name, [known for known in dir(diffusers) if known.endswith("Pipeline")]) or "."
@@ -72,7 +74,7 @@ def pipeline_class(name: str, task: str = "auto") -> Any:
     tables = {key: getattr(auto_pipeline, table) for key, table in _TASK_TABLES.items()}
     if task not in tables or own in tables[task].values():
         return own
-    found = auto_pipeline._get_task_class(tables[task], name, throw_error_if_not_exist=False)
+    found = get_task_class(tables[task], name, throw_error_if_not_exist=False)
     if found is not None:
         return found
     if all(own not in table.values() for table in tables.values()):
