@@ -75,16 +75,16 @@ def _awq(settings: Mapping[str, Any]) -> Layout | str:
         return f"AWQ in the layout {'llm-awq' if form == 'gemm' else form!r} is not read here"
     if settings.get("bits", 4) != 4:
         return f"awq with {settings['bits']} bits is not read here"
-    is_symmetric = not settings.get("zero_point", True)
-    return Layout(method="awq", num_bits=4, block=(1, _group_size(settings)), is_symmetric=is_symmetric)
+    return Layout(method="awq", num_bits=4, block=(1, _group_size(settings)), is_symmetric=False)
 
 
 def _compressed(settings: Mapping[str, Any]) -> Layout | str:
-    groups = list((settings.get("config_groups") or {}).values())
-    if len(groups) != 1 or not isinstance(groups[0], Mapping) or not groups[0].get("weights"):
+    groups = weight_groups(settings)
+    if not groups or any(group["weights"] != groups[0]["weights"] for group in groups):
         return "compressed-tensors with several groups of layers, or none"
     weights = groups[0]["weights"]
-    form = _word(groups[0].get("format") or settings.get("format") or _COMPRESSED_FORMATS[0])
+    forms = {_word(group.get("format") or settings.get("format") or _COMPRESSED_FORMATS[0]) for group in groups}
+    form = min(forms - set(_COMPRESSED_FORMATS), default=_COMPRESSED_FORMATS[0])
     sparsity = _word((settings.get("sparsity_config") or {}).get("format") or "dense")
     bits, kind = weights.get("num_bits", 8), _word(weights.get("type", "int"))
     if form not in _COMPRESSED_FORMATS or sparsity != "dense":
@@ -98,6 +98,12 @@ def _compressed(settings: Mapping[str, Any]) -> Layout | str:
         return f"compressed-tensors with the strategy {weights.get('strategy')} is not read here"
     is_symmetric = bool(weights.get("symmetric", True))
     return Layout(method="compressed-tensors", num_bits=bits, block=block, is_symmetric=is_symmetric)
+
+
+def weight_groups(settings: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the groups of layers of compressed-tensors whose weights are quantized."""
+    groups = (settings.get("config_groups") or {}).values()
+    return [group for group in groups if isinstance(group, Mapping) and group.get("weights")]
 
 
 def _compressed_block(weights: Mapping[str, Any]) -> tuple[int, int] | None:

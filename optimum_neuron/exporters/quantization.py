@@ -18,7 +18,7 @@ from typing import Any
 from ..core import Choice
 from ..errors import ModelError
 from ..weights import GGUF_SCHEMES, RUN, Layout, Scheme, parse_schemes
-from .layouts import stored_layout
+from .layouts import stored_layout, weight_groups
 
 DEQUANTIZED = {"fp8": None, "mxfp8": None, "mxfp4": None, "compressed-tensors": "compressed_tensors", "gguf": "gguf"}
 """Methods that transformers dequantizes on a CPU (those whose configuration has `dequantize`), and the package that
@@ -40,8 +40,7 @@ def quantization_of(config: Any) -> dict[str, Any] | None:
     settings = settings_of(config)
     if settings is None or method_of(settings) != "compressed-tensors" or not settings.get("kv_cache_scheme"):
         return settings
-    groups = (settings.get("config_groups") or {}).values()
-    return settings if any(group.get("weights") for group in groups) else None
+    return settings if weight_groups(settings) else None
 
 
 def settings_of(config: Any) -> dict[str, Any] | None:
@@ -93,9 +92,9 @@ def published_scheme(quantization: Mapping[str, Any]) -> Choice[str | None]:
     is_float = method == "fp8"
     is_dynamic = False
     if method == "compressed-tensors":
-        (group,) = quantization["config_groups"].values()
-        is_float = group["weights"].get("type") == "float"
-        is_dynamic = _is_dynamic(group.get("input_activations") or {})
+        groups = weight_groups(quantization)
+        is_float = groups[0]["weights"].get("type") == "float"
+        is_dynamic = all(_is_dynamic(group.get("input_activations") or {}) for group in groups)
     return _scheme_of(layout.value, is_float=is_float, is_dynamic=is_dynamic)
 
 
@@ -134,8 +133,7 @@ def rounding_of(quantization: Mapping[str, Any]) -> str | None:
 
 def sorts_inputs(quantization: Mapping[str, Any]) -> str | None:
     """Return the setting by which the inputs of a group are no neighbors, or None."""
-    groups = (quantization.get("config_groups") or {}).values()
-    orders = [(group.get("weights") or {}).get("actorder") for group in groups if isinstance(group, Mapping)]
+    orders = [group["weights"].get("actorder") for group in weight_groups(quantization)]
     if any(order is True or str(order).lower() == "group" for order in orders):
         return 'actorder="group"'
     return "desc_act" if quantization.get("desc_act") else None
@@ -197,9 +195,27 @@ def require_readable(config: Any, *, model: str) -> None:
     elif package is not None and importlib.util.find_spec(package) is None:
         message += f"and the package {method}, which dequantizes them, is not installed."
         hint = f"Run `pip install {method}`, or pass an unquantized checkpoint."
+    elif method == "compressed-tensors" and _has_several_forms(quantization):
+        message += "and transformers would read all layers that are no experts by the settings of one group of them."
+        hint = "Pass the checkpoint that it was quantized from."
     else:
         return
     raise ModelError(message, hint=hint, quantization=method)
+
+
+def _has_several_forms(quantization: Mapping[str, Any]) -> bool:
+    """Return whether groups of layers other than experts have different weights.
+
+    transformers dequantizes them by the first such group (5.24, `get_dense_scheme`).
+    """
+    groups = weight_groups(quantization)
+    targets = [[str(target) for target in group.get("targets") or ()] for group in groups]
+    dense = [
+        group["weights"]
+        for group, names in zip(groups, targets, strict=True)
+        if not any(name.startswith("re:") and "experts" in name for name in names)
+    ]
+    return any(weights != dense[0] for weights in dense)
 
 
 def require_plain(config: Any, *, model: str) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core import Choice
 from ..weights import Checkpoint, Layout, PublishedSource
+from .layouts import weight_groups
 from .quantization import layout_of, method_of, sorts_inputs
 
 if TYPE_CHECKING:
@@ -124,8 +125,8 @@ def _by_package(parts: dict[str, torch.Tensor], layout: Layout, quantization: Ma
     from compressed_tensors.compressors import BaseCompressor
     from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
 
-    (group,) = quantization["config_groups"].values()
-    scheme = QuantizationScheme(targets=["Linear"], weights=QuantizationArgs(**group["weights"]))
+    weights = QuantizationArgs(**weight_groups(quantization)[0]["weights"])
+    scheme = QuantizationScheme(targets=["Linear"], weights=weights)
     if "weight_zero_point" in parts and parts["weight_zero_point"].dim() == 1:
         parts["weight_zero_point"] = _matrix(parts["weight_zero_point"])
     form = "pack-quantized" if "weight_packed" in parts else "naive-quantized"

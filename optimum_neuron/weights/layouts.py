@@ -182,6 +182,8 @@ def read_compressed(tensor: Tensors, layout: Layout) -> Matrix:
         zero_OG = _unpack(zero.t().contiguous(), layout.num_bits).t()[:num_outputs]
     else:
         zero_OG = _by_rows(zero.float() + layout.half, numbers.shape, layout)
+    if layout.is_symmetric and not bool(torch.all(zero_OG == layout.half)):
+        raise ValueError("has zero points other than 0, and symmetric says that it has none")
     groups = tensor("weight_g_idx")
     is_unused = groups is not None and bool((groups < 0).all())  # as it was before it got values
     return _grouped(Matrix(numbers_OI=numbers, zero_OG=zero_OG, **scales), None if is_unused else groups)

@@ -31,6 +31,11 @@ def compressed(weights, activations=None):
     }
 
 
+def compressed_groups(*weights):
+    groups = {f"group_{number}": {"weights": one} for number, one in enumerate(weights)}
+    return compressed(weights[0]) | {"config_groups": groups}
+
+
 TOKENS = {"num_bits": 8, "type": "int", "strategy": "token", "dynamic": True, "symmetric": True}
 INT8 = {"num_bits": 8, "type": "int", "strategy": "channel", "symmetric": True}
 
@@ -191,6 +196,10 @@ def test_weights_and_cache_may_both_be_published_in_8_bits(chosen, tmp_path):
         (compressed(PACKED) | {"format": "marlin-24"}, None),
         (compressed(PACKED) | {"transform_config": {"config_groups": {"R1": {"type": "hadamard"}}}}, None),
         (compressed({"symmetric": True, "group_size": 32}), "int8-g32"),
+        (compressed_groups(PACKED, PACKED), "int4-g32-zp"),
+        (compressed_groups(PACKED, PACKED | {"symmetric": True}), None),
+        (compressed_groups(PACKED, None), "int4-g32-zp"),
+        (SETTINGS["awq"] | {"zero_point": False}, "int4-g32-zp"),
         (compressed(INT8 | {"strategy": "tensor_group"}), None),
         (SETTINGS["fp8"] | {"expert_dtype": "fp4"}, None),
         ({"quant_method": "fp8"}, "fp8-g128"),

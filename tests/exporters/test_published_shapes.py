@@ -24,6 +24,7 @@ MODELS = {
     "fused": ("phi3", {"head_dim": 24, "intermediate_size": 72}, {}),
     "fused on two cores": ("phi3", {"head_dim": 24, "intermediate_size": 72}, TWO_CORES),
     "experts": ("qwen3_moe", QWEN | {"head_dim": 16, "moe_intermediate_size": 48}, {}),
+    "experts on two cores": ("qwen3_moe", QWEN | {"head_dim": 16, "moe_intermediate_size": 48}, TWO_CORES),
     "latent attention": ("deepseek_v3", DEEPSEEK | {"kv_lora_rank": 32, "moe_intermediate_size": 48}, {}),
 }
 

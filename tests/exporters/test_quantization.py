@@ -174,6 +174,23 @@ def test_package_of_method_is_named(monkeypatch):
     quantization.require_readable(tiny_config("llama", quantization_config=settings), model="a test")
 
 
+def test_layers_in_several_forms_are_refused(monkeypatch):
+    """transformers reads all of them by the settings of the first group, experts apart."""
+    monkeypatch.setattr(quantization.importlib.util, "find_spec", lambda name: object())
+    weights = {"num_bits": 4, "strategy": "group", "group_size": 32}
+    other = weights | {"symmetric": False}
+    groups = {
+        "dense": {"targets": ["Linear"], "weights": weights},
+        "other": {"targets": ["re:.*down"], "weights": other},
+    }
+    settings = {"quant_method": "compressed-tensors", "config_groups": groups}
+    with pytest.raises(ModelError) as excinfo:
+        quantization.require_readable(tiny_config("llama", quantization_config=settings), model="a test")
+    assert excinfo.value.details["quantization"] == "compressed-tensors"
+    groups["other"]["targets"] = ["re:.*experts.*"]
+    quantization.require_readable(tiny_config("llama", quantization_config=settings), model="a test")
+
+
 def test_each_method_has_a_dequantize_option():
     for method in quantization.DEQUANTIZED:
         assert "dequantize" in signature(AUTO_QUANTIZATION_CONFIG_MAPPING[method].__init__).parameters

@@ -88,6 +88,33 @@ def test_fp8_blocks_need_not_divide(seed):
     torch.testing.assert_close(weight, theirs[: shape[0], : shape[1]])
 
 
+def test_fp8_scales_may_be_bytes_of_exponents():
+    generator = torch.Generator().manual_seed(0)
+    exponents = torch.randint(120, 134, (2, 2), generator=generator, dtype=torch.uint8)
+    parts = {"weight": float8((32, 64), generator), "weight_scale_inv": exponents}
+    weight = read(parts, {"quant_method": "fp8", "weight_block_size": [16, 32], "scale_fmt": "ue8m0"})
+    torch.testing.assert_close(weight, Fp8Dequantize(None).convert(dict(parts))["weight"].float())
+    powers = parts | {"weight_scale_inv": torch.tensor([[2.0 ** (int(one) - 127) for one in row] for row in exponents])}
+    torch.testing.assert_close(weight, plain_readers.fp8(powers, (16, 32)))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_symmetric_integers_with_zero_points_are_an_error(packed):
+    generator = torch.Generator().manual_seed(0)
+    parts = {"weight_scale": scales((16, 1), generator)}
+    if packed:
+        parts |= {"weight_packed": integers((16, 4), generator), "weight_shape": torch.tensor([16, 32])}
+        zeros, form = torch.full((2, 1), -0x77777778, dtype=torch.int32), "pack-quantized"  # 0x88888888: all are 0
+    else:
+        parts |= {"weight": integers((16, 32), generator, torch.int8)}
+        zeros, form = torch.zeros(16, 1, dtype=torch.int8), "int-quantized"
+    settings = compressed({"num_bits": 4 if packed else 8, "type": "int", "strategy": "channel"}, form)
+    expected = read(parts, settings)
+    torch.testing.assert_close(read(parts | {"weight_zero_point": zeros}, settings), expected)
+    with pytest.raises(WeightsError):
+        read(parts | {"weight_zero_point": zeros + 1}, settings)
+
+
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1), (20,), (20, 1)])
 def test_fp8_without_blocks(shape):
     generator = torch.Generator().manual_seed(0)
