@@ -15,8 +15,9 @@ import torch
 
 from ..errors import ConfigError, ModelError, WeightsError
 from ..plain_json import read_object
+from .references import readable
 from .save import copy_files
-from .source import find_folder, read_config
+from .source import ModelSource, find_folder, read_config
 
 CONFIG_FILE = "adapter_config.json"
 """Marks a folder as an adapter's (PEFT)."""
@@ -70,7 +71,11 @@ def merge_adapter(model_name_or_path: str | Path, adapter: str | Path, output: s
     trust = where.pop("trust_remote_code", False)
     base, folder = find_folder(model_name_or_path, **where), find_folder(adapter)
     config = read_config(base, trust_remote_code=trust)
-    adapted = _adapted(_base_class(read_description(folder), config), base, folder, trust_remote_code=trust)
+    auto_class = _base_class(read_description(folder), config)
+    # transformers divides the blocks of a quantized base evenly, so its weights are dequantized before.
+    source = ModelSource(name=str(model_name_or_path), folder=base, config=config, revision=None)
+    with readable(source, "float32") as (plain, _):
+        adapted = _adapted(auto_class, plain, base, folder, trust_remote_code=trust)
     merged = adapted.merge_and_unload()
     dtype = config.dtype or torch.float32
     merged.to(dtype).save_pretrained(output)
@@ -102,8 +107,8 @@ def _base_class(description: dict[str, Any], config: Any) -> Any:
     return getattr(transformers, name, transformers.AutoModel)
 
 
-def _adapted(auto_class: Any, base: Path, folder: Path, *, trust_remote_code: bool) -> Any:
-    """The base model in float32 with the adapter on it, every tensor of it."""
+def _adapted(auto_class: Any, plain: Path, base: Path, folder: Path, *, trust_remote_code: bool) -> Any:
+    """The base model in float32, of a folder with plain weights, with the adapter on it, every tensor of it."""
     try:
         from peft import PeftConfig, PeftModel, get_peft_model_state_dict
         from peft.utils import load_peft_weights
@@ -119,7 +124,7 @@ def _adapted(auto_class: Any, base: Path, folder: Path, *, trust_remote_code: bo
     heads = [len(t) for name, t in saved.items() if name.endswith((".classifier.weight", ".score.weight"))]
     sizes = {"num_labels": heads[0]} if heads else {}
     try:
-        model = auto_class.from_pretrained(base, dtype=torch.float32, trust_remote_code=trust_remote_code, **sizes)
+        model = auto_class.from_pretrained(plain, dtype=torch.float32, trust_remote_code=trust_remote_code, **sizes)
         adapted = PeftModel.from_pretrained(model, folder, config=options)
     except (ValueError, RuntimeError, OSError) as error:
         raise _mismatch(folder, base, str(error).strip().splitlines()[0]) from error

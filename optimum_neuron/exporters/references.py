@@ -10,14 +10,20 @@ every number from transformers or from the package of the format, where one of t
 
 from __future__ import annotations
 
+import contextlib
+import shutil
+import tempfile
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core import Choice
-from ..weights import Checkpoint, Layout, PublishedSource
+from ..weights import SINGLE_FILE, Checkpoint, Layout, PublishedSource, TensorSource, pack_checkpoint
+from .gguf import gguf_path, is_gguf, open_gguf
 from .layouts import weight_groups
-from .quantization import layout_of, method_of, sorts_inputs
+from .quantization import dequantizing, layout_of, method_of, quantization_of, sorts_inputs, with_quantization
+from .source import ModelSource
 
 if TYPE_CHECKING:
     import torch
@@ -63,6 +69,38 @@ def weights_reader(quantization: Mapping[str, Any] | None) -> Choice[str]:
 def _not_independent(reason: str) -> Choice[str]:
     end = "a tensor that this package misreads is wrong in both models, and the comparison cannot find it"
     return Choice(value=THIS_PACKAGE, reason=f"{reason}; {end}")
+
+
+@contextlib.contextmanager
+def readable(source: ModelSource, dtype: str) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Folder and options with which transformers loads a model; a temporary folder if its weights are dequantized."""
+    quantization = quantization_of(source.config)
+    if quantization is None or (layout_of(quantization) is None and not is_gguf(source.folder)):
+        yield source.folder, {"config": dequantizing(source.config)}
+        return
+    layout = layout_of(quantization)
+    tensors: TensorSource | None
+    if layout is None:
+        tensors = open_gguf(source.folder)
+    else:
+        tensors = reference_source(Checkpoint.open(source.folder), layout, quantization)
+    if tensors is None:
+        from transformers import GgufConfig
+
+        yield (
+            source.folder,
+            {"gguf_file": gguf_path(source.folder).name, "quantization_config": GgufConfig(dequantize=True)},
+        )
+        return
+    specs = tensors.specs
+    with tempfile.TemporaryDirectory(prefix="optimum-neuron-") as folder:
+        pack_checkpoint(tensors, specs, {name: (name,) for name in specs}, Path(folder, SINGLE_FILE), dtype=dtype)
+        for path in source.folder.glob("*.json"):
+            if not path.name.endswith(".index.json"):
+                shutil.copyfile(path, Path(folder, path.name))
+        plain = with_quantization(source.config, None)
+        plain.save_pretrained(folder)
+        yield Path(folder), {"config": plain}
 
 
 def reference_source(checkpoint: Checkpoint, layout: Layout, quantization: Mapping[str, Any]) -> PublishedSource:

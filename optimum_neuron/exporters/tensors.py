@@ -6,14 +6,10 @@ Most checkpoints are mapped unchanged. Some architectures rename or fuse tensors
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
 import logging
-import shutil
-import tempfile
-from collections.abc import Collection, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -22,7 +18,6 @@ from ..core import Choice
 from ..errors import ModelError, WeightsError
 from ..models import SCALE_NAMES, cast_parameters
 from ..weights import (
-    SINGLE_FILE,
     Checkpoint,
     GgufSource,
     PublishedExperts,
@@ -31,22 +26,19 @@ from ..weights import (
     StateDict,
     TensorSource,
     is_expert,
-    pack_checkpoint,
     parse_schemes,
     plain_names,
 )
-from .gguf import METHOD, gguf_path, is_gguf, open_gguf
+from .gguf import METHOD, is_gguf, open_gguf
 from .kinds import kind_of
 from .quantization import (
-    dequantizing,
     layout_of,
     method_of,
     published_scheme,
     quantization_of,
     rounding_of,
-    with_quantization,
 )
-from .references import reference_source
+from .references import readable
 from .source import ModelSource, first_line, served_task
 from .tasks import find_task
 
@@ -279,9 +271,9 @@ def _load(source: ModelSource, *, task: str, dtype: str, trust_remote_code: bool
         return own
     folder, auto_class = source.folder, getattr(transformers, find_task(task, source.config.model_type).auto_class)
     try:
-        with _readable(source, dtype) as (readable, how):
+        with readable(source, dtype) as (plain, how):
             model, info = auto_class.from_pretrained(
-                readable,
+                plain,
                 **how,
                 dtype=getattr(torch, dtype),
                 trust_remote_code=trust_remote_code,
@@ -295,35 +287,3 @@ def _load(source: ModelSource, *, task: str, dtype: str, trust_remote_code: bool
         # transformers leaves tensors that were not quantized in the dtype of the file.
         cast_parameters(model, getattr(torch, dtype))
     return model, sorted(info["missing_keys"])
-
-
-@contextlib.contextmanager
-def _readable(source: ModelSource, dtype: str) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Folder and options with which transformers loads a model; a temporary one if it is dequantized here."""
-    quantization = quantization_of(source.config)
-    if quantization is None or (layout_of(quantization) is None and not is_gguf(source.folder)):
-        yield source.folder, {"config": dequantizing(source.config)}
-        return
-    layout = layout_of(quantization)
-    tensors: TensorSource | None
-    if layout is None:
-        tensors = open_gguf(source.folder)
-    else:
-        tensors = reference_source(Checkpoint.open(source.folder), layout, quantization)
-    if tensors is None:
-        from transformers import GgufConfig
-
-        yield (
-            source.folder,
-            {"gguf_file": gguf_path(source.folder).name, "quantization_config": GgufConfig(dequantize=True)},
-        )
-        return
-    specs = tensors.specs
-    with tempfile.TemporaryDirectory(prefix="optimum-neuron-") as folder:
-        pack_checkpoint(tensors, specs, {name: (name,) for name in specs}, Path(folder, SINGLE_FILE), dtype=dtype)
-        for path in source.folder.glob("*.json"):
-            if not path.name.endswith(".index.json"):
-                shutil.copyfile(path, Path(folder, path.name))
-        plain = with_quantization(source.config, None)
-        plain.save_pretrained(folder)
-        yield Path(folder), {"config": plain}

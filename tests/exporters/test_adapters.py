@@ -11,7 +11,9 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.errors import ConfigError, ModelError, WeightsError
 from optimum_neuron.exporters import main_export, merge_adapter
-from tests.tiny import NUM_BYTE_TOKENS, SHAPES
+from tests.exporters.test_published_experts import reference
+from tests.exporters.test_published_shapes import MODELS, save_fp8
+from tests.tiny import NUM_BYTE_TOKENS, SHAPES, VOCABULARY
 
 peft = pytest.importorskip("peft")
 
@@ -52,6 +54,20 @@ def test_merged_model_matches_adapter_model(checkpoint, tmp_path, config):
     assert torch.allclose(result, logits(adapted), atol=1e-4) and not torch.allclose(result, plain, atol=1e-2)
     assert not (merged / "adapter_config.json").exists()
     assert {path.name for path in checkpoint.glob("tokenizer*")} == {path.name for path in merged.glob("tokenizer*")}
+
+
+def test_quantized_base_is_dequantized_before(tmp_path):
+    """Keys and values have 48 rows, one block of 32 and a half: transformers would give each scale 24 rows."""
+    kind, sizes, _ = MODELS["llama"]
+    plain = save_fp8(tmp_path / "fp8", kind, sizes)
+    reference(kind, sizes, plain, tmp_path / "plain")
+    adapted = save_adapter(tmp_path / "plain", tmp_path / "adapter", peft.LoraConfig(**LORA))
+    merged = merge_adapter(tmp_path / "fp8", tmp_path / "adapter", tmp_path / "merged")
+    assert "quantization_config" not in json.loads((merged / "config.json").read_text())
+    ids = IDS % VOCABULARY
+    with torch.no_grad():
+        result = AutoModelForCausalLM.from_pretrained(merged, dtype=torch.float32).eval()(ids).logits
+        torch.testing.assert_close(result, adapted(ids).logits, atol=1e-4, rtol=1e-4)
 
 
 def test_export_with_adapter(checkpoint, tmp_path):

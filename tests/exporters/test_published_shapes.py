@@ -18,14 +18,14 @@ TWO_CORES = {"tensor_parallel_size": 2, "instance_type": "trn1.32xlarge"}
 SHARED = {"hidden_size": 64, "num_hidden_layers": 2, "tie_word_embeddings": False}
 MODELS = {
     # Rows of 96, 48, and 80: two cores divide a block, and inputs of 80 have a last block of 16.
-    "llama": ("llama", {"head_dim": 24, "intermediate_size": 80}, {}),
-    "llama on two cores": ("llama", {"head_dim": 24, "intermediate_size": 80}, TWO_CORES),
+    "llama": ("llama", SHARED | {"head_dim": 24, "intermediate_size": 80}, {}),
+    "llama on two cores": ("llama", SHARED | {"head_dim": 24, "intermediate_size": 80}, TWO_CORES),
     # Keys and values of 48 in one matrix, gate and up of 72 in another: blocks lie across their borders.
-    "fused": ("phi3", {"head_dim": 24, "intermediate_size": 72}, {}),
-    "fused on two cores": ("phi3", {"head_dim": 24, "intermediate_size": 72}, TWO_CORES),
-    "experts": ("qwen3_moe", QWEN | {"head_dim": 16, "moe_intermediate_size": 48}, {}),
-    "experts on two cores": ("qwen3_moe", QWEN | {"head_dim": 16, "moe_intermediate_size": 48}, TWO_CORES),
-    "latent attention": ("deepseek_v3", DEEPSEEK | {"kv_lora_rank": 32, "moe_intermediate_size": 48}, {}),
+    "fused": ("phi3", SHARED | {"head_dim": 24, "intermediate_size": 72}, {}),
+    "fused on two cores": ("phi3", SHARED | {"head_dim": 24, "intermediate_size": 72}, TWO_CORES),
+    "experts": ("qwen3_moe", QWEN | SHARED | {"head_dim": 16, "moe_intermediate_size": 48}, {}),
+    "experts on two cores": ("qwen3_moe", QWEN | SHARED | {"head_dim": 16, "moe_intermediate_size": 48}, TWO_CORES),
+    "latent attention": ("deepseek_v3", DEEPSEEK | SHARED | {"kv_lora_rank": 32, "moe_intermediate_size": 48}, {}),
 }
 
 
@@ -44,19 +44,23 @@ def quantized(weight):
     return numbers.view(padded.shape)[:num_outputs, :num_inputs].contiguous(), scale[:, 0, :, 0].contiguous(), plain
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_blocks_need_not_divide(name, tmp_path):
-    kind, sizes, options = MODELS[name]
-    sizes = sizes | SHARED
-    tensors = load_file(save_tiny(tmp_path / "m", kind, **sizes) / "model.safetensors")
+def save_fp8(folder, kind, sizes):
+    """Write a model whose projections are in blocks of fp8; return the tensors that it stands for."""
+    tensors = load_file(save_tiny(folder, kind, **sizes) / "model.safetensors")
     plain, stored = dict(tensors), dict(tensors)
     names = [name for name in tensors if "proj" in name and name.endswith(".weight")]
     for one in names:
         stored[one], stored[f"{one}_scale_inv"], plain[one] = quantized(tensors[one])
     assert any(tensors[one].shape[0] % BLOCK for one in names)
-    save_file(stored, tmp_path / "m" / "model.safetensors", metadata={"format": "pt"})
-    write_settings(tmp_path / "m", FP8)
+    save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
+    write_settings(folder, FP8)
+    return plain
 
+
+@pytest.mark.parametrize("name", MODELS)
+def test_blocks_need_not_divide(name, tmp_path):
+    kind, sizes, options = MODELS[name]
+    plain = save_fp8(tmp_path / "m", kind, sizes)
     original = reference(kind, sizes, plain, tmp_path / "plain")
     model = NeuronModelForCausalLM.from_pretrained(tmp_path / "m", export=True, **SMALL | options)
     with torch.no_grad():
