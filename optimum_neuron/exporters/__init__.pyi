@@ -25,6 +25,7 @@ from .folder import (
     verify_weights as verify_weights,
 )
 from .folder_marks import is_broken_export as is_broken_export, is_export as is_export
+from .gguf import gguf_options as gguf_options, is_gguf as is_gguf
 from .inspection import inspect_export as inspect_export
 from .kinds import (
     KINDS as KINDS,

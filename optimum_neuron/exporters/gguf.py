@@ -24,7 +24,8 @@ from .. import env
 from ..errors import ModelError
 from ..plain_json import parse_json
 from ..private_folder import can_write, private_folder
-from ..weights import GgufFile, GgufName, GgufSource
+from ..weights import GGUF_HINT, GgufFile, GgufName, GgufSource, apply_gguf_settings, require_all_read
+from .quantization import with_quantization
 
 logger = logging.getLogger(__name__)
 
@@ -91,8 +92,9 @@ def gguf_folder(folder: Path, gguf_file: str) -> Path:
 
 
 def _source_hash() -> str:
-    """What a folder holds follows from this file."""
-    return hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:8]
+    """What a folder holds follows from these files."""
+    readers = sorted((Path(__file__).parents[1] / "weights").glob("gguf*.py"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in (Path(__file__), *readers))).hexdigest()[:8]
 
 
 def is_gguf(folder: Path) -> bool:
@@ -103,6 +105,18 @@ def is_gguf(folder: Path) -> bool:
 def gguf_path(folder: Path) -> Path:
     """Return the file of a folder that `gguf_folder` made."""
     return folder / _LINK
+
+
+def gguf_options(folder: Path) -> dict[str, Any]:
+    """Return the options with which transformers loads a folder that `gguf_folder` made, with all settings."""
+    from transformers import AutoConfig, GgufConfig
+
+    config = with_quantization(AutoConfig.from_pretrained(folder), None)
+    return {
+        "config": config,
+        "gguf_file": gguf_path(folder).name,
+        "quantization_config": GgufConfig(dequantize=True),
+    }
 
 
 def open_gguf(folder: Path) -> GgufSource | None:
@@ -126,13 +140,16 @@ def _write(work: Path, path: Path, file: GgufFile) -> None:
     architecture = str(file.settings.get("general.architecture"))
     try:
         config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name)
+        apply_gguf_settings(config, file)
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config)
+    except ModelError:
+        raise
     except (ValueError, KeyError, OSError, ImportError, NotImplementedError) as error:
         message = f"transformers cannot read {path}, whose architecture is {architecture}: {error}"
-        hint = "Pass the checkpoint in safetensors that the file was made from."
-        raise ModelError(message, hint=hint, path=str(path), architecture=architecture) from error
+        raise ModelError(message, hint=GGUF_HINT, path=str(path), architecture=architecture) from error
     names = _names(model, architecture)
+    require_all_read(file, {place[0] for place in names.values()} if names is not None else _converted(model, file))
     (work / _NAMES).write_text(json.dumps(names))
     config.architectures = [type(model).__name__]
     config.quantization_config = _settings(file, architecture, is_read_here=names is not None)
@@ -167,6 +184,20 @@ def _names(model: Any, architecture: str) -> dict[str, tuple[str, int]] | None:
         return None
     table = get_tensor_name_map(kinds[architecture], model.config.num_hidden_layers)
     return dict(_placed(model, architecture, table))
+
+
+def _converted(model: Any, file: GgufFile) -> set[str]:
+    """Return the tensors of a file that transformers converts; it may know experts without their ending."""
+    from transformers.modeling_gguf_pytorch_utils import (
+        TENSOR_PROCESSORS,
+        TensorProcessor,
+        get_gguf_hf_weights_map,
+    )
+
+    architecture = str(file.settings.get("general.architecture"))
+    processor = TENSOR_PROCESSORS.get(architecture, TensorProcessor)(config=model.config.to_dict())
+    names = get_gguf_hf_weights_map(model, processor)
+    return {name for name in file.entries if name in names or name.removesuffix(".weight") in names}
 
 
 def _placed(model: Any, architecture: str, table: Any) -> Iterator[tuple[str, tuple[str, int]]]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core import Choice
 from ..weights import SINGLE_FILE, Checkpoint, Layout, PublishedSource, TensorSource, pack_checkpoint
-from .gguf import gguf_path, is_gguf, open_gguf
+from .gguf import gguf_options, is_gguf, open_gguf
 from .layouts import weight_groups
 from .quantization import dequantizing, layout_of, method_of, quantization_of, sorts_inputs, with_quantization
 from .source import ModelSource
@@ -85,12 +85,7 @@ def readable(source: ModelSource, dtype: str) -> Iterator[tuple[Path, dict[str, 
     else:
         tensors = reference_source(Checkpoint.open(source.folder), layout, quantization)
     if tensors is None:
-        from transformers import GgufConfig
-
-        yield (
-            source.folder,
-            {"gguf_file": gguf_path(source.folder).name, "quantization_config": GgufConfig(dequantize=True)},
-        )
+        yield source.folder, gguf_options(source.folder)
         return
     specs = tensors.specs
     with tempfile.TemporaryDirectory(prefix="optimum-neuron-") as folder:

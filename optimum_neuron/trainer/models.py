@@ -47,14 +47,16 @@ class NeuronModelForCausalLM:
         """
         import transformers
 
-        from ..exporters import find_folder
+        from ..exporters import find_folder, gguf_options, is_gguf
 
         _require_layout(trn_config)
-        # transformers takes these too.
-        shared = ("trust_remote_code", "gguf_file")
+        # transformers takes this too.
+        shared = ("trust_remote_code",)
         where = {name: options.pop(name) for name in SOURCE_OPTIONS if name in options and name not in shared}
+        folder = find_folder(model_id, **where)
+        options = {**(gguf_options(folder) if is_gguf(folder) else {}), **options}
         upstream: Any = getattr(transformers, cls._class_name)
-        return upstream.from_pretrained(find_folder(model_id, **where), **_supported(options))
+        return upstream.from_pretrained(folder, **_supported(options))
 
     @classmethod
     def from_config(

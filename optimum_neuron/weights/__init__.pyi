@@ -8,6 +8,11 @@ from .checkpoint import (
 )
 from .gguf import GGUF_SCHEMES as GGUF_SCHEMES, GgufName as GgufName, GgufSource as GgufSource
 from .gguf_file import GgufFile as GgufFile
+from .gguf_rotary import GGUF_HINT as GGUF_HINT
+from .gguf_settings import (
+    apply_gguf_settings as apply_gguf_settings,
+    require_all_read as require_all_read,
+)
 from .layouts import READERS as READERS, Layout as Layout
 from .low_rank import LowRankStack as LowRankStack, low_rank_stack as low_rank_stack
 from .mapped import (

@@ -1,7 +1,7 @@
 """One GGUF file of llama.cpp, mapped: its settings, and the bytes of each tensor.
 
-The format is public (ggml's `docs/gguf.md`): a header with settings and the place of every tensor, then the data. The
-values of lists, such as the tokens of a vocabulary, are skipped. It decodes no numbers; `gguf.py` does.
+The format is public (ggml's `docs/gguf.md`): a header with settings and the place of every tensor, then the data. Lists
+of text, and long lists such as the scores of a vocabulary, are skipped. It decodes no numbers; `gguf.py` does.
 
     GgufFile.open(path).entries["blk.0.attn_q.weight"].type_name
 """
@@ -27,6 +27,8 @@ _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: 
 _TEXT, _LIST = 8, 9
 _ALIGNMENT = "general.alignment"
 _MAX_DIMS = 4
+_MAX_LIST = 1024
+"""Numbers of the longest list that is read: one for each layer; those of a vocabulary are skipped."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,7 +53,7 @@ class GgufEntry:
 
 
 class GgufFile:
-    """A GGUF file; `entries` lists its tensors, and `settings` its values that are no lists."""
+    """A GGUF file; `entries` lists its tensors, and `settings` its values; skipped lists are None."""
 
     def __init__(self, buffer: memoryview, name: str) -> None:
         self.name = name
@@ -142,8 +144,8 @@ class _Header:
         if kind == _LIST:
             of, length = self._number("I"), self._number("Q")
             if of in _SCALARS:
-                self._take(length * struct.calcsize(_SCALARS[of]))
-                return None
+                values = self._take(length * struct.calcsize(_SCALARS[of]))
+                return struct.unpack(f"<{length}{_SCALARS[of]}", values) if length <= _MAX_LIST else None
             for _ in range(length):
                 self._value(of)
             return None

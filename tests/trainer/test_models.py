@@ -31,3 +31,12 @@ def test_configuration_gives_random_model(checkpoint):
 def test_layout_of_another_class(checkpoint):
     with raises(ConfigError, type="dict"):
         NeuronModelForCausalLM.from_pretrained(checkpoint, {"tensor_parallel_size": 2})
+
+
+def test_gguf_file_loads_with_its_rotary_positions(tmp_path):
+    pytest.importorskip("gguf")
+    from tests.exporters.test_gguf_settings import CASES, IDS as GGUF_IDS, LLAMA3, save
+
+    expected = save(tmp_path, "llama", {}, CASES["llama3"][2], rope_parameters=LLAMA3)
+    model = NeuronModelForCausalLM.from_pretrained(tmp_path, gguf_file="model.gguf", dtype="float32")
+    torch.testing.assert_close(model(GGUF_IDS).logits, expected, atol=2e-4, rtol=1e-4)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import ModelError
+from ...weights import GgufFile, apply_gguf_settings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -16,7 +17,7 @@ def convert(source: Path, destination: Path) -> None:
     """Write config, generation config, bfloat16 weights and tokenizer, from one file of a causal language model.
 
     Raises:
-        ModelError: If a tensor of the file has no place in the model, or the reverse.
+        ModelError: If a tensor or setting of the file has no place in the model, or the reverse.
     """
     from transformers import GenerationConfig
 
@@ -37,13 +38,16 @@ def convert(source: Path, destination: Path) -> None:
 
 def _read(path: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
     tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name)
+    apply_gguf_settings(config, GgufFile.open(path))
     # dequantize: dense weights on every machine. Without it the result depends on whether a kernel package is there,
     # and the model counts as quantized, which save_pretrained refuses.
     model, report = AutoModelForCausalLM.from_pretrained(
         path.parent,
+        config=config,
         gguf_file=path.name,
         dtype=torch.bfloat16,
         quantization_config=GgufConfig(dequantize=True),

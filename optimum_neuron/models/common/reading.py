@@ -129,7 +129,9 @@ def rotary_gap(config: Any) -> str | None:
     """Say which rotary scaling of a configuration the shared blocks do not implement, or None."""
     rope = config.rope_parameters or {}
     for one in (rope, *(value for value in rope.values() if isinstance(value, dict))):
-        if (rope_type := one.get("rope_type")) in ("dynamic", "longrope"):
+        rope_type = one.get("rope_type")
+        is_fixed = rope_type == "longrope" and one.get("short_factor") == one.get("long_factor")
+        if rope_type in ("dynamic", "longrope") and not is_fixed:
             return f"rope_type={rope_type} (frequencies depend on the length)"
     return None
 

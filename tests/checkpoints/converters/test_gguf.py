@@ -59,3 +59,17 @@ def test_invalid_gguf_is_refused_with_reason(tmp_path, capfd):
     with pytest.raises(ModelError, match=r"(?s)Converting broken\.gguf.*GGUF magic"):
         convert("gguf", tmp_path, tmp_path / "out", progress=False)
     assert capfd.readouterr() == ("", "")
+
+
+def test_rotary_positions_of_the_file_are_kept(tmp_path):
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from tests.exporters.test_gguf_settings import CASES, IDS, save
+
+    model_type, settings, tensors, options = CASES["linear"]
+    expected = save(tmp_path, model_type, settings, tensors, **options)
+    convert("gguf", tmp_path, tmp_path / "out", progress=False)
+    read = AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.float32)
+    assert read.config.rope_parameters["factor"] == 2.5
+    torch.testing.assert_close(read(IDS).logits, expected, atol=0.2, rtol=0.05)
