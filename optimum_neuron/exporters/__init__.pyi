@@ -108,7 +108,12 @@ from .tasks import (
     task_of as task_of,
     tasks_of as tasks_of,
 )
-from .tensors import fill_missing as fill_missing, open_tensors as open_tensors, tensors_in_memory as tensors_in_memory
+from .tensors import (
+    fill_missing as fill_missing,
+    load_original as load_original,
+    open_tensors as open_tensors,
+    tensors_in_memory as tensors_in_memory,
+)
 from .vendor_folder import read_vendor_export as read_vendor_export, refuse_vendor_export as refuse_vendor_export
 from .warm import (
     Warmed as Warmed,
