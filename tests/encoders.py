@@ -25,6 +25,12 @@ _SPEECH = _SIZES | {"vocab_size": 24, "pad_token_id": 0, "num_labels": 3, "class
 _SPEECH |= {"conv_dim": (16, 16, 16), "conv_kernel": (8, 4, 4), "conv_stride": (4, 2, 2), "num_feat_extract_layers": 3}
 _SPEECH |= {"num_conv_pos_embeddings": 8, "num_conv_pos_embedding_groups": 2, "do_stable_layer_norm": False}
 _SPEECH |= {"tdnn_dim": (16, 16, 24), "tdnn_kernel": (3, 3, 1), "tdnn_dilation": (1, 2, 1), "xvector_output_dim": 16}
+_CONFORMER = {
+    "vocab_size": 24,
+    "pad_token_id": 0,
+    "encoder_config": _SIZES | {"num_mel_bins": 16, "conv_kernel_size": 5},
+}
+_CONFORMER["encoder_config"] |= {"subsampling_conv_channels": 8, "max_position_embeddings": 64}
 _CLIP_TEXT = _SIZES | {"vocab_size": VOCABULARY, "max_position_embeddings": 20, "projection_dim": 24}
 _CLIP_TEXT |= {"bos_token_id": 1, "eos_token_id": 3, "pad_token_id": 0}
 _CLIP_IMAGE = _SIZES | {"image_size": IMAGE, "patch_size": 8, "projection_dim": 24}
@@ -98,8 +104,12 @@ RECORDINGS: dict[str, dict[str, Any]] = {
     "wav2vec2-conformer": _SPEECH | {"conv_depthwise_kernel_size": 5},
     "audio-spectrogram-transformer": {k: v for k, v in _IMAGE.items() if k != "image_size"}
     | {"max_length": 48, "num_mel_bins": 16, "frequency_stride": 8, "time_stride": 8},
+    "parakeet_ctc": _CONFORMER,
+    "lasr_ctc": _CONFORMER,
     "data2vec-audio": _SPEECH | {"conv_pos_kernel_size": 3, "num_conv_pos_embeddings": 2},
 }
+FRAMES = {"wav2vec2-bert": 24, "parakeet_ctc": 61, "lasr_ctc": 61}
+"""Frames of spectrograms."""
 TINY = TEXTS | IMAGES | RECORDINGS
 """Model type to the options of its configuration."""
 
@@ -187,7 +197,7 @@ def tiny_shapes(model_type: str, task: str) -> dict[str, Any]:
     if model_type in ("cvt", "resnet", "detr", "segformer", "pp_lcnet"):
         options |= {"height": 64, "width": 64}
     if model_type in RECORDINGS and model_type != "audio-spectrogram-transformer":
-        options |= {"nb_max_frames": 24} if model_type == "wav2vec2-bert" else {"audio_sequence_length": SAMPLES}
+        options |= {"nb_max_frames": FRAMES[model_type]} if model_type in FRAMES else {"audio_sequence_length": SAMPLES}
     return options
 
 

@@ -12,3 +12,4 @@ from .entry import (
     unflatten as unflatten,
     with_attentions as with_attentions,
 )
+from .inputs import step_rules as step_rules

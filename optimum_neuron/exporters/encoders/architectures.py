@@ -44,6 +44,8 @@ class Architecture:
     """What its processor makes and its forward drops."""
     positions_after_padding: bool = False
     """Positions count from `pad_token_id + 1`, so that as many fewer are left."""
+    has_fewer_frames: bool = False
+    """Results have fewer frames than inputs, and those of padding are left out of them exactly."""
     contrastive: bool = False
     """Compares every text with every image: their batches are of different sizes."""
 
@@ -91,6 +93,7 @@ ARCHITECTURES = (
     Architecture(
         model_types=("sew", "sew-d"), exact="it averages neighboring frames, and a real one may be beside padding"
     ),
+    Architecture(model_types=("parakeet_ctc", "lasr_ctc"), has_fewer_frames=True),
     Architecture(model_types=("audio-spectrogram-transformer",), without=("attention_mask",)),
 )
 

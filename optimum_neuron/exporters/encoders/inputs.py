@@ -6,6 +6,8 @@ graphs.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +77,7 @@ def _audio(taken: list[str], config: Any, dtype: str) -> list[Input]:
     if name is None:
         return []
     # Raw samples go through convolutions; what has mel bins takes a spectrogram under the same name.
-    is_raw = name == "input_values" and not hasattr(config, "num_mel_bins")
+    is_raw = name == "input_values" and _audio_field(config, "num_mel_bins") is None
     axes = ("batch_size", "audio_sequence_length") if is_raw else ("batch_size", "nb_max_frames", "feature_size")
     inputs = [Input(name=name, dtype=dtype, axes=axes)]
     if "attention_mask" in taken:
@@ -87,7 +89,7 @@ def default_sizes(inputs: tuple[Input, ...], config: Any, folder: Path) -> dict[
     """Return the axes of the inputs with their default sizes."""
     axes = dict.fromkeys(axis for tensor in inputs for axis in tensor.axes)
     height, width = _image_size(config, folder) if "height" in axes else (0, 0)
-    mel_bins = getattr(config, "num_mel_bins", None) or getattr(config, "feature_projection_input_dim", None)
+    mel_bins = _audio_field(config, "num_mel_bins") or _audio_field(config, "feature_projection_input_dim")
     vision = getattr(config, "vision_config", config)
     sizes = DEFAULT_SIZES | {
         "sequence_length": DEFAULT_LENGTH,
@@ -99,6 +101,12 @@ def default_sizes(inputs: tuple[Input, ...], config: Any, folder: Path) -> dict[
         "feature_size": mel_bins or 80,
     }
     return {axis: sizes[axis] for axis in axes}
+
+
+def _audio_field(config: Any, name: str, default: Any = None) -> Any:
+    """A field of a model, or of its encoder where that has a configuration of its own."""
+    parts = (getattr(config, part, None) for part in ("encoder_config", "audio_config"))
+    return next((getattr(part, name) for part in (config, *parts) if hasattr(part, name)), default)
 
 
 def largest_sizes(inputs: tuple[Input, ...], config: Any, row: Architecture) -> dict[str, int]:
@@ -134,7 +142,39 @@ def frame_rule(config: Any) -> tuple[int, int]:
     convolution arithmetic for deep learning" (Dumoulin and Visin, 2016), relationships 5 and 6.
     """
     window, stride = 1, 1
-    for kernel, step in zip(getattr(config, "conv_kernel", ()), getattr(config, "conv_stride", ()), strict=True):
+    for kernel, step in zip(
+        _audio_field(config, "conv_kernel", ()), _audio_field(config, "conv_stride", ()), strict=True
+    ):
         window += (kernel - 1) * stride
         stride *= step
     return window, stride
+
+
+def step_rules(lengths: Callable[[int], tuple[int, ...]], size: int, other: int) -> list[tuple[int, int]]:
+    """Windows and strides of dimensions that follow the size of an input in steps, as behind convolutions.
+
+    A dimension has `(size - window) // stride + 1` elements; convolutions that pad have a window that is shorter, and
+    may be negative. The two sizes at which the dimension grows last tell both.
+
+    Args:
+        lengths: returns every dimension for a size.
+        size: the size of the input.
+        other: a smaller one; dimensions that are the same for both are left out.
+    """
+    measured = functools.cache(lengths)
+
+    def grows_at(dim: int, length: int, below: int, size: int) -> int:
+        """The smallest size for which a dimension is so long; `below` is too small, and `size` is not."""
+        while size - below > 1:
+            middle = (below + size) // 2
+            below, size = (below, middle) if measured(middle)[dim] >= length else (middle, size)
+        return size
+
+    rules: dict[tuple[int, int], None] = {}
+    for dim, (length, least) in enumerate(zip(measured(size), measured(other), strict=True)):
+        if length - least < 2 or any((size - w) // s + 1 == length and (other - w) // s + 1 == least for w, s in rules):
+            continue
+        last = grows_at(dim, length, other, size)
+        stride = last - grows_at(dim, length - 1, other, last)
+        rules[last - (length - 1) * stride, stride] = None
+    return [*rules]

@@ -18,7 +18,7 @@ from ..validation import Recorder, Scenario, encoder_scenarios
 from .architectures import Architecture, find_architecture
 from .configuration import BATCH_AXES, NeuronEncoderConfig, ResolvedEncoderConfig, Sizes
 from .entry import MODEL, Forward, call_options, on_fakes, with_attentions
-from .inputs import default_sizes, frame_rule, ignored_inputs, largest_sizes, model_inputs
+from .inputs import default_sizes, frame_rule, ignored_inputs, largest_sizes, model_inputs, step_rules
 
 
 class EncoderKind(Kind):
@@ -119,7 +119,7 @@ def _signature(
     if window > 1 and "audio_sequence_length" in rules:
         rules["audio_sequence_length"].append((window, stride))
     axes = [axis for axis in config.axes if axis in BATCH_AXES or axis in padded]
-    others = {axis: _other_size(sizes[axis], stride if len(rules[axis]) > 1 else 1, axis) for axis in axes}
+    others = {axis: _other_size(sizes[axis], rules[axis][-1], axis) for axis in axes}
 
     def changes(*axes: str) -> Iterator[tuple[str, str, int, int, list[OutputAxis]]]:
         """Of each dimension that changes with some axes: the first axis, the result, both sizes, and what fits them."""
@@ -133,6 +133,9 @@ def _signature(
 
     with on_fakes(forward):
         before = _measured(forward, inputs, sizes)
+        for axis in axes if row.has_fewer_frames else ():
+            lengths = functools.partial(_lengths_along, forward, inputs, sizes, axis)
+            rules[axis] += step_rules(lengths, sizes[axis], others[axis])
         found = list(changes(*axes))
         if any(len(fits) != 1 for *_, fits in found):
             found = [change for axis in axes for change in changes(axis)]
@@ -148,16 +151,23 @@ def _signature(
         padded=padded,
         exact=exact,
         output_type=forward.result_type,
-        smallest={axis: window for axis in config.axes if axis == "audio_sequence_length" and window > 1},
+        smallest={axis: largest for axis in config.axes if (largest := max(w for w, _ in rules[axis])) > 1},
         ignored=ignored_inputs(forward.model, row),
     )
 
 
-def _other_size(size: int, stride: int, axis: str) -> int:
-    """A size that shows what follows the axis; a longer row may have no positions, a longer recording has."""
-    if axis in BATCH_AXES or stride > 1:
+def _other_size(size: int, rule: tuple[int, int], axis: str) -> int:
+    """A size that shows what follows the axis, in steps too: half of it; a longer row may have no positions."""
+    window, stride = rule
+    if axis in BATCH_AXES or size // 2 < window:
         return size + stride
-    return size - 1 if size > 1 else size + 1
+    return size // 2
+
+
+def _lengths_along(forward: Forward, inputs: tuple[Input, ...], sizes: Sizes, axis: str, size: int) -> tuple[int, ...]:
+    """Every dimension of every result, where an axis has a size."""
+    shapes = _measured(forward, inputs, sizes | {axis: size})
+    return tuple(length for shape in shapes.values() for length in shape)
 
 
 def _padding(inputs: tuple[Input, ...], row: Architecture, task: str) -> tuple[dict[str, str], dict[str, str]]:

@@ -139,6 +139,12 @@ def validate(
 def _compared(
     scenario: str, actual: Results, expected: Results, tolerance: Callable[[float], float]
 ) -> list[OutputError]:
+    for name, value in expected.items():
+        if actual[name].shape != value.shape:
+            shapes = [list(actual[name].shape), list(value.shape)]
+            message = f"{scenario}: {name} has shape {shapes[0]}, and that of the reference model {shapes[1]}."
+            hint = "Report it; --disable-validation skips the comparison."
+            raise ValidationError(message, hint=hint, scenario=scenario, output=name, shapes=shapes)
     return [
         compare(
             f"{scenario}: {name}",
