@@ -48,6 +48,8 @@ _CHOICES = {
     )
 }
 _VALIDATION = ("output", "max_abs_error", "mean_abs_error", "sqnr_db", "top1_agreement", "tolerance", "ok")
+_TIES = ("ties", "tie_margin")
+"""Columns of mixtures, where rounding chose between experts."""
 
 
 class NeuronExportCommand(Command):
@@ -117,7 +119,9 @@ def show_report(out: Out, report: Mapping[str, Any]) -> None:
             out.warning(f"the model does not fit {cores}: it can be compiled, but not loaded")
     out.text()
     if report.get("validation"):
-        out.table(report["validation"], _VALIDATION, title="compared with the reference model")
+        has_ties = any(row.get("ties") for row in report["validation"])
+        columns = (*_VALIDATION, *_TIES) if has_ties else _VALIDATION
+        out.table(report["validation"], columns, title="compared with the reference model")
     else:
         out.text("not compared with the reference model")
     if quality := report.get("quality"):

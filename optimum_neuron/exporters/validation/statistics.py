@@ -45,6 +45,10 @@ class OutputError:
     """Share of positions whose most likely token is the same."""
     tolerance: float
     """Largest absolute difference that passes; see `allow_rounding` for tokens whose results rounding decides."""
+    ties: int = 0
+    """Nearly tied experts that the reference model chose the other way for it, see `ties.py`."""
+    tie_margin: float = 0.0
+    """Largest difference between values of such experts, over what rounding changes values of the router at most."""
 
     @property
     def ok(self) -> bool:
@@ -70,7 +74,8 @@ class OutputError:
             ValueError, KeyError, TypeError: it is something else.
         """
         numbers = [field.name for field in dataclasses.fields(cls) if field.name != "output"]
-        return cls(output=str(data["output"]), **{name: float(data[name]) for name in numbers})
+        known = {name: float(data[name]) for name in numbers if name != "ties"}
+        return cls(output=str(data["output"]), ties=int(data["ties"]), **known)
 
 
 def compare(output: str, actual: torch.Tensor, expected: torch.Tensor, *, tolerance: float) -> OutputError:
