@@ -11,7 +11,7 @@ from pathlib import Path
 from ..compiler import hash_of_sources
 from ..records import Records, installed_versions
 
-_LIBRARIES = ("torch", "transformers", "diffusers", "compressed_tensors")
+_LIBRARIES = ("torch", "transformers", "diffusers", "compressed_tensors", "gguf")
 """Their models and weights are what ours are compared with."""
 
 

@@ -53,7 +53,9 @@ def weights_reader(quantization: Mapping[str, Any] | None) -> Choice[str]:
     method = method_of(quantization)
     if method == "gguf":
         if quantization["is_read_here"]:
-            return _not_independent("only this package reads a GGUF file by the names of a checkpoint")
+            return Choice(
+                value="gguf", reason="the package dequantizes the file, under the names that this package finds"
+            )
         return Choice(value="transformers", reason="it converts and dequantizes the GGUF file")
     if layout_of(quantization) is None or method == "fp8":
         return Choice(value="transformers", reason=f"it dequantizes {method} on a CPU")
@@ -81,7 +83,8 @@ def readable(source: ModelSource, dtype: str) -> Iterator[tuple[Path, dict[str, 
     layout = layout_of(quantization)
     tensors: TensorSource | None
     if layout is None:
-        tensors = open_gguf(source.folder)
+        file = open_gguf(source.folder)
+        tensors = None if file is None else file.dequantized_by_package()
     else:
         tensors = reference_source(Checkpoint.open(source.folder), layout, quantization)
     if tensors is None:

@@ -43,9 +43,13 @@ class GgufName:
 class GgufSource:
     """A GGUF file by the names of a checkpoint."""
 
-    def __init__(self, file: GgufFile, names: Mapping[str, GgufName]) -> None:
-        self._file = file
+    def __init__(self, file: GgufFile, names: Mapping[str, GgufName], *, by_package: bool = False) -> None:
+        self._file, self._by_package = file, by_package
         self._names = {name: place for name, place in names.items() if place.name in file.entries}
+
+    def dequantized_by_package(self) -> GgufSource:
+        """Return the same tensors, each dequantized by the package gguf."""
+        return GgufSource(self._file, self._names, by_package=True)
 
     @property
     def origin(self) -> str:
@@ -109,7 +113,7 @@ class GgufSource:
             dtype = getattr(torch, _FLOATS[entry.type_name])
             is_aligned = rows.data_ptr() % dtype.itemsize == 0
             return (rows if is_aligned else rows.clone()).view(-1).view(dtype).view(entry.shape)
-        if entry.type_name in GGUF_SCHEMES and len(entry.shape) == 2:
+        if entry.type_name in GGUF_SCHEMES and len(entry.shape) == 2 and not self._by_package:
             stored = self._stored(name)
             return dequantize(stored["values"], stored["scale"])
         return _by_package(rows, entry)

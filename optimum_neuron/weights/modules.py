@@ -126,5 +126,5 @@ def unexplained(specs: Mapping[str, TensorSpec], modules: Mapping[str, Module]) 
             continue
         if part in _OF_MATRICES:
             yield f"{name} belongs to no quantized matrix"
-        elif spec.dtype in _STORED and len(spec.shape) > 1:
+        elif spec.dtype in _STORED and len(spec.shape) > 1 and part not in _IGNORED:  # a mask may be called bias
             yield f"{name} of shape {list(spec.shape)} is stored as {spec.dtype}"

@@ -9,9 +9,9 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from optimum_neuron import NeuronModelForCausalLM
-from optimum_neuron.errors import ConfigError, ModelError, WeightsError
+from optimum_neuron.errors import ConfigError, ModelError, ValidationError, WeightsError
 from optimum_neuron.exporters import load_source, merge_adapter, quantization
-from optimum_neuron.weights import GgufFile
+from optimum_neuron.weights import GgufFile, GgufSource
 from tests.tiny import SMALL, VOCABULARY, save_tiny
 
 gguf = pytest.importorskip("gguf")
@@ -103,6 +103,20 @@ def test_stored_numbers_are_those_of_transformers(form, head, architecture, sche
     assert facts["quantization"]["value"] == layers
     assert dtypes["model.layers.0.mlp.down.weight"] == ("uint8" if "4" in layers else "int8")
     assert dtypes["model.head.weight"] == ("float32" if head == "F32" else "int8")
+
+
+def test_a_scale_that_is_read_wrongly_fails_validation(tmp_path, monkeypatch):
+    name = save_gguf(tmp_path, "Q8_0")
+    stored = GgufSource._stored
+
+    def wrong(self, name):
+        parts = stored(self, name)
+        return parts | {"scale": 1.1 * parts["scale"]}
+
+    monkeypatch.setattr(GgufSource, "_stored", wrong)
+    with pytest.raises(ValidationError) as failure:
+        NeuronModelForCausalLM.from_pretrained(tmp_path, gguf_file=name, export=True, **SMALL)
+    assert failure.value.details["reader"] == "gguf"
 
 
 def test_exported_folder_needs_no_gguf_file(tmp_path):

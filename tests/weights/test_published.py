@@ -115,6 +115,22 @@ def test_symmetric_integers_with_zero_points_are_an_error(packed):
         read(parts | {"weight_zero_point": zeros + 1}, settings)
 
 
+def test_rows_of_deepseek_v3():
+    """Its kv_a_proj_with_mqa has 512 + 64 rows: four blocks and a half."""
+    generator = torch.Generator().manual_seed(0)
+    parts = {"weight": float8((576, 128), generator), "weight_scale_inv": scales((5, 1), generator, torch.float32)}
+    weight = read(parts, {"quant_method": "fp8", "weight_block_size": [128, 128]})
+    torch.testing.assert_close(weight, plain_readers.fp8(parts, (128, 128)))
+
+
+def test_masks_of_old_models_are_no_weights():
+    generator = torch.Generator().manual_seed(0)
+    parts = {"weight": float8((16, 32), generator), "weight_scale_inv": torch.ones(1, 1)}
+    parts["attn.bias"] = torch.ones(1, 1, 8, 8, dtype=torch.uint8)
+    source = source_of(parts, {"quant_method": "fp8", "weight_block_size": [16, 32]})
+    assert source.specs["layer.attn.bias"].dtype == "uint8"
+
+
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1), (20,), (20, 1)])
 def test_fp8_without_blocks(shape):
     generator = torch.Generator().manual_seed(0)
