@@ -15,6 +15,7 @@ import enum
 import time
 import warnings
 import weakref
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,7 +23,7 @@ import torch
 
 from ..errors import ConfigError
 from ..profiling import Recorder, trace_json
-from ..runtime import Recording, recording
+from ..runtime import Execution, Recording, Track, recording
 from ..upstream.torch import ExperimentalConfig
 
 HOST_FILE, DEVICE_FILE = "pytorch_trace.json", "device_trace.json"
@@ -51,10 +52,11 @@ class NeuronConfig(ExperimentalConfig):
     Args:
         modes: Data to collect; at least one of DEVICE and RUNTIME. A warning names modes that are not recorded.
         profile_output_dir: folder that gets `HOST_FILE` and `DEVICE_FILE`.
+        max_events_per_nc: calls that the trace keeps for each core, the last ones; None keeps all.
         capture_enabled_for_nc: cores to record, such as "0,2-5"; None records all.
 
     Raises:
-        ConfigError: no mode is recorded here, or cores are named wrongly.
+        ConfigError: no mode is recorded here, the number of events is not positive, or cores are named wrongly.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class NeuronConfig(ExperimentalConfig):
         *,
         modes: Sequence[ProfileMode] = _RECORDED,
         profile_output_dir: str | Path = "profile_output",
+        max_events_per_nc: int | None = None,
         capture_enabled_for_nc: str | None = None,
     ) -> None:
         super().__init__()
@@ -76,6 +79,12 @@ class NeuronConfig(ExperimentalConfig):
             warnings.warn(f"profile modes that are not recorded here: {', '.join(unused)}", stacklevel=2)
         self.profile_output_dir = Path(profile_output_dir)
         """Output folder of the traces."""
+        if max_events_per_nc is not None and max_events_per_nc < 1:
+            message = f"max_events_per_nc={max_events_per_nc} keeps no events."
+            hint = "Pass a positive number, or leave it out to keep all."
+            raise ConfigError(message, hint=hint, option="max_events_per_nc", value=max_events_per_nc)
+        self.max_events_per_nc = max_events_per_nc
+        """Calls that the trace keeps for each core; None for all."""
         self.core_ids = None if capture_enabled_for_nc is None else _core_ids(capture_enabled_for_nc)
         """Cores that are recorded; None for all."""
 
@@ -122,11 +131,25 @@ class NeuronProfiler:
             if done.started_ns >= started_ns and (recorded is None or recorded & set(track.core_ids))
         ]
         self._executions.clear()
+        calls = _last_of_each_core(calls, self.config.max_events_per_nc)
         if not calls:
             warnings.warn("no compiled program ran in the profile: no trace of the cores is written", stacklevel=2)
             return
         profile = Recorder("torch.profiler", calls).profile()
         (folder / DEVICE_FILE).write_text(trace_json(profile), encoding="utf-8")
+
+
+def _last_of_each_core(calls: list[tuple[Track, Execution]], limit: int | None) -> list[tuple[Track, Execution]]:
+    """Drop the first calls of cores that have more than `limit`; a call on several cores counts for each."""
+    if limit is None:
+        return calls
+    counts: Counter[int] = Counter()
+    kept = []
+    for track, done in sorted(calls, key=lambda call: call[1].started_ns, reverse=True):
+        if any(counts[core] < limit for core in track.core_ids):
+            kept.append((track, done))
+        counts.update(track.core_ids)
+    return kept[::-1]
 
 
 def _core_ids(text: str) -> set[int]:

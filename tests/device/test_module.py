@@ -73,6 +73,30 @@ def test_current_device():
         assert torch.neuron.current_device() == 1
 
 
+FAKE_TENSORS = """
+import os, torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+assert torch.neuron.is_initialized() == ("LOCAL_RANK" in os.environ)
+if "LOCAL_RANK" not in os.environ:
+    torch.{select}(1)
+assert torch.neuron.is_initialized()
+with FakeTensorMode():
+    assert torch.empty(1, device="neuron").device.index == 1
+"""
+
+
+@pytest.mark.parametrize("select", ["neuron.set_device", "accelerator.set_device_index"])
+def test_fake_tensors_are_on_the_chosen_device(python, select):
+    """They are made before any real tensor in FSDP2 and DTensor, and torch caches their device."""
+    result = python(FAKE_TENSORS.format(select=select))
+    assert result.returncode == 0, result.stderr
+
+
+def test_fake_tensors_are_on_the_device_of_the_local_rank(python):
+    result = python(FAKE_TENSORS.format(select="neuron.set_device"), LOCAL_RANK="1")
+    assert result.returncode == 0, result.stderr
+
+
 def test_streams_and_events():
     stream, other = torch.neuron.Stream(), torch.neuron.Stream(device="neuron:1")
     start, end = (torch.neuron.Event(enable_timing=True) for _ in range(2))

@@ -43,6 +43,17 @@ def test_other_cores_are_left_out(mlp, tmp_path):
     assert (tmp_path / HOST_FILE).exists() and not (tmp_path / DEVICE_FILE).exists()
 
 
+def test_last_events_of_each_core_are_kept(mlp, tmp_path):
+    x = torch.rand(5, 12)
+    model = trace(mlp, x, compiler_args=FAST)
+    for limit, kept in ((1, 1), (5, 2)):
+        profiled(model, x, profile_output_dir=tmp_path, max_events_per_nc=limit, capture_enabled_for_nc="0-1")
+        assert names(tmp_path / DEVICE_FILE).count("graph") == kept
+    with pytest.raises(ConfigError) as excinfo:
+        NeuronConfig(max_events_per_nc=0)
+    assert excinfo.value.details == {"option": "max_events_per_nc", "value": 0}
+
+
 def test_unrecorded_modes_are_named():
     with pytest.warns(UserWarning, match="CPU_UTIL"):
         NeuronConfig(modes=[ProfileMode.RUNTIME, ProfileMode.CPU_UTIL])

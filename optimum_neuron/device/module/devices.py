@@ -45,8 +45,16 @@ def is_available() -> bool:
 
 
 def is_initialized() -> bool:
-    """Return whether this process has claimed a core."""
-    return bool(_claimed())
+    """Return whether a device is in use or chosen: a claimed core, `set_device` in this thread, or LOCAL_RANK.
+
+    torch's fake tensors take `current_device()` then, and device 0 otherwise.
+    """
+    from ... import env
+
+    if _claimed():
+        return True
+    is_chosen = library.is_loaded() and library.load().neuron_current_device() >= 0
+    return not _is_in_bad_fork() and (is_chosen or env.local_rank() is not None)
 
 
 def init() -> None:
