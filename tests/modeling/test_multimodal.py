@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -12,8 +13,9 @@ import transformers
 from transformers import AutoModelForMultimodalLM
 
 from optimum_neuron import NeuronAudioTextConfig, NeuronModelForMultimodalLM, main_export, pipeline
-from optimum_neuron.errors import ConfigError, ModelError, ShapeError
+from optimum_neuron.errors import ConfigError, ModelError, ShapeError, ValidationError
 from optimum_neuron.exporters import find_task, infer_task, tasks_of
+from optimum_neuron.exporters.audio_text import IMPLEMENTED
 from tests.audio_text import (
     AUDIO_TOKEN_ID,
     BINS,
@@ -176,3 +178,16 @@ def test_misfit_exports(options, error, details, tmp_path):
     with raises(error, **details):
         main_export(folder, tmp_path / "out", **SHAPES | options)
     assert TOKENS["qwen2_audio"] * 6 + 1 == 73
+
+
+def test_encoder_that_reads_padding_is_found(tmp_path, monkeypatch):
+    """The reference model masks padding itself, so a mask of ours that is wrong shows."""
+    row = IMPLEMENTED["qwen2_audio"]
+
+    def without_mask(model, features, mask):
+        return row.features(model, features, torch.ones_like(mask))
+
+    monkeypatch.setitem(IMPLEMENTED, "qwen2_audio", dataclasses.replace(row, features=without_mask))
+    folder = save_tiny_audio_text(tmp_path / "tiny", "qwen2_audio")
+    with raises(ValidationError, scenario="shorter audio"):
+        main_export(folder, tmp_path / "out", disable_neuron_cache=True, **SHAPES)

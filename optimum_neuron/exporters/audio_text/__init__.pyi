@@ -1,5 +1,6 @@
 from . import plan as plan
 from .architectures import (
+    IMPLEMENTED as IMPLEMENTED,
     AudioArchitecture as AudioArchitecture,
     find_architecture as find_architecture,
 )

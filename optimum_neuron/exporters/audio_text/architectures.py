@@ -21,8 +21,6 @@ class AudioArchitecture(FeatureArchitecture):
     """What is known of one or several model types."""
 
     encoder: tuple[str, ...] = ("model.audio_tower", "model.multi_modal_projector")
-    expected: Callable[[Any, torch.Tensor], torch.Tensor]
-    """Features from a transformers model and spectrograms without padding."""
     num_tokens: Callable[[Any, torch.Tensor], torch.Tensor]
     """Tokens that stand for audios of so many frames, from a configuration."""
 
@@ -61,7 +59,6 @@ def _joined(model: Any, features_NCT: torch.Tensor) -> torch.Tensor:
 QWEN2_AUDIO = AudioArchitecture(
     model_types=("qwen2_audio",),
     features=_pooled,
-    expected=lambda model, features: _pooled(model, features, torch.ones_like(features[:, 0], dtype=torch.int64)),
     num_tokens=lambda config, frames: (_states(frames) - 2) // 2 + 1,
     inputs=("feature_attention_mask",),
 )
@@ -69,7 +66,6 @@ QWEN2_AUDIO = AudioArchitecture(
 VOXTRAL = AudioArchitecture(
     model_types=("voxtral",),
     features=_joined,
-    expected=_joined,
     num_tokens=lambda config, frames: (
         _states(frames) * config.audio_config.hidden_size // config.audio_config.intermediate_size
     ),

@@ -195,7 +195,7 @@ def _measured(forward: Forward, inputs: tuple[Input, ...], sizes: Sizes) -> dict
         raise
     except (RuntimeError, ValueError, TypeError, IndexError, AttributeError, NotImplementedError) as error:
         shown = ", ".join(f"{axis}={size}" for axis, size in sizes.items())
-        raise capture_error(forward.model, f"forward with {shown}", error) from error  # type: ignore[arg-type]
+        raise capture_error(forward.model, f"forward with {shown}", error) from error
 
 
 KIND = EncoderKind()

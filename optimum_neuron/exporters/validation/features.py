@@ -75,13 +75,14 @@ class FeatureScenarios(DecoderScenarios):
         index, features = torch.zeros_like(mask), torch.zeros(len(mask), 0, width)
         return PromptFeatures(index_RT=index, features_RFD=features, modality=self.modality)
 
-    def _prompt(self, num_parts: int) -> torch.Tensor:
-        """A token, and images or audios with a token behind each, for each row."""
-        ids = torch.full((self._num_rows, num_parts * (self._num_features + 1) + 1), self._token_id)
+    def _prompt(self, num_parts: int, num_features: int | None = None) -> torch.Tensor:
+        """A token, and images or audios with a token behind each, for each row; None: of the largest size."""
+        size = (self._num_features if num_features is None else num_features) + 1
+        ids = torch.full((self._num_rows, num_parts * size + 1), self._token_id)
         vocabulary = self._reference.config.get_text_config(decoder=True).vocab_size
         generator = torch.Generator().manual_seed(SEED)
         text = torch.randint(vocabulary - 1, (self._num_rows, num_parts + 1), generator=generator)
-        ids[:, :: self._num_features + 1] = text + (text >= self._token_id)  # any token but the placeholder
+        ids[:, ::size] = text + (text >= self._token_id)  # any token but the placeholder
         return ids
 
     def _placed(self, ids: torch.Tensor, num_parts: int) -> PromptFeatures:
