@@ -12,12 +12,14 @@ from transformers import AutoModelForCausalLM
 
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.errors import ValidationError
-from optimum_neuron.exporters import validation
-from optimum_neuron.weights import READERS, PublishedExperts, Scheme, dequantize
+from optimum_neuron.exporters import quantization, references, validation
+from optimum_neuron.weights import READERS, PublishedExperts, PublishedSource, Scheme, StateDict, dequantize
 from tests.exporters.test_published import INT8, SETTINGS, compressed, save_published
 from tests.exporters.test_published_experts import save_gpt_oss, write_settings
 from tests.tiny import SMALL, VOCABULARY, save_tiny, tiny_config
+from tests.weights.published_examples import read_examples
 
+EXAMPLES = read_examples()
 IDS = torch.randint(3, VOCABULARY, (2, 9), generator=torch.Generator().manual_seed(1))
 HAS_PACKAGE = importlib.util.find_spec("compressed_tensors") is not None
 READ_BY = {
@@ -122,3 +124,41 @@ def test_rounding_is_no_difference_but_a_wrong_scale_is(scheme):
     wrong = plain.clone()
     wrong[5] *= 1.01
     assert validation.weight_error(plain, wrong, scheme, parts["scale"], is_stored=True) > 0.0
+
+
+def both_readings(parts, settings):
+    """The matrix as it is read for the program, and for the reference model."""
+    tensors = {f"layer.{part}": tensor for part, tensor in parts.items()}
+    stored, layout = StateDict(tensors=tensors, origin="a test"), quantization.layout_of(settings)
+    sources = PublishedSource(stored, layout), references.reference_source(stored, layout, settings)
+    return [source.join(["layer.weight"])[0] for source in sources]
+
+
+@pytest.mark.parametrize("grid", [(1, 1), (2, 3), (3, 2)])
+def test_the_reference_of_fp8_has_partial_blocks(grid):
+    generator, shape = torch.Generator().manual_seed(0), (16 * grid[0] - 5, 32 * grid[1] - 7)
+    numbers = torch.randn(shape, generator=generator).to(torch.float8_e4m3fn)
+    parts = {"weight": numbers, "weight_scale_inv": torch.rand(grid, generator=generator) + 0.1}
+    torch.testing.assert_close(*both_readings(parts, {"quant_method": "fp8", "weight_block_size": [16, 32]}))
+
+
+@pytest.mark.parametrize("name", [name for name, (one, *_) in EXAMPLES.items() if "config_groups" in one])
+def test_the_reference_of_compressed_tensors_is_its_package(name):
+    pytest.importorskip("compressed_tensors")
+    settings, parts, expected = EXAMPLES[name]
+    actual, reference = both_readings(parts, settings)
+    torch.testing.assert_close(actual, reference)
+    torch.testing.assert_close(reference, expected)
+
+
+@pytest.mark.parametrize("num_bits", [4, 8])
+def test_the_reference_of_compressed_tensors_has_partial_groups(num_bits):
+    pytest.importorskip("compressed_tensors")
+    generator, per_int = torch.Generator().manual_seed(0), 32 // num_bits
+    words = torch.randint(-(2**31), 2**31, (20, -(-50 // per_int)), generator=generator).int()
+    zeros = torch.randint(-(2**31), 2**31, (-(-20 // per_int), 2), generator=generator).int()
+    scale = torch.rand(20, 2, generator=generator).bfloat16()
+    parts = {"weight_packed": words, "weight_scale": scale, "weight_zero_point": zeros}
+    weights = {"num_bits": num_bits, "type": "int", "strategy": "group", "group_size": 32, "symmetric": False}
+    settings = compressed(weights) | {"format": "pack-quantized"}
+    torch.testing.assert_close(*both_readings(parts | {"weight_shape": torch.tensor([20, 50])}, settings))

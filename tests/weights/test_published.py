@@ -20,6 +20,7 @@ from tests.weights import plain_readers
 from tests.weights.published_examples import read_examples
 
 EXAMPLES = read_examples()
+
 SEEDS = range(12)
 
 
