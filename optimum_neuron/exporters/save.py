@@ -35,6 +35,7 @@ COPIED = (
     *("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab*", "merges.txt", "*.model"),
     *("chat_template*", "generation_config.json", "preprocessor_config.json", "processor_config.json"),
     *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "[0-9]_*/config.json"),
+    "[0-9]_*/model.safetensors",
     "LICENSE*",
 )
 """Files besides configuration and weights that an export copies."""

@@ -66,7 +66,7 @@ class NeuronClipSentenceTransformer(NeuronSentenceTransformer):
 
         return isinstance(value, (str, Image))
 
-    def _embedded(self, texts: Sequence[Any]) -> torch.Tensor:
+    def _embedded(self, texts: Sequence[Any], num_skipped: int = 0) -> torch.Tensor:
         words = [item for item in texts if isinstance(item, str)]
         images = [item for item in texts if not isinstance(item, str)]
         features = self.tokenize(words) if words else {}

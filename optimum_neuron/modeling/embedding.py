@@ -24,4 +24,6 @@ class NeuronModelForEmbedding(NeuronSentenceTransformer, TwoStepExport):
         super().__init__(prepared)
         if not (prepared.source.folder / "modules.json").is_file():
             choice = Choice(value="lasttoken", reason="the folder has no pooling module: last token of a decoder")
-            self.recipe = dataclasses.replace(self.recipe, pooling=("lasttoken",), normalize=True, choice=choice)
+            self.recipe = dataclasses.replace(
+                self.recipe, pooling=("lasttoken",), modules=(("Normalize", ""),), choice=choice
+            )

@@ -15,6 +15,7 @@ import torch
 from ..core import Choice
 from ..errors import ConfigError, ModelError, invalid_choice
 from ..plain_json import parse_json, read_object
+from .sentence_modules import VECTOR_MODULES, read_settings
 
 _MODES = {
     "pooling_mode_cls_token": "cls",
@@ -29,6 +30,9 @@ _MODES = {
 LIMITS_FILE = "sentence_bert_config.json"
 """Configuration of the transformer in a folder of sentence-transformers."""
 
+_EMPTY_PROMPTS = {"query": "", "document": ""}
+"""Prompts that a folder of sentence-transformers has before it names others."""
+
 _TRANSFORMERS = ("Transformer", "CLIPModel")
 """Types of modules that are transformers models."""
 
@@ -39,8 +43,10 @@ class Recipe:
 
     pooling: tuple[str, ...]
     """Modes; vectors of several are concatenated."""
-    normalize: bool = False
-    """Scale vectors to length 1."""
+    modules: tuple[tuple[str, str], ...] = ()
+    """Type and path of the modules after pooling, in order."""
+    truncate_dim: int | None = None
+    """Length to which vectors are truncated if a call names none."""
     max_seq_length: int | None = None
     """Longest sentence, in tokens."""
     do_lower_case: bool = False
@@ -56,8 +62,13 @@ class Recipe:
     choice: Choice[str]
     """Pooling, with its source."""
 
-    def text_before(self, name: str | None, prompt: str | None) -> str:
-        """Return the text to put before each sentence.
+    @property
+    def normalize(self) -> bool:
+        """Whether vectors are scaled to length 1 at the end."""
+        return bool(self.modules) and self.modules[-1][0] == "Normalize"
+
+    def pooled_text_before(self, name: str | None, prompt: str | None) -> str:
+        """Return the text to put before each sentence, where its tokens are pooled too.
 
         Args:
             name: one of `prompts`; None takes the default.
@@ -66,16 +77,24 @@ class Recipe:
         Raises:
             ConfigError: the folder has no prompt with that name, or does not pool the tokens of prompts.
         """
-        text = self._named(name) if prompt is None else prompt
+        text = self.text_before(name, prompt)
         if text and not self.include_prompt:
             message = f"The prompt {text!r} cannot be used: the folder's include_prompt=false is not supported."
             raise ConfigError(message, hint="Pass prompt='', or use the sentence-transformers model.", prompt=text)
         return text
 
+    def text_before(self, name: str | None, prompt: str | None) -> str:
+        """Return the text to put before each sentence, by name or as it is.
+
+        Raises:
+            ConfigError: the folder has no prompt with that name.
+        """
+        return self._named(name) if prompt is None else prompt
+
     def _named(self, name: str | None) -> str:
         name = self.default_prompt_name if name is None else name
         if name is not None and name not in self.prompts:
-            if self.prompts:
+            if any(self.prompts.values()):
                 raise invalid_choice("prompt_name", name, self.prompts)
             message = f"prompt_name={name!r} is not supported: the model has no prompts."
             raise ConfigError(message, hint="Pass the text as prompt=.", option="prompt_name", value=name)
@@ -88,11 +107,17 @@ def read_recipe(folder: Path) -> Recipe:
     Raises:
         ModelError: the folder has a module that is not supported.
     """
-    kinds = _modules(folder / "modules.json")
-    if unknown := sorted(set(kinds) - {*_TRANSFORMERS, "Pooling", "Normalize"}):
-        message = f"{folder} has modules that are not supported: {', '.join(unknown)}."
+    modules = _modules(folder / "modules.json")
+    kinds = dict(reversed(modules))
+    unknown = sorted(set(kinds) - {*_TRANSFORMERS, "Pooling", *VECTOR_MODULES})
+    later = [kind for kind, _ in modules if kind not in _TRANSFORMERS]
+    if unknown or "Pooling" in later[1:]:
+        message = f"{folder} has modules that are not supported: {', '.join(unknown) or ', '.join(later)}."
         hint = "Compile the transformer with NeuronModelForFeatureExtraction and apply the other modules yourself."
-        raise ModelError(message, hint=hint, modules=unknown)
+        raise ModelError(message, hint=hint, modules=unknown or later)
+    for kind, path in modules:
+        if kind in VECTOR_MODULES:
+            read_settings(folder, kind, path)
     pooling = _read(folder / kinds["Pooling"] / "config.json") if "Pooling" in kinds else {}
     if "Pooling" in kinds:
         choice = _pooling(pooling, kinds["Pooling"])
@@ -103,11 +128,12 @@ def read_recipe(folder: Path) -> Recipe:
     facts = _read(folder / "config_sentence_transformers.json")
     return Recipe(
         pooling=tuple(choice.value.split("+")),
-        normalize="Normalize" in kinds,
+        modules=tuple(one for one in modules if one[0] in VECTOR_MODULES),
+        truncate_dim=facts.get("truncate_dim"),
         max_seq_length=limits.get("max_seq_length"),
         do_lower_case=bool(limits.get("do_lower_case")),
         include_prompt=pooling.get("include_prompt", True),
-        prompts=facts.get("prompts") or {},
+        prompts=_EMPTY_PROMPTS | {name: text or "" for name, text in (facts.get("prompts") or {}).items()},
         default_prompt_name=facts.get("default_prompt_name"),
         similarity=facts.get("similarity_fn_name") or "cosine",
         choice=choice,
@@ -137,7 +163,7 @@ def transformer_subfolder(folder: Path) -> dict[str, str]:
     """
     if (folder / "config.json").is_file():
         return {}
-    paths = [path for kind, path in _modules(folder / "modules.json").items() if kind in _TRANSFORMERS and path]
+    paths = [path for kind, path in _modules(folder / "modules.json") if kind in _TRANSFORMERS and path]
     return {"subfolder": paths[0]} if paths else {}
 
 
@@ -151,13 +177,13 @@ def _pooling(config: dict[str, Any], path: str) -> Choice[str]:
     return Choice(value="+".join(modes), reason=f"set in {path}/config.json")
 
 
-def _modules(path: Path) -> dict[str, str]:
-    """Return the folder of each module by its type, empty if the file is missing."""
+def _modules(path: Path) -> list[tuple[str, str]]:
+    """Return type and folder of each module in order, empty if the file is missing."""
     if not path.is_file():
-        return {}
+        return []
     try:
         modules = parse_json(path.read_bytes())
-        return {str(module["type"]).rpartition(".")[2]: str(module["path"]) for module in modules}
+        return [(str(module["type"]).rpartition(".")[2], str(module["path"])) for module in modules]
     except (OSError, LookupError, TypeError, ValueError) as error:
         message = f"{path} is damaged ({type(error).__name__}: {error})."
         raise ModelError(message, hint="Copy the file again from its source.", file=str(path)) from error
@@ -167,13 +193,17 @@ def _read(path: Path) -> dict[str, Any]:
     return read_object(path) if path.is_file() else {}
 
 
-def pooled(hidden_BTD: torch.Tensor, mask_BT: torch.Tensor, modes: tuple[str, ...]) -> torch.Tensor:
-    """Return vectors [B, modes * D] of hidden states, without padding."""
-    mask_BT1 = mask_BT.unsqueeze(-1).to(hidden_BTD.dtype)
-    return torch.cat([_pooled(hidden_BTD, mask_BT1, mode) for mode in modes], dim=-1)
+def pooled(
+    hidden_BTD: torch.Tensor, mask_BT: torch.Tensor, modes: tuple[str, ...], num_skipped: int = 0
+) -> torch.Tensor:
+    """Return vectors [B, modes * D] of hidden states, without padding and without so many first tokens."""
+    positions_BT = mask_BT.cumsum(dim=1)
+    mask_BT = mask_BT * (positions_BT > num_skipped)
+    mask_BT1, positions_BT1 = (tensor.unsqueeze(-1).to(hidden_BTD.dtype) for tensor in (mask_BT, positions_BT))
+    return torch.cat([_pooled(hidden_BTD, mask_BT1, positions_BT1, mode) for mode in modes], dim=-1)
 
 
-def _pooled(hidden_BTD: torch.Tensor, mask_BT1: torch.Tensor, mode: str) -> torch.Tensor:
+def _pooled(hidden_BTD: torch.Tensor, mask_BT1: torch.Tensor, positions_BT1: torch.Tensor, mode: str) -> torch.Tensor:
     if mode == "max":
         return hidden_BTD.masked_fill(mask_BT1 == 0, -torch.inf).amax(dim=1)
     if mode in ("cls", "lasttoken"):
@@ -183,6 +213,6 @@ def _pooled(hidden_BTD: torch.Tensor, mask_BT1: torch.Tensor, mode: str) -> torc
         return hidden_BTD[torch.arange(len(hidden_BTD)), places_B]
     weights_BT1 = mask_BT1
     if mode == "weightedmean":
-        weights_BT1 = mask_BT1 * torch.arange(1, mask_BT1.shape[1] + 1, dtype=mask_BT1.dtype)[None, :, None]
+        weights_BT1 = mask_BT1 * positions_BT1
     total_B1 = weights_BT1.sum(dim=1).clamp(min=1e-9)
     return (hidden_BTD * weights_BT1).sum(dim=1) / (total_B1.sqrt() if mode == "mean_sqrt_len_tokens" else total_B1)

@@ -3,7 +3,7 @@
     model = NeuronSentenceTransformer.from_pretrained("sentence-transformers/all-MiniLM-L6-v2", export=True)
     vectors = model.encode(["a cat", "a dog"])
 
-The transformer is compiled; pooling and normalization run on the host. The package sentence-transformers is not
+The transformer is compiled; pooling and the modules after it run on the host. The package sentence-transformers is not
 needed: `pooling.py` reads its folders. `reranking.py` has cross-encoders, `embedding.py` decoders, `clip_sentences.py`
 CLIP.
 """
@@ -24,6 +24,7 @@ from ..options import source_options
 from .checks import check_counts
 from .facts import load_preprocessor
 from .pooling import pooled, read_recipe, transformer_subfolder
+from .sentence_modules import Step, build_steps
 from .tasks import NeuronModelForFeatureExtraction
 
 
@@ -73,6 +74,11 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
         return cls(prepared)
 
     @functools.cached_property
+    def _steps(self) -> list[Step]:
+        """Functions of vectors after pooling."""
+        return build_steps(self.source_folder, self.recipe.modules)
+
+    @functools.cached_property
     def tokenizer(self) -> Any:
         """Tokenizer of the model's folder."""
         return load_preprocessor("AutoTokenizer", self.source_folder)
@@ -89,7 +95,11 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
 
     def get_embedding_dimension(self) -> int:
         """Return the length of a vector."""
-        return self.config.hidden_size * len(self.recipe.pooling)
+        width = int(self.config.hidden_size) * len(self.recipe.pooling)
+        with torch.no_grad():
+            for step in self._steps:
+                width = step(torch.zeros(1, width)).shape[-1]
+        return min(width, self.recipe.truncate_dim or width)
 
     get_sentence_embedding_dimension = get_embedding_dimension  # its name before sentence-transformers 6
 
@@ -133,7 +143,8 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
             convert_to_numpy: return an array; False returns a list of tensors.
             convert_to_tensor: return one tensor.
             normalize_embeddings: scale vectors to length 1.
-            truncate_dim: length to which vectors are truncated, before `normalize_embeddings`.
+            truncate_dim: length to which vectors are truncated, before `normalize_embeddings`; None takes the
+                folder's.
             precision: "float32" or None; use `sentence_transformers.quantize_embeddings` to quantize vectors.
             show_progress_bar: show progress on stderr.
             device: must be the CPU, where inputs are, or "neuron".
@@ -148,15 +159,17 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
             hint = f"Call sentence_transformers.quantize_embeddings(vectors, {precision!r})."
             raise ConfigError(message, hint=hint, option="precision", value=precision)
         check_counts(batch_size=batch_size, **({} if truncate_dim is None else {"truncate_dim": truncate_dim}))
+        truncate_dim = self.recipe.truncate_dim if truncate_dim is None else truncate_dim
         is_one = self._is_sentence(sentences)
         items = [sentences] if is_one else list(() if sentences is None else sentences)
         if not items or not all(map(self._is_sentence, items)):
             message = f"encode() takes one or more texts, not a {type(sentences).__name__} of {len(items)}."
             raise ConfigError(message, hint="Pass a string or a list of strings.", argument="sentences")
         before = self.recipe.text_before(prompt_name, prompt)
+        num_skipped = 0 if self.recipe.include_prompt or not before else self._num_prompt_tokens(before)
         texts = [before + text if isinstance(text, str) else text for text in items]
         vectors = in_batches(
-            lambda batch: self._embedded(batch)[:, :truncate_dim],
+            lambda batch: self._embedded(batch, num_skipped)[:, :truncate_dim],
             texts,
             length=lambda text: len(text) if isinstance(text, str) else 0,
             batch_size=batch_size,
@@ -172,9 +185,14 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
         """Return whether a value is one sentence for `encode`."""
         return isinstance(value, str)
 
-    def _embedded(self, texts: Sequence[Any]) -> torch.Tensor:
-        """Return the vectors of a batch of sentences."""
-        vectors: torch.Tensor = self(self.tokenize(texts)).sentence_embedding
+    def _num_prompt_tokens(self, prompt: str) -> int:
+        """Return how many tokens a prompt has, without the special token that ends a text."""
+        ids = self.tokenize(prompt)["input_ids"][0]
+        return len(ids) - int(int(ids[-1]) in self.tokenizer.all_special_ids)
+
+    def _embedded(self, texts: Sequence[Any], num_skipped: int = 0) -> torch.Tensor:
+        """Return the vectors of a batch of sentences, without so many first tokens."""
+        vectors: torch.Tensor = self({**self.tokenize(texts), "prompt_length": num_skipped}).sentence_embedding
         return vectors
 
     def encode_query(self, sentences: str | Sequence[str], **options: Any) -> Any:
@@ -210,17 +228,21 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
         """Add `token_embeddings` and `sentence_embedding` to features, as the modules of sentence-transformers do.
 
         Args:
-            features: result of `tokenize`.
+            features: result of `tokenize`; `prompt_length` may say how many first tokens are a prompt, which folders
+                with `include_prompt=false` do not pool.
             **inputs: features by name.
 
         Returns:
             A dictionary of tensors, which are attributes too.
         """
         features = {**(features or {}), **inputs}
+        num_skipped = int(features.pop("prompt_length", 0))
+        num_skipped = 0 if self.recipe.include_prompt else num_skipped
         hidden_BTD = super().forward(**features).last_hidden_state
         mask_BT = features.get("attention_mask", torch.ones(hidden_BTD.shape[:2]))
-        vectors = pooled(hidden_BTD, mask_BT, self.recipe.pooling)
-        vectors = normalize(vectors, dim=-1) if self.recipe.normalize else vectors
+        vectors = pooled(hidden_BTD, mask_BT, self.recipe.pooling, num_skipped)
+        for step in self._steps:
+            vectors = step(vectors)
         return SentenceFeatures(features, token_embeddings=hidden_BTD, sentence_embedding=vectors)
 
     def similarity(self, left: Any, right: Any) -> torch.Tensor:

@@ -85,7 +85,7 @@ def test_long_sentences_are_truncated_to_folder_and_bucket_limits(model, checkpo
 def test_prompts_are_prepended_by_name(model):
     assert np.array_equal(model.encode("cat", prompt_name="query"), model.encode("q cat"))
     assert np.array_equal(model.encode("cat", prompt="see "), model.encode("see cat"))
-    with raises(ConfigError, option="prompt_name", value="passage", choices=["query"]):
+    with raises(ConfigError, option="prompt_name", value="passage", choices=["query", "document"]):
         model.encode("cat", prompt_name="passage")
     assert np.array_equal(model.encode_query(["cat"]), model.encode(["q cat"]))
     assert np.array_equal(model.encode_query("cat", prompt="z "), model.encode("z cat"))
@@ -93,13 +93,77 @@ def test_prompts_are_prepended_by_name(model):
     assert (model.prompts, model.default_prompt_name, model.similarity_fn_name) == ({"query": "q "}, None, "cosine")
 
 
-def test_excluded_prompts_are_refused(checkpoint, tmp_path):
-    folder = shutil.copytree(checkpoint, tmp_path / "copy")
-    write(folder / "1_Pooling" / "config.json", {"pooling_mode_mean_tokens": True, "include_prompt": False})
-    model = NeuronSentenceTransformer.from_pretrained(folder, export=True, **SHAPES)
-    assert model.encode("a cat").shape == (32,)
-    with raises(ConfigError, prompt="q "):
-        model.encode_query("a cat")
+MODULES = {
+    "two dense": [
+        ("Dense", {"out": 48}),
+        ("Dense", {"out": 16, "activation": "linear.Identity", "bias": False}),
+        "norm",
+    ],
+    "residual": ["layer norm", ("Dense", {"out": 24, "use_residual": True}), "dropout"],
+    "residual of the same width": [("Dense", {"out": 32, "use_residual": True, "activation": "GELU"})],
+    "normalized in between": ["norm", ("Dense", {"out": 8})],
+}
+
+
+def save_with_modules(folder, checkpoint, parts, **pooling):
+    """Write a folder with sentence-transformers itself, with modules after pooling; return its model."""
+    peer = pytest.importorskip("sentence_transformers")
+    from sentence_transformers.base.modules import Dense, Normalize, Transformer
+    from sentence_transformers.sentence_transformer.modules import Dropout, LayerNorm, Pooling
+
+    torch.manual_seed(0)
+    width, modules = 32, [Transformer(str(checkpoint), max_seq_length=20), Pooling(32, **pooling)]
+    for part in parts:
+        if isinstance(part, tuple):
+            options = dict(part[1])
+            path = options.pop("activation", "Tanh")
+            out = options.pop("out")
+            modules.append(Dense(width, out, activation_function=getattr(torch.nn, path)(), **options))
+            width = out
+        else:
+            modules.append({"norm": Normalize(), "dropout": Dropout(), "layer norm": LayerNorm(width)}[part])
+    model = peer.SentenceTransformer(modules=modules, device="cpu")
+    for parameter in (p for module in modules[2:] for p in module.parameters()):
+        torch.nn.init.normal_(parameter, 0.1, 0.3)
+    model.save(str(folder))
+    return model
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_modules_after_pooling_are_those_of_sentence_transformers(name, checkpoint, environment, tmp_path):
+    original = save_with_modules(tmp_path / "model", checkpoint, MODULES[name], pooling_mode="mean")
+    model = NeuronSentenceTransformer.from_pretrained(tmp_path / "model", export=True, **SHAPES)
+    expected = original.encode(SENTENCES)
+    np.testing.assert_allclose(model.encode(SENTENCES), expected, atol=1e-5)
+    assert model.get_embedding_dimension() == original.get_embedding_dimension() == expected.shape[1]
+    model.save_pretrained(tmp_path / "out")
+    again = NeuronSentenceTransformer.from_pretrained(tmp_path / "out")
+    assert np.array_equal(again.encode(SENTENCES), model.encode(SENTENCES))
+
+
+@pytest.mark.parametrize("mode", ["mean", "cls", "max", "weightedmean", "lasttoken"])
+def test_prompts_are_those_of_sentence_transformers(mode, checkpoint, environment, tmp_path):
+    """A prompt "passage" alone is not used: the empty "document" is found first, as is an empty "query"."""
+    original = save_with_modules(tmp_path / "model", checkpoint, [], pooling_mode=mode, include_prompt=False)
+    original.prompts |= {"passage": "the passage ", "other": "a b "}
+    original.default_prompt_name, original.truncate_dim = "other", 24
+    original.save(str(tmp_path / "model"))
+    model = NeuronSentenceTransformer.from_pretrained(tmp_path / "model", export=True, **SHAPES)
+    assert model.prompts == original.prompts and model.get_embedding_dimension() == 24
+    for method in ("encode", "encode_query", "encode_document"):
+        for options in ({}, {"prompt_name": "passage"}, {"prompt": "b "}, {"truncate_dim": 5}):
+            expected = getattr(original, method)(SENTENCES, **options)
+            np.testing.assert_allclose(getattr(model, method)(SENTENCES, **options), expected, atol=1e-5)
+
+
+def test_modules_that_are_not_supported_are_named(checkpoint, tmp_path):
+    save_with_modules(tmp_path / "model", checkpoint, [("Dense", {"out": 8})], pooling_mode="mean")
+    path = next((tmp_path / "model").glob("*_Dense")) / "config.json"
+    settings = json.loads(path.read_text())
+    for name, value in (("activation_function", "my.Activation"), ("module_input_name", "token_embeddings")):
+        write(path, settings | {name: value})
+        with raises(ModelError, option=name, value=value):
+            read_recipe(tmp_path / "model")
 
 
 def test_short_vectors_and_pairs(model):
@@ -170,8 +234,8 @@ def test_recipes(tmp_path):
     write(path, {"pooling_mode": "median"})
     with raises(ModelError, modes=["median"]):
         read_recipe(tmp_path)
-    write(tmp_path / "modules.json", [{"path": "3_Dense", "type": "sentence_transformers.models.Dense"}])
-    with raises(ModelError, modules=["Dense"]):
+    write(tmp_path / "modules.json", [{"path": "3_LSTM", "type": "sentence_transformers.models.LSTM"}])
+    with raises(ModelError, modules=["LSTM"]):
         read_recipe(tmp_path)
 
 

@@ -34,7 +34,7 @@ class Embedder(TextModel):
             RequestError: it is empty, too long, or has ids that are no tokens.
         """
         if isinstance(text, str):
-            whole: str = self.model.recipe.text_before(None, None) + text
+            whole: str = self.model.recipe.pooled_text_before(None, None) + text
             return self._tokenized(body, whole.lower() if self.model.recipe.do_lower_case else whole)
         if wrong := [token for token in text if token >= self.num_tokens]:
             message = f"The input has {wrong[0]}, but the vocabulary has {self.num_tokens} tokens."
