@@ -37,7 +37,7 @@ from .dry_run import STRENGTH, example_arguments, in_place, note_calls
 from .effects import require_effects
 from .safety import compiled_models
 from .sharing import is_shared, require_shared
-from .slicing import require_sliceable, sliced
+from .slicing import comparable, require_sliceable, sliced
 from .stock import component_sources, pipeline_class, read_additions, stock_pipeline
 
 PICTURE_TOLERANCE = 1e-3
@@ -310,7 +310,7 @@ def _compare_picture(
     config, loaded = prepared.config, {name: part.loaded for name, part in prepared.parts.items()}
     copies = {name: Copies([one]) for name, one in loaded.items() if one is not None}
     actual = _picture(prepared, prepared.connected(copies), arguments)
-    reference = {name: sliced(load_component(source, "float32")[0], config) for name, source in sources.items()}
+    reference = {name: comparable(load_component(source, "float32")[0], config) for name, source in sources.items()}
     expected = _picture(prepared, reference, arguments)
     exact = config.torch_dtype == "float32" and config.auto_cast == "none"
     tolerance = atol if atol is not None else PICTURE_TOLERANCE if exact else default_tolerance(config, 1.0)

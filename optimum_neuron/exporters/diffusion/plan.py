@@ -22,7 +22,7 @@ from .component import DiffusersConfig, empty_component, load_component
 from .configuration import NeuronDiffusionConfig, ResolvedDiffusionConfig
 from .dry_run import SEED, Entry
 from .sharing import split_component
-from .slicing import sliced
+from .slicing import comparable, sliced
 
 
 class DiffusionKind(Kind):
@@ -62,7 +62,7 @@ class DiffusionKind(Kind):
         return load_component(source, dtype)
 
     def prepare_reference(self, reference: Any, config: ResolvedDiffusionConfig) -> Any:
-        return sliced(reference, config)
+        return comparable(reference, config)
 
     def scenarios(
         self, recorder: Recorder, reference: Any, metadata: Mapping[str, Any], config: Any

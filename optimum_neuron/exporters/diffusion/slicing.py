@@ -40,9 +40,14 @@ def remedy(method: str) -> str:
     return "Export the pipeline again with the change." if option is None else f"Export the pipeline with {option}."
 
 
-def sliced(model: Model, config: NeuronDiffusionConfig) -> Model:
+def comparable(model: Model, config: NeuronDiffusionConfig) -> Model:
+    """Return a reference model with tiles only, which blend: slices give the results of a whole model."""
+    return sliced(model, config, options=("vae_tiling",))
+
+
+def sliced(model: Model, config: NeuronDiffusionConfig, *, options: Iterable[str] = tuple(_SETTERS)) -> Model:
     """Return a model as the options change it; a changed one is a copy that shares its weights."""
-    setters = [(name, getattr(config, option)) for option, name in _SETTERS.items() if hasattr(model, name)]
+    setters = [(_SETTERS[option], getattr(config, option)) for option in options if hasattr(model, _SETTERS[option])]
     wanted = [(name, value) for name, value in setters if value not in (False, "none")]
     if not wanted:
         return model

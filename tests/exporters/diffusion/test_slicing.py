@@ -6,7 +6,7 @@ import numpy
 import pytest
 
 from optimum_neuron import NeuronDiffusionPipeline
-from optimum_neuron.errors import ConfigError
+from optimum_neuron.errors import ConfigError, ValidationError
 from tests.tiny_pipelines.calls import arguments, pictures
 from tests.tiny_pipelines.table import make_pipeline, save_pipeline
 
@@ -62,6 +62,16 @@ def test_pictures_are_those_of_diffusers_with_the_same_settings(pipe):
 
 def test_tiles_change_a_picture():
     assert numpy.abs(stock({"vae": [("enable_tiling",)]}) - stock({})).max() > 1e-2
+
+
+def test_slices_that_are_wrong_are_found(checkpoint, monkeypatch):
+    """The reference model attends with all heads at once."""
+    from diffusers.models.attention_processor import SlicedAttnProcessor
+
+    real = SlicedAttnProcessor.__call__
+    monkeypatch.setattr(SlicedAttnProcessor, "__call__", lambda *args, **options: 1.2 * real(*args, **options))
+    with pytest.raises(ValidationError):
+        compiled(checkpoint, attention_slicing="max", disable_neuron_cache=True)
 
 
 @pytest.mark.parametrize("option", ["vae_tiling", "vae_slicing"])
