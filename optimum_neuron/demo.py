@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -39,46 +40,64 @@ def run(
         on_answer: Called with the answer as soon as it is ready.
 
     Returns:
-        Plain data: `answer`, `model`, `target`, `cache` (hit or miss with the reason), `host_code`, `ready_s`,
-        `compile_s`, `load_s`, `validate_s`, `first_token_after_s` and `full_speed_after_s` (since the process began),
-        `time_to_first_token_s`, `tokens_per_s_at_first`, `tokens_per_s`, `num_tokens`, `simulated`.
+        Plain data: `answer`, `model`, `target`, `cache` (hit or miss with the reason), `host_code`, `download_s`
+        (None if the checkpoint was here), `ready_s`, `compile_s`, `load_s`, `validate_s`, `first_token_after_s` and
+        `full_speed_after_s` (since the process began, without the download), `time_to_first_token_s`,
+        `tokens_per_s_at_first`, `tokens_per_s`, `num_tokens`, `simulated`.
     """
     from .modeling import NeuronModelForCausalLM
 
+    download_s = _fetch(model)
     start = time.perf_counter()
     neuron_model = NeuronModelForCausalLM.from_pretrained(
         model, export=True, sequence_length=SEQUENCE_LENGTH, wait_for_host_code=wait_for_host_code
     )
     ready_s = time.perf_counter() - start
     story = neuron_model.describe()
-    answer = _ask(neuron_model, prompt, max_new_tokens, on_answer)
+    answer = _ask(neuron_model, prompt, max_new_tokens, on_answer, download_s or 0.0)
     return {
         **answer,
         "model": model,
         "target": story["target"],
         "cache": story["cache"],
         "host_code": neuron_model.describe()["host_code"],
+        "download_s": None if download_s is None else round(download_s, 2),
         "ready_s": round(ready_s, 3),
         **{f"{name}_s": story["timings_s"][name] for name in ("compile", "load", "validate")},
         "simulated": True,
     }
 
 
+def _fetch(model: str) -> float | None:
+    """Download a checkpoint of the catalogue; return the seconds, or None if there was nothing to download."""
+    from .checkpoints import find, is_fetched, resolve_model
+
+    if os.path.isdir(model) or find(model) is None or is_fetched(model):
+        return None
+    start = time.perf_counter()
+    resolve_model(model)
+    return time.perf_counter() - start
+
+
 def _ask(
-    model: NeuronModelForCausalLM, prompt: str, max_new_tokens: int, on_answer: Callable[[str], None]
+    model: NeuronModelForCausalLM,
+    prompt: str,
+    max_new_tokens: int,
+    on_answer: Callable[[str], None],
+    download_s: float,
 ) -> dict[str, Any]:
-    """Ask twice: at once, and with all blocks compiled."""
+    """Prompt the model twice: at once, and with all blocks compiled."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(model.source_folder)
     inputs = tokenizer.apply_chat_template(
         [{"role": "user", "content": prompt}], add_generation_prompt=True, return_tensors="pt", return_dict=True
     )
-    before_s = _process_age_s()
+    before_s = _process_age_s() - download_s
     first, tokens = _generate(model, inputs, max_new_tokens)
     answer = tokenizer.decode(tokens, skip_special_tokens=True)
     on_answer(answer)
-    full_speed_s = _process_age_s() if _follow_compiling(model) else before_s
+    full_speed_s = _process_age_s() - download_s if _follow_compiling(model) else before_s
     best, _ = _generate(model, inputs, max_new_tokens)
     return {
         "answer": answer,

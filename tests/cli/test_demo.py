@@ -31,7 +31,7 @@ def test_answer_precedes_labelled_table(cli, fake_module):
     rows = {line.partition("  ")[0]: line.split("  ", 1)[1].split() for line in lines[4:] if "  " in line}
     assert rows["compile for the target, s"] == ["12.35"]
     assert rows["compile cache"] == ["hit", *["same", "program,", "shapes,", "flags", "and", "target"]]
-    assert rows["first token after the command, s"] == ["9.5"] and rows["tokens per second at full speed"] == ["44"]
+    assert rows["first token after the command, s"] == ["9.5"] and rows["tokens/s at full speed"] == ["44"]
 
 
 def test_options_reach_demo(cli, fake_module):
@@ -48,3 +48,13 @@ def test_missing_keys_are_left_out(cli, fake_module):
     result, _ = run(cli, fake_module, report={"answer": "yes", "load_s": 1.0})
     assert result.code == 0
     assert "load, s" in result.stdout and "first token" not in result.stdout
+
+
+def test_output_fits_100_columns_and_ends_with_the_next_command(cli, fake_module):
+    reason = "5 of 16 blocks compiled in the background, 99.5 s"
+    host = {"value": "aten, inductor", "reason": reason}
+    cache = {"value": "miss", "reason": "no such entry; " + "the nearest one differs " * 9}
+    result, _ = run(cli, fake_module, report=REPORT | {"host_code": host, "cache": cache, "download_s": 21.5})
+    assert max(map(len, result.stdout.splitlines())) <= 100 and reason in result.stdout
+    assert "download and convert, s" in result.stdout and "without the download" in result.stdout
+    assert result.stderr.splitlines()[-1].endswith("export neuron -m FOLDER_OR_HUB_ID my_model  # your own model")

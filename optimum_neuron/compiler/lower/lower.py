@@ -20,6 +20,7 @@ from typing import Literal
 from ...core import Choice, OptLevel, Rejected
 from ...errors import LoweringError
 from ...shared_objects import writable
+from ...wording import counted, time_span
 from ..ir import Graph, Program
 from ..serial import body_from_dict, body_to_dict
 from .aten import HostFunction, aten_function
@@ -33,6 +34,12 @@ from .unit import KERNELS, Job, compile_jobs
 
 Mode = Literal["wait", "background", "stored"]
 """When missing code is compiled: before anything runs, while operators run eagerly, or never."""
+
+_UNTIL: Mapping[Mode, str] = {
+    "background": "runs operator by operator until it is compiled",
+    "stored": "runs operator by operator because its code is not in the store",
+}
+"""Reasons of a block that has no compiled code."""
 
 logger = logging.getLogger(__name__)
 
@@ -79,16 +86,23 @@ class HostCode:
         return True
 
     def describe(self) -> Choice[str]:
-        """Return the levels in use, with the reasons and the progress of the compilation."""
+        """Return the levels in use, and how many blocks are compiled; `choices` has the reason of each block."""
         code, compiling = self.current(), self.compiling
-        value = ", ".join(sorted({str(choice.value) for choice in code.choices.values()})) or "none"
-        reasons = sorted({f"{choice.value}: {choice.reason}" for choice in code.choices.values()})
-        if compiling is not None and code is self:
-            progress = f"{compiling.num_done} of {len(compiling.jobs)} blocks are compiled"
-            reasons.append("; ".join(compiling.failures) or progress)
+        levels = [str(choice.value) for choice in code.choices.values()]
+        reasons = {choice.reason for choice in code.choices.values()}
+        reason = f"{sum(level != 'aten' for level in levels)} of {counted(len(levels), 'block')} compiled"
+        if not levels:
+            reason = "no weights to run with"
+        elif compiling is not None and code is self:
+            done = f"{compiling.num_done} of {counted(len(compiling.jobs), 'block')} compiled"
+            reason = "; ".join(compiling.failures) or done
         elif compiling is not None:
-            reasons.append(f"compiled in the background in {compiling.seconds:.1f} s")
-        return Choice(value=value, reason="; ".join(reasons) or "no weights to run with")
+            reason += f" in the background, {time_span(compiling.seconds)}"
+        elif len(reasons) == 1:
+            reason = f"{levels[0]}: {reasons.pop()}"
+        elif _UNTIL["stored"] in reasons:
+            reason = _UNTIL["stored"]
+        return Choice(value=", ".join(sorted(set(levels))) or "none", reason=reason)
 
 
 def choose_levels(program: Program, *, optlevel: OptLevel) -> dict[str, Choice[HostLevel]]:
@@ -152,10 +166,7 @@ def lower(
 def _until_compiled(choice: Choice[HostLevel], mode: Mode) -> Choice[HostLevel]:
     if choice.value == "aten":
         return choice
-    reason = "runs operator by operator " + (
-        "until it is compiled" if mode == "background" else "because its code is not in the store"
-    )
-    return Choice(value="aten", reason=reason, rejected=(Rejected(candidate=choice.value, reason=choice.reason),))
+    return Choice(value="aten", reason=_UNTIL[mode], rejected=(Rejected(candidate=choice.value, reason=choice.reason),))
 
 
 def _succeed(plain: HostCode, code: _Code) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from ...configuration import NEFF_FILE
 from ...errors import ModelError, nearest
 from ...plain_json import parse_json, read_object
+from ...progress import hidden_bars
 from ..source import ModelSource, first_line, read_config
 from .additions import PipelineAdditions
 from .component import DiffusersConfig
@@ -160,14 +161,13 @@ def stock_pipeline(source: ModelSource, kind: Any, models: Mapping[str, Any], *,
     try:
         verbosity = messages.get_verbosity()
         messages.set_verbosity_error()
-        messages.disable_progress_bar()
-        pipe = kind.from_pretrained(source.folder, local_files_only=True, **models)
+        with hidden_bars(messages):
+            pipe = kind.from_pretrained(source.folder, local_files_only=True, **models)
     except (OSError, ValueError, TypeError, RuntimeError, ImportError, AttributeError) as error:
         message = f"diffusers cannot build the {kind.__name__} in {source.folder}: {first_line(error)}"
         raise ModelError(message, hint="Check the folder, or pass another task.", folder=str(source.folder)) from error
     finally:
         messages.set_verbosity(verbosity)
-        messages.enable_progress_bar()
     cast_checker(pipe, dtype)
     return pipe
 

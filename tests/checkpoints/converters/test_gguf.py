@@ -13,7 +13,7 @@ from optimum_neuron.errors import ModelError
 def converted_folder(tiny_gguf, tmp_path_factory):
     destination = tmp_path_factory.mktemp("converted") / "tiny"
     before = dict(os.environ)
-    convert("gguf", tiny_gguf.parent, destination, progress=False)
+    convert("gguf", tiny_gguf.parent, destination)
     assert dict(os.environ) == before
     return destination
 
@@ -57,7 +57,7 @@ def test_tokenizer_has_merges_limit_and_chat_template(converted_folder):
 def test_invalid_gguf_is_refused_with_reason(tmp_path, capfd):
     (tmp_path / "broken.gguf").write_bytes(b"not a gguf file at all")
     with pytest.raises(ModelError, match=r"(?s)Converting broken\.gguf.*GGUF magic"):
-        convert("gguf", tmp_path, tmp_path / "out", progress=False)
+        convert("gguf", tmp_path, tmp_path / "out")
     assert capfd.readouterr() == ("", "")
 
 
