@@ -41,6 +41,7 @@ from .protocol import (
 from .response_store import ResponseStore
 from .responses import respond
 from .runners import Embedder, Painter, Scorer, Transcriber, draw, embed, rerank, score, transcribe
+from .sampling import sampling_defaults
 
 Answer = dict[str, Any] | str | AsyncIterator[Event]
 Kinds = type | tuple[type, ...]
@@ -102,6 +103,11 @@ class Deployment:
             "state": model.state,
             "runner": None if model.runner is None else model.runner.to_dict(),
             "endpoints": [path for path, (kinds, *_) in ENDPOINTS.items() if isinstance(model.backend, kinds)],
+            "sampling": (
+                sampling_defaults(model.backend.model.generation_config)
+                if isinstance(model.backend, Generator)
+                else None
+            ),
         }
 
     def health(self) -> tuple[int, dict[str, Any]]:

@@ -96,19 +96,26 @@ def _num_new(num_prompt: int, max_tokens: int | None, limit: int) -> int:
     return room if max_tokens is None else max(max_tokens, 1)
 
 
+def sampling_defaults(generation_config: Any) -> dict[str, float]:
+    """Return what sampling parameters are if a request leaves them out: the model's values, else OpenAI's."""
+    defaults = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "repetition_penalty": 1.0}
+    return {name: _first(getattr(generation_config, name, None), value) for name, value in defaults.items()}
+
+
 def _settings(defaults: Any, body: Generation) -> dict[str, Any]:
     """Fields of transformers' `GenerationConfig`, for all of which the request has a value."""
-    temperature = _first(body.temperature, getattr(defaults, "temperature", None), 1.0)
+    own = sampling_defaults(defaults)
+    temperature = _first(body.temperature, own["temperature"])
     common = {"repetition_penalty": 1.0, "no_repeat_ngram_size": 0}
     if temperature == 0:
         return {"do_sample": False, **common}
-    top_k = _first(body.top_k, getattr(defaults, "top_k", None), 0)
+    top_k = _first(body.top_k, own["top_k"])
     min_p = _first(body.min_p, getattr(defaults, "min_p", None), 0.0)
     settings = {
         "do_sample": True,
         "temperature": temperature,
         "top_k": max(top_k, 0),
-        "top_p": _first(body.top_p, getattr(defaults, "top_p", None), 1.0),
+        "top_p": _first(body.top_p, own["top_p"]),
         **common,
     }
     return settings | ({"min_p": min_p} if min_p else {})
@@ -125,8 +132,8 @@ def _processors(
     bias = _bias(body, generator.num_tokens)
     _check_tokens("allowed_token_ids", body.allowed_token_ids or (), generator.num_tokens)
     bad_words = _bad_words(body, generator.tokenizer)
-    defaults = generator.model.generation_config
-    repetition = _first(body.repetition_penalty, getattr(defaults, "repetition_penalty", None), 1.0)
+    own = sampling_defaults(generator.model.generation_config)
+    repetition = _first(body.repetition_penalty, own["repetition_penalty"])
     # Compiled here too, so that a wrong one is an error of the request.
     if grammar is not None:
         generator.grammars.guide(grammar, num_prompt=len(ids), end_ids=end_ids)

@@ -1,4 +1,4 @@
-"""Simulated against published times of kernels, and the source of each instruction's cost, for docs/fidelity.md.
+"""Simulated against published times of kernels, and the source of each cost, for docs/fidelity-details.md.
 
     python tools/fidelity/nki_report.py
 
@@ -26,8 +26,8 @@ from optimum_neuron.nki.timeline import schedule
 sys.path.insert(0, str(Path(__file__).parent))
 import nki_kernels as kernels
 
-FILE = Path(__file__).parents[2] / "docs/fidelity.md"
-START, END = "## Kernels\n", "## Every row\n"
+FILE = Path(__file__).parents[2] / "docs/fidelity-details.md"
+START = "## Kernels\n"
 
 TUTORIAL = "Neuron docs, NKI tutorial, matrix multiplication (Neuron 2.2x)"
 OPTIMIZATION = "Neuron docs, NKI tutorial, kernel optimization"
@@ -183,11 +183,7 @@ def section() -> str:
 def main() -> int:
     """Write the section into the page."""
     text = FILE.read_text(encoding="utf-8")
-    before, _, rest = text.partition(START)
-    after = END + (rest if rest else text).partition(END)[2]
-    if not rest:
-        before = text.partition(END)[0]
-    FILE.write_text(f"{before}{START}\n{section()}\n{after}", encoding="utf-8")
+    FILE.write_text(f"{text.partition(START)[0]}{START}\n{section()}", encoding="utf-8")
     return 0
 
 

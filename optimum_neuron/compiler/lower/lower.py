@@ -94,8 +94,8 @@ class HostCode:
         if not levels:
             reason = "no weights to run with"
         elif compiling is not None and code is self:
-            done = f"{compiling.num_done} of {counted(len(compiling.jobs), 'block')} compiled"
-            reason = "; ".join(compiling.failures) or done
+            done = f"{compiling.num_done} of {counted(len(compiling.jobs), 'block')}"
+            reason = "; ".join(compiling.failures) or f"{_UNTIL['background']} ({done})"
         elif compiling is not None:
             reason += f" in the background, {time_span(compiling.seconds)}"
         elif len(reasons) == 1:

@@ -1,0 +1,47 @@
+"""The chat page: it works offline, shows the model's own sampling defaults, and never inserts an answer as HTML."""
+
+from __future__ import annotations
+
+import re
+
+import httpx
+
+from optimum_neuron.serving.sampling import sampling_defaults
+from tests.tree import ROOT
+
+PAGE = (ROOT / "optimum_neuron" / "serving" / "page.html").read_text(encoding="utf-8")
+
+
+def test_page_loads_nothing_from_elsewhere():
+    assert re.findall(r"""(?:src|href)\s*=\s*["'](?!docs|metrics|data:,)[^"']*""", PAGE) == []
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]+)"', PAGE)
+    assert "default-src 'none'" in policy and "connect-src 'self'" in policy and "http" not in policy
+
+
+def test_text_of_an_answer_never_becomes_html():
+    ways = ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "DOMParser", "createContextualFragment")
+    assert [way for way in (*ways, "eval(", "srcdoc") if way in PAGE] == []
+    # A link needs a scheme that runs no code.
+    assert r"(?:https?:\/\/|mailto:)" in PAGE
+
+
+def test_page_is_served_and_parameters_are_those_of_the_protocol(url):
+    from optimum_neuron.serving.protocol import ChatRequest
+
+    assert httpx.get(url).text == PAGE
+    (names,) = re.findall(r"NUMBERS = \[([^]]+)\]", PAGE)
+    fields = set(re.findall(r'"(\w+)"', names))
+    assert len(fields) == 6 and fields <= set(ChatRequest.model_fields)
+
+
+def test_models_tell_their_sampling_defaults(client):
+    (model,) = client.models.list()
+    assert model.sampling == {"temperature": 1.0, "top_k": 50, "top_p": 1.0, "repetition_penalty": 1.0}
+
+
+def test_defaults_are_the_models_else_openais():
+    class Given:
+        temperature, top_p = 0.2, None
+
+    own = sampling_defaults(Given())
+    assert own == {"temperature": 0.2, "top_k": 0, "top_p": 1.0, "repetition_penalty": 1.0}
