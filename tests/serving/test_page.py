@@ -36,7 +36,7 @@ def test_page_is_served_and_parameters_are_those_of_the_protocol(url):
 
 def test_models_tell_their_sampling_defaults(client):
     (model,) = client.models.list()
-    assert model.sampling == {"temperature": 1.0, "top_k": 50, "top_p": 1.0, "repetition_penalty": 1.0}
+    assert model.sampling == {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "repetition_penalty": 1.0}
 
 
 def test_defaults_are_the_models_else_openais():
