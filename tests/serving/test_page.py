@@ -6,7 +6,6 @@ import re
 
 import httpx
 
-from optimum_neuron.serving.sampling import sampling_defaults
 from tests.tree import ROOT
 
 PAGE = (ROOT / "optimum_neuron" / "serving" / "page.html").read_text(encoding="utf-8")
@@ -34,14 +33,9 @@ def test_page_is_served_and_parameters_are_those_of_the_protocol(url):
     assert len(fields) == 6 and fields <= set(ChatRequest.model_fields)
 
 
-def test_models_tell_their_sampling_defaults(client):
+def test_models_tell_their_sampling_defaults(client, deployment, monkeypatch):
+    own = deployment.registry.models[0].backend.model.generation_config
+    for name, value in (("temperature", 0.2), ("top_k", None), ("top_p", None), ("repetition_penalty", None)):
+        monkeypatch.setattr(own, name, value)
     (model,) = client.models.list()
-    assert model.sampling == {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "repetition_penalty": 1.0}
-
-
-def test_defaults_are_the_models_else_openais():
-    class Given:
-        temperature, top_p = 0.2, None
-
-    own = sampling_defaults(Given())
-    assert own == {"temperature": 0.2, "top_k": 0, "top_p": 1.0, "repetition_penalty": 1.0}
+    assert model.sampling == {"temperature": 0.2, "top_k": 0, "top_p": 1.0, "repetition_penalty": 1.0}
