@@ -65,6 +65,10 @@ NAMES = (
         why="A compile report numbers frames as torch does.",
     ),
     Name(
+        target="torch._guards.TracingContext",
+        why="AOTAutograd is told the layout of complex results, which host code returns as pairs.",
+    ),
+    Name(
         target="torch._higher_order_ops.flex_attention.flex_attention",
         why="FlexAttention in a graph is found by this operator.",
     ),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,6 +26,7 @@ from ...upstream.torch import CompileContext
 from .. import flex_attention
 from . import cache, report, shapes
 from .border import HostFunction
+from .complex_pairs import report_strides, write_pairs
 from .estimate import estimate, work_of_calls
 from .host_graph import border_of, on_device
 from .hosted import check_with_host
@@ -66,7 +68,9 @@ def compile_graph(
         loaded.graphs.clear()
         return _compile_inner(graph_module, example_inputs, plan=plan, **keywords)
 
-    with cache.caches(plan, loaded), kernels_for(plan.target.value):
+    with cache.caches(plan, loaded), kernels_for(plan.target.value), warnings.catch_warnings():
+        # It has none of them by then (`complex_pairs.py`).
+        warnings.filterwarnings("ignore", "Torchinductor does not support code generation for complex", UserWarning)
         compiled = compile_fx(graph_module, example_inputs, inner_compile=compile_inner)
     for checked, seconds in loaded.graphs:
         _report(plan, checked, seconds=seconds, loaded_from="AOTAutograd's cache")
@@ -80,6 +84,7 @@ def _compile_inner(
     """Compile a forward, backward or inference graph of AOTAutograd."""
     start = time.perf_counter()
     shapes.fix_sizes(example_inputs)  # of random states that a forward keeps for its backward
+    graph_module, example_inputs, *complex_places = write_pairs(graph_module, example_inputs)
     target, options = plan.target.value, plan.options
     downcasts = parse_flags((), defaults=env.compiler_flags()).implicit_integer_downcast
     checks = check_with_host(
@@ -89,7 +94,7 @@ def _compile_inner(
     if options.auto_cast != "none":
         graph_module = auto_cast(graph_module, kind=options.auto_cast, dtype=options.auto_cast_type)
     checked = cache.CheckedGraph(
-        border=border_of(graph_module, example_inputs),
+        border=border_of(graph_module, example_inputs, *complex_places),
         kind="backward" if keywords.get("is_backward") else "inference" if keywords.get("is_inference") else "forward",
         num_calls=sum(node.op == "call_function" for node in graph_module.graph.nodes),
         host_ops=tuple(sorted({base_name(ruling.op) for ruling in checks.hosted})),
@@ -106,6 +111,7 @@ def _compile_inner(
         if plan.host_code.value == "aten":
             return _operator_by_operator(graph_module)
         compiled, was_loaded = cache.inductor(graph_module, example_inputs, plan=plan, checked=checked, **keywords)
+        report_strides(checked.border.complex_results)
         return compiled
 
     compiled = on_device(graph_module, example_inputs, checked.border, checked.calls(plan.frame), make)

@@ -40,6 +40,11 @@ class Border:
     random: bool
     """Whether the graph draws random numbers."""
 
+    complex_inputs: tuple[int, ...] = ()
+    """Places of complex inputs, which host code takes as pairs of real numbers."""
+    complex_results: tuple[int, ...] = ()
+    """Places of complex results, which host code returns as pairs of real numbers."""
+
     @property
     def has_device_tensors(self) -> bool:
         """Whether any tensor crosses the border."""
@@ -73,6 +78,8 @@ class DeviceFunction:
         hosted = ops.alias_cpu_list(tensors)
         hosted.reverse()
         host = [hosted.pop() if ours else value for value, ours in zip(arguments, border.inputs, strict=True)]
+        for place in border.complex_inputs:
+            host[place] = torch.view_as_real(host[place].resolve_conj())
         # The name is bound again so that the inputs above are freed as soon as host code is done with them.
         tensors = [value for value, shared in zip(arguments, border.shared, strict=True) if shared]
         arguments.clear()
@@ -87,6 +94,8 @@ class DeviceFunction:
         finally:
             set_for_device(before)
         track.end(graph, started_ns)
+        for place in border.complex_results:
+            results[place] = torch.view_as_complex(results[place])
         places = [i for i, ours in enumerate(border.results) if ours and isinstance(results[i], torch.Tensor)]
         for place, tensor in zip(
             places, ops.alias_neuron_list([results[i] for i in places], tensors, index), strict=True

@@ -89,14 +89,28 @@ def draws_random_numbers(graph_module: fx.GraphModule) -> bool:
     )
 
 
-def border_of(graph_module: fx.GraphModule, example_inputs: Sequence[Any]) -> Border:
-    """Find which inputs and results of a graph of AOTAutograd are device tensors, before `move_to_host`."""
+def border_of(
+    graph_module: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    complex_inputs: tuple[int, ...] = (),
+    complex_results: tuple[int, ...] = (),
+) -> Border:
+    """Find which inputs and results of a graph of AOTAutograd are device tensors, before `move_to_host`.
+
+    Args:
+        graph_module: the graph.
+        example_inputs: its fake inputs.
+        complex_inputs: places of inputs that `complex_pairs` wrote as pairs.
+        complex_results: places of such results.
+    """
     returned = next(node for node in graph_module.graph.nodes if node.op == "output").args[0]
     return Border(
         inputs=tuple(is_device_tensor(value) for value in example_inputs),
         results=tuple(isinstance(node, fx.Node) and is_device_tensor(node.meta.get("val")) for node in returned),
         shared=tuple(_shared_with_results(graph_module, returned)),
         random=draws_random_numbers(graph_module),
+        complex_inputs=complex_inputs,
+        complex_results=complex_results,
     )
 
 
