@@ -96,7 +96,7 @@ class HostCode:
         elif compiling is not None and code is self:
             done = f"{compiling.num_done} of {counted(len(compiling.jobs), 'block')}"
             reason = "; ".join(compiling.failures) or f"{_UNTIL['background']} ({done})"
-        elif compiling is not None:
+        elif compiling is not None and compiling.seconds is not None:
             reason += f" in the background, {time_span(compiling.seconds)}"
         elif len(reasons) == 1:
             reason = f"{levels[0]}: {reasons.pop()}"
