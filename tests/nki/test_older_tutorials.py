@@ -115,7 +115,7 @@ def test_matrix_products(kernel):
 
 
 def test_hoisted_loads_take_less_simulated_time():
-    """Full blocks pay at the sizes of the tutorial, which docs/fidelity.md compares."""
+    """Full blocks pay at the sizes of the tutorial, which docs/fidelity-details.md compares."""
     lhs_T, rhs = torch.randn(512, 256, dtype=torch.bfloat16), torch.randn(512, 1024, dtype=torch.bfloat16)
     times = []
     for kernel in (tiled, hoisted):
