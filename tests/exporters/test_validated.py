@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import shutil
 from unittest import mock
@@ -159,6 +160,7 @@ def test_disabled_validation_says_so(home, folder, loads):
 
 def test_versions_have_the_source_and_the_libraries_of_references(monkeypatch):
     versions = comparisons.COMPARISONS.versions()
-    assert versions.keys() == {"package", "torch", "transformers", "diffusers"}
+    optional = {name for name in ("compressed_tensors", "gguf") if importlib.util.find_spec(name)}
+    assert versions.keys() == {"package", "torch", "transformers", "diffusers", *optional}
     monkeypatch.setattr(comparisons, "hash_of_sources", lambda *_: "changed source")
     assert comparisons._versions.__wrapped__() == {**versions, "package": "changed source"}
