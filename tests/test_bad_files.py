@@ -18,8 +18,16 @@ from safetensors.torch import load_file, save_file
 
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.compiler.neff import open_neff, write_neff
-from optimum_neuron.errors import ArtifactError, FormatVersionError, NeuronError, TargetMismatchError, WeightsError
-from optimum_neuron.exporters import file_hash, main_export
+from optimum_neuron.engine import Signature
+from optimum_neuron.errors import (
+    ArtifactError,
+    FormatVersionError,
+    ModelError,
+    NeuronError,
+    TargetMismatchError,
+    WeightsError,
+)
+from optimum_neuron.exporters import file_hash, main_export, read_config, require_sizes
 from tests.tiny import SHAPES, SMALL, save_tiny, words_of
 
 load = NeuronModelForCausalLM.from_pretrained
@@ -180,3 +188,68 @@ def test_misfit_weights_of_export(copy, kind):
     change_weights(copy, change)
     seal(copy)
     refused(copy, WeightsError, message)
+
+
+INPUT = {"name": "input_ids", "dtype": "int64", "axes": ["batch_size"]}
+ROLE = {"inputs": [INPUT], "outputs": {"logits": [{"dim": 0, "axis": "batch_size"}]}, "ignored": []}
+FORGED: dict[str, Any] = {
+    "a number": 7,
+    "a list": [],
+    "empty": {},
+    "no roles": {"roles": 5, "states": {}},
+    "unknown role": {"roles": {"x": ROLE}, "states": {}},
+    "input that is no object": {**ROLE, "inputs": [3]},
+    "unknown key of an input": {**ROLE, "inputs": [{**INPUT, "x": 1}]},
+    "name that is a number": {**ROLE, "inputs": [{**INPUT, "name": 3}]},
+    "axes that are a number": {**ROLE, "inputs": [{**INPUT, "axes": 3}]},
+    "padding that is a text": {**ROLE, "inputs": [{**INPUT, "padding": "x"}]},
+    "padding that is no number": {**ROLE, "inputs": [{**INPUT, "padding": float("nan")}]},
+    "huge limit": {**ROLE, "inputs": [{**INPUT, "limit": 10**30}]},
+    "stride of zero": {**ROLE, "outputs": {"a": [{"dim": 0, "axis": "b", "stride": 0}]}},
+    "dimension out of range": {**ROLE, "outputs": {"a": [{"dim": -100, "axis": "b"}]}},
+    "outputs that are a list": {**ROLE, "outputs": []},
+    "reasons that are numbers": {**ROLE, "padded": {"a": 1}},
+    "sizes that are texts": {**ROLE, "smallest": {"a": "1"}},
+    "states that are texts": {"roles": {"forward": ROLE}, "states": {"a": "b"}},
+}
+
+
+@pytest.mark.parametrize("data", FORGED.values(), ids=FORGED)
+def test_forged_signature(data):
+    with pytest.raises(ArtifactError) as error:
+        Signature.from_dict(data)
+    assert error.value.details["key"] == "signature"
+
+
+SIZES = (0, -1, 10**12, True, "4", 4.0, [[4]], {}, float("nan"), float("inf"))
+
+
+@pytest.mark.parametrize("key", ["num_hidden_layers", "num_attention_heads", "num_key_value_heads", "hidden_size"])
+@pytest.mark.parametrize("value", SIZES, ids=str)
+def test_sizes_of_a_configuration(key, value, checkpoint, tmp_path):
+    path = shutil.copytree(checkpoint, tmp_path / "copy") / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+    with pytest.raises(ModelError) as error:
+        read_config(path.parent)
+    assert error.value.details.get("key", key) == key
+
+
+@pytest.mark.parametrize("sizes", [{"num_hidden_layers": 10**7}, {"num_hidden_layers": 5000, "num_experts": 60_000}])
+def test_many_layers_end_at_once(sizes, checkpoint, tmp_path, cli):
+    path = shutil.copytree(checkpoint, tmp_path / "copy") / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **sizes}))
+    result = cli("export", "neuron", "-m", str(path.parent), str(tmp_path / "out"), "--sequence_length", "32")
+    assert result.code == 1 and "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"num_hidden_layers": 126, "hidden_size": 16384, "num_attention_heads": 128},  # Llama 3.1 405B
+        {"max_position_embeddings": 10_485_760, "num_local_experts": 128},  # Llama 4
+        {"num_attention_heads": [1, 2, 5, 8], "num_key_value_heads": None, "vocab_size": 1_203_000},
+        {"num_hidden_layers": 61, "n_routed_experts": 384, "text_config": {"num_hidden_layers": 1000}},
+    ],
+)
+def test_sizes_of_published_models_are_taken(sizes, tmp_path):
+    require_sizes(sizes, tmp_path)

@@ -10,10 +10,14 @@ With the program's graphs it is sufficient for running: the padding of each inpu
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import math
+import types
+import typing
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..compiler import Graph, Program, Role
+from ..errors import ArtifactError
 from ..models import LAYER_STATES
 
 BATCH_AXES = ("batch_size", "text_batch_size", "image_batch_size", "num_images", "num_audios")
@@ -114,7 +118,7 @@ class RoleSignature:
         """Rebuild from plain data.
 
         Raises:
-            KeyError, TypeError: the data is not a signature.
+            LookupError, TypeError, AttributeError, ValueError: the data is not a signature.
         """
         inputs = tuple(Input(**{**row, "axes": tuple(row["axes"])}) for row in data["inputs"])
         outputs = {name: tuple(OutputAxis(**row) for row in rows) for name, rows in data["outputs"].items()}
@@ -183,8 +187,19 @@ class Signature:
         """Rebuild from plain data; NEFFs of version 0.1 had the one role of encoders alone.
 
         Raises:
-            KeyError, TypeError: the data is not a signature.
+            ArtifactError: the data is not a signature.
         """
+        try:
+            signature = cls._built(data)
+            for path, value, kind in _mistyped(signature, "signature"):
+                raise TypeError(f"{path} is {value!r:.100}, but must be {kind}")
+        except (LookupError, TypeError, AttributeError, ValueError) as error:
+            message = f"The signature of the compiled model is damaged: {error}."
+            raise ArtifactError(message, hint="Export the model again.", key="signature", problem=str(error)) from error
+        return signature
+
+    @classmethod
+    def _built(cls, data: Mapping[str, Any]) -> Signature:
         if "inputs" in data:
             return cls(roles={"forward": RoleSignature.from_dict(data)})
         return cls(
@@ -193,3 +208,50 @@ class Signature:
                 name: StateSignature(**{**row, "axes": tuple(row["axes"])}) for name, row in data["states"].items()
             },
         )
+
+
+_LARGEST = 2**31 - 1
+"""Largest integer of a signature, and smallest if it is negative."""
+
+
+def _mistyped(value: Any, path: str) -> Iterator[tuple[str, Any, str]]:
+    """Yield fields of a signature whose values are not of their type: NEFFs may be forged."""
+    hints = typing.get_type_hints(type(value))
+    for field in dataclasses.fields(value):
+        yield from _misfits(getattr(value, field.name), hints[field.name], f"{path}.{field.name}")
+
+
+def _misfits(value: Any, kind: Any, path: str) -> Iterator[tuple[str, Any, str]]:
+    origin, kinds = typing.get_origin(kind), typing.get_args(kind)
+    if dataclasses.is_dataclass(kind):
+        yield from _mistyped(value, path)
+    elif origin is tuple:
+        if not isinstance(value, (list, tuple)):
+            yield path, value, "a list"
+            return
+        for index, one in enumerate(value):
+            yield from _misfits(one, kinds[0], f"{path}.{index}")
+    elif origin is dict:
+        if not isinstance(value, dict):
+            yield path, value, "an object"
+            return
+        for key, one in value.items():
+            yield from _misfits(key, kinds[0], f"{path}.{key}")
+            yield from _misfits(one, kinds[1], f"{path}.{key}")
+    elif origin is typing.Literal:
+        if value not in kinds:
+            yield path, value, f"one of {', '.join(map(str, kinds))}"
+    elif not _is_plain(value, kinds if origin in (types.UnionType, typing.Union) else (kind,), path):
+        yield path, value, f"{getattr(kind, '__name__', str(kind))} in its range"
+
+
+def _is_plain(value: Any, kinds: tuple[Any, ...], path: str) -> bool:
+    """Whether a number, a text or None is of one of the types, and in the range of a size."""
+    if type(value) not in kinds:
+        return False
+    if type(value) is int:
+        if path.endswith(".dim"):
+            return abs(value) <= 64  # PyTorch's most dimensions
+        least = 1 if path.endswith((".window", ".stride")) else 0 if path.endswith(".limit") else -_LARGEST
+        return least <= value <= _LARGEST
+    return not (isinstance(value, float) and math.isnan(value))

@@ -10,6 +10,7 @@ from .adapters import merge_adapter as merge_adapter
 from .build import cache_request as cache_request, cached_neff as cached_neff, judging_target as judging_target
 from .cached import cached_entries as cached_entries, cached_models as cached_models, fill_cache as fill_cache
 from .comparisons import COMPARISONS as COMPARISONS
+from .config_sizes import require_sizes as require_sizes
 from .decoder import (
     DecoderKind as DecoderKind,
     decoder_captures as decoder_captures,

@@ -14,6 +14,7 @@ from ..core import Choice
 from ..errors import ModelError, nearest
 from ..options import SOURCE_OPTIONS, SourceOptions, check_known
 from ..plain_json import parse_json
+from .config_sizes import require_sizes
 from .gguf import gguf_folder, is_gguf
 from .quantization import require_readable
 from .tasks import SYNONYMS, TASKS, other_tasks, plain_task, task_of, tasks_of
@@ -136,6 +137,7 @@ def read_config(folder: Path, *, trust_remote_code: bool = False) -> Any:
         data = parse_json(path.read_bytes())
         if not isinstance(data, dict):
             raise ValueError(f"a JSON {type(data).__name__} instead of an object")
+        require_sizes(data, path)
         if "_class_name" in data:
             return DiffusersConfig(data)
         model_type = data.get("model_type")
@@ -152,7 +154,10 @@ def read_config(folder: Path, *, trust_remote_code: bool = False) -> Any:
         return config
     except ModelError:
         raise
-    except (ValueError, OSError, LookupError, TypeError, AttributeError, ImportError, StrictDataclassError) as error:
+    except (
+        *(ValueError, OSError, LookupError, TypeError, AttributeError, ImportError, StrictDataclassError),
+        *(ArithmeticError, AssertionError, RecursionError),
+    ) as error:
         message = f"transformers cannot read {path}: {type(error).__name__}: {' '.join(str(error).split())}"
         hint = "Check the file; for code from the checkpoint pass trust_remote_code=True."
         raise ModelError(message, hint=hint, model=str(folder)) from error

@@ -42,6 +42,8 @@ class Gathered:
     logprobs: list[TokenLogprob] = dataclasses.field(default_factory=list)
     finish_reason: str | None = None
     stop_reason: int | str | None = None
+    num_cached: int = 0
+    """Tokens of the prompt that an earlier request had computed."""
 
     def add(self, piece: Piece) -> None:
         """Add the next piece."""
@@ -49,6 +51,7 @@ class Gathered:
         self.tokens += piece.tokens
         self.logprobs += piece.logprobs
         self.finish_reason, self.stop_reason = piece.finish_reason, piece.stop_reason
+        self.num_cached = max(self.num_cached, piece.num_cached)
 
 
 async def gather(pieces: AsyncIterator[Piece], num_answers: int) -> list[Gathered]:
@@ -69,10 +72,11 @@ async def together(jobs: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
             task.cancel()
 
 
-def usage(num_prompt: int, num_answer: int) -> dict[str, Any]:
-    """Return numbers of tokens in OpenAI's form."""
+def usage(num_prompt: int, num_answer: int, num_cached: int) -> dict[str, Any]:
+    """Return numbers of tokens in OpenAI's form; the cached ones are part of the prompt."""
     return {
         "prompt_tokens": num_prompt,
+        "prompt_tokens_details": {"cached_tokens": num_cached},
         "completion_tokens": num_answer,
         "total_tokens": num_prompt + num_answer,
     }

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,14 @@ from fastapi import FastAPI, Request, Response
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, StreamingResponse
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from ..errors import RequestError
 from ..version import __version__
 from .answers import Call
 from .deployment import ENDPOINTS, Deployment
 from .gate import Gate
-from .problems import RETRY_AFTER_S, body_of, problem_of
+from .problems import RETRY_AFTER_S, body_of, problem_of, too_slow
 
 _FIELDS = (
     ("messages", "/v1/chat/completions"),
@@ -38,6 +40,9 @@ _FIELDS = (
     ("input", "/v1/responses"),
 )
 """Fields of a body and the endpoint that has them, for SageMaker's path, which is for all endpoints."""
+
+_MOST_VALUES = 500_000
+"""Most values of a JSON body: each takes up to a hundred bytes of memory, and all are checked before others run."""
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 """Makes JSON; `json.dumps` would make an encoder for each token."""
@@ -140,9 +145,14 @@ async def _answer(deployment: Deployment, path: str | None, request: Request) ->
     """Answer a request; it is cancelled when the client goes away."""
     call = Call(request_id=request.state.request_id, timeout_s=deployment.options.request_timeout_s)
     try:
-        body = await _body(request)
+        async with asyncio.timeout(call.timeout_s):
+            body = await _body(request)
         answer = deployment.answer(path or _endpoint_of(deployment, body), body, call)
         result = await _unless_gone(request, _begin(answer))
+    except ClientDisconnect:
+        return Response(status_code=499)
+    except TimeoutError:
+        return _problem(too_slow(call.timeout_s or 0))
     except Exception as error:  # noqa: BLE001  # every error has OpenAI's form
         return _problem(error)
     if result is None:
@@ -203,11 +213,14 @@ async def _body(request: Request) -> Any:
         return await _form(request)
     raw = await request.body()
     try:
+        _check_number(raw)
         text = raw.decode()
-        body = json.loads(text, parse_constant=_refuse_constant)
+        body = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
         if "\\u" in text:
             json.dumps(body, ensure_ascii=False).encode()  # half of a surrogate pair is no text, and tokenizers fail
         return body
+    except RequestError:
+        raise
     except (ValueError, RecursionError) as error:
         message = f"The body is no JSON: {str(error)[:200]}"
         raise RequestError(message, hint="Send a JSON object.", status=400) from error
@@ -227,6 +240,25 @@ async def _form(request: Request) -> dict[str, Any]:
             return fields
     except HTTPException as error:
         raise RequestError(f"The form cannot be read: {error.detail}", status=400) from error
+
+
+def _check_number(raw: bytes) -> None:
+    """Check that a body has not too many values; commas and brackets in strings do not count."""
+    if sum(map(raw.count, (b",", b"[", b"{", b'"'))) <= _MOST_VALUES:
+        return
+    plain = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
+    number = plain.count(b'"') // 2
+    if number <= _MOST_VALUES:
+        number = sum(part.count(mark) for part in plain.split(b'"')[::2] for mark in (b",", b"[", b"{"))
+    if number > _MOST_VALUES:
+        message = f"The body has {number} values; it may have {_MOST_VALUES}."
+        raise RequestError(message, hint="Send several requests.", status=413)
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(value := float(text)):
+        raise ValueError(f"{text[:20]} is past the range of numbers")
+    return value
 
 
 def _refuse_constant(name: str) -> Any:

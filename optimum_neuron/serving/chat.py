@@ -138,7 +138,8 @@ class _Job:
         choices = [self._choice(index, parts[index], pieces[index]) for index in range(self.body.n)]
         num_tokens = sum(len(piece.tokens) for every in pieces for piece in every)
         head = {**self._head, "object": "chat.completion"}
-        return {**head, "choices": choices, "usage": usage(len(self.prompt.ids), num_tokens)}
+        num_cached = max(piece.num_cached for every in pieces for piece in every)
+        return {**head, "choices": choices, "usage": usage(len(self.prompt.ids), num_tokens, num_cached)}
 
     def _choice(self, index: int, parts: list[Part], pieces: list[Piece]) -> dict[str, Any]:
         texts = {kind: "".join(part.text for part in parts if part.kind == kind) for kind in ("content", "reasoning")}
@@ -167,9 +168,10 @@ class _Job:
 
     async def stream(self) -> AsyncIterator[Event]:
         """Yield chunks of all answers, as they come."""
-        num_tokens = 0
+        num_tokens = num_cached = 0
         async for piece in self.generator.answer(self.prompt):
             num_tokens += len(piece.tokens)
+            num_cached = max(num_cached, piece.num_cached)
             message = self._messages[piece.index]
             if not message.has_begun:
                 message.has_begun = True
@@ -186,11 +188,11 @@ class _Job:
                     reasons = {"finish_reason": message.finish_reason(piece.finish_reason)}
                     event["choices"][0] |= reasons | {"stop_reason": piece.stop_reason}
                 if self.body.stream_options is not None and self.body.stream_options.continuous_usage_stats:
-                    event["usage"] = usage(len(self.prompt.ids), num_tokens)
+                    event["usage"] = usage(len(self.prompt.ids), num_tokens, num_cached)
                 yield event
         if self.body.sends_usage:
             head = {**self._head, "object": "chat.completion.chunk"}
-            yield {**head, "choices": [], "usage": usage(len(self.prompt.ids), num_tokens)}
+            yield {**head, "choices": [], "usage": usage(len(self.prompt.ids), num_tokens, num_cached)}
 
     def _event(self, index: int, delta: dict[str, Any]) -> Event:
         choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}

@@ -43,7 +43,7 @@ def _prompts(generator: Generator, body: CompletionRequest, call: Call, adapter:
         make_prompt(
             generator,
             body,
-            generator.tokenizer.encode(prompt, add_special_tokens=adds) if isinstance(prompt, str) else prompt,
+            _ids(generator, body, prompt, adds) if isinstance(prompt, str) else prompt,
             request_id=f"{call.request_id}-{index}",
             max_tokens=body.max_tokens,
             num_logprobs=0 if body.logprobs is None and ranks else body.logprobs,
@@ -54,6 +54,13 @@ def _prompts(generator: Generator, body: CompletionRequest, call: Call, adapter:
         )
         for index, prompt in enumerate(given)
     ]
+
+
+def _ids(generator: Generator, body: CompletionRequest, text: str, adds: bool) -> list[int]:
+    """Tokens of a prompt; of one that is cut to its end, the begin of a long text is not tokenized."""
+    if body.truncate_prompt_tokens:
+        text = text[-generator.max_characters :]
+    return generator.encode(text, "prompt", add_special_tokens=adds)
 
 
 def _echo(generator: Generator, body: CompletionRequest, prompt: Prompt) -> Gathered:
@@ -94,22 +101,25 @@ class _Job:
     async def whole(self) -> dict[str, Any]:
         """Return all answers of all prompts."""
         choices: list[dict[str, Any]] = []
-        num_tokens = 0
+        num_tokens = num_cached = 0
         gathered = await together(gather(self._pieces(prompt), prompt.num_answers) for prompt in self.prompts)
         for prompt, echo, answers in zip(self.prompts, self.echoes, gathered, strict=True):
             num_tokens += sum(len(answer.tokens) for answer in answers)
+            num_cached += max(answer.num_cached for answer in answers)
             if prompt.num_answers > self.body.n:
                 answers = sorted(answers, key=_mean_logprob, reverse=True)[: self.body.n]
             choices += [self._choice(len(choices) + index, answer, echo) for index, answer in enumerate(answers)]
-        return {**self._head, "choices": choices, "usage": usage(self._num_prompt, num_tokens)}
+        return {**self._head, "choices": choices, "usage": usage(self._num_prompt, num_tokens, num_cached)}
 
     async def stream(self) -> AsyncIterator[Event]:
         """Yield chunks, prompt after prompt."""
         num_tokens = 0
+        cached = dict.fromkeys(range(len(self.prompts)), 0)
         for number, (prompt, echo) in enumerate(zip(self.prompts, self.echoes, strict=True)):
             lengths = dict.fromkeys(range(prompt.num_answers), 0)
             async for piece in self._pieces(prompt):
                 num_tokens += len(piece.tokens)
+                cached[number] = max(cached[number], piece.num_cached)
                 part = Gathered(finish_reason=piece.finish_reason, stop_reason=piece.stop_reason)
                 part.add(piece)
                 first = echo if not lengths[piece.index] else Gathered()
@@ -117,10 +127,10 @@ class _Job:
                 lengths[piece.index] += len(choice["text"]) or 1
                 event = {**self._head, "choices": [choice]}
                 if self.body.stream_options is not None and self.body.stream_options.continuous_usage_stats:
-                    event["usage"] = usage(self._num_prompt, num_tokens)
+                    event["usage"] = usage(self._num_prompt, num_tokens, sum(cached.values()))
                 yield event
         if self.body.sends_usage:
-            yield {**self._head, "choices": [], "usage": usage(self._num_prompt, num_tokens)}
+            yield {**self._head, "choices": [], "usage": usage(self._num_prompt, num_tokens, sum(cached.values()))}
 
     def _choice(self, index: int, answer: Gathered, echo: Gathered, offset: int = 0) -> dict[str, Any]:
         choice: dict[str, Any] = {

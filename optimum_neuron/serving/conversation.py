@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from ..errors import RequestError
@@ -12,7 +13,7 @@ from .protocol import ChatRequest, Message
 _RESERVED = {
     *("conversation", "tools", "documents", "chat_template", "add_generation_prompt", "continue_final_message"),
     *("tokenize", "padding", "truncation", "max_length", "return_tensors", "return_dict", "tokenizer_kwargs"),
-    *("return_assistant_tokens_mask", "messages"),
+    *("return_assistant_tokens_mask", "messages", "sanitize_control_tokens"),
 }
 """Keywords that are the server's, not the template's."""
 
@@ -59,14 +60,26 @@ def template_ids(generator: Generator, body: Any, tools: list[dict[str, Any]] | 
     if reserved := sorted(_RESERVED & set(options)):
         message = f"chat_template_kwargs may not have {', '.join(reserved)}."
         raise RequestError(message, status=400, param="chat_template_kwargs")
+    messages, documents = plain_messages(body.messages), getattr(body, "documents", None)
+    texts = list(_texts((messages, tools, documents, options)))
+    generator.check_length(sum(map(len, texts)), "messages")
+    # Special tokens of users stay text, and those of the template are special.
+    specials = generator.tokenizer.all_special_tokens
+    is_marked = any(token in text for text in texts for token in specials)
+    if is_marked and body.add_special_tokens:
+        message = "The messages have the text of special tokens, so add_special_tokens is not supported."
+        raise RequestError(message, hint="Remove add_special_tokens.", status=400, param="add_special_tokens")
+    if is_marked and any(token in key for key in _keys((messages, tools, documents, options)) for token in specials):
+        raise RequestError("A key has the text of a special token.", hint="Rename it.", status=400, param="messages")
     try:
-        text = generator.tokenizer.apply_chat_template(
-            plain_messages(body.messages),
+        rendered = generator.tokenizer.apply_chat_template(
+            messages,
             tools=tools,
-            documents=getattr(body, "documents", None),
+            documents=documents,
             add_generation_prompt=body.add_generation_prompt,
             continue_final_message=body.continue_final_message,
-            tokenize=False,
+            tokenize=is_marked,
+            **({"sanitize_control_tokens": True, "return_dict": False} if is_marked else {}),
             **options,
         )
     except RequestError:
@@ -74,8 +87,30 @@ def template_ids(generator: Generator, body: Any, tools: list[dict[str, Any]] | 
     except Exception as error:  # a template is code of the checkpoint's author, and raises what it likes
         message = f"The chat template rejects the messages: {' '.join(str(error).split())[:500]}"
         raise RequestError(message, status=400, param="messages") from error
-    ids: list[int] = generator.tokenizer.encode(text, add_special_tokens=body.add_special_tokens or False)
-    return ids
+    if is_marked:
+        return list(rendered)
+    return generator.encode(rendered, "messages", add_special_tokens=body.add_special_tokens or False)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text in plain data, keys too."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, one in value.items():
+            yield str(key)
+            yield from _texts(one)
+    elif isinstance(value, (list, tuple)):
+        for one in value:
+            yield from _texts(one)
+
+
+def _keys(value: Any) -> Iterator[str]:
+    """Every key in plain data."""
+    if isinstance(value, dict):
+        yield from map(str, value)
+    for one in value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ():
+        yield from _keys(one)
 
 
 def plain_tools(body: ChatRequest) -> list[dict[str, Any]] | None:

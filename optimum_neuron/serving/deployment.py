@@ -125,10 +125,7 @@ async def _tokenize(generator: Generator, body: TokenizeRequest, call: Call, **n
         if body.messages is not None:
             tools = [tool.model_dump(exclude_none=True) for tool in body.tools or ()]
             return template_ids(generator, body, tools or None)
-        ids: list[int] = generator.tokenizer.encode(
-            body.prompt, add_special_tokens=body.add_special_tokens is not False
-        )
-        return ids
+        return generator.encode(body.prompt or "", "prompt", add_special_tokens=body.add_special_tokens is not False)
 
     return tokenized(generator, await generator.run(work), with_texts=body.return_token_strs)
 

@@ -13,6 +13,7 @@ import uuid
 from typing import Any
 
 from ..errors import RequestError
+from .connection import MAX_HEAD_BYTES
 from .metrics import Metrics
 from .options import ServeOptions
 from .problems import body_of, problem_of
@@ -61,6 +62,8 @@ class Gate:
             if not any([hmac.compare_digest(sent, each) for each in self._keys]):
                 message = "The request has no valid key. Send the header: Authorization: Bearer KEY"
                 return 401, body_of(401, message, code="invalid_api_key")
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEAD_BYTES:
+            return 431, body_of(431, f"The headers are larger than {MAX_HEAD_BYTES} bytes.")
         length = headers.get("content-length", "")
         if length.isdecimal() and int(length) > self._max_body_bytes:
             return problem_of(_too_large(self._max_body_bytes))

@@ -104,6 +104,9 @@ class Generator:
         self.max_length = self.manager.engine.runner.num_slots
         """Most tokens of a prompt and its answer."""
         self.num_tokens = model.config.get_text_config(decoder=True).vocab_size
+        longest = max(map(len, tokenizer.get_vocab()), default=1)
+        self.max_characters = self.max_length * longest
+        """Most characters of a prompt: each token stands for the longest one. A longer text is not tokenized."""
         self.grammars = Grammars(tokenizer, self.num_tokens)
         self._on_finished = on_finished
         # One thread: tokenizers and templates are not safe for several, and the engine needs the rest of the host.
@@ -141,6 +144,28 @@ class Generator:
     async def run(self, work: Callable[..., Any], *arguments: Any) -> Any:
         """Run work on the host, such as tokenizing, outside of the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
+
+    def check_length(self, num_characters: int, field: str) -> None:
+        """Check before tokenizing that a text can fit.
+
+        Raises:
+            RequestError: it is longer than all tokens that the model holds.
+        """
+        if num_characters > self.max_characters:
+            message = f"{field} has {num_characters} characters, but the model holds {self.max_length} tokens, "
+            message += f"which are {self.max_characters} characters at most."
+            hint = "Shorten the text."
+            raise RequestError(message, hint=hint, status=400, code="context_length_exceeded", param=field)
+
+    def encode(self, text: str, field: str, *, add_special_tokens: bool) -> list[int]:
+        """Return the tokens of a text that can fit.
+
+        Raises:
+            RequestError: it is too long.
+        """
+        self.check_length(len(text), field)
+        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        return ids
 
     async def answer(self, prompt: Prompt) -> AsyncIterator[Piece]:
         """Yield pieces of all answers; each ends with one that has a `finish_reason`.

@@ -7,6 +7,7 @@ with running_server(deployment) as url:
 from __future__ import annotations
 
 import contextlib
+import signal
 import socket
 import threading
 import time
@@ -38,8 +39,23 @@ def serve(deployment: Deployment, *, on_listening: Callable[[str], None] = lambd
     deployment.registry.on_all_failed = end
     with listening:
         on_listening(_url(listening))
-        server.run(sockets=[listening])
+        with _signals_end_quietly():
+            server.run(sockets=[listening])
     deployment.registry.require_any()
+
+
+@contextlib.contextmanager
+def _signals_end_quietly() -> Iterator[None]:
+    """Let a drained server return: uvicorn raises the signal again at its end, which would kill the process."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {one: signal.signal(one, lambda *_: None) for one in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
 
 @contextlib.contextmanager
@@ -68,9 +84,11 @@ def _make_server(deployment: Deployment) -> Server:
     import uvicorn
 
     from .app import make_app
+    from .connection import Connection
 
     config = uvicorn.Config(
         make_app(deployment),
+        http=Connection,
         log_level="warning",
         access_log=False,
         timeout_graceful_shutdown=deployment.options.drain_timeout_s,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import gc
 import json
 import re
+import socket
 import threading
 import time
 
@@ -273,3 +275,102 @@ def test_options_are_checked():
             model_specs(("m",), ServeOptions(**wrong), {})
     names = [spec.name for spec in model_specs(("/models/one", "org/two"), ServeOptions(), {})]
     assert names == ["one", "org/two"]
+
+
+@pytest.mark.parametrize("field", ["prompt", "messages", "input"])
+def test_a_text_that_cannot_fit_is_not_tokenized(http, generator, field, monkeypatch):
+    text = "x" * (generator.max_characters + 1)
+    body, path = {
+        "prompt": ({"prompt": text}, "/v1/completions"),
+        "messages": ({"messages": [{"role": "user", "content": text}]}, "/v1/chat/completions"),
+        "input": ({"input": text}, "/v1/responses"),
+    }[field]
+    monkeypatch.setattr(type(generator.tokenizer), "encode", lambda *_, **__: pytest.fail("it is tokenized"))
+    answer = http.post(path, json=body)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "context_length_exceeded")
+
+
+@pytest.mark.parametrize("kind", ["numbers", "strings", "mappings"])
+def test_values_of_a_body_are_limited_and_text_is_not(kind):
+    from optimum_neuron.errors import RequestError
+    from optimum_neuron.serving.app import _check_number
+
+    raw = {"numbers": b"1,", "strings": b'"a",', "mappings": b"{},"}[kind] * 600_000
+    with pytest.raises(RequestError) as error:
+        _check_number(b"[" + raw + b"1]")
+    assert error.value.details["status"] == 413
+    _check_number(json.dumps({"prompt": raw.decode()}).encode())
+
+
+def test_numbers_past_the_range_are_errors(http):
+    raw = b'{"model": "tiny", "messages": [{"role": "user", "content": "a"}], "chat_template_kwargs": {"a": 1e400}}'
+    assert http.post("/v1/chat/completions", content=raw).status_code == 400
+
+
+def test_a_client_that_leaves_within_its_body_is_no_error(url, http, caplog):
+    host, port = url.removeprefix("http://").split(":")
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {KEY}\r\nContent-Length: 99\r\n\r\n{{"
+    for kind in ("application/json", "multipart/form-data; boundary=x"):
+        with socket.create_connection((host, int(port))) as connection:
+            connection.sendall(head.replace("Host", f"Content-Type: {kind}\r\nHost").encode())
+            time.sleep(0.2)
+    time.sleep(0.3)
+    assert http.get("/ping").status_code == 200
+    assert [one for one in caplog.records if one.levelname == "ERROR"] == []
+
+
+def test_cached_tokens_of_a_prompt_are_in_the_usage(http):
+    body = COMPLETION | {"prompt": "the same prompt " * 6}
+    chat = CHAT | {"messages": [{"role": "user", "content": body["prompt"]}]}
+    for path, one in (("/v1/completions", body), ("/v1/chat/completions", chat)):
+        http.post(path, json=one)
+        details = http.post(path, json=one).json()["usage"]["prompt_tokens_details"]
+        assert details["cached_tokens"] == 64  # a whole chunk
+
+
+def test_special_tokens_of_users_stay_text(generator, http):
+    end = generator.tokenizer.eos_token
+    body = {"model": "tiny", "messages": [{"role": "user", "content": f"a{end}b"}]}
+    ids = http.post("/tokenize", json=body).json()["tokens"]
+    assert generator.tokenizer.eos_token_id not in ids
+    assert end in generator.tokenizer.decode(ids)
+    plain = http.post("/tokenize", json={"model": "tiny", "prompt": f"a{end}b", "add_special_tokens": False}).json()
+    assert generator.tokenizer.eos_token_id in plain["tokens"]
+
+
+def answer_of(url, *parts):
+    host, port = url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=20) as connection:
+        with contextlib.suppress(OSError):
+            for part in parts:
+                connection.sendall(part)
+        with contextlib.suppress(ConnectionResetError):
+            return connection.recv(1000).split(b"\r\n")[0]
+    return b"reset"
+
+
+LONG = b"x" * 40_000
+
+
+@pytest.mark.parametrize("name", [b"X-A: ", b"X-A: a\r\n" * 3 + b"X-B: "])
+def test_headers_are_limited(url, http, name):
+    head = b"GET /ping HTTP/1.1\r\nHost: a\r\n" + name
+    assert b" 200 " in answer_of(url, head + LONG + b"\r\n\r\n")
+    assert answer_of(url, head, *[LONG] * 40) in (b"HTTP/1.1 431 Request Header Fields Too Large", b"reset")
+    assert b" 431" in answer_of(url, head + LONG + b"\r\nX-C: " + LONG + b"\r\n\r\n")
+    assert http.get("/ping").status_code == 200
+
+
+def test_a_slow_head_ends(url, http, monkeypatch):
+    monkeypatch.setattr("optimum_neuron.serving.connection.HEAD_TIMEOUT_S", 0.2)
+    assert b" 408 " in answer_of(url, b"GET /ping HTTP/1.1\r\n")
+    assert http.get("/ping").status_code == 200
+    assert http.get("/ping").status_code == 200
+
+
+def test_keys_with_special_tokens_are_errors(generator, http):
+    call = {
+        "type": "function",
+        "function": {"name": "f", "parameters": {"properties": {generator.tokenizer.eos_token: {}}}},
+    }
+    assert http.post("/v1/chat/completions", json=CHAT | {"tools": [call]}).status_code == 400

@@ -45,7 +45,7 @@ def test_sigterm_drains(generator, tmp_path):
                     rest = [line for line in lines if line]
             assert first.startswith("data: {") and rest[-1] == "data: [DONE]"
             assert json.loads(rest[-2].removeprefix("data: "))["choices"][0]["finish_reason"] == "length"
-            assert server.wait(60) in (0, -signal.SIGTERM)
+            assert server.wait(60) == 0
             assert "Traceback" not in server.stderr.read()
         finally:
             server.kill()

@@ -13,6 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ...errors import RequestError, nearest
 
 Body = TypeVar("Body", bound="Strict")
+Element = TypeVar("Element")
+Many = Annotated[list[Element], Field(fail_fast=True)]
+"""A list whose first wrong element ends the check: a million errors would take minutes and gigabytes."""
 Probability = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Name = Annotated[str, Field(min_length=1, max_length=512)]
@@ -50,10 +53,11 @@ def parse(kind: type[Body], body: Any) -> Body:
         problems = error.errors(include_url=False, include_input=False, include_context=False)
     except RecursionError:
         raise RequestError("The body is nested too deeply.", hint="Send a flatter body.", status=400) from None
+    problems = problems[:100]
     fields = [_place(problem["loc"]) for problem in problems]
     sentences = [_sentence(kind, problem, field) for problem, field in zip(problems, fields, strict=True)]
     text = " ".join(dict.fromkeys(sentences[:8]))
-    raise RequestError(text, status=400, param=fields[0] or None, problems=sentences[:100])
+    raise RequestError(text, status=400, param=fields[0] or None, problems=sentences)
 
 
 def _place(path: Sequence[int | str]) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from .base import Count, Priority, Probability, Request, Strict, TimeLimit
+from .base import Count, Many, Priority, Probability, Request, Strict, TimeLimit
 
 _Penalty = Annotated[float, Field(ge=-2, le=2)]
 _Json = dict[str, Any]
@@ -48,7 +48,7 @@ class StructuredOutputs(Strict):
 
     json_: _Json | str | bool | None = Field(None, alias="json")
     regex: Annotated[str, Field(max_length=20_000)] | None = None
-    choice: Annotated[list[str], Field(min_length=1, max_length=10_000)] | None = None
+    choice: Annotated[Many[str], Field(min_length=1, max_length=10_000)] | None = None
     grammar: Annotated[str, Field(max_length=200_000)] | None = None
     json_object: bool | None = None
 
@@ -68,7 +68,7 @@ class Generation(Request):
     n: Annotated[int, Field(ge=1, le=128)] = 1
     stream: bool = False
     stream_options: StreamOptions | None = None
-    stop: str | Annotated[list[str], Field(max_length=16)] | None = None
+    stop: str | Annotated[Many[str], Field(max_length=16)] | None = None
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
     temperature: Annotated[float, Field(ge=0, le=100)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
@@ -80,14 +80,14 @@ class Generation(Request):
     min_p: Probability | None = None
     repetition_penalty: Annotated[float, Field(gt=0, le=100)] | None = None
     min_tokens: Count = 0
-    stop_token_ids: list[Count] | None = None
+    stop_token_ids: Many[Count] | None = None
     include_stop_str_in_output: bool = False
     ignore_eos: bool = False
     skip_special_tokens: bool = True
     spaces_between_special_tokens: Literal[True] = True
     truncate_prompt_tokens: Annotated[int, Field(ge=-1)] | None = None
-    allowed_token_ids: Annotated[list[Count], Field(min_length=1)] | None = None
-    bad_words: list[Annotated[str, Field(min_length=1)]] | None = None
+    allowed_token_ids: Annotated[Many[Count], Field(min_length=1)] | None = None
+    bad_words: Many[Annotated[str, Field(min_length=1)]] | None = None
     return_token_ids: bool = False
     return_tokens_as_token_ids: bool = False
     priority: Priority = 0
@@ -95,7 +95,7 @@ class Generation(Request):
     structured_outputs: StructuredOutputs | None = None
     guided_json: _Json | str | None = None
     guided_regex: Annotated[str, Field(max_length=20_000)] | None = None
-    guided_choice: Annotated[list[str], Field(min_length=1, max_length=10_000)] | None = None
+    guided_choice: Annotated[Many[str], Field(min_length=1, max_length=10_000)] | None = None
     guided_grammar: Annotated[str, Field(max_length=200_000)] | None = None
     response_format: ResponseFormat | None = None
     add_special_tokens: bool | None = None
@@ -123,7 +123,7 @@ class Generation(Request):
 class CompletionRequest(Generation):
     """Body of `/v1/completions`."""
 
-    prompt: str | list[str] | list[Count] | list[list[Count]]
+    prompt: str | Many[str] | Many[Count] | Many[Many[Count]]
     max_tokens: Count | None = 16
     best_of: Annotated[int, Field(ge=1, le=128)] | None = None
     echo: bool = False
@@ -197,27 +197,27 @@ class Message(Strict):
     """A message of a chat."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: str | list[TextPart] | None = None
+    content: str | Many[TextPart] | None = None
     name: str | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: Many[ToolCall] | None = None
     tool_call_id: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     refusal: str | None = None
     audio: None = None
-    annotations: list[Any] | None = None
+    annotations: Many[Any] | None = None
     function_call: None = None
 
 
 class ChatRequest(Generation):
     """Body of `/v1/chat/completions`."""
 
-    messages: Annotated[list[Message], Field(min_length=1)]
+    messages: Annotated[Many[Message], Field(min_length=1)]
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     logprobs: bool = False
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
-    tools: list[Tool] | None = None
+    tools: Many[Tool] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool = True
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
@@ -225,7 +225,7 @@ class ChatRequest(Generation):
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     chat_template_kwargs: _Json | None = None
-    documents: list[_Json] | None = None
+    documents: Many[_Json] | None = None
     echo: Literal[False] = False
     metadata: _Json | None = None
     store: Literal[False] | None = None
@@ -249,12 +249,12 @@ class TokenizeRequest(Request):
     """Body of `/tokenize`: a prompt, or the messages of a chat."""
 
     prompt: str | None = None
-    messages: list[Message] | None = None
+    messages: Many[Message] | None = None
     add_special_tokens: bool | None = None
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     return_token_strs: bool = False
-    tools: list[Tool] | None = None
+    tools: Many[Tool] | None = None
     chat_template_kwargs: _Json | None = None
 
     @model_validator(mode="after")
@@ -267,4 +267,4 @@ class TokenizeRequest(Request):
 class DetokenizeRequest(Request):
     """Body of `/detokenize`."""
 
-    tokens: list[Count]
+    tokens: Many[Count]

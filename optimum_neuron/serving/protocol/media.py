@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from .base import Priority, Request, TimeLimit
+from .base import Many, Priority, Request, TimeLimit
 
 
 class AudioRequest(Request):
@@ -31,7 +31,7 @@ class TranscriptionRequest(AudioRequest):
 
     language: Annotated[str, Field(min_length=2, max_length=32)] | None = None
     """ISO code or English name; None lets the model find out."""
-    timestamp_granularities: list[Literal["word", "segment"]] = []
+    timestamp_granularities: Many[Literal["word", "segment"]] = []
 
     @model_validator(mode="after")
     def _is_possible(self) -> TranscriptionRequest:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from .base import Strict
+from .base import Many, Strict
 from .generation import Generation
 
 _Status = Literal["in_progress", "completed", "incomplete"]
@@ -17,8 +17,8 @@ class InputText(Strict):
 
     type: Literal["input_text", "output_text", "text"] = "input_text"
     text: str
-    annotations: list[Any] | None = None
-    logprobs: list[Any] | None = None
+    annotations: Many[Any] | None = None
+    logprobs: Many[Any] | None = None
 
 
 class Refusal(Strict):
@@ -33,7 +33,7 @@ class InputMessage(Strict):
 
     type: Literal["message"] = "message"
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[InputText | Refusal]
+    content: str | Many[InputText | Refusal]
     id: str | None = None
     status: _Status | None = None
     phase: str | None = None
@@ -62,7 +62,7 @@ class FunctionOutput(Strict):
 
     type: Literal["function_call_output"]
     call_id: str
-    output: str | list[InputText]
+    output: str | Many[InputText]
     id: str | None = None
     status: _Status | None = None
 
@@ -84,8 +84,8 @@ class ReasoningItem(Strict):
 
     type: Literal["reasoning"]
     id: str | None = None
-    summary: list[ReasoningText] = []
-    content: list[ReasoningText] | None = None
+    summary: Many[ReasoningText] = []
+    content: Many[ReasoningText] | None = None
     encrypted_content: None = None
     status: _Status | None = None
 
@@ -150,18 +150,18 @@ class ResponseStreamOptions(Strict):
 class ResponsesRequest(Generation):
     """Body of `/v1/responses`."""
 
-    input: str | Annotated[list[Item], Field(min_length=1)]
+    input: str | Annotated[Many[Item], Field(min_length=1)]
     instructions: str | None = None
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
     previous_response_id: str | None = None
     store: bool | None = None
     """Whether the server keeps the response; None for True, if it keeps any."""
-    tools: list[ResponseTool] | None = None
+    tools: Many[ResponseTool] | None = None
     tool_choice: Literal["none", "auto", "required"] | ResponseToolChoice | None = None
     parallel_tool_calls: bool | None = None
     text: TextOptions | None = None
     reasoning: ReasoningOptions | None = None
-    include: list[Literal["message.output_text.logprobs"]] | None = None
+    include: Many[Literal["message.output_text.logprobs"]] | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     metadata: Annotated[dict[str, str], Field(max_length=16)] | None = None
     truncation: Literal["disabled"] | None = None

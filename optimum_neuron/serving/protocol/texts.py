@@ -6,13 +6,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from .base import Count, Priority, Request, Strict, TimeLimit
+from .base import Count, Many, Priority, Request, Strict, TimeLimit
 
 _MOST = 2048
 """Texts of a body, as OpenAI limits them."""
 
-_Texts = Annotated[list[str], Field(min_length=1, max_length=_MOST)]
-_Tokens = Annotated[list[Count], Field(min_length=1)]
+_Texts = Annotated[Many[str], Field(min_length=1, max_length=_MOST)]
+_Tokens = Annotated[Many[Count], Field(min_length=1)]
 
 
 class TextRequest(Request):
@@ -34,7 +34,7 @@ class TextRequest(Request):
 class EmbeddingRequest(TextRequest):
     """Body of `/v1/embeddings`."""
 
-    input: str | _Texts | _Tokens | Annotated[list[_Tokens], Field(min_length=1, max_length=_MOST)]
+    input: str | _Texts | _Tokens | Annotated[Many[_Tokens], Field(min_length=1, max_length=_MOST)]
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: Annotated[int, Field(ge=1)] | None = None
 
@@ -72,7 +72,7 @@ class RerankRequest(TextRequest):
     """Body of `/rerank`."""
 
     query: str
-    documents: Annotated[list[str | Document], Field(min_length=1, max_length=_MOST)]
+    documents: Annotated[Many[str | Document], Field(min_length=1, max_length=_MOST)]
     top_n: Annotated[int, Field(ge=0)] | None = None
     """Documents to return; None or 0 for all."""
     return_documents: bool = True

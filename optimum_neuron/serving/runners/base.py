@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import functools
 import time
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -101,6 +102,11 @@ class TextModel(BatchedModel):
         """The model's tokenizer."""
         return self.model.tokenizer
 
+    @functools.cached_property
+    def _longest(self) -> int:
+        """Characters of the longest token; at least 100, because WordPiece reads longer words as one unknown token."""
+        return max(100, *map(len, self.tokenizer.get_vocab()))
+
     def _checked(self, features: Features, body: TextRequest) -> Features:
         """Return features that fit the model, cut if the body wants it.
 
@@ -121,6 +127,15 @@ class TextModel(BatchedModel):
         """Return the features of a text, or of a pair."""
         limit = body.truncate_prompt_tokens
         most = None if limit is None else self.max_length if limit == -1 else min(limit, self.max_length or limit)
+        most_characters = (self.max_length or 0) * self._longest
+        if sum(map(len, texts)) > most_characters:
+            if most is None:
+                message = (
+                    f"A text has more than {most_characters} characters, but the model takes {self.max_length} tokens."
+                )
+                hint = "Send a shorter text, or truncate_prompt_tokens=-1."
+                raise RequestError(message, hint=hint, status=400, code="context_length_exceeded", param="input")
+            texts = tuple(text[:most_characters] for text in texts)
         encoded = self.tokenizer(*texts, truncation=most is not None, max_length=most)
         names = self.model.signature.names
         return self._checked({name: row for name, row in encoded.items() if name in names}, body)
