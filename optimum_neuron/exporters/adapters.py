@@ -15,6 +15,7 @@ import torch
 
 from ..errors import ConfigError, ModelError, WeightsError
 from ..plain_json import read_object
+from .gguf import is_gguf
 from .references import readable
 from .save import copy_files
 from .source import ModelSource, find_folder, read_config
@@ -70,6 +71,9 @@ def merge_adapter(model_name_or_path: str | Path, adapter: str | Path, output: s
         raise ConfigError(message, hint="Pass the base model in safetensors.", option="gguf_file")
     trust = where.pop("trust_remote_code", False)
     base, folder = find_folder(model_name_or_path, **where), find_folder(adapter)
+    if is_gguf(base):
+        message = f"An adapter cannot be merged into the quantized weights of {model_name_or_path}."
+        raise ConfigError(message, hint="Pass the base model in safetensors.", option="model_name_or_path")
     config = read_config(base, trust_remote_code=trust)
     auto_class = _base_class(read_description(folder), config)
     # transformers divides the blocks of a quantized base evenly, so its weights are dequantized before.

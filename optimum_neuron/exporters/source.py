@@ -18,6 +18,7 @@ from .config_sizes import require_sizes
 from .gguf import gguf_folder, is_gguf
 from .quantization import require_readable
 from .tasks import SYNONYMS, TASKS, other_tasks, plain_task, task_of, tasks_of
+from .tied import untie_own_head
 
 _FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.py", "*.neuron"]
 CONFIGURATION_FILES = ["*config*.json", "model_index.json", "modules.json", "*.py"]
@@ -51,7 +52,7 @@ def find_folder(name: str | Path, *, with_weights: bool = True, **options: Any) 
     """Return the local folder of a model, downloading it from the Hub where necessary.
 
     Args:
-        name: folder, Hub model ID, or name in `optimum_neuron.checkpoints`.
+        name: folder, Hub model ID, or name in `optimum_neuron.checkpoints`; or a GGUF file.
         with_weights: False downloads the files that decide a program, and neither weights nor tokenizers.
         **options: fields of `SourceOptions`.
 
@@ -64,6 +65,8 @@ def find_folder(name: str | Path, *, with_weights: bool = True, **options: Any) 
     check_known(options, SOURCE_OPTIONS, what="finding a model")
     where = SourceOptions(**options)
     path = Path(resolve_model(str(name)).value).expanduser()
+    if path.suffix == ".gguf" and path.is_file() and where.gguf_file is None:
+        return gguf_folder(path.parent, path.name)
     if not path.is_dir():
         if path.exists() or str(name).startswith((".", "/", "~")) or str(name).count("/") > 1:
             raise _missing_folder(str(name), path)
@@ -113,6 +116,8 @@ def load_source(name: str | Path, *, with_weights: bool = True, **options: Any) 
     """
     folder = find_folder(name, with_weights=with_weights, **options)
     config = read_config(folder, trust_remote_code=options.get("trust_remote_code", False))
+    if with_weights:
+        untie_own_head(config, folder)
     return ModelSource(name=str(name), folder=folder, revision=options.get("revision"), config=config)
 
 

@@ -141,6 +141,14 @@ def test_a_changed_file_is_read_again(tmp_path):
     assert quantization.published_scheme(quantization.quantization_of(changed.config)).value == "int4-g32/int4-g32"
 
 
+def test_a_path_to_the_file_is_a_model(tmp_path):
+    name = save_gguf(tmp_path, "Q8_0")
+    path = tmp_path / name
+    assert load_source(path).folder == load_source(str(path)).folder == load_source(tmp_path, gguf_file=name).folder
+    with pytest.raises(ConfigError):
+        merge_adapter(path, tmp_path, tmp_path / "merged")
+
+
 def test_no_adapter_is_merged(tmp_path):
     with pytest.raises(ConfigError) as failure:
         merge_adapter(tmp_path, tmp_path / "adapter", tmp_path / "merged", gguf_file="a.gguf")

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import fnmatch
+import json
 import shutil
 
 import pytest
-from transformers import CONFIG_MAPPING, AutoConfig
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
 
-from optimum_neuron import check_model
+from optimum_neuron import NeuronModelForCausalLM, check_model
 from optimum_neuron.errors import ConfigError, ModelError
 from optimum_neuron.exporters import (
     SYNONYMS,
@@ -22,7 +25,7 @@ from optimum_neuron.exporters import (
     served_task,
 )
 from tests.encoders import save_tiny_encoder, tiny_encoder_config
-from tests.tiny import tiny_config, write_config
+from tests.tiny import SMALL, save_tiny, tiny_config, write_config
 
 
 @pytest.fixture
@@ -56,8 +59,22 @@ def test_missing_folder_names_nearest_one(tmp_path, error_message):
     assert "does not exist, did you mean 'my-llama'?" in error_message(find_folder, tmp_path / "my-lama")
     for name in ("./nowhere", "/nowhere/at/all", "a/b/c"):
         assert "does not exist" in error_message(find_folder, name)
-    (tmp_path / "model.gguf").write_bytes(b"GGUF")
-    assert "is a file" in error_message(find_folder, tmp_path / "model.gguf")
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    assert "is a file" in error_message(find_folder, tmp_path / "model.safetensors")
+
+
+def test_tied_checkpoint_with_its_own_head_is_untied_as_in_transformers(tmp_path, caplog):
+    folder = save_tiny(tmp_path, "llama", tie_word_embeddings=False)
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(settings | {"tie_word_embeddings": True}))
+    expected = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    assert load_source(folder).config.tie_word_embeddings is False and "lm_head.weight" in caplog.text
+    ids = torch.arange(3, 12)[None]
+    model = NeuronModelForCausalLM.from_pretrained(folder, export=True, **SMALL, disable_validation=True)
+    torch.testing.assert_close(model(ids).logits, expected(ids).logits, atol=1e-4, rtol=1e-4)
+    weights = load_file(folder / "model.safetensors")
+    save_file(weights | {"lm_head.weight": weights["model.embed_tokens.weight"].clone()}, folder / "model.safetensors")
+    assert load_source(folder).config.tie_word_embeddings is True
 
 
 @pytest.mark.parametrize("name", ["no-such-model", "acme/no-such-model", "bad name!", "--"])
@@ -125,7 +142,7 @@ def test_task_can_be_named_for_configuration_without_architectures(error_message
 def test_unsupported_head_points_to_trace(model_type, architecture, others):
     with pytest.raises(ModelError, match="torch_neuronx.trace") as excinfo:
         infer_task(CONFIG_MAPPING[model_type](architectures=[architecture]))
-    assert excinfo.value.details == {"task": None, "other_tasks": others}
+    assert excinfo.value.details == {"task": None, "other_tasks": others, "model_type": model_type}
 
 
 @pytest.mark.parametrize("task", ["text-recognition", "table-recognition", "mask-generation"])

@@ -1,0 +1,37 @@
+"""A checkpoint whose configuration ties its head to the embeddings, although the files have a head of its own."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from ..weights import Checkpoint
+
+logger = logging.getLogger(__name__)
+
+
+def untie_own_head(config: Any, folder: Path) -> None:
+    """Set `tie_word_embeddings` to False if the files have both matrices with different numbers, as transformers does.
+
+    Raises:
+        WeightsError: a file is damaged.
+    """
+    import torch
+    import transformers
+
+    if not getattr(config, "tie_word_embeddings", False) or not any(folder.glob("*.safetensors")):
+        return
+    names = [name for name in config.architectures or () if hasattr(transformers, name)]
+    tied = (getattr(getattr(transformers, names[0]), "_tied_weights_keys", None) or {}) if names else {}
+    checkpoint = Checkpoint.open(folder) if isinstance(tied, dict) and tied else None
+    for target, source in tied.items() if checkpoint is not None else ():
+        if not {target, source} <= checkpoint.specs.keys():
+            continue
+        head, embeddings = checkpoint.join([target])[0], checkpoint.join([source])[0]
+        if not torch.equal(head, embeddings):
+            logger.warning(
+                "%s has tie_word_embeddings=true, but %s and %s differ in its files; both are used.",
+                *(folder, target, source),
+            )
+            config.tie_word_embeddings = False
