@@ -10,8 +10,8 @@ table(
     {
         "Iota": "arange",
         "Constant": (
-            "empty empty_like empty_permuted empty_strided full full_like new_empty new_full new_ones new_zeros ones "
-            "ones_like scalar_tensor tril_indices triu_indices zeros zeros_like"
+            "_efficientzerotensor empty empty_like empty_permuted empty_strided full full_like new_empty new_full "
+            "new_ones new_zeros ones ones_like scalar_tensor tril_indices triu_indices zeros zeros_like"
         ),
         "Iota Compare": "eye",
         "Iota Mul Add": "linspace",

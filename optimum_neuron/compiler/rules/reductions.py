@@ -44,5 +44,6 @@ table(
         "Reshape Reduce Sub Rsqrt Mul Add": "group_norm native_group_norm",
         "Reduce Sub Rsqrt Mul Add": "instance_norm layer_norm native_layer_norm",
         "Batchnormgrad": "native_batch_norm_backward",
+        "Mul Reduce Div Sub": "_weight_norm_interface_backward",
     },
 )

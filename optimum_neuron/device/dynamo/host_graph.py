@@ -49,6 +49,9 @@ def move_to_host(graph_module: fx.GraphModule) -> None:
         # Between host tensors a transfer is no copy, and a result could share the memory of an input.
         if node.target is torch.ops.prims.device_put.default:
             node.target, node.args, node.kwargs = torch.ops.aten.clone.default, node.args[:1], {}
+        # A gradient that is zero has no memory, so the device could not hold it.
+        elif str(node.target) == "aten._efficientzerotensor.default":
+            node.target = torch.ops.aten.zeros.default
         node.args = tree_map_only(torch.device, host_device, node.args)
         node.kwargs = tree_map_only(torch.device, host_device, node.kwargs)
         if node.op == "get_attr":

@@ -9,6 +9,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from optimum_neuron.device.dynamo import estimate, peak_tflops
 from optimum_neuron.hardware import resolve_target
 from optimum_neuron.simulator.work import flops_by_dtype
+from tests.device.dynamo.conftest import compiled
 
 INF2 = resolve_target("inf2", environ={}).value
 
@@ -41,3 +42,12 @@ def test_estimate_is_labelled_simulated_with_assumptions():
     data = estimate(graph(torch.mm, torch.zeros(1, 4), torch.zeros(4, 8)), INF2).to_dict()
     assert data["simulated"] and data["target"] == "inf2" and "roofline" in data["assumptions"]
     assert json.loads(json.dumps(data)) == data
+
+
+def test_empty_tensors_and_sums_of_rows_have_little_work():
+    table, rows, bags = torch.ones(50, 4), torch.tensor([1, 2, 4]), torch.tensor([0, 2])
+    sums = compiled(torch.nn.functional.embedding_bag)(*(value.to("neuron") for value in (rows, table, bags)))
+    assert sums.tolist() == torch.nn.functional.embedding_bag(rows, table, bags).tolist()
+    empty = compiled(torch.matmul)(torch.ones(0, 4, device="neuron"), torch.ones(4, 3, device="neuron"))
+    assert empty.shape == (0, 3)
+    assert [graph.estimate.num_flops for graph in torch.neuron.compile_report().graphs][-1] in ({}, {"float32": 0})
