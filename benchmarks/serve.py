@@ -2,8 +2,8 @@
 
 Both are in one process and take turns. The clients are another process (`benchmarks/load.py`) on the same cores; one of
 the ratios adds the part that they take to the server's. `--soak MINUTES` lets the clients go on, with some that leave,
-and shows memory and the slowest requests of each minute. It runs only when it is named; `--quick` serves a tiny random
-model.
+and shows memory and the slowest requests of each minute. After the comparison, another server starts without compiled
+host code (`cold_serve.py`). It runs only when it is named; `--quick` serves a tiny random model.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 from tests.footprint import footprint
 
 from . import contenders
+from .cold_serve import cold_rows
 from .harness import Row, Settings, in_turn, ratio, rows_of, seconds
 from .load import percentile
 
@@ -43,7 +44,8 @@ def run(settings: Settings) -> list[Row]:
                 raise model.error
             if settings.soak_minutes:
                 return _soak(url, settings.soak_minutes)
-            return _compare(url, model.backend, settings)
+            rows = _compare(url, model.backend, settings)
+        return rows + cold_rows(source, {**how, "optlevel": "2"}, _window, settings.rounds)
 
 
 def tiny_model(work: Path) -> tuple[str, dict[str, Any]]:
@@ -92,6 +94,11 @@ def _compare(url: str, generator: Any, settings: Settings) -> list[Row]:
             what = f"{name}, {percent}th percentile"
             rows += rows_of({what: values}, "ms", note=bar if percent == 99 else "")
     return [*rows, Row(what="answers that differ from the engine's", value=different, unit="", note="bar: 0")]
+
+
+def _window(url: str) -> dict[str, Any]:
+    """A few requests, so that host code that becomes ready is noticed soon."""
+    return _load(url, "--num_prompts", 8, "--max_concurrency", 4)
 
 
 def _first_prompts(url: str) -> list[list[int]]:

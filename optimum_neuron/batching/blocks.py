@@ -131,5 +131,12 @@ class BlockPool:
         """Return whether a block has content and no user."""
         return block in self._idle
 
+    def forget_all(self) -> None:
+        """Let no later prompt find what blocks hold now; requests keep them."""
+        self._hash_of.clear()
+        self._block_of.clear()
+        self._free += self._idle
+        self._idle.clear()
+
     def _forget(self, block: int) -> None:
         del self._block_of[self._hash_of.pop(block)]

@@ -51,6 +51,12 @@ class Engine:
         """Whether a request waits or runs."""
         return self.scheduler.has_work
 
+    @property
+    def num_on_earlier_code(self) -> int:
+        """Requests that end on earlier host code than those that begin now."""
+        with self.lock:
+            return sum(map(self.runner.is_earlier, (*self.scheduler.running, *self.scheduler.preempted)))
+
     def add(self, request: Request) -> None:
         """Let a request wait for its turn."""
         with self.lock:
@@ -83,7 +89,7 @@ class Engine:
             cancelled = RuntimeError("The request was cancelled.")
             over = [self._end(self._requests[name], Status.FAILED, cancelled) for name in sorted(self._cancelled)]
             self.counters.requests_cancelled_total += len(over)
-            plan = self.scheduler.plan()
+            plan = self._plan()
             self.counters.preemptions_total = self.scheduler.num_preemptions
         self._copy(plan)
         self.clock.copy(plan)
@@ -103,6 +109,18 @@ class Engine:
                 changed += stepped
         self.counters.simulated_seconds_total = self.clock.busy_s
         return failed + over + changed
+
+    def _plan(self) -> Plan:
+        """Plan a step; requests that begin in it run on the newest host code, and share nothing with earlier ones."""
+        scheduler = self.scheduler
+        if self.runner.renew():
+            self.pool.forget_all()
+            for request in (*scheduler.running, *scheduler.preempted):
+                request.hashes = []
+        plan = scheduler.plan()
+        for request in scheduler.running:
+            request.state = request.state or self.runner.state
+        return plan
 
     def _lap_s(self) -> float:
         """Return the simulated time of the calls since the last lap, and count those without one."""

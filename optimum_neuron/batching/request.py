@@ -115,6 +115,8 @@ class Request:
     """Its blocks, in the order of its tokens."""
     row: int | None = None
     """Its row of a step, while it runs."""
+    state: Any = None
+    """The cache with the host code that it began with, once it runs."""
     reading: str = ""
     """What is read of its steps, and why, if they return candidates of the device."""
     is_finite: bool = True
@@ -160,6 +162,7 @@ class Request:
         """Note that it is over."""
         self.start()
         self.adapter.release()
+        self.state = None
         self.status, self.error, self.ended_s = status, error, time.perf_counter()
 
     def add(self, token: int, logprob: float | None) -> None:

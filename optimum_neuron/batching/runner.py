@@ -1,6 +1,7 @@
 """Runs chunks and steps of a compiled decoder: fills its static inputs, and keeps the pool of its keys and values.
 
 Every row goes through the smallest step that holds it, so that its arithmetic does not depend on longer rows beside it.
+A request ends on the host code that it began with: while that is replaced, a step takes a call for each.
 
 Shape legend: B rows of a step, M blocks in a row's table, V vocabulary.
 """
@@ -56,6 +57,9 @@ class Runner:
             signature.state_size(program, "block_size") if has_blocks else -(-self.num_slots // self._width)
         )
         self._state = loaded.take_state()
+        self.state = loaded.renewed(self._state)
+        """The pool for requests that begin now, with the host code that they run on."""
+        self._state.executor = None
         self._tables_BM = torch.zeros(self.num_rows, self._width, dtype=torch.long)
         self._num_listed = [0] * self.num_rows
         self._spoilt: list[bool] = []
@@ -71,6 +75,22 @@ class Runner:
         """Simulated time around the graphs."""
         return HOOKS.serving_cost(self._loaded.tracks[0].instance.name)
 
+    @property
+    def levels(self) -> str:
+        """Levels of the host code that new requests run on."""
+        return self._loaded.executor.levels
+
+    def is_earlier(self, request: Request) -> bool:
+        """Return whether a request ends on earlier host code, or weights, than new ones."""
+        return request.state is not None and request.state.executor is not self._loaded.executor
+
+    def renew(self) -> bool:
+        """Let requests that begin now run on the newest host code and weights; return whether there are newer ones."""
+        if self.state.executor is self._loaded.executor:
+            return False
+        self.state = self._loaded.renewed(self._state)
+        return True
+
     def close(self) -> None:
         """Give the pool back; the object cannot run afterwards."""
         self._give_back()
@@ -81,7 +101,7 @@ class Runner:
         table = torch.zeros(self._width, dtype=torch.long)
         table[: len(request.blocks)] = torch.tensor(request.blocks)
         assert request.row is not None, "a request that is read has a row"
-        places = (start, table, self._state, request.adapter.index, request.row)
+        places = (start, table, request.state, request.adapter.index, request.row)
         results = self._decoder.read_chunk("prefill", ids, *places)
         return {name: result[0] for name, result in results.items()}
 
@@ -91,11 +111,11 @@ class Runner:
         Candidates of all requests are checked in one call, and requests without candidates go through their own step:
         what a request computes depends on its own candidates only.
         """
-        by_graph: dict[str, list[int]] = {}
+        by_graph: dict[tuple[str, int], list[int]] = {}
         for index, request in enumerate(requests):
-            by_graph.setdefault(self._graph_of(request), []).append(index)
+            by_graph.setdefault((self._graph_of(request), id(request.state)), []).append(index)
         results: list[Results] = [{} for _ in requests]
-        for graph, indices in by_graph.items():
+        for (graph, _), indices in by_graph.items():
             rows = self._run_step(graph, [requests[index] for index in indices])
             for index in indices:
                 row, num_tokens = requests[index].row, 1 + len(requests[index].candidates)
@@ -132,7 +152,7 @@ class Runner:
         inputs = [ids_BT, positions_BT.clamp_(max=self.num_slots - 1), tables]
         inputs += [lengths_B] if "num_new_tokens" in graph_inputs else []
         inputs += [adapters_B] if ADAPTER_INDEX in graph_inputs else []
-        return self._loaded.run(graph, inputs, self._state)
+        return self._loaded.run(graph, inputs, requests[0].state)
 
     def _list_blocks(self, request: Request) -> None:
         """Bring the row's table up to date; it changes when a request begins, goes on, or fills a block."""

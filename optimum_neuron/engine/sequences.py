@@ -118,6 +118,11 @@ class Sequences:
         copied._source_of, copied._adapters = dict(self._source_of), list(self._adapters)
         return copied
 
+    def renew(self) -> None:
+        """Run on the newest host code from now on; without this, sequences keep the code that they began with."""
+        for state in self._sets:
+            state.executor = self.loaded.executor
+
     def resize(self, num_sequences: int) -> None:
         """Add empty sequences of the base model, or drop the last ones.
 

@@ -171,7 +171,11 @@ def describe(prepared: Prepared) -> dict[str, Any]:
         "num_cores": prepared.artifact.num_cores.to_dict(),
         **({"stages": describe_stages(prepared.program, prepared.needs, instance)} if len(prepared.needs) > 1 else {}),
         "cache": {**prepared.cache.to_dict(), "value": outcome, "reason": why},
-        "host_code": {"value": host.value, "reason": host.reason},
+        "host_code": {
+            # What new requests and sequences run on: code that is being bound serves a moment later.
+            "value": host.value if prepared.loaded is None else prepared.loaded.executor.levels,
+            "reason": host.reason,
+        },
         "weights": None
         if prepared.tensors is None
         else {"value": prepared.tensors.value.origin, "reason": prepared.tensors.reason},

@@ -79,6 +79,8 @@ class NeuronGenerativeModel(ContinuousBatching, GenerationMixin, NeuronModel):
             ShapeError: a prompt does not fit, or is neither on the CPU nor on the device "neuron".
         """
         refuse_embeddings(kwargs)
+        if isinstance(cache := kwargs.get(CACHE), NeuronCache):
+            cache.sequences.renew()  # another turn: host code may have been compiled since the last one
         args, kwargs = on_host(args, kwargs)
         return super().generate(*args, **kwargs)
 

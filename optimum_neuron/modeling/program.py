@@ -23,7 +23,7 @@ from .checks import on_host
 class CompiledProgram:
     """A loaded program; calling it runs the graph that takes the inputs.
 
-    Keys and values that a decoder writes stay in the KV cache until `reset`.
+    Keys and values that a decoder writes stay in the KV cache until `reset`; until then, it keeps its host code.
     """
 
     def __init__(self, loaded: LoadedProgram) -> None:

@@ -40,9 +40,16 @@ class Executor:
     """
 
     def __init__(
-        self, program: Program, functions: Mapping[str, HostFunction], weights: Mapping[str, torch.Tensor]
+        self,
+        program: Program,
+        functions: Mapping[str, HostFunction],
+        weights: Mapping[str, torch.Tensor],
+        *,
+        levels: str = "",
     ) -> None:
         self.program = program
+        self.levels = levels
+        """Levels of the host code, for reports."""
         self._plans = {name: _plan(program, graph, functions, weights) for name, graph in program.graphs.items()}
 
     def new_state(self) -> State:

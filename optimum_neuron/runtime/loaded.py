@@ -115,7 +115,7 @@ class LoadedProgram:
     def bind(self, host: HostCode, weights: Mapping[str, torch.Tensor]) -> None:
         """Run on other weights or host code from the next sequence on."""
         code = host.current()
-        self.executor = Executor(self.program, code.functions, code.preparations.apply(weights))
+        self.executor = _executor(self.program, code, weights)
         self.watch(code, weights)
 
     def watch(self, host: HostCode, weights: Mapping[str, torch.Tensor]) -> None:
@@ -152,6 +152,12 @@ class LoadedProgram:
             state.charges = charges
         state.executor = self.executor if beside is None else beside.executor
         return state
+
+    def renewed(self, state: State) -> State:
+        """Return the tensors of a state for sequences that begin now: their calls run on the newest host code."""
+        fresh = State(state)
+        fresh.executor = self.executor
+        return fresh
 
     def give_back(self, state: State) -> None:
         """Return state tensors: one set waits for the next call, the HBM of all others is free again."""
@@ -256,7 +262,7 @@ def load_program(
                 announce(track)
         _charge(needs, claim, charges)
         code = host.current()
-        executor = Executor(host_program or program, code.functions, code.preparations.apply(weights))
+        executor = _executor(host_program or program, code, weights)
     except BaseException:
         _release(charges, claim, tracks)
         raise
@@ -268,6 +274,10 @@ def load_program(
     weakref.finalize(loaded, _release, charges, claim, tracks)
     PUBLISHER.wake()
     return loaded
+
+
+def _executor(program: Program, code: HostCode, weights: Mapping[str, torch.Tensor]) -> Executor:
+    return Executor(program, code.functions, code.preparations.apply(weights), levels=code.levels)
 
 
 def announce(track: Track) -> None:

@@ -127,6 +127,7 @@ class _Engines:
             for model_name, engine in engines.items():
                 family.add_metric([model_name], getattr(engine.counters, counter))
             yield family
+        yield from _host_code(engines)
         yield from _cores(self._models)
 
 
@@ -144,6 +145,18 @@ def _cache_usage(engines: dict[str, Any]) -> Metric:
     for name, engine in engines.items():
         usage.add_metric([name], engine.pool.num_used / engine.pool.num_usable)
     return usage
+
+
+def _host_code(engines: dict[str, Any]) -> Iterable[Metric]:
+    """The host code that new requests run on, and requests that end on earlier one."""
+    serving = GaugeMetricFamily("neuron_host_code", "Host code of new requests", labels=["model_name", "levels"])
+    earlier = GaugeMetricFamily(
+        "neuron_requests_on_earlier_host_code", "Requests that end on the code they began with", labels=["model_name"]
+    )
+    for name, engine in engines.items():
+        serving.add_metric([name, engine.runner.levels], 1)
+        earlier.add_metric([name], engine.num_on_earlier_code)
+    return serving, earlier
 
 
 def _cores(models: Registry) -> Iterator[Metric]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core import Choice
 from ..errors import NeuronError, RequestError, nearest
-from .generator import Finished
+from .generator import Finished, Generator
 from .options import ModelSpec
 from .runners import Runner, choose_runner
 
@@ -81,10 +81,21 @@ class ServedModel:
         if self.backend is None and self.error is None and self.compiling is not None:
             steps = {"done": self.compiling.num_done, "known": self.compiling.num_steps}
             report["export"] = {"step": self.compiling.step, **steps}
-        host = None if self.backend is None else getattr(self.backend.model.prepared, "host", None)
-        if host is not None and host.compiling is not None:
-            report["host_code"] = {"compiled": host.compiling.num_done, "blocks": len(host.compiling.jobs)}
+        if self.backend is not None:
+            report |= self._host_code()
         return report
+
+    def _host_code(self) -> dict[str, Any]:
+        """Return which host code new requests run on, how far better code is, and how many requests end on older."""
+        prepared = self.backend.model.prepared
+        if getattr(prepared, "host", None) is None:
+            return {}
+        report = {"serves": prepared.loaded.executor.levels}
+        if prepared.host.compiling is not None:
+            report |= {"compiled": prepared.host.compiling.num_done, "blocks": len(prepared.host.compiling.jobs)}
+        if isinstance(self.backend, Generator):
+            report["requests_on_earlier"] = self.backend.manager.engine.num_on_earlier_code
+        return {"host_code": report}
 
     def note_finished(self, facts: Finished) -> None:
         """Count a request that is over."""

@@ -60,5 +60,8 @@ def test_no_block_is_lost_or_given_twice():
         elif found := pool.find([bytes([number % 16])]):
             pool.share(found[0])
             held.append(found[0])
+        if number % 100 == 0:
+            pool.forget_all()
+            assert pool.num_cached == 0
         assert pool.num_free + len(set(held)) == pool.num_usable
         assert 0 not in held

@@ -47,7 +47,7 @@ def first(export_folder, home):
     model = NeuronModelForCausalLM.from_pretrained(export_folder, optlevel="2")
     story = {"before": model.describe()["host_code"], "slow": model.loaded.executor}
     prefix = model(IDS, use_cache=True)
-    story["begun"] = prefix[CACHE]
+    story["begun"], story["turn"] = prefix[CACHE], model(IDS, use_cache=True)[CACHE]
     story["answer"] = model.generate(IDS, attention_mask=torch.ones_like(IDS), **OPTIONS)
     story["logits"] = prefix.logits
     assert model.wait_for_host_code(240)
@@ -76,6 +76,16 @@ def test_sequence_keeps_its_code_tier(first):
     assert len(executors(cache)) > 1 and set(executors(cache)) == {story["slow"]}
     fresh = model(IDS, use_cache=True)
     assert executors(fresh[CACHE]) == [model.loaded.executor]
+
+
+def test_next_turn_of_a_chat_runs_on_compiled_code(first):
+    model, story = first
+    ids = torch.cat((IDS, torch.tensor([[8, 9]])), 1)
+    asked = {"attention_mask": torch.ones_like(ids), **OPTIONS}
+    assert executors(story["turn"]) == [story["slow"]]
+    answer = model.generate(ids, **asked, **{CACHE: story["turn"]})
+    assert executors(story["turn"]) == [model.loaded.executor]
+    assert torch.equal(answer, model.generate(ids, **asked))
 
 
 def executors(cache):

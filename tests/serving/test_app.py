@@ -242,6 +242,15 @@ def test_a_model_that_is_not_ready_is_listed(chat_checkpoint):
         assert httpx.get(f"{url}/ping").status_code == 503
 
 
+def test_host_code_that_serves_is_reported(http):
+    (model,) = http.get("/health").json()["models"].values()
+    assert model["host_code"] == {"serves": "aten", "requests_on_earlier": 0}
+    metrics = http.get("/metrics").text
+    assert re.search(r'neuron_host_code\{levels="aten",model_name="\w+"\} 1\.0', metrics)
+    assert re.search(r'neuron_requests_on_earlier_host_code\{model_name="\w+"\} 0\.0', metrics)
+    assert re.search(r'neuron_untimed_calls_total\{model_name="\w+"\} 0\.0', metrics)
+
+
 def test_a_model_that_compiles_reports_its_progress(chat_checkpoint, monkeypatch):
     from optimum_neuron.exporters import Progress
 

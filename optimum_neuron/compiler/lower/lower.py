@@ -62,6 +62,11 @@ class HostCode:
     """Replacement that is being compiled."""
     _successor: HostCode | None = None
 
+    @property
+    def levels(self) -> str:
+        """Levels of the functions, in words."""
+        return ", ".join(sorted({str(choice.value) for choice in self.choices.values()})) or "none"
+
     def current(self) -> HostCode:
         """Return the compiled code that took the place of this, or this."""
         return self if self._successor is None else self._successor
@@ -102,7 +107,7 @@ class HostCode:
             reason = f"{levels[0]}: {reasons.pop()}"
         elif _UNTIL["stored"] in reasons:
             reason = _UNTIL["stored"]
-        return Choice(value=", ".join(sorted(set(levels))) or "none", reason=reason)
+        return Choice(value=code.levels, reason=reason)
 
 
 def choose_levels(program: Program, *, optlevel: OptLevel) -> dict[str, Choice[HostLevel]]:
