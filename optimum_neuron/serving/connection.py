@@ -46,7 +46,8 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
 
     @property
     def _waits_for_head(self) -> bool:
-        return self.cycle is None or self.cycle.response_complete
+        # The rest of a body may come after an early answer, such as 413.
+        return self.cycle is None or (self.cycle.response_complete and not self.cycle.more_body)
 
     def _end_slow(self) -> None:
         self._timer = None
