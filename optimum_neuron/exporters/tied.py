@@ -24,8 +24,10 @@ def untie_own_head(config: Any, folder: Path) -> None:
         return
     names = [name for name in config.architectures or () if hasattr(transformers, name)]
     tied = (getattr(getattr(transformers, names[0]), "_tied_weights_keys", None) or {}) if names else {}
-    checkpoint = Checkpoint.open(folder) if isinstance(tied, dict) and tied else None
-    for target, source in tied.items() if checkpoint is not None else ():
+    if not isinstance(tied, dict) or not tied:
+        return
+    checkpoint = Checkpoint.open(folder)
+    for target, source in tied.items():
         if not {target, source} <= checkpoint.specs.keys():
             continue
         head, embeddings = checkpoint.join([target])[0], checkpoint.join([source])[0]

@@ -126,8 +126,10 @@ class Entry(nn.Module):
         states = states if self._shared is None else self._shared.parts(states)
         with replaced(self.states, states):
             values = rebuild(self.inputs.skeleton, flat)
-            named = self.keywords is not None
-            result = self.function(**dict(zip(self.keywords, values, strict=True))) if named else self.function(*values)
+            if self.keywords is None:
+                result = self.function(*values)
+            else:
+                result = self.function(**dict(zip(self.keywords, values, strict=True)))
         outputs = flatten(result, "output")
         for state, tensor in zip(self.states, states, strict=True):
             tensor.copy_(output_of(state, outputs, tensor))
