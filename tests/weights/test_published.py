@@ -47,7 +47,7 @@ def compressed(weights, form):
     return {"quant_method": "compressed-tensors", "format": form, "config_groups": {"group_0": {"weights": weights}}}
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", sorted(EXAMPLES))
 def test_examples_of_the_packages(name):
     settings, parts, expected = EXAMPLES[name]
     torch.testing.assert_close(read(parts, settings), expected)
