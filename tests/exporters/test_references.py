@@ -142,7 +142,9 @@ def test_the_reference_of_fp8_has_partial_blocks(grid):
     torch.testing.assert_close(*both_readings(parts, {"quant_method": "fp8", "weight_block_size": [16, 32]}))
 
 
-@pytest.mark.parametrize("name", [name for name, (one, *_) in EXAMPLES.items() if "config_groups" in one])
+@pytest.mark.parametrize(
+    "name", [name for name, (one, *_) in sorted(EXAMPLES.items(), key=lambda item: item[0]) if "config_groups" in one]
+)
 def test_the_reference_of_compressed_tensors_is_its_package(name):
     pytest.importorskip("compressed_tensors")
     settings, parts, expected = EXAMPLES[name]
