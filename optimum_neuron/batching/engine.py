@@ -53,7 +53,7 @@ class Engine:
 
     @property
     def num_on_earlier_code(self) -> int:
-        """Requests that end on earlier host code than those that begin now."""
+        """Number of requests that still run on earlier host code."""
         with self.lock:
             return sum(map(self.runner.is_earlier, (*self.scheduler.running, *self.scheduler.preempted)))
 

@@ -36,7 +36,7 @@ def install() -> None:
         return dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
 
     dist.Backend.register_backend("neuron", make_gloo, devices=["neuron", "cpu"])
-    GLOO_OPTIONS_COPY.restore(_copy_options)
+    GLOO_OPTIONS_COPY.set(_copy_options)
     BACKEND_CONFIG_INIT.replace(_with_host_backend)
     ALL_GATHER_SINGLE.replace(_with_flat_results)
     REDUCE_SCATTER_SINGLE.replace(_with_scaled_sums)

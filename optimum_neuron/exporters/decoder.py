@@ -292,7 +292,7 @@ def require_cores(model_config: Any, config: NeuronConfig) -> None:
 
     Raises:
         ConfigError: it has fewer.
-        ModelError: each layer has a number of its own.
+        ModelError: the number differs between layers.
     """
     text, group_size = model_config.get_text_config(decoder=True), config.tensor_parallel_size
     require_equal_layers(text, ["num_attention_heads"], hint="Pass a checkpoint whose layers have as many heads each.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import logging
 from pathlib import Path
 from typing import Any
@@ -17,17 +18,19 @@ def untie_own_head(config: Any, folder: Path) -> None:
     Raises:
         WeightsError: a file is damaged.
     """
+    if not getattr(config, "tie_word_embeddings", False) or not any(folder.glob("*.safetensors")):
+        return
+    checkpoint = Checkpoint.open(folder)
+    shapes = collections.Counter(spec.shape for spec in checkpoint.specs.values() if len(spec.shape) > 1)
+    num_tokens = getattr(config.get_text_config(), "vocab_size", 0)
+    if not any(count > 1 and max(shape) >= num_tokens for shape, count in shapes.items()):
+        return  # no two tensors can be a head and embeddings; only importing the model's file tells their names
     import torch
     import transformers
 
-    if not getattr(config, "tie_word_embeddings", False) or not any(folder.glob("*.safetensors")):
-        return
     names = [name for name in config.architectures or () if hasattr(transformers, name)]
     tied = (getattr(getattr(transformers, names[0]), "_tied_weights_keys", None) or {}) if names else {}
-    if not isinstance(tied, dict) or not tied:
-        return
-    checkpoint = Checkpoint.open(folder)
-    for target, source in tied.items():
+    for target, source in tied.items() if isinstance(tied, dict) else ():
         if not {target, source} <= checkpoint.specs.keys():
             continue
         head, embeddings = checkpoint.join([target])[0], checkpoint.join([source])[0]

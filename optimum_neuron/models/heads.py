@@ -132,7 +132,7 @@ def require_equal_layers(text: Any, names: Sequence[str], *, hint: str) -> None:
     """Check that a transformers configuration has one value of some fields for all layers.
 
     Raises:
-        ModelError: layers have values of their own; the hint is the caller's.
+        ModelError: a value differs between layers; the caller passes the hint.
     """
     if varying := sorted(set(names) & set(getattr(text, "per_layer_attributes", None) or ())):
         raise ModelError(

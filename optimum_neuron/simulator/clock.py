@@ -61,7 +61,7 @@ def known_cost(track: Track, graph: str) -> CallCost | None:
     """Cost of one call of a loaded program; None if it cannot be computed, which is logged once and stops no work."""
     try:
         return call_cost(track, graph)
-    except Exception as error:  # noqa: BLE001  # a fault of the simulated clock is none of the model's
+    except Exception as error:  # noqa: BLE001  # an error of the simulated clock must not stop a request
         _report(track.model, str(error) if isinstance(error, NeuronError) else f"{type(error).__name__}: {error}")
         return None
 

@@ -112,14 +112,14 @@ class Patch(Touch):
         Examples:
             >>> row = Patch(target="optimum_neuron.version.__version__", why="an example")
             >>> original = row.replace(lambda text: text + "+local")
-            >>> row.resolve().endswith("+local"), row.restore(original)
+            >>> row.resolve().endswith("+local"), row.set(original)
             (True, None)
         """
         original = self.resolve()
-        self.restore(make(original))
+        self.set(make(original))
         return original
 
-    def restore(self, value: Any) -> None:
+    def set(self, value: Any) -> None:
         """Set the attribute."""
         owner, _, attribute = self.target.rpartition(".")
         setattr(pkgutil.resolve_name(owner), attribute, value)

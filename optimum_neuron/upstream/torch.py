@@ -9,6 +9,8 @@ from typing import Any
 
 from .contract import Name, Patch, import_name
 
+_NESTED = "Arguments and results of operators are nested."
+
 NAMES = (
     Name(
         target="torch._subclasses.fake_tensor.FakeTensorMode",
@@ -32,22 +34,24 @@ NAMES = (
         target="torch.utils._python_dispatch._disable_current_modes",
         why="Constants are computed with data while a graph is captured without.",
     ),
-    Name(target="torch.utils._pytree.tree_flatten", why="Arguments and results of operators are nested."),
-    Name(target="torch.utils._pytree.tree_leaves", why="Arguments and results of operators are nested."),
-    Name(target="torch.utils._pytree.tree_map", why="Arguments and results of operators are nested."),
-    Name(target="torch.utils._pytree.tree_map_only", why="Arguments and results of operators are nested."),
+    Name(target="torch.utils._pytree.tree_flatten", why=_NESTED),
+    Name(target="torch.utils._pytree.tree_leaves", why=_NESTED),
+    Name(target="torch.utils._pytree.tree_map", why=_NESTED),
+    Name(target="torch.utils._pytree.tree_map_only", why=_NESTED),
     Name(
         target="torch.utils._pytree.register_constant",
         why="Dynamo passes an NKI kernel through graphs as a constant.",
     ),
-    Name(target="torch.utils._sympy.symbol.SymT", why="Symbols of Python floats are told from those of sizes."),
+    Name(
+        target="torch.utils._sympy.symbol.SymT", why="A Python float that became a symbol is distinguished from a size."
+    ),
     Name(
         target="torch.utils._sympy.symbol.symbol_is_type",
-        why="Symbols of Python floats are told from those of sizes.",
+        why="A Python float that became a symbol is distinguished from a size.",
         parameters=("sym", "prefix"),
     ),
     Name(target="torch._ops.OpOverload", why="Rules look operators up by overload."),
-    Name(target="torch._ops.HigherOrderOperator", why="Operators with graphs inside have rules of their own."),
+    Name(target="torch._ops.HigherOrderOperator", why="Operators that contain graphs have separate rules."),
     Name(
         target="torch._library.custom_ops.CustomOpDef",
         why="`nki_op` returns what `torch.library.custom_op` returns.",
@@ -66,7 +70,7 @@ NAMES = (
     ),
     Name(
         target="torch._guards.TracingContext",
-        why="AOTAutograd is told the layout of complex results, which host code returns as pairs.",
+        why="AOTAutograd gets the layout of complex results, which host code returns as pairs.",
     ),
     Name(
         target="torch._higher_order_ops.flex_attention.flex_attention",

@@ -28,7 +28,8 @@ from transformers.modeling_outputs import BaseModelOutput
 from ...cache_argument import CACHE
 from ...models.common import AttentionView
 from ...models.generic import SlotLayer
-from ..encoders.patches import masked_norm, replaced_forward
+from ...upstream.contract import replaced
+from ..encoders.patches import masked_norm
 from .sources import Source
 
 MODEL = "model"
@@ -219,4 +220,4 @@ def known_positions(model: Any) -> AbstractContextManager[None]:
         positions = table.create_position_ids_from_input_ids(input_ids, table.padding_idx, num_past)
         return table.weights[positions]
 
-    return replaced_forward(table, forward)
+    return replaced(table, {"forward": forward})

@@ -49,7 +49,7 @@ class OtherChoices:
 
 
 class _Choices(TorchFunctionMode):
-    """Notes what `topk` chooses from; the last of a row's choices is another one where it is told so."""
+    """Records what `topk` chooses from, and makes the last choice of the given rows the other way."""
 
     def __init__(self, *, swapped: Collection[Place] = (), followed: Sequence[torch.Tensor] = ()) -> None:
         super().__init__()

@@ -5,7 +5,7 @@ from .audio import (
     XVECTOR as XVECTOR,
     masked_norm as masked_norm,
 )
-from .base import Arguments as Arguments, Patch as Patch, replaced_forward as replaced_forward
+from .base import Arguments as Arguments, Patch as Patch
 from .text import (
     BIAS_CACHE as BIAS_CACHE,
     CONVOLUTION as CONVOLUTION,

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from .base import Arguments, Patch, replaced_forward
+from ....upstream.contract import replaced
+from .base import Arguments, Patch
 
 
 def _xvector(model: Any, *, attention_mask: torch.Tensor, return_dict: bool = True, **arguments: Any) -> Any:
@@ -47,7 +48,7 @@ def _xvector(model: Any, *, attention_mask: torch.Tensor, return_dict: bool = Tr
 XVECTOR = Patch(
     reason="each row is cut at its own length before mean and deviation are taken; masked sums take its place",
     applies=lambda config, task: task == "audio-xvector",
-    around=lambda model, arguments: replaced_forward(model, functools.partial(_xvector, model)),
+    around=lambda model, arguments: replaced(model, {"forward": functools.partial(_xvector, model)}),
 )
 
 
@@ -77,7 +78,7 @@ def masked_norm(norm: nn.GroupNorm, frames_B: torch.Tensor) -> AbstractContextMa
         scaled_BCT = centered_BCT * torch.rsqrt(variance + norm.eps)
         return (scaled_BCT * norm.weight[:, None] + norm.bias[:, None]).to(hidden_BCT.dtype)
 
-    return replaced_forward(norm, forward)
+    return replaced(norm, {"forward": forward})
 
 
 GROUP_NORM = Patch(
@@ -104,7 +105,7 @@ def _positions_by_mask(model: Any, arguments: Arguments) -> Iterator[None]:
     original = positions.forward
     with contextlib.ExitStack() as stack:
         # A copy, because padding is cleared in place in what is handed over.
-        stack.enter_context(replaced_forward(positions, lambda hidden_BTD: original(hidden_BTD.clone())))
+        stack.enter_context(replaced(positions, {"forward": lambda hidden_BTD: original(hidden_BTD.clone())}))
         for layer in positions.layers:
             stack.enter_context(_masked_frames(layer, valid_BT))
         yield
@@ -123,7 +124,7 @@ def _masked_frames(module: nn.Module, valid_BT: Callable[[int], torch.Tensor]) -
     def forward(hidden_BDT: torch.Tensor) -> torch.Tensor:
         return original(hidden_BDT * valid_BT(hidden_BDT.shape[-1]).unsqueeze(1).to(hidden_BDT.dtype))
 
-    return replaced_forward(module, forward)
+    return replaced(module, {"forward": forward})
 
 
 _FRAMES_REASON = (

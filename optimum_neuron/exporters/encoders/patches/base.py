@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
-
-from torch import nn
 
 Arguments = dict[str, Any]
 """What the model is called with, by name."""
@@ -24,13 +21,3 @@ class Patch:
     """Makes the context."""
     applies: Callable[[Any, str], bool] = lambda config, task: True
     """Whether a configuration needs it for a task."""
-
-
-@contextlib.contextmanager
-def replaced_forward(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
-    """Another `forward` for a module, for a while."""
-    module.forward = forward
-    try:
-        yield
-    finally:
-        del module.forward

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from .base import Arguments, Patch, replaced_forward
+from ....upstream.contract import replaced
+from .base import Arguments, Patch
 
 
 class _Lengths:
@@ -36,7 +37,7 @@ def _known_lengths(model: Any, arguments: Arguments) -> AbstractContextManager[N
     def forward(input_ids: torch.Tensor, *args: Any, **arguments: Any) -> Any:
         return original(input_ids, *args, **{**arguments, "lengths": _Lengths(*input_ids.shape)})
 
-    return replaced_forward(base, forward)
+    return replaced(base, {"forward": forward})
 
 
 LENGTHS = Patch(
