@@ -57,12 +57,17 @@ def _wrong(data: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any, str
             values, (least, most) = (
                 (value, (0, _RANGES[key][1])) if isinstance(value, list) else ([value], _RANGES[key])
             )
-            if not all(type(one) is int and least <= one <= most for one in values if one is not None):
+            if not all(_is_integer(one) and least <= one <= most for one in values if one is not None):
                 yield f"{prefix}{key}", _short(value), f"an integer from {least} to {most}"
     layers = max((data[key] for key in _LAYERS if type(data.get(key)) is int), default=1)
     for key in _EXPERTS:
         if type(data.get(key)) is int and layers * data[key] > _MOST_EXPERTS:
             yield f"{prefix}{key}", data[key], f"at most {_MOST_EXPERTS // max(layers, 1)} for {layers} layers"
+
+
+def _is_integer(value: Any) -> bool:
+    """Whether a number is an integer; published configurations have some as 1200.0."""
+    return type(value) is int or (isinstance(value, float) and value.is_integer())
 
 
 def _short(value: Any) -> Any:

@@ -159,6 +159,8 @@ def _signature(
 def _other_size(size: int, rule: tuple[int, int], axis: str) -> int:
     """A size that shows what follows the axis, in steps too: half of it; a longer row may have no positions."""
     window, stride = rule
+    if axis in ("height", "width"):
+        return size - 1 if size > 1 else size + 1  # results of a padded image are as long as those of its processor
     if axis in BATCH_AXES or size // 2 < window:
         return size + stride
     return size // 2

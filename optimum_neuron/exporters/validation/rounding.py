@@ -2,9 +2,9 @@
 
 The tokens of a prompt attend to each other before their keys and values are stored, later tokens to what is stored.
 
-    with computing_in(reference, torch.bfloat16):
-        logits = reference(ids).logits
-    logits = cached_logits(reference, ids, torch.int8, num_exact=24)
+    with computing_in(model, torch.bfloat16):
+        logits = model(ids).logits
+    logits = cached_logits(model, ids, torch.int8, num_exact=24)
 """
 
 from __future__ import annotations

@@ -73,9 +73,9 @@ class OutputError:
         Raises:
             ValueError, KeyError, TypeError: it is something else.
         """
-        numbers = [field.name for field in dataclasses.fields(cls) if field.name != "output"]
-        known = {name: float(data[name]) for name in numbers if name != "ties"}
-        return cls(output=str(data["output"]), ties=int(data["ties"]), **known)
+        kinds = {"output": str, "ties": int}
+        fields = [field.name for field in dataclasses.fields(cls)]
+        return cls(**{name: kinds.get(name, float)(data[name]) for name in fields})
 
 
 def compare(output: str, actual: torch.Tensor, expected: torch.Tensor, *, tolerance: float) -> OutputError:

@@ -69,7 +69,7 @@ def test_rotary_positions_of_the_file_are_kept(tmp_path):
 
     model_type, settings, tensors, options = CASES["linear"]
     expected = save(tmp_path, model_type, settings, tensors, **options)
-    convert("gguf", tmp_path, tmp_path / "out", progress=False)
+    convert("gguf", tmp_path, tmp_path / "out")
     read = AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.float32)
     assert read.config.rope_parameters["factor"] == 2.5
     torch.testing.assert_close(read(IDS).logits, expected, atol=0.2, rtol=0.05)

@@ -86,5 +86,5 @@ def test_a_chat_in_the_browser(browser, url, tmp_path, client):
     screenshot = os.environ.get("CHAT_SCREENSHOT", str(tmp_path / "chat.png"))
     models, lines = asyncio.run(chat(browser, url, screenshot))
     assert models == ["tiny"]
-    assert [kind for kind, _ in lines] == ["user", "assistant"]
+    assert [kind for kind, _ in lines] == ["user", "assistant", "facts"]
     assert lines[0][1] == "Hello" and lines[1][1]
