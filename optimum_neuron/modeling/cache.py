@@ -17,7 +17,9 @@ from transformers.cache_utils import Cache
 from ..cache_argument import CACHE
 from ..engine import Signature, make_sequences
 from ..errors import ConfigError, ShapeError
+from ..models import Reach
 from ..runtime import LoadedProgram
+from .columns import Columns
 
 _OWN_CACHE = "Pass the cache that an earlier call of this model returned."
 
@@ -32,6 +34,7 @@ class NeuronCache(Cache):
         self._signature = signature
         self.sequences = make_sequences(loaded, signature)
         self.columns = 0
+        self._layout = Columns()
         self.hidden: dict[str, torch.Tensor] = {}
         """Hidden states [R, columns, D] of the newest call of `forward`, of a program that returns them."""
         self._newest = 0
@@ -71,6 +74,7 @@ class NeuronCache(Cache):
         """
         copied = NeuronCache(self.sequences.loaded, self._signature)
         copied.sequences, copied.columns, copied._newest = self.sequences.copy(), self.columns, self._newest
+        copied._layout = self._layout.copy()
         memo[id(self)] = copied
         return copied
 
@@ -96,6 +100,31 @@ class NeuronCache(Cache):
             hint = f"Pass {cached} sequences, or start without {CACHE}."
             raise ShapeError(message, hint=hint, num_rows=num_rows, num_cached=cached)
         self.sequences.resize(num_rows)
+
+    def check_mask(self, mask_RC: torch.Tensor, reach: Reach | None) -> None:
+        """Check that the tokens of a call can be added where a mask over all columns has them.
+
+        Args:
+            mask_RC: the mask.
+            reach: what layers see; None for every earlier token.
+
+        Raises:
+            ShapeError: tokens of earlier calls are masked, or a hole between tokens makes a difference.
+            ConfigError: the newest tokens are masked, and the cache cannot forget them.
+        """
+        num_forgotten = int(self._layout.forgotten(mask_RC, self.columns).max())
+        if num_forgotten:
+            self.require_croppable()
+            self._require_kept(self.columns - num_forgotten)
+        self._layout.check_holes(mask_RC, self.columns, reach, self._without_slots)
+
+    def has_holes(self, mask_RC: torch.Tensor) -> bool:
+        """Return whether columns between tokens have none, by a mask over all columns."""
+        return bool(self._layout.holes(mask_RC, self.columns).any())
+
+    def note_mask(self, mask_RC: torch.Tensor) -> None:
+        """Note the mask of a call, before its columns are counted."""
+        self._layout.note(mask_RC, self.columns)
 
     def read_sources(self, hidden_RSD: torch.Tensor, mask_RS: torch.Tensor | None) -> None:
         """Note which rows read the same source, as beams do: they need not exchange its keys and values."""
@@ -148,6 +177,7 @@ class NeuronCache(Cache):
         num_left = self.columns + min(tokens_to_remove, 0)
         self._require_kept(num_left)
         self.columns = num_left
+        self._layout.crop(num_left)
         self._newest = self._newest if num_left else 0
 
     def require_croppable(self) -> None:
@@ -175,18 +205,23 @@ class NeuronCache(Cache):
     def reset(self) -> None:
         """Forget everything."""
         self.columns = self._newest = 0
+        self._layout = Columns()
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
         """Let row i continue from the former row `beam_idx[i]`."""
-        self.sequences.select(beam_idx.tolist())
+        self._select(beam_idx.tolist())
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Repeat every row; needed where one prompt continues in several ways."""
-        self.sequences.select([row for row in range(self.num_rows) for _ in range(repeats)])
+        self._select([row for row in range(self.num_rows) for _ in range(repeats)])
 
     def batch_select_indices(self, indices: torch.Tensor) -> None:
         """Keep some rows."""
-        self.sequences.select(indices.tolist())
+        self._select(indices.tolist())
+
+    def _select(self, rows: list[int]) -> None:
+        self.sequences.select(rows)
+        self._layout.select(rows)
 
     def update(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError("a compiled model writes its cache inside the graph; it cannot be updated from outside")

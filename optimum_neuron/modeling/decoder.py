@@ -21,6 +21,7 @@ from ..engine import Draft, PromptFeatures, SequenceDraft, Steps, check_position
 from ..errors import ConfigError
 from ..exporters import Prepared
 from ..labels import IGNORED, next_labels
+from ..models import reach_of
 from ..upstream.transformers import prepare_attention_mask, prepare_position_ids, prepare_token_type_ids
 from .adapters import AdapterMethods, AdapterSlots
 from .cache import NeuronCache, own_cache
@@ -44,6 +45,7 @@ class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
         self._decoder = make_decoder(self.loaded, self._signature)
         self._adapters = AdapterSlots(prepared) if "adapters" in prepared.metadata else None
         self._text_config = self.config.get_text_config(decoder=True)
+        self._reach = reach_of(self._text_config)
         self._output_type: Any = CausalLMOutputWithPast
         self._inputs = frozenset(inspect.signature(type(self).forward).parameters)
 
@@ -72,6 +74,7 @@ class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
         check_length(packing, self.sequence_length)
         num_rows, num_columns = input_ids.shape
         cache.reserve(num_rows, self.loaded)
+        cache.check_mask(mask, self._reach)
         if adapter_names is not None or self._adapters is not None:
             cache.sequences.use_adapters(self.adapters.indices(adapter_names, num_rows))
         is_count = isinstance(logits_to_keep, int)
@@ -80,6 +83,7 @@ class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
             input_ids.long(), packing, cache.sequences, num_past=cache.columns, num_logits=num_logits, features=features
         )
         logits = results.pop("logits")
+        cache.note_mask(mask)
         cache.add(num_columns, logits)
         cache.hidden = results
         loss = None if labels is None else next_token_loss(logits, labels)
@@ -110,6 +114,12 @@ class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
 
     def _steps(self, cache: NeuronCache, model_kwargs: dict[str, Any]) -> Steps:
         return self._decoder.steps(cache.sequences, cache.lengths(model_kwargs.get("attention_mask")))
+
+    def _has_holes(self, model_kwargs: dict[str, Any]) -> bool:
+        mask, cache = model_kwargs.get("attention_mask"), model_kwargs[CACHE]
+        if self._reach is None or mask is None or mask.ndim != 2 or len(mask) != (cache.num_rows or len(mask)):
+            return False
+        return cache.has_holes(mask)
 
     def _expand_inputs_for_generation(
         self, expand_size: int = 1, *args: Any, **kwargs: Any

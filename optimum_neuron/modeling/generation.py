@@ -112,6 +112,10 @@ class NeuronGenerativeModel(ContinuousBatching, GenerationMixin, NeuronModel):
         """Return the decode steps after a prompt that is in the cache."""
         raise NotImplementedError
 
+    def _has_holes(self, model_kwargs: dict[str, Any]) -> bool:
+        """Return whether the mask of a prompt may make a difference to later tokens."""
+        return False
+
     def can_generate(self) -> bool:
         """Return True."""
         return True

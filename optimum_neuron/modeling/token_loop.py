@@ -52,6 +52,8 @@ def choose_loop(model: Any, settings: GenerationConfig, model_kwargs: dict[str, 
         reason = "results of each layer are requested"
     elif changed:
         reason = f"{', '.join(changed)} of the model was replaced"
+    elif model._has_holes(model_kwargs):
+        reason = "attention_mask has holes, which are checked for each token"
     else:
         rejected = Rejected(candidate=TRANSFORMERS, reason="it prepares masks and positions again for each token")
         return Choice(value=COMPILED_STEPS, reason="a token needs one decode step only", rejected=(rejected,))

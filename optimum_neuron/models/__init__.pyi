@@ -31,6 +31,7 @@ from .heads import (
 from .parallel import split_module as split_module
 from .plans import PLANS as PLANS, Plan as Plan, diffusion_plan as diffusion_plan, pattern_of as pattern_of
 from .quantize import quantize_decoder as quantize_decoder
+from .reach import Reach as Reach, reach_of as reach_of
 from .registry import (
     GENERIC as GENERIC,
     LAYER_STATES as LAYER_STATES,
