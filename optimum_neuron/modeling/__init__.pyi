@@ -1,6 +1,7 @@
 from . import stock_pipelines as stock_pipelines
 from .cache import NeuronCache as NeuronCache
 from .causal_lm import NeuronModelForCausalLM as NeuronModelForCausalLM
+from .columns import Columns as Columns
 from .eagle import EagleDraft as EagleDraft
 from .embedding import NeuronModelForEmbedding as NeuronModelForEmbedding
 from .facts import load_preprocessor as load_preprocessor
