@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal
 from ...core import Choice, OptLevel, Rejected
 from ...nki import NKI_KERNEL
 from ..ir import Subprogram
-from ..passes import PRODUCT_OPERANDS
+from ..passes import product_operands
 
 if TYPE_CHECKING:
     import torch
@@ -176,10 +176,10 @@ def choose_level(
 
 def _library_bound(subprogram: Subprogram) -> str | None:
     """Say why compiling would not help, or return None."""
-    products = [node for node in subprogram.body.graph.nodes if str(node.target) in PRODUCT_OPERANDS]
+    products = [node for node in subprogram.body.graph.nodes if product_operands(node)]
     if not products:
         return "no matrix product in it"
-    left = [node.args[PRODUCT_OPERANDS[str(node.target)][0]] for node in products]
+    left = [product_operands(node)[0] for node in products]
     rows = min(math.prod(node.meta["val"].shape[:-1]) for node in left)
     # Attention and convolutions gain from the compiled code around them.
     is_matmul = "dot_product" not in str(products[0].target) and "conv" not in str(products[0].target)

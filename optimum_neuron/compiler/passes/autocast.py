@@ -3,7 +3,7 @@
 "matmul" rounds the operands of matrix products and convolutions that are float32; "all" rounds the result of
 every float32 operator too, as if every tensor were stored in the narrow type; what an operator computes in
 place is rounded in place. Rounding is written in plain ATen (cast down, cast up), so the program says exactly
-what is computed. Attention probabilities inside a fused attention operator are not rounded.
+what is computed. Values inside an operator, such as attention probabilities and the steps of an LSTM, are not rounded.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from ...core import AutoCast, AutoCastType
+from ..rules import base_name
 from ..serial import base_of, shares_memory, writes
 from ..sources import lazy_module
 
@@ -19,23 +20,37 @@ if TYPE_CHECKING:
     from torch import fx
 
 PRODUCT_OPERANDS: dict[str, tuple[int, ...]] = {
-    "aten.linear.default": (0, 1),
-    "aten.matmul.default": (0, 1),
-    "aten.mm.default": (0, 1),
-    "aten.bmm.default": (0, 1),
-    "aten.addmm.default": (1, 2),
-    "aten.baddbmm.default": (1, 2),
-    "aten.tensordot.default": (0, 1),
-    "neuron.quantized_linear.default": (0,),
-    "neuron.quantized_experts.default": (0,),
-    "neuron.quantized_experts_sum.default": (0,),
-    "aten.scaled_dot_product_attention.default": (0, 1, 2),
-    "aten.convolution.default": (0, 1),
-    "aten.conv1d.default": (0, 1),
-    "aten.conv2d.default": (0, 1),
-    "aten.conv3d.default": (0, 1),
+    **dict.fromkeys(
+        (
+            *("aten.linear", "aten.matmul", "aten.mm", "aten.bmm", "aten.mv", "aten.dot", "aten.vdot", "aten.inner"),
+            *("aten.tensordot", "aten._grouped_mm", "aten.convolution", "aten._convolution"),
+            *(f"aten.conv{dims}d" for dims in (1, 2, 3)),
+            *(f"aten.conv_transpose{dims}d" for dims in (1, 2, 3)),
+        ),
+        (0, 1),
+    ),
+    **dict.fromkeys(("aten.addmm", "aten.addmv", "aten.addbmm", "aten.baddbmm", "aten.addr"), (1, 2)),
+    "aten.einsum": (1,),
+    "aten.convolution_backward": (0, 1, 2),
+    **dict.fromkeys(
+        (
+            "aten.scaled_dot_product_attention",
+            "aten._scaled_dot_product_flash_attention_for_cpu",
+            "aten._scaled_dot_product_fused_attention_overrideable",
+        ),
+        (0, 1, 2),
+    ),
+    **dict.fromkeys(
+        (
+            "aten._scaled_dot_product_flash_attention_for_cpu_backward",
+            "aten._scaled_dot_product_fused_attention_overrideable_backward",
+        ),
+        (0, 1, 2, 3),
+    ),
+    **dict.fromkeys(("neuron.quantized_linear", "neuron.quantized_experts", "neuron.quantized_experts_sum"), (0,)),
 }
-"""Operators that run on TensorE, with the positions of the operands that it multiplies."""
+"""Operators that run on TensorE, without overload, with the positions of the operands, or lists of them, that it
+multiplies."""
 
 FP8_E4M3_MAX = 240.0
 """Largest finite value of the chip's FP8 E4M3 (IEEE-style, with infinities); torch's variant ends at 448."""
@@ -58,7 +73,7 @@ def auto_cast(body: fx.GraphModule, *, kind: AutoCast, dtype: AutoCastType) -> f
     copies: dict[fx.Node, fx.Node] = {}
     rounded: dict[fx.Node, fx.Node] = {}
     for node in body.graph.nodes:
-        operands = [n for p in PRODUCT_OPERANDS.get(str(node.target), ()) if _is_float32(n := node.args[p])]
+        operands = [operand for operand in product_operands(node) if _is_float32(operand)]
         for operand in operands:
             if operand not in rounded:
                 rounded[operand] = _round(graph, copies[operand], dtype)
@@ -75,6 +90,15 @@ def auto_cast(body: fx.GraphModule, *, kind: AutoCast, dtype: AutoCastType) -> f
         copies[node] = copy
     graph.lint()
     return lazy_module(graph)
+
+
+def product_operands(node: fx.Node) -> list[fx.Node]:
+    """Return what TensorE multiplies in a call; empty for an operator that multiplies no matrices."""
+    operands: list[fx.Node] = []
+    for position in PRODUCT_OPERANDS.get(base_name(str(node.target)), ()):
+        value: Any = node.args[position]
+        operands += value if isinstance(value, (list, tuple)) else [value]
+    return operands
 
 
 def _is_float32(node: Any) -> bool:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ...weights import Shards
 from ..ir import RANK_VALUE, Call, Graph, Program, Subprogram
 from .alike import divide
-from .autocast import PRODUCT_OPERANDS
+from .autocast import product_operands
 from .idle import drop_unread, zero_results
 from .pieces import Piece, calls_of, join, joined_body, wiring
 
@@ -114,7 +114,7 @@ class _Bodies:
     def is_small(self, call: Call) -> bool:
         """Return whether a body multiplies no matrices."""
         nodes = self.subprograms[call.subprogram].body.graph.nodes
-        return not any(str(node.target) in PRODUCT_OPERANDS for node in nodes)
+        return not any(product_operands(node) for node in nodes)
 
 
 class _Unrolled:

@@ -10,7 +10,8 @@ import torch
 from torch.nn import functional as F
 
 from optimum_neuron.compiler import make_subprogram
-from optimum_neuron.compiler.passes import auto_cast
+from optimum_neuron.compiler.passes import PRODUCT_OPERANDS, auto_cast
+from optimum_neuron.compiler.rules import find_rule, known_ops
 from tests.programs import body_of, compile_module, operators, spec
 
 UNIT_ROUNDOFF = {"bf16": 2.0**-8, "fp16": 2.0**-11, "tf32": 2.0**-11, "fp8_e4m3": 2.0**-4}
@@ -118,6 +119,14 @@ PRODUCTS = {
     "conv1d": (F.conv1d, [(1, 4, 9), (2, 4, 3), (2,)], (0, 1)),
     "conv2d": (F.conv2d, [(1, 4, 9, 9), (2, 4, 3, 3), (2,)], (0, 1)),
     "conv3d": (F.conv3d, [(1, 2, 4, 4, 4), (2, 2, 3, 3, 3)], (0, 1)),
+    "conv2d, padded alike": (lambda x, w: F.conv2d(x, w, padding="same"), [(1, 4, 9, 9), (2, 4, 3, 3)], (0, 1)),
+    "conv_transpose2d": (F.conv_transpose2d, [(1, 4, 9, 9), (4, 2, 3, 3), (2,)], (0, 1)),
+    "mv": (torch.mv, [(3, 8), (8,)], (0, 1)),
+    "dot": (torch.dot, [(8,), (8,)], (0, 1)),
+    "inner": (torch.inner, [(3, 8), (4, 8)], (0, 1)),
+    "addmv": (torch.addmv, [(3,), (3, 8), (8,)], (1, 2)),
+    "addbmm": (torch.addbmm, [(3, 4), (2, 3, 8), (2, 8, 4)], (1, 2)),
+    "einsum": (lambda x, y: torch.einsum("bij,bjk->ik", x, y), [(2, 3, 8), (2, 8, 4)], (0, 1)),
 }
 
 
@@ -128,6 +137,16 @@ def test_every_matmul_rounds_only_its_operands(function, shapes, operands):
     narrow = [ROUND["bf16"](t) if index in operands else t for index, t in enumerate(tensors)]
     assert torch.equal(body(*tensors)[0], function(*narrow))
     assert not torch.equal(body(*tensors)[0], function(*tensors))
+
+
+NOT_FLOAT32 = {"aten._int_mm", "aten._weight_int8pack_mm", "aten._scaled_grouped_mm"}
+"""Products whose operands are narrow already."""
+
+
+def test_every_operator_that_multiplies_is_known():
+    rules = ("matmul", "attention", "grouped-matmul", "convolution", "transposed-convolution", "convolution-backward")
+    products = {op for op in known_ops() if find_rule(op).name in rules}
+    assert len(products) > 25 and products - PRODUCT_OPERANDS.keys() == NOT_FLOAT32
 
 
 def test_none_returns_same_body_and_other_dtypes_are_unchanged():

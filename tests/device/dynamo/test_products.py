@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import copy
+import functools
 
 import pytest
 import torch
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn import functional as F
 
 from optimum_neuron.compiler.lower import onednn
 from optimum_neuron.device import products
 from optimum_neuron.device.dynamo import use_onednn
+from tests.compiler.passes.test_autocast import ROUND, UNIT_ROUNDOFF
 from tests.device.conftest import OPTLEVELS, needs_compiler
 from tests.device.dynamo.conftest import compiled
 from tests.device.test_products import COLUMNS, CONTRACTED, ROWS, by_onednn, random  # noqa: F401  (fixture)
@@ -98,3 +101,36 @@ def test_weights_in_columns_are_not_copied():
     assert torch.equal(result, onednn.LINEAR(gradient, weight.t(), None))
     body = code[code.index("def call(") : code.index("def benchmark")]
     assert "reinterpret_tensor" in body and "empty_strided" not in body
+
+
+GRADIENTS = {
+    "attention": (F.scaled_dot_product_attention, [(2, 4, 48, 32)] * 3),
+    "causal attention": (functools.partial(F.scaled_dot_product_attention, is_causal=True), [(2, 4, 48, 32)] * 3),
+    "convolution": (F.conv2d, [(2, 8, 16, 16), (8, 8, 3, 3)]),
+    "linear": (F.linear, [(32, 64), (48, 64)]),
+}
+
+
+@pytest.mark.parametrize("kind", ["bf16", "tf32"])
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_operands_are_rounded_forward_and_backward(name, kind):
+    """Results and gradients are those of rounded operands and gradients in float64, and have errors of their type."""
+    function, shapes = GRADIENTS[name]
+    operands = [random(*shape) for shape in shapes]
+    gradient = random(*function(*operands).shape)
+    rounded, exact = (
+        _with_gradients(function, [change(x).double() for x in operands], change(gradient).double())
+        for change in (ROUND[kind], lambda x: x)
+    )
+    run = compiled(function, auto_cast="matmul", auto_cast_type=kind)
+    results = _with_gradients(run, [x.to("neuron") for x in operands], gradient.to("neuron"))
+    for actual, near, far in zip(results, rounded, exact, strict=True):
+        actual = actual.cpu().double()
+        assert (actual - near).norm() / near.norm() < 2e-6
+        assert 0.2 * UNIT_ROUNDOFF[kind] < (actual - far).norm() / far.norm() < 2 * UNIT_ROUNDOFF[kind]
+
+
+def _with_gradients(function, operands, gradient):
+    operands = [x.requires_grad_() for x in operands]
+    result = function(*operands)
+    return [result.detach(), *torch.autograd.grad(result, operands, gradient)]
