@@ -71,8 +71,8 @@ def all_modules(root: Path, package: str) -> dict[str, Path]:
     return {name: path for name, path in names.items() if not name.endswith("__main__")}
 
 
-def import_graph(root: Path, package: str) -> dict[str, set[str]]:
-    """Modules of a package, each with the modules that it imports before it is complete."""
+def import_graph(root: Path, package: str, *, in_functions: bool = False) -> dict[str, set[str]]:
+    """Modules of a package, each with the modules that it imports before it is complete, or ever."""
     modules = all_modules(root, package)
     exports = {name: _relative_imports(path.with_suffix(".pyi"), name, True) for name, path in modules.items()}
 
@@ -85,7 +85,7 @@ def import_graph(root: Path, package: str) -> dict[str, set[str]]:
     return {
         module: {
             target(origin, name)
-            for origin, name in _relative_imports(path, module, path.name == "__init__.py")
+            for origin, name in _relative_imports(path, module, path.name == "__init__.py", in_functions)
             if origin in modules
         }
         - {module}
@@ -93,20 +93,21 @@ def import_graph(root: Path, package: str) -> dict[str, set[str]]:
     }
 
 
-def _relative_imports(path: Path, module: str, is_package: bool) -> list[tuple[str, str]]:
-    """Imports from the same package at the top of a file: origin and name of each."""
+def _relative_imports(path: Path, module: str, is_package: bool, in_functions: bool = False) -> list[tuple[str, str]]:
+    """Imports from the same package at the top of a file, or everywhere in it: origin and name of each."""
     if not path.exists():
         return []
     parts = module.split(".") if is_package else module.split(".")[:-1]
-    pending: list[ast.stmt] = list(ast.parse(path.read_text(encoding="utf-8")).body)
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    pending: list[ast.AST] = list(ast.walk(tree)) if in_functions else [*tree.body]
     result = []
     for statement in pending:
         if isinstance(statement, ast.ImportFrom) and statement.level:
             base = parts[: len(parts) + 1 - statement.level]
             origin = ".".join([*base, *([statement.module] if statement.module else [])])
             result += [(origin, alias.name) for alias in statement.names]
-        elif isinstance(statement, ast.If | ast.Try) and "TYPE_CHECKING" not in ast.unparse(statement).split(":")[0]:
-            pending += statement.body
+        elif isinstance(statement, ast.If | ast.Try) and not in_functions:
+            pending += [] if "TYPE_CHECKING" in ast.unparse(statement).split(":")[0] else statement.body
     return result
 
 
@@ -121,6 +122,13 @@ def test_every_module_can_be_imported_first():
     assert result.returncode == 0, result.stderr
 
 
+def test_files_of_the_device_import_in_one_direction():
+    graph = import_graph(ROOT, "optimum_neuron", in_functions=True)
+    inside = {name: others for name, others in graph.items() if name.startswith("optimum_neuron.device")}
+    assert inside["optimum_neuron.device.module.memory"] >= {"optimum_neuron.device.library"}
+    TopologicalSorter({name: others & inside.keys() for name, others in inside.items()}).prepare()
+
+
 def test_check_detects_cycle(tmp_path):
     folder = tmp_path / "toy"
     (folder / "inner").mkdir(parents=True)
@@ -132,6 +140,8 @@ def test_check_detects_cycle(tmp_path):
     second.write_text("def g():\n    from .. import first")
     assert import_graph(tmp_path, "toy")["toy.first"] == {"toy.inner.second"}
     TopologicalSorter(import_graph(tmp_path, "toy")).prepare()
+    with pytest.raises(CycleError):
+        TopologicalSorter(import_graph(tmp_path, "toy", in_functions=True)).prepare()
     second.write_text("from ..first import f")
     with pytest.raises(CycleError):
         TopologicalSorter(import_graph(tmp_path, "toy")).prepare()

@@ -64,12 +64,13 @@ def _registered() -> Choice[bool]:
     if name != "privateuseone":
         return Choice(value=False, reason=f"torch has room for one device of others, and '{name}' has taken it")
     from ..shared_objects import find
-    from . import distributed, first_use, library, lightning_hook, module
+    from . import callbacks, distributed, first_use, library, lightning_hook, module, parts
 
     torch.utils.rename_privateuse1_backend("neuron")
     register_device_module("neuron", module)
     options: dict[str, Any] = {"for_tensor": True, "for_module": True, "for_packed_sequence": True, "for_storage": True}
     torch.utils.generate_methods_for_privateuse1_backend(**options)
+    library.connect(callbacks.answers, parts.complete)
     lightning_hook.install()
     # accelerate makes a process group before the first use of the device, which may have to build it.
     distributed.install()

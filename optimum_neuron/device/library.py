@@ -1,6 +1,8 @@
-"""The shared object in this process: its C functions, its callbacks, and its loading.
+"""The shared object in this process: its C functions, and its loading.
 
 It is loaded in `import torch` where it is in the cache, otherwise at the first use of the device (`first_use.py`).
+This module knows no other part of the device: `import torch` connects what C++ asks of Python (`callbacks.py`) and what
+completes the device once it is loaded (`parts.py`).
 
     >>> from optimum_neuron.device import library
     >>> library.load().neuron_used_bytes(0) >= 0
@@ -12,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -72,10 +75,15 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
 }
 """C functions of csrc/neuron.cpp: result and arguments."""
 
+Callbacks = Mapping[str, Callable[..., int]]
+"""Functions that C++ calls, by their names in `struct Host`."""
+
 _lock = threading.RLock()
 _library: ctypes.CDLL | None = None
 _host: _Host | None = None
 _path: Path | None = None
+_answers: Callable[[ctypes.CDLL], Callbacks] | None = None
+_complete: Callable[[ctypes.CDLL], None] | None = None
 
 
 def place() -> Path:
@@ -84,6 +92,17 @@ def place() -> Path:
     if _path is None:
         _path = build.cached_path()
     return _path
+
+
+def connect(answers: Callable[[ctypes.CDLL], Callbacks], complete: Callable[[ctypes.CDLL], None]) -> None:
+    """Set what loading needs of other parts of the device; `import torch` does so.
+
+    Args:
+        answers: returns the functions that C++ calls.
+        complete: registers the parts written in Python; called once the shared object is loaded.
+    """
+    global _answers, _complete
+    _answers, _complete = answers, complete
 
 
 def is_loaded() -> bool:
@@ -95,22 +114,27 @@ def load() -> ctypes.CDLL:
     """Return the shared object; the first call builds it if need be, loads it, and completes the device.
 
     Raises:
-        LoweringError: it cannot be built or loaded.
+        LoweringError: it cannot be built or loaded, or torch has not registered the device.
     """
     global _library, _host
     if _library is not None:
         return _library
+    import torch  # noqa: F401  (its import connects the device)
+
     with _lock:
+        if _answers is None or _complete is None:
+            hint = "print(optimum_neuron.device.status()) says why."
+            raise LoweringError("The neuron device is not registered with torch.", hint=hint)
         if _library is None:
             library = _opened(build.ensure_built(place()))
             # C++ keeps the callbacks for as long as the process lives.
-            _host = _callbacks(library)
+            _host = _filled(library, _answers(library))
             reason = library.neuron_load(ctypes.byref(_host)).decode()
             if reason:
                 hint = "Use no other custom device in this process, or report it."
                 raise LoweringError(f"torch rejected the neuron device: {reason}.", hint=hint)
             _library = library
-            _complete()
+            _complete(library)
         return _library
 
 
@@ -124,20 +148,6 @@ def _opened(path: Path) -> ctypes.CDLL:
         hint = "Remove it; the next use builds it again."
         raise LoweringError(f"Cannot load {path}: {error}.", hint=hint, path=str(path)) from error
     return library
-
-
-def _complete() -> None:
-    """Register the parts written in Python."""
-    from . import amp, census, default_compile, first_use, flex_attention, safetensors_hook
-    from .module import random
-
-    first_use.stand_back()
-    random.seed_loaded_device()
-    amp.install()
-    flex_attention.install()
-    default_compile.install()
-    safetensors_hook.install()
-    census.install(load())
 
 
 def _guarded(library: ctypes.CDLL, kind: Any, function: Any) -> Any:
@@ -155,52 +165,9 @@ def _guarded(library: ctypes.CDLL, kind: Any, function: Any) -> Any:
     return kind(call)
 
 
-def _callbacks(library: ctypes.CDLL) -> _Host:
-    def placement() -> Any:
-        # Imported at the first call: resolving the instance takes time.
-        from . import placement
-
-        return placement
-
-    def device_count() -> int:
-        return placement().device_count()
-
-    def default_device() -> int:
-        return placement().default_device()
-
-    def claim(device: int) -> int:
-        from . import numerics, products
-        from .module import eager
-
-        numerics.current()
-        products.current()
-        eager.begin()
-        placement().attach_meter(device, library.neuron_used_bytes, library.neuron_set_limit)
-        return placement().limit(device)
-
-    def limit(device: int) -> int:
-        return placement().limit(device)
-
-    def out_of_memory(device: int, size_bytes: int) -> int:
-        library.neuron_refuse(placement().out_of_memory(device, size_bytes).encode())
-        return 0
-
-    def start_lanes() -> int:
-        from ..profiling import torch_profiler
-
-        return torch_profiler.start()
-
-    def stop_lanes(recording: int) -> int:
-        from ..profiling import torch_profiler
-
-        for event in torch_profiler.stop(recording):
-            name = event.name.encode()
-            library.neuron_add_lane_event(event.is_call, name, event.core_id, event.started_ns, event.ended_ns)
-        return 0
-
-    functions = (device_count, default_device, claim, limit, out_of_memory, start_lanes, stop_lanes)
+def _filled(library: ctypes.CDLL, answers: Callbacks) -> _Host:
     callbacks = [
-        _guarded(library, field[1], function) for field, function in zip(_Host._fields_, functions, strict=False)
+        _guarded(library, field[1], answers[field[0]]) for field in _Host._fields_ if field[0] not in _OF_PYTHON
     ]
     of_python = [ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p) for name in _OF_PYTHON.values()]
     return _Host(*callbacks, *of_python)

@@ -46,13 +46,18 @@ def test_damaged_shared_object_is_rebuilt_at_first_use(python, built, tmp_path):
 def test_disabled_device_and_other_device_take_precedence(python):
     program = """
 import torch
-from optimum_neuron.device import autoload
+from optimum_neuron.device import autoload, library
 print(autoload.status())
+try:
+    library.load()
+except Exception as error:
+    print(type(error).__name__, error)
 torch.utils.rename_privateuse1_backend("other")
 autoload.autoload()
 print(autoload.status())
 """
-    off, other = python(program, TORCH_DEVICE_BACKEND_AUTOLOAD="0").stdout.splitlines()
+    off, unloaded, *_, other = python(program, TORCH_DEVICE_BACKEND_AUTOLOAD="0").stdout.splitlines()
+    assert unloaded.startswith("LoweringError")
     assert off.startswith("False (torch did not load device extensions") and "'other' has taken it" in other
 
 
