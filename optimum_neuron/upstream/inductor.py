@@ -19,7 +19,7 @@ NAMES = (
     Name(
         target="torch._inductor.compile_fx.compile_fx",
         why="Graphs of `torch.compile` go through AOTAutograd and Inductor's partitioner.",
-        parameters=("model_", "example_inputs_", "inner_compile"),
+        parameters=("model_", "example_inputs_", "inner_compile", "decompositions"),
     ),
     Name(
         target="torch._inductor.compile_fx.compile_fx_inner",

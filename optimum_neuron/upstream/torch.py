@@ -130,6 +130,10 @@ NAMES = (
         target="torch._C._DisableAutocast",
         why="Work of eager operators is counted without autocast.",
     ),
+    Name(
+        target="torch._C.DispatchKey",
+        why="An operator whose gradient is in float64 is decomposed before graphs are differentiated.",
+    ),
     Name(target="torch._C._is_alias_of", why="An NKI kernel may not return its input."),
     Name(target="torch._C._nn._parse_to", why="`.to()` of models reads its arguments as modules do."),
     Name(target="torch._C._nn.linear", why="Python calls it in half the time of the operator."),

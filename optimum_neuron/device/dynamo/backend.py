@@ -24,7 +24,7 @@ from ...core import Choice, Rejected
 from ...nki import kernels_for
 from ...upstream.torch import CompileContext
 from .. import flex_attention
-from . import cache, report, shapes
+from . import cache, decompositions, report, shapes
 from .border import HostFunction
 from .complex_pairs import report_strides, write_pairs
 from .estimate import estimate, work_of_calls
@@ -71,7 +71,9 @@ def compile_graph(
     with cache.caches(plan, loaded), kernels_for(plan.target.value), warnings.catch_warnings():
         # It has none of them by then (`complex_pairs.py`).
         warnings.filterwarnings("ignore", "Torchinductor does not support code generation for complex", UserWarning)
-        compiled = compile_fx(graph_module, example_inputs, inner_compile=compile_inner)
+        compiled = compile_fx(
+            graph_module, example_inputs, inner_compile=compile_inner, decompositions=decompositions.table()
+        )
     for checked, seconds in loaded.graphs:
         _report(plan, checked, seconds=seconds, loaded_from="AOTAutograd's cache")
     loaded.graphs.clear()
@@ -83,7 +85,7 @@ def _compile_inner(
 ) -> HostFunction:
     """Compile a forward, backward or inference graph of AOTAutograd."""
     start = time.perf_counter()
-    shapes.fix_sizes(example_inputs)  # of random states that a forward keeps for its backward
+    example_inputs = shapes.fix_random_states(graph_module, example_inputs)
     graph_module, example_inputs, *complex_places = write_pairs(graph_module, example_inputs)
     target, options = plan.target.value, plan.options
     downcasts = parse_flags((), defaults=env.compiler_flags()).implicit_integer_downcast

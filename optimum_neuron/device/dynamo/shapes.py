@@ -8,6 +8,7 @@ of a Python float would reach the graph as a float64 tensor, which no NeuronCore
 from __future__ import annotations
 
 import logging
+import operator
 import re
 import threading
 from collections.abc import Sequence
@@ -35,6 +36,27 @@ def fix_sizes(example_inputs: Sequence[Any]) -> bool:
                 has_symbols = True
                 int(size)
     return has_symbols
+
+
+def fix_random_states(graph_module: Any, example_inputs: Sequence[Any]) -> list[Any]:
+    """Give the random states that a forward keeps for its backward a plain size, in place; return the fake inputs.
+
+    torch makes a symbol of their size, which belongs to no input, so a guard on it could not be checked.
+    """
+    inputs = list(example_inputs)
+    places = {node: place for place, node in enumerate(graph_module.graph.find_nodes(op="placeholder"))}
+    for node in graph_module.graph.nodes:
+        states = []
+        if node.target is torch.ops.higher_order.run_and_save_rng_state:
+            states = [part for part in node.users if part.target is operator.getitem and part.args[1] == 0]
+        elif node.target is torch.ops.higher_order.run_with_rng_state:
+            states = [node.args[0]]
+        for state in states:
+            with state.meta["val"].fake_mode:
+                state.meta["val"] = torch.empty(len(torch.get_rng_state()), dtype=torch.uint8)
+            if state in places:
+                inputs[places[state]] = state.meta["val"]
+    return inputs
 
 
 def fix_numbers(graph_module: Any) -> None:
