@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import sys
 import traceback
 import warnings
@@ -11,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
@@ -22,6 +24,8 @@ from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolic
 from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor, randn
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
+
+from tests.device import rotary
 
 TOLERANCE = 1e-5
 
@@ -53,6 +57,8 @@ class Rank:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        if "LOCAL_RANK" not in os.environ:
+            torch.neuron.set_device(int(os.environ["RANK"]))
         self.device = torch.device("neuron", torch.neuron.current_device())
         dist.init_process_group("neuron", device_id=self.device)
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
@@ -278,6 +284,31 @@ class Rank:
         self.compare(list(self.trained_on_its_share(self.compiled(model)).parameters()))
         self.require_graphs(2)
 
+    def rotary_fsdp2(self) -> None:
+        self.require_losses_of_cpu(rotary.shard)
+
+    def rotary_tensor_parallel(self) -> None:
+        self.require_losses_of_cpu(rotary.split, is_split=True)
+
+    def compiled_rotary_fsdp2(self) -> None:
+        torch._dynamo.reset()
+        self.require_losses_of_cpu(rotary.shard, is_compiled=True)
+        self.require_graphs(1)  # the layers share it
+
+    def require_losses_of_cpu(
+        self, distribute: Callable[[rotary.Model, str], None], *, is_split: bool = False, is_compiled: bool = False
+    ) -> None:
+        """Require the losses that two processes with tensors of the CPU have, over gloo."""
+
+        def prepare(model: rotary.Model) -> None:
+            if is_compiled:
+                rotary.compile_layers(model, lambda layer: self.compiled(layer, fullgraph=True))
+            distribute(model, "neuron")
+
+        expected = rotary.losses("cpu", self.rank, lambda model: distribute(model, "cpu"), is_split=is_split)
+        actual = rotary.losses("neuron", self.rank, prepare, is_split=is_split)
+        assert expected[0] > expected[-1] and actual == pytest.approx(expected, abs=TOLERANCE), (actual, expected)
+
     @staticmethod
     def require_graphs(count: int) -> None:
         """Require `count` forward graphs since the last reset of Dynamo, each with its backward."""
@@ -289,8 +320,8 @@ class Rank:
         assert total(self.full(1.0)).tolist() == [5.0]
         assert "_c10d_functional" not in str(torch.neuron.compile_report().breaks)
 
-    def compiled(self, function: Callable[..., Any]) -> Any:
-        return torch.compile(function, backend="neuron", options={"optlevel": self.optlevel})
+    def compiled(self, function: Callable[..., Any], *, fullgraph: bool = False) -> Any:
+        return torch.compile(function, backend="neuron", fullgraph=fullgraph, options={"optlevel": self.optlevel})
 
     def require_warm(self, case: Callable[[], None]) -> None:
         """Require that the graphs of a case, now host code, come from torch's caches the second time."""

@@ -100,7 +100,7 @@ def losses(device: str, rank: int, prepare: Callable[[Model], None], *, is_split
     tokens = torch.randint(VOCABULARY, (4, LENGTH + 1))
     model = Model().to(device)
     prepare(model)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, foreach=False)  # some are DTensor, some are not
     own = (tokens if is_split else tokens.chunk(2)[rank]).to(device)
     result = []
     for _ in range(3):

@@ -19,11 +19,14 @@ CASES = (
     *("rooted", "point_to_point", "objects", "coalesced", "groups_and_host_tensors", "functional"),
     *("ddp", "fsdp1", "fsdp2", "fsdp2_without_division", "fsdp2_on_meta", "hsdp", "tensor_parallel"),
     *("dtensor", "dtensor_random", "checkpoint", "compiled_ddp", "compiled_fsdp2", "compiled_collective"),
+    *("rotary_fsdp2", "rotary_tensor_parallel", "compiled_rotary_fsdp2"),
 )
 WARM = ("warm_ddp", "warm_collective")
 """Cases of graphs that are host code in torch's caches."""
-FOUR = ("ddp", "fsdp2", "tensor_parallel")
+FOUR = ("backend", "ddp", "fsdp2", "tensor_parallel")
 """Cases that run with four processes too."""
+RANK_VARIABLES = {2: ("RANK",), 4: ("RANK", "LOCAL_RANK")}
+"""Two processes choose their core with `set_device`, as TorchTitan does; four take that of LOCAL_RANK."""
 
 
 def run_ranks(folder: Path, num_processes: int, cases: Sequence[str]) -> dict[str, str]:
@@ -35,9 +38,10 @@ def run_ranks(folder: Path, num_processes: int, cases: Sequence[str]) -> dict[st
     shared |= {"OMP_NUM_THREADS": "1", "OPTIMUM_NEURON_INSTANCE": "inf2.48xlarge"}
     shared = {**os.environ, **shared, "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor")}
     command = [sys.executable, "-m", "tests.device.ranks", str(folder), *cases]
+    variables = RANK_VARIABLES[num_processes]
     pipes: dict = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     processes = [
-        subprocess.Popen(command, cwd=ROOT, env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}, **pipes)
+        subprocess.Popen(command, cwd=ROOT, env=shared | dict.fromkeys(variables, str(rank)), **pipes)
         for rank in range(num_processes)
     ]
     try:
