@@ -295,15 +295,23 @@ class Rank:
         self.require_losses_of_cpu(rotary.shard, is_compiled=True)
         self.require_graphs(1)  # the layers share it
 
+    def compiled_rotary_tensor_parallel(self) -> None:
+        torch._dynamo.reset()
+        self.require_losses_of_cpu(rotary.split, is_split=True, is_compiled=True)
+        self.require_graphs(1)
+
     def require_losses_of_cpu(
         self, distribute: Callable[[rotary.Model, str], None], *, is_split: bool = False, is_compiled: bool = False
     ) -> None:
         """Require the losses that two processes with tensors of the CPU have, over gloo."""
 
         def prepare(model: rotary.Model) -> None:
+            if is_split:
+                distribute(model, "neuron")
             if is_compiled:
-                rotary.compile_layers(model, lambda layer: self.compiled(layer, fullgraph=True))
-            distribute(model, "neuron")
+                rotary.compile_layers(model, lambda layer: self.compiled(layer, fullgraph=True), repeats=not is_split)
+            if not is_split:
+                distribute(model, "neuron")
 
         expected = rotary.losses("cpu", self.rank, lambda model: distribute(model, "cpu"), is_split=is_split)
         actual = rotary.losses("neuron", self.rank, prepare, is_split=is_split)

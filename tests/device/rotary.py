@@ -88,10 +88,10 @@ def keeping_products() -> Any:
     return create_selective_checkpoint_contexts(policy)
 
 
-def compile_layers(model: Model, compiled: Callable[[nn.Module], nn.Module]) -> None:
-    """Compile each layer with selective checkpoints, as TorchTitan does."""
+def compile_layers(model: Model, compiled: Callable[[nn.Module], nn.Module], *, repeats: bool) -> None:
+    """Compile each layer, as TorchTitan does; its backward may repeat everything but products."""
     for number, layer in enumerate(model.layers):
-        model.layers[number] = compiled(checkpoint_wrapper(layer, context_fn=keeping_products))
+        model.layers[number] = compiled(checkpoint_wrapper(layer, context_fn=keeping_products) if repeats else layer)
 
 
 def losses(device: str, rank: int, prepare: Callable[[Model], None], *, is_split: bool = False) -> list[float]:

@@ -19,7 +19,7 @@ CASES = (
     *("rooted", "point_to_point", "objects", "coalesced", "groups_and_host_tensors", "functional"),
     *("ddp", "fsdp1", "fsdp2", "fsdp2_without_division", "fsdp2_on_meta", "hsdp", "tensor_parallel"),
     *("dtensor", "dtensor_random", "checkpoint", "compiled_ddp", "compiled_fsdp2", "compiled_collective"),
-    *("rotary_fsdp2", "rotary_tensor_parallel", "compiled_rotary_fsdp2"),
+    *("rotary_fsdp2", "rotary_tensor_parallel", "compiled_rotary_fsdp2", "compiled_rotary_tensor_parallel"),
 )
 WARM = ("warm_ddp", "warm_collective")
 """Cases of graphs that are host code in torch's caches."""
