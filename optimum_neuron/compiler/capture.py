@@ -77,6 +77,7 @@ def capture(
     rare: bool = False,
     shorten: bool = True,
     kinds: Mapping[str, Sequence[int]] = MappingProxyType({}),
+    refuse_numbers: bool = False,
 ) -> Captured:
     """Trace `module(*inputs, states)` with static shapes.
 
@@ -95,6 +96,8 @@ def capture(
         rare: the entry point is seldom run; -O2 spends no compile time on it alone.
         shorten: capture only the distinct layers of equal stacks.
         kinds: equal layers of stacks, where they are known, see `stacks.repeating`.
+        refuse_numbers: refuse code that makes a number or a text of a value and does not use it in the graph: text,
+            type checks, and caught errors would be those of the capture.
 
     Raises:
         CaptureError: the forward depends on tensor values, does something that cannot be traced, or mixes dtypes that
@@ -122,6 +125,8 @@ def capture(
             if isinstance(error, RuntimeError) or (lines.read and not isinstance(error, NeuronError)):
                 raise capture_error(module, name, error, lines.read) from error
             raise
+    if refuse_numbers and (line := lines.without_use(exported.graph)):
+        raise _number_error(module, name, line)
     require_equal_dtypes(exported, name)
     return Captured(
         name=name,
@@ -137,6 +142,13 @@ def capture(
         role=role,
         sizes=sizes or {},
     )
+
+
+def _number_error(module: nn.Module, name: str, line: str) -> CaptureError:
+    message = f"{type(module).__name__} cannot be captured as graph '{name}': {line} makes a number or a text of a "
+    message += "tensor's value, which has no value while the model is traced."
+    hint = "Compute with the tensor, or move this line out of forward()."
+    return CaptureError(message, hint=hint, graph=name, source_line=line)
 
 
 def _has_effect(node: fx.Node) -> bool:

@@ -11,6 +11,7 @@ Operators that no call of a torch function leads to still get the whole stack.
 from __future__ import annotations
 
 import contextlib
+import linecache
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,16 +19,21 @@ from types import FrameType
 from typing import Any
 
 import torch
+from torch import fx
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.fx.traceback import get_current_meta, preserve_node_meta, set_stack_trace
 from torch.overrides import TorchFunctionMode
 
-from ..upstream.torch import HigherOrderOperator
-from .rules import is_users
+from ..upstream.torch import DataDependentOutputException, HigherOrderOperator
+from .rules import base_name, is_users
 
 _TRACING = str(Path(__file__).resolve().parents[1] / "tracing")
 """Folder of the code that calls a traced function."""
 
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+_ITEM = ("aten._local_scalar_dense", "aten.item")
+"""Operators that make a number of a value."""
 
 
 @contextlib.contextmanager
@@ -43,22 +49,53 @@ class Lines(TorchFunctionMode):
     read: str | None = None
     """Line, as "file:line", that last got a number or a size that depends on values."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._numbers: dict[tuple[str, int], None] = {}
+
+    def without_use(self, graph: fx.Graph) -> str | None:
+        """Return the first line that made a number, a decision, or a text of values that the graph does not use."""
+        items = (node for node in graph.nodes if base_name(str(node.target)) in _ITEM)
+        uses = "".join(node.meta.get("stack_trace") or "" for node in items)
+        lost = ((file, line) for file, line in self._numbers if f'File "{file}", line {line},' not in uses)
+        return next((f"{file}:{line}: {linecache.getline(file, line).strip()}" for file, line in lost), None)
+
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         # Attributes of tensors are no operators, and the operators of a region get lines by themselves.
-        if getattr(func, "__name__", "") == "__get__" or isinstance(func, HigherOrderOperator):
+        name = getattr(func, "__name__", "")
+        if name == "__get__" or isinstance(func, HigherOrderOperator):
             return func(*args, **(kwargs or {}))
         before = get_current_meta().get("stack_trace")
         place = _innermost_forward(sys._getframe(1))
-        set_stack_trace([f'File "{file}", line {line}, in {name}' for file, line, name in place])
+        set_stack_trace([f'File "{file}", line {line}, in {where}' for file, line, where in place])
+        if place and name == "__format__":  # it may raise
+            self._note(place[0])
         try:
             result = func(*args, **(kwargs or {}))
+        except (GuardOnDataDependentSymNode, DataDependentOutputException):
+            if place:
+                self._note(place[0])
+            raise
         finally:
             set_stack_trace([before] if before else [])
-        if place and any(isinstance(number, _SYMBOLS) for number in getattr(result, "shape", (result,))):
+        if place and name in ("item", "tolist") and _has_symbols(result):
+            self._note(place[0])
+        elif place and any(isinstance(number, _SYMBOLS) for number in getattr(result, "shape", (result,))):
             self.read = f"{place[0][0]}:{place[0][1]}"
         return result
+
+    def _note(self, place: tuple[str, int, str]) -> None:
+        file, line, _ = place
+        self.read = f"{file}:{line}"
+        self._numbers[file, line] = None
+
+
+def _has_symbols(result: Any) -> bool:
+    if isinstance(result, list):
+        return any(map(_has_symbols, result))
+    return isinstance(result, _SYMBOLS)
 
 
 def _innermost_forward(frame: FrameType | None) -> list[tuple[str, int, str]]:

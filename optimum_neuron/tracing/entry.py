@@ -150,6 +150,7 @@ class Entry(nn.Module):
             states=self.state_specs,
             outputs=(),
             shorten=shorten and not self.states,
+            refuse_numbers=True,
         )
         outputs = self.outputs
         if any(stack.captured.value < stack.num_layers for stack in captured.stacks) and outputs != self._measured():

@@ -21,6 +21,10 @@ NAMES = (
         target="torch._subclasses.fake_tensor.FakeTensor",
         why="Recording NKI programs and operators tells tensors with data from those without.",
     ),
+    Name(
+        target="torch._subclasses.fake_tensor.DataDependentOutputException",
+        why="A model may catch the error of a decision that depends on values.",
+    ),
     Name(target="torch._subclasses.fake_tensor.is_fake", why="A kernel that is traced has arguments without data."),
     Name(
         target="torch._subclasses.functional_tensor.FunctionalTensorMode",

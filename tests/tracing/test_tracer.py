@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import inspect
 import warnings
 from pathlib import Path
 
@@ -368,3 +369,71 @@ def test_compiler_flags_of_environment(monkeypatch, tmp_path):
     monkeypatch.setenv("NEURON_CC_FLAGS", f"--cache_dir={tmp_path / 'unused'} --no_cache -O1")
     trace(torch.nn.Linear(4, 3), torch.rand(1, 4))
     assert not (tmp_path / "unused").exists()
+
+
+def texts(x):
+    y = x * 2
+    return y * len(f"{y.sum().item()}")
+
+
+def formats(x):
+    y = x * 2
+    return y * len(f"{y.sum():.0f}")
+
+
+def checks_types(x):
+    y = x * 2
+    return y * (2 if isinstance(y.sum().item(), float) else 3)
+
+
+def checks_types_of_many(x):
+    y = x * 2
+    return y * sum(isinstance(value, float) for value in y.tolist())
+
+
+def catches_decisions(x):
+    try:
+        return x * (2 if x.sum() > 0 else 3)
+    except RuntimeError:
+        return x
+
+
+def catches_numbers(x):
+    try:
+        return x * int(x.sum().item())
+    except Exception:
+        return x
+
+
+def ignores(x):
+    y = x * 2
+    y.sum().item()
+    return y
+
+
+@pytest.mark.parametrize(
+    "function",
+    [texts, formats, checks_types, checks_types_of_many, catches_numbers, ignores],
+    ids=lambda function: function.__name__,
+)
+def test_numbers_that_the_graph_does_not_use_are_errors_with_their_line(function):
+    with pytest.raises(CaptureError) as excinfo:
+        trace(function, torch.rand(3), compiler_args=FAST)
+    place = f"{__file__}:{inspect.getsourcelines(function)[1] + 2}: "
+    assert excinfo.value.details["source_line"].startswith(place) and place in str(excinfo.value)
+
+
+def test_decision_whose_error_is_caught_is_an_error_with_its_line():
+    line = inspect.getsourcelines(catches_decisions)[1] + 2
+    with pytest.raises(UnsupportedOperatorError, match=f"test_tracer.py:{line}"):
+        trace(catches_decisions, torch.rand(3), compiler_args=FAST)
+
+
+def test_sizes_may_be_numbers_and_tensors_may_be_printed():
+    def function(x):
+        assert f"{x.shape[0]} {len(x)}" == "3 3" and isinstance(x.numel(), int)
+        print(x.mean())
+        return x * x.size(0)
+
+    x = torch.rand(3)
+    torch.testing.assert_close(trace(function, x, compiler_args=FAST)(x), x * 3)
