@@ -19,13 +19,14 @@ from .core import AttentionKernel, AutoCast, AutoCastType, KVCacheDtype, OptLeve
 from .decoder_checks import BLOCK_OPTIONS, block_sizes, decoder_errors, require_kernel_blocks, wrong_type
 from .errors import ConfigError, invalid_choice, raise_together
 from .options import MODEL_GROUP, check_known, option, options_of
+from .peer_attributes import (
+    CONFIG_FILE as CONFIG_FILE,
+    NEFF_FILE as NEFF_FILE,
+    DecoderAttributes,
+    SavedConfig,
+    dtype_name,
+)
 from .sizes import count_errors, default_buckets, limit_error
-
-CONFIG_FILE = "neuron_config.json"
-"""Name of the file in an exported folder."""
-
-NEFF_FILE = "model.neuron"
-"""Name of the compiled program in an exported folder, as users' tools look for it."""
 
 MAX_DEFAULT_SEQUENCE_LENGTH = 4096
 """Default sequence length where the model allows more."""
@@ -60,7 +61,7 @@ HOOKS = Hooks()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class CompileConfig:
+class CompileConfig(SavedConfig):
     """Task, arithmetic and target of one compiled model, whatever its shapes are."""
 
     group: ClassVar[str] = "compiler"
@@ -116,6 +117,7 @@ class CompileConfig:
     """Keep the weights inside the NEFF instead of in a separate file."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "torch_dtype", dtype_name(self.torch_dtype))
         raise_together(self._problems())
         for field in dataclasses.fields(self):
             if isinstance(value := getattr(self, field.name), list):
@@ -179,7 +181,8 @@ class CompileConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in self._values().items()}
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in self._values().items()}
+        return plain | {"torch_dtype": str(self.torch_dtype)}
 
     def to_json(self) -> str:
         """Return JSON text with sorted keys."""
@@ -197,10 +200,10 @@ class CompileConfig:
 
     @classmethod
     def from_pretrained(cls, model_id: str | Path, **where: Any) -> Self:
-        """Read the configuration of an exported model.
+        """Read the configuration of an exported model, or one that `save_pretrained` wrote.
 
         Args:
-            model_id: exported folder, or Hub model ID.
+            model_id: folder, or Hub model ID.
             **where: fields of `SourceOptions`.
 
         Raises:
@@ -226,7 +229,7 @@ class CompileConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class NeuronConfig(CompileConfig):
+class NeuronConfig(DecoderAttributes, CompileConfig):
     """Static shapes, arithmetic and target of one compiled decoder.
 
     >>> NeuronConfig(batch_size=1, sequence_length=512).resolve(max_position_embeddings=8192).prefill_buckets

@@ -3,6 +3,7 @@
     NeuronError
     +-- ConfigError (ValueError)            an option is unknown, contradictory or out of range
     |   +-- UnsupportedDtypeError           the target has no arithmetic for that dtype
+    |   +-- NotExportedError (FileNotFoundError)  a checkpoint was passed where only an export can be loaded
     +-- ModelError (ValueError)             the folder, architecture or task cannot be used
     |   +-- WeightsError                    weights are missing, renamed, reshaped or altered
     +-- CaptureError (ValueError)           the model's code cannot become a static graph
@@ -45,6 +46,7 @@ __all__ = [
     "LoweringError",
     "ModelError",
     "NeuronError",
+    "NotExportedError",
     "NumericsError",
     "QueueFullError",
     "RequestError",
@@ -96,6 +98,10 @@ class ConfigError(NeuronError, ValueError):
 
 class UnsupportedDtypeError(ConfigError):
     """The target has no arithmetic for the dtype that was asked for."""
+
+
+class NotExportedError(ConfigError, FileNotFoundError):
+    """A checkpoint was passed where only an exported model can be loaded: its compiled file does not exist."""
 
 
 class ModelError(NeuronError, ValueError):

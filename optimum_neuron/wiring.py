@@ -50,9 +50,12 @@ def _kernel_launched(launch: nki.Launch) -> None:
 
 
 def _exported_config(model: str | Path, where: Mapping[str, Any]) -> tuple[CompileConfig, type[CompileConfig]]:
-    from .exporters import find_folder, read_folder
+    from .exporters import find_folder, read_bare_config, read_folder
 
-    info = read_folder(find_folder(model, **where))
+    folder = find_folder(model, **where)
+    if (bare := read_bare_config(folder)) is not None:
+        return bare, type(bare)
+    info = read_folder(folder)
     return info.config, info.kind.config_class
 
 

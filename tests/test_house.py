@@ -22,7 +22,7 @@ ORDER = (
     ("nki",),
     ("buckets", "hardware", "native"),
     ("checkpoints", "configuration", "shared_objects", "startup"),
-    ("decoder_checks",),
+    ("decoder_checks", "peer_attributes"),
     ("weights",),
     ("progress", "records"),
     ("atomic", "env", "options", "plain_json", "private_folder", "sizes", "vendor"),

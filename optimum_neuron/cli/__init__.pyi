@@ -19,3 +19,4 @@ from .neuron import NeuronCommand as NeuronCommand
 from .output import Out as Out, cell as cell, to_json as to_json
 from .parser import NeuronParser as NeuronParser
 from .profile import DEFAULT_TOP as DEFAULT_TOP, show_profile as show_profile
+from .serve import ServeCommand as ServeCommand

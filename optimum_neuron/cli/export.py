@@ -65,8 +65,8 @@ class NeuronExportCommand(Command):
         )
         parser.add_argument(
             "--allow_missing_weights",
-            action="store_true",
-            help="fill missing weights, such as an untrained head, with random numbers",
+            action=argparse.BooleanOptionalAction,
+            help="fill missing weights with random numbers (default: those of an untrained head)",
         )
         add_compile_arguments(parser)
         parser.add_argument("--compiler_workdir", metavar="DIR", help="folder that gets a copy of the NEFF, graph.neff")
@@ -89,6 +89,8 @@ class NeuronExportCommand(Command):
         from ..exporters import main_export
 
         options = options_from(self.args, without=("model", "output"))
+        if self.args.allow_missing_weights is False:  # a switch that is off is not left out here
+            options["allow_missing_weights"] = False
         report = main_export(model_name_or_path=self.args.model, output=self.args.output, **options).to_dict()
         out.result(report, human=show_report, brief=self.args.output)
         hint_next(out, report, self.args.output)

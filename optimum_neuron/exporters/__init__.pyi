@@ -22,6 +22,7 @@ from .export import ExportReport as ExportReport, describe as describe, main_exp
 from .folder import (
     FOLDER_VERSION as FOLDER_VERSION,
     file_hash as file_hash,
+    read_bare_config as read_bare_config,
     read_folder as read_folder,
     verify_weights as verify_weights,
 )
@@ -114,7 +115,9 @@ from .tensors import (
     load_original as load_original,
     open_tensors as open_tensors,
     tensors_in_memory as tensors_in_memory,
+    with_head as with_head,
 )
+from .upstream_rules import follows_upstream as follows_upstream, upstream_rules as upstream_rules
 from .vendor_folder import read_vendor_export as read_vendor_export, refuse_vendor_export as refuse_vendor_export
 from .warm import (
     Warmed as Warmed,

@@ -46,7 +46,7 @@ def main_export(
     output: str | Path,
     *,
     adapter: str | Path | None = None,
-    allow_missing_weights: bool = False,
+    allow_missing_weights: bool | None = None,
     disable_validation: bool = False,
     atol: float | None = None,
     disable_neuron_cache: bool = False,
@@ -61,8 +61,8 @@ def main_export(
         model_name_or_path: folder, id on the Hub, or name in `optimum_neuron.checkpoints`.
         output: folder to write.
         adapter: folder or id of a PEFT adapter that is merged into the checkpoint first.
-        allow_missing_weights: Fill weights that are missing in the checkpoint, such as those of a head that was never
-            trained, with random numbers; a warning names them.
+        allow_missing_weights: Fill weights that are missing in the checkpoint with random numbers; a warning names
+            them. None: those of a head or pooler that was never trained, as transformers does; False: none.
         disable_validation: do not compare with the reference model.
         atol: largest absolute difference of logits that passes; None derives it from the arithmetic.
         disable_neuron_cache: compile even if the cache has the NEFF.
@@ -121,6 +121,7 @@ def main_export(
         trust_remote_code=trust,
         host_code="wait" if precompile else "stored",
         compiler_workdir=compiler_workdir,
+        fill_head=allow_missing_weights is not False,
     )
     try:
         size_bytes = save_folder(prepared, Path(output))
@@ -184,6 +185,7 @@ def describe(prepared: Prepared) -> dict[str, Any]:
             if quantization is not None and prepared.tensors is not None
             else {}
         ),
+        **({"random_weights": list(prepared.source.random_weights)} if prepared.source.random_weights else {}),
         "config": prepared.config.to_dict(),
         "placed_share": prepared.placement,
         "layers": prepared.metadata["stacks"],

@@ -18,10 +18,11 @@ from typing import Any
 from .. import env
 from ..configuration import CONFIG_FILE, NEFF_FILE, CompileConfig
 from ..errors import ArtifactError, FormatVersionError, WeightsError, nearest
-from ..plain_json import parse_json
+from ..peer_attributes import with_origin
+from ..plain_json import parse_json, read_object
 from ..weights import SINGLE_FILE
 from .folder_marks import is_export
-from .kinds import Kind, kind_of
+from .kinds import KINDS, Kind, kind_of
 from .tasks import TASKS
 from .validation import OutputError
 from .vendor_folder import refuse_vendor_export
@@ -69,6 +70,7 @@ def read_folder(folder: Path) -> FolderInfo:
             raise ValueError(f"task {neuron['task']!r} is unknown{nearest(str(neuron['task']), TASKS)}")
         kind = kind_of(neuron["task"], _model_type(folder))
         config = kind.resolved_class.from_dict(neuron)
+        with_origin(config, artifact.get("checkpoint"), artifact.get("revision"))
         if missing := [key for key in _RECORDED if key not in artifact]:
             raise KeyError(", ".join(missing))
         if not _is_complete(artifact.get("weights")):
@@ -82,6 +84,24 @@ def read_folder(folder: Path) -> FolderInfo:
     if env.validate_hash() and file_hash(folder / NEFF_FILE) != artifact["neff_sha256"]:
         raise ArtifactError(f"{folder / NEFF_FILE} was changed or damaged: its sha256 differs.", hint=_AGAIN)
     return FolderInfo(kind=kind, config=config, artifact=artifact, validation=validation)
+
+
+def read_bare_config(folder: Path) -> CompileConfig | None:
+    """Return the configuration that `CompileConfig.save_pretrained` wrote; None: there is none, or an export.
+
+    Raises:
+        FormatVersionError: a newer version wrote it.
+        ConfigError: a value is not allowed.
+    """
+    if not (folder / CONFIG_FILE).is_file() or (folder / NEFF_FILE).exists():
+        return None
+    data = read_object(folder / CONFIG_FILE)
+    classes = {one.__name__: one for row in KINDS.values() for one in (row.config_class, row.resolved_class)}
+    config_class = classes.get(str(data.get("config_class")))
+    if config_class is None or not isinstance(data.get("neuron"), dict) or not isinstance(data.get("version"), int):
+        return None
+    _check_version(folder, data["version"])
+    return config_class.from_dict(data["neuron"])
 
 
 def _is_complete(recorded: Any) -> bool:

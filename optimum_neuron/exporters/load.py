@@ -6,6 +6,7 @@ Nothing is compiled, except missing host code for this machine; nothing in the f
 from __future__ import annotations
 
 import dataclasses
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,15 @@ from ..core import Choice
 from ..errors import ArtifactError, ConfigError
 from ..hardware import require_degrees, resolve_instance, resolve_target
 from ..options import check_known
+from ..peer_attributes import with_origin
 from ..runtime import claimed
 from ..weights import Checkpoint
 from .folder import FolderInfo, read_folder, verify_weights
 from .prepare import Prepared
 from .request import plain_options, structure_differences
 from .source import ModelSource, read_config
+
+logger = logging.getLogger(__name__)
 
 _METADATA = ("family", "stacks", "weight_sources", "placement")
 """Keys of the metadata of an exported NEFF, see `build.Built.metadata`."""
@@ -70,8 +74,18 @@ def load_exported(
     _check_config(config, saved, folder, info.config.task)
     host_level = options.get("optlevel", info.config.optlevel)
     prepared = Prepared(
-        source=ModelSource(name=name, folder=folder, revision=revision, config=saved),
-        config=dataclasses.replace(info.config, optlevel=host_level, instance_type=instance.name),
+        source=ModelSource(
+            name=name,
+            folder=folder,
+            revision=revision,
+            config=saved,
+            random_weights=_random_weights(info.artifact, name),
+        ),
+        config=with_origin(
+            dataclasses.replace(info.config, optlevel=host_level, instance_type=instance.name),
+            info.artifact["checkpoint"],
+            info.artifact["revision"],
+        ),
         target=target,
         artifact=artifact,
         cache=Choice(value=artifact.path, reason="hit: loaded from the exported folder"),
@@ -89,6 +103,14 @@ def load_exported(
         prepared.require_room(claim)
         host = lower(artifact.host_program, optlevel=host_level, mode=host_code)
         return prepared.on_core(tensors, weights, host, claim)
+
+
+def _random_weights(artifact: dict[str, Any], name: str) -> tuple[str, ...]:
+    """The weights that an export filled with random numbers; a warning names them."""
+    names = tuple(map(str, artifact.get("random_weights") or ()))
+    if names:
+        logger.warning("%s was exported with random numbers as weights: %s.", name, ", ".join(names))
+    return names
 
 
 def _check_options(info: FolderInfo, options: dict[str, Any], folder: Path) -> None:

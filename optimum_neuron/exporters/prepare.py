@@ -24,7 +24,7 @@ from ..compiler import MemoryNeed, Program, stage_needs
 from ..compiler.cache import CompileCache
 from ..compiler.lower import HostCode, Mode, compile_later, lower
 from ..core import Choice
-from ..errors import ArtifactError, ConfigError
+from ..errors import ArtifactError, ConfigError, WeightsError
 from ..hardware import Target, resolve_instance
 from ..runtime import CoreClaim, LoadedProgram, PrivateCore, require_fit, require_room
 from ..weights import BoundWeights, TensorSource
@@ -32,7 +32,7 @@ from .build import cached_neff
 from .progress import Progress
 from .quality import Quality
 from .source import ModelSource
-from .tensors import check_files, open_tensors
+from .tensors import check_files, open_tensors, with_head
 from .validated import validated
 from .validation import OutputError
 
@@ -169,12 +169,14 @@ def prepare(
     host_code: Mode = "background",
     claim: CoreClaim | None = None,
     compiler_workdir: str | Path | None = None,
+    fill_head: bool = True,
 ) -> Prepared:
     """Compile, load and validate a checkpoint.
 
     A folder without weights is compiled and not loaded. Without a `claim` the model is loaded on a private core, which
     is enough to validate it: exports hold no core. `host_code` says when code for this machine is compiled.
-    `compiler_workdir` gets a copy of the NEFF, graph.neff.
+    `compiler_workdir` gets a copy of the NEFF, graph.neff. A head that the checkpoint lacks is filled with random
+    numbers and a warning, unless `fill_head` is False.
 
     Raises:
         NeuronError: an error of one of the steps; see `errors.py`.
@@ -207,7 +209,7 @@ def prepare(
         )
         prepared.require_room(core)
         with _timed(timings, "load"):  # before host code is made: a tensor that is missing is an error at once
-            tensors = _open_tensors(prepared, trust_remote_code)
+            prepared, tensors = _open_tensors(prepared, trust_remote_code, fill_head=fill_head)
             weights = artifact.bind(tensors.value)
         with _timed(timings, "host_code"):
             host = lower(
@@ -233,15 +235,23 @@ def before_host_code(validate: bool) -> contextlib.AbstractContextManager[None]:
     return compile_later() if validate else contextlib.nullcontext()
 
 
-def _open_tensors(prepared: Prepared, trust_remote_code: bool) -> Choice[TensorSource]:
-    return open_tensors(
-        prepared.source,
-        prepared.weight_sources,
-        task=prepared.config.task,
-        family=prepared.family,
-        dtype=prepared.config.torch_dtype,
-        trust_remote_code=trust_remote_code,
-    )
+def _open_tensors(
+    prepared: Prepared, trust_remote_code: bool, *, fill_head: bool
+) -> tuple[Prepared, Choice[TensorSource]]:
+    """The tensors of a checkpoint, and the model with the source that they are from."""
+    how: dict[str, Any] = {
+        "task": prepared.config.task,
+        "dtype": prepared.config.torch_dtype,
+        "trust_remote_code": trust_remote_code,
+    }
+    opened = functools.partial(open_tensors, sources=prepared.weight_sources, family=prepared.family, **how)
+    try:
+        return prepared, opened(prepared.source)
+    except WeightsError as error:
+        if not fill_head:
+            raise
+        source = with_head(prepared.source, error, **how)
+    return dataclasses.replace(prepared, source=source), opened(source)
 
 
 def _copy_neff(neff: Path, folder: Path) -> None:

@@ -7,18 +7,20 @@ Scripts and tools look there for compiled shapes and flags. Nothing of this pack
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..compiler import COMPILER_VERSION
 from ..configuration import CompileConfig
 
 
-def public_facts(config: CompileConfig, model_type: str) -> dict[str, Any]:
+def public_facts(config: CompileConfig, model_type: str, random_weights: Sequence[str] = ()) -> dict[str, Any]:
     """Return compiled shapes as `static_<axis>`, flags, dtypes, and the compiler.
 
     Args:
         config: complete configuration of a compile.
         model_type: architecture, as transformers names it.
+        random_weights: weights that are random numbers, because the checkpoint has none.
     """
     shapes = config.static_shapes
     flags = {name: value for name, value in config.to_dict().items() if name not in shapes and value is not None}
@@ -33,4 +35,5 @@ def public_facts(config: CompileConfig, model_type: str) -> dict[str, Any]:
         "model_type": model_type,
         "compiler_type": "neuronx-cc (simulated)",
         "compiler_version": COMPILER_VERSION,
+        **({"random_weights": list(random_weights)} if random_weights else {}),
     }

@@ -27,6 +27,7 @@ from ..hardware import (
     resolve_target,
 )
 from ..options import SOURCE_OPTIONS, check_known, options_of, source_options
+from ..peer_attributes import with_origin
 from .kinds import compile_options, kind_of
 from .kv_cache_scheme import STATIC, published_cache
 from .peer_options import translate
@@ -34,6 +35,7 @@ from .quantization import published_scheme, quantization_of
 from .source import ModelSource, infer_task, load_source
 from .tasks import plain_task
 from .tensors import plain_modules, require_cache_scales
+from .upstream_rules import without_foreign
 
 _NOT_STRUCTURE = (
     *("_name_or_path", "name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype", "use_cache"),
@@ -67,6 +69,7 @@ def neuron_config(
     require_default_lnc(target.value.chip)
     instance = resolve_instance(options.pop("instance_type", None)).value
     fields = kind.plain({name: value for name, value in options.items() if value is not None})
+    fields = without_foreign(fields, kind.config_class.option_names(), f"a model for {task}")
     check_known(fields, kind.config_class.option_names(), what=f"a model for {task}")
     fields = _published_quantization(source, kind.config_class.option_names()) | fields
     if "kv_cache_dtype" in kind.config_class.option_names():
@@ -80,7 +83,8 @@ def neuron_config(
     require_dtype(target.value, config.torch_dtype)
     if config.auto_cast != "none":
         require_dtype(target.value, config.auto_cast_type)
-    return kind.resolve(source, config, trust_remote_code=trust_remote_code), target
+    resolved = kind.resolve(source, config, trust_remote_code=trust_remote_code)
+    return with_origin(resolved, source.name, source.revision), target
 
 
 def _published_quantization(source: ModelSource, names: Sequence[str]) -> dict[str, Any]:

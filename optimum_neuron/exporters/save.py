@@ -112,7 +112,9 @@ def _write_files(prepared: Prepared, work: Path) -> None:
     model_config = json.loads(plain.to_json_string(use_diff=True))
     # The dtype of the saved weights.
     model_config["dtype"] = prepared.config.torch_dtype
-    model_config["neuron"] = public_facts(prepared.config, prepared.source.config.model_type)
+    model_config["neuron"] = public_facts(
+        prepared.config, prepared.source.config.model_type, prepared.source.random_weights
+    )
     (work / "config.json").write_text(json.dumps(model_config, indent=2, sort_keys=True) + "\n")
     artifact: dict[str, Any] = {
         "optimum_neuron_version": __version__,
@@ -122,6 +124,8 @@ def _write_files(prepared: Prepared, work: Path) -> None:
         "placed_share": prepared.placement,
         "validation": [error.to_json() for error in prepared.validation],
     }
+    if prepared.source.random_weights:
+        artifact["random_weights"] = list(prepared.source.random_weights)
     if prepared.quality is not None:
         artifact["quality"] = prepared.quality.to_dict()
     inline = prepared.config.inline_weights_to_neff

@@ -232,6 +232,35 @@ def fill_missing(source: ModelSource, *, task: str, dtype: str, trust_remote_cod
     return dataclasses.replace(source, module=model.eval(), random_weights=tuple(missing))
 
 
+def with_head(
+    source: ModelSource, error: WeightsError, *, task: str, dtype: str, trust_remote_code: bool
+) -> ModelSource:
+    """Return a checkpoint whose missing head was filled, as transformers and Optimum Neuron do; see `fill_missing`.
+
+    Args:
+        source: the checkpoint.
+        error: what `load_original` raised for it.
+        task: task of the head.
+        dtype: dtype of the weights.
+        trust_remote_code: run code that comes with the checkpoint.
+
+    Raises:
+        WeightsError: more is missing than a head, so that the checkpoint is damaged.
+    """
+    if not error.details.get("is_head"):
+        raise error
+    return fill_missing(source, task=task, dtype=dtype, trust_remote_code=trust_remote_code)
+
+
+def _is_head(model: Any, missing: Collection[str]) -> bool:
+    """Whether missing tensors are of a head or a pooler, which are trained for a task, and not of the model below."""
+    base = getattr(model, "base_model", None)
+    if base is None:
+        return False
+    prefix = "" if base is model else f"{model.base_model_prefix}."
+    return all(not name.startswith(prefix) or "pooler" in name.split(".") for name in missing)
+
+
 def load_original(
     source: ModelSource,
     *,
@@ -259,7 +288,7 @@ def load_original(
             hint = f"Export it for {served.value}, or pass a checkpoint that was trained for {task}."
         hint += " --allow_missing_weights (Python: allow_missing_weights=True) fills them with random numbers."
         message = f"{len(missing)} tensors of the model in {source.folder} are missing: {', '.join(missing[:12])}."
-        raise WeightsError(message, hint=hint, problems=missing)
+        raise WeightsError(message, hint=hint, problems=missing, is_head=_is_head(model, missing))
     return model.eval()
 
 

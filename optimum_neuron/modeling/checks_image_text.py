@@ -148,6 +148,21 @@ def check_pixels(pixel_values: torch.Tensor, program: Program, *, is_nested: boo
         raise ShapeError(message, hint=hint, input="pixel_values", shape=shape, expected=expected)
 
 
+def listed_images(pixel_values: torch.Tensor | None) -> torch.Tensor | None:
+    """Return the images of rows one after the other, without those of zeros only, which fill up rows.
+
+    Args:
+        pixel_values: [rows, images, channels, height, width], or anything else, which is returned as it is.
+
+    Returns:
+        [images, channels, height, width]; None: there are no images.
+    """
+    if not isinstance(pixel_values, torch.Tensor) or pixel_values.ndim != 5:
+        return pixel_values
+    is_real_RN = (pixel_values != 0).flatten(2).any(-1)
+    return pixel_values[is_real_RN] if is_real_RN.any() else None
+
+
 def check_pixel_mask(
     mask: torch.Tensor | None, pixel_values: torch.Tensor, model_type: str, *, is_nested: bool
 ) -> None:

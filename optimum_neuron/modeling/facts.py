@@ -13,7 +13,7 @@ from typing import Any
 
 from ..configuration import CompileConfig
 from ..errors import ModelError
-from ..exporters import Prepared, WorkFolder, public_facts, save_folder
+from ..exporters import ModelSource, Prepared, WorkFolder, public_facts, save_folder
 from ..runtime import LoadedProgram
 from .program import CompiledProgram
 
@@ -84,10 +84,10 @@ class ModelFacts:
         return list(parts.values())
 
 
-def with_facts(model_config: Any, config: CompileConfig) -> Any:
-    """Return a copy of a transformers configuration with the facts of a compile under `neuron`."""
-    model_config = copy.deepcopy(model_config)
-    model_config.neuron = public_facts(config, model_config.model_type)
+def with_facts(source: ModelSource, config: CompileConfig) -> Any:
+    """Return a copy of a model's transformers configuration with the facts of a compile under `neuron`."""
+    model_config = copy.deepcopy(source.config)
+    model_config.neuron = public_facts(config, model_config.model_type, source.random_weights)
     return model_config
 
 

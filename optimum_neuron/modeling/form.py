@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError
-from ..exporters import is_broken_export, is_export, read_folder, refuse_vendor_export
+from ..errors import ConfigError, NotExportedError
+from ..exporters import follows_upstream, is_broken_export, is_export, read_folder, refuse_vendor_export
 
 logger = logging.getLogger(__name__)
 
@@ -31,10 +31,11 @@ def require_name(model_id: Any, model_class: str) -> None:
 def require_form(folder: Path, name: str, export: bool | None, how: dict[str, Any]) -> None:
     """Check that an export is not exported again, and that a checkpoint may be exported.
 
-    A checkpoint is exported with a warning if `export` is None.
+    A checkpoint is exported with a warning if `export` is None; Optimum Neuron's rules require True.
 
     Raises:
         ConfigError: `export`, or an export option in `how`, does not fit the folder.
+        NotExportedError: it is a checkpoint, and may not be exported.
         ArtifactError: the folder has a partial export, or one for hardware.
     """
     if is_export(folder):
@@ -42,14 +43,20 @@ def require_form(folder: Path, name: str, export: bool | None, how: dict[str, An
         if options:
             given = ", ".join(f"{key}={value}" for key, value in options.items())
             hint = f"Remove {' and '.join(options)}, or pass the checkpoint."
-            raise ConfigError(f"{name} is already exported, so {given} has no effect.", hint=hint, options=options)
+            message = f"{name} has already been exported, so {given} has no effect."
+            raise ConfigError(message, hint=hint, options=options)
         return
     refuse_vendor_export(folder)
     if is_broken_export(folder) and not export:
         read_folder(folder)  # reports missing keys
-    if export is False:
-        message = f"{name} is a plain checkpoint, which must be exported before it can run."
-        raise ConfigError(message, hint="Pass export=True.", option="export", value=False)
+    if export is False or (export is None and follows_upstream()):
+        raise not_exported(name, export)
     if export is None:
         advice = "Pass export=True to say so, and save_pretrained() to keep the result."
         logger.warning("%s is a plain checkpoint: it is exported now. %s", name, advice)
+
+
+def not_exported(name: str, export: bool | None) -> NotExportedError:
+    """Return the error for a checkpoint that may not be exported."""
+    message = f"{name} is a plain checkpoint, which must be exported before it can run."
+    return NotExportedError(message, hint="Pass export=True.", option="export", value=export)

@@ -31,6 +31,7 @@ from .checks_image_text import (
     check_pixel_mask,
     check_pixels,
     check_types,
+    listed_images,
     split_positions,
 )
 from .features import FeatureDecoderModel
@@ -90,7 +91,8 @@ class NeuronModelForImageTextToText(FeatureDecoderModel):
         Args:
             input_ids: token ids [rows, new columns]; any number of rows, each with any number of images.
             attention_mask: 1 for real tokens, [rows, all columns]; padding may be on either side.
-            pixel_values: images as the model's processor makes them, of the compiled size.
+            pixel_values: images as the model's processor makes them, of the compiled size; also [rows, images,
+                channels, height, width], where images of zeros only fill up rows.
             pixel_attention_mask: 1 for real pixels, where the architecture has it.
             image_grid_thw: rows and columns of each image's patches, where `pixel_values` are patches (Qwen).
             token_type_ids: types of tokens, where the architecture has them: images of Gemma 3 and prompts of PaliGemma
@@ -122,6 +124,8 @@ class NeuronModelForImageTextToText(FeatureDecoderModel):
             token_type_ids=token_type_ids,
             mm_token_type_ids=mm_token_type_ids,
         )
+        if self._architecture.layout == "images":
+            pixel_values = listed_images(pixel_values)
         mask, cache = self._checked_mask(input_ids, attention_mask, cache)
         details = {"pixel_attention_mask": pixel_attention_mask, "image_grid_thw": image_grid_thw}
         features = encoded_features(mm_encoder_outputs, pixel_values, details, num_past=cache.columns)

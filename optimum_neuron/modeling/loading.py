@@ -159,7 +159,7 @@ class NeuronModel(CompiledModel):
         *,
         trust_remote_code: bool,
         host_code: Mode,
-        allow_missing_weights: bool = False,
+        allow_missing_weights: bool | None = None,
         disable_validation: bool = False,
         atol: float | None = None,
         disable_neuron_cache: bool = False,
@@ -197,6 +197,7 @@ class NeuronModel(CompiledModel):
                 host_code=host_code,
                 claim=claim,
                 compiler_workdir=compiler_workdir,
+                fill_head=allow_missing_weights is not False,
             )
             return cls._wrap(prepared)._placed(**loading)
 

@@ -37,7 +37,7 @@ class CompiledModel(HostCallable, ModelFacts, CheckpointParameters):
     def __init__(self, prepared: Prepared) -> None:
         assert prepared.loaded is not None, "a model needs weights"
         self.prepared = prepared
-        self.config = with_facts(prepared.source.config, prepared.config)
+        self.config = with_facts(prepared.source, prepared.config)
         self.neuron_config = prepared.config
         self.loaded: LoadedProgram = prepared.loaded
         self.copies = Copies([prepared.loaded])
@@ -106,7 +106,8 @@ class CompiledModel(HostCallable, ModelFacts, CheckpointParameters):
             ```
         """
         self.prepared = rebound(self.prepared, self.copies, weights)
-        self.model.reset()
+        if (program := self.__dict__.get("model")) is not None:
+            program.reset()
         self._saved_in = None
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 from . import core_files as core_files, publisher as publisher, status as status
 from .claims_folder import claimed_clusters as claimed_clusters, claims_folder as claims_folder
 from .copies import Copies as Copies, CoreThreads as CoreThreads, claimed as claimed, load_copies as load_copies
-from .core_choice import allowed_cores as allowed_cores, num_usable as num_usable
+from .core_choice import allowed_cores as allowed_cores, num_usable as num_usable, ranges as ranges
 from .core_files import Row as Row
 from .core_process import PROCESS as PROCESS
 from .cores import CoreClaim as CoreClaim, claim_cores as claim_cores, held_cores as held_cores

@@ -10,6 +10,7 @@ from .contexts import (
 from .data_parallel import DataParallel as DataParallel
 from .entry import make_entry as make_entry
 from .kernels import attention_isa_kernel as attention_isa_kernel, nki_jit as nki_jit
+from .of_model import script_of as script_of
 from .packing import is_traceable as is_traceable
 from .partition import PartitionerConfig as PartitionerConfig
 from .placement import (

@@ -47,8 +47,13 @@ def open_session(neff: Neff, weights: Sequence[torch.Tensor]) -> torch.Tensor:
         # The mapping is for reading only, and torch warns about that.
         warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)
         tensor = torch.frombuffer(neff.content, dtype=torch.uint8)
-    _SESSIONS[tensor] = session
+    keep_session(tensor, session)
     return tensor
+
+
+def keep_session(tensor: torch.Tensor, session: Session) -> None:
+    """Let a session belong to the tensor with the bytes of its NEFF."""
+    _SESSIONS[tensor] = session
 
 
 def session_of_bytes(neff: torch.Tensor) -> Session:

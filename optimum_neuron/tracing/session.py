@@ -36,7 +36,9 @@ def _stop_at_exit(_: object) -> None:
 
 
 @dataclasses.dataclass
-class _Replica:
+class Replica:
+    """A program on a core."""
+
     loaded: LoadedProgram
     state: list[torch.Tensor]
     on_core: frozenset[int]
@@ -67,7 +69,7 @@ class Session:
         self.placement = placement
         self._weights = list(weights)
         self._host: HostCode | None = None
-        self._replicas: list[_Replica] = []
+        self._replicas: list[Replica] = []
         self._next = 0
         self._lock = threading.RLock()
         self._closed = False
@@ -92,7 +94,7 @@ class Session:
         self.artifact.require_target(TARGETS[instance.family])
         return instance
 
-    def load(self, on_progress: Callable[[object], None] = lambda step: None) -> list[_Replica]:
+    def load(self, on_progress: Callable[[object], None] = lambda step: None) -> list[Replica]:
         """Load every replica that is not loaded; an exception from `on_progress` ends compiling and loading.
 
         Raises:
@@ -178,7 +180,7 @@ class Session:
             if threading.main_thread().is_alive():
                 raise
 
-    def _loaded(self, on_progress: Callable[[object], None]) -> list[_Replica]:
+    def _loaded(self, on_progress: Callable[[object], None]) -> list[Replica]:
         instance = self.require_target()
         if self._host is None:
             # A state stays on the host code that it began with, so that has to be ready from the start.
@@ -202,13 +204,13 @@ class Session:
             target=TARGETS[instance.family],
             auto_cast=self.metadata.get("auto_cast", "none"),  # missing in older files
         )
-        replicas: list[_Replica] = []
+        replicas: list[Replica] = []
         for loaded in load_copies(self.placement, bound.load, model=self.name):
             state = loaded.take_state() if self.program.states else []
             for tensor, name in zip(state, self.metadata["states"], strict=True):
                 tensor.copy_(tensors.value.join([name])[0])
             of_core = (*weights.tensors.values(), *self.program.constants.values(), *state)
-            replicas.append(_Replica(loaded=loaded, state=state, on_core=frozenset(map(_address, of_core))))
+            replicas.append(Replica(loaded=loaded, state=state, on_core=frozenset(map(_address, of_core))))
         return replicas
 
 

@@ -10,7 +10,7 @@ from tests.tiny_pipelines.table import save_pipeline
 
 pytest.importorskip("diffusers")
 
-PARTS = {"text_encoder", "unet", "vae_decoder"}
+PARTS = {"text_encoder", "unet", "vae_decoder", "vae_encoder"}
 
 
 @pytest.fixture(scope="module")

@@ -45,7 +45,7 @@ OUTPUT = ["--help", "--json", "--quiet", "-h"]
 SURFACE = {
     "export": [
         *(*COMPILE, *PEER, *OUTPUT, "--adapter", "--allow_missing_weights", "--atol", "--compiler_workdir"),
-        *("--disable-validation", "--precompile"),
+        *("--disable-validation", "--no-allow_missing_weights", "--precompile"),
         "--disable_neuron_cache",
         *("--model", "-m", "OUTPUT"),
     ],

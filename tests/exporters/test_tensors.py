@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import logging
+import shutil
 
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
-from optimum_neuron import NeuronModelForFeatureExtraction, NeuronModelForSequenceClassification, main_export
+from optimum_neuron import (
+    NeuronModelForFeatureExtraction,
+    NeuronModelForMaskedLM,
+    NeuronModelForSequenceClassification,
+    main_export,
+)
 from optimum_neuron.errors import ConfigError, WeightsError
 from tests.encoders import save_tiny_encoder, tiny_shapes
 
 SHAPES = tiny_shapes("bert", "text-classification")
 FILLED = SHAPES | {"allow_missing_weights": True}
+REFUSED = SHAPES | {"allow_missing_weights": False}
+FILE = "model.safetensors"
 POOLER = ["pooler.dense.bias", "pooler.dense.weight"]
 
 
@@ -26,21 +35,35 @@ def headless(tmp_path_factory):
 @pytest.mark.parametrize("options", [{}, {"disable_validation": True}])
 def test_missing_weights_error_names_the_option(headless, options):
     with pytest.raises(WeightsError, match="--allow_missing_weights") as excinfo:
-        NeuronModelForFeatureExtraction.from_pretrained(headless, export=True, **SHAPES, **options)
-    assert excinfo.value.details == {"problems": POOLER}
+        NeuronModelForFeatureExtraction.from_pretrained(headless, export=True, **REFUSED, **options)
+    assert excinfo.value.details == {"problems": POOLER, "is_head": True}
 
 
-def test_missing_weights_are_filled_deterministically_with_a_warning(headless, tmp_path, caplog):
+def test_checkpoint_without_a_layer_is_damaged(headless, tmp_path):
+    shutil.copytree(headless, tmp_path / "damaged")
+    weights = load_file(headless / "model.safetensors")
+    lost = sorted(name for name in weights if ".layer.0." in name)
+    save_file({name: tensor for name, tensor in weights.items() if name not in lost}, tmp_path / "damaged" / FILE)
+    with pytest.raises(WeightsError) as excinfo:
+        NeuronModelForMaskedLM.from_pretrained(tmp_path / "damaged", export=True, **SHAPES)
+    assert excinfo.value.details == {"problems": lost, "is_head": False}
+
+
+@pytest.mark.parametrize("options", [SHAPES, FILLED], ids=["default", "allowed"])
+def test_missing_weights_are_filled_deterministically_with_a_warning(headless, tmp_path, caplog, options):
     ids = torch.randint(3, 90, (2, 8), generator=torch.Generator().manual_seed(0))
     before = torch.random.get_rng_state()
     with caplog.at_level(logging.WARNING, logger="optimum_neuron"):
-        model = NeuronModelForFeatureExtraction.from_pretrained(headless, export=True, **FILLED)
+        model = NeuronModelForFeatureExtraction.from_pretrained(headless, export=True, **options)
     assert torch.equal(torch.random.get_rng_state(), before), "the user's random numbers go on as before"
     assert any(all(name in record.getMessage() for name in POOLER) for record in caplog.records)
     assert all(name in model.describe()["weights"]["reason"] for name in POOLER)
-    report = main_export(headless, tmp_path / "out", task="feature-extraction", **FILLED)
-    assert all(error["ok"] for error in report.to_dict()["validation"])
+    report = main_export(headless, tmp_path / "out", task="feature-extraction", **options).to_dict()
+    assert all(error["ok"] for error in report["validation"]) and report["random_weights"] == POOLER
+    caplog.clear()
     loaded_model = NeuronModelForFeatureExtraction.from_pretrained(tmp_path / "out")
+    assert any(all(name in record.getMessage() for name in POOLER) for record in caplog.records)
+    assert loaded_model.config.neuron["random_weights"] == loaded_model.describe()["random_weights"] == POOLER
     assert torch.equal(loaded_model(ids).pooler_output, model(ids).pooler_output)
 
 

@@ -74,6 +74,11 @@ class CompileCache:
         self.shared_url = shared if shared != self.url else None
         self._tiers = Tiers(self.url, Path(spool) if spool is not None else None, lock_timeout_s, self.shared_url)
 
+    @property
+    def cache_path(self) -> str:
+        """Folder of a cache on this machine, or the URL of another one."""
+        return self.url.removeprefix("file://")
+
     def get_or_compile(
         self,
         fields: Mapping[str, Any],

@@ -13,6 +13,7 @@ from .additions import (
 )
 from .bare import bare_pipeline as bare_pipeline
 from .component import (
+    CompiledComponent as CompiledComponent,
     DiffusersConfig as DiffusersConfig,
     arguments_of as arguments_of,
     component_class as component_class,

@@ -137,6 +137,10 @@ def part_name(component: str, method: str) -> str:
     return component if method == "forward" else f"{component}_{method}r"
 
 
+_ABSENT = (("return_dict", True), ("output_hidden_states", False), ("output_attentions", False))
+"""Arguments that say what is the case without them."""
+
+
 def arguments_of(module: nn.Module, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call by name, except arguments with their default value."""
     signature = inspect.signature(getattr(type(module), method))
@@ -149,8 +153,9 @@ def arguments_of(module: nn.Module, method: str, args: tuple[Any, ...], kwargs: 
             arguments |= value
         elif value is not None and not (isinstance(value, (bool, int, str)) and value == parameter.default):
             arguments[name] = value
-    # Decoders take a generator and draw nothing with it.
-    return {name: value for name, value in arguments.items() if value is not None and name != "generator"}
+    # Decoders take a generator and draw nothing with it, and results are always of a class or a tuple of one.
+    plain = {name: value for name, value in arguments.items() if value is not None and name != "generator"}
+    return {name: value for name, value in plain.items() if not any(name == k and value is v for k, v in _ABSENT)}
 
 
 def redirected(module: nn.Module, caller: Caller) -> Any:
@@ -159,7 +164,7 @@ def redirected(module: nn.Module, caller: Caller) -> Any:
     methods = {name: _redirect(name, stock) for name in METHODS if callable(getattr(stock, name, None))}
     methods |= {name: _refusal(name) for name in _CHANGES if callable(getattr(stock, name, None))}
     other = copy.copy(module)
-    other.__class__ = type(stock.__name__, (_Redirected, stock), {"__module__": stock.__module__, **methods})
+    other.__class__ = type(stock.__name__, (CompiledComponent, stock), {"__module__": stock.__module__, **methods})
     object.__setattr__(other, "_caller", caller)
     object.__setattr__(other, "_original", module)
     return other
@@ -174,7 +179,7 @@ def _redirect(method: str, stock: type) -> Any:
     return call
 
 
-class _Redirected:
+class CompiledComponent:
     """What a component without weights says of itself."""
 
     _original: nn.Module

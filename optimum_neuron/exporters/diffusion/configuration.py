@@ -70,6 +70,8 @@ class NeuronDiffusionConfig(CompileConfig):
     """Encode and decode large pictures in overlapping tiles, as after diffusers' `enable_vae_tiling`."""
     vae_slicing: bool = option(False, help="encode and decode the pictures of a call one after the other")
     """Encode and decode the pictures of a call one after the other, as after diffusers' `enable_vae_slicing`."""
+    output_hidden_states: bool = False
+    """Let text encoders return every layer's hidden states, where they are asked for them, as Compel does."""
     component: str = option("", is_keyword=False)
     """Program of the pipeline, such as "unet" or "vae_decoder"; empty for the whole."""
     calls: tuple[dict[str, Any], ...] = option((), is_keyword=False)

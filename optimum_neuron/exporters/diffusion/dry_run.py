@@ -143,6 +143,16 @@ class CallRecorder:
         zeros = [torch.zeros(shape, dtype=getattr(torch, dtype)) for _, dtype, shape in noted.outputs]
         return unflatten(noted.result, zeros)
 
+    def ask_for_hidden_states(self) -> None:
+        """Make the calls again with hidden states, and with a mask of tokens, as Compel does."""
+        for noted in self.calls:
+            zeros = [torch.zeros(shape, dtype=getattr(torch, dtype)) for _, dtype, shape in noted.inputs]
+            plain = unflatten(noted.arguments, zeros)
+            masked = {"attention_mask": torch.ones_like(plain["input_ids"]), **plain}
+            for arguments in (masked, plain):
+                self(noted.method, arguments)
+                self(noted.method, {**arguments, "output_hidden_states": True})
+
     def _traced(self, method: str, tree: Any, inputs: tuple[tuple[str, str, tuple[int, ...]], ...]) -> Noted:
         entry, model = Entry(self._model, method, tree), _MODELS[self._model]
         with swapped(model.fakes), torch.no_grad(), quiet(), model.mode:
@@ -170,6 +180,8 @@ def _dtype(name: str, tensor: torch.Tensor) -> str:
 def note_calls(pipe: Any, config: NeuronDiffusionConfig, **more: Any) -> dict[str, list[Call]]:
     """Return the calls of each program of a pipeline whose models have no weights, once each.
 
+    The encoder of a VAE is called too, so that an export of text-to-image serves image-to-image and inpainting.
+
     Args:
         pipe: stock pipeline.
         config: sizes to call it with.
@@ -181,7 +193,8 @@ def note_calls(pipe: Any, config: NeuronDiffusionConfig, **more: Any) -> dict[st
     """
     calls: dict[str, list[Call]] = {}
     for height, width in config.resolutions():
-        for part, found in _calls_of(pipe, config, height, width, {"strength": STRENGTH, **more}).items():
+        found_calls = _calls_of(pipe, config, height, width, {"strength": STRENGTH, **more}, encodes=True)
+        for part, found in found_calls.items():
             known = calls.setdefault(part, [])
             known += [call for call, _ in found if call not in known]
     return {part: _named(found) for part, found in calls.items()}
@@ -215,6 +228,7 @@ def _calls_of(
     more: Mapping[str, Any],
     *,
     num_steps: int | None = NUM_STEPS,
+    encodes: bool = False,
 ) -> dict[str, list[tuple[Call, int]]]:
     """The calls of each program for one resolution, and how often each is made; programs are in the order of calls."""
     models, runs = compiled_models(pipe), []
@@ -226,6 +240,11 @@ def _calls_of(
         )
         with in_place(pipe, {name: redirected(models[name], each) for name, each in recorders.items()}):
             _run(pipe, arguments)
+        if encodes and height and width and "vae" in models:
+            _encode(recorders["vae"], models["vae"], (batch_size, height, width))
+        for name, recorder in recorders.items():
+            if encodes and config.output_hidden_states and name.startswith("text_encoder"):
+                recorder.ask_for_hidden_states()
         runs.append(recorders)
     calls: dict[str, list[tuple[Call, int]]] = {part: [] for part in dict.fromkeys(order)}
     for name in models:
@@ -233,6 +252,14 @@ def _calls_of(
         for call, count in pairs:
             calls[part_name(name, call.method)].append((call, count))
     return calls
+
+
+def _encode(recorder: CallRecorder, vae: Any, size: tuple[int, int, int]) -> None:
+    """Encode pictures as image-to-image and inpainting do, unless the pipeline has done it itself."""
+    is_plain = any(base.__name__ == "AutoencoderKL" for base in type(vae).__mro__)
+    if is_plain and all(call.method != "encode" for call in recorder.calls):
+        num, height, width = size
+        recorder("encode", {"x": torch.zeros(num, vae.config.in_channels, height, width)})
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from ...configuration import CompileConfig
 from ...errors import ConfigError, raise_together
 from ...options import option
 from ...sizes import count_errors, limit_error, missing_axes, size_errors
+from ..upstream_rules import without_foreign
 
 Sizes = dict[str, int]
 """One size for each axis: what one graph is compiled for."""
@@ -123,6 +124,9 @@ class NeuronEncoderConfig(CompileConfig):
             ConfigError: a size is of an axis that the model lacks, or beyond its limit; all are named.
         """
         given = {axis: getattr(self, axis) for axis in self.axes}
+        if given.keys() - (known := without_foreign(given, defaults, model)).keys():
+            rest = dataclasses.replace(self, **{axis: None for axis in given if axis not in known})
+            return rest.resolve(defaults, limits, model=model)
         problems = missing_axes(given, defaults, f"the inputs of {model} have")
         for axis, limit in limits.items():
             if getattr(self, axis) is not None and (largest := self.buckets(axis)[-1]) > limit:

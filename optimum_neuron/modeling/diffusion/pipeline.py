@@ -18,7 +18,16 @@ import torch
 from ...compiler.lower import Mode
 from ...core import Choice
 from ...errors import ConfigError, ModelError
-from ...exporters import compile_options, load_source, neuron_config, open_cache, plain_task, task_of, translate
+from ...exporters import (
+    compile_options,
+    follows_upstream,
+    load_source,
+    neuron_config,
+    open_cache,
+    plain_task,
+    task_of,
+    translate,
+)
 from ...exporters.diffusion import (
     NeuronDiffusionConfig,
     PreparedPipeline,
@@ -38,7 +47,7 @@ from ...exporters.diffusion import (
 from ...options import SOURCE_OPTIONS, check_known, source_options
 from ...runtime import Copies
 from ...upstream.torch import parse_to
-from ..form import require_name
+from ..form import not_exported, require_name
 from ..loading import EXPORT_OPTIONS, LOAD_OPTIONS
 from ..weights import Weights, rebound
 from .adapters import AdapterMethods
@@ -91,16 +100,15 @@ class NeuronDiffusionPipelineBase(AdapterMethods):
             given = {"export": export, **how, **additions.without_lora().to_dict()}
             given = {name: value for name, value in given.items() if value not in (None, False)}
             if given:
-                message = f"{model_id} is already exported, so {', '.join(given)} has no effect."
+                message = f"{model_id} has already been exported, so {', '.join(given)} has no effect."
                 raise ConfigError(message, hint="Remove it, or pass the checkpoint.", options=given)
             prepared = load_pipeline(source, shapes, host_code=mode, kind=cls.stock, modules=modules)
             pipe = cls._wrap(prepared)
             if additions:
                 pipe.put_loras(additions.loras, **location)
             return pipe
-        if export is False:
-            message = f"{model_id} is a plain pipeline, which must be exported before it can run."
-            raise ConfigError(message, hint="Pass export=True.", option="export", value=False)
+        if export is False or (export is None and follows_upstream()):
+            raise not_exported(str(model_id), export)
         config, target = neuron_config(source, {**shapes, "task": cls._task(shapes.get("task"))})
         prepared = prepare_pipeline(
             source,
@@ -128,16 +136,39 @@ class NeuronDiffusionPipelineBase(AdapterMethods):
     def _wrap(prepared: PreparedPipeline) -> Any:
         """Return the pipeline of compiled programs."""
         try:
-            copies = place(prepared)
-            pipe = copy.copy(prepared.stock)
-            for name, model in prepared.connected(copies).items():
-                setattr(pipe, name, model)
+            return _connected(prepared, place(prepared))
         except BaseException:
             prepared.close()
             raise
-        stock: Any = type(prepared.stock)
-        pipe.__class__ = compiled_class(stock)
-        pipe.prepared, pipe.copies = prepared, copies
+
+    @classmethod
+    def from_pipe(cls, pipeline: Any) -> Any:
+        """Return a pipeline of this class with the programs of another compiled one; nothing is compiled or loaded.
+
+        Args:
+            pipeline: compiled pipeline with the same models, such as text-to-image for image-to-image. The two share
+                their cores: closing one closes the other.
+
+        Raises:
+            ConfigError: it is not compiled, or this class is for any pipeline.
+            ModelError: it lacks models of this class.
+        """
+        if not isinstance(pipeline, NeuronDiffusionPipelineBase) or cls.stock is None:
+            message = f"{cls.__name__}.from_pipe cannot take a {type(pipeline).__name__}."
+            hint = (
+                "Pass a compiled pipeline, and call from_pipe of a class such as NeuronStableDiffusionImg2ImgPipeline."
+            )
+            raise ConfigError(message, hint=hint, pipeline=type(pipeline).__name__)
+        try:
+            stock = cls.stock.from_pipe(pipeline.prepared.stock, torch_dtype=None)
+        except (ValueError, TypeError, AttributeError) as error:
+            message = f"A {cls.__name__} cannot have the models of a {type(pipeline).__name__}: {error}"
+            raise ModelError(
+                message, hint="Export it from the checkpoint.", pipeline=type(pipeline).__name__
+            ) from error
+        pipe = _connected(dataclasses.replace(pipeline.prepared, stock=stock), pipeline.copies)
+        for name in stock.components.keys() - pipeline.prepared.models.keys():
+            setattr(pipe, name, getattr(pipeline, name, getattr(stock, name)))  # the scheduler may have been replaced
         return pipe
 
     @property
@@ -266,6 +297,17 @@ class NeuronDiffusionPipelineBase(AdapterMethods):
             message = f"to({dtype}) is not supported: the pipeline is compiled in {own}."
             raise ConfigError(message, hint="Export with another torch_dtype, or remove to().", dtype=str(dtype))
         return self
+
+
+def _connected(prepared: PreparedPipeline, copies: Mapping[str, Copies]) -> Any:
+    """The pipeline whose models are programs on cores."""
+    pipe: Any = copy.copy(prepared.stock)
+    for name, model in prepared.connected(copies).items():
+        setattr(pipe, name, model)
+    stock: Any = type(prepared.stock)
+    pipe.__class__ = compiled_class(stock)
+    pipe.prepared, pipe.copies = prepared, copies
+    return pipe
 
 
 class NeuronDiffusionPipeline(NeuronDiffusionPipelineBase):

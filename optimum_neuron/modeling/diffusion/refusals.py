@@ -40,10 +40,7 @@ REFUSED = {
         ("load_lora_into_unet", "load_lora_into_transformer", "load_lora_into_text_encoder"),
         "its models have no weights; use load_lora_weights",
     ),
-    **dict.fromkeys(
-        ("from_pipe", "from_single_file"),
-        "save the stock pipeline with save_pretrained, and pass its folder to from_pretrained",
-    ),
+    "from_single_file": "save the stock pipeline with save_pretrained, and pass its folder to from_pretrained",
     **dict.fromkeys(
         ("enable_model_cpu_offload", "enable_sequential_cpu_offload", "enable_group_offload"),
         "programs stay on their cores",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import optimum_neuron
 
 MODELS = [name for name in optimum_neuron.__all__ if name.startswith("NeuronModelFor")]
+_OTHER_MODELS = ["NeuronSentenceTransformer", "NeuronTracedModel", "NeuronWhisperForConditionalGeneration"]
 TRAINERS = ["NeuronTrainer", "NeuronTrainingArguments", "Seq2SeqNeuronTrainer", "Seq2SeqNeuronTrainingArguments"]
 SFT = ["NeuronSFTConfig", "NeuronSFTTrainer"]
 PREFERENCES = ["NeuronGRPOConfig", "NeuronGRPOTrainer", "NeuronORPOConfig", "NeuronORPOTrainer"]
@@ -36,9 +37,6 @@ ACCELERATE = {
 """accelerate finds the device "neuron" by itself; the state of a process needs nothing more."""
 
 _STOCK_CALLS = "The code of diffusers' pipelines runs; use a class such as `NeuronStableDiffusionPipeline`."
-_COMPONENTS = "Components of a pipeline keep the classes of diffusers and transformers here; their calls are compiled."
-_SHARED_CACHE = "Choose the shared cache with `optimum-cli neuron cache set`, or with CUSTOM_CACHE_REPO."
-_CACHE_PATH = "Set NEURON_COMPILE_CACHE_URL; `optimum-cli neuron cache status` shows the path."
 _VLLM = "Serve compiled models with `optimum-cli neuron serve`, which answers as vLLM's server does."
 _ALL_COMPONENTS = "`main_export` finds the components of a pipeline, their calls, and their shapes."
 _SHARDING = (
@@ -50,7 +48,6 @@ _CACHE_ENTRIES = (
     "`optimum_neuron.compiler.cache.CompileCache`."
 )
 _PATCHING = "The simulator patches no other package. Use `unittest.mock.patch`."
-_NXD = "Use `optimum_neuron.NeuronConfig`, which has the shapes, arithmetic, and target of a compiled decoder."
 
 DIFFUSION_CLASSES = ["NeuronDiffusionPipeline", "NeuronDiffusionPipelineBase", *optimum_neuron.DIFFUSION_NAMES]
 _DIFFUSION_MIXINS = [
@@ -74,7 +71,7 @@ _SHARDING_NAMES = [
     "to_original_peft_config_for_model",
     "to_original_weights",
 ]
-_CACHE_ENTRY_NAMES = ["CompileCacheHfProxy", "MultiModelCacheEntry", "SingleModelCacheEntry"]
+_CACHE_ENTRY_NAMES = ["MultiModelCacheEntry", "SingleModelCacheEntry"]
 _PATCHING_NAMES = ["DynamicPatch", "ModelPatcher", "Patcher", "patch_everywhere", "patch_within_function"]
 _ADAPTER_NAMES = ["IPAdapterArguments", "ImageEncoderArguments", "InputShapesArguments", "LoRAAdapterArguments"]
 _DIFFUSION_FOLDERS = [
@@ -98,12 +95,14 @@ _COMPONENT_NAMES = [
     "NeuronModelVaeEncoder",
     "NeuronMultiControlNetModel",
 ]
-_SHARED_CACHE_NAMES = [
+_CACHE_NAMES = [
     "delete_custom_cache_repo_name_from_hf_home",
+    "get_hf_hub_cache_repo",
+    "get_neuron_cache_path",
     "load_custom_cache_repo_name_from_hf_home",
     "set_custom_cache_repo_name_in_hf_home",
+    "set_neuron_cache_path",
 ]
-_CACHE_PATH_NAMES = ["get_neuron_cache_path", "set_neuron_cache_path"]
 
 ABSENT = {
     **dict.fromkeys(_DIFFUSION_MIXINS, _STOCK_CALLS),
@@ -111,9 +110,6 @@ ABSENT = {
     **dict.fromkeys(_SHARDING_NAMES, _SHARDING),
     **dict.fromkeys(_CACHE_ENTRY_NAMES, _CACHE_ENTRIES),
     **dict.fromkeys(_PATCHING_NAMES, _PATCHING),
-    **dict.fromkeys(_COMPONENT_NAMES, _COMPONENTS),
-    **dict.fromkeys(_SHARED_CACHE_NAMES, _SHARED_CACHE),
-    **dict.fromkeys(_CACHE_PATH_NAMES, _CACHE_PATH),
     **dict.fromkeys(
         ["MixedPrecisionConfig", "MixedPrecisionMode"], 'Pass `mixed_precision="bf16"` to `NeuronAccelerator`.'
     ),
@@ -121,8 +117,6 @@ ABSENT = {
     **dict.fromkeys(["ParallelizersManager", "TensorParallelizer", "make_optimizer_constructor_lazy"], _SHARDING),
     "NeuronGenerationMixin": "Compiled models have transformers' `GenerationMixin`; call `generate`.",
     "patch_generation_mixin_to_neuron_generation_mixin": "Compiled models have `generate`; nothing is to be patched.",
-    "NxDNeuronConfig": _NXD,
-    "NxDVLMNeuronConfig": "Use `optimum_neuron.NeuronImageTextConfig`.",
     "NeuronArgumentParser": "Use `NeuronHfArgumentParser`.",
     "DTYPE_MAPPER": "Pass torch_dtype as a string or a torch.dtype.",
     "export": "Use `main_export`, which takes a checkpoint and the output folder.",
@@ -132,6 +126,7 @@ ABSENT = {
     "NeuronDefaultConfig": "Every architecture that can be captured is compiled; no export configuration is needed.",
     **dict.fromkeys(["OptimumNeuronPlatform", "OptimumNeuronWorker"], _VLLM),
     "get_original_merged_weights_for_vllm": "Merge adapters with `optimum_neuron.exporters.merge_adapter`.",
+    "image_uri": "There are no images of containers; build one with the Dockerfile of this project.",
     "MovingAverageWindow": "`NeuronTrainer` logs throughput itself; see docs/training.md.",
     "TrainingMetricsCollector": "`NeuronTrainer` logs throughput itself; see docs/training.md.",
 }
@@ -142,8 +137,20 @@ def _absent(*names: str) -> dict[str, str]:
     return dict.fromkeys(names, "")
 
 
+def _of(module: str, *names: str) -> dict[str, str]:
+    return {name: f"optimum.neuron.{module}:{name}" for name in names}
+
+
 def _ours(*names: str) -> dict[str, str]:
-    return {name: f"optimum_neuron:{name}" for name in names}
+    """Names of `optimum_neuron`; model classes and pipelines under the rules of Optimum Neuron."""
+    diffusion = [name for name in names if name in DIFFUSION_CLASSES]
+    models = [name for name in names if name in (*MODELS, *_OTHER_MODELS)]
+    return {
+        **{name: f"optimum_neuron:{name}" for name in names},
+        **_of("_classes", *models),
+        **_of("_diffusion", *diffusion),
+        **_of("_pipelines", *(name for name in names if name == "pipeline")),
+    }
 
 
 def _hub_cache(*names: str) -> dict[str, str]:
@@ -151,7 +158,7 @@ def _hub_cache(*names: str) -> dict[str, str]:
 
 
 def _twins(*names: str) -> dict[str, str]:
-    return {name: f"optimum_neuron:{TWINS[name]}" for name in names}
+    return {name: f"optimum.neuron._classes:{TWINS[name]}" for name in names}
 
 
 _PARSER = {"NeuronHfArgumentParser": "transformers:HfArgumentParser"}
@@ -205,14 +212,13 @@ NAMES: dict[str, dict[str, str]] = {
         "MixedPrecisionConfig", "MixedPrecisionMode", "ModelParallelismPlugin"
     ),
     "optimum.neuron.cache": _hub_cache("get_hub_cached_entries", "get_hub_cached_models", "synchronize_hub_cache"),
-    "optimum.neuron.cache.cleanup": _hub_cache("cleanup_local_cache", "get_local_cache_status"),
     "optimum.neuron.cache.entries": _absent("MultiModelCacheEntry", "SingleModelCacheEntry"),
     "optimum.neuron.cache.hub_cache": {
         **_hub_cache(
             *("get_hub_cached_entries", "get_hub_cached_models", "hub_neuronx_cache"),
             *("select_hub_cached_entries", "synchronize_hub_cache"),
         ),
-        **_absent("CompileCacheHfProxy"),
+        **_of("cache.hub_cache", "CompileCacheHfProxy", "create_hub_compile_cache_proxy"),
     },
     "optimum.neuron.configuration_utils": _ours("NeuronConfig"),
     "optimum.neuron.distributed": {
@@ -221,7 +227,10 @@ NAMES: dict[str, dict[str, str]] = {
     },
     "optimum.neuron.distributed.checkpointing": _CONSOLIDATE,
     "optimum.neuron.distributed.utils": {**_LAZY_LOAD, **_absent("make_optimizer_constructor_lazy")},
-    "optimum.neuron.generation": _absent("NeuronGenerationMixin"),
+    "optimum.neuron.generation": {
+        **_absent("NeuronGenerationMixin"),
+        **_of("generation.logits_process", "FusedLogitsWarper"),
+    },
     "optimum.neuron.modeling": {**_ours(*MODELS), **_twins(*TWINS)},
     "optimum.neuron.modeling_base": {
         "NeuronModel": "optimum_neuron.modeling.loading:NeuronModel",
@@ -231,13 +240,24 @@ NAMES: dict[str, dict[str, str]] = {
         "get_available_cores": f"{_MACHINE}:get_num_neuron_cores",
         **_ours("NeuronModelForCausalLM", "NeuronModelForEmbedding", "NeuronModelForImageTextToText"),
     },
-    "optimum.neuron.modeling_diffusion": {**_ours(*DIFFUSION_CLASSES), **_absent(*_COMPONENT_NAMES)},
+    "optimum.neuron.modeling_diffusion": {**_ours(*DIFFUSION_CLASSES), **_of("_diffusion", *_COMPONENT_NAMES)},
+    "optimum.neuron.modeling_sentence_transformers": _twins("NeuronSentenceTransformers"),
     "optimum.neuron.modeling_seq2seq": _ours("NeuronModelForSeq2SeqLM", "NeuronWhisperForConditionalGeneration"),
     "optimum.neuron.modeling_traced": _ours("NeuronTracedModel"),
     "optimum.neuron.models": {},
     "optimum.neuron.models.inference": {},
     "optimum.neuron.models.inference.backend": {},
-    "optimum.neuron.models.inference.backend.config": _absent("NxDNeuronConfig", "NxDVLMNeuronConfig"),
+    "optimum.neuron.models.inference.backend.config": _of("_configs", "NxDNeuronConfig", "NxDVLMNeuronConfig"),
+    "optimum.neuron.models.inference.backend.neuron_device_memory": {
+        "get_neuron_device_indices": f"{_MACHINE}:get_neuron_device_indices"
+    },
+    "optimum.neuron.models.inference.bert": _twins(*(name for name in TWINS if name.startswith("NeuronBert"))),
+    "optimum.neuron.models.inference.clip": _twins("NeuronCLIPForImageClassification", "NeuronCLIPModel"),
+    "optimum.neuron.models.inference.modeling_utils": _ours(
+        "NeuronModelForCausalLM", "NeuronModelForEmbedding", "NeuronModelForImageTextToText"
+    ),
+    "optimum.neuron.models.inference.whisper": _ours("NeuronWhisperForConditionalGeneration"),
+    "optimum.neuron.models.inference.yolos": _twins("NeuronYolosForObjectDetection"),
     "optimum.neuron.models.training": {**_TRAINING_MODELS, **_CONSOLIDATE, **_absent(*_SHARDING_NAMES)},
     "optimum.neuron.models.training.checkpointing": _CONSOLIDATE,
     **_training_modules("granite", "GraniteForCausalLM"),
@@ -248,6 +268,8 @@ NAMES: dict[str, dict[str, str]] = {
     "optimum.neuron.peft.utils": {},
     "optimum.neuron.peft.utils.vllm": _absent("get_original_merged_weights_for_vllm"),
     "optimum.neuron.pipelines": {**_ours("pipeline"), **_absent(*_DIFFUSION_MIXINS)},
+    "optimum.neuron.pipelines.transformers": _ours("pipeline"),
+    "optimum.neuron.pipelines.transformers.base": _ours("pipeline"),
     "optimum.neuron.trainers": _ours(*TRAINERS, *SFT, *PREFERENCES),
     "optimum.neuron.trainers.grpo_config": _ours("NeuronGRPOConfig"),
     "optimum.neuron.trainers.grpo_trainer": _ours("NeuronGRPOTrainer"),
@@ -280,8 +302,9 @@ NAMES: dict[str, dict[str, str]] = {
     },
     "optimum.neuron.utils.cache_utils": {
         "get_num_neuron_cores": f"{_MACHINE}:get_num_neuron_cores",
-        **_absent(*_SHARED_CACHE_NAMES, *_CACHE_PATH_NAMES),
+        **_of("utils._caches", *_CACHE_NAMES),
     },
+    "optimum.neuron.utils.ecr": _absent("image_uri"),
     "optimum.neuron.utils.instance": {"current_instance_type": f"{_MACHINE}:current_instance_type"},
     "optimum.neuron.utils.misc": {"is_precompilation": f"{_MACHINE}:is_precompilation"},
     "optimum.neuron.utils.patching": _absent(*_PATCHING_NAMES),

@@ -50,7 +50,7 @@ def expected(**changes):
 
 def test_folders_are_those_of_diffusers(exported):
     names = {path.name for path in exported.iterdir()}
-    assert names == {"model_index.json", "scheduler", "text_encoder", "tokenizer", "unet", "vae_decoder"}
+    assert names == {"model_index.json", "scheduler", "text_encoder", "tokenizer", "unet", "vae_decoder", "vae_encoder"}
     assert {path.name for path in (exported / "unet").iterdir()} >= {"model.neuron", "config.json", "model.safetensors"}
 
 

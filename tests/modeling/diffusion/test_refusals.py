@@ -71,7 +71,7 @@ METHODS = (
     *("unfuse_qkv_projections", "enable_xformers_memory_efficient_attention", "unload_textual_inversion"),
     *("disable_xformers_memory_efficient_attention", "set_use_memory_efficient_attention_xformers"),
     *("load_lora_into_unet", "load_lora_into_transformer", "load_lora_into_text_encoder", "enable_lora_hotswap"),
-    *("set_lora_device", "from_pipe", "from_single_file", "load_ip_adapter", "unfuse_lora", "enable_group_offload"),
+    *("set_lora_device", "from_single_file", "load_ip_adapter", "unfuse_lora", "enable_group_offload"),
 )
 
 

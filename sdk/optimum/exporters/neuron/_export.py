@@ -8,7 +8,7 @@ from typing import Any
 
 import optimum_neuron
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.exporters import ExportReport
+from optimum_neuron.exporters import ExportReport, upstream_rules
 
 
 def main_export(
@@ -41,4 +41,5 @@ def main_export(
             options=sorted(twice),
         )
     options.setdefault("disable_validation", not do_validation)
-    return optimum_neuron.main_export(model_name_or_path, output, **{**options, **given})
+    with upstream_rules():
+        return optimum_neuron.main_export(model_name_or_path, output, **{**options, **given})

@@ -25,6 +25,14 @@ def get_num_neuron_cores() -> int:
     return torch.neuron.device_count()  # type: ignore[attr-defined]
 
 
+def get_neuron_device_indices() -> set[int]:
+    """Return the chips of the simulated instance whose cores this process may use."""
+    from optimum_neuron.runtime import allowed_cores
+
+    cores = allowed_cores(resolve_instance().value, os.environ).core_ids
+    return {core // cores_per_device() for core in cores}
+
+
 def get_neuronxcc_version() -> str:
     """Return the version of the compiler: of this package's, which stands for neuronx-cc."""
     from optimum_neuron.compiler import COMPILER_VERSION

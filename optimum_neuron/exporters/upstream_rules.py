@@ -1,0 +1,55 @@
+"""Whether a call came through `optimum.neuron`, which follows the rules of Optimum Neuron.
+
+It ignores options that a model does not have, where this package refuses them, and it exports a checkpoint only if it
+is told to.
+
+    >>> from optimum_neuron.exporters import follows_upstream, upstream_rules
+    >>> with upstream_rules():
+    ...     follows_upstream()
+    True
+    >>> follows_upstream()
+    False
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Collection, Iterator, Mapping
+from contextvars import ContextVar
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+_FOLLOWED: ContextVar[bool] = ContextVar("rules of Optimum Neuron", default=False)
+
+
+@contextlib.contextmanager
+def upstream_rules() -> Iterator[None]:
+    """Follow the rules of Optimum Neuron inside a block, in this thread."""
+    token = _FOLLOWED.set(True)
+    try:
+        yield
+    finally:
+        _FOLLOWED.reset(token)
+
+
+def follows_upstream() -> bool:
+    """Return whether the rules of Optimum Neuron are followed."""
+    return _FOLLOWED.get()
+
+
+def without_foreign(options: Mapping[str, Any], names: Collection[str], model: str) -> dict[str, Any]:
+    """Return the options of a model; those that it does not have stay, unless Optimum Neuron's rules ignore them.
+
+    Args:
+        options: options with their values.
+        names: options of the model.
+        model: the model in the INFO message.
+    """
+    foreign = {name: value for name, value in options.items() if name not in names}
+    if not foreign or not follows_upstream():
+        return dict(options)
+    shown = ", ".join(f"{name}={value!r}" for name, value in foreign.items())
+    logger.info("%s changes nothing: %s has no such option.", shown, model)
+    return {name: value for name, value in options.items() if name in names}

@@ -1,0 +1,169 @@
+"""Model classes under the rules of Optimum Neuron, each a subclass of the class of its name in `optimum_neuron`.
+
+    NeuronModelForCausalLM = door_class(optimum_neuron.NeuronModelForCausalLM)
+
+They ignore options that a model does not have, export a checkpoint only with `export=True`, and return what Optimum
+Neuron's classes return. An object of the original class counts as an instance too.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from optimum.neuron._sequences import SequenceCalls
+
+import optimum_neuron
+from optimum_neuron.exporters import upstream_rules
+from optimum_neuron.modeling import NeuronModel
+
+
+class DoorType(type):
+    """The class of these classes: objects of the original class are instances of them."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, _original(cls)) if "original" in vars(cls) else super().__instancecheck__(instance)
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        return issubclass(subclass, _original(cls)) if "original" in vars(cls) else super().__subclasscheck__(subclass)
+
+
+def _original(cls: type) -> type:
+    return vars(cls)["original"]
+
+
+class Door:
+    """What every class changes."""
+
+    original: ClassVar[Any]
+    """The class in `optimum_neuron`."""
+
+    @classmethod
+    def from_pretrained(cls, model_id: str | Path, *args: Any, **options: Any) -> Any:
+        """Load an exported model, or export a checkpoint with `export=True`; see the class in `optimum_neuron`."""
+        with upstream_rules():
+            return super().from_pretrained(model_id, *args, **options)
+
+    @classmethod
+    def _wrap(cls, prepared: Any) -> Any:
+        if "original" not in vars(cls):  # a subclass of the user
+            return super()._wrap(prepared)
+        return under_rules(cls.original._wrap(prepared))
+
+
+class TwoStepDoor(Door):
+    """Decoders, which are exported in two steps too."""
+
+    @classmethod
+    def get_neuron_config(cls, model_name_or_path: str | Path, *args: Any, **options: Any) -> Any:
+        """Return the configuration of an export."""
+        with upstream_rules():
+            return super().get_neuron_config(model_name_or_path, *args, **options)
+
+
+class TracedDoor(Door):
+    """Single-pass models."""
+
+    _script: Any = None
+
+    @property
+    def model(self) -> torch.jit.ScriptModule:
+        """The compiled program as a ScriptModule, which takes tensors of compiled shapes and returns a tuple."""
+        if self._script is None:
+            from optimum_neuron.tracing import script_of
+
+            self._script = script_of(self)
+        return self._script
+
+    def replace_weights(self, weights: Any) -> None:
+        """Replace the weights by others of the same architecture, without compiling."""
+        super().replace_weights(weights)
+        self._script = None
+
+
+class EmbeddingDoor(TwoStepDoor, TracedDoor):
+    """Decoders for embeddings."""
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        **inputs: Any,
+    ) -> torch.Tensor:
+        """Return the hidden state of the last token of each text [batch, 1, hidden], not scaled.
+
+        Args:
+            input_ids: token IDs [batch, tokens].
+            attention_mask: 1 for real tokens; None: all are real.
+            position_ids: not needed: positions are counted.
+            **inputs: further features of a tokenizer.
+        """
+        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        features = {"input_ids": input_ids, "attention_mask": mask, **inputs}
+        hidden_BTD = self.original.forward(self, features).token_embeddings
+        last_B = (mask.long() * torch.arange(mask.shape[1])).argmax(dim=1)
+        return hidden_BTD[torch.arange(len(mask)), last_B][:, None]
+
+    def _embedded(self, texts: Sequence[Any], num_skipped: int = 0) -> torch.Tensor:
+        features = {**self.tokenize(texts), "prompt_length": num_skipped}
+        return self.original.forward(self, features).sentence_embedding
+
+
+class DecoderDoor(SequenceCalls, TwoStepDoor):
+    """Decoders that generate."""
+
+
+def _door_of(original: type) -> type:
+    """What a class changes, by its kind."""
+    if issubclass(original, optimum_neuron.NeuronModelForEmbedding):
+        return EmbeddingDoor
+    if issubclass(original, (optimum_neuron.NeuronModelForCausalLM, optimum_neuron.NeuronModelForImageTextToText)):
+        return DecoderDoor
+    return TracedDoor if issubclass(original, optimum_neuron.NeuronTracedModel) else Door
+
+
+@functools.cache
+def door_class(original: type) -> type:
+    """Return the class under the rules of Optimum Neuron."""
+    door = _door_of(original)
+    names = {"original": original, "__doc__": original.__doc__, "__module__": "optimum.neuron"}
+    made = DoorType(original.__name__, (door, original), names)
+    if door is DecoderDoor:
+        made.forward = _with_sequences(original.forward)
+    return made
+
+
+def _with_sequences(forward: Any) -> Any:
+    """The forward of a decoder that takes numbers of sequences too; transformers reads its signature."""
+
+    @functools.wraps(forward)
+    def call(self: Any, *args: Any, seq_ids: Any = None, sampling_params: Any = None, **inputs: Any) -> Any:
+        if seq_ids is None and sampling_params is None:
+            return forward(self, *args, **inputs)
+        return self._next(*args, seq_ids=seq_ids, sampling_params=sampling_params, **inputs)
+
+    signature = inspect.signature(forward)
+    kind = inspect.Parameter.KEYWORD_ONLY
+    more = [inspect.Parameter(name, kind, default=None) for name in ("seq_ids", "sampling_params")]
+    parameters = list(signature.parameters.values())
+    rest = [one for one in parameters if one.kind is inspect.Parameter.VAR_KEYWORD]
+    call.__signature__ = signature.replace(parameters=[*(one for one in parameters if one not in rest), *more, *rest])
+    return call
+
+
+def __getattr__(name: str) -> type:
+    if name.startswith("_"):
+        raise AttributeError(name)
+    return door_class(getattr(optimum_neuron, name))
+
+
+def under_rules(model: NeuronModel) -> Any:
+    """Let a model that is loaded follow the rules, and return it."""
+    if not isinstance(type(model), DoorType):
+        model.__class__ = door_class(type(model))
+    return model

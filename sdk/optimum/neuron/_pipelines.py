@@ -1,0 +1,47 @@
+"""`pipeline` under the rules of Optimum Neuron: with its default models, and with its classes of models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from optimum.neuron._classes import under_rules
+
+import optimum_neuron
+from optimum_neuron.exporters import upstream_rules
+from optimum_neuron.modeling import NeuronModel
+
+DEFAULT_MODELS = {
+    "audio-classification": "facebook/wav2vec2-large-960h-lv60-self",
+    "automatic-speech-recognition": "facebook/wav2vec2-large-960h-lv60-self",
+    "feature-extraction": "distilbert-base-cased",
+    "fill-mask": "bert-base-cased",
+    "image-classification": "microsoft/beit-base-patch16-224-pt22k-ft22k",
+    "image-segmentation": "apple/deeplabv3-mobilevit-small",
+    "object-detection": "apple/deeplabv3-mobilevit-small",
+    "question-answering": "distilbert-base-cased-distilled-squad",
+    "text-classification": "distilbert-base-uncased-finetuned-sst-2-english",
+    "text-generation": "Qwen/Qwen2.5-0.5B-Instruct",
+    "token-classification": "dbmdz/bert-large-cased-finetuned-conll03-english",
+}
+"""Models of Optimum Neuron for tasks without a model."""
+
+
+def pipeline(task: str, model: Any = None, tokenizer: Any = None, **options: Any) -> Any:
+    """Build a transformers pipeline on a compiled model.
+
+    Args:
+        task: a pipeline of transformers.
+        model: exported folder, checkpoint with `export=True`, or a loaded model; None: Optimum Neuron's default model.
+        tokenizer: tokenizer or its path; None takes the model's.
+        **options: as of `optimum_neuron.pipeline`.
+
+    Raises:
+        NotExportedError: it is a checkpoint, and `export` is not True.
+        NeuronError: as `optimum_neuron.pipeline`.
+    """
+    named = DEFAULT_MODELS.get(task) if model is None else model
+    with upstream_rules():
+        pipe = optimum_neuron.pipeline(task, named, tokenizer, **options)
+    if isinstance(pipe.model, NeuronModel):
+        under_rules(pipe.model)
+    return pipe

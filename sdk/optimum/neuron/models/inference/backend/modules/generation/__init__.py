@@ -1,0 +1,1 @@
+"""`optimum.neuron.models.inference.backend.modules.generation`: how decoders generate."""

@@ -1,0 +1,61 @@
+"""Pipelines of diffusers under `optimum.neuron`: components, the VAE's halves, and pictures of any size."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.tiny_pipelines.table import save_pipeline
+
+pytest.importorskip("diffusers")
+pytest.importorskip("optimum.neuron", reason="the sdk distribution is not installed")
+
+OPTIONS = {"height": 32, "width": 32, "optlevel": "1", "disable_validation": True}
+CALL = {"num_inference_steps": 2, "output_type": "np"}
+
+
+@pytest.fixture(scope="module")
+def pipe(tmp_path_factory):
+    from optimum.neuron import NeuronStableDiffusionPipeline
+
+    folder = save_pipeline(tmp_path_factory.mktemp("tiny") / "sd", "sd")
+    with NeuronStableDiffusionPipeline.from_pretrained(folder, export=True, **OPTIONS) as pipe:
+        pipe.set_progress_bar_config(disable=True)
+        yield pipe
+
+
+def test_components_have_the_classes_of_optimum_neuron(pipe):
+    from optimum.neuron import modeling_diffusion as classes
+
+    assert isinstance(pipe.unet, classes.NeuronModelUnet) and isinstance(
+        pipe.text_encoder, classes.NeuronModelTextEncoder
+    )
+    assert not isinstance(pipe.unet, classes.NeuronModelTextEncoder)
+    assert isinstance(pipe.vae_encoder, classes.NeuronModelVaeEncoder)
+    assert isinstance(pipe.vae_decoder, classes.NeuronModelVaeDecoder)
+
+
+def test_text_to_image_export_serves_image_to_image(pipe, tmp_path):
+    from optimum.neuron import NeuronStableDiffusionImg2ImgPipeline
+    from PIL import Image
+
+    picture = Image.new("RGB", (80, 64), "red")
+    call = {**CALL, "prompt": "a lighthouse", "image": picture, "strength": 0.75}
+    other = NeuronStableDiffusionImg2ImgPipeline.from_pipe(pipe)
+    actual = other(**call, generator=torch.Generator().manual_seed(0)).images
+    assert actual.shape == (1, 32, 32, 3)
+    pipe.save_pretrained(tmp_path / "exported")
+    with NeuronStableDiffusionImg2ImgPipeline.from_pretrained(tmp_path / "exported") as loaded:
+        loaded.set_progress_bar_config(disable=True)
+        expected = loaded(**call, generator=torch.Generator().manual_seed(0)).images
+    assert (actual == expected).all()
+
+
+def test_encoder_of_a_vae_is_that_of_diffusers(pipe):
+    pictures = torch.rand(1, 3, 32, 32, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    from diffusers import AutoencoderKL
+
+    vae = AutoencoderKL.from_pretrained(pipe.prepared.source.folder / "vae").eval()
+    with torch.no_grad():
+        expected = vae.encode(pictures).latent_dist.mode()
+    torch.testing.assert_close(pipe.vae_encoder(pictures).latent_dist.mode(), expected, atol=1e-4, rtol=1e-3)
