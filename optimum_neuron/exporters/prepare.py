@@ -197,8 +197,7 @@ def prepare(
                 on_done=progress.captured,
             )
             artifact = open_artifact(neff.value)
-            if compiler_workdir is not None:
-                _copy_neff(artifact.path, Path(compiler_workdir))
+            _copy_neff(artifact.path, compiler_workdir)
         prepared = Prepared(
             source=source, config=config, target=target, artifact=artifact, cache=neff, timings_s=timings, workdir=work
         )
@@ -254,9 +253,11 @@ def _open_tensors(
     return dataclasses.replace(prepared, source=source), opened(source)
 
 
-def _copy_neff(neff: Path, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    with replacing(folder / WORKDIR_FILE, needed_bytes=neff.stat().st_size, error=ArtifactError) as file:
+def _copy_neff(neff: Path, folder: str | Path | None) -> None:
+    if folder is None:
+        return
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    with replacing(Path(folder) / WORKDIR_FILE, needed_bytes=neff.stat().st_size, error=ArtifactError) as file:
         file.write(neff.read_bytes())
 
 

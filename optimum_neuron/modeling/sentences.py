@@ -27,6 +27,8 @@ from .pooling import pooled, read_recipe, transformer_subfolder
 from .sentence_modules import Step, build_steps
 from .tasks import NeuronModelForFeatureExtraction
 
+_RESULTS = ("token_embeddings", "sentence_embedding")
+
 
 class SentenceFeatures(dict[str, torch.Tensor]):
     """A dictionary whose values are attributes too: `token_embeddings`, `sentence_embedding`, and the inputs."""
@@ -235,7 +237,8 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
         Returns:
             A dictionary of tensors, which are attributes too.
         """
-        features = {**(features or {}), **inputs}
+        given = {**(features or {}), **inputs}
+        features = {name: value for name, value in given.items() if name not in _RESULTS}  # of an earlier call
         num_skipped = int(features.pop("prompt_length", 0))
         num_skipped = 0 if self.recipe.include_prompt else num_skipped
         hidden_BTD = super().forward(**features).last_hidden_state

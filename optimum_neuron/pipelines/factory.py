@@ -201,6 +201,10 @@ def _assembled(name: str, model: NeuronModel, parts: dict[str, Any], options: di
         from .text_to_text import TextToTextPipeline
 
         return TextToTextPipeline(model=model, task=name, **parts, **options)
+    if name == "feature-extraction" and hasattr(model, "recipe"):  # of sentences
+        from .sentences import SentencePipeline
+
+        options = {"pipeline_class": SentencePipeline, **options}
     if "feature_extractor" in parts:
         from . import recordings
 

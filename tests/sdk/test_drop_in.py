@@ -16,7 +16,7 @@ import transformers
 import optimum_neuron
 from optimum_neuron.errors import CacheError, ConfigError, ModelError, NotExportedError, ShapeError
 from tests.encoders import save_tiny_encoder, tiny_shapes
-from tests.tiny import SHAPES
+from tests.tiny import SHAPES, save_tokenizer
 
 pytest.importorskip("optimum.neuron", reason="the sdk distribution is not installed")
 
@@ -306,6 +306,20 @@ def test_option_of_other_models_is_ignored_here_only(tmp_path, caplog):
     with pytest.raises(ConfigError) as excinfo:
         optimum_neuron.NeuronModelForImageClassification.from_pretrained(folder, export=True, **options)
     assert excinfo.value.details["option"] == "sequence_length"
+
+
+def test_features_and_pipeline_of_sentences(tmp_path):
+    from optimum.neuron import NeuronSentenceTransformers, pipeline
+
+    folder = save_tiny_encoder(tmp_path / "bert", "bert", "feature-extraction")
+    model = NeuronSentenceTransformers.from_pretrained(folder, export=True, disable_validation=True, **TEXT)
+    features = model(input_ids=IDS, attention_mask=torch.ones_like(IDS))
+    again = model(**features)  # sentence-transformers adds its results to the features that it gets
+    torch.testing.assert_close(again.sentence_embedding, features.sentence_embedding)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(save_tokenizer(tmp_path / "tokenizer"))
+    vector = pipeline("feature-extraction", model=model, tokenizer=tokenizer)("abc")
+    ids = {name: tensor for name, tensor in tokenizer("abc", return_tensors="pt").items() if name != "token_type_ids"}
+    torch.testing.assert_close(torch.tensor(vector), model(**ids).sentence_embedding[0])
 
 
 def test_objects_of_both_packages_are_instances(classifier, model):
