@@ -219,9 +219,7 @@ def fill_missing(source: ModelSource, *, task: str, dtype: str, trust_remote_cod
     Raises:
         ModelError: transformers cannot load it.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(SEED)
-        model, missing = _load(source, task=task, dtype=dtype, trust_remote_code=trust_remote_code)
+    model, missing = _load(source, task=task, dtype=dtype, trust_remote_code=trust_remote_code)
     if not missing:
         return source
     logger.warning(
@@ -292,7 +290,14 @@ def load_original(
     return model.eval()
 
 
-def _load(source: ModelSource, *, task: str, dtype: str, trust_remote_code: bool) -> tuple[Any, list[str]]:
+def _load(source: ModelSource, **how: Any) -> tuple[Any, list[str]]:
+    """The reference model, and the weights that are missing in the checkpoint: the same random numbers each time."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)
+        return _loaded(source, **how)
+
+
+def _loaded(source: ModelSource, *, task: str, dtype: str, trust_remote_code: bool) -> tuple[Any, list[str]]:
     """The reference model in transformers, and the weights that are missing in the checkpoint."""
     import transformers
 
