@@ -316,9 +316,9 @@ def test_body_without_its_head_is_found_in_checkpoint_with_another(checkpoint, o
     close(compiled_model(ids).last_hidden_state, answer(original.bert, input_ids=ids).last_hidden_state)
 
 
-def test_missing_head_is_an_error(checkpoint):
+def test_missing_head_is_an_error_on_request(checkpoint):
     with pytest.raises(WeightsError, match="missing: cls.*Export it for text-classification"):
-        NeuronModelForMaskedLM.from_pretrained(checkpoint, export=True, **SHAPES)
+        NeuronModelForMaskedLM.from_pretrained(checkpoint, export=True, allow_missing_weights=False, **SHAPES)
 
 
 # The task, from the folder alone, which the peer cannot do.
