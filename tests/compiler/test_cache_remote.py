@@ -1,5 +1,6 @@
 """The cache behind fsspec: a shared one in memory, a read-only one in a zip file, a broken address."""
 
+import contextlib
 import os
 import shutil
 import uuid
@@ -10,7 +11,7 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from optimum_neuron.compiler.cache import CompileCache, entry_name
+from optimum_neuron.compiler.cache import CompileCache, entry_name, using
 from optimum_neuron.errors import CacheError
 from tests.neffs import compile_tiny as produce, never
 
@@ -163,6 +164,26 @@ def test_unreachable_cache_is_error_not_miss(tmp_path):
     with pytest.raises(CacheError) as excinfo:
         CompileCache(f"zip://::{tmp_path / 'cache.zip'}").lookup(FIELDS)
     assert "cache.zip" in excinfo.value.details["cache"]
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_unreadable_remote_cache_is_a_warning_and_a_compile(is_shared, url, tmp_path, monkeypatch, caplog):
+    def deny(self, *args, **kwargs):
+        raise PermissionError("403 Forbidden")
+
+    for name in ("cat_file", "info", "find", "pipe_file", "put_file"):
+        monkeypatch.setattr(MemoryFileSystem, name, deny)
+    monkeypatch.setenv("NEURON_COMPILE_CACHE_URL", str(tmp_path / "local") if is_shared else url)
+    monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path / "home"))
+    with using(url) if is_shared else contextlib.nullcontext():
+        cache = CompileCache()
+        assert cache.find({"model": "m"}).value is None
+        result = cache.get_or_compile(FIELDS, produce, request={"model": "m"})
+        assert (result.hit, result.stored) == (False, is_shared) and "403 Forbidden" in result.choice.reason
+        assert cache.find({"model": "m"}).value == result.path
+        assert [url in record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [True]
+        with pytest.raises(CacheError):
+            CompileCache().labels()
 
 
 def test_failing_upload_keeps_result(url, tmp_path, monkeypatch):

@@ -96,8 +96,8 @@ class CompileCache:
             label: Name under which `labels` lists the entry of the request, for example "llama/org/name".
 
         Raises:
-            CacheError: The cache cannot be read, no folder of this machine can be written, or a disk is full (needed
-                and free bytes are in the message and in `details`).
+            CacheError: A folder of this machine cannot be read, none can be written, or a disk is full (needed and
+                free bytes are in the message and in `details`). A remote cache that cannot be read is a warning.
         """
         name, key = entry_name(fields), entry_key(fields)
         cached = self._tiers.fetch(name, key)
@@ -124,7 +124,7 @@ class CompileCache:
         """Give the NEFF that a recorded request led to, verified and on this machine, or None and why.
 
         Raises:
-            CacheError: The cache cannot be read.
+            CacheError: A folder of this machine cannot be read.
         """
         target = self._tiers.target(request)
         if target is None:

@@ -3,11 +3,16 @@
 A local cache is used in place. Downloads of a remote one, and results that a read-only one cannot take, are kept in the
 spool, a folder with the same layout. The shared cache is queried last and never written to; its entries are copied to
 this machine. It says in words when the named cache could not be used.
+
+A remote place that cannot be read (no network, no permission) has nothing for a compile: one warning, and it compiles.
+Commands that list a cache get the error.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +26,8 @@ from .build import Built, FetchResult, build, fetch_local, fetch_remote, share, 
 from .entries import Entry, list_entries, names_in
 from .locks import NotWritableError
 from .storage import LocalStorage, RemoteStorage, Storage
+
+logger = logging.getLogger(__name__)
 
 _NUM_COMPARED = 500
 
@@ -38,6 +45,7 @@ class Tiers:
         self.places: tuple[Storage, ...] = (self.storage, self.spool, *([self.shared] if self.shared else []))
         """Every storage that a compile may be answered from, in the order in which they are asked."""
         self._timeout_s = timeout_s
+        self._unreadable: dict[str, str] = {}
 
     def usable(self, name: str, key: str) -> Entry | str:
         """Return the complete entry of any place, or the reason for a miss in the named cache."""
@@ -58,18 +66,38 @@ class Tiers:
     def _copy_shared(self, shared: RemoteStorage, name: str, key: str) -> FetchResult:
         if isinstance(self.storage, LocalStorage):
             try:
-                return fetch_remote(shared, self.storage, name, key, self._timeout_s)
+                return self._fetch_remote(shared, self.storage, name, key)
             except NotWritableError:
                 pass  # a read-only cache: the spool takes it
-        copied = self._in_spool(lambda: fetch_remote(shared, self.spool, name, key, self._timeout_s))
+        copied = self._in_spool(lambda: self._fetch_remote(shared, self.spool, name, key))
         return replace(copied, in_cache=False)
+
+    def _fetch_remote(self, place: RemoteStorage, to: LocalStorage, name: str, key: str) -> FetchResult:
+        return self._asked(
+            place,
+            lambda: fetch_remote(place, to, name, key, self._timeout_s),
+            lambda reason: FetchResult(path=None, reason=reason),
+        )
+
+    def _asked(self, place: Storage, ask: Callable[[], T], otherwise: Callable[[str], T]) -> T:
+        """Ask a place; a remote one that cannot be read is reported once, and not asked again."""
+        reason = self._unreadable.get(place.url)
+        if reason is None:
+            try:
+                return ask()
+            except CacheError as error:
+                if not isinstance(place, RemoteStorage) or error.details.get("cache") != place.url:
+                    raise
+                reason = self._unreadable[place.url] = f"it cannot be read: {error.__cause__}"
+                logger.warning("The compile cache %s is not used: %s. %s", place.url, reason, error.hint)
+        return otherwise(reason)
 
     def _fetch_named(self, name: str, key: str) -> FetchResult:
         storage = self.storage
         if isinstance(storage, LocalStorage):
             result = fetch_local(storage, name, key)
         else:
-            result = self._in_spool(lambda: fetch_remote(storage, self.spool, name, key, self._timeout_s))
+            result = self._in_spool(lambda: self._fetch_remote(storage, self.spool, name, key))
         if result.path is not None:
             return result
         spooled = fetch_local(self.spool, name, key)
@@ -105,21 +133,23 @@ class Tiers:
 
     def target(self, request: Mapping[str, Any]) -> requests.Target | None:
         """Entry of a request; entries known only to the shared cache are remembered here."""
-        target = requests.find(self.storage, request) or requests.find(self.spool, request)
+        target = self._find(self.storage, request) or self._find(self.spool, request)
         if target is None and self.shared is not None:
-            target = requests.find(self.shared, request)
+            target = self._find(self.shared, request)
             if target is not None:
                 self.record(request, target)
         return target
+
+    def _find(self, place: Storage, request: Mapping[str, Any]) -> requests.Target | None:
+        return self._asked(place, lambda: requests.find(place, request), lambda reason: None)
 
     def others(self, name: str, *, limit: int | None = _NUM_COMPARED) -> list[Entry]:
         """Other entries to compare a request with, the same compiler version first if there are many."""
         version = name.partition("/")[0] + "/"
         entries: dict[str, Entry] = {}
         for place in (self.spool, self.storage):
-            files = place.files()
-            names = sorted(names_in(files), key=lambda other: (not other.startswith(version), other))
-            entries.update((entry.name, entry) for entry in list_entries(place, files, names[:limit]))
+            for entry in self._asked(place, functools.partial(_entries, place, version, limit), lambda reason: []):
+                entries[entry.name] = entry
         entries.pop(name, None)
         return list(entries.values())
 
@@ -142,3 +172,10 @@ class Tiers:
             places = f"The compile cache {self.storage.url} is remote or read-only, and so is {self.spool.root}"
             hint = "Set OPTIMUM_NEURON_HOME to a folder that you may write."
             raise CacheError(f"{places}: {error.__cause__}.", hint=hint) from error
+
+
+def _entries(place: Storage, version: str, limit: int | None) -> list[Entry]:
+    """Entries of a place, those of a compiler version first."""
+    files = place.files()
+    names = sorted(names_in(files), key=lambda other: (not other.startswith(version), other))
+    return list_entries(place, files, names[:limit])
