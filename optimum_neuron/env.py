@@ -120,6 +120,16 @@ def api_key(environ: Mapping[str, str] = os.environ) -> str | None:
     return environ.get("OPTIMUM_NEURON_API_KEY") or None
 
 
+def server_words(environ: Mapping[str, str] = os.environ) -> list[str]:
+    """Return the words of the command line that the variables SM_ON_* stand for: SM_ON_PORT=80 is --port 80.
+
+    An empty value is a switch.
+    """
+    prefix = "SM_ON_*".removesuffix("*")
+    given = [(name.removeprefix(prefix).lower(), environ[name]) for name in sorted(environ) if name.startswith(prefix)]
+    return [word for name, value in given for word in (f"--{name}", value) if word]
+
+
 def validate_hash(environ: Mapping[str, str] = os.environ) -> bool:
     """Return whether weight hashes are verified at load."""
     return switch("NEURON_RT_VALIDATE_HASH", environ, default=True)

@@ -99,6 +99,10 @@ TABLE: Mapping[str, Variable] = {
     "OPTIMUM_NEURON_NUMERICS": Variable(
         "arithmetic of the torch device: reference (the host's) or emulated (the chip's)"
     ),
+    "SM_ON_*": Variable(
+        "argument of neuron serve, for example SM_ON_BATCH_SIZE=4, as in Optimum Neuron's container; the command line "
+        "has precedence"
+    ),
     "XLA_*": _no_effect("there is no XLA: graphs are captured by torch.export and Dynamo"),
     "XLA_DOWNCAST_BF16": _no_effect("load the model in bfloat16, or set NEURON_CC_FLAGS='--auto-cast all'"),
     "XLA_USE_BF16": _no_effect("load the model in bfloat16, or set NEURON_CC_FLAGS='--auto-cast all'"),

@@ -8,11 +8,15 @@ from __future__ import annotations
 import argparse
 import logging
 
+from .. import env
 from ..errors import ConfigError
 from ..exporters import OTHER_NAMES
 from .arguments import positive_int
 
 logger = logging.getLogger(__name__)
+
+PORT = 8080
+"""Port of Optimum Neuron's server, for command lines that name the model as it does (`--model`)."""
 
 TASKS = {"generate": "text-generation", "embed": "feature-extraction", "classify": "text-classification"}
 """Tasks of vLLM, and ours."""
@@ -43,13 +47,19 @@ def add_server_peers(parser: argparse.ArgumentParser) -> None:
 def translate_server_peers(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     """Replace the arguments by ours; the command line ends with an error if it has no model, or names them twice.
 
+    The variables SM_ON_* are arguments that the command line does not have.
+
     Raises:
         ConfigError: several copies of a model without Ray.
     """
+    _add_variables(parser, args)
     if not args.models and args.model is None:
         parser.error("the following arguments are required: MODEL")
     if args.models and args.model is not None:
         parser.error(f"argument --model: not allowed with the argument MODEL ('{args.models[0]}')")
+    if args.model is not None and args.port is None and args.simulate is None:
+        logger.info("port=%d, as for Optimum Neuron's --model; without it, the port is 8000.", PORT)
+        args.port = PORT
     args.models = args.models or [args.model]
     if args.data_parallel_size not in (None, 1):
         number = args.data_parallel_size
@@ -61,3 +71,16 @@ def translate_server_peers(parser: argparse.ArgumentParser, args: argparse.Names
     args.task = TASKS.get(args.task, args.task)
     for name in _ONLY:
         delattr(args, name)
+
+
+def _add_variables(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """Set each argument that the environment has and the command line does not."""
+    words = env.server_words()
+    if not words:
+        return
+    given, defaults = parser.parse_args(words), parser.parse_args([])
+    for name, value in vars(given).items():
+        default = getattr(defaults, name)
+        is_free = getattr(args, name) == default and not (name == "model" and args.models)
+        if value != default and is_free:
+            setattr(args, name, value)

@@ -34,6 +34,26 @@ def test_names_of_optimum_neuron_and_vllm(cli, served):
     assert [deployment.options.port for deployment in served] == [8080, 8080]
 
 
+def test_port_is_that_of_the_form_of_the_command(cli, served):
+    for words in (("org/model",), ("--model=org/model",), ("-m", "org/model", "--port", "1")):
+        assert cli("neuron", "serve", *words).code == 0
+    assert [deployment.options.port for deployment in served] == [8000, 8080, 1]
+
+
+def test_variables_of_optimum_neurons_container_are_arguments(cli, served, monkeypatch):
+    variables = {"MODEL": "org/model", "BATCH_SIZE": "2", "SEQUENCE_LENGTH": "64", "ALLOW_NON_CACHED_MODEL": ""}
+    for name, value in variables.items():
+        monkeypatch.setenv(f"SM_ON_{name}", value)
+    assert cli("neuron", "serve").code == 0
+    assert cli("neuron", "serve", "org/other", "--batch_size", "4").code == 0
+    first, second = (deployment.registry.models[0].spec for deployment in served)
+    assert (first.source, first.options) == ("org/model", {"batch_size": 2, "sequence_length": 64})
+    assert (second.source, second.options) == ("org/other", {"batch_size": 4, "sequence_length": 64})
+    assert [deployment.options.port for deployment in served] == [8080, 8000]
+    monkeypatch.setenv("SM_ON_BATCH_SIZ", "2")
+    assert cli("neuron", "serve").code == 2
+
+
 @pytest.mark.parametrize(("task", "ours"), [("embed", "feature-extraction"), ("generate", "text-generation")])
 def test_tasks_of_vllm(cli, served, task, ours):
     assert cli("neuron", "serve", "--model", "org/model", "--task", task).code == 0
