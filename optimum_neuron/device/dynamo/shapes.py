@@ -46,7 +46,7 @@ def fix_random_states(graph_module: Any, example_inputs: Sequence[Any]) -> list[
     inputs = list(example_inputs)
     places = {node: place for place, node in enumerate(graph_module.graph.find_nodes(op="placeholder"))}
     for node in graph_module.graph.nodes:
-        states = []
+        states: list[Any] = []
         if node.target is torch.ops.higher_order.run_and_save_rng_state:
             states = [part for part in node.users if part.target is operator.getitem and part.args[1] == 0]
         elif node.target is torch.ops.higher_order.run_with_rng_state:
