@@ -6,7 +6,7 @@ WORKERS ?= 2
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-stamp
 
-.PHONY: setup test test-fast demo style quality bench clean
+.PHONY: setup test test-full test-fast demo style quality bench clean
 
 setup: $(STAMP)
 
@@ -23,6 +23,10 @@ PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/
 
 test: setup
 	$(PYTEST) $(ARGS)
+
+# Exhaustive tests too, of which `make test` runs a sample that the date chooses (tests/sampling.py): before a release.
+test-full: setup
+	$(PYTEST) --full $(ARGS)
 
 # One quick file of each layer, in less than a minute: for the inner loop, not instead of `make test`.
 FAST = tests/test_core.py tests/hardware/test_resolve.py tests/compiler/test_capture.py tests/weights/test_bind.py \

@@ -12,7 +12,9 @@ import gc
 import json
 import logging
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from optimum_neuron import env
+from tests import compiled_once, sampling, warm
 from tests.tiny import NUM_BYTE_TOKENS, SHAPES, save_tiny, save_tokenizer
 
 if TYPE_CHECKING:
@@ -41,22 +44,62 @@ SLOW = (
 )
 """Files of a minute and more: last, they would keep one worker while the other has none left."""
 
-_DEVELOPERS_HOME = os.environ.get("OPTIMUM_NEURON_HOME")
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    sampling.add_options(parser)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the day's sample and make the caches of this run, once for all workers."""
+    gc.disable()  # until tests are collected: it took half of the time of their collection
+    if hasattr(config, "workerinput"):
+        vars(config.option).update(config.workerinput["settled"])
+        return
+    sampling.settle(config)
+    developers, run = env.home().absolute(), Path(tempfile.mkdtemp(prefix="optimum-neuron-tests-"))
+    config.option.developers_home, config.option.run_folder = str(developers), str(run)
+    os.environ.update(
+        OPTIMUM_NEURON_HOME=str(run / "home"),
+        TORCHINDUCTOR_CACHE_DIR=str(run / "inductor"),
+        HF_HOME=str(run / "huggingface"),
+        PATH=compiled_once.install(run / "compilers"),
+    )
+    warm.prepare(run)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker of xdist what was chosen."""
+    names = ("day", "in_full", "developers_home", "run_folder")
+    node.workerinput["settled"] = {name: getattr(node.config.option, name) for name in names}
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        shutil.rmtree(config.option.run_folder, ignore_errors=True)
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return sampling.header(config)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Contracts with other libraries first, then the runtime, which counts the models of a process, then slow files.
 
-    A session's fixture is a model. The Makefile sets xdist to keep the order.
+    A session's fixture is a model. The Makefile sets xdist to keep the order. Exhaustive tests of other days are out.
     """
     first = ("tests/upstream/", "tests/runtime/", SLOW)
     items.sort(key=lambda item: [not item.nodeid.startswith(names) for names in first])
+    others = sampling.left_out(items, config)
+    config.hook.pytest_deselected(items=sorted(others, key=lambda item: item.nodeid))
+    items[:] = [item for item in items if item not in others]
 
 
 def pytest_collection_finish() -> None:
     """Exclude imported objects from garbage collection: it took an eighth of the time of all tests."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -84,13 +127,14 @@ def quiet_trace() -> None:
 def fetched_checkpoints(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Tests of real checkpoints use the developer's caches, so that 93 MB are fetched once, but separate cores."""
+    """Tests of real checkpoints use the developer's, so that they are fetched once, and what this run has built."""
     if request.node.get_closest_marker("checkpoint"):
-        developers = env.home({**os.environ, "OPTIMUM_NEURON_HOME": _DEVELOPERS_HOME or ""}).absolute()
-        home = tmp_path_factory.mktemp("home")
-        for name in ("checkpoints", "device", "host"):
-            (developers / name).mkdir(parents=True, exist_ok=True)
-            (home / name).symlink_to(developers / name)
+        home, option = tmp_path_factory.mktemp("home"), request.config.option
+        sources = {"checkpoints": Path(option.developers_home)}
+        sources |= dict.fromkeys(("device", "host"), Path(option.run_folder, "home"))
+        for name, source in sources.items():
+            (source / name).mkdir(parents=True, exist_ok=True)
+            (home / name).symlink_to(source / name)
         monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(home))
 
 

@@ -174,7 +174,8 @@ def import_name(module: str, rows: tuple[Name, ...], name: str) -> Any:
         AttributeError: no row has the name.
         ImportError: the installed release does not have it.
     """
-    row = next((row for row in rows if row.name() == name), None)
+    # Every `from module import` asks for `__path__`, which would compare it with all rows.
+    row = None if name.startswith("__") else next((row for row in rows if row.name() == name), None)
     if row is None:
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
     value = row.resolve()

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.device.conftest import ROOT, needs_compiler
+from tests import warm
+from tests.device.conftest import needs_compiler
 
 CASES = (
     *("backend", "all_reduce", "reduced_in_bfloat16_and_averaged", "gathers", "reduce_scatters", "all_to_all"),
@@ -31,25 +28,11 @@ RANK_VARIABLES = {2: ("RANK",), 4: ("RANK", "LOCAL_RANK")}
 
 def run_ranks(folder: Path, num_processes: int, cases: Sequence[str]) -> dict[str, str]:
     """Results of each case of `ranks.py`, on rank 0."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(num_processes)}
-    shared |= {"OMP_NUM_THREADS": "1", "OPTIMUM_NEURON_INSTANCE": "inf2.48xlarge"}
-    shared = {**os.environ, **shared, "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor")}
-    command = [sys.executable, "-m", "tests.device.ranks", str(folder), *cases]
-    variables = RANK_VARIABLES[num_processes]
-    pipes: dict = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    processes = [
-        subprocess.Popen(command, cwd=ROOT, env=shared | dict.fromkeys(variables, str(rank)), **pipes)
-        for rank in range(num_processes)
-    ]
-    try:
-        outputs = [process.communicate(timeout=240) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    assert [process.returncode for process in processes] == [0] * num_processes, outputs
+    words = ("-m", "tests.device.ranks", str(folder), *cases)
+    variables = {"OPTIMUM_NEURON_INSTANCE": "inf2.48xlarge", "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor")}
+    told = RANK_VARIABLES[num_processes]
+    result = warm.run_ranks(*words, num_processes=num_processes, told=told, **variables)
+    assert result.returncode == 0, result
     return json.loads((folder / "results.json").read_text())
 
 

@@ -1,6 +1,7 @@
 """Every operator of torch's database: values, strides and gradients are the CPU's, but for the exceptions on the page.
 
-One sample of each entry; `python -m tests.device.opinfo` runs six, as docs/device.md reports.
+One sample of each entry, and a seventh of the entries a day;
+`python -m tests.device.opinfo` runs six, as docs/device.md reports.
 """
 
 from __future__ import annotations
@@ -14,15 +15,17 @@ from typing import Any
 
 import pytest
 
+from tests import sampling
 from tests.device.conftest import ROOT
 
 
 @pytest.fixture(scope="module")
-def sweep(built) -> dict[str, Any]:
+def sweep(request, built) -> dict[str, Any]:
     """Result of the sweep, in a separate process: torch's test utilities change settings permanently."""
     pytest.importorskip("expecttest", reason="torch's database of operators needs it")
     environment = {**os.environ, "OPTIMUM_NEURON_INSTANCE": "inf2.24xlarge", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "tests.device.opinfo", "--samples", "1", "--adaptive", "--json"]
+    command += ["--part", *map(str, sampling.part(request, days=7))]
     result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment)
     assert result.returncode == 0, result.stderr[-4000:]
     return json.loads(result.stdout)

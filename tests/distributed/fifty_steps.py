@@ -10,6 +10,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+from tests import warm
 from tests.distributed.test_layouts import FOUR, REFERENCES, TWO, run_cases
 from tests.trainer.fifty_steps import NUM_STEPS, differs
 
@@ -20,6 +21,7 @@ LAYOUTS = {2: (*TWO, "compiled-small-sp"), 4: FOUR}
 def main() -> int:
     """Compare; return the exit code."""
     folder = Path(tempfile.mkdtemp())
+    warm.prepare(folder)
     reference = run_cases(folder, 0, NUM_STEPS, REFERENCES)
     failed = False
     for num_processes, cases in LAYOUTS.items():

@@ -1,5 +1,7 @@
 """Losses of distributed runs match transformers' Trainer on the CPU; processes are started once for all cases.
 
+A day has a seventh of the cases: `@pytest.mark.runs` names those that a test reads.
+
 `python -m tests.distributed.fifty_steps` takes 50 steps.
 """
 
@@ -14,9 +16,11 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from optimum_neuron.distributed import CONTEXT_FAMILIES
+from tests import warm
 from tests.distributed.layouts import model_and_rows, model_of
 from tests.trainer.conftest import losses, spawn
 
+pytestmark = pytest.mark.full(days=7)
 NUM_STEPS = 2
 TOLERANCE = 1e-4
 
@@ -59,17 +63,17 @@ POISONED = ("tp", "pp", "cp")
 """Cases with an infinite weight."""
 
 
-def launch(folder: Path, num_processes: int, num_steps: int, *cases: str, accelerate: bool = False) -> Any:
+def launch(folder: Path, num_processes: int, num_steps: int, *cases: str, launcher: str | None = None) -> Any:
     """Run `layouts.py` in processes with a core each, or, with 0, in one without."""
-    words = ["-m", "tests.distributed.layouts", str(folder), str(num_steps), *cases]
-    return spawn(*words, num_processes=num_processes, accelerate=accelerate)
+    words = ("-m", "tests.distributed.layouts", str(folder), str(num_steps), *cases)
+    if num_processes == 0:
+        return warm.run(*words)
+    return spawn(*words, num_processes=num_processes, launcher=launcher)
 
 
-def run_cases(
-    folder: Path, num_processes: int, num_steps: int, cases: tuple[str, ...], *, accelerate: bool = False
-) -> dict[str, Any]:
+def run_cases(folder: Path, num_processes: int, num_steps: int, cases: tuple[str, ...]) -> dict[str, Any]:
     """Return the results of rank 0 for each case."""
-    result = launch(folder, num_processes, num_steps, *cases, accelerate=accelerate)
+    result = launch(folder, num_processes, num_steps, *cases)
     assert result.returncode == 0, result.stderr[-5000:]
     results: dict[str, Any] = json.loads((folder / f"losses-{num_processes}.json").read_text())
     return results
@@ -81,17 +85,25 @@ def reference(built, tmp_path_factory):
     return run_cases(tmp_path_factory.mktemp("one"), 0, NUM_STEPS, (*REFERENCES, *more))
 
 
-@pytest.fixture(scope="module")
-def two(built, tmp_path_factory):
-    kinds = {"resumed": RESUMED, "moved": MOVED, "measured": MEASURED, "poisoned": POISONED}
-    more = [f"{kind}-{case}" for kind, cases in kinds.items() for case in cases]
-    more += ["rounded-bfloat16-tp", "narrow-bfloat16-dp", "bert-fsdp"]
-    return run_cases(tmp_path_factory.mktemp("two"), 2, NUM_STEPS, (*TWO, *more, *COMPILED, *APART))
+def cases_of(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    """Cases of the tests that will use a fixture of processes: a day's sample, or what -k leaves."""
+    found: dict[str, None] = {}
+    for item in request.session.items:
+        if item.path == request.path and request.fixturename in getattr(item, "fixturenames", ()):
+            parameters = item.callspec.params if hasattr(item, "callspec") else {}
+            marker = item.get_closest_marker("runs")
+            found |= dict.fromkeys(case.format(**parameters) for case in marker.args)
+    return tuple(found)
 
 
 @pytest.fixture(scope="module")
-def four(built, tmp_path_factory):
-    return run_cases(tmp_path_factory.mktemp("four"), 4, NUM_STEPS, (*FOUR, "measured-tp"), accelerate=True)
+def two(request, built, tmp_path_factory):
+    return run_cases(tmp_path_factory.mktemp("two"), 2, NUM_STEPS, cases_of(request))
+
+
+@pytest.fixture(scope="module")
+def four(request, built, tmp_path_factory):
+    return run_cases(tmp_path_factory.mktemp("four"), 4, NUM_STEPS, cases_of(request))
 
 
 def expected(reference, case):
@@ -102,38 +114,45 @@ def expected(reference, case):
     return pytest.approx(values, abs=NARROW_TOLERANCE if kind == "bfloat16" else TOLERANCE)
 
 
+@pytest.mark.runs("{case}")
 @pytest.mark.parametrize("case", TWO)
 def test_two_processes(two, reference, case):
     assert two[case] == expected(reference, case)
 
 
+@pytest.mark.runs("{case}")
 @pytest.mark.parametrize("case", FOUR)
 def test_four_processes(four, reference, case):
     assert four[case] == expected(reference, case)
 
 
+@pytest.mark.runs("{case}")
 @pytest.mark.parametrize("case", COMPILED)
 def test_compiled_steps(two, reference, case):
     assert two[case]["losses"] == expected(reference, case.partition("-")[2])
 
 
+@pytest.mark.runs("{case}")
 @pytest.mark.parametrize("case", ["graphs-small-sp", "graphs-pp"])
 def test_tensor_and_pipeline_parallel_layers_are_full_graphs(two, case):
     assert two[case]["kinds"] == ["backward", "forward"] and not two[case]["breaks"]
 
 
+@pytest.mark.runs("narrow-bfloat16-dp", "resumed-bfloat16-dp")
 def test_gradients_of_16_bits(two, reference):
     run, one = two["narrow-bfloat16-dp"], reference["narrow-bfloat16-tp"]
     assert run["whole"] == pytest.approx(one["whole"], abs=0.02) and run["resumed"] == run["whole"]
     assert run["whole"] != two["resumed-bfloat16-dp"]["whole"]
 
 
+@pytest.mark.runs("bert-fsdp")
 def test_embeddings_are_split_once(two, reference):
     # Upstream multiplies by the number of processes, also an average over rows.
     twice = [2 * value for value in reference["bert-tp"]]
     assert two["bert-fsdp"] == pytest.approx(twice, abs=TOLERANCE)
 
 
+@pytest.mark.runs("resumed-{case}")
 @pytest.mark.parametrize("case", RESUMED)
 def test_resumed_run_matches_uninterrupted_run(two, case):
     run = two[f"resumed-{case}"]
@@ -142,12 +161,14 @@ def test_resumed_run_matches_uninterrupted_run(two, case):
     assert written == {f"checkpoint-{NUM_STEPS - 1}", f"checkpoint-{NUM_STEPS}"}
 
 
+@pytest.mark.runs("moved-{case}")
 @pytest.mark.parametrize("case", MOVED)
 def test_checkpoint_loads_into_another_layout(two, case):
     run = two[f"moved-{case}"]
     assert run["moved"] == pytest.approx(run["whole"], abs=TOLERANCE)
 
 
+@pytest.mark.runs("resumed-{case}")
 @pytest.mark.parametrize("case", SAVED)
 def test_checkpoint_is_plain_folder_with_same_evaluation(two, case):
     run = two[f"resumed-{case}"]
@@ -170,27 +191,32 @@ def require_same_results(actual, reference, *, same_loss):
         assert actual["predict"][f"test_{name}"] == pytest.approx(reference["predict"][f"test_{name}"], abs=1e-4)
 
 
+@pytest.mark.runs("measured-{case}")
 @pytest.mark.parametrize("case", MEASURED)
 def test_metrics_and_predictions(two, reference, case):
     expected_output = reference["measured-bert-tp" if case.startswith("bert") else "measured-tp"]
     require_same_results(two[f"measured-{case}"], expected_output, same_loss=case not in ("dp", "zero_1"))
 
 
+@pytest.mark.runs("measured-tp")
 def test_metrics_of_tensor_parallel_replicas(four, reference):
     require_same_results(four["measured-tp"], reference["measured-tp"], same_loss=False)
 
 
+@pytest.mark.runs("rounded-bfloat16-tp", "bfloat16-tp")
 def test_stochastic_rounding_of_sharded_weights(two, reference):
     rounded, nearest = two["rounded-bfloat16-tp"], two["bfloat16-tp"]
     assert rounded != nearest and rounded == pytest.approx(nearest, abs=2 * NARROW_TOLERANCE)
 
 
+@pytest.mark.runs("poisoned-{case}")
 @pytest.mark.parametrize("case", POISONED)
 def test_non_finite_number_is_detected(two, case):
     error = two[f"poisoned-{case}"]
     assert error["step"] == 1 and "first in model.layers.1.mlp.down_proj" in error["message"]
 
 
+@pytest.mark.runs("resumed-lora-pp")
 def test_adapter_of_stages_is_loaded_by_plain_peft(two):
     from peft import PeftModel
 
@@ -199,6 +225,7 @@ def test_adapter_of_stages_is_loaded_by_plain_peft(two):
     assert two["resumed-lora-pp"]["evaluation"] == pytest.approx(loss_of(model, 8), abs=1e-4)
 
 
+@pytest.mark.runs("resumed-bfloat16-tp")
 def test_16_bit_weights_are_saved_unchanged(two):
     folder = two["resumed-bfloat16-tp"]["checkpoint"]
     assert AutoModelForCausalLM.from_pretrained(folder).dtype == torch.bfloat16
@@ -214,6 +241,7 @@ def loss_of(model: Any, batch_size: int) -> float:
         return sum(float(model(**batch).loss) for batch in batches) / len(batches)
 
 
+@pytest.mark.runs("resumed-{case}")
 @pytest.mark.parametrize("case", [*SAVED, "dp", "lora-pp", "bfloat16-tp"])
 def test_one_core_resumes_from_shards(two, train, case):
     run = two[f"resumed-{case}"]
@@ -224,13 +252,14 @@ def test_one_core_resumes_from_shards(two, train, case):
     assert losses(trainer)[-1] == pytest.approx(run["whole"][-1], abs=1e-4)
 
 
+@pytest.mark.runs(*APART)
 def test_processes_with_different_arguments_or_data(two):
     for case in ("disagreeing-zero_1", "disagreeing-dp"):
         assert two[case]["differing"] == {"per_device_train_batch_size": [2, 3]}
     assert two["uneven-dp"]["differing"] == {"rows of the training data set": [8, 9]}
 
 
-@pytest.mark.parametrize("case", ["tp", "pp"])
-def test_dying_process_ends_the_others(built, tmp_path, case):
-    result = launch(tmp_path, 2, NUM_STEPS, f"dying-{case}")
+@pytest.mark.parametrize(("case", "launcher"), [("tp", "torchrun"), ("pp", "accelerate")])
+def test_dying_process_ends_the_others(built, tmp_path, case, launcher):
+    result = launch(tmp_path, 2, NUM_STEPS, f"dying-{case}", launcher=launcher)
     assert result.returncode != 0 and "MemoryError: no memory on this rank" in result.stderr

@@ -44,7 +44,7 @@ def pairs(tmp_path_factory):
     return make
 
 
-@pytest.fixture(params=TINY)
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.full(days=2, by="pair")) for name in TINY])
 def pair(request, pairs):
     return pairs(request.param)
 

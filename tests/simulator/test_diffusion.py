@@ -39,6 +39,7 @@ def pipeline(published, tmp_path):
     return write
 
 
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize("name", [name for name in PIPELINES if name != "flux"])
 def test_every_pipeline_has_time_memory_and_money(pipeline, name):
     report = estimate(pipeline(name), instance="inf2.xlarge")
@@ -229,6 +230,7 @@ def test_published_pipelines_are_predicted():
     assert len(errors) == 4 and max(errors) < 0.07
 
 
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize("name", ["sd-img2img", "sd-controlnet-2", "ltx", "ddpm"])
 def test_pipeline_is_counted_as_its_export(tmp_path, name):
     folder, exported = save_pipeline(tmp_path / name, name), tmp_path / "exported"

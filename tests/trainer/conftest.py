@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from optimum_neuron.errors import NeuronError
+from tests import warm
 from tests.device.conftest import ROOT, SIZES, built, default_state, llama, one_layer, python  # noqa: F401  (fixtures)
 
 
@@ -29,14 +30,22 @@ def raises(kind: type[NeuronError], message: str = "", **details: Any) -> Iterat
     assert any(details.items() <= problem["details"].items() for problem in problems), error.value.details
 
 
-def spawn(*words: str, num_processes: int = 0, accelerate: bool = False) -> subprocess.CompletedProcess[str]:
-    """Run Python with these words; with `num_processes`, a module in processes with a core each."""
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(num_processes)]
-    if accelerate:
-        plain = ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
-        launcher = ["-m", "accelerate.commands.launch", "--num_processes", str(num_processes), *plain]
+LAUNCHERS = {
+    "torchrun": ("torch.distributed.run", "--standalone", "--nproc_per_node"),
+    "accelerate": (
+        *("accelerate.commands.launch", "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"),
+        *("--main_process_port", "0", "--num_processes"),
+    ),
+}
+"""Modules that start processes, and their options up to the number of processes."""
+
+
+def spawn(*words: str, num_processes: int, launcher: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a module in processes with a core each; without a launcher they are forks, which need not import."""
+    if launcher is None:
+        return warm.run_ranks(*words, num_processes=num_processes, OPTIMUM_NEURON_INSTANCE="trn1.32xlarge")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPTIMUM_NEURON_INSTANCE": "trn1.32xlarge"}
-    command = [sys.executable, *(launcher if num_processes else []), *words]
+    command = [sys.executable, "-m", *LAUNCHERS[launcher], str(num_processes), *words]
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=900, env=environment)
 
 

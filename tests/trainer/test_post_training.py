@@ -65,6 +65,7 @@ def test_steps_match_trl_on_cpu(trainer, method):
         assert losses(actual)[-1] < losses(actual)[0]
 
 
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize(
     "adapter",
     [

@@ -118,6 +118,7 @@ def cut(signature: Any, name: str, tensor: torch.Tensor, axis: str, size: int) -
     return tensor.narrow(axes.index(axis), 0, size) if axis in axes else tensor
 
 
+@pytest.mark.full(days=14)
 @pytest.mark.parametrize(("model_type", "task"), CASES, ids=lambda value: value)
 def test_model_matches_transformers_or_is_refused_as_listed(model_type, task, tmp_path):
     assert outcome(model_type, task, tmp_path) == read_support()[model_type][task]

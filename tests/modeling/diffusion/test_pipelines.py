@@ -26,6 +26,7 @@ def compiled(folder: Path, name: str, **options: Any) -> Any:
     return pipe
 
 
+@pytest.mark.full(days=7)
 @pytest.mark.parametrize("name", PIPELINES)
 def test_pictures_equal_those_of_diffusers(name: str, tmp_path: Path) -> None:
     expected = pictures(make_pipeline(name)(**arguments(name)))
@@ -51,6 +52,7 @@ def test_pictures_in_bfloat16_are_close(name: str, options: dict[str, str], tmp_
     assert noise > 0 and sqnr_db > 15
 
 
+@pytest.mark.full(days=3)
 @pytest.mark.parametrize("name", ["flux", "sd3", "pixart-alpha"])
 def test_cores_share_a_transformer(name: str, tmp_path: Path) -> None:
     expected = pictures(make_pipeline(name)(**arguments(name)))

@@ -82,7 +82,9 @@ MASK = torch.tensor([[1, 1, 1, 1, 1], [0, 0, 1, 1, 1]])
 MORE = torch.tensor([[11, 12, 13], [14, 15, 16]])
 
 
-@pytest.fixture(scope="module", params=COMPILED)
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=pytest.mark.full(days=3, by="models")) for name in COMPILED]
+)
 def models(request, tmp_path_factory):
     """The compiled model and transformers' own."""
     folder = save_tiny(tmp_path_factory.mktemp(request.param), request.param, **CASES[request.param])

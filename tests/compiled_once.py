@@ -1,0 +1,106 @@
+"""A C++ compiler for one test run that compiles the same code once, whichever folder, worker, or process asks for it.
+
+Tests have caches of their own, or begin with empty ones, and compile the same C++ again and again. `install` puts a
+`g++` in front of PATH that keeps each result by the content of everything that it depends on, and runs the real one for
+what it does not know. What the package does with compilers and caches is unchanged.
+
+    python tests/compiled_once.py CACHE COMPILER ARGUMENT ...
+
+Headers outside of this repository do not change during a run, so they are not read. Runs without the package.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+NAMES = ("g++", "c++")
+KINDS = (".so", ".o")
+"""Results that are kept."""
+HEADERS = (".h", ".hpp", ".cpp")
+OWN = (str(ROOT / "optimum_neuron"), tempfile.gettempdir())
+"""Folders whose headers tests may change."""
+
+
+def install(folder: Path) -> str:
+    """Write the compilers to a folder that all workers share; return the PATH with them in front."""
+    search = os.environ.get("PATH", os.defpath)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in NAMES:
+        real = shutil.which(name, path=search)
+        if real is not None:
+            words = f'exec "{sys.executable}" -I -S "{Path(__file__).resolve()}" "{folder / "results"}" "{real}" "$@"'
+            written = folder / f"{name}.{os.getpid()}"
+            written.write_text(f"#!/bin/sh\n{words}\n")
+            written.chmod(0o755)
+            written.replace(folder / name)
+    return f"{folder}{os.pathsep}{search}"
+
+
+def key_of(compiler: str, arguments: list[str], output: int) -> str:
+    """Return the hash of a command: its words, and the content of all files that they name or include."""
+    digest = hashlib.sha256(f"{compiler}\0{Path(arguments[output]).suffix}".encode())
+    for number, word in enumerate(arguments):
+        path = Path(word)
+        if number == output:
+            continue
+        if word.startswith("-I") and word[2:].startswith(OWN):
+            digest.update(b"-I" + content(Path(word[2:])))
+        elif not word.startswith("-") and path.is_file():
+            digest.update(path.suffix.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+            if path.suffix in HEADERS and str(path.resolve()).startswith(str(ROOT)):
+                digest.update(content(path.parent))
+        else:
+            digest.update(word.encode() + b"\0")
+    return digest.hexdigest()
+
+
+def content(folder: Path) -> bytes:
+    """Return the hash of the headers of a folder."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*")):
+        if path.suffix in HEADERS:
+            digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.digest()
+
+
+def output_of(arguments: list[str]) -> int | None:
+    """Return the place of the output among the arguments of a command whose result can be kept."""
+    places = [number for number, word in enumerate(arguments) if word == "-o"]
+    unknown = any(word.startswith(("@", "-M", "-E", "-v", "-###", "-save-temps", "-fprofile")) for word in arguments)
+    if len(places) != 1 or unknown or places[0] + 1 == len(arguments):
+        return None
+    return places[0] + 1 if Path(arguments[places[0] + 1]).suffix in KINDS else None
+
+
+def main() -> int:
+    """Compile, or copy the result of the same command."""
+    folder, compiler, *arguments = sys.argv[1:]
+    output = output_of(arguments)
+    if output is None:
+        os.execv(compiler, [compiler, *arguments])
+    results = Path(folder)
+    results.mkdir(exist_ok=True)
+    kept, target = results / key_of(compiler, arguments, output), Path(arguments[output])
+    with open(f"{kept}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not kept.exists():
+            code = subprocess.run([compiler, *arguments], check=False).returncode
+            if code or not target.is_file():
+                return code
+            shutil.copy(target, f"{kept}.part")
+            os.replace(f"{kept}.part", kept)
+            return 0
+    shutil.copy(kept, target)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

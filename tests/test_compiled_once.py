@@ -1,0 +1,69 @@
+"""The compiler of a test run: results are those of the real one, and every changed byte is compiled again."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests import compiled_once
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler on this machine")
+CODE = '#include "number.h"\nextern "C" int answer() { return NUMBER; }\n'
+
+
+@pytest.fixture
+def build(tmp_path):
+    """Return a function that compiles code in a new folder, and returns its answer and whether a compiler ran."""
+    results = tmp_path / "results"
+
+    def run(code=CODE, number=7, flags=("-O0",)):
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        (folder / "code.cpp").write_text(code)
+        (folder / "number.h").write_text(f"#define NUMBER {number}\n")
+        before = len(list(results.glob("*"))) if results.exists() else 0
+        words = [sys.executable, "-I", "-S", compiled_once.__file__, str(results), shutil.which("g++")]
+        words += [*flags, "-fPIC", "-shared", f"-I{folder}", str(folder / "code.cpp"), "-o", str(folder / "code.so")]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        if done.returncode:
+            return done.stderr
+        return ctypes.CDLL(str(folder / "code.so")).answer(), len(list(results.glob("*"))) > before
+
+    return run
+
+
+def test_same_content_is_compiled_once_and_every_change_again(build):
+    assert build() == (7, True) and build() == (7, False)
+    assert build(number=8) == (8, True), "a header has changed"
+    assert build(CODE.replace("NUMBER;", "NUMBER + 1;")) == (8, True), "the code has changed"
+    assert build(flags=("-O1",)) == (7, True), "a flag has changed"
+
+
+def test_errors_are_the_compilers_and_are_not_kept(build):
+    assert "error" in build("int answer( {")
+    assert "error" in build("int answer( {")
+
+
+def test_compilers_of_this_run_are_in_front(pytestconfig):
+    folder = Path(pytestconfig.option.run_folder, "compilers")
+    assert shutil.which("g++") == str(folder / "g++")
+    told = subprocess.run(["g++", "--version"], capture_output=True, text=True, check=True).stdout
+    elsewhere = os.pathsep.join(os.environ["PATH"].split(os.pathsep)[1:])
+    assert (
+        told
+        == subprocess.run([shutil.which("g++", path=elsewhere), "--version"], capture_output=True, text=True).stdout
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--version"], ["-E", "a.cpp", "-o", "a.o"], ["a.cpp", "-o"], ["a.cpp", "-o", "a"], ["@file", "-o", "a.o"]],
+)
+def test_unknown_commands_go_to_the_real_compiler(words):
+    assert compiled_once.output_of(words) is None
