@@ -35,6 +35,7 @@ def test_a_vision_language_model_writes_the_tokens_of_transformers(tmp_path, nam
     assert whole and not set(whole) & model.prepared.artifact.shards.of_weights.keys()
 
 
+@pytest.mark.full(days=2)
 @pytest.mark.parametrize("model_type", ["t5", "mt5", "bart", "m2m_100"])
 def test_an_encoder_decoder_writes_the_tokens_of_transformers(tmp_path, model_type):
     folder = save_tiny_seq2seq(tmp_path, model_type)
@@ -74,6 +75,7 @@ def compiled_encoder(folder, task, model_type, **options):
     return model_class.from_pretrained(folder, **{**PARALLEL, **tiny_shapes(model_type, task), **options})
 
 
+@pytest.mark.full(days=3)
 @pytest.mark.parametrize(("model_type", "task", "overrides"), ENCODERS)
 def test_an_encoder_computes_what_transformers_does(tmp_path, model_type, task, overrides):
     folder = save_tiny_encoder(tmp_path / "checkpoint", model_type, task, **overrides)

@@ -60,6 +60,7 @@ CASES = {
 """Model type to sizes of its states; chunks are shorter than prompts, so that several of them run."""
 
 
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize("model_type", CASES)
 def test_prompts_steps_and_chunks_are_those_of_transformers(model_type):
     models = pair(model_type, family="generic", **CASES[model_type])
