@@ -68,9 +68,13 @@ def run_fleet(args: argparse.Namespace, out: Out, specs: list[ModelSpec], option
     """Serve models with equal numbers of replicas."""
     from ..serving.fleet import FleetConfig, group_of
 
-    if args.response_store_bytes is not None:
-        message = "response_store_bytes has no effect with --ray: a later request may reach another replica."
-        raise ConfigError(message, hint="Remove it.", option="response_store_bytes")
+    reasons = {
+        "response_store_bytes": "a later request may reach another replica",
+        "max_connections": "Ray accepts the connections",
+    }
+    for option, reason in reasons.items():
+        if getattr(args, option) is not None:
+            raise ConfigError(f"{option} has no effect with --ray: {reason}.", hint="Remove it.", option=option)
     number: dict[str, Any] = {"num_replicas": args.num_replicas or 1}
     if args.max_replicas is not None:
         number["autoscaling_config"] = {"min_replicas": number["num_replicas"], "max_replicas": args.max_replicas}

@@ -67,24 +67,12 @@ class Recipe:
         """Whether vectors are scaled to length 1 at the end."""
         return bool(self.modules) and self.modules[-1][0] == "Normalize"
 
-    def pooled_text_before(self, name: str | None, prompt: str | None) -> str:
-        """Return the text to put before each sentence, where its tokens are pooled too.
+    def text_before(self, name: str | None, prompt: str | None) -> str:
+        """Return the text to put before each sentence, by name or as it is.
 
         Args:
             name: one of `prompts`; None takes the default.
             prompt: the text itself, instead of a name.
-
-        Raises:
-            ConfigError: the folder has no prompt with that name, or does not pool the tokens of prompts.
-        """
-        text = self.text_before(name, prompt)
-        if text and not self.include_prompt:
-            message = f"The prompt {text!r} cannot be used: the folder's include_prompt=false is not supported."
-            raise ConfigError(message, hint="Pass prompt='', or use the sentence-transformers model.", prompt=text)
-        return text
-
-    def text_before(self, name: str | None, prompt: str | None) -> str:
-        """Return the text to put before each sentence, by name or as it is.
 
         Raises:
             ConfigError: the folder has no prompt with that name.

@@ -168,7 +168,7 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
             message = f"encode() takes one or more texts, not a {type(sentences).__name__} of {len(items)}."
             raise ConfigError(message, hint="Pass a string or a list of strings.", argument="sentences")
         before = self.recipe.text_before(prompt_name, prompt)
-        num_skipped = 0 if self.recipe.include_prompt or not before else self._num_prompt_tokens(before)
+        num_skipped = self.num_skipped(before)
         texts = [before + text if isinstance(text, str) else text for text in items]
         vectors = in_batches(
             lambda batch: self._embedded(batch, num_skipped)[:, :truncate_dim],
@@ -187,8 +187,10 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
         """Return whether a value is one sentence for `encode`."""
         return isinstance(value, str)
 
-    def _num_prompt_tokens(self, prompt: str) -> int:
-        """Return how many tokens a prompt has, without the special token that ends a text."""
+    def num_skipped(self, prompt: str) -> int:
+        """Return how many first tokens a prompt has that are not pooled, without the special token that ends a text."""
+        if self.recipe.include_prompt or not prompt:
+            return 0
         ids = self.tokenize(prompt)["input_ids"][0]
         return len(ids) - int(int(ids[-1]) in self.tokenizer.all_special_ids)
 

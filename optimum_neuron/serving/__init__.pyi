@@ -11,6 +11,13 @@ from .options import (
 from .parsing import AnswerParser as AnswerParser, Part as Part, choose_template as choose_template
 from .problems import problem_of as problem_of
 from .response_store import ResponseStore as ResponseStore
-from .runners import Batcher as Batcher, Runner as Runner, choose_runner as choose_runner, subtitles as subtitles
+from .runners import (
+    Batcher as Batcher,
+    Runner as Runner,
+    choose_runner as choose_runner,
+    prompt_ids as prompt_ids,
+    subtitles as subtitles,
+)
 from .server import running_server as running_server, serve as serve
+from .templates import Templates as Templates
 from .text import Detokenizer as Detokenizer, TextStream as TextStream

@@ -3,16 +3,16 @@
     app = make_app(deployment)
     uvicorn.run(app)
 
-It reads bodies, writes answers and streams, and cancels what a client no longer waits for. `gate.py` checks keys and
-sizes before, `problems.py` writes errors.
+It writes answers and streams, and cancels what a client no longer waits for. `gate.py` checks keys and sizes before,
+`bodies.py` reads bodies, `problems.py` writes errors.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
-import math
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from starlette.requests import ClientDisconnect
 from ..errors import RequestError
 from ..version import __version__
 from .answers import Call
+from .bodies import read_body
 from .deployment import ENDPOINTS, Deployment
 from .gate import Gate
 from .problems import RETRY_AFTER_S, body_of, problem_of, too_slow
@@ -40,9 +41,6 @@ _FIELDS = (
     ("input", "/v1/responses"),
 )
 """Fields of a body and the endpoint that has them, for SageMaker's path, which is for all endpoints."""
-
-_MOST_VALUES = 500_000
-"""Most values of a JSON body: each takes up to a hundred bytes of memory, and all are checked before others run."""
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 """Makes JSON; `json.dumps` would make an encoder for each token."""
@@ -146,7 +144,8 @@ async def _answer(deployment: Deployment, path: str | None, request: Request) ->
     call = Call(request_id=request.state.request_id, timeout_s=deployment.options.request_timeout_s)
     try:
         async with asyncio.timeout(call.timeout_s):
-            body = await _body(request)
+            body, num_bytes = await read_body(request)
+        call = dataclasses.replace(call, num_bytes=num_bytes)
         answer = deployment.answer(path or _endpoint_of(deployment, body), body, call)
         result = await _unless_gone(request, _begin(answer))
     except ClientDisconnect:
@@ -206,63 +205,6 @@ async def _lines(first: Any, rest: AsyncIterator[Any]) -> AsyncIterator[bytes]:
 def _line(event: Any) -> bytes:
     head = f"event: {event['type']}\n" if "type" in event else ""  # events of responses are named, others not
     return f"{head}data: {_encode(event)}\n\n".encode()
-
-
-async def _body(request: Request) -> Any:
-    if request.headers.get("content-type", "").startswith("multipart/form-data"):
-        return await _form(request)
-    raw = await request.body()
-    try:
-        _check_number(raw)
-        text = raw.decode()
-        body = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
-        if "\\u" in text:
-            json.dumps(body, ensure_ascii=False).encode()  # half of a surrogate pair is no text, and tokenizers fail
-        return body
-    except RequestError:
-        raise
-    except (ValueError, RecursionError) as error:
-        message = f"The body is no JSON: {str(error)[:200]}"
-        raise RequestError(message, hint="Send a JSON object.", status=400) from error
-
-
-async def _form(request: Request) -> dict[str, Any]:
-    """Return the fields of a form: files as bytes, and lists for names that end with []."""
-    try:
-        async with request.form(max_files=1) as form:
-            fields: dict[str, Any] = {}
-            for name, value in form.multi_items():
-                content = value if isinstance(value, str) else await value.read()
-                if name.endswith("[]"):
-                    fields.setdefault(name.removesuffix("[]"), []).append(content)
-                else:
-                    fields[name] = content
-            return fields
-    except HTTPException as error:
-        raise RequestError(f"The form cannot be read: {error.detail}", status=400) from error
-
-
-def _check_number(raw: bytes) -> None:
-    """Check that a body has not too many values; commas and brackets in strings do not count."""
-    if sum(map(raw.count, (b",", b"[", b"{", b'"'))) <= _MOST_VALUES:
-        return
-    plain = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
-    number = plain.count(b'"') // 2
-    if number <= _MOST_VALUES:
-        number = sum(part.count(mark) for part in plain.split(b'"')[::2] for mark in (b",", b"[", b"{"))
-    if number > _MOST_VALUES:
-        message = f"The body has {number} values; it may have {_MOST_VALUES}."
-        raise RequestError(message, hint="Send several requests.", status=413)
-
-
-def _finite(text: str) -> float:
-    if not math.isfinite(value := float(text)):
-        raise ValueError(f"{text[:20]} is past the range of numbers")
-    return value
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON number")
 
 
 def _endpoint_of(deployment: Deployment, body: Any) -> str:

@@ -20,8 +20,11 @@ async def chat(
     generator: Generator, body: ChatRequest, call: Call, *, name: str, adapter: str | None = None
 ) -> dict[str, Any] | AsyncIterator[Event]:
     """Return the answer to a body, or its chunks."""
-    prompt = await generator.run(chat_prompt, generator, body, call, adapter)
-    job = _Job(generator, body, call, name, prompt)
+
+    def begin() -> _Job:
+        return _Job(generator, body, call, name, chat_prompt(generator, body, call, adapter))
+
+    job: _Job = await generator.run(begin, num_bytes=call.num_bytes, timeout_s=call.within(body.timeout_s).timeout_s)
     return job.stream() if body.stream else await job.whole()
 
 

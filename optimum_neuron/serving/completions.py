@@ -13,14 +13,13 @@ from .protocol import CompletionRequest
 from .sampling import make_prompt
 from .structured import grammar_of
 
-_MOST_PROMPTS = 256
-
 
 async def complete(
     generator: Generator, body: CompletionRequest, call: Call, *, name: str, adapter: str | None = None
 ) -> dict[str, Any] | AsyncIterator[Event]:
     """Return the answer to a body, or its chunks."""
-    prompts = await generator.run(_prompts, generator, body, call, adapter)
+    limits: dict[str, Any] = {"num_bytes": call.num_bytes, "timeout_s": call.within(body.timeout_s).timeout_s}
+    prompts = await generator.run(_prompts, generator, body, call, adapter, **limits)
     echoes = [await generator.run(_echo, generator, body, prompt) for prompt in prompts]
     job = _Job(generator, body, call, name, prompts, echoes)
     return job.stream() if body.stream else await job.whole()
@@ -32,9 +31,8 @@ def _prompts(generator: Generator, body: CompletionRequest, call: Call, adapter:
         given = [body.prompt]
     else:
         given = list(body.prompt)
-    if not 0 < len(given) <= _MOST_PROMPTS:
-        message = f"The body has {len(given)} prompts; it may have 1 to {_MOST_PROMPTS}."
-        raise RequestError(message, status=400, param="prompt")
+    if not given:
+        raise RequestError("The body has no prompt.", hint="Send one.", status=400, param="prompt")
     grammar = grammar_of(body)
     adds = body.add_special_tokens is not False
     num_answers = body.best_of or body.n

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import RequestError
 from .generator import Generator
-from .protocol import ChatRequest, Message
+from .protocol import ChatRequest, Message, check_nested
 
 _RESERVED = {
     *("conversation", "tools", "documents", "chat_template", "add_generation_prompt", "continue_final_message"),
@@ -22,7 +22,7 @@ def plain_messages(messages: list[Message]) -> list[dict[str, Any]]:
     """Return messages as chat templates take them: texts instead of parts, arguments of calls as mappings.
 
     Raises:
-        RequestError: the arguments of an earlier call are no JSON.
+        RequestError: the arguments of an earlier call are no JSON, or nested too deeply.
     """
     result = []
     for message in messages:
@@ -36,9 +36,9 @@ def plain_messages(messages: list[Message]) -> list[dict[str, Any]]:
             arguments = called["function"]["arguments"]
             if isinstance(arguments, str):
                 try:
-                    called["function"]["arguments"] = json.loads(arguments or "{}")
-                except ValueError as error:
-                    text = f"The arguments of an earlier tool call are no JSON: {arguments[:100]!r}."
+                    called["function"]["arguments"] = check_nested(json.loads(arguments or "{}"))
+                except (ValueError, RecursionError) as error:
+                    text = f"The arguments of an earlier tool call are no JSON that can be read: {arguments[:100]!r}."
                     raise RequestError(text, status=400, param="messages") from error
         result.append(plain)
     return result
@@ -48,9 +48,9 @@ def template_ids(generator: Generator, body: Any, tools: list[dict[str, Any]] | 
     """Return the tokens of a chat, by the model's template.
 
     Raises:
-        RequestError: the model has no template, or the template rejects the messages.
+        RequestError: the model has no template, the template rejects the messages, or it passes a limit.
     """
-    if not generator.tokenizer.chat_template:
+    if not getattr(generator.tokenizer, "chat_template", None):
         message = "The model has no chat template."
         raise RequestError(message, hint="Use /v1/completions.", status=400, param="messages")
     options = dict(body.chat_template_kwargs or {})
@@ -61,35 +61,39 @@ def template_ids(generator: Generator, body: Any, tools: list[dict[str, Any]] | 
         message = f"chat_template_kwargs may not have {', '.join(reserved)}."
         raise RequestError(message, status=400, param="chat_template_kwargs")
     messages, documents = plain_messages(body.messages), getattr(body, "documents", None)
-    texts = list(_texts((messages, tools, documents, options)))
-    generator.check_length(sum(map(len, texts)), "messages")
+    texts = "\0".join(_texts((messages, tools, documents, options)))
+    generator.check_length(len(texts), "messages")
     # Special tokens of users stay text, and those of the template are special.
     specials = generator.tokenizer.all_special_tokens
-    is_marked = any(token in text for text in texts for token in specials)
+    is_marked = any(token in texts for token in specials)
     if is_marked and body.add_special_tokens:
         message = "The messages have the text of special tokens, so add_special_tokens is not supported."
         raise RequestError(message, hint="Remove add_special_tokens.", status=400, param="add_special_tokens")
     if is_marked and any(token in key for key in _keys((messages, tools, documents, options)) for token in specials):
         raise RequestError("A key has the text of a special token.", hint="Rename it.", status=400, param="messages")
+    options |= {
+        "tools": tools,
+        "documents": documents,
+        "add_generation_prompt": body.add_generation_prompt,
+        "continue_final_message": body.continue_final_message,
+    }
+    marking = {"sanitize_control_tokens": True} if is_marked else {}
     try:
-        rendered = generator.tokenizer.apply_chat_template(
-            messages,
-            tools=tools,
-            documents=documents,
-            add_generation_prompt=body.add_generation_prompt,
-            continue_final_message=body.continue_final_message,
-            tokenize=is_marked,
-            **({"sanitize_control_tokens": True, "return_dict": False} if is_marked else {}),
-            **options,
-        )
+        if generator.templates is None:  # code of the tokenizer's class, which the user has allowed
+            how = {"tokenize": is_marked, "return_dict": False}
+            text = generator.tokenizer.apply_chat_template(messages, **how, **marking, **options)
+            if is_marked:
+                return list(text)
+        else:
+            text = generator.templates.render(messages, **marking, **options)
+        generator.check_length(len(text), "messages")
+        adds = body.add_special_tokens or False
+        return list(generator.tokenizer(text, add_special_tokens=adds, **marking)["input_ids"])
     except RequestError:
         raise
-    except Exception as error:  # a template is code of the checkpoint's author, and raises what it likes
+    except Exception as error:  # a template raises what it likes, and may write half a character
         message = f"The chat template rejects the messages: {' '.join(str(error).split())[:500]}"
         raise RequestError(message, status=400, param="messages") from error
-    if is_marked:
-        return list(rendered)
-    return generator.encode(rendered, "messages", add_special_tokens=body.add_special_tokens or False)
 
 
 def _texts(value: Any) -> Iterator[str]:

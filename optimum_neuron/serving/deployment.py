@@ -121,20 +121,25 @@ class Deployment:
 
 
 async def _tokenize(generator: Generator, body: TokenizeRequest, call: Call, **named: Any) -> dict[str, Any]:
-    def work() -> list[int]:
+    def work() -> dict[str, Any]:
         if body.messages is not None:
             tools = [tool.model_dump(exclude_none=True) for tool in body.tools or ()]
-            return template_ids(generator, body, tools or None)
-        return generator.encode(body.prompt or "", "prompt", add_special_tokens=body.add_special_tokens is not False)
+            ids = template_ids(generator, body, tools or None)
+        else:
+            adds = body.add_special_tokens is not False
+            ids = generator.encode(body.prompt or "", "prompt", add_special_tokens=adds)
+        return tokenized(generator, ids, with_texts=body.return_token_strs)
 
-    return tokenized(generator, await generator.run(work), with_texts=body.return_token_strs)
+    answer: dict[str, Any] = await generator.run(work, num_bytes=call.num_bytes, timeout_s=call.timeout_s)
+    return answer
 
 
 async def _detokenize(generator: Generator, body: DetokenizeRequest, call: Call, **named: Any) -> dict[str, Any]:
     if wrong := [token for token in body.tokens if token >= generator.num_tokens]:
         message = f"{wrong[0]} is no token of the vocabulary of {generator.num_tokens}."
         raise RequestError(message, status=400, param="tokens")
-    return {"prompt": await generator.run(generator.tokenizer.decode, body.tokens)}
+    limits: dict[str, Any] = {"num_bytes": call.num_bytes, "timeout_s": call.timeout_s}
+    return {"prompt": await generator.run(generator.tokenizer.decode, body.tokens, **limits)}
 
 
 Endpoint = tuple[Kinds, type[Request], Callable[..., Awaitable[Answer]]]

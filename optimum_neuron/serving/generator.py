@@ -17,16 +17,19 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import torch
-from transformers import ContinuousBatchingConfig, LogitsProcessor
+from transformers import ContinuousBatchingConfig, LogitsProcessor, PreTrainedTokenizerBase
 
 from ..errors import RequestError
 from ..runtime import HbmLedger
 from .logits import LogprobRecorder, TokenLogprob, token_logprob
 from .problems import too_slow
 from .structured import Grammars
+from .templates import Templates
 from .text import StopOnText, TextStream
 
 MakeProcessors = Callable[[], list[LogitsProcessor]]
+LONG_BODY_BYTES = 32 * 2**10
+"""Larger bodies have a thread of their own for templates, tokens, and constraints: others do not wait for them."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,6 +93,17 @@ class Finished:
     simulated: Any = None
 
 
+def _most_characters(num_tokens: int, longest: int) -> int:
+    """Return the most characters of a text for so many tokens, of which the longest has `longest`.
+
+    Past a million characters, 16 for each token are enough: English has 4 to 5, and more would take seconds.
+
+    >>> _most_characters(192, 10), _most_characters(128_000, 128)
+    (1920, 2048000)
+    """
+    return num_tokens * min(longest, max(16, 10**6 // num_tokens))
+
+
 class Generator:
     """A loaded decoder with its tokenizer and its engine."""
 
@@ -105,12 +119,19 @@ class Generator:
         """Most tokens of a prompt and its answer."""
         self.num_tokens = model.config.get_text_config(decoder=True).vocab_size
         longest = max(map(len, tokenizer.get_vocab()), default=1)
-        self.max_characters = self.max_length * longest
-        """Most characters of a prompt: each token stands for the longest one. A longer text is not tokenized."""
+        self.max_characters = _most_characters(self.max_length, longest)
+        """Most characters of a prompt. A longer text is not tokenized."""
         self.grammars = Grammars(tokenizer, self.num_tokens)
         self._on_finished = on_finished
-        # One thread: tokenizers and templates are not safe for several, and the engine needs the rest of the host.
-        self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="serving")
+        has_own = type(tokenizer).apply_chat_template is not PreTrainedTokenizerBase.apply_chat_template
+        self.templates: Templates | None = None
+        """The chat template; None without one, or if the tokenizer's class has code of its own for chats."""
+        if getattr(tokenizer, "chat_template", None) and not has_own:
+            self.templates = Templates(tokenizer, max_characters=self.max_characters, num_processes=2)
+        # One thread for short bodies and one for long ones: the engine needs the rest of the host.
+        self._thread, self._long_thread = (
+            concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix=name) for name in ("serving", "serving_long")
+        )
 
     @property
     def fatal_error(self) -> Exception | None:
@@ -138,12 +159,32 @@ class Generator:
         if self.manager.is_running():
             self.manager.stop(timeout=timeout_s)
         self.manager.destroy()
-        self._thread.shutdown(cancel_futures=True)
+        for thread in (self._thread, self._long_thread):
+            thread.shutdown(cancel_futures=True)
+        if self.templates is not None:
+            self.templates.close()
         self.model.close()
 
-    async def run(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        """Run work on the host, such as tokenizing, outside of the event loop."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
+    async def run(
+        self, work: Callable[..., Any], *arguments: Any, num_bytes: int = 0, timeout_s: float | None = None
+    ) -> Any:
+        """Run work on the host, such as tokenizing, outside of the event loop.
+
+        Args:
+            work: the function; it changes no state of the tokenizer.
+            *arguments: its arguments.
+            num_bytes: size of the body that it is for.
+            timeout_s: longest time to wait for it.
+
+        Raises:
+            RequestError: the time is over.
+        """
+        thread = self._thread if num_bytes <= LONG_BODY_BYTES else self._long_thread
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await asyncio.get_running_loop().run_in_executor(thread, work, *arguments)
+        except TimeoutError:
+            raise too_slow(timeout_s or 0) from None
 
     def check_length(self, num_characters: int, field: str) -> None:
         """Check before tokenizing that a text can fit.

@@ -34,6 +34,8 @@ class ServeOptions:
     """Requests of a model that may wait."""
     max_body_bytes: int = option(32 * 2**20, help="largest body of a request (default: 33554432)")
     """Largest body of a request."""
+    max_connections: int = option(1000, help="connections at once; more get status 503 (default: 1000)")
+    """Connections at once."""
     response_store_bytes: int = option(
         64 * 2**20,
         help="memory for responses that /v1/responses keeps; 0 keeps none (default: 67108864)",
@@ -53,6 +55,7 @@ class ServeOptions:
         limits = {
             "max_queue_size": (1, math.inf),
             "max_body_bytes": (1, math.inf),
+            "max_connections": (1, math.inf),
             "response_store_bytes": (0, math.inf),
             "request_timeout_s": (1, math.inf),
             "drain_timeout_s": (0, math.inf),

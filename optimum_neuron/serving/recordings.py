@@ -12,6 +12,10 @@ from ..errors import RequestError
 
 _LONGEST_S = 3600
 """A small file can hold days of silence."""
+_MOST_FRAMES = _LONGEST_S * 48_000
+"""Samples of each channel: a file may name any rate."""
+_BLOCK = 2**20
+"""Frames that are decoded and mixed at once."""
 
 
 def read_recording(raw: bytes, rate: int) -> Any:
@@ -30,8 +34,13 @@ def read_recording(raw: bytes, rate: int) -> Any:
             if seconds > _LONGEST_S:
                 message = f"The recording has {seconds:.0f} s; at most {_LONGEST_S} s are taken."
                 raise RequestError(message, hint="Send it in parts.", status=400, param="file")
-            samples, own_rate = file.read(dtype="float32", always_2d=True).mean(axis=1), file.samplerate
-    except (soundfile.SoundFileError, TypeError, ValueError) as error:
+            if file.frames > _MOST_FRAMES:
+                message = f"The recording has {file.frames} samples of a channel; at most {_MOST_FRAMES} are taken."
+                raise RequestError(message, hint="Send it in parts.", status=400, param="file")
+            blocks = file.blocks(_BLOCK, dtype="float32", always_2d=True)
+            parts, own_rate = [block.mean(axis=1) for block in blocks], file.samplerate
+            samples = numpy.concatenate(parts) if parts else numpy.zeros(0, numpy.float32)
+    except (soundfile.SoundFileError, ArithmeticError, TypeError, ValueError) as error:
         if isinstance(error, RequestError):
             raise
         message = f"The recording cannot be read: {str(error)[:200]}"

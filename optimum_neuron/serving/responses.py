@@ -29,13 +29,19 @@ async def respond(
     if body.store and call.responses.is_off:
         raise RequestError("store=true: this server keeps no responses.", hint="Remove it.", status=400, param="store")
     before: list[dict[str, Any]] = []
+    num_bytes = call.num_bytes
     if body.previous_response_id is not None:
-        before = call.responses.get(body.previous_response_id, param="previous_response_id").messages
+        stored = call.responses.get(body.previous_response_id, param="previous_response_id")
+        before, num_bytes = stored.messages, num_bytes + stored.size_bytes
     given = [{"role": "user", "content": body.input}] if isinstance(body.input, str) else messages_of(body.input)
     messages = [*before, *given]
     chat_body = _chat_body(body, messages)
-    prompt = await generator.run(chat_prompt, generator, chat_body, call, adapter)
-    job = _Job(generator, body, call, name, prompt, AnswerMessage(generator, chat_body, prompt), messages)
+
+    def begin() -> _Job:
+        prompt = chat_prompt(generator, chat_body, call, adapter)
+        return _Job(generator, body, call, name, prompt, AnswerMessage(generator, chat_body, prompt), messages)
+
+    job: _Job = await generator.run(begin, num_bytes=num_bytes, timeout_s=call.within(body.timeout_s).timeout_s)
     return job.stream() if body.stream else await job.whole()
 
 

@@ -134,9 +134,8 @@ def _processors(
     bad_words = _bad_words(body, generator.tokenizer)
     own = sampling_defaults(generator.model.generation_config)
     repetition = _first(body.repetition_penalty, own["repetition_penalty"])
-    # Compiled here too, so that a wrong one is an error of the request.
-    if grammar is not None:
-        generator.grammars.guide(grammar, num_prompt=len(ids), end_ids=end_ids)
+    # Compiled here, so that a wrong one is an error of the request.
+    guide = None if grammar is None else generator.grammars.guide(grammar, num_prompt=len(ids), end_ids=end_ids)
 
     def make() -> list[LogitsProcessor]:
         made: list[LogitsProcessor] = []
@@ -153,8 +152,8 @@ def _processors(
         if body.presence_penalty or body.frequency_penalty:
             penalties = {"presence": body.presence_penalty, "frequency": body.frequency_penalty}
             made.append(CountPenalty(len(ids), **penalties))
-        if grammar is not None:
-            made.append(generator.grammars.guide(grammar, num_prompt=len(ids), end_ids=end_ids))
+        if guide is not None:
+            made.append(guide.copy())
         return made
 
     return make

@@ -7,12 +7,14 @@ with running_server(deployment) as url:
 from __future__ import annotations
 
 import contextlib
+import functools
+import resource
 import signal
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
 
@@ -20,6 +22,12 @@ if TYPE_CHECKING:
     from uvicorn import Server
 
     from .deployment import Deployment
+
+
+SEND_TIMEOUT_S = 60.0
+"""Time that a client may take without reading any of its answer."""
+_OTHER_FILES = 512
+"""Files that the server may have open beside its connections."""
 
 
 def serve(deployment: Deployment, *, on_listening: Callable[[str], None] = lambda url: None) -> None:
@@ -37,6 +45,7 @@ def serve(deployment: Deployment, *, on_listening: Callable[[str], None] = lambd
         server.should_exit = True
 
     deployment.registry.on_all_failed = end
+    _allow_files(deployment.options.max_connections + _OTHER_FILES)
     with listening:
         on_listening(_url(listening))
         with _signals_end_quietly():
@@ -86,14 +95,24 @@ def _make_server(deployment: Deployment) -> Server:
     from .app import make_app
     from .connection import Connection
 
+    connection: Any = functools.partial(Connection, max_connections=deployment.options.max_connections)
     config = uvicorn.Config(
         make_app(deployment),
-        http=Connection,
+        http=connection,
+        ws="none",
         log_level="warning",
         access_log=False,
         timeout_graceful_shutdown=deployment.options.drain_timeout_s,
     )
     return uvicorn.Server(config)
+
+
+def _allow_files(number: int) -> None:
+    """Let this process open so many files, if the system lets it: a connection is one."""
+    least, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = number if most == resource.RLIM_INFINITY else min(number, most)
+    if least != resource.RLIM_INFINITY and least < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 def _listen(deployment: Deployment) -> socket.socket:
@@ -102,6 +121,8 @@ def _listen(deployment: Deployment) -> socket.socket:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listening = socket.socket(family, socket.SOCK_STREAM)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; connections inherit it
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SEND_TIMEOUT_S * 1000))
         listening.bind((host, port))
     except OSError as error:
         message = f"The server cannot listen on {host}:{port}: {error.strerror}."

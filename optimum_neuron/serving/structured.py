@@ -14,6 +14,7 @@ import torch
 from transformers import LogitsProcessor
 
 from ..errors import ConfigError, RequestError
+from .protocol import MAX_SCHEMA
 
 if TYPE_CHECKING:
     from .protocol import Generation
@@ -87,7 +88,10 @@ def schema_grammar(schema: Any, field: str) -> str:
         schema = json.loads(schema) if isinstance(schema, str) else schema
         # Without blanks between tokens: a model that writes blanks for ever would never end.
         compact = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-        return str(_library().grammar_from_json_schema(json.dumps(schema), overrides=compact))
+        text = json.dumps(schema, ensure_ascii=False)
+        if len(text) > MAX_SCHEMA:
+            raise ValueError(f"it has {len(text)} characters; the limit is {MAX_SCHEMA}")
+        return str(_library().grammar_from_json_schema(text, overrides=compact))
     except (RecursionError, TypeError, ValueError) as error:
         message = f"The JSON schema cannot be compiled: {' '.join(str(error).split())[:500]}"
         raise RequestError(message, param=field, status=400) from error
@@ -142,9 +146,13 @@ class Guide(LogitsProcessor):
     """Bans the tokens that the grammar does not allow next."""
 
     def __init__(self, matcher: Any, num_prompt: int, num_tokens: int) -> None:
-        self._matcher, self._num_seen = matcher, num_prompt
+        self._matcher, self._num_seen, self._num_tokens = matcher, num_prompt, num_tokens
         self._mask = torch.zeros(1, (num_tokens + 31) // 32, dtype=torch.int32)
         self._bits = torch.arange(32, dtype=torch.int32)
+
+    def copy(self) -> Guide:
+        """Return the processor of another answer, without compiling the grammar again."""
+        return Guide(self._matcher.deep_copy(), self._num_seen, self._num_tokens)
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Return logits with -inf for tokens that are not allowed."""

@@ -92,7 +92,7 @@ SURFACE = {
     "serve": [
         *(*COMPILE, *OUTPUT, "--host", "--port", "--served_model_name", "--lora_modules"),
         *("--api_key", "--max_queue_size", "--max_body_bytes", "--request_timeout_s"),
-        *("--drain_timeout_s", "--response_store_bytes", "--allowed_origins", "MODEL"),
+        *("--drain_timeout_s", "--response_store_bytes", "--max_connections", "--allowed_origins", "MODEL"),
         "--disable-validation",
         *("--simulate", "--sweep", "--slo", "--slo_attainment", "--num_prompts", "--input_length"),
         *("--output_length", "--request_rate", "--seed", "--price"),

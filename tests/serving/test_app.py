@@ -302,13 +302,13 @@ def test_a_text_that_cannot_fit_is_not_tokenized(http, generator, field, monkeyp
 @pytest.mark.parametrize("kind", ["numbers", "strings", "mappings"])
 def test_values_of_a_body_are_limited_and_text_is_not(kind):
     from optimum_neuron.errors import RequestError
-    from optimum_neuron.serving import app
+    from optimum_neuron.serving import bodies
 
     raw = {"numbers": b"1,", "strings": b'"a",', "mappings": b"{},"}[kind] * 600_000
     with pytest.raises(RequestError) as error:
-        app._check_number(b"[" + raw + b"1]")
+        bodies._check_number(b"[" + raw + b"1]")
     assert error.value.details["status"] == 413
-    app._check_number(json.dumps({"prompt": raw.decode()}).encode())
+    bodies._check_number(json.dumps({"prompt": raw.decode()}).encode())
 
 
 def test_numbers_past_the_range_are_errors(http):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 
@@ -34,6 +35,8 @@ def test_sigterm_drains(generator, tmp_path):
             report = json.loads(text)
             assert "url" in report, report
             address = report["url"]
+            half = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 99\r\n\r\n{"
+            place = address.removeprefix("http://").split(":")
             with httpx.Client(base_url=address, timeout=120) as http:
                 while http.get("/health").status_code != 200:
                     pass
@@ -41,7 +44,15 @@ def test_sigterm_drains(generator, tmp_path):
                 with http.stream("POST", "/v1/completions", json=body) as answer:
                     lines = answer.iter_lines()
                     first = next(lines)
-                    server.send_signal(signal.SIGTERM)
+                    with socket.create_connection(place) as leaves, socket.create_connection(place) as stays:
+                        for connection in (leaves, stays):
+                            connection.sendall(half)
+                        for _ in range(3):  # by then the server has read both
+                            http.get("/health")
+                        leaves.close()
+                        server.send_signal(signal.SIGTERM)
+                        stays.settimeout(20)
+                        assert b" 503 " in stays.recv(1000).split(b"\r\n")[0]
                     rest = [line for line in lines if line]
             assert first.startswith("data: {") and rest[-1] == "data: [DONE]"
             assert json.loads(rest[-2].removeprefix("data: "))["choices"][0]["finish_reason"] == "length"

@@ -169,7 +169,7 @@ def parse_fleet(args: Any) -> FleetConfig:
     return FleetConfig(groups=tuple(map(_group, models)), server=ServeOptions(**lists), **fields)
 
 
-_ELSEWHERE = {"host", "port", "served_model_name", "lora_modules", "response_store_bytes"}
+_ELSEWHERE = {"host", "port", "served_model_name", "lora_modules", "response_store_bytes", "max_connections"}
 """Options of a server that have other places in the file, or no meaning for a fleet."""
 _OF_SERVER = {field.name for field in dataclasses.fields(ServeOptions)} - _ELSEWHERE
 _OF_GROUP = {field.name for field in dataclasses.fields(ReplicaGroup)} - {"models"}

@@ -1,4 +1,10 @@
-from .base import Request as Request, Strict as Strict, parse as parse
+from .base import (
+    MAX_SCHEMA as MAX_SCHEMA,
+    Request as Request,
+    Strict as Strict,
+    check_nested as check_nested,
+    parse as parse,
+)
 from .generation import (
     ChatRequest as ChatRequest,
     CompletionRequest as CompletionRequest,

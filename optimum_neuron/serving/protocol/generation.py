@@ -4,12 +4,48 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from .base import Count, Many, Priority, Probability, Request, Strict, TimeLimit
+from .base import (
+    MAX_SCHEMA,
+    Count,
+    Json,
+    Label,
+    Many,
+    Priority,
+    Probability,
+    Request,
+    Schema,
+    SchemaText,
+    Strict,
+    Text,
+    TimeLimit,
+)
 
 _Penalty = Annotated[float, Field(ge=-2, le=2)]
-_Json = dict[str, Any]
+_Bias = Annotated[float, Field(ge=-100, le=100)]
+_Regex = Annotated[str, Field(max_length=20_000)]
+_Word = Annotated[str, Field(min_length=1, max_length=256)]
+_Stop = Annotated[str, Field(max_length=1024)]
+_TokenKey = Annotated[str, Field(max_length=16)]
+
+
+def _check_choices(choices: list[str]) -> list[str]:
+    if (number := sum(map(len, choices))) > MAX_SCHEMA:
+        raise ValueError(f"the choices have {number} characters together; the limit is {MAX_SCHEMA}")
+    return choices
+
+
+_Choices = Annotated[Many[Text], Field(min_length=1, max_length=10_000), AfterValidator(_check_choices)]
+MAX_TOOLS = 1024
+"""Tools of a request, and calls of a message; OpenAI takes 128."""
+MAX_PARTS = 4096
+"""Parts of a message's content."""
+MAX_IDS = 10_000
+"""Token ids of a field that names some tokens of the vocabulary."""
+_Ids = Annotated[Many[Count], Field(max_length=500_000)]
+"""Token ids of a prompt, or of an answer; the model's length limits them before."""
+_PROMPTS = Field(max_length=256)
 
 
 class StreamOptions(Strict):
@@ -24,9 +60,9 @@ class StreamOptions(Strict):
 class JsonSchema(Strict):
     """A named schema of OpenAI's structured outputs."""
 
-    name: str = ""
-    description: str | None = None
-    schema_: _Json | bool | None = Field(None, alias="schema")
+    name: Label = ""
+    description: Text | None = None
+    schema_: Schema | bool | None = Field(None, alias="schema")
     strict: bool | None = None
 
 
@@ -46,10 +82,10 @@ class ResponseFormat(Strict):
 class StructuredOutputs(Strict):
     """vLLM's constraints of an answer, of which a request has one."""
 
-    json_: _Json | str | bool | None = Field(None, alias="json")
-    regex: Annotated[str, Field(max_length=20_000)] | None = None
-    choice: Annotated[Many[str], Field(min_length=1, max_length=10_000)] | None = None
-    grammar: Annotated[str, Field(max_length=200_000)] | None = None
+    json_: Schema | SchemaText | bool | None = Field(None, alias="json")
+    regex: _Regex | None = None
+    choice: _Choices | None = None
+    grammar: SchemaText | None = None
     json_object: bool | None = None
 
     @model_validator(mode="after")
@@ -68,35 +104,35 @@ class Generation(Request):
     n: Annotated[int, Field(ge=1, le=128)] = 1
     stream: bool = False
     stream_options: StreamOptions | None = None
-    stop: str | Annotated[Many[str], Field(max_length=16)] | None = None
+    stop: _Stop | Annotated[Many[_Stop], Field(max_length=16)] | None = None
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
     temperature: Annotated[float, Field(ge=0, le=100)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     frequency_penalty: _Penalty = 0.0
     presence_penalty: _Penalty = 0.0
-    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = None
+    logit_bias: Annotated[dict[_TokenKey, _Bias], Field(max_length=1024)] | None = None
     # vLLM's.
     top_k: Annotated[int, Field(ge=-1, le=2**31 - 1)] | None = None
     min_p: Probability | None = None
     repetition_penalty: Annotated[float, Field(gt=0, le=100)] | None = None
     min_tokens: Count = 0
-    stop_token_ids: Many[Count] | None = None
+    stop_token_ids: Annotated[Many[Count], Field(max_length=1024)] | None = None
     include_stop_str_in_output: bool = False
     ignore_eos: bool = False
     skip_special_tokens: bool = True
     spaces_between_special_tokens: Literal[True] = True
     truncate_prompt_tokens: Annotated[int, Field(ge=-1)] | None = None
-    allowed_token_ids: Annotated[Many[Count], Field(min_length=1)] | None = None
-    bad_words: Many[Annotated[str, Field(min_length=1)]] | None = None
+    allowed_token_ids: Annotated[Many[Count], Field(min_length=1, max_length=MAX_IDS)] | None = None
+    bad_words: Annotated[Many[_Word], Field(max_length=128)] | None = None
     return_token_ids: bool = False
     return_tokens_as_token_ids: bool = False
     priority: Priority = 0
     request_id: Annotated[str, Field(max_length=256)] | None = None
     structured_outputs: StructuredOutputs | None = None
-    guided_json: _Json | str | None = None
-    guided_regex: Annotated[str, Field(max_length=20_000)] | None = None
-    guided_choice: Annotated[Many[str], Field(min_length=1, max_length=10_000)] | None = None
-    guided_grammar: Annotated[str, Field(max_length=200_000)] | None = None
+    guided_json: Schema | SchemaText | None = None
+    guided_regex: _Regex | None = None
+    guided_choice: _Choices | None = None
+    guided_grammar: SchemaText | None = None
     response_format: ResponseFormat | None = None
     add_special_tokens: bool | None = None
     timeout_s: TimeLimit = None
@@ -123,7 +159,7 @@ class Generation(Request):
 class CompletionRequest(Generation):
     """Body of `/v1/completions`."""
 
-    prompt: str | Many[str] | Many[Count] | Many[Many[Count]]
+    prompt: Text | Annotated[Many[Text], _PROMPTS] | _Ids | Annotated[Many[_Ids], _PROMPTS]
     max_tokens: Count | None = 16
     best_of: Annotated[int, Field(ge=1, le=128)] | None = None
     echo: bool = False
@@ -145,8 +181,8 @@ class Function(Strict):
     """A function that the model may call."""
 
     name: Annotated[str, Field(min_length=1, max_length=256)]
-    description: str | None = None
-    parameters: _Json | None = None
+    description: Text | None = None
+    parameters: Schema | None = None
     strict: bool | None = None
 
 
@@ -160,7 +196,7 @@ class Tool(Strict):
 class NamedFunction(Strict):
     """The name of a function."""
 
-    name: str
+    name: Label
 
 
 class NamedTool(Strict):
@@ -173,14 +209,14 @@ class NamedTool(Strict):
 class CalledFunction(Strict):
     """A call in an earlier message."""
 
-    name: str
-    arguments: str | _Json = ""
+    name: Label
+    arguments: Text | Json = ""
 
 
 class ToolCall(Strict):
     """The same, with its name."""
 
-    id: str | None = None
+    id: Label | None = None
     type: Literal["function"] = "function"
     function: CalledFunction
     index: int | None = None
@@ -190,44 +226,48 @@ class TextPart(Strict):
     """A part of a message."""
 
     type: Literal["text"]
-    text: str
+    text: Text
 
 
 class Message(Strict):
     """A message of a chat."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: str | Many[TextPart] | None = None
-    name: str | None = None
-    tool_calls: Many[ToolCall] | None = None
-    tool_call_id: str | None = None
-    reasoning_content: str | None = None
-    reasoning: str | None = None
-    refusal: str | None = None
+    content: Text | Annotated[Many[TextPart], Field(max_length=MAX_PARTS)] | None = None
+    name: Label | None = None
+    tool_calls: Annotated[Many[ToolCall], Field(max_length=MAX_TOOLS)] | None = None
+    tool_call_id: Label | None = None
+    reasoning_content: Text | None = None
+    reasoning: Text | None = None
+    refusal: Text | None = None
     audio: None = None
-    annotations: Many[Any] | None = None
+    annotations: Annotated[Many[Any], Field(max_length=MAX_PARTS)] | None = None
     function_call: None = None
+
+
+Messages = Annotated[Many[Message], Field(min_length=1, max_length=4096)]
+"""Messages of a chat; OpenAI takes 2048."""
 
 
 class ChatRequest(Generation):
     """Body of `/v1/chat/completions`."""
 
-    messages: Annotated[Many[Message], Field(min_length=1)]
+    messages: Messages
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     logprobs: bool = False
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
-    tools: Many[Tool] | None = None
+    tools: Annotated[Many[Tool], Field(max_length=MAX_TOOLS)] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool = True
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
     include_reasoning: bool = True
     add_generation_prompt: bool = True
     continue_final_message: bool = False
-    chat_template_kwargs: _Json | None = None
-    documents: Many[_Json] | None = None
+    chat_template_kwargs: Json | None = None
+    documents: Annotated[Many[Json], Field(max_length=2048)] | None = None
     echo: Literal[False] = False
-    metadata: _Json | None = None
+    metadata: Json | None = None
     store: Literal[False] | None = None
     service_tier: Literal["auto", "default"] | None = None
 
@@ -248,14 +288,14 @@ class ChatRequest(Generation):
 class TokenizeRequest(Request):
     """Body of `/tokenize`: a prompt, or the messages of a chat."""
 
-    prompt: str | None = None
-    messages: Many[Message] | None = None
+    prompt: Text | None = None
+    messages: Messages | None = None
     add_special_tokens: bool | None = None
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     return_token_strs: bool = False
-    tools: Many[Tool] | None = None
-    chat_template_kwargs: _Json | None = None
+    tools: Annotated[Many[Tool], Field(max_length=MAX_TOOLS)] | None = None
+    chat_template_kwargs: Json | None = None
 
     @model_validator(mode="after")
     def _is_single(self) -> TokenizeRequest:
@@ -267,4 +307,4 @@ class TokenizeRequest(Request):
 class DetokenizeRequest(Request):
     """Body of `/detokenize`."""
 
-    tokens: Many[Count]
+    tokens: _Ids

@@ -14,7 +14,7 @@ class AudioRequest(Request):
 
     model_config = ConfigDict(strict=False)
 
-    file: Annotated[bytes, Field(strict=True, min_length=1)]
+    file: Annotated[bytes, Field(strict=True, min_length=1, max_length=2**28)]
     """A recording: wav, flac, ogg, or mp3."""
     prompt: Annotated[str, Field(max_length=10_000)] | None = None
     """Text before the recording, whose spelling and style the model follows (Whisper)."""
@@ -31,7 +31,7 @@ class TranscriptionRequest(AudioRequest):
 
     language: Annotated[str, Field(min_length=2, max_length=32)] | None = None
     """ISO code or English name; None lets the model find out."""
-    timestamp_granularities: Many[Literal["word", "segment"]] = []
+    timestamp_granularities: Annotated[Many[Literal["word", "segment"]], Field(max_length=16)] = []
 
     @model_validator(mode="after")
     def _is_possible(self) -> TranscriptionRequest:

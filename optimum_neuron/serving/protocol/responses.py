@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from .base import Many, Strict
-from .generation import Generation
+from .base import Json, Label, Many, Schema, Strict, Text
+from .generation import MAX_PARTS, MAX_TOOLS, Generation
 
 _Status = Literal["in_progress", "completed", "incomplete"]
 
@@ -16,16 +16,16 @@ class InputText(Strict):
     """A text of a message."""
 
     type: Literal["input_text", "output_text", "text"] = "input_text"
-    text: str
-    annotations: Many[Any] | None = None
-    logprobs: Many[Any] | None = None
+    text: Text
+    annotations: Annotated[Many[Any], Field(max_length=MAX_PARTS)] | None = None
+    logprobs: Annotated[Many[Any], Field(max_length=500_000)] | None = None
 
 
 class Refusal(Strict):
     """A refusal of an earlier answer."""
 
     type: Literal["refusal"]
-    refusal: str
+    refusal: Text
 
 
 class InputMessage(Strict):
@@ -33,10 +33,10 @@ class InputMessage(Strict):
 
     type: Literal["message"] = "message"
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | Many[InputText | Refusal]
-    id: str | None = None
+    content: Text | Annotated[Many[InputText | Refusal], Field(max_length=MAX_PARTS)]
+    id: Label | None = None
     status: _Status | None = None
-    phase: str | None = None
+    phase: Label | None = None
 
     @property
     def text(self) -> str:
@@ -50,10 +50,10 @@ class FunctionCall(Strict):
     """A call in an earlier answer."""
 
     type: Literal["function_call"]
-    call_id: str
-    name: str
-    arguments: str
-    id: str | None = None
+    call_id: Label
+    name: Label
+    arguments: Text
+    id: Label | None = None
     status: _Status | None = None
 
 
@@ -61,9 +61,9 @@ class FunctionOutput(Strict):
     """The result of a call."""
 
     type: Literal["function_call_output"]
-    call_id: str
-    output: str | Many[InputText]
-    id: str | None = None
+    call_id: Label
+    output: Text | Annotated[Many[InputText], Field(max_length=MAX_PARTS)]
+    id: Label | None = None
     status: _Status | None = None
 
     @property
@@ -76,16 +76,16 @@ class ReasoningText(Strict):
     """A text of reasoning."""
 
     type: Literal["reasoning_text", "summary_text"]
-    text: str
+    text: Text
 
 
 class ReasoningItem(Strict):
     """Reasoning of an earlier answer."""
 
     type: Literal["reasoning"]
-    id: str | None = None
-    summary: Many[ReasoningText] = []
-    content: Many[ReasoningText] | None = None
+    id: Label | None = None
+    summary: Annotated[Many[ReasoningText], Field(max_length=MAX_PARTS)] = []
+    content: Annotated[Many[ReasoningText], Field(max_length=MAX_PARTS)] | None = None
     encrypted_content: None = None
     status: _Status | None = None
 
@@ -98,8 +98,8 @@ class ResponseTool(Strict):
 
     type: Literal["function"] = "function"
     name: Annotated[str, Field(min_length=1, max_length=256)]
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
+    description: Text | None = None
+    parameters: Schema | None = None
     strict: bool | None = None
 
 
@@ -107,17 +107,17 @@ class ResponseToolChoice(Strict):
     """The function that the model must call."""
 
     type: Literal["function"] = "function"
-    name: str
+    name: Label
 
 
 class TextFormat(Strict):
     """Form of the answer's text."""
 
     type: Literal["text", "json_object", "json_schema"]
-    name: str | None = None
-    schema_: dict[str, Any] | None = Field(None, alias="schema")
+    name: Label | None = None
+    schema_: Schema | None = Field(None, alias="schema")
     strict: bool | None = None
-    description: str | None = None
+    description: Text | None = None
 
     @model_validator(mode="after")
     def _has_schema(self) -> TextFormat:
@@ -150,24 +150,24 @@ class ResponseStreamOptions(Strict):
 class ResponsesRequest(Generation):
     """Body of `/v1/responses`."""
 
-    input: str | Annotated[Many[Item], Field(min_length=1)]
-    instructions: str | None = None
+    input: Text | Annotated[Many[Item], Field(min_length=1, max_length=4096)]
+    instructions: Text | None = None
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
-    previous_response_id: str | None = None
+    previous_response_id: Label | None = None
     store: bool | None = None
     """Whether the server keeps the response; None for True, if it keeps any."""
-    tools: Many[ResponseTool] | None = None
+    tools: Annotated[Many[ResponseTool], Field(max_length=MAX_TOOLS)] | None = None
     tool_choice: Literal["none", "auto", "required"] | ResponseToolChoice | None = None
     parallel_tool_calls: bool | None = None
     text: TextOptions | None = None
     reasoning: ReasoningOptions | None = None
-    include: Many[Literal["message.output_text.logprobs"]] | None = None
+    include: Annotated[Many[Literal["message.output_text.logprobs"]], Field(max_length=16)] | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
-    metadata: Annotated[dict[str, str], Field(max_length=16)] | None = None
+    metadata: Annotated[dict[Label, Label], Field(max_length=16)] | None = None
     truncation: Literal["disabled"] | None = None
     background: Literal[False] | None = None
     service_tier: Literal["auto", "default"] | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
+    chat_template_kwargs: Json | None = None
     # Generation's, where this endpoint differs.
     n: Literal[1] = 1
     response_format: None = None

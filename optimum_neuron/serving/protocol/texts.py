@@ -6,13 +6,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from .base import Count, Many, Priority, Request, Strict, TimeLimit
+from .base import Count, Many, Priority, Request, Strict, Text, TimeLimit
 
 _MOST = 2048
 """Texts of a body, as OpenAI limits them."""
 
-_Texts = Annotated[Many[str], Field(min_length=1, max_length=_MOST)]
-_Tokens = Annotated[Many[Count], Field(min_length=1)]
+_Texts = Annotated[Many[Text], Field(min_length=1, max_length=_MOST)]
+_Tokens = Annotated[Many[Count], Field(min_length=1, max_length=500_000)]
 
 
 class TextRequest(Request):
@@ -34,7 +34,7 @@ class TextRequest(Request):
 class EmbeddingRequest(TextRequest):
     """Body of `/v1/embeddings`."""
 
-    input: str | _Texts | _Tokens | Annotated[Many[_Tokens], Field(min_length=1, max_length=_MOST)]
+    input: Text | _Texts | _Tokens | Annotated[Many[_Tokens], Field(min_length=1, max_length=_MOST)]
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: Annotated[int, Field(ge=1)] | None = None
 
@@ -48,8 +48,8 @@ class EmbeddingRequest(TextRequest):
 class ScoreRequest(TextRequest):
     """Body of `/score`."""
 
-    text_1: str | _Texts
-    text_2: str | _Texts
+    text_1: Text | _Texts
+    text_2: Text | _Texts
 
     @property
     def lefts(self) -> list[str]:
@@ -65,14 +65,14 @@ class ScoreRequest(TextRequest):
 class Document(Strict):
     """A document as an object."""
 
-    text: str
+    text: Text
 
 
 class RerankRequest(TextRequest):
     """Body of `/rerank`."""
 
-    query: str
-    documents: Annotated[Many[str | Document], Field(min_length=1, max_length=_MOST)]
+    query: Text
+    documents: Annotated[Many[Text | Document], Field(min_length=1, max_length=_MOST)]
     top_n: Annotated[int, Field(ge=0)] | None = None
     """Documents to return; None or 0 for all."""
     return_documents: bool = True

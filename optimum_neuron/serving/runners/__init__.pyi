@@ -3,4 +3,9 @@ from .choice import RUNNERS as RUNNERS, Runner as Runner, choose_runner as choos
 from .embedding import Embedder as Embedder, embed as embed
 from .images import Painter as Painter, draw as draw
 from .scoring import Scorer as Scorer, rerank as rerank, score as score
-from .speech import Transcriber as Transcriber, subtitles as subtitles, transcribe as transcribe
+from .speech import (
+    Transcriber as Transcriber,
+    prompt_ids as prompt_ids,
+    subtitles as subtitles,
+    transcribe as transcribe,
+)

@@ -94,8 +94,26 @@ class BatchedModel:
             self._on_finished(Finished(num_prompt=num_prompt, arrival_s=arrival_s, end_s=end_s, reason=reason))
 
 
+_AT_ONCE = 32
+"""Texts that are tokenized before those of another request."""
+
+
 class TextModel(BatchedModel):
     """A model of tokenized texts."""
+
+    def features(self, item: Any, body: TextRequest) -> Features:
+        """Return the features of a text, or of a pair."""
+        raise NotImplementedError
+
+    async def features_of(self, items: Sequence[Any], body: TextRequest) -> list[Features]:
+        """Return the features of texts or pairs; a long list does not delay those of other requests."""
+        rows: list[Features] = []
+        for start in range(0, len(items), _AT_ONCE):
+            rows += await self.run(self._part_of, items[start : start + _AT_ONCE], body)
+        return rows
+
+    def _part_of(self, items: Sequence[Any], body: TextRequest) -> list[Features]:
+        return [self.features(item, body) for item in items]
 
     @property
     def tokenizer(self) -> Any:

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from ..models import ServedModel
 
 
+_NUM_SKIPPED = "prompt_length"
+"""Feature of texts whose first tokens are not pooled."""
+
+
 class Embedder(TextModel):
     """A model that makes vectors of texts."""
 
@@ -26,6 +30,8 @@ class Embedder(TextModel):
         super().__init__(model, served)
         self.max_length = model.max_seq_length
         self.num_tokens = model.config.get_text_config().vocab_size
+        self._before: str = model.recipe.text_before(None, None)
+        self._num_skipped: int = model.num_skipped(self._before)
 
     def features(self, text: str | Sequence[int], body: Any) -> Features:
         """Return the features of a text or of its tokens; tokens are taken as they are, as in vLLM.
@@ -34,8 +40,9 @@ class Embedder(TextModel):
             RequestError: it is empty, too long, or has ids that are no tokens.
         """
         if isinstance(text, str):
-            whole: str = self.model.recipe.pooled_text_before(None, None) + text
-            return self._tokenized(body, whole.lower() if self.model.recipe.do_lower_case else whole)
+            whole = self._before + text
+            features = self._tokenized(body, whole.lower() if self.model.recipe.do_lower_case else whole)
+            return features | ({_NUM_SKIPPED: [self._num_skipped]} if self._num_skipped else {})
         if wrong := [token for token in text if token >= self.num_tokens]:
             message = f"The input has {wrong[0]}, but the vocabulary has {self.num_tokens} tokens."
             raise RequestError(message, hint="Send token ids of the model.", status=400, param="input")
@@ -44,9 +51,14 @@ class Embedder(TextModel):
         constants = {"input_ids": ids, "attention_mask": [1] * len(ids), "token_type_ids": [0] * len(ids)}
         return self._checked({k: v for k, v in constants.items() if k in self.model.signature.names}, body)
 
+    def _batch_key(self, item: Features) -> int:
+        return item.get(_NUM_SKIPPED, [0])[0]
+
     def _compute(self, items: list[Features], is_wanted: IsWanted) -> list[torch.Tensor]:
+        rows = [{name: row for name, row in item.items() if name != _NUM_SKIPPED} for item in items]
+        features = self.padded(rows) | {_NUM_SKIPPED: self._batch_key(items[0])}
         with torch.inference_mode():
-            return list(self.model(self.padded(items)).sentence_embedding.float())
+            return list(self.model(features).sentence_embedding.float())
 
     def dimensions(self, wanted: int | None) -> int | None:
         """Return the length of vectors that a body wants.
@@ -74,7 +86,7 @@ async def embed(
 ) -> dict[str, Any]:
     """Return the answer to a body."""
     size = model.dimensions(body.dimensions)
-    items = await model.run(lambda: [model.features(text, body) for text in body.inputs])
+    items = await model.features_of(body.inputs, body)
     num_tokens = sum(len(item["input_ids"]) for item in items)
     call = call.within(body.timeout_s)
     vectors = await model.compute(items, call, priority=body.priority, num_prompt=num_tokens)

@@ -47,11 +47,11 @@ async def _scores(
     call = call.within(body.timeout_s)
     compute = functools.partial(model.compute, call=call, priority=body.priority)
     if isinstance(model, Scorer):
-        items = await model.run(lambda: [model.features(pair, body) for pair in pairs])
+        items = await model.features_of(pairs, body)
         num_tokens = sum(len(item["input_ids"]) for item in items)
         return await compute(items, num_prompt=num_tokens), num_tokens
     texts = list(dict.fromkeys(text for pair in pairs for text in pair))  # a query is embedded once
-    items = await model.run(lambda: [model.features(text, body) for text in texts])
+    items = await model.features_of(texts, body)
     num_tokens = sum(len(item["input_ids"]) for item in items)
     vectors = dict(zip(texts, await compute(items, num_prompt=num_tokens), strict=True))
     return [float(torch.cosine_similarity(vectors[a], vectors[b], dim=-1)) for a, b in pairs], num_tokens

@@ -6,12 +6,14 @@ transformers' pipeline for speech recognition does it, so Whisper reads recordin
 from __future__ import annotations
 
 import dataclasses
+import re
 import zlib
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from transformers import StoppingCriteria, StoppingCriteriaList
+from transformers.utils.chat_template_utils import mark_control_tokens
 
 from ...errors import RequestError, nearest
 from ..answers import Call
@@ -94,8 +96,8 @@ class Transcriber(BatchedModel):
         settings: dict[str, Any] = {"num_beams": 1, **sampling}
         if body.prompt and not self.is_whisper:
             raise _unsupported("prompt", "only Whisper has prompts")
-        if body.prompt and len(ids := self._pipeline.tokenizer.get_prompt_ids(body.prompt, return_tensors="pt")):
-            settings["prompt_ids"] = ids
+        if body.prompt:
+            settings["prompt_ids"] = prompt_ids(self._pipeline.tokenizer, body.prompt)
         return settings | self._language(body)
 
     def _language(self, body: AudioRequest) -> dict[str, Any]:
@@ -145,6 +147,21 @@ class Transcriber(BatchedModel):
         times = {"return_timestamps": item.timestamps} if item.timestamps else {}
         recording = {"raw": item.samples, "sampling_rate": self.rate}
         return [self._pipeline(recording, generate_kwargs=settings, **times, **languages)]
+
+
+def prompt_ids(tokenizer: Any, text: str) -> torch.Tensor:
+    """Return the tokens of a prompt, as Whisper's `get_prompt_ids`; special tokens and times in it stay text.
+
+    Raises:
+        RequestError: the vocabulary has one of these also as an ordinary token.
+    """
+    added = sorted(tokenizer.added_tokens_encoder, key=len, reverse=True)
+    marked = mark_control_tokens(f" {text.strip()}", re.compile("|".join(map(re.escape, added)) or "(?!)"))
+    try:
+        ids = tokenizer(marked, add_special_tokens=False, sanitize_control_tokens=True)["input_ids"]
+    except ValueError as error:
+        raise RequestError(f"The prompt cannot be tokenized: {error}", status=400, param="prompt") from error
+    return torch.tensor([tokenizer.convert_tokens_to_ids("<|startofprev|>"), *ids])
 
 
 async def transcribe(

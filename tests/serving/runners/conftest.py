@@ -19,6 +19,16 @@ HAS_SPEECH = all(map(importlib.util.find_spec, ("python_multipart", "soundfile",
 HAS_IMAGES = importlib.util.find_spec("diffusers") is not None
 
 
+def _prompted(folder: Path) -> Path:
+    """An embedder that puts a prompt before texts, whose tokens are not pooled."""
+    _sentences(folder)
+    pooling = {"embedding_dimension": 32, "pooling_mode": "mean", "include_prompt": False}
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    prompts = {"prompts": {"find": "find it "}, "default_prompt_name": "find", "similarity_fn_name": "cosine"}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+    return folder
+
+
 def _sentences(folder: Path) -> Path:
     save_letters(save_tiny_encoder(folder, "bert", "feature-extraction", matryoshka_dimensions=[8, 16]))
     kinds = [("0", "", "Transformer"), ("1", "1_Pooling", "Pooling"), ("2", "2_Normalize", "Normalize")]
@@ -39,6 +49,7 @@ def tiny_kinds(work: Path) -> dict[str, tuple[Path, dict[str, Any]]]:
     """Write a tiny model of each kind that can be served here; return their folders and options."""
     made: dict[str, tuple[Path, dict[str, Any]]] = {
         "embed": (_sentences(work / "embed"), ENCODER),
+        "prompted": (_prompted(work / "prompted"), ENCODER),
         "rank": (
             save_letters(save_tiny_encoder(work / "rank", "bert", "text-classification", num_labels=1)),
             ENCODER,

@@ -70,6 +70,21 @@ def test_long_texts_can_be_cut(client):
     np.testing.assert_allclose(embed(client, "a" * 40, extra_body={"truncate_prompt_tokens": -1})[0], whole, atol=1e-5)
 
 
+def test_prompts_that_are_not_pooled_are_those_of_sentence_transformers(client, http, checkpoints):
+    peer = pytest.importorskip("sentence_transformers")
+    original = peer.SentenceTransformer(str(checkpoints["prompted"][0]), device="cpu")
+    texts = ["a cat", "a longer text", "dog"]
+    expected = original.encode(texts)
+    np.testing.assert_allclose(embed(client, texts, model="prompted")[0], expected, atol=1e-5)
+    # Tokens are taken as they are: they have no prompt, and share no batch with texts that have one.
+    tokens = [original.tokenizer(text)["input_ids"] for text in texts]
+    plain = original.encode(texts, prompt="")
+    np.testing.assert_allclose(embed(client, tokens, model="prompted")[0], plain, atol=1e-5)
+    answer = http.post("/score", json={"model": "prompted", "text_1": texts[0], "text_2": texts[1:]}).json()
+    scores = [one["score"] for one in answer["data"]]
+    np.testing.assert_allclose(scores, original.similarity(expected[:1], expected[1:])[0], atol=1e-5)
+
+
 def test_many_clients_get_the_vectors_that_they_get_alone(url, expected):
     async def ask_all():
         async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as shared:

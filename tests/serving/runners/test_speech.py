@@ -9,7 +9,7 @@ import openai
 import pytest
 import transformers
 
-from optimum_neuron.serving import subtitles
+from optimum_neuron.serving import prompt_ids, recordings, subtitles
 
 soundfile = pytest.importorskip("soundfile")
 pytest.importorskip("python_multipart")
@@ -106,12 +106,73 @@ def test_bad_requests_are_errors_of_the_client(client, change):
         transcribe(client, **{"raw": recording()[1], **change})
 
 
+WHISPER_SPECIAL = ["<|endoftext|>", "<|startoftranscript|>", "<|en|>", "<|transcribe|>", "<|startofprev|>"]
+
+
+@pytest.fixture(scope="module")
+def whisper_tokenizer():
+    """Whisper's own class with letters, its special tokens, and its times, which are added tokens but not special."""
+    from tokenizers import pre_tokenizers
+
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = transformers.WhisperTokenizer(
+        vocab={token: index for index, token in enumerate([*letters, *WHISPER_SPECIAL])}, merges=[]
+    )
+    tokenizer.add_special_tokens({"extra_special_tokens": WHISPER_SPECIAL})
+    tokenizer.add_tokens(["<|0.00|>", "<|0.02|>"])
+    return tokenizer
+
+
+@pytest.mark.parametrize("text", ["a b", " Zoë's <|x|>\n", "", "<", "\u202e\U0001f600"])
+def test_prompts_are_those_of_whisper(text, whisper_tokenizer):
+    expected = whisper_tokenizer.get_prompt_ids(text, return_tensors="pt")
+    assert prompt_ids(whisper_tokenizer, text).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("token", [*WHISPER_SPECIAL, "<|0.02|>"])
+def test_special_tokens_of_prompts_stay_text(token, whisper_tokenizer):
+    with pytest.raises(ValueError, match="special token"):  # transformers' own method refuses them
+        whisper_tokenizer.get_prompt_ids(f"a{token}b")
+    start, *ids = prompt_ids(whisper_tokenizer, f"a{token}b").tolist()
+    assert start == whisper_tokenizer.convert_tokens_to_ids("<|startofprev|>")
+    assert not {*ids} & {*whisper_tokenizer.added_tokens_decoder}
+    assert whisper_tokenizer.backend_tokenizer.decode(ids).strip() == f"a{token}b"
+
+
+@pytest.mark.parametrize("prompt", ["w3 w4", "<|startofprev|> w3 <|0.04|>", "w3 " * 3000, " "], ids=lambda x: x[:9])
+def test_a_prompt_of_any_text_has_an_answer(client, prompt):
+    try:
+        assert transcribe(client, recording()[1], prompt=prompt).text is not None
+    except openai.BadRequestError as error:
+        assert error.param == "prompt"
+
+
 def test_a_body_that_is_no_form_is_an_error_of_the_client(http):
     path = "/v1/audio/transcriptions"
     assert http.post(path, json={"model": "whisper", "file": "x"}).status_code == 400
     head = {"Content-Type": "multipart/form-data; boundary=x"}
     for raw in (b"", b"--x\r\n", b"--x\r\nContent-Disposition: form-data\r\n\r\na\r\n--x--\r\n"):
         assert http.post(path, content=raw, headers=head).status_code == 400
+
+
+def test_small_files_of_long_recordings_are_errors_of_the_client(client, monkeypatch):
+    file = io.BytesIO()
+    soundfile.write(file, np.zeros(4_000_000, np.int16), 1000, format="FLAC")
+    assert len(file.getvalue()) < 100_000
+    with pytest.raises(openai.BadRequestError) as error:
+        transcribe(client, file.getvalue())
+    assert error.value.param == "file"
+    monkeypatch.setattr(recordings, "_MOST_FRAMES", 10_000)
+    with pytest.raises(openai.BadRequestError) as error:
+        transcribe(client, recording()[1])
+    assert error.value.param == "file"
+
+
+def test_a_rate_of_zero_is_an_error_of_the_client(client):
+    raw = bytearray(recording(0.1)[1])
+    raw[24:28] = bytes(4)
+    with pytest.raises(openai.BadRequestError):
+        transcribe(client, bytes(raw))
 
 
 def test_subtitles_have_the_clock_of_their_form():
