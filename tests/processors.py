@@ -16,6 +16,7 @@ WINDOW_S = 1
 
 _IMAGE_PROCESSORS = {
     "image-classification": "ViT",
+    "image-feature-extraction": "ViT",
     "zero-shot-image-classification": "ViT",
     "depth-estimation": "DPT",
     "image-segmentation": "Segformer",

@@ -30,8 +30,9 @@ from optimum_neuron import errors, upstream
 from optimum_neuron.checkpoints import Checkpoint, Dataset, entries
 from optimum_neuron.cli import next_command
 from optimum_neuron.configuration import CompileConfig, NeuronConfig
-from optimum_neuron.exporters import KINDS, TASKS, support_rows
+from optimum_neuron.exporters import KINDS, TASKS, kinds_of_task, support_rows
 from optimum_neuron.models import families
+from optimum_neuron.pipelines import ALIASES, NOT_SERVED, PIPELINES
 from optimum_neuron.variables import TABLE
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -124,6 +125,20 @@ def task_classes() -> str:
         if task.kind == "encoder"
     ]
     return table(("task", "class", "pipeline"), rows)
+
+
+def pipeline_names() -> str:
+    """Every pipeline with the class of its models, or why it cannot be built."""
+    others: dict[str, list[str]] = {}
+    for alias, name in ALIASES.items():
+        others.setdefault(name, []).append(f"`{alias}`")
+    rows = []
+    for name, task in PIPELINES.items():
+        classes = ", ".join(f"`{row.model_class}`" for row in kinds_of_task(task.name))
+        rows.append((", ".join([f"`{name}`", *others.get(name, [])]), classes))
+    for name, (reason, hint) in NOT_SERVED.items():
+        rows.append((", ".join([f"`{name}`", *others.get(name, [])]), f"not supported: {reason}. {hint}"))
+    return table(("pipeline", "models"), rows)
 
 
 def catalogue() -> str:
@@ -267,6 +282,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "families": family_table,
     "family-pages": family_pages,
     "import-order": import_order,
+    "pipelines": pipeline_names,
     "speech-fields": functools.partial(kind_fields, "speech"),
     "support": support,
     "task-classes": task_classes,

@@ -106,6 +106,7 @@ from .tasks import (
     find_task as find_task,
     kinds_of_task as kinds_of_task,
     other_tasks as other_tasks,
+    plain_pipeline as plain_pipeline,
     plain_task as plain_task,
     task_of as task_of,
     tasks_of as tasks_of,

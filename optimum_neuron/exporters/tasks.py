@@ -36,12 +36,14 @@ class Task:
     """transformers' output class, where the reference model's own is not available."""
     pipeline: str | None = None
     """Name of the matching pipeline."""
+    more_pipelines: tuple[str, ...] = ()
+    """Other pipelines that run its models."""
 
 
 _ROWS = (
     ("fill-mask", "MaskedLM", "MASKED_LM", "ForMaskedLM", "MaskedLMOutput", "fill-mask"),
     ("text-classification", "SequenceClassification", "SEQUENCE_CLASSIFICATION", "ForSequenceClassification",
-     "SequenceClassifierOutput", "text-classification"),
+     "SequenceClassifierOutput", "text-classification zero-shot-classification"),
     ("token-classification", "TokenClassification", "TOKEN_CLASSIFICATION", "ForTokenClassification",
      "TokenClassifierOutput", "token-classification"),
     ("question-answering", "QuestionAnswering", "QUESTION_ANSWERING", "ForQuestionAnswering",
@@ -63,14 +65,15 @@ _ROWS = (
      "ForAudioFrameClassification", "TokenClassifierOutput", None),
     ("audio-xvector", "XVector", "AUDIO_XVECTOR", "ForXVector", "XVectorOutput", None),
 )  # fmt: skip
-"""Task, ending of our class, transformers' table, ending of its classes, its output, its pipeline."""
+"""Task, ending of our class, transformers' table, ending of its classes, its output, its pipelines."""
 
 _AUTO_CLASS = {"XVector": "AudioXVector"}
 """Our classes to transformers' auto classes of another name."""
 
 
 def _encoder(row: tuple[Any, ...]) -> Task:
-    name, ours, table, suffix, output_type, pipeline = row
+    name, ours, table, suffix, output_type, pipelines = row
+    pipeline, *more = pipelines.split() if pipelines else (None,)
     return Task(
         name=name,
         kind="encoder",
@@ -80,6 +83,7 @@ def _encoder(row: tuple[Any, ...]) -> Task:
         suffixes=(suffix,) if suffix else (),
         output_type=output_type,
         pipeline=pipeline,
+        more_pipelines=tuple(more),
     )
 
 
@@ -137,6 +141,7 @@ _TABLE = [
         mapping="MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
         suffixes=(),
         pipeline="text2text-generation",
+        more_pipelines=("summarization", "translation"),
     ),
     Task(
         name="image-text-to-text",
@@ -169,6 +174,7 @@ _TABLE = [
         suffixes=("Model",),
         output_type="BaseModelOutputWithPooling",
         pipeline="feature-extraction",
+        more_pipelines=("image-feature-extraction",),
     ),
 ]
 
@@ -241,6 +247,12 @@ def plain_task(name: str) -> str:
     """
     name = name.removesuffix("-with-past")
     return SYNONYMS.get(name, name)
+
+
+def plain_pipeline(name: str) -> str:
+    """Return the task of the models that a pipeline runs; an unknown name is returned unchanged."""
+    rows = (task.name for task in _TABLE if name in (task.pipeline, *task.more_pipelines))
+    return next(rows, plain_task(name))
 
 
 def find_task(name: str, model_type: str) -> Task:

@@ -63,7 +63,7 @@ def _load(folder: Path, name: str, options: dict[str, Any]) -> Any:
     """
     from .. import modeling
     from ..errors import ModelError, NeuronError
-    from ..exporters import find_task, plain_task, read_config, read_folder
+    from ..exporters import find_task, plain_pipeline, read_config, read_folder
 
     pipeline, dtype = options.pop("_from_pipeline", None), options.pop("dtype", None)
     options.pop("code_revision", None)  # of a checkpoint's custom code, which a compiled model does not have
@@ -72,9 +72,9 @@ def _load(folder: Path, name: str, options: dict[str, Any]) -> Any:
         options["torch_dtype"] = str(dtype).removeprefix("torch.")
     try:
         task = read_folder(folder).config.task
-        if pipeline is not None and plain_task(pipeline) != task:
+        if pipeline is not None and plain_pipeline(pipeline) != task:
             message = f"{name} was exported for {task}, but the pipeline is for {pipeline}."
-            hint = f"Use a pipeline for {task}, or export the checkpoint for {plain_task(pipeline)}."
+            hint = f"Use a pipeline for {task}, or export the checkpoint for {plain_pipeline(pipeline)}."
             raise ModelError(message, hint=hint, pipeline=pipeline, task=task)
         config = read_config(folder, trust_remote_code=options.get("trust_remote_code", False))
         model_class = getattr(modeling, find_task(task, config.model_type).model_class)

@@ -4,8 +4,8 @@
     chat = pipeline("text-generation", "smollm2", export=True, sequence_length=512)
     print(chat("The capital of France is"))
 
-`factory.py` loads model and processors and hands them to transformers; `question_answering.py` and `text_to_text.py`
-are pipelines that transformers 5 has no more.
+`names.py` has the names, and why some pipelines cannot be built. `factory.py` loads model and processors and hands them
+to transformers; `question_answering.py` and `text_to_text.py` are pipelines that transformers 5 has no more.
 """
 
 import lazy_loader

@@ -1,1 +1,2 @@
-from .factory import PIPELINES as PIPELINES, pipeline as pipeline
+from .factory import pipeline as pipeline
+from .names import ALIASES as ALIASES, NOT_SERVED as NOT_SERVED, PIPELINES as PIPELINES

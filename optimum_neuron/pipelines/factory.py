@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ConfigError, ModelError, invalid_choice
-from ..exporters import TASKS, Task, find_task, kinds_of_task, other_tasks
+from ..errors import ConfigError, ModelError
+from ..exporters import Task, find_task, kinds_of_task
 from ..options import SOURCE_OPTIONS, check_known, source_options
+from .names import ALIASES, plain_name, task_of_pipeline
 
 if TYPE_CHECKING:
     from transformers import Pipeline
@@ -26,19 +27,12 @@ logger = logging.getLogger(__name__)
 DEFAULT_MODELS = {"text-generation": "smollm2"}
 """Default model of a task."""
 
-ALIASES = {"sentiment-analysis": "text-classification", "ner": "token-classification"}
-"""Other names that transformers has for pipelines."""
-
-PIPELINES: dict[str, Task] = {task.pipeline: task for task in TASKS.values() if task.pipeline is not None}
 TEXT_TO_TEXT = {
     "text2text-generation": "generated_text",
     "summarization": "summary_text",
     "translation": "translation_text",
 }
 """Pipelines of models that read a text and write one, to the key of their results."""
-
-PIPELINES |= dict.fromkeys(TEXT_TO_TEXT, TASKS["text2text-generation"])
-"""Name of a pipeline to the task of its models."""
 
 _AUTO = {
     "tokenizer": "AutoTokenizer",
@@ -50,6 +44,7 @@ _AUTO = {
 
 _NEEDS = {
     "image-classification": ("image_processor",),
+    "image-feature-extraction": ("image_processor",),
     "image-segmentation": ("image_processor",),
     "object-detection": ("image_processor",),
     "depth-estimation": ("image_processor",),
@@ -102,7 +97,7 @@ def pipeline(
     from ..modeling import CHECKPOINT_OPTIONS, LOAD_OPTIONS, NeuronModel
 
     name = ALIASES.get(task, task)
-    served = _served(plain_name(name))
+    served = task_of_pipeline(name)
     of_loading = (*SOURCE_OPTIONS, *CHECKPOINT_OPTIONS, *LOAD_OPTIONS, *PEER_OPTIONS, "data_parallel_mode")
     known = tuple(option for option in (*compile_options(), *of_loading) if option not in OF_GENERATION)
     if use_fast is not None:
@@ -113,7 +108,7 @@ def pipeline(
     if isinstance(model, NeuronModel):
         loaded = model
         options |= _for_a_loaded_model(loading)
-        _require_task(served, loaded)
+        _require_task(name, served, loaded)
     else:
         loaded = _loaded(served, _named(name, model), export, loading)
     processors = {
@@ -213,21 +208,6 @@ def _assembled(name: str, model: NeuronModel, parts: dict[str, Any], options: di
     return transformers.pipeline(name, model=model, **parts, **options)
 
 
-def plain_name(name: str) -> str:
-    """The pipeline that is meant by a name with languages in it, such as "translation_en_to_de"."""
-    return "translation" if name.startswith("translation_") and "_to_" in name else name
-
-
-def _served(name: str) -> Task:
-    if name in PIPELINES:
-        return PIPELINES[name]
-    if name in other_tasks():
-        message = f"The pipeline {name!r} is not supported: no compiled model serves it."
-        hint = f"Pass one of {', '.join(PIPELINES)}, or compile the model with torch_neuronx.trace."
-        raise ModelError(message, hint=hint, task=name)
-    raise invalid_choice("task", name, PIPELINES, error=ModelError)
-
-
 def _named(name: str, model: str | Path | None) -> str | Path:
     if model is not None:
         return model
@@ -246,12 +226,13 @@ def _for_a_loaded_model(loading: dict[str, Any]) -> dict[str, Any]:
     return loading
 
 
-def _require_task(served: Task, model: NeuronModel) -> None:
-    task, name = model.neuron_config.task, served.name
-    if task != name:
+def _require_task(name: str, served: Task, model: NeuronModel) -> None:
+    task = model.neuron_config.task
+    if task != served.name:
         given = f"this {type(model).__name__} is for {task}"
-        message = f"The pipeline {served.pipeline!r} needs a {served.model_class}, but {given}."
-        raise ModelError(message, hint=f"Pass a model that was exported for {name}.", task=name, model_task=task)
+        message = f"The pipeline {name!r} needs a {served.model_class}, but {given}."
+        hint = f"Pass a model that was exported for {served.name}."
+        raise ModelError(message, hint=hint, task=served.name, model_task=task)
 
 
 def _fit(part: Any, model: NeuronModel) -> None:

@@ -21,8 +21,10 @@ class QuestionAnsweringPipeline(Pipeline):
     """Answers a question with a span of a context.
 
     It is called with a question and a context, by position or by name, or with a dict, or a list of dicts, of these.
-    Options: `top_k` (answers to return), `doc_stride` (tokens that windows overlap by), `max_answer_len` (tokens of an
-    answer), `max_seq_len` (tokens of a window), `handle_impossible_answer` (the empty answer counts too).
+    Options, with the meaning and the defaults of transformers 4: `top_k` (answers to return), `doc_stride` (tokens that
+    windows overlap by), `max_answer_len` (tokens of an answer), `max_seq_len` (tokens of a window), `max_question_len`
+    (tokens of a question, which is cut behind them; by default it is not cut), `handle_impossible_answer` (the empty
+    answer counts too), `align_to_words` (an answer begins and ends with whole words of the tokenizer; True by default).
     """
 
     _load_processor = False
@@ -34,7 +36,9 @@ class QuestionAnsweringPipeline(Pipeline):
         super().__init__(*args, task=task, **kwargs)
 
     def __call__(self, inputs: Any = None, context: Any = None, *, question: Any = None, **options: Any) -> Any:
-        """Return `{"score", "start", "end", "answer"}`, a list of them with `top_k` above 1, or one for each question.
+        """Return `{"score", "start", "end", "answer"}` for each question, or a list of them with `top_k` above 1.
+
+        Equal answers are one: their scores are added. A single answer is no list, as in transformers 4.
 
         Args:
             inputs: a question, several, or dicts with `question` and `context`.
@@ -65,25 +69,32 @@ class QuestionAnsweringPipeline(Pipeline):
         doc_stride: int | None = None,
         max_answer_len: int | None = None,
         max_seq_len: int | None = None,
+        max_question_len: int | None = None,
         handle_impossible_answer: bool | None = None,
+        align_to_words: bool | None = None,
         **unknown: Any,
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        before = {"doc_stride": doc_stride, "max_seq_len": max_seq_len}
-        after = {"top_k": top_k, "max_answer_len": max_answer_len}
-        after["handle_impossible_answer"] = handle_impossible_answer
+        before = {"doc_stride": doc_stride, "max_seq_len": max_seq_len, "max_question_len": max_question_len}
+        after: dict[str, Any] = {"top_k": top_k, "max_answer_len": max_answer_len}
+        after |= {"handle_impossible_answer": handle_impossible_answer, "align_to_words": align_to_words}
         if unknown:
             message = f"Question answering has no option {', '.join(unknown)}."
             raise ConfigError(message, hint=f"Use one of {', '.join((*before, *after))}.", options=list(unknown))
         return _present(before), {}, _present(after)
 
     def preprocess(
-        self, example: dict[str, str], *, doc_stride: int | None = None, max_seq_len: int | None = None
+        self,
+        example: dict[str, str],
+        *,
+        doc_stride: int | None = None,
+        max_seq_len: int | None = None,
+        max_question_len: int | None = None,
     ) -> dict[str, Any]:
         """Tokens of all windows, one row for each."""
         assert self.tokenizer is not None
         length = min(max_seq_len or self._num_columns(), self._num_columns())
         encoded = self.tokenizer(
-            example["question"],
+            self._cut(example["question"], max_question_len),
             example["context"],
             truncation="only_second",
             max_length=length,
@@ -96,8 +107,23 @@ class QuestionAnsweringPipeline(Pipeline):
         rows = range(encoded["input_ids"].shape[0])
         of_context = torch.tensor([[kind == 1 for kind in encoded.sequence_ids(row)] for row in rows])
         inputs = {name: tensor for name, tensor in encoded.items() if name in self.model.signature.names}
-        offsets = encoded["offset_mapping"]
-        return {"example": example, "offsets": offsets, "of_context": of_context, "inputs": inputs}
+        cls_token = self.tokenizer.cls_token_id
+        return {
+            "example": example,
+            "offsets": encoded["offset_mapping"],
+            "words": [encoded.word_ids(row) for row in rows],
+            "of_context": of_context,
+            "counts": of_context | (encoded["input_ids"] == (-1 if cls_token is None else cls_token)),
+            "inputs": inputs,
+        }
+
+    def _cut(self, question: str, num_tokens: int | None) -> str:
+        """Return a question without what is behind its first tokens."""
+        if num_tokens is None:
+            return question
+        assert self.tokenizer is not None
+        offsets = self.tokenizer(question, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+        return question if len(offsets) <= num_tokens else question[: offsets[num_tokens - 1][1]]
 
     def _num_columns(self) -> int:
         return self.model.neuron_config.buckets("sequence_length")[-1]
@@ -113,28 +139,43 @@ class QuestionAnsweringPipeline(Pipeline):
         top_k: int = 1,
         max_answer_len: int = DEFAULT_ANSWER_TOKENS,
         handle_impossible_answer: bool = False,
+        align_to_words: bool = True,
     ) -> Any:
-        """The best spans of all windows. Legend: W windows, T tokens."""
-        text, answers, nothing = windows["example"]["context"], [], 1.0
-        for start_T, end_T, offsets, allowed_T in zip(
-            windows["start"], windows["end"], windows["offsets"].tolist(), windows["of_context"], strict=True
+        """Return the best spans of all windows. Legend: W windows, T tokens."""
+        text, nothing = windows["example"]["context"], 1.0
+        answers: dict[str, dict[str, Any]] = {}
+        for start_T, end_T, offsets, words, counts_T, allowed_T in zip(
+            *(windows["start"], windows["end"], windows["offsets"].tolist()),
+            *(windows["words"], windows["counts"], windows["of_context"]),
+            strict=True,
         ):
-            candidates_T = allowed_T.clone()
-            candidates_T[0] = True  # the first token stands for "no answer"
-            start_T = start_T.masked_fill(~candidates_T, -torch.inf).softmax(-1)
-            end_T = end_T.masked_fill(~candidates_T, -torch.inf).softmax(-1)
+            start_T = start_T.masked_fill(~counts_T, -torch.inf).softmax(-1)
+            end_T = end_T.masked_fill(~counts_T, -torch.inf).softmax(-1)
             nothing = min(nothing, float(start_T[0] * end_T[0]))
             scores_TT = torch.triu(start_T[:, None] * end_T[None, :]).tril(max_answer_len - 1)
             scores_TT = scores_TT * allowed_T[:, None] * allowed_T[None, :]
-            best, places = scores_TT.flatten().topk(min(top_k, scores_TT.numel()))
+            best, places = scores_TT.flatten().topk(min(top_k, int(scores_TT.count_nonzero())))
+            edges = _word_edges(offsets, words, allowed_T.tolist()) if align_to_words else offsets
             for score, place in zip(best.tolist(), places.tolist(), strict=True):
-                begin, end = offsets[place // len(offsets)][0], offsets[place % len(offsets)][1]
-                answers.append({"score": score, "start": begin, "end": end, "answer": text[begin:end]})
+                begin, end = edges[place // len(edges)][0], edges[place % len(edges)][1]
+                answer = {"score": 0.0, "start": begin, "end": end, "answer": text[begin:end]}
+                answers.setdefault(text[begin:end].lower(), answer)["score"] += score
         if handle_impossible_answer:
-            answers.append({"score": nothing, "start": 0, "end": 0, "answer": ""})
-        unique = {(answer["start"], answer["end"]): answer for answer in sorted(answers, key=lambda a: a["score"])}
-        ranked = sorted(unique.values(), key=lambda answer: -answer["score"])[:top_k]
-        return ranked[0] if top_k == 1 else ranked
+            answers[""] = {"score": nothing, "start": 0, "end": 0, "answer": ""}
+        ranked = sorted(answers.values(), key=lambda answer: -answer["score"])[:top_k]
+        return ranked[0] if len(ranked) == 1 else ranked
+
+
+def _word_edges(offsets: list[list[int]], words: list[int | None], of_context: list[bool]) -> list[tuple[int, int]]:
+    """Return where the word of each token of a context begins and ends in it."""
+    edges: dict[int | None, tuple[int, int]] = {}
+    for (begin, end), word, allowed in zip(offsets, words, of_context, strict=True):
+        if allowed and word is not None:
+            edges[word] = (edges.get(word, (begin, end))[0], end)
+    return [
+        edges.get(word, (begin, end)) if allowed else (begin, end)
+        for (begin, end), word, allowed in zip(offsets, words, of_context, strict=True)
+    ]
 
 
 def _present(options: dict[str, Any]) -> dict[str, Any]:

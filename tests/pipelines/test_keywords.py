@@ -16,9 +16,7 @@ import transformers
 
 from optimum_neuron import modeling
 from optimum_neuron.pipelines import PIPELINES
-from tests.encoders import save_tiny_encoder
-from tests.pipelines.test_tasks import ARCHITECTURE, RECORDING, picture, plain, shapes
-from tests.processors import save_encoder_processors
+from tests.pipelines.test_tasks import ARCHITECTURE, RECORDING, picture, plain, save_checkpoint, shapes
 
 TEXT_KEYWORDS = {
     "text-classification": [
@@ -44,6 +42,11 @@ TEXT_KEYWORDS = {
         ("ab<mask>d" * 6, {"tokenizer_kwargs": {"truncation": True, "max_length": 24}}),
         ("a<mask>b<mask>", {"top_k": 2}),
         (["ab<mask>d", "<mask>"], {"batch_size": 2}),
+    ],
+    "zero-shot-classification": [
+        ("abc", {"candidate_labels": "cat,a dog", "hypothesis_template": "{}"}),
+        ("abc", {"candidate_labels": ["cat", "me"], "hypothesis_template": "a {}", "multi_label": True}),
+        (["abc", "a"], {"candidate_labels": ["cat"], "hypothesis_template": "{}.", "batch_size": 2}),
     ],
     "feature-extraction": [
         ("abc", {"return_tensors": True}),
@@ -73,6 +76,10 @@ def keywords(name: str) -> list[tuple[Any, dict[str, Any]]]:
             ([image, image], {"batch_size": 2, "function_to_apply": "none"}),
         ],
         "depth-estimation": [([image, image], {"batch_size": 2})],
+        "image-feature-extraction": [
+            (image, {"pool": True}),
+            ([image, image], {"batch_size": 2, "return_tensors": True}),
+        ],
         "image-segmentation": [
             (image, {"subtask": "semantic"}),
             (image, {"threshold": 0.5, "mask_threshold": 0.5, "overlap_mask_area_threshold": 0.5}),
@@ -89,11 +96,10 @@ def keywords(name: str) -> list[tuple[Any, dict[str, Any]]]:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", [name for name in ARCHITECTURE if name != "question-answering"])
 def test_keywords_of_pipeline(name, tmp_path):
-    if name.startswith(("image", "depth", "object", "zero-shot")):
+    if name.startswith(("image", "depth", "object", "zero-shot-image")):
         picture()
     task = PIPELINES[name]
-    save_tiny_encoder(tmp_path / "original", ARCHITECTURE[name], task.name)
-    save_encoder_processors(tmp_path / "original", name)
+    save_checkpoint(tmp_path / "original", name)
     model_class = getattr(modeling, task.model_class)
     sizes = shapes(name) | ({"sequence_length": 24} if name in TEXT_KEYWORDS else {})
     with model_class.from_pretrained(tmp_path / "original", export=True, **sizes) as model:
@@ -102,7 +108,7 @@ def test_keywords_of_pipeline(name, tmp_path):
     assert type(compiled_pipe.model) is model_class
     for inputs, options in keywords(name):
         result, expected = (run(copy.deepcopy(inputs), **copy.deepcopy(options)) for run in (compiled_pipe, reference))
-        if name.startswith("zero-shot"):  # scores of random weights tie
+        if name.startswith("zero-shot-image"):  # scores of random weights tie
             result, expected = (sorted(map(str, numbers(answer))) for answer in (result, expected))
         assert plain(result) == pytest.approx(plain(expected), abs=1e-3), options
     compiled_pipe.model.close()

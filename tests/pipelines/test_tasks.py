@@ -14,8 +14,8 @@ from transformers.utils import is_torchaudio_available
 
 from optimum_neuron import modeling, pipeline
 from optimum_neuron.errors import ConfigError, ModelError, ShapeError
-from optimum_neuron.pipelines import PIPELINES
-from tests.encoders import save_letters, save_tiny_encoder, tiny_shapes
+from optimum_neuron.pipelines import ALIASES, NOT_SERVED, PIPELINES
+from tests.encoders import randomize, save_letters, save_tiny_encoder, tiny_shapes
 from tests.processors import reads_text, save_encoder_processors
 
 TEXT = {"batch_size": 2, "sequence_length": [8, 24], "optlevel": "1"}
@@ -26,7 +26,9 @@ ARCHITECTURE = {
     "fill-mask": "roberta",
     "feature-extraction": "mpnet",
     "question-answering": "bert",
+    "zero-shot-classification": "bert",
     "image-classification": "vit",
+    "image-feature-extraction": "vit",
     "depth-estimation": "dpt",
     "image-segmentation": "segformer",
     "object-detection": "yolos",
@@ -35,6 +37,17 @@ ARCHITECTURE = {
     "automatic-speech-recognition": "wav2vec2",
 }
 """Pipeline to an architecture that serves it."""
+
+_INFERENCE = ["contradiction", "neutral", "entailment"]
+LABELS = {"id2label": dict(enumerate(_INFERENCE)), "label2id": {name: i for i, name in enumerate(_INFERENCE)}}
+"""Labels of a model that a zero-shot pipeline can use."""
+
+
+def save_checkpoint(folder: Path, name: str) -> Path:
+    """Write the checkpoint of a pipeline with its processors."""
+    labels = LABELS if name == "zero-shot-classification" else {}
+    save_tiny_encoder(folder, ARCHITECTURE[name], PIPELINES[name].name, **labels)
+    return save_encoder_processors(folder, name)
 
 
 def picture() -> Any:
@@ -46,6 +59,10 @@ def calls(name: str) -> list[tuple[Any, dict[str, Any]]]:
     """Arguments of a pipeline."""
     if name == "fill-mask":
         return [("ab<mask>d", {}), (["a<mask>", "long<mask>er"], {"top_k": 2})]
+    if name == "zero-shot-classification":
+        options = {"candidate_labels": ["cat", "a dog"], "hypothesis_template": "a {}"}
+        # The second text is longer than the largest bucket.
+        return [("abc", options), (["hello you", "ab" * 20], {**options, "multi_label": True, "batch_size": 3})]
     if name == "zero-shot-image-classification":
         return [(picture(), {"candidate_labels": ["cat", "a dog", "me"], "hypothesis_template": "a {}"})]
     if name == "object-detection":
@@ -64,9 +81,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory):
 
     def make(name: str) -> Path:
         if name not in created:
-            created[name] = tmp_path_factory.mktemp(name)
-            save_tiny_encoder(created[name], ARCHITECTURE[name], PIPELINES[name].name)
-            save_encoder_processors(created[name], name)
+            created[name] = save_checkpoint(tmp_path_factory.mktemp(name), name)
         return created[name]
 
     return make
@@ -266,3 +281,46 @@ def test_images_are_resized_to_compiled_size(checkpoint, tmp_path):
     run = pipeline("image-classification", folder, export=True, batch_size=1, height=64, width=64, optlevel="1")
     assert len(run(picture())) == 3
     assert dict(run.image_processor.size) == {"height": 64, "width": 64}
+
+
+# Names.
+
+
+def test_every_pipeline_of_transformers_is_known():
+    from transformers.pipelines import REMOVED_TASKS, SUPPORTED_TASKS, TASK_ALIASES
+
+    names = {ALIASES.get(name, name) for name in (*SUPPORTED_TASKS, *TASK_ALIASES, *REMOVED_TASKS)}
+    assert names <= {*PIPELINES, *NOT_SERVED} and not PIPELINES.keys() & NOT_SERVED.keys()
+    assert all(ALIASES[name] in {*PIPELINES, *NOT_SERVED} for name in ALIASES)
+
+
+@pytest.mark.parametrize("name", [*NOT_SERVED, "text-to-speech"])
+def test_pipelines_that_cannot_be_built_say_why(name, tmp_path):
+    with pytest.raises(ModelError) as error:
+        pipeline(name, tmp_path)
+    task = ALIASES.get(name, name)
+    assert error.value.details == {"task": task, "reason": NOT_SERVED[task][0]}
+
+
+# Encoder-decoders that classify, as facebook/bart-large-mnli does, transformers' default of this pipeline.
+
+
+def encoder_decoder(model_type: str) -> Any:
+    ids = {"vocab_size": 96, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
+    layers = {"encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
+    bart = {"d_model": 32, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "max_position_embeddings": 40} | layers
+    t5 = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 1, "num_decoder_layers": 1, "num_heads": 4}
+    sizes = bart if model_type == "bart" else t5
+    config = transformers.CONFIG_MAPPING[model_type](**ids, **sizes, **LABELS)
+    return randomize(transformers.AutoModelForSequenceClassification.from_config(config))
+
+
+@pytest.mark.parametrize("model_type", ["bart", "t5"])
+def test_zero_shot_classification_by_encoder_decoders(model_type, tmp_path):
+    original = encoder_decoder(model_type)
+    original.save_pretrained(tmp_path)
+    run = pipeline("zero-shot-classification", save_letters(tmp_path), export=True, **TEXT)
+    reference = transformers.pipeline("zero-shot-classification", model=original, tokenizer=run.tokenizer)
+    for text, options in calls("zero-shot-classification"):
+        assert plain(run(text, **options)) == pytest.approx(plain(reference(text, **options)), abs=1e-4)
+    assert run.model(input_ids=torch.full((1, 5), 7)).logits.isnan().all()

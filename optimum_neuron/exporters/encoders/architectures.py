@@ -15,6 +15,7 @@ from .patches import (
     COORDINATES,
     DEPTHWISE,
     GROUP_NORM,
+    LAST_END,
     LENGTHS,
     POSITIONS,
     TRIGRAM,
@@ -98,7 +99,7 @@ ARCHITECTURES = (
 )
 
 _BY_TYPE = {model_type: row for row in ARCHITECTURES for model_type in row.model_types}
-_UNKNOWN = Architecture(model_types=())
+_UNKNOWN = Architecture(model_types=(), patches=(LAST_END,))
 
 
 def find_architecture(model_type: str) -> tuple[Choice[str], Architecture]:

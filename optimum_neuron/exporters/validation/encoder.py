@@ -33,7 +33,9 @@ def encoder_scenarios(
 
     for graph in recorder.program.graphs.values():
         sizes = signature.sizes(graph)
-        yield scenario(graph.name, random_inputs(signature, sizes))
+        inputs = random_inputs(signature, sizes)
+        _end_text(signature, inputs, reference)
+        yield scenario(graph.name, inputs)
     # Images with a mask are left out: their convolutions see past an edge, in transformers' own batches too.
     if axes := [axis for axis in signature.padded if axis not in ("height", "width")]:
         sizes = signature.sizes(next(iter(recorder.program.graphs.values())))
@@ -61,13 +63,20 @@ def random_inputs(signature: RoleSignature, sizes: Sizes) -> dict[str, torch.Ten
 
 
 def _end_text(signature: RoleSignature, inputs: dict[str, torch.Tensor], reference: Any) -> None:
-    """End each sequence with its end token where padding is the same token: CLIP reads the text at the first of them,
-    so a sequence without one, which no tokenizer makes, is read in the padding.
+    """End each sequence with its end token where the model reads the text there, as tokenizers do.
+
+    CLIP reads it at the first end token, which may be padding, and an encoder-decoder at the last one, of which every
+    row needs as many.
     """
-    end = getattr(reference.config.get_text_config(), "eos_token_id", None)
+    end: Any = getattr(reference.config.get_text_config(), "eos_token_id", None)
+    has_decoder = getattr(reference.config, "is_encoder_decoder", False) and end is not None
     for spec in signature.inputs:
-        if spec.name == "input_ids" and spec.padding == end:
-            inputs[spec.name][..., -1] = end
+        if spec.name != "input_ids" or not (has_decoder or spec.padding == end):
+            continue
+        ids = inputs[spec.name]
+        if has_decoder:
+            ids[ids == end] = (end + 1) % (spec.limit or 2)
+        ids[..., -1] = end
 
 
 def _reference(reference: Any, inputs: Mapping[str, torch.Tensor], config: NeuronEncoderConfig) -> Results:

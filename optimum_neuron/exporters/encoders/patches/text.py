@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import nn
+from transformers.modeling_outputs import Seq2SeqSequenceClassifierOutput
 
+from ....cache_argument import CACHE
 from ....upstream.contract import replaced
 from .base import Arguments, Patch
 
@@ -116,4 +119,31 @@ def _tables_as_weights(model: nn.Module, _arguments: Arguments) -> Iterator[None
 COORDINATES = Patch(
     reason="it casts its table of coordinates to the dtype of its weights when it is built, which is float32 here",
     around=_tables_as_weights,
+)
+
+
+def _classified(model: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, **options: Any) -> Any:
+    """Result of a model that classifies a text by the last end token behind its decoder; NaN if there is none."""
+    if hasattr(model, "_shift_right"):
+        options["decoder_input_ids"] = model._shift_right(input_ids)
+    outputs = model.base_model(input_ids, attention_mask=attention_mask, **options)
+    num_rows, num_columns = input_ids.shape
+    is_end_BT = input_ids == model.config.eos_token_id
+    last_B = torch.where(is_end_BT, torch.arange(num_columns), 0).amax(1)
+    logits_BL = model.classification_head(outputs[0][torch.arange(num_rows), last_B])
+    logits_BL = torch.where(is_end_BT.any(1, keepdim=True), logits_BL, torch.nan)
+    others = {name: value for name, value in outputs.items() if name not in ("last_hidden_state", CACHE)}
+    return Seq2SeqSequenceClassifierOutput(logits=logits_BL, **others)
+
+
+def _by_last_end(model: Any, _arguments: Arguments) -> AbstractContextManager[None]:
+    if not hasattr(model, "classification_head"):
+        return contextlib.nullcontext()
+    return replaced(model, {"forward": functools.partial(_classified, model)})
+
+
+LAST_END = Patch(
+    reason="it gathers all end tokens, whose number depends on values, and takes the last one of each row",
+    applies=lambda config, task: task == "text-classification" and getattr(config, "is_encoder_decoder", False),
+    around=_by_last_end,
 )
