@@ -70,6 +70,8 @@ class TrainingNeuronConfig:
         for (name, reason), value in zip(WITHOUT_EFFECT.items(), without_effect, strict=True):
             if value is not None:
                 logger.info("%s=%r changes nothing: %s.", name, value, reason)
+        if self.sequence_parallel_enabled and self.tensor_parallel_size == 1:
+            logger.info("sequence_parallel=True changes nothing: tensor_parallel_size is 1.")
 
     def problems(self) -> list[ConfigError]:
         """Return one error for each option that is not supported."""
@@ -78,10 +80,6 @@ class TrainingNeuronConfig:
             message = f"virtual_pipeline_parallel_size={num_stages} is not supported: a core runs one pipeline stage."
             hint = "Remove the option."
             problems.append(ConfigError(message, hint=hint, option="virtual_pipeline_parallel_size", value=num_stages))
-        if self.sequence_parallel_enabled and self.tensor_parallel_size == 1:
-            message = "sequence_parallel=True needs tensor parallelism, but tensor_parallel_size is 1."
-            hint = "Pass tensor_parallel_size=2 or more, or remove sequence_parallel."
-            problems.append(ConfigError(message, hint=hint, option="sequence_parallel", value=True))
         if (num_parts := self.pipeline_parallel_num_microbatches) != -1 and self.pipeline_parallel_size == 1:
             option, hint = "pipeline_parallel_num_microbatches", "Pass it, or gradient_accumulation_steps instead."
             message = f"{option}={num_parts} needs pipeline_parallel_size above 1."

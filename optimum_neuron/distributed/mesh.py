@@ -98,12 +98,10 @@ def require_processes(layout: TrainingNeuronConfig, world_size: int) -> MeshSize
         pipeline=layout.pipeline_parallel_size,
         context=layout.context_parallel_size,
     )
-    splits = {"zero_1": layout.pipeline_parallel_use_zero1_optimizer, "fsdp": layout.fsdp and layout.spreads_model}
-    name = next((name for name, is_on in splits.items() if is_on), None)
-    if name is not None and sizes.replicas == 1:
-        message = f"{name}=True splits optimizer states over replicas of the model, but there is only 1."
-        hint = f"Start {2 * world_size} processes (torchrun --nproc_per_node {2 * world_size}), or remove {name}."
-        raise ConfigError(message, hint=hint, option=name, value=True, choices=[2 * world_size])
+    if layout.fsdp and layout.spreads_model and sizes.replicas == 1:
+        message = "fsdp=True splits weights over replicas of the model, but there is only 1."
+        hint = f"Start {2 * world_size} processes (torchrun --nproc_per_node {2 * world_size}), or remove fsdp."
+        raise ConfigError(message, hint=hint, option="fsdp", value=True, choices=[2 * world_size])
     return sizes
 
 

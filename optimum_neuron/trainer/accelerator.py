@@ -16,7 +16,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.optimizer import AcceleratedOptimizer
 from accelerate.state import AcceleratorState, PartialState
-from accelerate.utils import FullyShardedDataParallelPlugin, parse_flag_from_env
+from accelerate.utils import FullyShardedDataParallelPlugin, is_neuron_available, parse_flag_from_env
 
 from ..distributed import TrainingNeuronConfig
 from ..errors import ConfigError, NeuronError, invalid_choice, raise_together
@@ -90,6 +90,10 @@ class NeuronAccelerator(Accelerator):
         named = {} if precision is None else {"mixed_precision": PRECISIONS[precision]}
         super().__init__(*positional, **named, **keywords)
         on_cpu = bool(keywords.get("cpu")) or parse_flag_from_env("ACCELERATE_USE_CPU")
+        if self.device.type == "cpu" and not on_cpu and is_neuron_available():
+            # accelerate has one state for a process: whoever made it first chose the device.
+            logger.warning("The accelerator is on the CPU, which this process chose before; pass cpu=True to say so.")
+            on_cpu = True
         if self.device.type not in ("neuron", "cpu") or (self.device.type == "cpu" and not on_cpu):
             raise no_device(self.device)
         self.state = NeuronAcceleratorState(trn_config=layout)

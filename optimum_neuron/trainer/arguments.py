@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import logging
 from typing import Any
 
 from accelerate.utils import parse_flag_from_env
@@ -22,6 +23,8 @@ from ..errors import ConfigError, NeuronError, raise_together
 from ..hardware import TARGETS, Target, require_compilable, require_dtype, resolve_instance
 from ..vendor import INSTALL_SDK
 from .peer_arguments import PeerArgumentsMixin
+
+logger = logging.getLogger(__name__)
 
 
 def _field(default: Any, text: str) -> Any:
@@ -73,7 +76,10 @@ class NeuronArgumentsMixin(PeerArgumentsMixin):
         super().__post_init__()  # type: ignore[misc]  # upstream's dataclass stands behind this one
         if not self.use_cpu and self.device.type != "neuron":  # type: ignore[attr-defined]
             raise no_device(self.device)  # type: ignore[attr-defined]
-        require_processes(self.trn_config, self.world_size)  # type: ignore[attr-defined]
+        sizes = require_processes(self.trn_config, self.world_size)  # type: ignore[attr-defined]
+        if self.zero_1 and sizes.replicas == 1:
+            logger.info("zero_1=True changes nothing: one replica of the model has all optimizer states.")
+            self.zero_1 = False
 
     @property
     def trn_config(self) -> TrainingNeuronConfig:
@@ -191,14 +197,22 @@ def _simulate(name: str) -> None:
 
 def no_device(device: Any) -> ConfigError:
     """Return the error for training that would not run on the device "neuron"."""
+    from ..compiler.lower import probe_compiler
     from ..device import status
 
+    hint, state = "See docs/device.md, or pass use_cpu=True.", status()
     if importlib.util.find_spec("torch_neuronx") is None:
         reason = "transformers looks for the module torch_neuronx before it chooses neuron"
         hint = f"Install it ({INSTALL_SDK}), or pass use_cpu=True."
+    elif not state.value:
+        reason = f"torch.neuron is not available: {state.reason}"
+    elif device.type != "cpu":
+        reason = "another device comes first"
+    elif probe_compiler() is None:
+        reason = "the device is built by a C++ compiler, and none works here"
+        hint = "Install g++ or clang++, or set CXX to one, or pass use_cpu=True."
     else:
-        state = status()
-        reason = "another device comes first" if state.value else f"torch.neuron is not available: {state.reason}"
-        hint = "See docs/device.md, or pass use_cpu=True."
+        reason = "this process chose the CPU before"
+        hint = "Make these arguments before Accelerator(cpu=True) and the like, or pass use_cpu=True."
     message = f"Training would run on the device {device}, not on neuron: {reason}."
     return ConfigError(message, hint=hint, option="use_cpu", device=str(device))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 from accelerate import Accelerator
-from accelerate.state import AcceleratorState
+from accelerate.state import AcceleratorState, PartialState
 from transformers import HfArgumentParser
 
 from optimum_neuron import NeuronTrainingArguments
@@ -72,6 +72,20 @@ def test_state_has_layout():
     assert NeuronAcceleratorState().trn_config is layout and AcceleratorState().device.type == "neuron"
 
 
+def test_cpu_that_the_process_chose_before_is_kept_with_a_warning(caplog):
+    PartialState(cpu=True)
+    assert NeuronAccelerator().device.type == "cpu"
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+def test_missing_compiler_is_the_reason(monkeypatch):
+    for module in ("accelerate.state", "optimum_neuron.trainer.accelerator"):
+        monkeypatch.setattr(f"{module}.is_neuron_available", lambda: False)
+    monkeypatch.setattr("optimum_neuron.compiler.lower.probe_compiler", lambda: None)
+    with raises(ConfigError, "C++ compiler", option="use_cpu", device="cpu"):
+        NeuronAccelerator()
+
+
 def test_gradient_checkpointing_is_enabled(llama):
     accelerator = NeuronAccelerator(trn_config=TrainingNeuronConfig(gradient_checkpointing=True))
     assert accelerator.prepare(copy.deepcopy(llama)).is_gradient_checkpointing
@@ -92,7 +106,6 @@ def test_arguments_without_effect_are_reported(caplog):
         ({"autocast_backend": "cuda"}, {"option": "autocast_backend", "value": "cuda"}),
         ({"trn_config": TrainingNeuronConfig(tensor_parallel_size=2)}, {"options": ["tensor_parallel_size"]}),
         ({"trn_config": TrainingNeuronConfig(fsdp=True)}, {"option": "fsdp"}),
-        ({"trn_config": TrainingNeuronConfig(sequence_parallel_enabled=True)}, {"option": "sequence_parallel"}),
     ],
     ids=str,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 
 import pytest
 import torch
@@ -76,10 +77,8 @@ def test_context_parallelism_by_upstreams_name():
         ({"pipeline_parallel_size": 3}, {"option": "world_size", "choices": [3]}),
         ({"context_parallel_size": 2}, {"option": "world_size", "choices": [2]}),
         ({"context_parallel_size": 2, "enable_mfu_metrics": True}, ["enable_mfu_metrics", "context_parallel_size"]),
-        ({"zero_1": True}, {"option": "zero_1", "choices": [2]}),
         ({"pipeline_parallel_num_microbatches": 4}, {"option": "pipeline_parallel_num_microbatches", "value": 4}),
         ({"zero_1": True, "fsdp": True}, ["fsdp", "zero_1"]),
-        ({"sequence_parallel": True}, {"option": "sequence_parallel"}),
         ({"tensor_parallel_size": 2, "use_cpu": True}, ["use_cpu", "tensor_parallel_size"]),
     ],
     ids=str,
@@ -93,11 +92,21 @@ def test_unsupported_options(options, details):
 def test_all_problems_are_listed_together():
     with pytest.raises(ConfigError) as error:
         NeuronTrainingArguments(
-            output_dir="out", fp16=True, sequence_parallel=True, neuron_target="trn9", max_recompiles=-2
+            output_dir="out", fp16=True, pipeline_parallel_num_microbatches=4, neuron_target="trn9", max_recompiles=-2
         )
-    sequence, recompiles, target, precision = error.value.details["problems"]
-    options = [problem["details"]["option"] for problem in (sequence, recompiles, precision)]
-    assert options == ["sequence_parallel", "max_recompiles", "fp16"] and "trn9" in target["message"]
+    parts, recompiles, target, precision = error.value.details["problems"]
+    options = [problem["details"]["option"] for problem in (parts, recompiles, precision)]
+    assert options == ["pipeline_parallel_num_microbatches", "max_recompiles", "fp16"] and "trn9" in target["message"]
+
+
+@pytest.mark.parametrize(
+    ("option", "is_kept"), [("sequence_parallel", True), ("zero_1", False)], ids=["sequence_parallel", "zero_1"]
+)
+def test_split_over_one_core_changes_nothing(option, is_kept, caplog):
+    caplog.set_level(logging.INFO, "optimum_neuron")
+    arguments = NeuronTrainingArguments(output_dir="out", **{option: True})
+    assert getattr(arguments, option) is is_kept and not arguments.trn_config.spreads_model
+    assert any(f"{option}=True changes nothing" in record.message for record in caplog.records)
 
 
 def test_target_of_another_process(monkeypatch):
