@@ -38,6 +38,7 @@ from torch import nn
 
 from ..compiler import collectives
 from ..errors import ModelError
+from ..upstream.modeling_files import LLAMA4_EXPERTS
 from ..weights import Shards, even_split, first_split, joined_split, packed_split
 from .heads import Part
 from .plans import Plan, pattern_of
@@ -236,6 +237,9 @@ def _experts(splitter: Splitter, path: str, num_sources: int) -> None:
     A token that chooses few experts reads its part of these from the memory of every core at once.
     """
     experts: Any = splitter.module.get_submodule(path)
+    if LLAMA4_EXPERTS.matches(experts):
+        _experts_of_all_tokens(splitter, path)
+        return
     group_size = splitter.group_size
     width = experts.down_proj.shape[1 if experts.is_transposed else 2]
     if width < group_size * MIN_EXPERT_WIDTH and experts.num_experts >= group_size:
@@ -261,6 +265,15 @@ def _experts(splitter: Splitter, path: str, num_sources: int) -> None:
     if experts.has_bias:
         # Along the experts: the first core has the biases, and the others zeros.
         splitter.narrow(path, "down_proj_bias", 0, first_split(experts.down_proj_bias.shape[0], group_size))
+    experts.register_forward_hook(lambda module, inputs, x: splitter.tokens.sum(x))
+
+
+def _experts_of_all_tokens(splitter: Splitter, path: str) -> None:
+    """Part of the width of every expert, where a module gets each token for each expert: [E, D, gate and up]."""
+    experts: Any = splitter.module.get_submodule(path)
+    width = even_split(experts.down_proj.shape[1], splitter.group_size)
+    splitter.narrow(path, "gate_up_proj", 2, joined_split([width] * 2))
+    splitter.narrow(path, "down_proj", 1, width)
     experts.register_forward_hook(lambda module, inputs, x: splitter.tokens.sum(x))
 
 

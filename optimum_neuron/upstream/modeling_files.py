@@ -23,6 +23,9 @@ DEEPSEEK_V2_ROTARY = ClassName(
 )
 LLAMA4_ROTARY = ClassName(target=f"{_MODELS}.llama4.modeling_llama4.Llama4TextRotaryEmbedding", why=_COMPLEX)
 DEEPSEEK_V2_ROTATION = ClassName(target=f"{_MODELS}.deepseek_v2.modeling_deepseek_v2.apply_rotary_emb", why=_COMPLEX)
+LLAMA4_EXPERTS = ClassName(
+    target=f"{_MODELS}.llama4.modeling_llama4.Llama4TextExperts", why="Every expert gets every token, and no routing."
+)
 LLAMA4_ROTATION = ClassName(target=f"{_MODELS}.llama4.modeling_llama4.apply_rotary_emb", why=_COMPLEX)
 LLAMA4_VISION_ROTATION = ClassName(target=f"{_MODELS}.llama4.modeling_llama4.vision_apply_rotary_emb", why=_COMPLEX)
 GPT = ClassName(target=f"{_MODELS}.openai.modeling_openai.OpenAIGPTLMHeadModel", why="It has no cache.")

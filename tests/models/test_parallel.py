@@ -3,6 +3,8 @@
 import pytest
 import torch
 from torch import nn
+from transformers import Llama4TextConfig
+from transformers.models.llama4.modeling_llama4 import Llama4TextExperts
 
 from optimum_neuron.errors import ConfigError, ModelError
 from optimum_neuron.models import head_layout, require_group_size, split_module
@@ -87,6 +89,26 @@ def test_whole_experts_are_views_of_the_file():
     whole = torch.arange(8.0)[:, None, None].expand(8, 16, 64).contiguous()
     part = shards["experts.down_proj"].part([whole], 3)
     assert part.data_ptr() == whole[6].data_ptr() and part.shape == (2, 16, 64)
+
+
+def test_parts_of_transformers_llama4_experts_sum_to_the_whole():
+    config = Llama4TextConfig(hidden_size=8, intermediate_size=10, num_local_experts=2)
+    torch.manual_seed(0)
+    whole, holder = Llama4TextExperts(config), nn.Module()
+    for parameter in whole.parameters():
+        nn.init.normal_(parameter)
+    with torch.device("meta"):
+        holder.experts = Llama4TextExperts(config)
+    shards = split_module(holder, {"experts": "experts"}, num_heads=1, num_kv_heads=1, group_size=4).of_weights
+    x, total = torch.randn(2 * 3, 8), torch.zeros(2 * 3, 8)
+    for rank in range(4):
+        own = Llama4TextExperts(config)
+        for name, parameter in whole.named_parameters():
+            part = shards[f"experts.{name}"].part([parameter.detach()], rank)
+            assert part.shape == getattr(holder.experts, name).shape
+            setattr(own, name, nn.Parameter(part))
+        total += own(x).detach()
+    torch.testing.assert_close(total, whole(x).detach())
 
 
 def test_a_plan_that_names_no_module_is_refused():
