@@ -2,8 +2,8 @@
 
 This package saves weights whole, and such weights are copied. Upstream's own settings can divide them: with
 `fsdp_config={"state_dict_type": "SHARDED_STATE_DICT"}` accelerate writes `pytorch_model_fsdp_0/`
-(torch.distributed.checkpoint), and `save_pretrained(distributed_checkpoint=True)` writes `shard-*.safetensors`. No
-process group is needed.
+(torch.distributed.checkpoint), and `save_pretrained(distributed_checkpoint=True)` writes `shard-*.safetensors`. The
+real Optimum Neuron writes `shards/` (`parallel_shards.py`). No process group is needed.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import ArtifactError
+from .parallel_shards import FOLDERS, find_parallel_shards, read_parallel_shards
 
 if TYPE_CHECKING:
     import torch
@@ -68,7 +69,7 @@ def consolidate(
     folder, target = _with_weights(Path(checkpoint)), Path(output if output is not None else checkpoint)
     source = _require_weights(folder)
     weights = _read(source)
-    path = target / (ADAPTER if source.name == ADAPTER else WEIGHTS)
+    path = target / (ADAPTER if source.name in (ADAPTER, FOLDERS[1]) else WEIGHTS)
     target.mkdir(parents=True, exist_ok=True)
     if source.resolve() != path.resolve():
         _write(weights, path)
@@ -92,6 +93,8 @@ def _with_weights(folder: Path) -> Path:
 
 
 def _require_weights(folder: Path) -> Path:
+    if (shards := find_parallel_shards(folder)) is not None:
+        return shards
     if (folder / FSDP_FOLDER / ".metadata").is_file():
         return folder / FSDP_FOLDER
     if any(folder.glob("shard-*-model-*.safetensors")):
@@ -99,11 +102,14 @@ def _require_weights(folder: Path) -> Path:
     for name in _WHOLE:
         if (folder / name).is_file():
             return folder / name
-    message = f"{folder} has no weights: no {FSDP_FOLDER}/, no shard-*.safetensors, and no {' or '.join(_WHOLE)}."
+    folders, files = f"{FSDP_FOLDER}/, {FOLDERS[0]}/", f"shard-*.safetensors, {', '.join(_WHOLE)}"
+    message = f"{folder} has no weights: none of {folders}, {files}."
     raise ArtifactError(message, hint="Pass the folder checkpoint-<step> of a run.", folder=str(folder))
 
 
 def _read(source: Path) -> dict[str, torch.Tensor]:
+    if find_parallel_shards(source) == source:
+        return read_parallel_shards(source)
     if source.is_dir():
         return _read_shards(source, is_fsdp=source.name == FSDP_FOLDER)
     from safetensors.torch import load_file

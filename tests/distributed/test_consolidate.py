@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import json
+import sys
+import types
 
 import pytest
 import torch
@@ -70,3 +73,77 @@ def test_adapter_is_written_to_optimum_neuron_folder(tmp_path, llama):
     folder = tmp_path / "checkpoint-1" / "adapter_default"
     assert consolidate(folder, folder).loadable
     require_same(peft.PeftModel.from_pretrained(copy.deepcopy(llama), folder), adapter_model)
+
+
+class TensorReference:
+    """torch_xla's class, as its serialization pickles it."""
+
+    __module__ = "torch_xla.utils.serialization"
+
+    def __init__(self, tid):
+        self.tid = tid
+
+
+def save_in_parallel(folder, state, *, is_referenced):
+    """Write two stages of two ranks, as Optimum Neuron 0.4 does: gate and up fused, norms on both ranks."""
+    (folder / "model").mkdir(parents=True)
+    for stage in range(2):
+        own = {
+            name: value for name, value in state.items() if (".layers.1." in name or "lm_head" in name) == bool(stage)
+        }
+        parameters, specs, ranks = {}, [], [{}, {}]
+        for name, value in own.items():
+            if "gate_proj" in name:
+                path = name.removesuffix(".gate_proj.weight")
+                both = [value, own[name.replace("gate_proj", "up_proj")]]
+                spec = {"fused_linear_name": "gate_up_proj", "linear_names": ["gate_proj", "up_proj"], "bias": False}
+                spec |= {"fuse_axis": 0, "original_dims": [len(value)] * 2, "tp_size": 2, "peft_type": None}
+                specs.append({"module_fully_qualified_name": path, "specs": [["FusedLinearsSpec", spec]]})
+                name, dim = f"{path}.gate_up_proj.weight", 0
+                pieces = [torch.cat(halves) for halves in zip(*(each.chunk(2) for each in both), strict=True)]
+            elif "up_proj" in name:
+                continue
+            else:
+                dim = None if "norm" in name else 1 if "o_proj" in name or "down_proj" in name else 0
+                pieces = [value, value] if dim is None else value.chunk(2, dim)
+            parameters[name] = {"tensor_model_parallel": dim is not None}
+            if dim is not None:
+                parameters[name] |= {"partition_dim": dim, "partition_stride": 1, "num_partitions": 2}
+            for rank, piece in zip(ranks, pieces, strict=True):
+                rank[name] = piece.clone()
+        metadata = {"parameters": parameters, "model_weight_transformation_specs": specs}
+        (folder / f"mp_metadata_pp_rank_{stage}.json").write_text(json.dumps(metadata))
+        for index, rank in enumerate(ranks):
+            path = folder / "model" / f"dp_rank_00_tp_rank_{index:02}_pp_rank_{stage:02}.pt"
+            if is_referenced:
+                tensors = path.with_name(f"{path.name}.tensors")
+                tensors.mkdir()
+                for number, piece in enumerate(rank.values()):
+                    torch.save(piece, tensors / f"tensor_{number}.pt")
+                rank = {name: TensorReference(number) for number, name in enumerate(rank)}
+            torch.save(rank, path)
+
+
+@pytest.mark.parametrize("is_referenced", [False, True])
+def test_checkpoint_of_optimum_neuron_is_joined(is_referenced, tmp_path, llama, monkeypatch):
+    packages = ("torch_xla", "torch_xla.utils", "torch_xla.utils.serialization")
+    with monkeypatch.context() as context:
+        for name in packages:
+            context.setitem(sys.modules, name, types.SimpleNamespace(TensorReference=TensorReference))
+        save_in_parallel(tmp_path / "out" / "shards", llama.state_dict(), is_referenced=is_referenced)
+    llama.config.save_pretrained(tmp_path / "out")
+    written = consolidate(tmp_path / "out", tmp_path / "joined")
+    assert written.loadable and written.source == str(tmp_path / "out" / "shards")
+    require_same(AutoModelForCausalLM.from_pretrained(tmp_path / "joined"), llama)
+    (tmp_path / "out" / "shards" / "model" / "dp_rank_00_tp_rank_01_pp_rank_01.pt").unlink()
+    with raises(ArtifactError, stage=1, ranks=[1]):
+        consolidate(tmp_path / "out", tmp_path / "joined")
+
+
+def test_other_layers_of_optimum_neuron_are_refused(tmp_path, llama):
+    save_in_parallel(tmp_path / "shards", llama.state_dict(), is_referenced=False)
+    path = tmp_path / "shards" / "mp_metadata_pp_rank_0.json"
+    path.write_text(path.read_text().replace("FusedLinearsSpec", "GQAQKVColumnParallelLinearSpec"))
+    with pytest.raises(ArtifactError) as error:
+        consolidate(tmp_path)
+    assert error.value.details["kind"] == "GQAQKVColumnParallelLinearSpec"
