@@ -66,7 +66,7 @@ def test_names_after_architecture_are_classes_of_tasks():
     ("module", "name", "hint"),
     [
         ("optimum.neuron.pipelines", "NeuronStableDiffusionPipelineMixin", "NeuronStableDiffusionPipeline"),
-        ("optimum.neuron.cache.entries", "SingleModelCacheEntry", "get_hub_cached_entries"),
+        ("optimum.neuron.vllm", "OptimumNeuronWorker", "serve"),
         ("optimum.neuron.models.training", "FusedLinearsSpec", "consolidate"),
     ],
 )

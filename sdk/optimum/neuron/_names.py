@@ -43,10 +43,6 @@ _SHARDING = (
     "Weights keep transformers' names and shapes here, so nothing is transformed: `NeuronTrainer` shards them by the "
     "plans of `optimum_neuron.distributed`, and `optimum-cli neuron consolidate` joins checkpoints."
 )
-_CACHE_ENTRIES = (
-    "Every compile records what it was for. List entries with `get_hub_cached_entries`, or use "
-    "`optimum_neuron.compiler.cache.CompileCache`."
-)
 _PATCHING = "The simulator patches no other package. Use `unittest.mock.patch`."
 
 DIFFUSION_CLASSES = ["NeuronDiffusionPipeline", "NeuronDiffusionPipelineBase", *optimum_neuron.DIFFUSION_NAMES]
@@ -71,7 +67,6 @@ _SHARDING_NAMES = [
     "to_original_peft_config_for_model",
     "to_original_weights",
 ]
-_CACHE_ENTRY_NAMES = ["MultiModelCacheEntry", "SingleModelCacheEntry"]
 _PATCHING_NAMES = ["DynamicPatch", "ModelPatcher", "Patcher", "patch_everywhere", "patch_within_function"]
 _ADAPTER_NAMES = ["IPAdapterArguments", "ImageEncoderArguments", "InputShapesArguments", "LoRAAdapterArguments"]
 _DIFFUSION_FOLDERS = [
@@ -108,7 +103,6 @@ ABSENT = {
     **dict.fromkeys(_DIFFUSION_MIXINS, _STOCK_CALLS),
     **dict.fromkeys(_DIFFUSION_EXPORTS, _ALL_COMPONENTS),
     **dict.fromkeys(_SHARDING_NAMES, _SHARDING),
-    **dict.fromkeys(_CACHE_ENTRY_NAMES, _CACHE_ENTRIES),
     **dict.fromkeys(_PATCHING_NAMES, _PATCHING),
     **dict.fromkeys(
         ["MixedPrecisionConfig", "MixedPrecisionMode"], 'Pass `mixed_precision="bf16"` to `NeuronAccelerator`.'
@@ -123,7 +117,6 @@ ABSENT = {
     "export_models": "Use `main_export`, which compiles all parts of a model.",
     "validate_model_outputs": "`main_export` and `from_pretrained(export=True)` validate; the report has the errors.",
     "validate_models_outputs": "`main_export` and `from_pretrained(export=True)` validate; the report has the errors.",
-    "NeuronDefaultConfig": "Every architecture that can be captured is compiled; no export configuration is needed.",
     **dict.fromkeys(["OptimumNeuronPlatform", "OptimumNeuronWorker"], _VLLM),
     "get_original_merged_weights_for_vllm": "Merge adapters with `optimum_neuron.exporters.merge_adapter`.",
     "image_uri": "There are no images of containers; build one with the Dockerfile of this project.",
@@ -157,10 +150,18 @@ def _hub_cache(*names: str) -> dict[str, str]:
     return {name: f"optimum_neuron.exporters.hub_cache:{name}" for name in names}
 
 
+def _export_configs(*names: str) -> dict[str, str]:
+    return {name: f"optimum.exporters.neuron._configs:{name}" for name in names}
+
+
 def _twins(*names: str) -> dict[str, str]:
     return {name: f"optimum.neuron._classes:{TWINS[name]}" for name in names}
 
 
+_EXPORT_CONFIGS = _export_configs(
+    *("AudioNeuronConfig", "TextAndVisionNeuronConfig", "TextEncoderNeuronConfig", "TextSeq2SeqNeuronConfig"),
+    "VisionNeuronConfig",
+)
 _PARSER = {"NeuronHfArgumentParser": "transformers:HfArgumentParser"}
 _AVAILABLE = {"is_neuronx_available": "optimum.neuron.utils.import_utils:is_neuronx_available"}
 _LAZY_LOAD = {"lazy_load_for_parallelism": "optimum.neuron.distributed._loading:lazy_load_for_parallelism"}
@@ -211,8 +212,16 @@ NAMES: dict[str, dict[str, str]] = {
     "optimum.neuron.accelerate.utils.dataclasses": _absent(
         "MixedPrecisionConfig", "MixedPrecisionMode", "ModelParallelismPlugin"
     ),
-    "optimum.neuron.cache": _hub_cache("get_hub_cached_entries", "get_hub_cached_models", "synchronize_hub_cache"),
-    "optimum.neuron.cache.entries": _absent("MultiModelCacheEntry", "SingleModelCacheEntry"),
+    "optimum.neuron.cache": _hub_cache(
+        *("get_hub_cached_entries", "get_hub_cached_models", "hub_neuronx_cache", "synchronize_hub_cache"),
+    ),
+    "optimum.neuron.cache.entries": {
+        name: f"optimum.neuron.cache._entries:{name}"
+        for name in ("ModelCacheEntry", "MultiModelCacheEntry", "SingleModelCacheEntry")
+    },
+    "optimum.neuron.cache.training": {
+        "patch_neuron_cc_wrapper": "optimum.neuron.cache._wrapper:patch_neuron_cc_wrapper"
+    },
     "optimum.neuron.cache.hub_cache": {
         **_hub_cache(
             *("get_hub_cached_entries", "get_hub_cached_models", "hub_neuronx_cache"),
@@ -329,7 +338,13 @@ NAMES: dict[str, dict[str, str]] = {
     "optimum.exporters.neuron": {
         "main_export": "optimum.exporters.neuron._export:main_export",
         **_absent("export", "export_models", "validate_model_outputs", "validate_models_outputs"),
-        **_absent("NeuronDefaultConfig", *_DIFFUSION_EXPORTS),
+        **_absent(*_DIFFUSION_EXPORTS),
+        **_export_configs("NeuronDefaultConfig"),
     },
-    "optimum.exporters.neuron.model_configs": _absent("NeuronDefaultConfig"),
+    "optimum.exporters.neuron.base": _export_configs("NeuronDefaultConfig", "NeuronExportConfig"),
+    "optimum.exporters.neuron.config": _EXPORT_CONFIGS,
+    "optimum.exporters.neuron.model_configs": {
+        **_EXPORT_CONFIGS,
+        **_export_configs("NeuronDefaultConfig", "register_in_tasks_manager"),
+    },
 }
