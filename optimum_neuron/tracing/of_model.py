@@ -10,7 +10,7 @@ import dataclasses
 import math
 import tempfile
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,10 +50,10 @@ class _ModelSession(Session):
         self._owner = weakref.ref(owner)
         self._prepared: Any = None
 
-    def load(self, *args: Any) -> list[Replica]:
+    def load(self, on_progress: Callable[[object], None] = lambda step: None) -> list[Replica]:
         """Return the programs of the model."""
         if (owner := self._owner()) is None:
-            return super().load(*args)
+            return super().load(on_progress)
         if self._prepared is not owner.prepared:
             bound = owner.prepared.bound
             assert bound is not None, "the model is loaded"
@@ -115,7 +115,8 @@ def script_of(model: NeuronTracedModel) -> torch.jit.ScriptModule:
     weights = [bound.weights.tensors[name] for name in sources]
     neff = neff_from_bytes(memoryview(tensor.numpy()), ops.ORIGIN)
     ops.keep_session(tensor, _ModelSession(read_artifact(neff), weights, model))
-    return nested(scripted(NeuronModel(tensor, weights, lazy=False)), _call(model, entries[0]))
+    call: Any = _call(model, entries[0])  # it has what `nested` reads of an entry
+    return nested(scripted(NeuronModel(tensor, weights, lazy=False)), call)
 
 
 def _sources(weight_sources: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
