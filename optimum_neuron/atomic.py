@@ -82,7 +82,8 @@ def replacing(path: Path, *, needed_bytes: int, error: type[NeuronError], durabl
         if is_disk_full(problem):
             raise disk_full(error, path=path, needed_bytes=needed_bytes) from problem
         hint = "Check that the folder exists and that you may write to it."
-        raise error(f"{path} cannot be written: {problem}.", hint=hint, path=str(path)) from problem
+        message = f"{path} cannot be written: {problem}."
+        raise error(message, hint=hint, path=str(path), error=str(problem)) from problem
     except BaseException:
         _discard(temp)
         raise

@@ -115,5 +115,5 @@ class NativeLibrary:
                 last = "\n".join(done.stderr.splitlines()[-_LAST_LINES:])
                 message = f"{compiler} cannot build {self.title} (exit code {done.returncode}):\n{last}"
                 hint = "Use a compiler that knows C++20, or report this output."
-                raise LoweringError(message, hint=hint, compiler=compiler, exit_code=done.returncode)
+                raise LoweringError(message, hint=hint, compiler=compiler, exit_code=done.returncode, output=last)
             publish(built, library, {record: ""})

@@ -8,6 +8,7 @@ import pytest
 
 from optimum_neuron.atomic import is_disk_full, replacing, write_bytes
 from optimum_neuron.errors import ArtifactError, CacheError
+from tests.raising import raises
 
 
 def test_failed_write_keeps_old_file(tmp_path):
@@ -29,7 +30,7 @@ def test_cache_writes_skip_fsync(tmp_path, monkeypatch):
 
 
 def test_missing_folder_is_reported_with_callers_error(tmp_path):
-    with pytest.raises(ArtifactError, match="No such file"):
+    with raises(ArtifactError, path=str(tmp_path / "no" / "a")):
         write_bytes(tmp_path / "no" / "a", b"x", error=ArtifactError)
 
 
@@ -37,7 +38,6 @@ def test_full_disk_error_reports_needed_and_free_bytes(tmp_path):
     with pytest.raises(CacheError) as excinfo, replacing(tmp_path / "a", needed_bytes=12_345, error=CacheError) as file:
         file.write(b"part")
         raise OSError(errno.ENOSPC, "No space left on device")
-    assert "12,345 bytes" in str(excinfo.value)
     assert excinfo.value.details["needed_bytes"] == 12_345
     assert excinfo.value.details["free_bytes"] > 0
     assert list(tmp_path.iterdir()) == []

@@ -13,6 +13,7 @@ from optimum_neuron.configuration import MAX_DEFAULT_SEQUENCE_LENGTH
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.exporters import KINDS
 from optimum_neuron.options import check_known
+from tests.raising import raises
 
 SEQ2SEQ, SPEECH, IMAGES = NeuronSeq2SeqConfig, NeuronSpeechSeq2SeqConfig, NeuronImageTextConfig
 
@@ -86,10 +87,9 @@ def test_speculation_checks_several_tokens():
     assert error.value.details == {"option": "speculation", "extend_length": 1}
 
 
-def test_unknown_options_are_rejected_with_nearest():
-    with pytest.raises(ConfigError, match="'batchsize', did you mean 'batch_size'") as error:
+def test_unknown_options_are_rejected():
+    with raises(ConfigError, options=["batchsize", "zzz"]):
         NeuronConfig.from_dict({"batchsize": 1, "zzz": 2, "task": "text-generation"})
-    assert error.value.details["options"] == ["batchsize", "zzz"]
     check_known({"a": 1}, ["a", "b"], what="x")
 
 

@@ -1,10 +1,15 @@
-"""The house rules: packages import in one direction and by their exports, and files and functions stay short."""
+"""The house rules: packages import in one direction and by their exports, files and functions stay short, and tests are
+in the folder of their package and match errors by class and details."""
 
 from __future__ import annotations
 
 import ast
+import functools
+import re
 from collections.abc import Iterator
 from pathlib import Path
+
+from optimum_neuron import errors
 
 ORDER = (
     ("optimum_neuron",),
@@ -43,6 +48,10 @@ PACKAGE = ROOT / "optimum_neuron"
 FILES = {path.relative_to(PACKAGE): path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
 TREES = {file: ast.parse(text) for file, text in FILES.items()}
 RANK = {name: -number for number, row in enumerate(ORDER) for name in row}
+TESTS = {
+    path.relative_to(ROOT / "tests"): ast.parse(path.read_text(encoding="utf-8"))
+    for path in sorted((ROOT / "tests").rglob("*.py"))
+}
 
 
 def room(words: list[str]) -> str:
@@ -95,12 +104,14 @@ def test_files_and_functions_are_short():
 
 
 def modules_entered() -> Iterator[str]:
-    """Imports of modules inside a package by files outside of it, which are not among its exports."""
-    for path in sorted(
-        path for top in ("optimum_neuron", "tests", "benchmarks") for path in (ROOT / top).rglob("*.py")
-    ):
-        folder = path.relative_to(ROOT).parent.parts
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    """Imports of modules inside a package by files outside of it; tests of a package may import its modules."""
+    trees = {Path("optimum_neuron", file): tree for file, tree in TREES.items()}
+    trees |= {Path("tests", file): tree for file, tree in TESTS.items()}
+    for path in sorted((ROOT / "benchmarks").rglob("*.py")):
+        trees[path.relative_to(ROOT)] = ast.parse(path.read_text(encoding="utf-8"))
+    for path, tree in trees.items():
+        folder = path.parent.parts
+        for node in ast.walk(tree):
             if not isinstance(node, ast.ImportFrom):
                 continue
             base = folder[: len(folder) + 1 - node.level] if node.level else ()
@@ -108,10 +119,154 @@ def modules_entered() -> Iterator[str]:
             package = words[:-1]
             if words[:2] == ("optimum_neuron", "upstream"):
                 continue  # its modules stand for other libraries
-            is_module = (ROOT.joinpath(*words).with_suffix(".py")).exists()
-            if is_module and len(package) > 1 and package[0] == "optimum_neuron" and folder[: len(package)] != package:
-                yield f"{path.relative_to(ROOT)}:{node.lineno}: {'.'.join(words)}"
+            inside = folder[: len(package)] == package or folder[:2] == ("tests", *words[1:2])
+            if inside or len(package) < 2 or package[0] != "optimum_neuron":
+                continue
+            if ROOT.joinpath(*words).with_suffix(".py").exists():
+                yield f"{path}:{node.lineno}: {'.'.join(words)}"
 
 
 def test_packages_are_entered_by_their_exports():
     assert list(modules_entered()) == []
+
+
+EXPORTS = {
+    path.parent.relative_to(PACKAGE): {
+        alias.asname or alias.name
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    for path in sorted(PACKAGE.rglob("__init__.pyi"))
+    if path.parent != PACKAGE
+}
+
+
+def test_no_export_is_for_the_tests_of_its_package_alone():
+    texts = {Path("tests", file): (ROOT / "tests" / file).read_text(encoding="utf-8") for file in TESTS}
+    texts |= {Path("optimum_neuron", file): text for file, text in FILES.items()}
+    for pattern in (
+        "*.md",
+        "docs/*.md",
+        "benchmarks/**/*.py",
+        "tools/**/*.py",
+        "sdk/**/*.py",
+        "optimum_neuron/**/*.pyi",
+    ):
+        texts |= {path.relative_to(ROOT): path.read_text(encoding="utf-8") for path in ROOT.glob(pattern)}
+    words = {file: set(re.findall(r"\w+", text)) for file, text in texts.items()}
+    examples = "".join(line for text in FILES.values() for line in text.splitlines() if "from optimum_neuron." in line)
+    words[Path("examples")] = set(re.findall(r"\w+", examples))
+    for_tests = []
+    for package, names in EXPORTS.items():
+        inside, tests = Path("optimum_neuron", package), Path("tests", package.parts[0])
+        left = set(names)
+        for file, found in words.items():
+            if tests not in file.parents and inside not in file.parents:
+                left -= found
+        dotted = ".".join(inside.parts)
+        own = {name for name in left for file in TESTS if f"{dotted}.{name}" in imported_by(file)}
+        for_tests += [f"{dotted}.{name}" for name in sorted(own)]
+    assert for_tests == []
+
+
+OTHER_FOLDERS = ("docs", "packaging", "sdk", "serving/clients", "tiny_pipelines", "tools")
+"""Folders of tests that are no package's: parts of the repository beside it, other people's clients, and helpers."""
+
+
+def test_folders_of_tests_are_those_of_packages():
+    folders = {file.parent for file in TESTS if file.parent.parts}
+    others = {folder for folder in folders if not (PACKAGE / folder / "__init__.py").exists()}
+    assert [str(one) for one in sorted(others) if not str(one).startswith(OTHER_FOLDERS)] == []
+
+
+TESTED_BY = {
+    "exporters/encoders/patches": "exporters/encoders/test_architectures.py",
+    "nki/instructions": "sdk/test_nki.py",
+    "nki/language": "sdk/test_nki.py",
+}
+"""Packages that no test imports, and the test of what uses all of them."""
+
+
+@functools.cache
+def imported_by(file: Path) -> set[str]:
+    """Modules that a test imports, with the names that it takes from them."""
+    names = set()
+    for node in ast.walk(TESTS[file]):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def test_every_package_has_tests():
+    """In its folder, or in that of the package around it, in a file with its name or one that imports it."""
+    missing = []
+    for package in sorted({path.parent.relative_to(PACKAGE) for path in PACKAGE.rglob("__init__.py")} - {Path()}):
+        dotted = ".".join(("optimum_neuron", *package.parts, ""))
+        around = [file for file in TESTS if file.parts[0] == package.parts[0] and file.name.startswith("test_")]
+        named = [file for file in around if package in file.parents or file.name.startswith(f"test_{package.name}")]
+        if not named and not any(name.startswith(dotted) for file in around for name in imported_by(file)):
+            missing.append(str(package))
+    assert missing == list(TESTED_BY) and all(Path(file) in TESTS for file in TESTED_BY.values())
+
+
+def test_files_with_tests_are_named_so_and_helpers_are_listed():
+    listed = set(re.findall(r"`([\w/]+(?:\.py|/))`", (ROOT / "tests" / "README.md").read_text(encoding="utf-8")))
+    wrong = []
+    for file, tree in TESTS.items():
+        has_tests = any(
+            isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
+            for node in ast.walk(tree)
+        )
+        is_listed = str(file) in listed or any(f"{folder}/" in listed for folder in file.parents)
+        if has_tests != file.name.startswith("test_") or not (has_tests or file.name == "conftest.py" or is_listed):
+            wrong.append(str(file))
+    assert wrong == []
+
+
+OURS = {name for name in errors.__all__ if name.endswith("Error")}
+
+
+def caught(node: ast.Call) -> set[str]:
+    """Names of the classes that `pytest.raises` or `raises` expects."""
+    kinds = node.args[0].elts if isinstance(node.args[0], ast.Tuple) else node.args[:1]
+    return {kind.attr if isinstance(kind, ast.Attribute) else getattr(kind, "id", "") for kind in kinds}
+
+
+def texts_of_errors(tree: ast.AST, variables: set[str]) -> Iterator[tuple[ast.Compare, str]]:
+    """Comparisons `"text" in error`, where the error is a variable, as a string or by its message or hint."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In):
+            target = ast.unparse(node.comparators[0])
+            if any(re.fullmatch(rf"str\({name}\.value\)|{name}\.value\.(message|hint)", target) for name in variables):
+                yield node, ast.unparse(node.left)
+
+
+def sentences_matched() -> Iterator[str]:
+    """Tests that match sentences of errors of this package: the class and the details are its interface.
+
+    Errors of other libraries have only their text. A name or a value may be looked for in a message, as it is there for
+    people: words are sentences from two on.
+    """
+    for file, tree in TESTS.items():
+        functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+        for function in functions:
+            variables = set()
+            for item in (item for node in ast.walk(function) if isinstance(node, ast.With) for item in node.items):
+                call = item.context_expr
+                if not isinstance(call, ast.Call) or not ast.unparse(call.func).endswith("raises") or not call.args:
+                    continue
+                ours = caught(call) & OURS or not all(name[:1].isupper() for name in caught(call))
+                if ours and any(keyword.arg == "match" for keyword in call.keywords):
+                    yield f"{file}:{call.lineno}: match="
+                if ours and isinstance(item.optional_vars, ast.Name):
+                    variables.add(item.optional_vars.id)
+            for node, text in texts_of_errors(function, variables) if variables else ():
+                if re.search(r"[a-z]{2} [a-z]{2}", text):
+                    yield f"{file}:{node.lineno}: {text}"
+
+
+def test_errors_are_matched_by_class_and_details():
+    assert list(sentences_matched()) == []

@@ -11,6 +11,7 @@ import pytest
 
 from optimum_neuron import env, startup
 from optimum_neuron.errors import ConfigError
+from tests.raising import raises
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def test_configured_logging_receives_messages(logger, monkeypatch, caplog):
 def test_system_log_gets_messages(logger, tmp_path, monkeypatch):
     address = str(tmp_path / "log")
     monkeypatch.setattr(startup, "_SYSLOG_SOCKET", address)
-    with pytest.raises(ConfigError, match="NEURON_RT_LOG_LOCATION"):
+    with raises(ConfigError, variable="NEURON_RT_LOG_LOCATION"):
         startup.configure_log({"NEURON_RT_LOG_LOCATION": "SYSLOG"})
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as system:
         system.bind(address)

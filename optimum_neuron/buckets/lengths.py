@@ -64,7 +64,7 @@ def read_lengths(path: str | Path, *, tokenizer: str | Path | None = None, colum
             else ("texts", "Remove empty texts, and leave the tokenizer out if these are numbers of tokens.")
         )
         shown = f"{len(problems)} values are not {kind}: {'; '.join(problems[:_SHOWN])}" if problems else "it is empty"
-        raise _unreadable(path, shown, hint)
+        raise _unreadable(path, shown, hint, num_problems=len(problems))
     return usable if tokenizer is None else _tokenized(usable, tokenizer)
 
 
@@ -83,7 +83,7 @@ def _text(value: Any) -> str | None:
 
 def _text_lines(file: IO[str], path: Path, column: str | None) -> Iterator[Value]:
     if column is not None:
-        raise _unreadable(path, f"it has no columns, so no {column!r}", "Leave the column out.")
+        raise _unreadable(path, f"it has no columns, so no {column!r}", "Leave the column out.", column=column)
     return ((number, line.strip()) for number, line in enumerate(file, 1) if line.strip())
 
 
@@ -96,7 +96,8 @@ def _json_lines(file: IO[str], path: Path, column: str | None) -> Iterator[Value
             value = value[_column(path, list(value), column, number)]
         elif column is not None or isinstance(value, list):
             problem = "is a list, not one value" if isinstance(value, list) else f"has no key {column!r}"
-            raise _unreadable(path, f"line {number} {problem}", "Write one value or object on each line (JSON lines).")
+            hint = "Write one value or object on each line (JSON lines)."
+            raise _unreadable(path, f"line {number} {problem}", hint, line=number)
         yield number, value
 
 
@@ -121,7 +122,8 @@ def _column(path: Path, names: Sequence[str], column: str | None, line: int) -> 
     if column in names:
         return str(column)
     problem = "no column was named" if column is None else f"no column {column!r}{nearest(column, names)}"
-    raise _unreadable(path, f"{problem}; line {line} has {', '.join(names)}", "Name one of them with `column`.")
+    problem = f"{problem}; line {line} has {', '.join(names)}"
+    raise _unreadable(path, problem, "Name one of them with `column`.", column=column, line=line, columns=list(names))
 
 
 def _tokenized(texts: Sequence[str], name: str | Path) -> list[int]:
@@ -144,5 +146,6 @@ def _load_tokenizer(name: str | Path) -> Any:
         raise ModelError(message, hint=hint, tokenizer=str(name)) from error
 
 
-def _unreadable(path: Path, problem: str, hint: str) -> ConfigError:
-    return ConfigError(f"{path} has no lengths: {problem.rstrip('.')}.", hint=hint, file=str(path))
+def _unreadable(path: Path, problem: str, hint: str, **details: Any) -> ConfigError:
+    problem = problem.rstrip(".")
+    return ConfigError(f"{path} has no lengths: {problem}.", hint=hint, file=str(path), problem=problem, **details)

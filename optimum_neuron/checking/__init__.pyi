@@ -1,4 +1,4 @@
-from .check import check_model as check_model, extremes as extremes
+from .check import check_model as check_model
 from .report import (
     FAIL_CONDITIONS as FAIL_CONDITIONS,
     CheckReport as CheckReport,

@@ -62,6 +62,8 @@ def convert(converter: str, source: Path, destination: Path) -> None:
             f"Converting {files} ended with exit status {child.returncode}",
             child.stdout.decode("utf-8", "replace"),
             hint="Check that the installed transformers supports the architecture and that memory suffices.",
+            converter=converter,
+            files=files,
         )
 
 

@@ -23,13 +23,14 @@ _PIP = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-input", "--d
 _PIP += ["--progress-bar", "off"]
 
 
-def tool_error(problem: str, output: str, *, hint: str) -> NeuronError:
+def tool_error(problem: str, output: str, *, hint: str, **details: str) -> NeuronError:
     """Return the error for a tool that failed, with the end of its output; `CacheError` if the disk is full."""
-    shown = "\n".join(output.strip().splitlines()[-_SHOWN_LINES:]) or "(it printed nothing)"
+    shown = "\n".join(output.strip().splitlines()[-_SHOWN_LINES:])
     if "No space left on device" in output:
+        problem = f"{problem}, because the disk is full"
         hint = "Free some space, or point OPTIMUM_NEURON_HOME and TMPDIR to a larger disk."
-        return CacheError(f"{problem}, because the disk is full:\n{shown}", hint=hint)
-    return ModelError(f"{problem}:\n{shown}", hint=hint)
+    kind = CacheError if "No space left on device" in output else ModelError
+    return kind(f"{problem}:\n{shown or '(it printed nothing)'}", hint=hint, output=shown, **details)
 
 
 def download(entry: Entry, destination: Path) -> Path:
@@ -55,6 +56,8 @@ def download(entry: Entry, destination: Path) -> Path:
             f"Downloading {entry.requirement} from {index.place} failed",
             result.stdout + result.stderr,
             hint=f"Check that it is reachable: {index.check}.",
+            requirement=entry.requirement,
+            place=index.place,
         )
     return archives[0]
 

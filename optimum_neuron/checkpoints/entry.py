@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Literal
 
@@ -55,29 +56,32 @@ class Entry:
     """Most disk space that fetching takes at one time, the result and the archive in pip's own cache included."""
 
     def __post_init__(self) -> None:
-        problems = self._problems()
+        problems = list(self._problems())
         if problems:
-            message = f"{type(self).__name__} {self.name!r} is wrong: {'; '.join(problems)}."
-            raise ConfigError(message, hint="Correct the row of the catalogue.", problems=problems)
+            sentences = [sentence for _, sentence in problems]
+            message = f"{type(self).__name__} {self.name!r} is wrong: {'; '.join(sentences)}."
+            fields = [field for field, _ in problems]
+            raise ConfigError(message, hint="Correct the row of the catalogue.", fields=fields, problems=sentences)
 
-    def _problems(self) -> list[str]:
-        problems = [
-            f"name {name!r} is not lower-case letters, digits, '.', '_' and '-'"
-            for name in (self.name, *self.aliases)
-            if not _NAME.fullmatch(name)
-        ]
+    def _problems(self) -> Iterator[tuple[str, str]]:
+        """The fields that are wrong, each with what is wrong."""
+        for field, names in (("name", (self.name,)), ("aliases", self.aliases)):
+            for name in names:
+                if not _NAME.fullmatch(name):
+                    yield field, f"{field} {name!r} is not lower-case letters, digits, '.', '_' and '-'"
         if not _SHA256.fullmatch(self.sha256):
-            problems.append(f"sha256 {self.sha256!r} is not 64 hexadecimal digits")
+            yield "sha256", f"sha256 {self.sha256!r} is not 64 hexadecimal digits"
         if not self.members:
-            problems.append("members is empty")
-        for path in (self.root, *self.members):
-            if leads_outside(path):
-                problems.append(f"{path!r} is not a relative path inside the archive")
+            yield "members", "members is empty"
+        for field, paths in (("root", (self.root,)), ("members", self.members)):
+            for path in paths:
+                if leads_outside(path):
+                    yield field, f"{path!r} is not a relative path inside the archive"
         if not self.converter.isidentifier():
-            problems.append(f"converter {self.converter!r} is not the name of a module")
-        if min(self.download_bytes, self.peak_disk_bytes) <= 0:
-            problems.append("download_bytes and peak_disk_bytes are not both positive")
-        return problems
+            yield "converter", f"converter {self.converter!r} is not the name of a module"
+        for field, size in (("download_bytes", self.download_bytes), ("peak_disk_bytes", self.peak_disk_bytes)):
+            if size <= 0:
+                yield field, f"{field} is not positive"
 
     @property
     def requirement(self) -> str:
@@ -120,8 +124,10 @@ class Checkpoint(Entry):
     default: bool = False
     """Whether demos and examples use it by default; true for one row."""
 
-    def _problems(self) -> list[str]:
-        return super()._problems() + (["num_parameters is not positive"] if self.num_parameters <= 0 else [])
+    def _problems(self) -> Iterator[tuple[str, str]]:
+        yield from super()._problems()
+        if self.num_parameters <= 0:
+            yield "num_parameters", "num_parameters is not positive"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -138,5 +144,7 @@ class Dataset(Entry):
     fields: tuple[str, ...]
     """Keys of each row."""
 
-    def _problems(self) -> list[str]:
-        return super()._problems() + (["num_rows is not positive"] if self.num_rows <= 0 else [])
+    def _problems(self) -> Iterator[tuple[str, str]]:
+        yield from super()._problems()
+        if self.num_rows <= 0:
+            yield "num_rows", "num_rows is not positive"

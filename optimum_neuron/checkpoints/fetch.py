@@ -111,7 +111,8 @@ def resolve_model(
         return Choice(value=name_or_path, reason="not a name of the checkpoint catalogue, so used as it is")
     if isinstance(checkpoint, Dataset):
         message = f"{checkpoint.name} is a dataset of the catalogue, not a model."
-        raise ModelError(message, hint="Name a checkpoint, or a folder as ./NAME.", name=checkpoint.name)
+        hint = "Name a checkpoint, or a folder as ./NAME."
+        raise ModelError(message, hint=hint, name=checkpoint.name, expected="checkpoint")
     folder = fetch(checkpoint.name, cache_dir=cache_dir, progress=progress)
     return Choice(value=str(folder), reason=f"checkpoint {checkpoint.name} from {checkpoint.requirement}")
 
@@ -142,7 +143,8 @@ def read_rows(
     entry = catalogue.get(name)
     if not isinstance(entry, Dataset):
         message = f"{entry.name} is a checkpoint, which has no rows."
-        raise ModelError(message, hint="Name a dataset of `optimum-cli neuron fetch --list`.", name=entry.name)
+        hint = "Name a dataset of `optimum-cli neuron fetch --list`."
+        raise ModelError(message, hint=hint, name=entry.name, expected="dataset")
     folder = fetch(entry.name, cache_dir=cache_dir, progress=progress)
     files = ("image", "audio")
     return [row | {key: str(folder / row[key]) for key in files if key in row} for row in _rows(folder)]

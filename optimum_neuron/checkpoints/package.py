@@ -65,7 +65,7 @@ def extract(archive: Path, root: str, members: Sequence[str], destination: Path)
                     shutil.copyfileobj(source, file, length=1 << 20)
     except (zipfile.BadZipFile, tarfile.TarError) as error:
         message = f"{archive.name} is not a zip archive, a compressed tar, or an ar archive with such a tar: {error}."
-        raise ModelError(message, hint="Fetch again.", file=archive.name) from error
+        raise ModelError(message, hint="Fetch again.", file=archive.name, error=str(error)) from error
 
 
 @contextlib.contextmanager
@@ -106,4 +106,5 @@ def _check_members(links: dict[str, bool], archive: Path, members: Sequence[str]
     missing = [member for member in members if member not in links]
     if missing:
         message = f"{archive.name} lacks {', '.join(missing)}; it holds {', '.join(links)}."
-        raise ModelError(message, hint="Correct `root` and `members` in the catalogue.", missing=missing)
+        hint = "Correct `root` and `members` in the catalogue."
+        raise ModelError(message, hint=hint, missing=missing, members=list(links))

@@ -1,7 +1,6 @@
 from . import machine as machine
 from .arguments import (
     add_compile_arguments as add_compile_arguments,
-    add_decoder_arguments as add_decoder_arguments,
     add_graph_arguments as add_graph_arguments,
     add_size_arguments as add_size_arguments,
     digits as digits,
@@ -9,14 +8,10 @@ from .arguments import (
     options_from as options_from,
     positive_int as positive_int,
 )
-from .check import percent as percent
-from .diagnosis import Finding as Finding, judge as judge, overall as overall
-from .errors import NEXT_COMMANDS as NEXT_COMMANDS, next_command as next_command, run_guarded as run_guarded
-from .estimate import priced as priced, shown as shown
+from .errors import next_command as next_command, run_guarded as run_guarded
 from .export import NeuronExportCommand as NeuronExportCommand
-from .machine import CppCompiler as CppCompiler, Folder as Folder, Machine as Machine
 from .neuron import NeuronCommand as NeuronCommand
-from .output import Out as Out, cell as cell, to_json as to_json
+from .output import Out as Out, to_json as to_json
 from .parser import NeuronParser as NeuronParser
 from .profile import DEFAULT_TOP as DEFAULT_TOP, show_profile as show_profile
 from .serve import ServeCommand as ServeCommand

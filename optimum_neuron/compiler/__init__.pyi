@@ -20,35 +20,20 @@ from .compile import (
 )
 from .flags import (
     ALIASES as ALIASES,
-    KNOWN_FLAGS as KNOWN_FLAGS,
     SWITCHES as SWITCHES,
     VALUES as VALUES,
     CompilerFlags as CompilerFlags,
     arithmetic_options as arithmetic_options,
     parse_flags as parse_flags,
 )
-from .frames import source_lines as source_lines
-from .ir import (
-    IR_VERSION as IR_VERSION,
-    Call as Call,
-    Graph as Graph,
-    Program as Program,
-    Role as Role,
-    Subprogram as Subprogram,
-)
-from .kernels import (
-    add_members as add_members,
-    kernels_in as kernels_in,
-    kernels_of as kernels_of,
-    members_of as members_of,
-)
+from .ir import Call as Call, Graph as Graph, Program as Program, Role as Role, Subprogram as Subprogram
+from .kernels import add_members as add_members, kernels_in as kernels_in, members_of as members_of
 from .memory import (
     MICROCODE_BYTES as MICROCODE_BYTES,
     MemoryNeed as MemoryNeed,
     memory_need as memory_need,
     stage_needs as stage_needs,
 )
-from .operators import is_allowed as is_allowed, not_allowed as not_allowed
 from .package import WEIGHTS_MEMBER as WEIGHTS_MEMBER, read_program as read_program, write_program as write_program
 from .placement import (
     JudgedCall as JudgedCall,
@@ -64,17 +49,8 @@ from .quantized import (
     QUANTIZED_EXPERTS_SUM as QUANTIZED_EXPERTS_SUM,
     QUANTIZED_LINEAR as QUANTIZED_LINEAR,
 )
-from .record import Segment as Segment, record as record
-from .serial import (
-    base_of as base_of,
-    body_from_dict as body_from_dict,
-    body_to_dict as body_to_dict,
-    make_subprogram as make_subprogram,
-    mutated_arguments as mutated_arguments,
-    shares_memory as shares_memory,
-    tensor_spec as tensor_spec,
-)
-from .stacks import Stack as Stack, find_stacks as find_stacks, repeating as repeating, shortened as shortened
+from .serial import base_of as base_of, shares_memory as shares_memory, tensor_spec as tensor_spec
+from .stacks import find_stacks as find_stacks, repeating as repeating
 from .tiles import (
     chunk_tiles as chunk_tiles,
     contiguous_bytes as contiguous_bytes,
@@ -86,11 +62,4 @@ from .version import (
     hash_of_sources as hash_of_sources,
     source_hash as source_hash,
 )
-from .work import (
-    LOOKUPS as LOOKUPS,
-    MOVES as MOVES,
-    PRODUCTS as PRODUCTS,
-    SCATTER as SCATTER,
-    CallWork as CallWork,
-    work_of as work_of,
-)
+from .work import LOOKUPS as LOOKUPS, CallWork as CallWork, work_of as work_of

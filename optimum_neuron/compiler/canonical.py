@@ -33,7 +33,7 @@ def canonical_json(value: Any, *, what: str) -> bytes:
     if problems:
         message = f"The {what} has values without a portable JSON form: {'; '.join(problems)}."
         hint = "Convert them to text, finite numbers, booleans, None, lists, or dictionaries with text keys."
-        raise ConfigError(message, hint=hint, problems=problems)
+        raise ConfigError(message, hint=hint, what=what, problems=problems)
     return json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
 
 

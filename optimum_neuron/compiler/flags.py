@@ -148,16 +148,17 @@ def arithmetic_options(words: Sequence[str]) -> dict[str, str]:
 def _values(words: Sequence[str], option: str) -> dict[str, str]:
     """Return the last value of each flag; all problems are raised at once."""
     values: dict[str, str] = {}
-    problems: list[str] = []
+    problems: list[tuple[str, str]] = []
     for flag, value, problem in _flags(words):
         if problem is None:
             values[flag] = value
         else:
-            problems.append(problem)
+            problems.append((flag, problem))
     if problems:
-        message = f"{option} has flags that neuronx-cc does not accept ({'; '.join(problems)})."
-        hint = f"Use {', '.join(KNOWN_FLAGS)}."
-        raise ConfigError(message, hint=hint, option=option, value=shlex.join(words), problems=problems)
+        sentences = [sentence for _, sentence in problems]
+        message = f"{option} has flags that neuronx-cc does not accept ({'; '.join(sentences)})."
+        details = {"value": shlex.join(words), "flags": [flag for flag, _ in problems], "problems": sentences}
+        raise ConfigError(message, hint=f"Use {', '.join(KNOWN_FLAGS)}.", option=option, **details)
     return values
 
 

@@ -82,8 +82,9 @@ def read_program(neff: Neff) -> Program:
     except ArtifactError:
         raise
     except (*_BROKEN, SafetensorError) as error:
-        message = f"The program in {neff.path} is broken ({type(error).__name__}: {error})."
-        raise ArtifactError(message, hint=_EXPORT_AGAIN, path=str(neff.path)) from error
+        problem = f"{type(error).__name__}: {error}"
+        message = f"The program in {neff.path} is broken ({problem})."
+        raise ArtifactError(message, hint=_EXPORT_AGAIN, path=str(neff.path), error=problem) from error
 
 
 def _read(neff: Neff) -> Program:

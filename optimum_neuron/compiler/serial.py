@@ -134,10 +134,9 @@ def body_from_dict(data: dict[str, Any]) -> fx.GraphModule:
     except ArtifactError:
         raise
     except Exception as error:  # whatever torch raises for shapes and arguments that no compiler wrote
-        raise ArtifactError(
-            f"A stored graph cannot be rebuilt ({type(error).__name__}: {str(error).strip()[:300]}).",
-            hint=_EXPORT_AGAIN,
-        ) from error
+        problem = f"{type(error).__name__}: {str(error).strip()[:300]}"
+        message = f"A stored graph cannot be rebuilt ({problem})."
+        raise ArtifactError(message, hint=_EXPORT_AGAIN, error=problem) from error
 
 
 def _rebuild(data: dict[str, Any]) -> fx.GraphModule:

@@ -1,11 +1,7 @@
 from . import checkpoint as checkpoint, pipeline as pipeline
 from .checkpoint import has_sharded_optimizer as has_sharded_optimizer
-from .consolidate import FSDP_FOLDER as FSDP_FOLDER, WEIGHTS as WEIGHTS, consolidate as consolidate
-from .context import (
-    ContextParallel as ContextParallel,
-    require_context as require_context,
-    require_divisible as require_divisible,
-)
+from .consolidate import consolidate as consolidate
+from .context import ContextParallel as ContextParallel
 from .distribute import (
     DistributedModel as DistributedModel,
     distribute as distribute,
@@ -22,17 +18,10 @@ from .layout import (
     TrainingNeuronConfig as TrainingNeuronConfig,
     combination_problems as combination_problems,
     conflict as conflict,
-    require_fsdp_config as require_fsdp_config,
 )
-from .mesh import MeshSizes as MeshSizes, require_agreement as require_agreement, require_processes as require_processes
-from .pipeline import Pipeline as Pipeline, padded as padded
-from .plans import (
-    CONTEXT_FAMILIES as CONTEXT_FAMILIES,
-    SEQUENCE_PLANS as SEQUENCE_PLANS,
-    expand as expand,
-    tensor_plan as tensor_plan,
-)
-from .shard import Sharding as Sharding, mixed_precision as mixed_precision
+from .mesh import require_agreement as require_agreement, require_processes as require_processes
+from .pipeline import Pipeline as Pipeline
+from .shard import mixed_precision as mixed_precision
 from .whole import (
     describe_differences as describe_differences,
     load_weights as load_weights,

@@ -15,13 +15,12 @@ from .forward import Forward as Forward
 from .packing import Packing as Packing, check_positions as check_positions, plan_packing as plan_packing
 from .paged import (
     PagedDecoder as PagedDecoder,
-    PagedSequences as PagedSequences,
     make_decoder as make_decoder,
     make_sequences as make_sequences,
     pools_of as pools_of,
 )
-from .rows import batches as batches, pad_rows as pad_rows, run_rows as run_rows
-from .sequences import Group as Group, Sequences as Sequences
+from .rows import run_rows as run_rows
+from .sequences import Sequences as Sequences
 from .signature import (
     ADAPTER_INDEX as ADAPTER_INDEX,
     BATCH_AXES as BATCH_AXES,

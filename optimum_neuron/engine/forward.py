@@ -149,9 +149,11 @@ def real_sizes(signature: RoleSignature, inputs: Mapping[str, torch.Tensor]) -> 
     import torch
 
     known, sizes = signature.names, Sizes()
-    problems = [f"{name} is not an input of the model{nearest(name, known)}" for name in inputs if name not in known]
+    wrong: dict[str, list[str]] = {
+        name: [f"{name} is not an input of the model{nearest(name, known)}"] for name in inputs if name not in known
+    }
     for spec in signature.inputs:
-        tensor = inputs.get(spec.name)
+        tensor, problems = inputs.get(spec.name), wrong.setdefault(spec.name, [])
         if tensor is None:
             if spec.default is None:
                 problems.append(f"{spec.name} is missing")
@@ -168,11 +170,13 @@ def real_sizes(signature: RoleSignature, inputs: Mapping[str, torch.Tensor]) -> 
                 problems.append(f"{spec.name} has {axis}={size}, other inputs have {sizes[axis]}")
             if 0 < size < (least := signature.smallest.get(axis, 1)):
                 problems.append(f"{spec.name} has {axis}={size}, but one frame needs {least}")
-    if problems:
-        listed = "; ".join(problems) + ("" if problems[-1].endswith("?") else ".")
+    every = [problem for problems in wrong.values() for problem in problems]
+    if every:
+        listed = "; ".join(every) + ("" if every[-1].endswith("?") else ".")
         message = f"The inputs do not fit the model: {listed} It takes {', '.join(map(_described, signature.inputs))}."
         hint = "Pass the inputs that the model's own tokenizer or processor makes."
-        raise ShapeError(message, hint=hint, problems=problems, inputs=list(inputs))
+        names = [name for name, problems in wrong.items() if problems]
+        raise ShapeError(message, hint=hint, names=names, problems=every, inputs=list(inputs))
     return sizes
 
 

@@ -7,7 +7,7 @@ from . import (
     tasks as tasks,
 )
 from .adapters import merge_adapter as merge_adapter
-from .build import cache_request as cache_request, cached_neff as cached_neff, judging_target as judging_target
+from .build import cache_request as cache_request, judging_target as judging_target
 from .cached import cached_entries as cached_entries, cached_models as cached_models, fill_cache as fill_cache
 from .comparisons import COMPARISONS as COMPARISONS
 from .config_sizes import require_sizes as require_sizes
@@ -17,15 +17,8 @@ from .decoder import (
     num_positions as num_positions,
     state_specs as state_specs,
 )
-from .empty import empty_model as empty_model
 from .export import ExportReport as ExportReport, describe as describe, main_export as main_export
-from .folder import (
-    FOLDER_VERSION as FOLDER_VERSION,
-    file_hash as file_hash,
-    read_bare_config as read_bare_config,
-    read_folder as read_folder,
-    verify_weights as verify_weights,
-)
+from .folder import file_hash as file_hash, read_bare_config as read_bare_config, read_folder as read_folder
 from .folder_marks import is_broken_export as is_broken_export, is_export as is_export
 from .gguf import gguf_options as gguf_options, is_gguf as is_gguf
 from .inspection import inspect_export as inspect_export
@@ -33,24 +26,19 @@ from .kinds import (
     KINDS as KINDS,
     MODEL as MODEL,
     Kind as Kind,
-    KindRow as KindRow,
     Plan as Plan,
     compile_options as compile_options,
     config_classes as config_classes,
     kind_of as kind_of,
-    register_kind as register_kind,
     signature_of as signature_of,
 )
 from .kv_cache_scheme import published_cache as published_cache
 from .load import load_exported as load_exported
 from .lora import Lora as Lora, read_lora as read_lora
 from .peer_options import (
-    FIXED as FIXED,
-    OF_DIFFUSION as OF_DIFFUSION,
     OF_GENERATION as OF_GENERATION,
     OTHER_NAMES as OTHER_NAMES,
     PEER_OPTIONS as PEER_OPTIONS,
-    WITHOUT_EFFECT as WITHOUT_EFFECT,
     translate as translate,
 )
 from .prepare import (
@@ -73,12 +61,8 @@ from .quantization import (
 )
 from .quantization_options import QUANTIZATION_OPTIONS as QUANTIZATION_OPTIONS
 from .request import (
-    label_of as label_of,
     neuron_config as neuron_config,
-    request_fields as request_fields,
-    split_options as split_options,
     structure_differences as structure_differences,
-    structure_of as structure_of,
     without_weights as without_weights,
 )
 from .save import save_folder as save_folder
@@ -90,16 +74,9 @@ from .source import (
     infer_task as infer_task,
     load_source as load_source,
     read_config as read_config,
-    served_task as served_task,
 )
-from .support import (
-    COMPARED as COMPARED,
-    SUPPORT_FILE as SUPPORT_FILE,
-    read_support as read_support,
-    support_rows as support_rows,
-)
+from .support import COMPARED as COMPARED, read_support as read_support, support_rows as support_rows
 from .tasks import (
-    SYNONYMS as SYNONYMS,
     TASKS as TASKS,
     Task as Task,
     architectures_of as architectures_of,
@@ -113,17 +90,15 @@ from .tasks import (
 )
 from .tensors import (
     fill_missing as fill_missing,
-    load_original as load_original,
     open_tensors as open_tensors,
     tensors_in_memory as tensors_in_memory,
     with_head as with_head,
 )
 from .upstream_rules import follows_upstream as follows_upstream, upstream_rules as upstream_rules
-from .vendor_folder import read_vendor_export as read_vendor_export, refuse_vendor_export as refuse_vendor_export
+from .vendor_folder import refuse_vendor_export as refuse_vendor_export
 from .warm import (
     Warmed as Warmed,
     WarmJob as WarmJob,
-    WarmResult as WarmResult,
     no_ray_cluster as no_ray_cluster,
     read_jobs as read_jobs,
     warm_cache as warm_cache,

@@ -96,9 +96,10 @@ def read_description(folder: Path) -> dict[str, Any]:
     """
     path = folder / CONFIG_FILE
     if not path.is_file():
-        other = ", but a model" if (folder / "config.json").is_file() else ""
+        is_model = (folder / "config.json").is_file()
+        message = f"{folder} has no {CONFIG_FILE}: it is not an adapter{', but a model' if is_model else ''}."
         hint = "Pass a folder that PEFT or a trainer with peft_config saved."
-        raise ModelError(f"{folder} has no {CONFIG_FILE}: it is not an adapter{other}.", hint=hint, adapter=str(folder))
+        raise ModelError(message, hint=hint, adapter=str(folder), is_model=is_model)
     return read_object(path)
 
 

@@ -94,12 +94,14 @@ def _require_matched(allowed: Sequence[str], reports: Sequence[Report]) -> None:
         ConfigError: The model has no such operator; the nearest existing one is named.
     """
     present = {base_name(ruling.op) for report in reports for ruling in report.rulings}
-    unknown = [f"{name}{nearest(name, present)}" for name in allowed if name not in present]
+    unknown = [name for name in allowed if name not in present]
     if unknown:
         hosted = sorted({base_name(ruling.op) for report in reports for ruling in report.hosted})
-        message = f"allow_host_ops={list(allowed)}: the model has no {'; no '.join(unknown)}."
+        listed = "; no ".join(f"{name}{nearest(name, present)}" for name in unknown)
+        message = f"allow_host_ops={list(allowed)}: the model has no {listed}."
         hint = f"Allow {', '.join(hosted)} only." if hosted else "Remove allow_host_ops."
-        raise ConfigError(message, hint=hint, option="allow_host_ops", value=list(allowed), choices=hosted)
+        details = {"value": list(allowed), "unknown": unknown, "choices": hosted}
+        raise ConfigError(message, hint=hint, option="allow_host_ops", **details)
 
 
 def cached_neff(

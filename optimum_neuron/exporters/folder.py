@@ -79,10 +79,13 @@ def read_folder(folder: Path) -> FolderInfo:
     except FormatVersionError:
         raise
     except (AttributeError, LookupError, OSError, OverflowError, TypeError, ValueError) as error:
-        message = f"{folder / CONFIG_FILE} was not written by an export: {type(error).__name__}: {error}"
-        raise ArtifactError(message, hint=_AGAIN, file=str(folder / CONFIG_FILE)) from error
-    if env.validate_hash() and file_hash(folder / NEFF_FILE) != artifact["neff_sha256"]:
-        raise ArtifactError(f"{folder / NEFF_FILE} was changed or damaged: its sha256 differs.", hint=_AGAIN)
+        problem = f"{type(error).__name__}: {error}"
+        message = f"{folder / CONFIG_FILE} was not written by an export: {problem}"
+        raise ArtifactError(message, hint=_AGAIN, file=str(folder / CONFIG_FILE), error=problem) from error
+    expected = artifact["neff_sha256"]
+    if env.validate_hash() and (actual := file_hash(folder / NEFF_FILE)) != expected:
+        message = f"{folder / NEFF_FILE} was changed or damaged: its sha256 differs."
+        raise ArtifactError(message, hint=_AGAIN, file=str(folder / NEFF_FILE), expected=expected, actual=actual)
     return FolderInfo(kind=kind, config=config, artifact=artifact, validation=validation)
 
 
@@ -139,11 +142,12 @@ def verify_weights(folder: Path, artifact: dict[str, Any]) -> None:
     path = folder / SINGLE_FILE
     if not path.is_file():
         hint = f"Copy it beside {NEFF_FILE} or export the model again."
-        raise WeightsError(f"{SINGLE_FILE} is missing in {folder}.", hint=hint, folder=str(folder))
-    if env.validate_hash() and file_hash(path) != recorded["sha256"]:
+        raise WeightsError(f"{SINGLE_FILE} is missing in {folder}.", hint=hint, folder=str(folder), missing=SINGLE_FILE)
+    expected = recorded["sha256"]
+    if env.validate_hash() and (actual := file_hash(path)) != expected:
         message = f"{path} was changed or damaged after the export: its sha256 differs."
         hint = "Export again, or pass a fine-tuned checkpoint to replace_weights()."
-        raise WeightsError(message, hint=hint, file=str(path))
+        raise WeightsError(message, hint=hint, file=str(path), expected=expected, actual=actual)
 
 
 def file_hash(path: Path) -> str:

@@ -195,6 +195,7 @@ def require_readable(config: Any, *, model: str) -> None:
     elif package is not None and importlib.util.find_spec(package) is None:
         message += f"and the package {method}, which dequantizes them, is not installed."
         hint = f"Run `pip install {method}`, or pass an unquantized checkpoint."
+        raise ModelError(message, hint=hint, quantization=method, package=method)
     elif method == "compressed-tensors" and _has_several_forms(quantization):
         message += "and transformers would read all layers that are no experts by the settings of one group of them."
         hint = "Pass the checkpoint that it was quantized from."

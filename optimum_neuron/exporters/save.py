@@ -85,14 +85,15 @@ def check_output(source: ModelSource, output: Path) -> None:
     """
     weights = sorted(path.name for pattern in ("*.safetensors", "*.bin") for path in output.glob(pattern))
     if output.resolve() == source.folder.resolve():
-        problem = "is the folder of the checkpoint itself"
+        reason, problem = "checkpoint", "is the folder of the checkpoint itself"
     elif output.exists() and not output.is_dir():
-        problem = "is a file"
+        reason, problem = "file", "is a file"
     elif weights and not (output / NEFF_FILE).exists():
-        problem = f"holds {weights[0]}, but is not an export"
+        reason, problem = "weights", f"holds {weights[0]}, but is not an export"
     else:
         return
-    raise ConfigError(f"The output {output} {problem}.", hint="Choose another output folder.", output=str(output))
+    hint = "Choose another output folder."
+    raise ConfigError(f"The output {output} {problem}.", hint=hint, output=str(output), reason=reason)
 
 
 def copy_files(source: Path, target: Path, patterns: Iterable[str] = COPIED) -> None:

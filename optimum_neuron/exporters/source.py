@@ -79,10 +79,10 @@ def find_folder(name: str | Path, *, with_weights: bool = True, **options: Any) 
 def _missing_folder(name: str, path: Path) -> ModelError:
     hint = "Pass a folder with a config.json, or a Hub model ID such as org/name."
     if path.exists():
-        return ModelError(f"The model {name!r} is a file, not a folder.", hint=hint, model=name)
+        return ModelError(f"The model {name!r} is a file, not a folder.", hint=hint, model=name, reason="file")
     siblings = [sibling.name for sibling in path.parent.iterdir() if sibling.is_dir()] if path.parent.is_dir() else []
     guess = nearest(path.name, siblings) or "."
-    return ModelError(f"The model folder {name!r} does not exist{guess}", hint=hint, model=name)
+    return ModelError(f"The model folder {name!r} does not exist{guess}", hint=hint, model=name, reason="missing")
 
 
 def _download(name: str, where: SourceOptions, *, patterns: list[str]) -> Path:
@@ -99,7 +99,7 @@ def _download(name: str, where: SourceOptions, *, patterns: list[str]) -> Path:
         guess = nearest(name, [known for entry in CHECKPOINTS for known in (entry.name, *entry.aliases)]) or "."
         message = f"The model {name!r} is not a local folder and cannot be downloaded from the Hub{guess}"
         hint = "Check the name, log in with `hf auth login` for private models, or try `smollm2`, which needs no Hub."
-        raise ModelError(f"{message} ({first_line(error)})", hint=hint, model=name) from error
+        raise ModelError(f"{message} ({first_line(error)})", hint=hint, model=name, error=first_line(error)) from error
 
 
 def first_line(error: Exception) -> str:
@@ -148,7 +148,8 @@ def read_config(folder: Path, *, trust_remote_code: bool = False) -> Any:
         model_type = data.get("model_type")
         if model_type is None and "auto_map" not in data:
             message = f"{path} has no model_type, so its architecture is unknown."
-            raise ModelError(message, hint='Add it, for example "model_type": "bert".', folder=str(folder))
+            hint = 'Add it, for example "model_type": "bert".'
+            raise ModelError(message, hint=hint, folder=str(folder), model_type=None)
         if model_type not in CONFIG_MAPPING and "auto_map" not in data:
             guess = nearest(str(model_type), CONFIG_MAPPING) or "."
             message = f"transformers has no architecture with model_type={model_type!r} ({folder}){guess}"
@@ -163,21 +164,24 @@ def read_config(folder: Path, *, trust_remote_code: bool = False) -> Any:
         *(ValueError, OSError, LookupError, TypeError, AttributeError, ImportError, StrictDataclassError),
         *(ArithmeticError, AssertionError, RecursionError),
     ) as error:
-        message = f"transformers cannot read {path}: {type(error).__name__}: {' '.join(str(error).split())}"
+        problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        message = f"transformers cannot read {path}: {problem}"
         hint = "Check the file; for code from the checkpoint pass trust_remote_code=True."
-        raise ModelError(message, hint=hint, model=str(folder)) from error
+        raise ModelError(message, hint=hint, model=str(folder), error=problem) from error
 
 
 def _missing_config(folder: Path) -> ModelError:
     hint = "Pass a folder that save_pretrained() wrote."
     if not folder.is_dir():
-        problem = "does not exist"
+        reason, problem = "missing", "does not exist"
     elif (folder / "adapter_config.json").is_file():
-        problem = "is a PEFT adapter without its base model"
+        reason, problem = "adapter", "is a PEFT adapter without its base model"
         hint = f"Pass the base model, and the adapter with --adapter {folder} (Python: main_export(adapter=...))."
+    elif any(folder.iterdir()):
+        reason, problem = "no_config", "has no config.json"
     else:
-        problem = "has no config.json" if any(folder.iterdir()) else "is empty"
-    return ModelError(f"The model folder {folder} {problem}.", hint=hint, model=str(folder))
+        reason, problem = "empty", "is empty"
+    return ModelError(f"The model folder {folder} {problem}.", hint=hint, model=str(folder), reason=reason)
 
 
 def infer_task(config: Any, task: str = "auto") -> Choice[str]:

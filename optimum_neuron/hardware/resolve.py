@@ -42,7 +42,8 @@ def _lookup(name: str, request: str) -> tuple[Target, InstanceSpec | None, int]:
     message = f"{request} is not a family or an instance{nearest(key, known) or '.'}"
     names = f"a family ({', '.join(TARGETS)}), an instance ({', '.join(INSTANCES)})"
     hint = f"Use {names}, or several of one (2xtrn1.32xlarge)."
-    raise ConfigError(message, hint=hint, name=name, families=list(TARGETS), instances=list(INSTANCES))
+    details = {"name": name, "families": list(TARGETS), "instances": list(INSTANCES)}
+    raise ConfigError(message, hint=hint, request=request, **details)
 
 
 def resolve_target(instance_type: str | None = None, environ: Mapping[str, str] = os.environ) -> Choice[Target]:

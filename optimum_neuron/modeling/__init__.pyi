@@ -1,5 +1,4 @@
 from . import stock_pipelines as stock_pipelines
-from .cache import NeuronCache as NeuronCache
 from .causal_lm import NeuronModelForCausalLM as NeuronModelForCausalLM
 from .columns import Columns as Columns
 from .eagle import EagleDraft as EagleDraft
@@ -9,7 +8,6 @@ from .image_text import NeuronModelForImageTextToText as NeuronModelForImageText
 from .loading import CHECKPOINT_OPTIONS as CHECKPOINT_OPTIONS, LOAD_OPTIONS as LOAD_OPTIONS, NeuronModel as NeuronModel
 from .medusa import MedusaHeads as MedusaHeads
 from .multimodal import NeuronModelForMultimodalLM as NeuronModelForMultimodalLM
-from .pooling import pooled as pooled, read_recipe as read_recipe
 from .reranking import NeuronModelForTextReranking as NeuronModelForTextReranking
 from .sentences import NeuronSentenceTransformer as NeuronSentenceTransformer
 from .seq2seq import NeuronModelForSeq2SeqLM as NeuronModelForSeq2SeqLM
@@ -18,8 +16,6 @@ from .speech import (
     NeuronModelForSpeechSeq2Seq as NeuronModelForSpeechSeq2Seq,
     NeuronWhisperForConditionalGeneration as NeuronWhisperForConditionalGeneration,
 )
-from .suppression import quick_processors as quick_processors
-from .targets import check_labels as check_labels
 from .tasks import (
     NeuronModelForAudioClassification as NeuronModelForAudioClassification,
     NeuronModelForAudioFrameClassification as NeuronModelForAudioFrameClassification,

@@ -107,4 +107,5 @@ def load_preprocessor(auto_class: str, folder: Path, *, hint: str = "Copy its fi
     except Exception as error:  # the tokenizers library raises plain `Exception`
         part = " ".join(re.findall("[A-Z][a-z]+", auto_class)[1:]).lower()
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        raise ModelError(f"The {part} of {folder} cannot be read ({reason}).", hint=hint, model=str(folder)) from error
+        message = f"The {part} of {folder} cannot be read ({reason})."
+        raise ModelError(message, hint=hint, model=str(folder), auto_class=auto_class) from error

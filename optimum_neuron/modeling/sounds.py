@@ -33,33 +33,36 @@ def checked_audio(
 
 
 def _checked_content(tensors: Mapping[str, torch.Tensor | None], source: Source) -> torch.Tensor:
-    problems = list(_problems(tensors, source))
-    if problems:
+    wrong = list(_problems(tensors, source))
+    if wrong:
+        problems = [problem for _, problem in wrong]
         form = "[batch, samples]" if source.num_channels is None else f"[batch, {source.num_channels} channels, frames]"
         message = f"The audio does not fit the encoder: {'; '.join(problems)}. It takes {source.name}, float {form}."
-        raise ShapeError(message, hint="Pass the output of the model's feature extractor.", problems=problems)
+        hint = "Pass the output of the model's feature extractor."
+        raise ShapeError(message, hint=hint, names=[name for name, _ in wrong], problems=problems)
     content = tensors[source.name]
     assert content is not None
     return content.float()
 
 
-def _problems(tensors: Mapping[str, torch.Tensor | None], source: Source) -> Iterator[str]:
+def _problems(tensors: Mapping[str, torch.Tensor | None], source: Source) -> Iterator[tuple[str, str]]:
+    """The inputs that do not fit, each with the reason."""
     for name, tensor in tensors.items():
         if name != source.name and tensor is not None:
-            yield f"{name} is not an input of this model"
+            yield name, f"{name} is not an input of this model"
     content = tensors[source.name]
     if content is None:
-        yield f"{source.name} is missing"
+        yield source.name, f"{source.name} is missing"
         return
     num_dims = 2 if source.num_channels is None else 3
     if content.ndim != num_dims:
-        yield f"{source.name} has shape {list(content.shape)}"
+        yield source.name, f"{source.name} has shape {list(content.shape)}"
     elif content.numel() == 0:
-        yield f"{source.name} is empty: shape {list(content.shape)}"
+        yield source.name, f"{source.name} is empty: shape {list(content.shape)}"
     elif num_dims == 3 and content.shape[1] != source.num_channels:
-        yield f"{source.name} has {content.shape[1]} channels"
+        yield source.name, f"{source.name} has {content.shape[1]} channels"
     if not content.is_floating_point():
-        yield f"{source.name} has dtype {str(content.dtype).removeprefix('torch.')}"
+        yield source.name, f"{source.name} has dtype {str(content.dtype).removeprefix('torch.')}"
 
 
 def _checked_mask(
@@ -70,7 +73,8 @@ def _checked_mask(
     hint = "Pass 1 for each real sample and 0 for padding at the end."
     if mask_RN.shape != content.shape:
         message = f"attention_mask has shape {list(mask_RN.shape)}, but {source.name} has {list(content.shape)}."
-        raise ShapeError(message, hint=hint, option="attention_mask")
+        details = {"shape": list(mask_RN.shape), "expected": list(content.shape)}
+        raise ShapeError(message, hint=hint, option="attention_mask", **details)
     if (mask_RN[:, 1:] > mask_RN[:, :-1]).any():
         message = "attention_mask has padding before or inside a recording."
         raise ShapeError(message, hint=hint, option="attention_mask")

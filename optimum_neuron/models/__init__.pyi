@@ -24,7 +24,6 @@ from .eagle import (
 )
 from .heads import (
     HEAD_SIZES as HEAD_SIZES,
-    head_layout as head_layout,
     require_equal_layers as require_equal_layers,
     require_group_size as require_group_size,
 )

@@ -3,7 +3,7 @@ from .advice import Advice as Advice
 from .analysis import Analysis as Analysis, Roofline as Roofline, analysis_of as analysis_of, analyze as analyze
 from .arguments import tensors_in as tensors_in
 from .calls import NKI_KERNEL as NKI_KERNEL, add_stream as add_stream, stream_of as stream_of
-from .core import Access as Access, Record as Record, kernels_for as kernels_for
+from .core import Record as Record, kernels_for as kernels_for
 from .custom_ops import WRITTEN_OUT as WRITTEN_OUT, nki_op as nki_op, wrap_nki as wrap_nki
 from .dtypes import FORMATS as FORMATS
 from .elements import UninitializedReadWarning as UninitializedReadWarning
@@ -20,7 +20,7 @@ from .occupancy import Occupancy as Occupancy, Tile as Tile
 from .platform import Problem as Problem, problems_of as problems_of
 from .published_costs import COSTS as COSTS, InstructionCost as InstructionCost
 from .tensor import NkiTensor as NkiTensor
-from .timeline import ENGINES as ENGINES, Event as Event, box_of as box_of, overlap as overlap
+from .timeline import ENGINES as ENGINES, Event as Event
 from .timing import (
     KernelTime as KernelTime,
     analysis_of_kernel as analysis_of_kernel,

@@ -44,7 +44,8 @@ def _edge(entry: Any) -> Edge:
     before = tuple(rest[0]) if rest and isinstance(rest[0], tuple | list) else tuple(rest)
     if not all(isinstance(one, str) for one in (name, *before)):
         message = f"{entry!r} is no entry of a schedule."
-        raise ConfigError(message, hint='Write ("second", "first"), or ("second", ["first", "other"]).')
+        hint = 'Write ("second", "first"), or ("second", ["first", "other"]).'
+        raise ConfigError(message, hint=hint, entry=repr(entry))
     return str(name), before
 
 

@@ -149,9 +149,9 @@ def _merged(
 def _refuse_mistyped(options: dict[str, Any], known: Sequence[str]) -> None:
     """Reject options that resemble one of `from_pretrained`: a pipeline takes any keyword and may ignore it."""
     near = {key: difflib.get_close_matches(key, known, n=1, cutoff=0.9) for key in options}
-    mistyped = [f"{key}, did you mean {names[0]!r}?" for key, names in near.items() if names]
-    if mistyped:
-        message = f"The pipeline has no option {' '.join(mistyped)}"
+    if mistyped := [key for key, names in near.items() if names]:
+        listed = " ".join(f"{key}, did you mean {near[key][0]!r}?" for key in mistyped)
+        message = f"The pipeline has no option {listed}"
         raise ConfigError(message, hint="Correct the spelling.", options=mistyped)
 
 

@@ -10,22 +10,9 @@ from .folder import calls_of as calls_of, profile_folder as profile_folder
 from .inspection import inspect_process as inspect_process
 from .kernels import KernelEvent as KernelEvent, KernelProfile as KernelProfile
 from .neff import profile_compiled as profile_compiled, profile_neff as profile_neff
-from .operators import (
-    ENGINES as ENGINES,
-    OperatorTime as OperatorTime,
-    operators_of as operators_of,
-    overlap_of as overlap_of,
-)
 from .perfetto import trace_events as trace_events, trace_json as trace_json
 from .profile import GraphProfile as GraphProfile, Profile as Profile
 from .recorder import Recorder as Recorder, record as record
 from .report import page as page
-from .schedule import (
-    RecordedCall as RecordedCall,
-    engine_lanes as engine_lanes,
-    on_one_clock as on_one_clock,
-    windows as windows,
-)
 from .script import profile_script as profile_script
-from .table import in_every_layer as in_every_layer
-from .torch_profiler import SIMULATED as SIMULATED, events as events
+from .torch_profiler import SIMULATED as SIMULATED

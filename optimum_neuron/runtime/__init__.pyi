@@ -3,9 +3,8 @@ from .claims_folder import claimed_clusters as claimed_clusters, claims_folder a
 from .copies import Copies as Copies, CoreThreads as CoreThreads, claimed as claimed, load_copies as load_copies
 from .core_choice import allowed_cores as allowed_cores, num_usable as num_usable, ranges as ranges
 from .core_files import Row as Row
-from .core_process import PROCESS as PROCESS
 from .cores import CoreClaim as CoreClaim, claim_cores as claim_cores, held_cores as held_cores
-from .executor import Executor as Executor, check_inputs as check_inputs
+from .executor import Executor as Executor
 from .fit import require_fit as require_fit
 from .hbm import (
     CATEGORIES as CATEGORIES,
@@ -24,9 +23,9 @@ from .loaded import (
     load_program as load_program,
     require_room as require_room,
 )
-from .observers import OBSERVERS as OBSERVERS, Observers as Observers
+from .observers import OBSERVERS as OBSERVERS
 from .private_core import PrivateCore as PrivateCore
-from .publisher import INTERVAL_S as INTERVAL_S, PUBLISHER as PUBLISHER, Publisher as Publisher
+from .publisher import INTERVAL_S as INTERVAL_S, Publisher as Publisher
 from .segments import State as State
 from .status import (
     CoreStatus as CoreStatus,
@@ -39,7 +38,6 @@ from .status import (
     write_status as write_status,
 )
 from .timeline import (
-    CLOSED as CLOSED,
     TIMELINE as TIMELINE,
     CoreUsage as CoreUsage,
     Execution as Execution,

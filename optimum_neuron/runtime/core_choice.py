@@ -65,7 +65,8 @@ def allowed_cores(instance: InstanceSpec, environ: Mapping[str, str]) -> Allowed
         return Allowed(core_ids=every, origin=f"of {instance.name}", note=_REAL_RUNTIME)
     if count > total:
         message = f"NEURON_RT_NUM_CORES is {count}, but {instance.name} has {total} cores."
-        raise ConfigError(message, hint=f"Set it to {total} or less, or simulate a larger instance.", num_cores=total)
+        hint = f"Set it to {total} or less, or simulate a larger instance."
+        raise ConfigError(message, hint=hint, count=count, num_cores=total)
     return Allowed(
         core_ids=every,
         origin=f"of {instance.name}, of which NEURON_RT_NUM_CORES={count} takes {count or total}",
@@ -163,7 +164,8 @@ def no_place(instance: InstanceSpec, allowed: Allowed, num_cores: int) -> Config
     )
     example = f"Allow cores such as {ranges(places[0])}" if places else "Allow more cores"
     hint = f"{example}: a job takes neighboring cores, {rule}."
-    return ConfigError(message, hint=hint, num_cores=num_cores, allowed=list(allowed.core_ids))
+    details = {"num_cores": num_cores, "allowed": list(allowed.core_ids), "num_reserved": allowed.num_reserved}
+    return ConfigError(message, hint=hint, **details)
 
 
 def load_of(run: Cores, loads: Mapping[int, int]) -> int:

@@ -2,20 +2,16 @@ from . import clock as clock
 from .break_even import Breakeven as Breakeven, breakeven as breakeven
 from .capacity import (
     SERVED_OPTIONS as SERVED_OPTIONS,
-    SLO as SLO,
     TIMES as TIMES,
     CapacityPlan as CapacityPlan,
     Replay as Replay,
     Sweep as Sweep,
     Trace as Trace,
-    TraceRequest as TraceRequest,
     Tried as Tried,
     parse_slo as parse_slo,
     plan_capacity as plan_capacity,
     poisson_trace as poisson_trace,
     read_trace as read_trace,
-    replay_trace as replay_trace,
-    report_of as report_of,
     sweep_capacity as sweep_capacity,
 )
 from .captures import capture_model as capture_model
@@ -34,7 +30,6 @@ from .compiled import (
     generates as generates,
     is_paged as is_paged,
     kind_of_generator as kind_of_generator,
-    serving_plan_of as serving_plan_of,
 )
 from .constants import (
     FORMAT as FORMAT,
@@ -45,7 +40,6 @@ from .constants import (
     constants as constants,
 )
 from .continuous import (
-    ServedPool as ServedPool,
     poisson_arrivals as poisson_arrivals,
     simulate_requests as simulate_requests,
     summarize as summarize,
@@ -66,13 +60,10 @@ from .graphs import kind_of_graph as kind_of_graph
 from .lengths import Padding as Padding
 from .machine import Machine as Machine, choose_machine as choose_machine
 from .programs import program_estimate as program_estimate
-from .quantity import QUANTITIES as QUANTITIES, SERVED as SERVED, Estimate as Estimate, Quantity as Quantity
-from .queueing import load_on as load_on, simulate_waits as simulate_waits
+from .quantity import QUANTITIES as QUANTITIES, SERVED as SERVED, Estimate as Estimate
 from .ranking import Comparison as Comparison, compare as compare
 from .result import EXACT as EXACT, WIDE as WIDE, band_of as band_of
 from .serving import (
-    LARGE_GRAPH_CYCLES as LARGE_GRAPH_CYCLES,
-    LARGE_GRAPH_FACTOR as LARGE_GRAPH_FACTOR,
     ServingPlan as ServingPlan,
     ServingTimes as ServingTimes,
     plan_serving as plan_serving,
@@ -84,9 +75,7 @@ from .speculation import Speculation as Speculation, tokens_per_check as tokens_
 from .stacks import (
     FIRST_FUSED_SDK as FIRST_FUSED_SDK,
     FIRST_PADDED_SDK as FIRST_PADDED_SDK,
-    STACKS as STACKS,
     Stack as Stack,
-    choose_stack as choose_stack,
     parse_sdk as parse_sdk,
     stack_at as stack_at,
 )

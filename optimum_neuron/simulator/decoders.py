@@ -261,19 +261,21 @@ def _does_not_fit(
         for count in legal_core_counts(spec).counts
         if spec.num_cores > instance.num_cores and fits(count)
     ]
+    details: dict[str, Any] = {"fitting_core_counts": counts}
     if counts:
         hint = f"Pass tensor_parallel_size={counts[0]}"
     elif (rows := _rows_that_fit(memory, machine, batch_size)) > 0:
         hint = f"Pass batch_size={rows} or less: the cache of each sequence takes its part"
+        details["fitting_batch_size"] = rows
     elif memory["kv_cache"] > sum(memory.values()) / 2:
         hint = "Pass a smaller sequence_length: most of it is cache"
     elif larger:
         hint = f"Take a larger instance, such as {larger[0]}"
+        details["fitting_instances"] = larger
     else:
         hint = f"Pass quantization='int8', or take a family with more memory than {instance.family}"
-    return does_not_fit(
-        f"{name} on {num_cores} cores of {instance.name}", memory, machine, hint=f"{hint}.", fitting_core_counts=counts
-    )
+    what = f"{name} on {num_cores} cores of {instance.name}"
+    return does_not_fit(what, memory, machine, hint=f"{hint}.", **details)
 
 
 def require_no_options(options: Mapping[str, Any], what: str) -> None:

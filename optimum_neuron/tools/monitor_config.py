@@ -84,10 +84,11 @@ def read_config(path: Path) -> MonitorConfig:
         content = parse_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         message = f"Cannot read the --config-file {path}: {error.strerror}."
-        raise ConfigError(message, hint="Pass a file.", path=str(path)) from error
+        raise ConfigError(message, hint="Pass a file.", path=str(path), error=type(error).__name__) from error
     except ValueError as error:  # no JSON, or no UTF-8
         hint = 'Write it like {"period": "1s", "system_metrics": [{"type": "memory_info"}]}.'
-        raise ConfigError(f"The --config-file {path} is not JSON: {error}.", hint=hint, path=str(path)) from error
+        message = f"The --config-file {path} is not JSON: {error}."
+        raise ConfigError(message, hint=hint, path=str(path), error=type(error).__name__) from error
     return parse_config(content, str(path))
 
 

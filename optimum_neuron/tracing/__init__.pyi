@@ -11,7 +11,6 @@ from .data_parallel import DataParallel as DataParallel
 from .entry import make_entry as make_entry
 from .kernels import attention_isa_kernel as attention_isa_kernel, nki_jit as nki_jit
 from .of_model import script_of as script_of
-from .packing import is_traceable as is_traceable
 from .partition import PartitionerConfig as PartitionerConfig
 from .placement import (
     async_load as async_load,
@@ -23,20 +22,11 @@ from .placement import (
 )
 from .platform import get_platform_target as get_platform_target
 from .profiler import profile as profile
-from .script import neuron_models as neuron_models, session_of as session_of
-from .session import Session as Session
-from .structure import flatten as flatten, pick as pick, rebuild as rebuild, without as without
 from .testing import (
     assert_close as assert_close,
     custom_allclose as custom_allclose,
     neuron_allclose as neuron_allclose,
 )
-from .torch_profiler import (
-    DEVICE_FILE as DEVICE_FILE,
-    HOST_FILE as HOST_FILE,
-    NeuronConfig as NeuronConfig,
-    NeuronProfiler as NeuronProfiler,
-    ProfileMode as ProfileMode,
-)
+from .torch_profiler import NeuronConfig as NeuronConfig, NeuronProfiler as NeuronProfiler, ProfileMode as ProfileMode
 from .tracer import trace as trace
 from .weights import move_trace_to_device as move_trace_to_device, replace_weights as replace_weights

@@ -40,7 +40,8 @@ def compiled_rows(program: Program, graph: Graph) -> int:
         return sizes.pop()
     problem = "it keeps a state" if program.states else ", ".join(f"{name} has {spec}" for name, spec in specs.items())
     message = f"Dynamic batching needs the batch in dimension 0 of every input and output, and no state: {problem}."
-    raise ConfigError(message, hint="Return tensors that begin with the batch, or trace each batch size.")
+    hint = "Return tensors that begin with the batch, or trace each batch size."
+    raise ConfigError(message, hint=hint, states=list(program.states), tensors={n: str(s) for n, s in specs.items()})
 
 
 def _rows(graph: Graph, inputs: Sequence[torch.Tensor]) -> int:

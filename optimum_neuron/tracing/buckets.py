@@ -151,4 +151,5 @@ def _require_equal_outputs(entries: Sequence[Entry]) -> None:
     skeletons = [entry.outputs.skeleton for entry in entries]
     if any(skeleton != skeletons[0] for skeleton in skeletons):
         message = f"The outputs of the {len(entries)} buckets are nested differently."
-        raise ConfigError(message, hint="Return the same tuple, list, or dictionary for every shape.")
+        hint = "Return the same tuple, list, or dictionary for every shape."
+        raise ConfigError(message, hint=hint, structures=skeletons)

@@ -61,7 +61,7 @@ def no_such_cores(request: str) -> ConfigError:
     total = num_cores()
     message = f"{request} is not possible: this process may use {total} cores of {resolve_instance().value.name}."
     hint = f"Name different cores from 0 to {total - 1}; -1 as start_nc or nc_count leaves the choice open."
-    return ConfigError(message, hint=hint, num_cores=total)
+    return ConfigError(message, hint=hint, request=request, num_cores=total)
 
 
 def num_cores() -> int:

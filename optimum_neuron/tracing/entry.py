@@ -184,8 +184,9 @@ def make_entry(
         ConfigError: see `Entry`; both or none are given, or keywords are not a dictionary.
     """
     if not callable(function):
-        message = f"A {type(function).__name__} cannot be traced, because it cannot be called."
-        raise ConfigError(message, hint="Pass a torch.nn.Module or a function.")
+        kind = type(function).__name__
+        message = f"A {kind} cannot be traced, because it cannot be called."
+        raise ConfigError(message, hint="Pass a torch.nn.Module or a function.", option="func", type=kind)
     if keywords is not None:
         _require_keywords(example_inputs, keywords)
     elif example_inputs is None:
@@ -200,11 +201,13 @@ def make_entry(
 def _require_keywords(example_inputs: Any, keywords: Any) -> None:
     option = "example_kwarg_inputs"
     if not isinstance(keywords, Mapping) or not all(isinstance(name, str) for name in keywords):
-        message = f"{option} is a {type(keywords).__name__}, not a dictionary of tensors by parameter name."
-        raise ConfigError(message, hint='Pass a dictionary such as {"input_ids": input_ids}.', option=option)
+        kind = type(keywords).__name__
+        message = f"{option} is a {kind}, not a dictionary of tensors by parameter name."
+        raise ConfigError(message, hint='Pass a dictionary such as {"input_ids": input_ids}.', option=option, type=kind)
     if example_inputs is not None:
         message = f"example_inputs and {option} are both given."
-        raise ConfigError(message, hint="Pass all inputs by position, or all by keyword.", option=option)
+        options = ["example_inputs", option]
+        raise ConfigError(message, hint="Pass all inputs by position, or all by keyword.", options=options)
 
 
 def warn_ignored(taken: str, arguments: Sequence[Any]) -> None:
@@ -248,7 +251,7 @@ def _require_accepted(function: Callable[..., Any], inputs: Sequence[Any], keywo
         option = "example_inputs" if keywords is None else "example_kwarg_inputs"
         message = f"The function cannot be called with the {option}: {error}."
         names = ", ".join(str(parameter) for parameter in signature.parameters.values())
-        raise ConfigError(message, hint=f"Its parameters are {names}.", option=option) from error
+        raise ConfigError(message, hint=f"Its parameters are {names}.", option=option, error=str(error)) from error
 
 
 def _ordered(function: Callable[..., Any], inputs: Mapping[str, Any]) -> tuple[str, ...]:

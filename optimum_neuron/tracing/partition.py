@@ -123,18 +123,21 @@ def _check(partition: Partition, config: PartitionerConfig) -> None:
     smallest, count = min((len(kinds) for _, kinds in partition.subgraphs), default=0), len(partition.subgraphs)
     share, threshold = partition.supported_share, config.model_support_percentage_threshold
     limit, least = config.max_subgraph_count, config.min_subgraph_size
-    problems = []
+    problems = {}
     if share < threshold:
-        problems.append(f"{share:.2%} of the operators are supported, below the threshold of {threshold:.2%}")
+        problem = f"{share:.2%} of the operators are supported, below the threshold of {threshold:.2%}"
+        problems["model_support_percentage_threshold"] = problem
     if limit != -1 and count > limit:
         excess = f"which exceeds the specified max subgraph count of {limit}"  # the vendor's words
-        problems.append(f"the partitioner has found {count} subgraphs {excess}")
+        problems["max_subgraph_count"] = f"the partitioner has found {count} subgraphs {excess}"
     if smallest < least:
-        problems.append(f"a subgraph has {smallest} operators, below the specified min subgraph size of {least}")
+        problem = f"a subgraph has {smallest} operators, below the specified min subgraph size of {least}"
+        problems["min_subgraph_size"] = problem
     if problems:
-        message = f"The model cannot be divided within the limits of the PartitionerConfig: {'; '.join(problems)}."
+        limits = "; ".join(problems.values())
+        message = f"The model cannot be divided within the limits of the PartitionerConfig: {limits}."
         hint = f"Relax the limits, or change the operators on the host: {', '.join(sorted(partition.host_ops))}."
-        raise ConfigError(message, hint=hint, **partition.to_dict())
+        raise ConfigError(message, hint=hint, options=list(problems), **partition.to_dict())
 
 
 def _log(partition: Partition, counted: Sequence[SurveyedCall]) -> None:

@@ -106,8 +106,10 @@ def neuron_models(module: Any) -> list[Any]:
     if isinstance(module, torch.jit.ScriptModule):
         models = [part for part in module.modules() if getattr(part, "original_name", "") == NeuronModel.__name__]
     if not models:
-        message = f"There is no traced model in {type(module).__name__}."
-        raise ConfigError(message, hint="Pass the result of torch_neuronx.trace, or of torch.jit.load of it.")
+        kind = type(module).__name__
+        message = f"There is no traced model in {kind}."
+        hint = "Pass the result of torch_neuronx.trace, or of torch.jit.load of it."
+        raise ConfigError(message, hint=hint, type=kind)
     return models
 
 

@@ -110,17 +110,19 @@ def output_of(state: State, outputs: Flat, tensor: torch.Tensor) -> torch.Tensor
         ConfigError: there is no such output, or it has another shape or dtype.
     """
     count = len(outputs.tensors)
+    expected, actual = str(tensor_spec(tensor)), None
     if not 0 <= state.output < count or not isinstance(outputs.skeleton, (tuple, list)):
         problem = f"the function returns {count} tensor{'s' if count != 1 else ''}"
     elif not any(part == state.output for part in outputs.skeleton if isinstance(part, int)):
         problem = "that output is inside a nested structure"
-    elif tensor_spec(outputs.tensors[state.output]) != tensor_spec(tensor):
-        problem = f"that output is {tensor_spec(outputs.tensors[state.output])}, the state {tensor_spec(tensor)}"
+    elif (actual := str(tensor_spec(outputs.tensors[state.output]))) != expected:
+        problem = f"that output is {actual}, the state {expected}"
     else:
         return outputs.tensors[state.output]
     message = f"Output {state.output} cannot be the new value of {state.name}: {problem}."
     hint = "Return the new value, of the state's shape and dtype, as an element of a tuple, and pass its number."
-    raise ConfigError(message, hint=hint, state=state.name, output=state.output)
+    details = {"state": state.name, "output": state.output, "num_outputs": count}
+    raise ConfigError(message, hint=hint, expected=expected, actual=actual, **details)
 
 
 def without_states(outputs: Flat, dropped: set[int]) -> Flat:

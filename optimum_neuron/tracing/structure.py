@@ -45,7 +45,7 @@ def flatten(value: Any, what: str) -> Flat:
 
     tensors: list[torch.Tensor] = []
     names: list[str] = []
-    problems: list[str] = []
+    others: dict[str, str] = {}
 
     def visit(item: Any, name: str) -> Skeleton:
         if isinstance(item, torch.Tensor):
@@ -59,14 +59,15 @@ def flatten(value: Any, what: str) -> Flat:
             if hasattr(item, "_fields"):
                 return type(item)(*parts)
             return tuple(parts) if isinstance(item, tuple) else parts
-        problems.append(f"{name} is {type(item).__name__}")
+        others[name] = type(item).__name__
         return -1
 
     skeleton = visit(value, what)
-    if problems:
-        message = f"Tracing needs tensors in tuples, lists, and dictionaries: {'; '.join(problems)}."
+    if others:
+        listing = "; ".join(f"{name} is {kind}" for name, kind in others.items())
+        message = f"Tracing needs tensors in tuples, lists, and dictionaries: {listing}."
         hint = "Wrap the model in a module that fixes the other arguments and returns tensors only."
-        raise ConfigError(message, hint=hint, problems=problems)
+        raise ConfigError(message, hint=hint, types=others)
     return Flat(skeleton=skeleton, tensors=tuple(tensors), names=tuple(names))
 
 

@@ -200,8 +200,9 @@ def no_device(device: Any) -> ConfigError:
     from ..compiler.lower import probe_compiler
     from ..device import status
 
-    hint, state = "See docs/device.md, or pass use_cpu=True.", status()
+    hint, state, missing = "See docs/device.md, or pass use_cpu=True.", status(), None
     if importlib.util.find_spec("torch_neuronx") is None:
+        missing = "torch_neuronx"
         reason = "transformers looks for the module torch_neuronx before it chooses neuron"
         hint = f"Install it ({INSTALL_SDK}), or pass use_cpu=True."
     elif not state.value:
@@ -215,4 +216,4 @@ def no_device(device: Any) -> ConfigError:
         reason = "this process chose the CPU before"
         hint = "Make these arguments before Accelerator(cpu=True) and the like, or pass use_cpu=True."
     message = f"Training would run on the device {device}, not on neuron: {reason}."
-    return ConfigError(message, hint=hint, option="use_cpu", device=str(device))
+    return ConfigError(message, hint=hint, option="use_cpu", device=str(device), missing=missing)

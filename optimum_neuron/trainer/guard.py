@@ -57,8 +57,10 @@ def loss_error(
         labels: of the batch, or None.
         first: returns the first result of the processes of a batch that is not empty.
     """
+    details: dict[str, Any] = {"step": step}
     if isinstance(labels, torch.Tensor) and not labels.is_floating_point() and not bool((labels != IGNORED).any()):
         problem, hint = f"every label of the batch is {IGNORED}", "Remove such examples: they have no loss."
+        details["labels"] = IGNORED
     else:
         weights = first([name for name, parameter in model.named_parameters() if not is_finite(parameter)])
         culprit = first(find_culprit(model, forward))
@@ -66,7 +68,8 @@ def loss_error(
         hint = "Lower the learning rate, pass max_grad_norm, or use a wider dtype."
         if weights:
             problem = f"the weights are not finite before the step, first {weights[0]}; {problem}"
-    return NumericsError(f"The loss of training step {step} is not finite: {problem}.", hint=hint, step=step)
+        details |= {"module": culprit, "weights": weights}
+    return NumericsError(f"The loss of training step {step} is not finite: {problem}.", hint=hint, **details)
 
 
 def gradient_error(

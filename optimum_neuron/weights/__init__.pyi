@@ -4,7 +4,6 @@ from .checkpoint import (
     Checkpoint as Checkpoint,
     StateDict as StateDict,
     TensorSource as TensorSource,
-    weight_files as weight_files,
 )
 from .gguf import GGUF_SCHEMES as GGUF_SCHEMES, GgufName as GgufName, GgufSource as GgufSource
 from .gguf_file import GgufFile as GgufFile
@@ -15,20 +14,10 @@ from .gguf_settings import (
 )
 from .layouts import READERS as READERS, Layout as Layout
 from .low_rank import LowRankStack as LowRankStack, low_rank_stack as low_rank_stack
-from .mapped import (
-    DTYPES as DTYPES,
-    MAX_HEADER_BYTES as MAX_HEADER_BYTES,
-    MappedFile as MappedFile,
-    drop_pages_of as drop_pages_of,
-)
+from .mapped import DTYPES as DTYPES, MappedFile as MappedFile, drop_pages_of as drop_pages_of
 from .mx import mx_numbers as mx_numbers, mx_scale as mx_scale
 from .pack import pack_checkpoint as pack_checkpoint
-from .pages import (
-    HUGE_PAGE_BYTES as HUGE_PAGE_BYTES,
-    concatenate as concatenate,
-    convert as convert,
-    empty as empty,
-)
+from .pages import empty as empty
 from .published import PublishedSource as PublishedSource
 from .published_experts import PublishedExperts as PublishedExperts, is_expert as is_expert
 from .quantized import (
@@ -45,10 +34,8 @@ from .schemes import (
     SYMMETRIC_ZERO as SYMMETRIC_ZERO,
     Scheme as Scheme,
     dequantize as dequantize,
-    pack_nibbles as pack_nibbles,
     parse_schemes as parse_schemes,
     quantize_rows as quantize_rows,
-    unpack_nibbles as unpack_nibbles,
 )
 from .shards import (
     ZEROS as ZEROS,

@@ -66,7 +66,8 @@ class MappedFile:
                 mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         except (OSError, ValueError) as error:
             hint = "Check the path, or download the checkpoint again."
-            raise WeightsError(f"{path} cannot be mapped: {error}.", hint=hint, path=str(path)) from error
+            message = f"{path} cannot be mapped: {error}."
+            raise WeightsError(message, hint=hint, path=str(path), error=str(error)) from error
         file_of_path = cls(memoryview(mapped), str(path))
         _OPEN.add(file_of_path)
         return file_of_path

@@ -6,6 +6,7 @@ import pytest
 
 from optimum_neuron.buckets import read_lengths
 from optimum_neuron.errors import ConfigError, ModelError
+from tests.raising import raises
 
 TEXTS = ["Hello", "Good morning", "x"]
 """The tokenizer of the tests has one token for each byte."""
@@ -57,32 +58,44 @@ def test_digits_are_text(write, checkpoint):
 @pytest.mark.parametrize(
     ("name", "text", "options", "expected"),
     [
-        ("a.txt", "12\nhello\n0\n", {}, '2 values are not whole numbers .*: line 2 "hello"; line 3 "0"'),
-        ("a.txt", "\n\n", {}, "it is empty"),
-        ("a.txt", "12\n", {"column": "tokens"}, "it has no columns, so no 'tokens'"),
-        ("a.csv", "id,tokens\n1,12\n", {}, "no column was named; line 1 has id, tokens"),
-        ("a.csv", "id,tokens\n1,12\n", {"column": "token"}, "no column 'token', did you mean 'tokens'"),
-        ("a.csv", "id,tokens\n1\n", {"column": "tokens"}, 'line 2 ""'),
-        ("a.csv", "", {}, "no column was named"),
-        ("a.jsonl", '{"tokens": 12}\n{"text": "x"}\n', {"column": "tokens"}, "no column 'tokens'; line 2 has text"),
-        ("a.jsonl", "[12, 500]\n", {}, "line 1 is a list"),
-        ("a.jsonl", '{"tokens": 12', {}, "JSONDecodeError"),
-        ("a.jsonl", '{"tokens": 1.5}\n{"tokens": true}\n{"tokens": null}', {}, "3 values"),
-        ("missing/a.txt", None, {}, "FileNotFoundError"),
+        ("a.txt", "12\nhello\n0\n", {}, {"num_problems": 2}),
+        ("a.txt", "\n\n", {}, {"num_problems": 0}),
+        ("a.txt", "12\n", {"column": "tokens"}, {"column": "tokens"}),
+        ("a.csv", "id,tokens\n1,12\n", {}, {"column": None, "line": 1, "columns": ["id", "tokens"]}),
+        ("a.csv", "id,tokens\n1,12\n", {"column": "token"}, {"column": "token", "columns": ["id", "tokens"]}),
+        ("a.csv", "id,tokens\n1\n", {"column": "tokens"}, {"num_problems": 1}),
+        ("a.csv", "", {}, {"column": None, "line": 1, "columns": []}),
+        (
+            "a.jsonl",
+            '{"tokens": 12}\n{"text": "x"}\n',
+            {"column": "tokens"},
+            {"column": "tokens", "line": 2, "columns": ["text"]},
+        ),
+        ("a.jsonl", "[12, 500]\n", {}, {"line": 1}),
+        ("a.jsonl", '{"tokens": 1.5}\n{"tokens": true}\n{"tokens": null}', {}, {"num_problems": 3}),
     ],
 )
-def test_unreadable_lengths_are_refused(write, tmp_path, name, text, options, expected):
-    path = tmp_path / name if text is None else write(name, text)
-    with pytest.raises(ConfigError, match=expected):
+def test_unreadable_lengths_are_refused(write, name, text, options, expected):
+    path = write(name, text)
+    with raises(ConfigError, file=str(path), **expected):
         read_lengths(path, **options)
+
+
+def test_unreadable_files_are_refused(write, tmp_path):
+    cut = write("a.jsonl", '{"tokens": 12')
+    for path, kind in ((cut, "JSONDecodeError"), (tmp_path / "b.txt", "FileNotFoundError")):
+        with raises(ConfigError, file=str(path)) as error:
+            read_lengths(path)
+        assert error.value.details["problem"].startswith(kind)
 
 
 def test_non_utf8_text_and_empty_data_are_refused(write, checkpoint, tmp_path):
     (tmp_path / "a.txt").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ConfigError, match="UnicodeDecodeError"):
+    with raises(ConfigError, file=str(tmp_path / "a.txt")) as error:
         read_lengths(tmp_path / "a.txt")
-    with pytest.raises(ConfigError, match="leave the tokenizer out"):
+    assert error.value.details["problem"].startswith("UnicodeDecodeError")
+    with raises(ConfigError, num_problems=1):
         read_lengths(write("a.jsonl", '{"tokens": 12}'), tokenizer=checkpoint)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ModelError, match="tokenizer"):
+    with raises(ModelError, tokenizer=str(tmp_path / "empty")):
         read_lengths(write("b.txt", "hello"), tokenizer=tmp_path / "empty")

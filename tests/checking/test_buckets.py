@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from optimum_neuron import NeuronConfig, check_model
-from optimum_neuron.checking import extremes
+from optimum_neuron.checking.check import extremes
 from tests.tiny import SHAPES, tiny_config
 
 EVERY = {name: value for name, value in SHAPES.items() if name != "optlevel"} | {

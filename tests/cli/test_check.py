@@ -1,7 +1,7 @@
 import pytest
 
 from optimum_neuron.checking import require_conditions
-from optimum_neuron.cli import percent
+from optimum_neuron.cli.check import percent
 
 
 def row(**changes):

@@ -2,7 +2,8 @@ import dataclasses
 
 import pytest
 
-from optimum_neuron.cli import CppCompiler, Finding, Folder, Machine, judge, overall
+from optimum_neuron.cli.diagnosis import Finding, judge, overall
+from optimum_neuron.cli.machine import CppCompiler, Folder, Machine
 from optimum_neuron.compiler.lower import CpuFeatures
 
 GOOD = Machine(

@@ -5,7 +5,8 @@ import os
 import pytest
 
 from optimum_neuron import errors
-from optimum_neuron.cli import NEXT_COMMANDS, Out, next_command, run_guarded
+from optimum_neuron.cli import Out, next_command, run_guarded
+from optimum_neuron.cli.errors import NEXT_COMMANDS
 
 ERROR = errors.ConfigError("batch_size is 0.", hint="Pass batch_size=1 or more.")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from optimum_neuron.cli import priced, shown
+from optimum_neuron.cli.estimate import priced, shown
 from optimum_neuron.simulator import QUANTITIES
 
 

@@ -3,7 +3,8 @@ import io
 import json
 import pathlib
 
-from optimum_neuron.cli import Out, cell, to_json
+from optimum_neuron.cli import Out, to_json
+from optimum_neuron.cli.output import cell
 from optimum_neuron.errors import ConfigError, ModelError
 
 ROWS = [{"graph": "prefill_128", "shape": "[1, 128]", "ms": 1.5}, {"graph": "decode", "shape": "[1, 1]", "ms": 0.25}]

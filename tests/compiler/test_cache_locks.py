@@ -12,6 +12,7 @@ import pytest
 
 from optimum_neuron.compiler.cache import CompileCache, entry_name
 from optimum_neuron.errors import CacheError
+from tests.raising import raises
 
 ROOT = Path(__file__).parents[2]
 FIELDS = {"compiler_version": "2.21", "target": "inf2", "batch_size": 1}
@@ -103,5 +104,6 @@ def test_prune_removes_leftovers_of_killed_process(tmp_path, hanging):
 
 def test_lock_timeout_names_compiling_process(tmp_path, hanging):
     cache = CompileCache(tmp_path / "cache", spool=tmp_path / "spool", lock_timeout_s=0.2)
-    with pytest.raises(CacheError, match=f"process {hanging.pid} on .* has been compiling"):
+    with raises(CacheError, entry=entry_name(FIELDS), timeout_s=0.2) as error:
         cache.get_or_compile(FIELDS, lambda path: pytest.fail("compiled twice"))
+    assert error.value.details["owner"].startswith(f"process {hanging.pid} on ")

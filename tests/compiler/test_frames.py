@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch._higher_order_ops.scan import scan
 
-from optimum_neuron.compiler import source_lines
+from optimum_neuron.compiler.frames import source_lines
 from optimum_neuron.compiler.rules import source_line
 
 

@@ -7,7 +7,8 @@ import json
 import pytest
 import torch
 
-from optimum_neuron.compiler import Program, capture, kernels_of, memory_need, read_program, write_program
+from optimum_neuron.compiler import Program, capture, memory_need, read_program, write_program
+from optimum_neuron.compiler.kernels import kernels_of
 from optimum_neuron.compiler.lower import lower
 from optimum_neuron.compiler.neff import open_neff, write_neff
 from optimum_neuron.compiler.rules import check_graph

@@ -11,16 +11,11 @@ import uuid
 
 import pytest
 
-from optimum_neuron.compiler.neff import (
-    NeffDocument,
-    NeffHeader,
-    check_target,
-    neff_from_bytes,
-    open_neff,
-    unpack,
-    write_neff,
-)
+from optimum_neuron.compiler.neff import check_target, neff_from_bytes, open_neff, unpack, write_neff
+from optimum_neuron.compiler.neff.document import NeffDocument
+from optimum_neuron.compiler.neff.header import NeffHeader
 from optimum_neuron.errors import ArtifactError, ConfigError, FormatVersionError, TargetMismatchError
+from tests.raising import raises
 
 FACTS = dict(name="bert", target="inf2", core_version=2, compiler_version="2.21.5", metadata={"task": "fill-mask"})
 
@@ -64,7 +59,7 @@ def test_members_are_views_of_mapped_file(path):
         view = neff.read("tensors/w")
         assert view.readonly and bytes(view) == bytes(range(256)) * 16 and type(view.obj).__name__ == "mmap"
     assert view[1] == 1, "a view outlives the NEFF"
-    with pytest.raises(ArtifactError, match="closed"):
+    with raises(ArtifactError, reason="closed"):
         neff.read("tensors/w")
 
 
@@ -72,16 +67,16 @@ def test_bytes_in_memory_are_opened_like_file(path):
     content = path.read_bytes()
     with open_neff(path) as neff:
         assert bytes(neff.content) == content and neff.content.readonly
-    with pytest.raises(ArtifactError, match="closed"):
+    with raises(ArtifactError, reason="closed"):
         neff.content  # noqa: B018
     second = neff_from_bytes(memoryview(content), "model.pt")
     assert second.names == neff.names and bytes(second.read("tensors/w")) == bytes(range(256)) * 16
     for position in (5, 40, 1500, len(content) - 1):
         damaged = bytearray(content)
         damaged[position] ^= 1
-        with pytest.raises(ArtifactError, match="model.pt"):
+        with raises(ArtifactError, path="model.pt"):
             neff_from_bytes(memoryview(damaged), "model.pt")
-    with pytest.raises(ArtifactError, match="too short"):
+    with raises(ArtifactError, path="model.pt", reason="too_short"):
         neff_from_bytes(memoryview(b""), "model.pt")
 
 
@@ -91,8 +86,8 @@ def test_member_offset_is_aligned_for_tensors(path):
         assert raw.index(bytes(neff.read("tensors/w"))) % 512 == 0
 
 
-def test_unknown_member_names_nearest(path):
-    with open_neff(path) as neff, pytest.raises(ArtifactError, match="did you mean 'ir.json'"):
+def test_unknown_member_is_refused(path):
+    with open_neff(path) as neff, raises(ArtifactError, reason="no_member", member="ir.jsn"):
         neff.read("ir.jsn")
 
 
@@ -106,30 +101,30 @@ def test_to_dict_describes_file(path):
 
 def test_missing_file_and_folder_are_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")  # is refused without waiting for a writer
-    for name, problem in (("none", "does not exist"), (".", "not a regular file"), ("pipe", "not a regular file")):
-        with pytest.raises(ArtifactError, match=problem):
+    for name, reason in (("none", "missing"), (".", "no_file"), ("pipe", "no_file")):
+        with raises(ArtifactError, path=str(tmp_path / name), reason=reason):
             open_neff(tmp_path / name)
 
 
 NO_NEFF = {
-    "empty": (lambda raw: b"", "too short"),
-    "short": (lambda raw: b"x" * 1023, "too short"),
-    "zip": (lambda raw: b"PK\x03\x04" + bytes(5000), "not a NEFF"),
-    "zeros": (lambda raw: bytes(5000), "not a NEFF"),
-    "text": (lambda raw: b"{}" * 3000, "not a NEFF"),
-    "the vendor's": (lambda raw: b"\2" + raw[1:], "for real hardware"),
-    "cut by 1": (lambda raw: raw[:-1], "truncated"),
-    "cut by 512": (lambda raw: raw[:-512], "truncated"),
-    "cut by 5000": (lambda raw: raw[:-5000], "truncated"),
-    "too long": (lambda raw: raw + b"\0", "longer than it should be"),
-    "other name in the header": (lambda raw: raw[:220] + b"gpt2" + raw[224:], "header does not match"),
+    "empty": (lambda raw: b"", "too_short"),
+    "short": (lambda raw: b"x" * 1023, "too_short"),
+    "zip": (lambda raw: b"PK\x03\x04" + bytes(5000), "no_neff"),
+    "zeros": (lambda raw: bytes(5000), "no_neff"),
+    "text": (lambda raw: b"{}" * 3000, "no_neff"),
+    "the vendor's": (lambda raw: b"\2" + raw[1:], "real_hardware"),
+    "cut by 1": (lambda raw: raw[:-1], "other_size"),
+    "cut by 512": (lambda raw: raw[:-512], "other_size"),
+    "cut by 5000": (lambda raw: raw[:-5000], "other_size"),
+    "too long": (lambda raw: raw + b"\0", "other_size"),
+    "other name in the header": (lambda raw: raw[:220] + b"gpt2" + raw[224:], "altered_header"),
 }
 
 
-@pytest.mark.parametrize(("change", "problem"), NO_NEFF.values(), ids=NO_NEFF)
-def test_incomplete_neff_is_refused_without_hashing(path, change, problem):
+@pytest.mark.parametrize(("change", "reason"), NO_NEFF.values(), ids=NO_NEFF)
+def test_incomplete_neff_is_refused_without_hashing(path, change, reason):
     path.write_bytes(change(path.read_bytes()))
-    with pytest.raises(ArtifactError, match=problem):
+    with raises(ArtifactError, path=str(path), reason=reason):
         open_neff(path, verify=False)
 
 
@@ -158,7 +153,7 @@ def test_flipped_byte_anywhere_never_loads(path):
         damaged = bytearray(raw)
         damaged[offset] ^= 1 << offset % 8
         path.write_bytes(damaged)
-        with pytest.raises(ArtifactError, match="does not match the hash" if offset >= 1024 else "model.neuron"):
+        with raises(ArtifactError, path=str(path), **({"reason": "altered_content"} if offset >= 1024 else {})):
             open_neff(path)
 
 
@@ -190,8 +185,9 @@ def test_unsafe_members_are_refused(tmp_path, info, part):
 
 
 def test_all_unsafe_members_are_listed(tmp_path):
-    with pytest.raises(ArtifactError, match=r"(?s)link to.*absolute"):
+    with raises(ArtifactError, reason="unsafe") as error:
         open_neff(forged(tmp_path / "bad", [tar_info("/a"), tar_info("l", tarfile.SYMTYPE, "x")]))
+    assert "'/a' is" in error.value.details["problem"] and "'l' is" in error.value.details["problem"]
 
 
 def test_members_behind_damaged_tar_header_are_not_lost_silently(tmp_path):
@@ -199,7 +195,7 @@ def test_members_behind_damaged_tar_header_are_not_lost_silently(tmp_path):
     raw = bytearray(path.read_bytes())
     raw[raw.index(b"b\0", 2048)] = ord("c")  # the checksum of that member's header is wrong now
     write_with_header(path, raw[1024:])
-    with pytest.raises(ArtifactError, match="does not end behind its last member"):
+    with raises(ArtifactError, reason="unsafe"):
         open_neff(path)
 
 
@@ -208,12 +204,12 @@ def test_chain_of_name_headers_is_refused_without_crash(tmp_path):
         512, b"\0"
     )
     write_with_header(tmp_path / "bad", link * 3000 + bytes(1024))
-    with pytest.raises(ArtifactError, match="the tar cannot be read"):
+    with raises(ArtifactError, reason="unsafe"):
         open_neff(tmp_path / "bad")
 
 
 def test_data_behind_end_of_tar_is_refused(tmp_path):
-    with pytest.raises(ArtifactError, match="does not end behind its last member"):
+    with raises(ArtifactError, reason="unsafe"):
         open_neff(forged(tmp_path / "bad", [], tail=b"x" * 512))
 
 
@@ -226,20 +222,20 @@ def test_absurd_member_sizes_are_refused(tmp_path, size_field):
     raw[start + 148 : start + 156] = b" " * 8
     raw[start + 148 : start + 156] = b"%06o\0 " % sum(raw[start : start + 512])
     write_with_header(path, raw[1024:])
-    with pytest.raises(ArtifactError):
+    with raises(ArtifactError, reason="unsafe"):
         open_neff(path)
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b"\xff", b"[" * 100_000, b'{"format_version": 1}'])
 def test_unusable_document_is_refused(tmp_path, content, monkeypatch):
     monkeypatch.setattr(NeffDocument, "to_json", lambda self: content)
-    with pytest.raises(ArtifactError, match="neff.json"):
+    with raises(ArtifactError, reason="document"):
         open_neff(forged(tmp_path / "bad", []))
 
 
 def test_unpack_of_unsafe_file_writes_nothing(tmp_path):
     bad = forged(tmp_path / "bad", [tar_info("../../evil", size=3)])
-    with pytest.raises(ArtifactError, match="climbs out"):
+    with raises(ArtifactError, path=str(bad), reason="unsafe"):
         unpack(bad, tmp_path / "out")
     assert [p.name for p in tmp_path.iterdir()] == ["bad"]
 
@@ -250,7 +246,7 @@ def test_targets_of_one_generation_share_artifacts(path):
         with pytest.raises(TargetMismatchError) as excinfo:
             check_target(neff, "trn2", 3)
     facts = {"compiled_for": "inf2", "compiled_core_version": 2, "target": "trn2", "core_version": 3}
-    assert excinfo.value.details == facts and "--instance_type trn2" in excinfo.value.hint
+    assert excinfo.value.details == facts and "trn2" in excinfo.value.hint
 
 
 def test_unpack_writes_new_folder_and_overwrites_nothing(path, tmp_path):
@@ -258,7 +254,7 @@ def test_unpack_writes_new_folder_and_overwrites_nothing(path, tmp_path):
     assert [str(file.relative_to(tmp_path / "new" / "out")) for file in files] == ["ir.json", "neff.json", "tensors/w"]
     assert files[0].read_bytes() == b'{"nodes": []}'
     assert [p.name for p in (tmp_path / "new").iterdir()] == ["out"]
-    with pytest.raises(ArtifactError, match="not an empty folder"):
+    with raises(ArtifactError, path=str(tmp_path)):
         unpack(path, tmp_path)
 
 
@@ -317,20 +313,26 @@ def test_all_bad_members_are_listed_and_nothing_is_written(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "part"),
+    "change",
     [
-        ({"name": "n" * 256}, "name has 256 bytes, 255 fit"),
-        ({"compiler_version": "v" * 128}, "compiler_version has 128 bytes, 127 fit"),
-        ({"name": "a\0b"}, "cannot be printed"),
-        ({"core_version": 0}, "core_version is 0"),
-        ({"num_cores": True}, "num_cores is a bool"),
-        ({"target": None}, "target is a NoneType"),
-        ({"metadata": {"x": object()}}, "metadata.x is a object"),
+        {"name": "n" * 256},
+        {"compiler_version": "v" * 128},
+        {"name": "a\0b"},
+        {"core_version": 0},
+        {"num_cores": True},
+        {"target": None},
     ],
+    ids=lambda change: f"{change}"[:40],
 )
-def test_oversized_description_is_refused(tmp_path, change, part):
-    with pytest.raises(ConfigError, match=part):
+def test_oversized_description_is_refused(tmp_path, change):
+    with raises(ConfigError, fields=list(change)):
         write_neff(tmp_path / "m.neff", {}, **{**FACTS, **change})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_metadata_without_json_form_is_refused(tmp_path):
+    with raises(ConfigError, problems=["metadata.x is a object"]):
+        write_neff(tmp_path / "m.neff", {}, **{**FACTS, "metadata": {"x": object()}})
     assert list(tmp_path.iterdir()) == []
 
 

@@ -5,7 +5,8 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from optimum_neuron.compiler import fake_parameters, record
+from optimum_neuron.compiler import fake_parameters
+from optimum_neuron.compiler.record import record
 
 
 class Layer(nn.Module):

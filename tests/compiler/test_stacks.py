@@ -5,7 +5,9 @@ import dataclasses
 import pytest
 from torch import nn
 
-from optimum_neuron.compiler import Segment, Stack, find_stacks, repeating, shortened
+from optimum_neuron.compiler import find_stacks, repeating
+from optimum_neuron.compiler.record import Segment
+from optimum_neuron.compiler.stacks import Stack, shortened
 from optimum_neuron.core import Choice
 
 

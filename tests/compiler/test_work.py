@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from optimum_neuron.compiler import MOVES, PRODUCTS, SCATTER, work_of
+from optimum_neuron.compiler import work_of
 from optimum_neuron.compiler.rules import OpCall, find_rule, known_ops
+from optimum_neuron.compiler.work import MOVES, PRODUCTS, SCATTER
 
 
 def works(function, *inputs):

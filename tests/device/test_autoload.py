@@ -6,11 +6,10 @@ import shutil
 import subprocess
 import sys
 
-import pytest
-
 from optimum_neuron.device import autoload, build, library, placement
 from optimum_neuron.errors import LoweringError
 from optimum_neuron.shared_objects import make_folder, publish
+from tests.raising import raises
 
 USE = "import torch; print(torch.ones(2, device='neuron').sum().item())"
 STATUS = "import torch; from optimum_neuron.device import status; print(torch.ones(2).sum(), status())"
@@ -135,8 +134,9 @@ def test_failed_build_shows_compiler_output(monkeypatch, tmp_path):
     (tmp_path / "csrc").mkdir()
     (tmp_path / "csrc" / "neuron.cpp").write_text("#error told so\n")
     monkeypatch.setattr(build, "SOURCES", tmp_path / "csrc")
-    with pytest.raises(LoweringError, match="(?s)exit code 1.*told so"):
+    with raises(LoweringError, exit_code=1) as error:
         build.ensure_built(tmp_path / "home" / "neuron.so")
+    assert "told so" in error.value.details["output"]
     assert [path.name for path in (tmp_path / "home").glob("*.so")] == []
 
 

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from optimum_neuron.device import ASSUMPTION, MODEL, Census, placement
+from optimum_neuron.device import MODEL, placement
+from optimum_neuron.device.census import ASSUMPTION, Census
 from optimum_neuron.device.dynamo import calls
 from optimum_neuron.profiling import profile_script, record
 from optimum_neuron.runtime import OBSERVERS, TIMELINE, Publisher

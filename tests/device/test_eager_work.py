@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from optimum_neuron.device import work_of_operator
+from optimum_neuron.device.eager_work import work_of_operator
 
 SDPA = "_scaled_dot_product_flash_attention_for_cpu"
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from optimum_neuron.device import accelerator_class, device_indices
+from optimum_neuron.device.lightning_hook import accelerator_class, device_indices
 from optimum_neuron.errors import ConfigError
 
 PACKAGES = ["lightning.pytorch", "pytorch_lightning"]

@@ -13,9 +13,9 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
 from transformers import AutoModelForCausalLM
 
-from optimum_neuron.distributed import FSDP_FOLDER, WEIGHTS, consolidate
+from optimum_neuron.distributed import consolidate
 from optimum_neuron.errors import ArtifactError
-from tests.trainer.conftest import raises
+from tests.raising import raises
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
@@ -26,7 +26,7 @@ def sharded(request, tmp_path, llama):
     state = {name: tensor.clone() for name, tensor in llama.state_dict().items()}
     if request.param == "fsdp":
         # As accelerate's save_fsdp_model writes it.
-        dcp.save({"model": state}, checkpoint_id=str(folder / FSDP_FOLDER), no_dist=True)
+        dcp.save({"model": state}, checkpoint_id=str(folder / "pytorch_model_fsdp_0"), no_dist=True)
     else:
         writer = HuggingFaceStorageWriter(path=str(folder), save_distributed=True, enable_consolidation=False)
         dcp.save(state, storage_writer=writer, no_dist=True)
@@ -60,7 +60,9 @@ def test_folder_without_weights(tmp_path):
 def test_full_weights_are_copied(tmp_path, llama, size):
     llama.save_pretrained(tmp_path / "checkpoint-1", max_shard_size=size)
     written = consolidate(tmp_path / "checkpoint-1", tmp_path / "joined")
-    assert written.loadable and [path.name for path in (tmp_path / "joined").glob("*.safetensors")] == [WEIGHTS]
+    assert written.loadable and [path.name for path in (tmp_path / "joined").glob("*.safetensors")] == [
+        "model.safetensors"
+    ]
     require_same(AutoModelForCausalLM.from_pretrained(tmp_path / "joined"), llama)
     assert consolidate(tmp_path / "joined").num_tensors == written.num_tensors
 

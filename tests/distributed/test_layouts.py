@@ -15,7 +15,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from optimum_neuron.distributed import CONTEXT_FAMILIES
+from optimum_neuron.distributed.plans import CONTEXT_FAMILIES
 from tests import warm
 from tests.distributed.layouts import model_and_rows, model_of
 from tests.trainer.conftest import losses, spawn

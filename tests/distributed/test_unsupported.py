@@ -7,21 +7,15 @@ import copy
 import pytest
 import torch
 
-from optimum_neuron.distributed import (
-    SEQUENCE_PLANS,
-    MeshSizes,
-    Sharding,
-    expand,
-    mixed_precision,
-    padded,
-    require_context,
-    require_divisible,
-    require_fsdp_config,
-    require_whole_model,
-    tensor_plan,
-)
+from optimum_neuron.distributed import mixed_precision, require_whole_model
+from optimum_neuron.distributed.context import require_context, require_divisible
+from optimum_neuron.distributed.layout import require_fsdp_config
+from optimum_neuron.distributed.mesh import MeshSizes
+from optimum_neuron.distributed.pipeline import padded
+from optimum_neuron.distributed.plans import SEQUENCE_PLANS, expand, tensor_plan
+from optimum_neuron.distributed.shard import Sharding
 from optimum_neuron.errors import ConfigError, ModelError
-from tests.trainer.conftest import raises
+from tests.raising import raises
 
 peft = pytest.importorskip("peft")
 
@@ -57,8 +51,9 @@ def test_adapter_is_split_like_its_layer(llama):
     ids=["dora", "ia3"],
 )
 def test_indivisible_adapters(llama, options, module, problem):
-    with raises(ConfigError, problem, option="peft_config", module=f"model.layers.0.self_attn.{module}"):
+    with raises(ConfigError, option="peft_config", module=f"model.layers.0.self_attn.{module}") as error:
         expanded(adapted(llama, **options))
+    assert problem in error.value.details["problem"]
 
 
 def test_sequence_parallel_without_plan():
@@ -84,8 +79,9 @@ def test_sequence_parallel_without_plan():
     ids=["name", "nothing", "prompt tuning"],
 )
 def test_unsupported_models(llama, make, word):
-    with raises(ConfigError, word, option="model", layout="tensor_parallel_size=2"):
+    with raises(ConfigError, option="model", layout="tensor_parallel_size=2") as error:
         require_whole_model(make(llama), "tensor_parallel_size=2")
+    assert word in error.value.message
 
 
 def test_parameters_of_two_dtypes(llama):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from optimum_neuron.engine import batches, pad_rows, run_rows
+from optimum_neuron.engine import run_rows
+from optimum_neuron.engine.rows import batches, pad_rows
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from optimum_neuron.errors import ConfigError, ModelError, WeightsError
 from optimum_neuron.exporters import main_export, merge_adapter
 from tests.exporters.test_published_experts import reference
 from tests.exporters.test_published_shapes import MODELS, save_fp8
+from tests.raising import raises
 from tests.tiny import NUM_BYTE_TOKENS, SHAPES, VOCABULARY
 
 peft = pytest.importorskip("peft")
@@ -89,21 +90,22 @@ def test_head_trained_with_adapter(checkpoint, tmp_path):
 
 
 def test_invalid_adapter_and_adapter_as_model(checkpoint, tmp_path):
-    with pytest.raises(ModelError, match="not an adapter, but a model"):
+    with raises(ModelError, adapter=str(checkpoint), is_model=True):
         merge_adapter(checkpoint, checkpoint, tmp_path / "merged")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ModelError, match="not an adapter\\."):
+    with raises(ModelError, adapter=str(tmp_path / "empty"), is_model=False):
         merge_adapter(checkpoint, tmp_path / "empty", tmp_path / "merged")
     save_adapter(checkpoint, tmp_path / "adapter", peft.LoraConfig(**LORA))
-    with pytest.raises(ModelError, match="PEFT adapter.*--adapter"):
+    with raises(ModelError, model=str(tmp_path / "adapter"), reason="adapter"):
         main_export(tmp_path / "adapter", tmp_path / "out")
 
 
 def test_prompt_adapters_cannot_be_merged_and_output_is_not_overwritten(checkpoint, tmp_path):
     save_adapter(checkpoint, tmp_path / "adapter", peft.PromptTuningConfig(num_virtual_tokens=4, task_type="CAUSAL_LM"))
-    for output, reason in (("merged", "PROMPT_TUNING"), ("adapter", "not an empty folder")):
-        with pytest.raises(ConfigError, match=reason):
-            merge_adapter(checkpoint, tmp_path / "adapter", tmp_path / output)
+    with raises(ConfigError, method="PROMPT_TUNING"):
+        merge_adapter(checkpoint, tmp_path / "adapter", tmp_path / "merged")
+    with raises(ConfigError, output=str(tmp_path / "adapter")):
+        merge_adapter(checkpoint, tmp_path / "adapter", tmp_path / "adapter")
 
 
 @pytest.mark.parametrize("change", ["layers", "width", "names"])
@@ -122,5 +124,5 @@ def test_adapter_of_another_model(checkpoint, tmp_path, change):
         if getattr(config, "layer_types", None):
             config.layer_types = config.layer_types[: config.num_hidden_layers]
         AutoModelForCausalLM.from_config(config).save_pretrained(base)
-    with pytest.raises(WeightsError, match="not trained on.*base_model_name_or_path"):
+    with raises(WeightsError, adapter=str(tmp_path / "adapter"), base_model=str(base)):
         merge_adapter(base, tmp_path / "adapter", tmp_path / "merged")

@@ -13,14 +13,14 @@ from optimum_neuron.errors import ConfigError, ModelError
 from optimum_neuron.exporters import (
     cached_entries,
     cached_models,
-    cached_neff,
     fill_cache,
     hub_cache,
-    label_of,
     load_source,
     main_export,
     neuron_config,
 )
+from optimum_neuron.exporters.build import cached_neff
+from optimum_neuron.exporters.request import label_of
 from tests.tiny import save_tiny
 
 SIZES = {"batch_size": 1, "sequence_length": 16, "optlevel": "1"}

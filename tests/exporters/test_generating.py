@@ -8,6 +8,7 @@ from optimum_neuron import NeuronModelForImageTextToText, NeuronModelForSeq2SeqL
 from optimum_neuron.errors import ArtifactError, ModelError, ValidationError
 from tests import image_text, seq2seq, speech
 from tests.encoders import save_tiny_encoder
+from tests.raising import raises
 from tests.tiny import save_tiny
 
 KINDS = {
@@ -63,8 +64,8 @@ def test_narrow_weights_meet_their_tolerance(name, tmp_path):
 @pytest.mark.parametrize("other", ["decoder", "encoder"])
 def test_other_architectures_are_refused(kind, other, tmp_path):
     saved = save_tiny(tmp_path, "llama") if other == "decoder" else save_tiny_encoder(tmp_path, "bert", "fill-mask")
-    what = {"seq2seq": "encoder-decoder", "image_text": "vision-language model"}[kind]
-    with pytest.raises(ModelError, match=f"no {what} of this architecture"):
+    task = {"seq2seq": "text2text-generation", "image_text": "image-text-to-text"}[kind]
+    with raises(ModelError, task=task, model_type="llama" if other == "decoder" else "bert"):
         KINDS[kind][3].from_pretrained(saved, export=True, optlevel="1")
 
 
@@ -83,6 +84,7 @@ def test_program_of_another_configuration_is_refused(kind, export_result):
     for old, new, problem in CHANGES[kind]:
         assert old in text
         marker.write_text(text.replace(old, new))
-        with pytest.raises(ArtifactError, match=problem):
+        with raises(ArtifactError) as error:
             KINDS[kind][3].from_pretrained(export_result[1])
+        assert problem in " ".join(error.value.details["problems"])
     marker.write_text(text)

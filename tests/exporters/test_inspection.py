@@ -2,10 +2,9 @@ from __future__ import annotations
 
 import shutil
 
-import pytest
-
 from optimum_neuron.errors import WeightsError
 from optimum_neuron.exporters import inspect_export, main_export
+from tests.raising import raises
 from tests.tiny import SHAPES, tiny_config
 
 
@@ -54,5 +53,5 @@ def test_program_without_weights(tmp_path):
 def test_damage_is_refused(export_folder, tmp_path):
     folder = shutil.copytree(export_folder, tmp_path / "copy")
     (folder / "model.safetensors").unlink()
-    with pytest.raises(WeightsError, match="model.safetensors is missing"):
+    with raises(WeightsError, folder=str(folder), missing="model.safetensors"):
         inspect_export(folder)

@@ -21,23 +21,23 @@ from optimum_neuron.errors import ConfigError, ModelError
 from optimum_neuron.exporters import (
     KINDS,
     Kind,
-    KindRow,
     Plan,
     cached_entries,
     compile_options,
-    empty_model,
     kind_of,
     load_source,
     main_export,
     read_folder,
-    register_kind,
     tasks,
 )
+from optimum_neuron.exporters.empty import empty_model
+from optimum_neuron.exporters.kinds import KindRow, register_kind
 from optimum_neuron.exporters.validation import Scenario
 from optimum_neuron.options import SOURCE_OPTIONS, option
 from optimum_neuron.simulator import compare, estimate
 from optimum_neuron.sizes import count_errors
 from tests.encoders import save_tiny_encoder
+from tests.raising import raises
 
 TASK = "two-step-encoding"
 
@@ -216,7 +216,7 @@ def test_entry_points_share_source_options(monkeypatch, tmp_path):
 
     def download(name, where, *, patterns):
         calls.append(where)
-        raise ModelError("no such model")
+        raise ModelError("There is no such model.", model=name)
 
     monkeypatch.setattr(source, "_download", download)
     entry_points = (
@@ -227,6 +227,6 @@ def test_entry_points_share_source_options(monkeypatch, tmp_path):
         NeuronModelForCausalLM.from_pretrained,
     )
     for function in entry_points:
-        with pytest.raises(ModelError, match="no such model"):
+        with raises(ModelError, model="acme/tiny"):
             function("acme/tiny", **where, trust_remote_code=True)
     assert [dataclasses.asdict(call) for call in calls] == [where | {"trust_remote_code": True}] * len(entry_points)

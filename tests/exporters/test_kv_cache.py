@@ -17,7 +17,7 @@ from optimum_neuron.compiler.rules import check_graph
 from optimum_neuron.configuration import NeuronConfig
 from optimum_neuron.errors import ConfigError, ModelError, WeightsError
 from optimum_neuron.exporters import judging_target, main_export, published_cache, translate
-from optimum_neuron.exporters.validation import cached_logits
+from optimum_neuron.exporters.validation.rounding import cached_logits
 from optimum_neuron.hardware import resolve_target
 from optimum_neuron.models import as_cached, build_decoder
 from optimum_neuron.simulator.work import work_of_program

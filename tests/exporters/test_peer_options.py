@@ -18,7 +18,8 @@ from optimum_neuron import (
 from optimum_neuron.compiler.neff import open_neff
 from optimum_neuron.configuration import NEFF_FILE
 from optimum_neuron.errors import ConfigError, ModelError
-from optimum_neuron.exporters import FIXED, OF_DIFFUSION, WITHOUT_EFFECT, kind_of, translate
+from optimum_neuron.exporters import kind_of, translate
+from optimum_neuron.exporters.peer_options import FIXED, OF_DIFFUSION, WITHOUT_EFFECT
 from tests import seq2seq, speech
 from tests.encoders import save_tiny_encoder, tiny_shapes
 from tests.tiny import SHAPES

@@ -18,7 +18,8 @@ from optimum_neuron import (
     pipeline,
 )
 from optimum_neuron.errors import ArtifactError
-from optimum_neuron.exporters import inspect_export, read_vendor_export
+from optimum_neuron.exporters import inspect_export
+from optimum_neuron.exporters.vendor_folder import read_vendor_export
 from tests import seq2seq, speech
 from tests.encoders import save_tiny_encoder, tiny_encoder_config
 from tests.tiny import tiny_config

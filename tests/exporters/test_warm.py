@@ -13,7 +13,8 @@ import pytest
 
 from optimum_neuron.core import Choice
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.exporters import Warmed, WarmJob, WarmResult, read_jobs, warm, warm_cache
+from optimum_neuron.exporters import Warmed, WarmJob, read_jobs, warm, warm_cache
+from optimum_neuron.exporters.warm import WarmResult
 
 OPTIONS = {"batch_size": 1, "sequence_length": 16, "optlevel": "1"}
 YAML = """

@@ -6,6 +6,7 @@ import pytest
 
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.hardware import INSTANCES, legal_core_counts, require_core_count
+from tests.raising import raises
 
 
 @pytest.mark.parametrize(
@@ -36,7 +37,7 @@ def test_one_and_all_cores_are_always_legal(name):
 
 def test_counts_follow_logical_core_size():
     assert legal_core_counts(INSTANCES["trn2.3xlarge"], lnc=1).counts == (1, 2, 4, 8)
-    with pytest.raises(ConfigError, match="NCC_EARG001"):
+    with raises(ConfigError, code="NCC_EARG001", lnc=2):
         legal_core_counts(INSTANCES["inf2.48xlarge"], lnc=2)
 
 

@@ -11,7 +11,8 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from optimum_neuron.cache_argument import CACHE
 from optimum_neuron.errors import ConfigError, ShapeError
-from tests.modeling.common import raises, random_ids, same
+from tests.modeling.common import random_ids, same
+from tests.raising import raises
 from tests.tiny import NUM_BYTE_TOKENS, SHAPES
 
 LENGTH = SHAPES["sequence_length"]

@@ -18,6 +18,7 @@ from optimum_neuron.errors import ConfigError, CoreBusyError, DeviceMemoryError
 from optimum_neuron.hardware import INSTANCES
 from optimum_neuron.runtime import ledger
 from tests.encoders import IMAGE, VOCABULARY, save_letters, save_tiny_encoder
+from tests.raising import raises
 from tests.runtime.conftest import Worker
 
 INSTANCE = "inf2.24xlarge"
@@ -153,11 +154,11 @@ def test_cores_of_other_processes_are_refused_with_their_holders(checkpoint, mon
     other = Worker(tmp_path, INSTANCE, {"NEURON_RT_VISIBLE_CORES": "3"})
     try:
         assert other.ask("claim", "trainer") == [3]
-        with pytest.raises(CoreBusyError, match="hold 3") as excinfo:
+        with raises(CoreBusyError) as excinfo:
             export(checkpoint)
-        message = str(excinfo.value)
-        assert str(other.pid) in message and "trainer" in message
-        assert "set NEURON_RT_VISIBLE_CORES=2,4-5 for 3 of them" in message
+        (holder,) = excinfo.value.details["holders"]
+        assert (holder["core_id"], holder["pid"], holder["model"]) == (3, other.pid, "trainer")
+        assert excinfo.value.details["variables"] == ["NEURON_RT_VISIBLE_CORES=2,4-5"]
     finally:
         other.end()
 
@@ -166,7 +167,7 @@ def test_core_without_room_is_refused(checkpoint):
     core = ledger(INSTANCES[INSTANCE], 4)
     hog = core.charge("weights", core.available_bytes, "hog")
     try:
-        with pytest.raises(DeviceMemoryError, match="hog"):
+        with raises(DeviceMemoryError, core_id=4):
             export(checkpoint)
     finally:
         hog.release()
@@ -178,5 +179,5 @@ def test_other_modes_are_refused_before_anything_is_compiled(mode, checkpoint, o
         with pytest.raises(ConfigError) as error:
             getattr(NeuronModelForSequenceClassification, method)(model, data_parallel_mode=mode)
         assert error.value.details == {"option": "data_parallel_mode", "value": mode, "choices": ["none", "all"]}
-    with pytest.raises(ConfigError, match="did you mean 'data_parallel_mode'"):
+    with raises(ConfigError, options=["data_parallel"]):
         load(checkpoint, data_parallel=True)

@@ -12,8 +12,8 @@ import transformers
 
 from optimum_neuron import NeuronModelForEmbedding
 from optimum_neuron.errors import ConfigError, ModelError
-from optimum_neuron.modeling import read_recipe
-from tests.modeling.common import raises
+from optimum_neuron.modeling.pooling import read_recipe
+from tests.raising import raises
 from tests.tiny import NUM_BYTE_TOKENS, save_tiny, save_tokenizer
 
 SHAPES = {"batch_size": 2, "sequence_length": [8, 24], "optlevel": "1"}

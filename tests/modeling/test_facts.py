@@ -20,7 +20,7 @@ from optimum_neuron.errors import ModelError
 from optimum_neuron.exporters import is_export
 from tests import seq2seq, speech
 from tests.encoders import save_letters, save_tiny_encoder, tiny_shapes
-from tests.modeling.common import raises
+from tests.raising import raises
 from tests.tiny import SHAPES, VOCABULARY
 
 IDS = torch.arange(3, 11).reshape(1, 8)

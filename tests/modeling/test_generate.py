@@ -25,9 +25,10 @@ from transformers import (
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.cache_argument import CACHE
 from optimum_neuron.errors import ConfigError, ShapeError
-from optimum_neuron.modeling import NeuronCache
+from optimum_neuron.modeling.cache import NeuronCache
 from tests.modeling import common
-from tests.modeling.common import raises, random_ids
+from tests.modeling.common import random_ids
+from tests.raising import raises
 from tests.tiny import NUM_BYTE_TOKENS, SHAPES
 
 NUM_NEW = 20
@@ -269,7 +270,7 @@ def test_options_fixed_at_export(model, options, error, details):
 
 def test_continuous_batching_is_error(model):
     for start in (lambda: model.generate_batch([[5, 6]]), lambda: model.init_continuous_batching()):
-        with pytest.raises(ConfigError, match="without continuous batching"):
+        with raises(ConfigError, option="continuous_batching", value=False):
             start()
 
 

@@ -14,7 +14,8 @@ from optimum_neuron import NeuronModelForImageTextToText
 from optimum_neuron.errors import ConfigError, ShapeError
 from optimum_neuron.exporters.validation import FLOAT32_TOLERANCE, compare
 from tests.image_text import IMAGE, MORE_TINY, SMALL, processed, save_tiny_image_text
-from tests.modeling.common import both, raises
+from tests.modeling.common import both
+from tests.raising import raises
 
 BROKEN = {"llama4": "5.24.0"}
 """Versions of transformers whose own forward fails: Llama 4's results have no `image_outputs` there."""

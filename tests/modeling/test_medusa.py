@@ -12,7 +12,8 @@ from transformers import set_seed
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.errors import ConfigError, WeightsError
 from optimum_neuron.modeling import MedusaHeads
-from tests.modeling.common import raises, random_ids
+from tests.modeling.common import random_ids
+from tests.raising import raises
 from tests.tiny import NUM_BYTE_TOKENS, SHAPES
 
 NUM_HEADS, NUM_NEW = 3, 24

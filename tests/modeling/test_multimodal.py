@@ -27,7 +27,8 @@ from tests.audio_text import (
     save_tiny_audio_text,
     tiny_processor,
 )
-from tests.modeling.common import both, raises
+from tests.modeling.common import both
+from tests.raising import raises
 
 GREEDY: dict[str, Any] = {"do_sample": False, "max_new_tokens": 8, "eos_token_id": None, "no_repeat_ngram_size": 1}
 

@@ -13,7 +13,8 @@ from optimum_neuron.errors import ConfigError, ModelError
 from optimum_neuron.exporters import TASKS, save_folder
 from tests.encoders import save_tiny_encoder, tiny_shapes
 from tests.image_text import SMALL as IMAGE_SHAPES, save_tiny_image_text, tiny_prompts
-from tests.modeling.common import raises, same
+from tests.modeling.common import same
+from tests.raising import raises
 from tests.seq2seq import SHAPES, SOURCE, VOCABULARY, save_tiny_seq2seq
 from tests.speech import save_tiny_speech, sounds
 

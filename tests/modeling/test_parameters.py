@@ -6,7 +6,7 @@ import torch
 
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.errors import ConfigError
-from tests.modeling.common import raises
+from tests.raising import raises
 
 
 def test_counts_and_sizes_match_reference_model(model, original, checkpoint):

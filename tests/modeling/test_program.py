@@ -11,7 +11,7 @@ import transformers
 from optimum_neuron import NeuronModelForCausalLM, NeuronModelForSequenceClassification
 from optimum_neuron.errors import ConfigError, CoreBusyError, ShapeError
 from tests.encoders import save_tiny_encoder, tiny_shapes
-from tests.modeling.common import raises
+from tests.raising import raises
 
 TASK = "text-classification"
 

@@ -16,6 +16,7 @@ from optimum_neuron import (
 from optimum_neuron.errors import ConfigError, ShapeError
 from tests import seq2seq
 from tests.encoders import IMAGE, SAMPLES, save_letters, save_tiny_encoder
+from tests.raising import raises
 
 IDS = torch.full((2, 8), 5)
 
@@ -49,27 +50,32 @@ def sounds(*shape, **options):
 
 
 CASES = {
-    "list": ("text", {"input_ids": [[5, 6]]}, "input_ids is a list, not a tensor"),
-    "array": ("text", {"input_ids": IDS.numpy()}, "input_ids is a ndarray, not a tensor"),
-    "tokens that are true or false": ("text", {"input_ids": IDS.bool()}, "input_ids has dtype bool, .* integers"),
-    "length": ("text", {"input_ids": torch.full((1, 17), 5)}, r"buckets: 8, 16.*truncation=True"),
-    "misspelt": ("text", {"input_ids": IDS, "atention_mask": IDS}, r"did you mean 'attention_mask'\? It takes"),
-    "image of another size": ("image", images(1, 3, 48, 40), r"height=48, but (.|\n)*width=40, but"),
-    "gray image": ("image", images(1, 1, IMAGE, IMAGE), r"num_channels=1, .*compiled for 3.*convert\('RGB'\)"),
-    "image of bytes": ("image", images(1, 3, IMAGE, IMAGE, dtype=torch.uint8), "uint8, .* floating-point"),
-    "image without a batch": ("image", images(3, IMAGE, IMAGE), r"shape \[3, 32, 32\], not \[batch_size"),
-    "sound that is too long": ("sound", sounds(1, SAMPLES + 1), f"={SAMPLES + 1}, .*buckets: {SAMPLES}"),
-    "sound shorter than a frame": ("sound", sounds(1, 3), "audio_sequence_length=3, but one frame needs 44"),
-    "letters of no frame": ("letters", sounds(1, 43), "audio_sequence_length=43, but one frame needs 44"),
-    "sound of whole numbers": ("sound", sounds(1, SAMPLES, dtype=torch.int16), "int16, .* floating-point"),
-    "numbers as a source": ("seq2seq", {"input_ids": IDS.float(), "labels": IDS}, "input_ids has dtype float32"),
+    "list": ("text", {"input_ids": [[5, 6]]}, {"names": ["input_ids"]}),
+    "array": ("text", {"input_ids": IDS.numpy()}, {"names": ["input_ids"]}),
+    "tokens that are true or false": ("text", {"input_ids": IDS.bool()}, {"names": ["input_ids"]}),
+    "length": ("text", {"input_ids": torch.full((1, 17), 5)}, {"size": 17, "buckets": [8, 16]}),
+    "misspelt": ("text", {"input_ids": IDS, "atention_mask": IDS}, {"names": ["atention_mask"]}),
+    "height of an image": ("image", images(1, 3, 48, 40), {"axis": "height", "size": 48}),
+    "width of an image": ("image", images(1, 3, 48, 40), {"axis": "width", "size": 40}),
+    "gray image": ("image", images(1, 1, IMAGE, IMAGE), {"axis": "num_channels", "size": 1, "buckets": [3]}),
+    "image of bytes": ("image", images(1, 3, IMAGE, IMAGE, dtype=torch.uint8), {"names": ["pixel_values"]}),
+    "image without a batch": ("image", images(3, IMAGE, IMAGE), {"names": ["pixel_values"]}),
+    "sound that is too long": ("sound", sounds(1, SAMPLES + 1), {"size": SAMPLES + 1, "buckets": [SAMPLES]}),
+    "sound shorter than a frame": ("sound", sounds(1, 3), {"names": ["input_values"]}),
+    "letters of no frame": ("letters", sounds(1, 43), {"names": ["input_values"]}),
+    "sound of whole numbers": ("sound", sounds(1, SAMPLES, dtype=torch.int16), {"names": ["input_values"]}),
+    "numbers as a source": (
+        "seq2seq",
+        {"input_ids": IDS.float(), "labels": IDS},
+        {"input": "input_ids", "dtype": "float32"},
+    ),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_misfit_input_is_named(models, case):
-    kind, inputs, message = CASES[case]
-    with pytest.raises(ShapeError, match=message) as error:
+    kind, inputs, details = CASES[case]
+    with raises(ShapeError, **details) as error:
         models[kind](**inputs)
     assert "?." not in str(error.value)
 
@@ -95,7 +101,7 @@ def test_tokenizer_limit_is_set_to_compiled_length(tmp_path):
     assert piped.model.input_static_shapes["sequence_length"] == 40  # the model's positions
     assert piped.tokenizer.model_max_length == 40
     assert piped("a" * 500, truncation=True)[0]["score"] > 0
-    with pytest.raises(ShapeError, match="buckets: 40.*truncation=True"):
+    with raises(ShapeError, buckets=[40]):
         piped("a" * 500)
-    with pytest.raises(ConfigError, match="sequence_length is 41.*40 positions"):
+    with raises(ConfigError, option="sequence_length", value=41, limit=40):
         pipeline("text-classification", folder, export=True, sequence_length=41, optlevel="1")

@@ -14,9 +14,9 @@ import transformers
 
 from optimum_neuron import NeuronModelForTextReranking, NeuronSentenceTransformer
 from optimum_neuron.errors import ConfigError, ModelError
-from optimum_neuron.modeling import pooled, read_recipe
+from optimum_neuron.modeling.pooling import pooled, read_recipe
 from tests.encoders import save_letters, save_tiny_encoder
-from tests.modeling.common import raises
+from tests.raising import raises
 
 SHAPES: dict[str, Any] = {"batch_size": 2, "sequence_length": [8, 24], "optlevel": "1"}
 SENTENCES = ["a cat", "a much longer sentence", "dog", "b", "the end of it"]

@@ -14,9 +14,9 @@ from transformers.modeling_outputs import BaseModelOutput
 from optimum_neuron import NeuronModelForMaskedLM, NeuronModelForSeq2SeqLM
 from optimum_neuron.cache_argument import CACHE
 from optimum_neuron.errors import ConfigError, ModelError, ShapeError
-from optimum_neuron.modeling import NeuronCache
+from optimum_neuron.modeling.cache import NeuronCache
 from tests.modeling import common
-from tests.modeling.common import raises
+from tests.raising import raises
 from tests.seq2seq import SHAPES, SOURCE, TARGET, TINY, VOCABULARY, save_tiny_seq2seq
 
 GREEDY = {"do_sample": False, "num_beams": 1, "max_new_tokens": TARGET - 2}
@@ -144,7 +144,7 @@ def test_saved_model_is_loaded_again(model, tmp_path):
     inputs = sources(2, 9, 2)
     assert torch.equal(loaded_model.generate(**inputs, **GREEDY), model.generate(**inputs, **GREEDY))
     assert loaded_model.neuron_config == model.neuron_config
-    with pytest.raises(ConfigError, match="decoder_sequence_length=20, compiled with 12"):
+    with raises(ConfigError, differences=["decoder_sequence_length=20, compiled with 12"]):
         NeuronModelForSeq2SeqLM.from_pretrained(tmp_path / "saved", decoder_sequence_length=20)
     with raises(ModelError, task="text2text-generation"):
         NeuronModelForMaskedLM.from_pretrained(tmp_path / "saved")
@@ -197,23 +197,27 @@ def test_state_is_released(model):
 SHIFTED = {"decoder_input_ids": torch.tensor([[1, 2]]), "decoder_attention_mask": torch.tensor([[0, 1]])}
 
 REFUSALS = {
-    "source_too_long": ({"input_ids": torch.full((1, 17), 5)}, ShapeError, "buckets: 8, 16"),
-    "target_too_long": ({"decoder_input_ids": torch.full((1, 13), 5)}, ShapeError, "compiled for 12"),
-    "no_source": ({"input_ids": None}, ShapeError, "neither input_ids nor encoder_outputs"),
-    "no_target": ({"decoder_input_ids": None}, ShapeError, "decoder_start_token_id"),
-    "no_such_token": ({"input_ids": torch.full((1, 4), VOCABULARY)}, ShapeError, f"Token ID {VOCABULARY}"),
-    "other_rows": ({"input_ids": torch.full((2, 4), 5)}, ShapeError, "do not match"),
-    "padded_target": (SHIFTED, ShapeError, "without padding"),
-    "host_cache": ({CACHE: DynamicCache()}, ConfigError, "live on the device"),
-    "attentions": ({"output_attentions": True}, ConfigError, "Export with output_attentions=True"),
+    "source_too_long": ({"input_ids": torch.full((1, 17), 5)}, ShapeError, {"size": 17, "buckets": [8, 16]}),
+    "target_too_long": ({"decoder_input_ids": torch.full((1, 13), 5)}, ShapeError, {"num_tokens": 13}),
+    "no_source": ({"input_ids": None}, ShapeError, {"missing": "input_ids"}),
+    "no_target": ({"decoder_input_ids": None}, ShapeError, {"missing": "decoder_input_ids"}),
+    "no_such_token": (
+        {"input_ids": torch.full((1, 4), VOCABULARY)},
+        ShapeError,
+        {"input": "input_ids", "token": VOCABULARY},
+    ),
+    "other_rows": ({"input_ids": torch.full((2, 4), 5)}, ShapeError, {"num_targets": 1}),
+    "padded_target": (SHIFTED, ShapeError, {"option": "decoder_attention_mask"}),
+    "host_cache": ({CACHE: DynamicCache()}, ConfigError, {"option": CACHE, "type": "DynamicCache"}),
+    "attentions": ({"output_attentions": True}, ConfigError, {"options": ["output_attentions"]}),
 }
 
 
 @pytest.mark.parametrize("case", REFUSALS)
 def test_misfit_inputs_are_refused(model, case):
-    arguments, error, message = REFUSALS[case]
+    arguments, error, details = REFUSALS[case]
     fitting = {"input_ids": torch.full((1, 4), 5), "decoder_input_ids": torch.tensor([[2]])}
-    with pytest.raises(error, match=message):
+    with raises(error, **details):
         model(**fitting | arguments)
 
 

@@ -12,7 +12,7 @@ from transformers import AutoModelForSpeechSeq2Seq, set_seed
 from optimum_neuron import NeuronModelForCTC, NeuronModelForSpeechSeq2Seq, NeuronWhisperForConditionalGeneration
 from optimum_neuron.errors import ConfigError, ModelError, ShapeError
 from tests.encoders import save_tiny_encoder, tiny_shapes
-from tests.modeling.common import raises
+from tests.raising import raises
 from tests.speech import FRAMES, MELS, SHAPES, TARGET, TINY, VOCABULARY, save_tiny_speech, sounds
 
 KNOWN = {"language": "en", "task": "transcribe"}
@@ -272,31 +272,43 @@ def target(tokens: list[int], mask: list[int] | None = None) -> dict[str, torch.
 
 
 REFUSALS = {
-    "another number of frames": ("whisper", {"input_features": torch.zeros(1, MELS, 30)}, f"compiled for {FRAMES}"),
-    "other channels": ("whisper", {"input_features": torch.zeros(1, 80, FRAMES)}, "has 80 channels"),
-    "frames of another rank": ("whisper", {"input_features": torch.zeros(MELS, FRAMES)}, r"has shape \[8, 100\]"),
-    "whole numbers": ("whisper", {"input_features": FEATURES.long()}, "input_features has dtype int64"),
-    "a recording for whisper": ("whisper", VALUES, "input_values is not an input of this model"),
-    "a spectrogram for moonshine": ("moonshine", {"input_features": FEATURES}, "input_features is not an input"),
-    "no sound": ("moonshine", {}, "input_values is missing"),
-    "no rows": ("moonshine", {"input_values": torch.zeros(0, 4000)}, "input_values is empty"),
-    "too long": ("moonshine", {"input_values": torch.zeros(1, 6001)}, "buckets: 3000, 6000"),
-    "too short": ("moonshine", {"input_values": torch.zeros(1, 500)}, "first hidden state needs 895"),
-    "another rank": ("moonshine", {"input_values": torch.zeros(1, 1, 4000)}, r"has shape \[1, 1, 4000\]"),
-    "other mask": ("moonshine", VALUES | {"attention_mask": torch.ones(1, 9)}, r"attention_mask has shape \[1, 9\]"),
-    "padding before the recording": ("moonshine", VALUES | {"attention_mask": LATE}, "padding before or inside"),
-    "more targets than recordings": ("moonshine", VALUES | {"decoder_input_ids": START.expand(2, 1)}, "do not match"),
-    "no such token": ("whisper", target([VOCABULARY]), f"Token ID {VOCABULARY}"),
-    "target too long": ("whisper", target([9] * (TARGET + 1)), f"compiled for {TARGET}"),
-    "padding behind a target": ("whisper", target([50, 9], mask=[1, 0]), "padding before targets only"),
-    "hidden states of a longer source": ("moonshine", LONGER, "encoder_outputs has 99 hidden states.*holds 14"),
+    "another number of frames": ("whisper", {"input_features": torch.zeros(1, MELS, 30)}, {"size": 30}),
+    "other channels": ("whisper", {"input_features": torch.zeros(1, 80, FRAMES)}, {"names": ["input_features"]}),
+    "frames of another rank": ("whisper", {"input_features": torch.zeros(MELS, FRAMES)}, {"names": ["input_features"]}),
+    "whole numbers": ("whisper", {"input_features": FEATURES.long()}, {"names": ["input_features"]}),
+    "a recording for whisper": ("whisper", VALUES, {"names": ["input_values", "input_features"]}),
+    "a spectrogram for moonshine": (
+        "moonshine",
+        {"input_features": FEATURES},
+        {"names": ["input_features", "input_values"]},
+    ),
+    "no sound": ("moonshine", {}, {"names": ["input_values"]}),
+    "no rows": ("moonshine", {"input_values": torch.zeros(0, 4000)}, {"names": ["input_values"]}),
+    "too long": ("moonshine", {"input_values": torch.zeros(1, 6001)}, {"size": 6001, "buckets": [3000, 6000]}),
+    "too short": ("moonshine", {"input_values": torch.zeros(1, 500)}, {"num_samples": 500}),
+    "another rank": ("moonshine", {"input_values": torch.zeros(1, 1, 4000)}, {"names": ["input_values"]}),
+    "other mask": (
+        "moonshine",
+        VALUES | {"attention_mask": torch.ones(1, 9)},
+        {"option": "attention_mask", "shape": [1, 9]},
+    ),
+    "padding before the recording": ("moonshine", VALUES | {"attention_mask": LATE}, {"option": "attention_mask"}),
+    "more targets than recordings": (
+        "moonshine",
+        VALUES | {"decoder_input_ids": START.expand(2, 1)},
+        {"num_targets": 2},
+    ),
+    "no such token": ("whisper", target([VOCABULARY]), {"token": VOCABULARY}),
+    "target too long": ("whisper", target([9] * (TARGET + 1)), {"num_tokens": TARGET + 1}),
+    "padding behind a target": ("whisper", target([50, 9], mask=[1, 0]), {"option": "decoder_attention_mask"}),
+    "hidden states of a longer source": ("moonshine", LONGER, {"size": 99}),
 }
 
 
 @pytest.mark.parametrize("case", REFUSALS)
 def test_misfit_inputs_are_refused(pairs, case):
-    model_type, arguments, message = REFUSALS[case]
-    with pytest.raises(ShapeError, match=message):
+    model_type, arguments, details = REFUSALS[case]
+    with raises(ShapeError, **details):
         pairs[model_type][0](**{"decoder_input_ids": START, **arguments})
 
 
@@ -304,7 +316,7 @@ def test_uncompiled_outputs_are_refused(whisper):
     model, _ = whisper
     with raises(ConfigError, option="return_token_timestamps"):
         model.generate(FEATURES, return_token_timestamps=True, return_timestamps=True, **KNOWN)
-    with pytest.raises(ConfigError, match="Export with output_attentions=True"):
+    with raises(ConfigError, options=["output_attentions"]):
         model(FEATURES, decoder_input_ids=START, output_attentions=True)
     with raises(ConfigError, options=["output_attentions", "output_hidden_states"]):
         model(FEATURES, decoder_input_ids=START, output_attentions=True, output_hidden_states=True)

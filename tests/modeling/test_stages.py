@@ -14,7 +14,7 @@ from optimum_neuron.profiling import record
 from optimum_neuron.runtime import ledger
 from optimum_neuron.simulator import core_usage, estimate
 from tests.encoders import save_tiny_encoder
-from tests.modeling.common import raises
+from tests.raising import raises
 from tests.tiny import SMALL, save_tiny
 
 INSTANCE = "trn2.48xlarge"

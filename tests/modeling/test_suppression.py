@@ -10,7 +10,7 @@ from transformers import (
     SuppressTokensLogitsProcessor,
 )
 
-from optimum_neuron.modeling import quick_processors
+from optimum_neuron.modeling.suppression import quick_processors
 
 TOKENS = [3, 7, 7, 40]
 """One of them twice, one beyond the vocabulary."""

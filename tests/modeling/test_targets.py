@@ -9,9 +9,9 @@ from transformers import CONFIG_MAPPING, AutoModelForSeq2SeqLM
 from optimum_neuron import NeuronModelForSeq2SeqLM
 from optimum_neuron.cache_argument import CACHE
 from optimum_neuron.errors import ShapeError
-from optimum_neuron.modeling import check_labels
+from optimum_neuron.modeling.targets import check_labels
 from tests.encoders import randomize
-from tests.modeling.common import raises
+from tests.raising import raises
 from tests.seq2seq import SHAPES, TINY, VOCABULARY
 
 
@@ -81,5 +81,5 @@ def test_labels_with_other_shape_than_targets(pair):
     compiled_model, _ = pair
     with raises(ShapeError, input="labels", shape=[1, 4]):
         compiled_model(input_ids=tokens(1, 4), labels=tokens(1, 4), decoder_input_ids=tokens(1, 3))
-    with pytest.raises(ShapeError, match="13 tokens"):
+    with raises(ShapeError, num_tokens=13):
         compiled_model(input_ids=tokens(1, 4), labels=tokens(1, 13))

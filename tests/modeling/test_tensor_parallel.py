@@ -17,8 +17,8 @@ from optimum_neuron.errors import ArtifactError, ConfigError, ModelError, Weight
 from optimum_neuron.exporters import inspect_export
 from optimum_neuron.hardware import resolve_instance
 from optimum_neuron.runtime import ledger
-from tests.modeling.common import raises
 from tests.models.mixtures import GPT_OSS, MIXTURES
+from tests.raising import raises
 from tests.tiny import SHAPES, SMALL, save_tiny
 
 INSTANCE = "trn1.32xlarge"

@@ -17,6 +17,7 @@ from optimum_neuron.cache_argument import CACHE
 from optimum_neuron.compiler.lower import probe_compiler
 from optimum_neuron.errors import ConfigError, LoweringError
 from optimum_neuron.exporters import main_export
+from tests.raising import raises
 from tests.tiny import SMALL
 from tests.unwritable import forbid_writing
 
@@ -164,7 +165,7 @@ def test_background_failure_is_reported_and_model_continues(export_folder, tmp_p
 
 
 def test_mistyped_option_is_refused(export_folder):
-    with pytest.raises(ConfigError, match="wait_for_host_code"):
+    with raises(ConfigError, options=["wait_for_hostcode"]):
         NeuronModelForCausalLM.from_pretrained(export_folder, wait_for_hostcode=True)
 
 

@@ -12,7 +12,7 @@ from transformers import AutoTokenizer, MaxTimeCriteria, StoppingCriteriaList, s
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.cache_argument import CACHE
 from optimum_neuron.core import Choice
-from optimum_neuron.modeling import NeuronCache
+from optimum_neuron.modeling.cache import NeuronCache
 from tests.modeling.common import random_ids
 from tests.tiny import SHAPES
 

@@ -9,7 +9,7 @@ import torch
 
 from optimum_neuron import NeuronConfig, NeuronEncoderConfig, NeuronModelForCausalLM
 from optimum_neuron.errors import ArtifactError, ConfigError
-from tests.modeling.common import raises
+from tests.raising import raises
 from tests.tiny import SHAPES
 
 

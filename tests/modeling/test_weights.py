@@ -16,7 +16,7 @@ from optimum_neuron import (
 from optimum_neuron.errors import ConfigError, ModelError, WeightsError
 from tests import seq2seq
 from tests.encoders import VOCABULARY, randomize, save_tiny_encoder
-from tests.modeling.common import raises
+from tests.raising import raises
 from tests.tiny import SHAPES as DECODER_SHAPES, save_tiny
 
 ENCODER_SHAPES = {"batch_size": 2, "sequence_length": 8, "optlevel": "1"}
@@ -125,12 +125,14 @@ def test_later_tensor_changes_are_ignored(kind, model):
 def test_module_of_another_architecture_is_refused(kind, model):
     *_, inputs, other = kind
     config = transformers.DistilBertConfig(dim=32, n_layers=1, n_heads=2, hidden_dim=32, vocab_size=VOCABULARY)
-    with pytest.raises(WeightsError, match="model_type='distilbert', compiled with"):
+    with raises(WeightsError) as error:
         model.replace_weights(transformers.DistilBertModel(config))
+    assert error.value.details["problems"][0].startswith("model_type='distilbert', ")
     shorter = type(other.config).from_dict(other.config.to_dict())
     setattr(shorter, next(n for n in ("num_decoder_layers", "num_hidden_layers") if hasattr(shorter, n)), 1)
-    with torch.device("meta"), pytest.raises(WeightsError, match="layers=1, compiled with"):
+    with torch.device("meta"), raises(WeightsError) as error:
         model.replace_weights(type(other)(shorter))
+    assert "layers=1, " in " ".join(error.value.details["problems"])
 
 
 @pytest.fixture(scope="module")
@@ -140,23 +142,29 @@ def classifier(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("weights", "error", "message"),
+    ("weights", "error", "details"),
     [
-        ({}, WeightsError, "missing"),
-        ({"classifier.bias": [1.0, 2.0]}, WeightsError, "classifier.bias"),
-        (None, WeightsError, "NoneType"),
-        ("no/such/model", ModelError, "no/such/model"),
+        ({"classifier.bias": [1.0, 2.0]}, WeightsError, {"problems": ["classifier.bias is a list"]}),
+        (None, WeightsError, {"type": "NoneType"}),
+        ("no/such/model", ModelError, {"model": "no/such/model", "reason": "missing"}),
     ],
 )
-def test_weights_of_other_types(classifier, weights, error, message):
-    with pytest.raises(error, match=message):
+def test_weights_of_other_types(classifier, weights, error, details):
+    with raises(error, **details):
         classifier.replace_weights(weights)
+
+
+def test_no_weights_at_all(classifier):
+    with raises(WeightsError) as error:
+        classifier.replace_weights({})
+    assert len(error.value.details["problems"]) == len(classifier.prepared.tensors.value.specs)
 
 
 def test_tensors_without_values_are_error(classifier):
     specs = classifier.prepared.tensors.value.specs
-    with pytest.raises(WeightsError, match="meta"):
+    with raises(WeightsError) as error:
         classifier.replace_weights({name: torch.empty(spec.shape, device="meta") for name, spec in specs.items()})
+    assert {problem.split()[-1] for problem in error.value.details["problems"]} == {"meta"}
 
 
 def test_id_of_hub_is_found_in_its_cache(classifier, tmp_path, monkeypatch):

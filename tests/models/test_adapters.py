@@ -7,8 +7,8 @@ import torch
 
 from optimum_neuron.errors import ConfigError, ModelError
 from optimum_neuron.models import build_decoder, with_adapters
-from tests.modeling.common import raises
 from tests.models.mixtures import DEEPSEEK
+from tests.raising import raises
 from tests.tiny import tiny_config
 
 

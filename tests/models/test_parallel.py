@@ -7,8 +7,9 @@ from transformers import Llama4TextConfig
 from transformers.models.llama4.modeling_llama4 import Llama4TextExperts
 
 from optimum_neuron.errors import ConfigError, ModelError
-from optimum_neuron.models import head_layout, require_group_size, split_module
+from optimum_neuron.models import require_group_size, split_module
 from optimum_neuron.models.common import Experts, MixtureConfig
+from optimum_neuron.models.heads import head_layout
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,9 @@ import torch
 
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.hardware import resolve_target
-from optimum_neuron.nki import Access, analyze, box_of, isa as nisa, jit, language as nl, launch, overlap
+from optimum_neuron.nki import analyze, isa as nisa, jit, language as nl, launch
+from optimum_neuron.nki.core import Access
+from optimum_neuron.nki.timeline import box_of, overlap
 
 
 def store(tile):

@@ -9,6 +9,7 @@ import transformers
 
 from optimum_neuron import pipeline
 from optimum_neuron.errors import ConfigError, ModelError
+from tests.raising import raises
 from tests.tiny import SHAPES
 
 OPTIONS = {"do_sample": False, "max_new_tokens": 12}
@@ -92,12 +93,23 @@ def test_pipelines_default_length_ends_at_compiled_one(export_folder, caplog):
 
 
 def test_refusals(export_folder, tmp_path):
-    for error, message, arguments, options in (
-        (ModelError, "did you mean 'text-generation'", ("text-generaton", export_folder), {}),
-        (ConfigError, "batch_size=4, compiled with 2", ("text-generation", export_folder), {"batch_size": 4}),
-        (ConfigError, "did you mean 'sequence_length'", ("text-generation", export_folder), {"sequence_lenght": 16}),
-        (ModelError, "The tokenizer of .*Pass tokenizer=", ("text-generation", export_folder, tmp_path), {}),
-        (ModelError, "does not exist", ("text-generation", tmp_path / "missing"), {}),
+    missing = str(tmp_path / "missing")
+    for error, details, arguments, options in (
+        (ModelError, {"option": "task", "value": "text-generaton"}, ("text-generaton", export_folder), {}),
+        (
+            ConfigError,
+            {"differences": ["batch_size=4, compiled with 2"]},
+            ("text-generation", export_folder),
+            {"batch_size": 4},
+        ),
+        (ConfigError, {"options": ["sequence_lenght"]}, ("text-generation", export_folder), {"sequence_lenght": 16}),
+        (
+            ModelError,
+            {"model": str(tmp_path), "auto_class": "AutoTokenizer"},
+            ("text-generation", export_folder, tmp_path),
+            {},
+        ),
+        (ModelError, {"model": missing, "reason": "missing"}, ("text-generation", missing), {}),
     ):
-        with pytest.raises(error, match=message):
+        with raises(error, **details):
             pipeline(*arguments, **options)

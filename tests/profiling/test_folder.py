@@ -10,6 +10,7 @@ from optimum_neuron.hardware import INSTANCES
 from optimum_neuron.profiling import calls_of, profile_folder
 from optimum_neuron.runtime import held_cores
 from tests.encoders import save_tiny_encoder
+from tests.raising import raises
 from tests.seq2seq import SHAPES as SEQ2SEQ, save_tiny_seq2seq
 
 
@@ -94,5 +95,5 @@ def test_core_is_free_afterwards(export_folder):
 
 
 def test_invalid_export_folder_is_an_error(checkpoint):
-    with pytest.raises(ArtifactError, match="is no export|missing"):
+    with raises(ArtifactError, missing=["neuron_config.json", "model.neuron"]):
         profile_folder(checkpoint)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from optimum_neuron.profiling import operators_of, overlap_of
+from optimum_neuron.profiling.operators import operators_of, overlap_of
 from optimum_neuron.simulator import call_time, choose_machine, work_of_call
 from optimum_neuron.simulator.work import GraphWork, Step, Work
 

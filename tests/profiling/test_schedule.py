@@ -7,7 +7,8 @@ import random
 
 import pytest
 
-from optimum_neuron.profiling import ENGINES, OperatorTime, RecordedCall, engine_lanes, on_one_clock, windows
+from optimum_neuron.profiling.operators import ENGINES, OperatorTime
+from optimum_neuron.profiling.schedule import RecordedCall, engine_lanes, on_one_clock, windows
 
 
 def call(begin, end, device, core=0):

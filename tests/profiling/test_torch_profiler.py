@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from optimum_neuron.hardware import INSTANCES
-from optimum_neuron.profiling import SIMULATED, events, torch_profiler
+from optimum_neuron.profiling import SIMULATED, torch_profiler
+from optimum_neuron.profiling.torch_profiler import events
 from optimum_neuron.runtime import Execution, Track
 from optimum_neuron.simulator import call_cost
 from optimum_neuron.simulator.work import GraphWork, Step, Work

@@ -99,7 +99,7 @@ def test_shared_private_folder_is_an_error(temp, read_only, kind, tmp_path):
         place.symlink_to(tmp_path / "elsewhere")
     else:
         place.touch()
-    with pytest.raises(ConfigError, match="OPTIMUM_NEURON_HOME") as excinfo:
+    with pytest.raises(ConfigError) as excinfo:
         claim_cores(SMALL, model="bert", environ=read_only)
     assert excinfo.value.details["folder"] == str(Path(read_only["OPTIMUM_NEURON_HOME"]) / "cores" / SMALL.name)
     assert "error" in excinfo.value.details or excinfo.value.details["private_folder"] == str(place)
@@ -107,7 +107,7 @@ def test_shared_private_folder_is_an_error(temp, read_only, kind, tmp_path):
 
 def test_missing_temporary_folder_is_an_error(read_only, temp):
     temp.rmdir()
-    with pytest.raises(ConfigError, match="TMPDIR") as excinfo:
+    with pytest.raises(ConfigError) as excinfo:
         claim_cores(SMALL, model="bert", environ=read_only)
     assert set(excinfo.value.details) == {"folder", "error"}
 

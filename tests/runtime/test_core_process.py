@@ -8,7 +8,9 @@ import pytest
 
 from optimum_neuron.errors import ConfigError, CoreBusyError
 from optimum_neuron.hardware import INSTANCES
-from optimum_neuron.runtime import PROCESS, claim_cores, core_files, held_cores
+from optimum_neuron.runtime import claim_cores, core_files, held_cores
+from optimum_neuron.runtime.core_process import PROCESS
+from tests.raising import raises
 from tests.waiting import in_threads
 
 SMALL, MEDIUM = INSTANCES["inf2.xlarge"], INSTANCES["inf2.24xlarge"]
@@ -94,16 +96,18 @@ def test_threads_get_separate_cores(environ):
 
 def test_failed_claim_leaves_nothing(start, environ, records, monkeypatch):
     def full(path, core_ids, model):
-        raise ConfigError("disk full")
+        raise ConfigError("The disk is full.", path=str(path))
 
     monkeypatch.setattr(core_files, "write_record", full)
-    with pytest.raises(ConfigError, match="disk full"):
+    with pytest.raises(ConfigError) as error:
         claim_cores(SMALL, model="bert", environ=environ)
+    assert list(error.value.details) == ["path"]
     assert records() == []
     assert start(NEURON_RT_VISIBLE_CORES="0").ask("claim", "llama") == [0]
 
 
 def test_suspended_process_in_middle_of_claim_is_reported(environ, tmp_path, monkeypatch):
     monkeypatch.setattr(core_files, "_PATIENCE_S", 0.0)
-    with core_files.exclusive(tmp_path / "cores" / SMALL.name), pytest.raises(CoreBusyError, match="have been locked"):
+    folder = tmp_path / "cores" / SMALL.name
+    with core_files.exclusive(folder), raises(CoreBusyError, folder=str(folder)):
         claim_cores(SMALL, model="bert", environ=environ)

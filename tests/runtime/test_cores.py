@@ -7,11 +7,10 @@ import re
 import sys
 from pathlib import Path
 
-import pytest
-
 from optimum_neuron.errors import ConfigError, CoreBusyError
 from optimum_neuron.hardware import INSTANCES
 from optimum_neuron.runtime import claim_cores, held_cores
+from tests.raising import raises
 
 ROOT = Path(__file__).parents[2]
 SMALL, MEDIUM = INSTANCES["inf2.xlarge"], INSTANCES["inf2.24xlarge"]
@@ -79,15 +78,13 @@ def test_lock_and_not_record_holds_core(start, environ, tmp_path, records):
     assert row["command"].startswith(sys.executable) and "\n" not in row["command"]
     folder = tmp_path / "cores" / SMALL.name
     (folder / records()[0]).write_text("{")
-    assert held_cores(SMALL, environ=environ) == [
-        {"core_id": 0, "pid": None, "model": None, "since": None, "command": None}
-    ]
-    with pytest.raises(CoreBusyError, match="unknown"):
+    rows = [{"core_id": 0, "pid": None, "model": None, "since": None, "command": None}]
+    assert held_cores(SMALL, environ=environ) == rows
+    with raises(CoreBusyError, holders=rows):
         claim_cores(SMALL, model="llama", environ=environ | {"NEURON_RT_VISIBLE_CORES": "0"})
 
 
 def test_unusable_folder_is_refused(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="OPTIMUM_NEURON_HOME") as excinfo:
+    with raises(ConfigError, folder=str(tmp_path / "file" / "cores" / SMALL.name)):
         claim_cores(SMALL, model="bert", environ={"OPTIMUM_NEURON_HOME": str(tmp_path / "file")})
-    assert excinfo.value.details["folder"] == str(tmp_path / "file" / "cores" / SMALL.name)

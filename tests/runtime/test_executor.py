@@ -10,7 +10,8 @@ from torch import nn
 
 from optimum_neuron.compiler.lower import aten_function, lower, probe_compiler
 from optimum_neuron.errors import ShapeError
-from optimum_neuron.runtime import Executor, check_inputs
+from optimum_neuron.runtime import Executor
+from optimum_neuron.runtime.executor import check_inputs
 from tests.programs import compile_module, spec, weights_of
 
 

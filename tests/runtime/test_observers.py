@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from optimum_neuron.runtime import Observers
+from optimum_neuron.runtime.observers import Observers
 
 
 class Source:

@@ -14,7 +14,8 @@ import torch
 
 from optimum_neuron.errors import ConfigError, ShapeError
 from optimum_neuron.hardware import INSTANCES
-from optimum_neuron.runtime import PUBLISHER, claim_cores, publisher, read_status, status_path, watch
+from optimum_neuron.runtime import claim_cores, publisher, read_status, status_path, watch
+from optimum_neuron.runtime.publisher import PUBLISHER
 from tests.programs import spec
 from tests.runtime.conftest import INSTANCE, loader
 from tests.waiting import soon

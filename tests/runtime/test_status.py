@@ -9,6 +9,7 @@ import pytest
 
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.runtime import CoreStatus, GraphStatus, ModelStatus, Status, read_status, status
+from tests.raising import raises
 
 STATUS = Status(
     pid=7,
@@ -87,7 +88,7 @@ def test_missing_and_unreadable_files_are_none(tmp_path):
 
 
 def test_missing_folder_is_reported(tmp_path):
-    with pytest.raises(ConfigError, match="7.status"):
+    with raises(ConfigError, path=str(status.status_path(tmp_path / "missing", STATUS.pid))):
         status.write_status(tmp_path / "missing", STATUS)
 
 

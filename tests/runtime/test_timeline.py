@@ -8,7 +8,8 @@ import threading
 import pytest
 
 from optimum_neuron.hardware import INSTANCES
-from optimum_neuron.runtime import CLOSED, Timeline, Track, recording
+from optimum_neuron.runtime import Timeline, Track, recording
+from optimum_neuron.runtime.timeline import CLOSED
 from tests.waiting import in_threads
 
 INSTANCE = INSTANCES["trn1.2xlarge"]

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from optimum_neuron.errors import RequestError
-from optimum_neuron.serving import ENDPOINTS
+from optimum_neuron.serving.deployment import ENDPOINTS
 from optimum_neuron.serving.protocol import check_nested, parse
 from tests.serving.conftest import KEY
 

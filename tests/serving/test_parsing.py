@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from optimum_neuron.serving import AnswerParser, choose_template
+from optimum_neuron.serving.parsing import AnswerParser, choose_template
 
 ANSWER = (
     "<think>Two cities.</think>Let me look."

@@ -120,7 +120,7 @@ def test_responses_are_kept_and_forgotten(client, deployment):
 
 
 def test_the_oldest_responses_make_room():
-    from optimum_neuron.serving import ResponseStore
+    from optimum_neuron.serving.response_store import ResponseStore
 
     store = ResponseStore(max_bytes=300)
     for number in range(20):

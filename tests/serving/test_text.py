@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from optimum_neuron.serving import Detokenizer, TextStream
+from optimum_neuron.serving.text import Detokenizer, TextStream
 from tests.tiny import save_tokenizer
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from optimum_neuron.runtime import ServingCost
-from optimum_neuron.simulator import ServedPool
+from optimum_neuron.simulator.continuous import ServedPool
 
 COST = ServingCost(chunk_s=0.5, step_s=0.25, row_s=0.125, copy_bytes_per_s=1.0, basis="a test")
 POOL = ServedPool(

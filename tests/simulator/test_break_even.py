@@ -7,6 +7,7 @@ import pytest
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.hardware import INSTANCES
 from optimum_neuron.simulator import breakeven
+from tests.raising import raises
 
 PORT = {"engineer_days": 10, "day_rate": 800, "instance": "inf2.xlarge"}
 PRICE = INSTANCES["inf2.xlarge"].price_on_demand_usd_per_h
@@ -81,6 +82,6 @@ def test_conflicting_workloads(options, problem):
 
 def test_unpublished_price_must_be_passed():
     options = {**PORT, "instance": "trn2.48xlarge", "gpu_price": 98, "runs_per_month": 100}
-    with pytest.raises(ConfigError, match="--price"):
+    with raises(ConfigError, option="price", instance="trn2.48xlarge"):
         breakeven(**options)
     assert breakeven(**options, price=48).saving_usd_per_month == 5000

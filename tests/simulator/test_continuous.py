@@ -15,10 +15,10 @@ from optimum_neuron.simulator import (
     capture_model,
     constants,
     estimate,
-    serving_plan_of,
     simulate_requests,
     tokens_per_check,
 )
+from optimum_neuron.simulator.compiled import serving_plan_of
 from tests.simulator.pool import POOL
 from tests.tiny import save_tiny, tiny_config
 

@@ -10,15 +10,11 @@ from transformers import AutoConfig
 from optimum_neuron.hardware import TARGETS
 from optimum_neuron.simulator import (
     ATTENTION_READ_S,
-    LARGE_GRAPH_CYCLES,
-    LARGE_GRAPH_FACTOR,
-    STACKS,
     DeviceTime,
     Padding,
     ServingPlan,
     ServingTimes,
     Stack,
-    choose_stack,
     constants,
     core_rates,
     device_time,
@@ -26,6 +22,8 @@ from optimum_neuron.simulator import (
     serving_times,
     stack_at,
 )
+from optimum_neuron.simulator.serving import LARGE_GRAPH_CYCLES, LARGE_GRAPH_FACTOR
+from optimum_neuron.simulator.stacks import STACKS, choose_stack
 from optimum_neuron.simulator.work import GraphWork, Layout, Step, Work, decoder_sizes
 from tests.tiny import CONFIGS
 

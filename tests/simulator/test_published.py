@@ -16,7 +16,6 @@ from optimum_neuron.simulator.work import (
     Attention,
     GraphWork,
     Layout,
-    Matmul,
     Step,
     Work,
     as_published,
@@ -27,6 +26,7 @@ from optimum_neuron.simulator.work import (
     prefill_work,
     work_of_program,
 )
+from optimum_neuron.simulator.work.record import Matmul
 
 SIZES = {
     "vocab_size": 1024,

@@ -8,7 +8,10 @@ import pytest
 from transformers import AutoConfig
 
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.simulator import Quantity, compare, estimate, load_on, simulate_waits
+from optimum_neuron.simulator import compare, estimate
+from optimum_neuron.simulator.quantity import Quantity
+from optimum_neuron.simulator.queueing import load_on, simulate_waits
+from tests.raising import raises
 
 LLAMA = AutoConfig.for_model("llama", hidden_size=512, num_hidden_layers=2, num_attention_heads=8, vocab_size=1000)
 
@@ -83,7 +86,7 @@ def test_overload_reports_required_cores():
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, math.nan, math.inf])
 def test_rate_is_number_above_zero(rate):
-    with pytest.raises(ConfigError, match="requests_per_s"):
+    with raises(ConfigError, option="requests_per_s"):
         load(rate)
 
 

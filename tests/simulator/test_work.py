@@ -21,12 +21,12 @@ from optimum_neuron.simulator.work import (
     cache_bytes,
     decode_work,
     decoder_sizes,
-    local_heads,
     prefill_work,
     work_of_graph,
     work_of_program,
     work_on_device,
 )
+from optimum_neuron.simulator.work.sizes import local_heads
 from tests.tiny import CONFIGS, SHAPES
 
 ONE_CORE = Layout(num_cores=1, weight_bytes=4, cache_bytes=4, replicate_kv_heads=True)

@@ -13,7 +13,7 @@ import pytest
 
 from optimum_neuron import env
 from optimum_neuron.runtime import CoreStatus, GraphStatus, ModelStatus, Status
-from optimum_neuron.tools import RUNTIME_METRICS, SYSTEM_METRICS
+from optimum_neuron.tools.monitor_config import RUNTIME_METRICS, SYSTEM_METRICS
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,7 +8,9 @@ import pytest
 
 from optimum_neuron.hardware import INSTANCES
 from optimum_neuron.runtime import claim_cores
-from optimum_neuron.tools import Camera, ProcessUse, frame as frames
+from optimum_neuron.tools import frame as frames
+from optimum_neuron.tools.frame import Camera
+from optimum_neuron.tools.host import ProcessUse
 from tests.waiting import soon
 
 SMALL = INSTANCES["inf2.xlarge"]

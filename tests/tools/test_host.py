@@ -8,7 +8,7 @@ import sys
 
 import psutil
 
-from optimum_neuron.tools import CPU_FIELDS, cpu_percent, cpu_times, mean_percent, process_use
+from optimum_neuron.tools.host import CPU_FIELDS, cpu_percent, cpu_times, mean_percent, process_use
 
 
 def times(**seconds):

@@ -12,7 +12,9 @@ import pytest
 
 from optimum_neuron.hardware import INSTANCES
 from optimum_neuron.runtime import claim_cores, claims_folder, status_path, write_status
-from optimum_neuron.tools import monitor, parse_config, reports
+from optimum_neuron.tools import monitor
+from optimum_neuron.tools.monitor import reports
+from optimum_neuron.tools.monitor_config import parse_config
 from tests.runtime.conftest import start  # noqa: F401  a fixture: another process that claims cores
 from tests.tools.conftest import EVERYTHING, ROOT, graph, status
 from tests.waiting import soon

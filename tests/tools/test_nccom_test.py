@@ -9,7 +9,8 @@ import pytest
 
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.simulator import all_reduce_s, choose_machine
-from optimum_neuron.tools import COLLECTIVES, nccom_test, num_bytes, sizes_of
+from optimum_neuron.tools import nccom_test
+from optimum_neuron.tools.nccom_test import COLLECTIVES, num_bytes, sizes_of
 
 
 def result(capsys, *words):

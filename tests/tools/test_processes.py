@@ -9,7 +9,9 @@ import pytest
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.hardware import INSTANCES
 from optimum_neuron.runtime import claim_cores, claims_folder, ledger, status_path
-from optimum_neuron.tools import choose_instance, neuron_processes, others_in_use
+from optimum_neuron.tools import neuron_processes
+from optimum_neuron.tools.processes import choose_instance, others_in_use
+from tests.raising import raises
 from tests.waiting import soon
 
 SMALL, OTHER = INSTANCES["inf2.xlarge"], INSTANCES["trn1.2xlarge"]
@@ -64,5 +66,5 @@ def test_which_instance_is_shown(monkeypatch):
         assert others_in_use(SMALL) == ["trn1.2xlarge"] and others_in_use(OTHER) == []
         monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "inf2.8xlarge")
         assert choose_instance(None).value is INSTANCES["inf2.8xlarge"]
-    with pytest.raises(ConfigError, match="did you mean 'trn1.2xlarge'"):
+    with raises(ConfigError, name="trn1.2xlrge"):
         choose_instance("trn1.2xlrge")

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from optimum_neuron.profiling import profile_folder
-from optimum_neuron.tools import neuron_profile, neuronx_cc, profile
+from optimum_neuron.tools import neuronx_cc, profile
+from optimum_neuron.tools.profile import neuron_profile
 from optimum_neuron.tracing import trace
 
 

@@ -7,7 +7,10 @@ import re
 import pytest
 
 from optimum_neuron.hardware import INSTANCES
-from optimum_neuron.tools import CPU_FIELDS, METRICS, Metrics, ProcessUse, report, usage_between
+from optimum_neuron.tools import Metrics, report
+from optimum_neuron.tools.host import CPU_FIELDS, ProcessUse
+from optimum_neuron.tools.prometheus_metrics import METRICS
+from optimum_neuron.tools.usage import usage_between
 from tests.tools.conftest import graph, status
 
 SMALL = INSTANCES["inf2.xlarge"]

@@ -8,7 +8,11 @@ import pytest
 from rich.console import Console
 
 from optimum_neuron.hardware import INSTANCES
-from optimum_neuron.tools import Frame, NeuronProcess, ProcessFrame, ProcessUse, View, render, usage_between
+from optimum_neuron.tools.frame import Frame, ProcessFrame
+from optimum_neuron.tools.host import ProcessUse
+from optimum_neuron.tools.processes import NeuronProcess
+from optimum_neuron.tools.screen import View, render
+from optimum_neuron.tools.usage import usage_between
 from tests.tools.conftest import graph, status
 
 MIB = 2**20

@@ -7,7 +7,7 @@ import functools
 
 import pytest
 
-from optimum_neuron.tools import COUNTING, Tracker, percentile, usage_between
+from optimum_neuron.tools.usage import COUNTING, Tracker, percentile, usage_between
 from tests.tools import conftest
 from tests.tools.conftest import graph
 

@@ -13,7 +13,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from optimum_neuron.tracing import Session, neuron_models, session_of
+from optimum_neuron.tracing.script import neuron_models, session_of
+from optimum_neuron.tracing.session import Session
 
 FAST = "-O1"
 

@@ -10,6 +10,7 @@ from torch import nn
 
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.tracing import make_entry, set_neuron_cores, trace
+from tests.raising import raises
 from tests.tracing.conftest import FAST, Counter, session
 
 
@@ -53,7 +54,7 @@ def test_state_in_deep_model_with_equal_layers():
             return {"x": second}, total_0, total_1
 
     deep, x = Deep().eval(), torch.rand(2, 4)
-    with pytest.raises(ConfigError, match="not parameters or buffers"):
+    with raises(ConfigError, option="input_output_aliases", tensors=["float32[2, 4]"]):
         trace(deep, x, input_output_aliases={torch.ones(2, 4): 1})
     model = trace(deep, x, input_output_aliases={deep.cells[0].total: 1, deep.cells[1].total: 2}, compiler_args=FAST)
     for _ in range(3):
@@ -84,19 +85,19 @@ class Returns(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("result", "index", "message"),
+    ("result", "index", "details"),
     [
-        (lambda s: s, 0, "returns 1 tensor"),
-        (lambda s: (s, s), 2, "returns 2 tensors"),
-        (lambda s: (s, s), -1, "returns 2 tensors"),
-        (lambda s: (s, [s]), 1, "inside a nested structure"),
-        (lambda s: (s, s.double()), 1, r"float64\[2\], the state float32\[2\]"),
-        (lambda s: (s,), 0, "nothing is left"),
+        (lambda s: s, 0, {"output": 0, "num_outputs": 1, "actual": None}),
+        (lambda s: (s, s), 2, {"output": 2, "num_outputs": 2, "actual": None}),
+        (lambda s: (s, s), -1, {"output": -1, "num_outputs": 2, "actual": None}),
+        (lambda s: (s, [s]), 1, {"output": 1, "num_outputs": 2, "actual": None}),
+        (lambda s: (s, s.double()), 1, {"actual": "float64[2]", "expected": "float32[2]"}),
+        (lambda s: (s,), 0, {"option": "input_output_aliases"}),
     ],
 )
-def test_invalid_alias_is_refused(result, index, message):
+def test_invalid_alias_is_refused(result, index, details):
     module = Returns(result)
-    with pytest.raises(ConfigError, match=message):
+    with raises(ConfigError, **details):
         trace(module, torch.rand(2), input_output_aliases={module.state: index}, compiler_args=FAST)
 
 

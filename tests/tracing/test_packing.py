@@ -5,7 +5,8 @@ import torch
 from transformers import BertConfig, BertModel
 
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.tracing import DataParallel, is_traceable, trace
+from optimum_neuron.tracing import DataParallel, trace
+from optimum_neuron.tracing.packing import is_traceable
 from tests.tracing.conftest import FAST
 
 STRUCTURES = {

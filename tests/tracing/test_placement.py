@@ -19,11 +19,12 @@ from optimum_neuron.tracing import (
     move_trace_to_device,
     multicore_context,
     neuron_cores_context,
-    neuron_models,
     set_multicore,
     set_neuron_cores,
     trace,
 )
+from optimum_neuron.tracing.script import neuron_models
+from tests.raising import raises
 from tests.tracing.conftest import FAST, session
 
 X = torch.rand(5, 12)
@@ -133,7 +134,7 @@ def test_disable_nrt_load_waits_for_first_call(traced_model):
 @pytest.mark.parametrize(("start", "count"), [(4, 1), (-2, 1), (0, 5), (3, 2), (0, 0), (0, -2), (-1, 5)])
 def test_unavailable_cores_are_refused(traced_model, start, count):
     model = traced_model()
-    with pytest.raises(ConfigError, match="this process may use 4 cores"):
+    with raises(ConfigError, request=f"start_nc={start}, nc_count={count}", num_cores=4):
         set_neuron_cores(model, start, count)
     with pytest.raises(ConfigError), neuron_cores_context(start, count):
         pass
@@ -146,7 +147,7 @@ def test_move_trace_to_device_loads_immediately(traced_model, mlp):
     assert cores(model) == (7,)
     torch.testing.assert_close(model(X), mlp(X))
     for device in (4, -1):
-        with pytest.raises(ConfigError, match="may use 4 cores"):
+        with raises(ConfigError, num_cores=4):
             move_trace_to_device(model, device)
 
 

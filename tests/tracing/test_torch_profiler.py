@@ -9,7 +9,8 @@ import torch
 from torch.profiler import ProfilerActivity
 
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.tracing import DEVICE_FILE, HOST_FILE, NeuronConfig, NeuronProfiler, ProfileMode, trace
+from optimum_neuron.tracing import NeuronConfig, NeuronProfiler, ProfileMode, trace
+from optimum_neuron.tracing.torch_profiler import DEVICE_FILE, HOST_FILE
 from tests.tracing.conftest import FAST
 
 

@@ -1,34 +1,21 @@
-"""Trainers of the tests: tiny models, a device that is built already, processes with a core each, errors by details."""
+"""Trainers of the tests: tiny models, a device that is built already, processes with a core each."""
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import functools
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from optimum_neuron.errors import NeuronError
 from tests import warm
 from tests.device.conftest import ROOT, SIZES, built, default_state, llama, one_layer, python  # noqa: F401  (fixtures)
-
-
-@contextlib.contextmanager
-def raises(kind: type[NeuronError], message: str = "", **details: Any) -> Iterator[pytest.ExceptionInfo[NeuronError]]:
-    """Expect an error with this text and these details; if it has several problems, one of them has the details."""
-    with pytest.raises(kind) as error:
-        yield error
-    assert message in str(error.value)
-    problems = error.value.details.get("problems", [error.value.to_dict()])
-    assert any(details.items() <= problem["details"].items() for problem in problems), error.value.details
-
 
 LAUNCHERS = {
     "torchrun": ("torch.distributed.run", "--standalone", "--nproc_per_node"),

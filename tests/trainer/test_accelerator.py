@@ -15,9 +15,11 @@ from transformers import HfArgumentParser
 
 from optimum_neuron import NeuronTrainingArguments
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.trainer import NeuronAccelerator, NeuronAcceleratorState, TrainingNeuronConfig
+from optimum_neuron.trainer import NeuronAccelerator, TrainingNeuronConfig
+from optimum_neuron.trainer.accelerator import NeuronAcceleratorState
+from tests.raising import raises
 from tests.trainer.accelerated import loop
-from tests.trainer.conftest import raises, spawn
+from tests.trainer.conftest import spawn
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,9 @@ from transformers import HfArgumentParser, TrainingArguments
 
 from optimum_neuron import NeuronTrainingArguments
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.trainer import TRANSLATED, WITHOUT_EFFECT, NeuronArgumentsMixin, TrainingNeuronConfig
-from tests.trainer.conftest import raises
+from optimum_neuron.trainer import NeuronArgumentsMixin, TrainingNeuronConfig
+from optimum_neuron.trainer.peer_arguments import TRANSLATED, WITHOUT_EFFECT
+from tests.raising import raises
 
 ADDED = {
     *("tensor_parallel_size", "pipeline_parallel_size", "pipeline_parallel_num_microbatches", "sequence_parallel"),
@@ -52,7 +53,7 @@ def test_host_device_can_be_selected(monkeypatch):
 def test_context_parallelism_by_upstreams_name():
     from accelerate import ParallelismConfig
 
-    with raises(ConfigError, "context_parallel_size=2", option="parallelism_config"):
+    with raises(ConfigError, option="parallelism_config"):
         NeuronTrainingArguments(output_dir="out", parallelism_config=ParallelismConfig(cp_size=2))
 
 
@@ -66,8 +67,8 @@ def test_context_parallelism_by_upstreams_name():
         ({"tensor_parallel_size": 0}, {"option": "tensor_parallel_size", "value": 0}),
         ({"tensor_parallel_size": "2"}, {"option": "tensor_parallel_size", "value": "2"}),
         ({"context_parallel_size": 0}, {"option": "context_parallel_size", "value": 0}),
-        ({"neuron_target": "trn9"}, {}),
-        ({"neuron_target": "inf1"}, {}),
+        ({"neuron_target": "trn9"}, {"name": "trn9"}),
+        ({"neuron_target": "inf1"}, {"target": "inf1"}),
         (
             {"stochastic_rounding_enabled": True, "torch_compile": True},
             ["stochastic_rounding_enabled", "torch_compile"],
@@ -85,7 +86,7 @@ def test_context_parallelism_by_upstreams_name():
 )
 def test_unsupported_options(options, details):
     details = {"options": details} if isinstance(details, list) else details
-    with raises(ConfigError, "" if details else options["neuron_target"], **details):
+    with raises(ConfigError, **details):
         NeuronTrainingArguments(output_dir="out", **options)
 
 
@@ -136,7 +137,7 @@ def test_missing_module_of_transformers(monkeypatch):
         importlib.util, "find_spec", lambda name, *rest: None if name == "torch_neuronx" else find(name, *rest)
     )
     monkeypatch.setattr(NeuronTrainingArguments, "device", torch.device("cpu"))
-    with raises(ConfigError, "pip install ./sdk", device="cpu"):
+    with raises(ConfigError, device="cpu", missing="torch_neuronx"):
         NeuronTrainingArguments(output_dir="out")
 
 

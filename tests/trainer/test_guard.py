@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from optimum_neuron.errors import NumericsError
-from optimum_neuron.trainer import find_culprit
-from tests.trainer.conftest import raises
+from optimum_neuron.trainer.guard import find_culprit
+from tests.raising import raises
 
 
 class At(torch.nn.Module):
@@ -29,7 +29,7 @@ def test_step_and_module_are_named(train, one_layer, sentences, no_compiler, com
     model = copy.deepcopy(one_layer)
     model.model.layers[0].mlp.up_proj = At(model.model.layers[0].mlp.up_proj, float("inf"))
     torch._dynamo.reset()
-    with raises(NumericsError, "model.layers.0.mlp.up_proj (At, float32; its inputs are finite)", step=2):
+    with raises(NumericsError, step=2, module="model.layers.0.mlp.up_proj (At, float32; its inputs are finite)"):
         train(model, sentences, torch_compile=compiled_model)
 
 
@@ -53,21 +53,21 @@ def test_non_finite_gradients(train, llama, sentences):
 
     model = copy.deepcopy(llama)
     model.model.layers[0].mlp.down_proj = Leaking(model.model.layers[0].mlp.down_proj)
-    with raises(NumericsError, "gradients", step=1) as error:
+    with raises(NumericsError, step=1) as error:
         train(model, sentences)
     assert error.value.details["parameters"][0].startswith("model.layers.0.mlp.down_proj")
 
 
 def test_fully_masked_labels(train, llama):
     rows = [{"input_ids": torch.arange(8), "labels": torch.full((8,), -100)}] * 8
-    with raises(NumericsError, "every label of the batch is -100"):
+    with raises(NumericsError, step=1, labels=-100):
         train(llama, rows)
 
 
 def test_weights_non_finite_before_training(train, llama, sentences):
     model = copy.deepcopy(llama)
     model.model.norm.weight.data[0] = float("nan")
-    with raises(NumericsError, "not finite before the step, first model.norm.weight"):
+    with raises(NumericsError, step=1, weights=["model.norm.weight"]):
         train(model, sentences)
 
 

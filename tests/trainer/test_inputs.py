@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from optimum_neuron.errors import ConfigError, ModelError, ShapeError
-from optimum_neuron.trainer import BucketCollator, Limits, require_usable
-from tests.trainer.conftest import SIZES, losses, raises
+from optimum_neuron.trainer import BucketCollator, Limits
+from optimum_neuron.trainer.inputs import require_usable
+from tests.raising import raises
+from tests.trainer.conftest import SIZES, losses
 
 
 def row(ids, labels=None):
@@ -138,9 +140,10 @@ class TestRecompiles:
 
     def test_recompiles_are_logged_and_limited(self, train, one_layer, sentences, caplog):
         growing.count = 0
-        with raises(ShapeError, "was int64[4, 7], is int64[4, 8]", option="max_recompiles", value=1) as error:
+        with raises(ShapeError, option="max_recompiles", value=1) as error:
             train(one_layer, sentences, torch_compile=True, max_recompiles=1, data_collator=growing)
-        assert len(error.value.details["causes"]) == 2
+        first, _ = error.value.details["causes"]
+        assert "int64[4, 7]" in first and "int64[4, 8]" in first
         assert "training step 2 compiled again, 1 of at most 1" in caplog.text
 
     def test_buckets_keep_them_away(self, train, one_layer):

@@ -8,7 +8,7 @@ import transformers
 
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.trainer import LlamaForCausalLM, NeuronModelForCausalLM, TrainingNeuronConfig
-from tests.trainer.conftest import raises
+from tests.raising import raises
 
 IDS = torch.tensor([[5, 6, 7]])
 

@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 
-from optimum_neuron.trainer import accumulate_in_float32, keep_master_weights, round_gradients
+from optimum_neuron.trainer.optimizer import accumulate_in_float32, keep_master_weights, round_gradients
 from tests.trainer.conftest import losses
 
 DEVICES = ["cpu", "neuron"]

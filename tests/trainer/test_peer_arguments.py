@@ -11,7 +11,7 @@ from transformers import HfArgumentParser
 
 from optimum_neuron import NeuronTrainingArguments
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.trainer import TRANSLATED, WITHOUT_EFFECT, PeerArgumentsMixin
+from optimum_neuron.trainer.peer_arguments import TRANSLATED, WITHOUT_EFFECT, PeerArgumentsMixin
 
 
 def test_each_argument_is_translated_or_reported():

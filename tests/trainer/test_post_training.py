@@ -17,15 +17,10 @@ peft = pytest.importorskip("peft")
 trl = pytest.importorskip("trl")
 
 from optimum_neuron import NeuronTrainingArguments  # noqa: E402  (needs the extra)
-from optimum_neuron.trainer import (  # noqa: E402  # noqa: E402
-    NeuronArgumentsMixin,
-    NeuronTrainerMixin,
-    configuration_for,
-    make_classes,
-    post_training,
-    require_trl,
-)
-from tests.trainer.conftest import losses, raises, spawn  # noqa: E402
+from optimum_neuron.trainer import NeuronArgumentsMixin, NeuronTrainerMixin, post_training  # noqa: E402
+from optimum_neuron.trainer.post_training.methods import configuration_for, make_classes, require_trl  # noqa: E402
+from tests.raising import raises  # noqa: E402
+from tests.trainer.conftest import losses, spawn  # noqa: E402
 from tests.trainer.post_training import BATCH_SIZE, COLUMNS, make_models, make_tokenizer, make_trainer, train  # noqa: E402
 
 METHODS = list(COLUMNS)
@@ -171,7 +166,7 @@ def test_configuration_is_pickled():
 @pytest.mark.parametrize("method", METHODS)
 def test_configuration_of_another_class(models, method):
     kind = getattr(post_training, f"Neuron{method}Trainer")
-    with raises(ConfigError, f"Neuron{method}Config", option="args", type="NeuronTrainingArguments"):
+    with raises(ConfigError, option="args", type="NeuronTrainingArguments", expected=f"Neuron{method}Config"):
         kind(models["causal"], args=NeuronTrainingArguments(output_dir="out"))
 
 
@@ -218,10 +213,10 @@ def test_without_trl_extra_is_named(monkeypatch):
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "version", version)
-    with raises(ConfigError, "pip install trl", module="trl"):
+    with raises(ConfigError, module="trl"):
         require_trl("trl", "SFTConfig", "SFTTrainer")
 
 
 def test_version_of_trl_without_class():
-    with raises(ConfigError, "NoTrainer", module="trl", version=importlib.metadata.version("trl")):
+    with raises(ConfigError, module="trl", name="NoTrainer", version=importlib.metadata.version("trl")):
         require_trl("trl", "SFTConfig", "NoTrainer")

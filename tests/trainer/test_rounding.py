@@ -9,7 +9,8 @@ import torch
 
 from optimum_neuron.device import numerics
 from optimum_neuron.errors import ConfigError
-from tests.trainer.conftest import losses, raises
+from tests.raising import raises
+from tests.trainer.conftest import losses
 
 
 def drift(train, seed, *, stochastic):

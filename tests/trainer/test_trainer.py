@@ -16,8 +16,9 @@ import transformers
 
 from optimum_neuron import NeuronTrainer, NeuronTrainingArguments
 from optimum_neuron.errors import ConfigError
+from tests.raising import raises
 from tests.tiny import save_tokenizer
-from tests.trainer.conftest import SIZES, losses, raises
+from tests.trainer.conftest import SIZES, losses
 
 SAME = [
     {},
@@ -165,7 +166,7 @@ def test_estimates_come_from_simulator_and_are_labelled(train, llama, sentences,
 
 
 def test_tokens_are_counted_without_padding(train, llama):
-    from optimum_neuron.trainer import Throughput
+    from optimum_neuron.trainer.metrics import Throughput
 
     throughput = Throughput()
     ids = torch.ones(2, 4, dtype=torch.long)

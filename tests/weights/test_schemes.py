@@ -6,17 +6,8 @@ import pytest
 import torch
 
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.weights import (
-    QuantizedSource,
-    Recipe,
-    Scheme,
-    StateDict,
-    dequantize,
-    pack_nibbles,
-    plain_names,
-    recipe_of,
-    unpack_nibbles,
-)
+from optimum_neuron.weights import QuantizedSource, Recipe, Scheme, StateDict, dequantize, plain_names, recipe_of
+from optimum_neuron.weights.schemes import pack_nibbles, unpack_nibbles
 
 WEIGHT = torch.randn(24, 128, generator=torch.Generator().manual_seed(0))
 

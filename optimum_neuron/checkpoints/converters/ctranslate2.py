@@ -65,7 +65,8 @@ def read_variables(path: Path) -> dict[str, torch.Tensor]:
         return _variables(reader)
     except (struct.error, ValueError, LookupError, RuntimeError) as error:
         message = f"{path.name} is not a CTranslate2 model of binary version {VERSION}: {error}."
-        raise ModelError(message, hint="Use the file that the catalogue names.", file=path.name) from error
+        hint = "Use the file that the catalogue names."
+        raise ModelError(message, hint=hint, file=path.name, error=str(error)) from error
 
 
 def _variables(reader: _Reader) -> dict[str, torch.Tensor]:

@@ -61,10 +61,12 @@ def read(path: Path) -> Graph:
         nodes = tuple(_node(value) for number, value in fields if number == _GRAPH_NODE)
         return Graph(nodes=nodes, weights=dict(_tensor(v) for number, v in fields if number == _GRAPH_INITIALIZER))
     except (IndexError, KeyError, UnicodeDecodeError, ValueError) as error:
+        problem = f"{type(error).__name__}: {error}"
         raise ModelError(
-            f"{path.name} is not an ONNX file with float32, int32 or int64 weights: {type(error).__name__}: {error}.",
+            f"{path.name} is not an ONNX file with float32, int32 or int64 weights: {problem}.",
             hint="Use the file that the catalogue names.",
             file=path.name,
+            error=problem,
         ) from error
 
 

@@ -169,7 +169,7 @@ def _acquire(lock: FileLock, folder: Path, name: str, timeout_s: float | None) -
     except Timeout as error:
         message = f"{_owner(folder)} has been compiling {name} for {timeout_s} s or longer."
         hint = "Wait for that process, or end it, which frees its lock."
-        raise CacheError(message, hint=hint, entry=name, timeout_s=timeout_s) from error
+        raise CacheError(message, hint=hint, entry=name, timeout_s=timeout_s, owner=_owner(folder)) from error
     return True
 
 

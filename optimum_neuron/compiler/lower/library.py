@@ -61,7 +61,8 @@ class CompiledFunction:
 
     def error(self, message: bytes) -> LoweringError:
         """Return the error of a call that failed."""
-        return LoweringError(f"Compiled host code of {self.name} failed: {message.decode()}")
+        error = message.decode()
+        return LoweringError(f"Compiled host code of {self.name} failed: {error}", function=self.name, error=error)
 
 
 def _address(function: Any) -> int:

@@ -1,5 +1,5 @@
-from .document import DOCUMENT_NAME as DOCUMENT_NAME, FORMAT_VERSION as FORMAT_VERSION, NeffDocument as NeffDocument
-from .header import HEADER_SIZE_BYTES as HEADER_SIZE_BYTES, NeffHeader as NeffHeader
+from .document import DOCUMENT_NAME as DOCUMENT_NAME, FORMAT_VERSION as FORMAT_VERSION
+from .header import HEADER_SIZE_BYTES as HEADER_SIZE_BYTES
 from .reader import (
     Neff as Neff,
     check_target as check_target,

@@ -45,19 +45,20 @@ class NeffDocument:
     """Version of the container."""
 
     def __post_init__(self) -> None:
-        problems = [
-            f"{field} is a {type(getattr(self, field)).__name__} instead of {kind.__name__.lower()}"
+        problems = {
+            field: f"{field} is a {type(getattr(self, field)).__name__} instead of {kind.__name__.lower()}"
             for field, kind in _TYPES.items()
             if not isinstance(getattr(self, field), kind) or isinstance(getattr(self, field), bool)
-        ]
+        }
         if not problems:
             counts = {f: getattr(self, f) for f in ("core_version", "num_cores", "lnc_size")}
-            problems = [f"{f} is {count}" for f, count in counts.items() if not 1 <= count < 2**32]
-            problems += _text_problems("name", self.name, _MAX_NAME_BYTES)
-            problems += _text_problems("compiler_version", self.compiler_version, _MAX_VERSION_BYTES)
+            problems = {f: f"{f} is {count}" for f, count in counts.items() if not 1 <= count < 2**32}
+            problems |= _text_problems("name", self.name, _MAX_NAME_BYTES)
+            problems |= _text_problems("compiler_version", self.compiler_version, _MAX_VERSION_BYTES)
         if problems:
-            message = f"A NEFF header cannot hold these values: {'; '.join(problems)}."
-            raise ConfigError(message, hint="Pass other values.", problems=problems)
+            sentences = list(problems.values())
+            message = f"A NEFF header cannot hold these values: {'; '.join(sentences)}."
+            raise ConfigError(message, hint="Pass other values.", fields=list(problems), problems=sentences)
 
     def to_json(self) -> bytes:
         """The member's bytes, canonical."""
@@ -97,8 +98,8 @@ class NeffDocument:
 _TYPES = {name: get_origin(kind) or kind for name, kind in get_type_hints(NeffDocument).items()}
 
 
-def _text_problems(field: str, text: str, limit_bytes: int) -> list[str]:
+def _text_problems(field: str, text: str, limit_bytes: int) -> dict[str, str]:
     if not text.isprintable():
-        return [f"{field} {text!r} has characters that cannot be printed"]
+        return {field: f"{field} {text!r} has characters that cannot be printed"}
     size_bytes = len(text.encode())
-    return [f"{field} has {size_bytes} bytes, {limit_bytes} fit"] if size_bytes > limit_bytes else []
+    return {field: f"{field} has {size_bytes} bytes, {limit_bytes} fit"} if size_bytes > limit_bytes else {}

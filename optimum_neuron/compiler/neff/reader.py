@@ -49,7 +49,7 @@ class Neff:
             ArtifactError: The NEFF is closed.
         """
         if self._view is None:
-            raise _error(self.path, "is closed", "Read its members before closing it.")
+            raise _error(self.path, "closed", "is closed", "Read its members before closing it.")
         return self._view
 
     @property
@@ -66,7 +66,7 @@ class Neff:
         content, span = self.content, self._spans.get(name)
         if span is None:
             problem = f"has no member {name!r}{nearest(name, self.names)} (members: {', '.join(self.names)})"
-            raise _error(self.path, problem, "Recompile the model with this version.", member=name)
+            raise _error(self.path, "no_member", problem, "Recompile the model with this version.", member=name)
         return content[span.offset : span.offset + span.size_bytes]
 
     def close(self) -> None:
@@ -126,8 +126,10 @@ def open_neff(path: str | Path, *, verify: bool = True) -> Neff:
     """
     path = Path(path)
     if not path.is_file():
-        problem = "is not a regular file" if path.exists() else "does not exist"
-        raise _error(path, problem, "Check the path, or compile the model.")
+        reason, problem = "no_file", "is not a regular file"
+        if not path.exists():
+            reason, problem = "missing", "does not exist"
+        raise _error(path, reason, problem, "Check the path, or compile the model.")
     try:
         with open(path, "rb") as file:
             size_bytes = os.fstat(file.fileno()).st_size
@@ -135,7 +137,8 @@ def open_neff(path: str | Path, *, verify: bool = True) -> Neff:
             header = _checked_header(path, raw, size_bytes)
             mapping = mmap.mmap(file.fileno(), size_bytes, access=mmap.ACCESS_READ)
     except OSError as error:
-        raise _error(path, f"cannot be read: {error}", "Check its permissions and its disk.") from error
+        problem = f"cannot be read: {error}"
+        raise _error(path, "unreadable", problem, "Check its permissions and its disk.") from error
     return _checked_neff(path, header, mapping, verify=verify)
 
 
@@ -143,19 +146,23 @@ def _checked_neff(path: Path, header: NeffHeader, mapping: mmap.mmap, *, verify:
     view = memoryview(mapping).toreadonly()
     raw, size_bytes = bytes(view[:HEADER_SIZE_BYTES]), len(view)
     if verify and hashlib.sha256(view[HEADER_SIZE_BYTES:]).digest() != header.hash:
-        raise _error(path, "was altered after it was written: its content does not match the hash in its header")
+        problem = "was altered after it was written: its content does not match the hash in its header"
+        raise _error(path, "altered_content", problem)
     try:
         spans = index(mapping, start=HEADER_SIZE_BYTES, end=size_bytes)
     except ValueError as error:
-        raise _error(path, f"is unsafe to unpack: {error}", "Do not use it; compile the model yourself.") from error
+        hint = "Do not use it; compile the model yourself."
+        raise _error(path, "unsafe", f"is unsafe to unpack: {error}", hint) from error
     document = _checked_document(path, view, spans)
     if document.header(data_size=header.data_size, digest=header.hash).pack() != raw:
-        raise _error(path, f"was altered after it was written: its header does not match {DOCUMENT_NAME}")
+        problem = f"was altered after it was written: its header does not match {DOCUMENT_NAME}"
+        raise _error(path, "altered_header", problem)
     return Neff(path, header, document, spans, view)
 
 
-def _error(path: Path, problem: str, hint: str = _AGAIN, **details: Any) -> ArtifactError:
-    return ArtifactError(f"{path} {problem}.", hint=hint, path=str(path), problem=problem, **details)
+def _error(path: Path, reason: str, problem: str, hint: str = _AGAIN, **details: Any) -> ArtifactError:
+    details |= {"path": str(path), "reason": reason, "problem": problem}
+    return ArtifactError(f"{path} {problem}.", hint=hint, **details)
 
 
 def _too_new(path: Path, version: str) -> FormatVersionError:
@@ -169,30 +176,32 @@ def _too_new(path: Path, version: str) -> FormatVersionError:
 
 def _checked_header(path: Path, raw: bytes, size_bytes: int) -> NeffHeader:
     if size_bytes < HEADER_SIZE_BYTES:
-        raise _error(path, f"is too short for a NEFF: {size_bytes:,} bytes, its header has {HEADER_SIZE_BYTES:,}")
+        problem = f"is too short for a NEFF: {size_bytes:,} bytes, its header has {HEADER_SIZE_BYTES:,}"
+        raise _error(path, "too_short", problem)
     header = NeffHeader.unpack(raw)
     if header.header_size != HEADER_SIZE_BYTES or header.pkg_version not in (PKG_VERSION, _VENDOR_PKG_VERSION):
-        raise _error(path, "is not a NEFF", "Pass the model.neuron or .neff file of an exported model.")
+        raise _error(path, "no_neff", "is not a NEFF", "Pass the model.neuron or .neff file of an exported model.")
     if header.pkg_version == _VENDOR_PKG_VERSION:
         problem = f"is a NEFF for real hardware (compiler {header.build_version!r}), which this simulator cannot run"
-        raise _error(path, problem, "Export the original model again with this package.")
+        raise _error(path, "real_hardware", problem, "Export the original model again with this package.")
     if (header.neff_version_major, header.neff_version_minor) > (FORMAT_VERSION, 0):
         raise _too_new(path, f"{header.neff_version_major}.{header.neff_version_minor}")
     expected_bytes = HEADER_SIZE_BYTES + header.data_size
     if size_bytes != expected_bytes:
         kind = "truncated" if size_bytes < expected_bytes else "longer than it should be"
-        raise _error(path, f"is {kind}: {size_bytes:,} bytes, its header announces {expected_bytes:,}")
+        problem = f"is {kind}: {size_bytes:,} bytes, its header announces {expected_bytes:,}"
+        raise _error(path, "other_size", problem, size_bytes=size_bytes, expected_bytes=expected_bytes)
     return header
 
 
 def _checked_document(path: Path, view: memoryview, spans: Mapping[str, Span]) -> NeffDocument:
     span = spans.get(DOCUMENT_NAME)
     if span is None:
-        raise _error(path, f"has no {DOCUMENT_NAME}")
+        raise _error(path, "document", f"has no {DOCUMENT_NAME}")
     try:
         document = NeffDocument.from_json(bytes(view[span.offset : span.offset + span.size_bytes]))
     except (ValueError, ConfigError) as error:
-        raise _error(path, f"has a {DOCUMENT_NAME} that cannot be used: {error}") from error
+        raise _error(path, "document", f"has a {DOCUMENT_NAME} that cannot be used: {error}") from error
     if document.format_version > FORMAT_VERSION:
         raise _too_new(path, str(document.format_version))
     return document

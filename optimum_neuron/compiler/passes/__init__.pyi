@@ -1,13 +1,10 @@
 from . import autocast as autocast
-from .alike import divide as divide
 from .autocast import (
-    PRODUCT_OPERANDS as PRODUCT_OPERANDS,
     auto_cast as auto_cast,
     product_operands as product_operands,
 )
 from .bodies import merge as merge, rewrite_bodies as rewrite_bodies
 from .exchanges import cut_at_exchanges as cut_at_exchanges
-from .idle import zero_results as zero_results
 from .layer_results import return_layers as return_layers
 from .outline import outline as outline
 from .specification import verify as verify

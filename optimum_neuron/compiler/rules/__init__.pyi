@@ -1,5 +1,5 @@
 from . import judge as judge, published as published
-from .base import find_rule as find_rule, known_ops as known_ops, rule as rule, table as table
+from .base import find_rule as find_rule, known_ops as known_ops
 from .call import (
     OpCall as OpCall,
     base_name as base_name,
@@ -8,18 +8,11 @@ from .call import (
     symbols as symbols,
     values_of as values_of,
 )
-from .codes import CODES as CODES, DOWNCASTS as DOWNCASTS, OPERATOR_CHECK as OPERATOR_CHECK, to_markdown as to_markdown
-from .constants import outside as outside
+from .codes import to_markdown as to_markdown
 from .decompose import decompose as decompose
 from .indexing import combines as combines
 from .judge import RULE as RULE, UNKNOWN as UNKNOWN
-from .location import (
-    is_users as is_users,
-    merge_paths as merge_paths,
-    module_path as module_path,
-    source_line as source_line,
-)
-from .published import instruction_source as instruction_source
+from .location import is_users as is_users, module_path as module_path, source_line as source_line
 from .report import (
     PLACED as PLACED,
     OpCount as OpCount,

@@ -98,7 +98,7 @@ class OpCall:
 def not_exported(node: Node, problem: str) -> ConfigError:
     """Return the error for a graph that does not come from `torch.export`."""
     message = f"The graph cannot be checked: its node '{node.name}' {problem}."
-    return ConfigError(message, hint="Pass the result of torch.export.export.", node=node.name)
+    return ConfigError(message, hint="Pass the result of torch.export.export.", node=node.name, op=node.op)
 
 
 FUNCTIONALIZED = ("auto_functionalized", "auto_functionalized_v2")

@@ -1,25 +1,17 @@
-from .adapters import (
-    apply_adapters as apply_adapters,
-    fuse_loras as fuse_loras,
-    scale_image_adapters as scale_image_adapters,
-)
+from .adapters import fuse_loras as fuse_loras
 from .additions import (
     ADDITION_GROUPS as ADDITION_GROUPS,
     ADDITION_OPTIONS as ADDITION_OPTIONS,
     ADDITION_SYNONYMS as ADDITION_SYNONYMS,
     PipelineAdditions as PipelineAdditions,
-    load_additions as load_additions,
     split_additions as split_additions,
 )
 from .bare import bare_pipeline as bare_pipeline
 from .component import (
     CompiledComponent as CompiledComponent,
     DiffusersConfig as DiffusersConfig,
-    arguments_of as arguments_of,
-    component_class as component_class,
     empty_component as empty_component,
     part_name as part_name,
-    redirected as redirected,
 )
 from .configuration import (
     NeuronDiffusionConfig as NeuronDiffusionConfig,
@@ -32,14 +24,12 @@ from .dry_run import (
     exact_sizes as exact_sizes,
     example_arguments as example_arguments,
     in_place as in_place,
-    note_calls as note_calls,
 )
 from .pipeline import (
     PreparedPipeline as PreparedPipeline,
     calls_of_metadata as calls_of_metadata,
     component_of as component_of,
     config_of_part as config_of_part,
-    is_divided as is_divided,
     load_pipeline as load_pipeline,
     prepare_pipeline as prepare_pipeline,
     size_multiple as size_multiple,
@@ -61,6 +51,5 @@ from .stock import (
     pipeline_class as pipeline_class,
     read_additions as read_additions,
     read_index as read_index,
-    stock_pipeline as stock_pipeline,
 )
 from .variants import IMAGE_ADAPTERS as IMAGE_ADAPTERS

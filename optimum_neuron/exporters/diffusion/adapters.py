@@ -113,7 +113,7 @@ def _other_model(pipe: Any, subject: str, reason: str, details: dict[str, Any]) 
     base = f"{type(pipe).__name__} of {pipe.name_or_path or 'this model'}"
     message = f"{subject} does not fit {base}: {reason.rstrip('.: ')}."
     hint = "Pass an adapter that was trained on this model."
-    return WeightsError(message, hint=hint, **details)
+    return WeightsError(message, hint=hint, reason=reason, **details)
 
 
 def _load_image_adapters(pipe: Any, additions: PipelineAdditions, downloads: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-from .architectures import find_architecture as find_architecture, model_types as model_types
+from .architectures import find_architecture as find_architecture
 from .configuration import (
     AXES as AXES,
     NeuronEncoderConfig as NeuronEncoderConfig,
@@ -12,4 +12,3 @@ from .entry import (
     unflatten as unflatten,
     with_attentions as with_attentions,
 )
-from .inputs import step_rules as step_rules

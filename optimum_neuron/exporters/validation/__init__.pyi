@@ -1,15 +1,14 @@
 from .audio_text import AudioTextScenarios as AudioTextScenarios
 from .decoder import DecoderScenarios as DecoderScenarios
-from .encoder import encoder_scenarios as encoder_scenarios, random_inputs as random_inputs
+from .encoder import encoder_scenarios as encoder_scenarios
 from .encoder_decoder import EncoderDecoderScenarios as EncoderDecoderScenarios
 from .features import FeatureScenarios as FeatureScenarios
 from .image_text import ImageTextScenarios as ImageTextScenarios
-from .rounding import cache_dtype as cache_dtype, cached_logits as cached_logits, computing_in as computing_in
+from .rounding import cache_dtype as cache_dtype
 from .scenarios import Recorder as Recorder, Results as Results, Scenario as Scenario, validate as validate
 from .statistics import (
     FLOAT32_TOLERANCE as FLOAT32_TOLERANCE,
     OutputError as OutputError,
-    allow_rounding as allow_rounding,
     compare as compare,
     default_tolerance as default_tolerance,
     rounding_dtype as rounding_dtype,

@@ -1,12 +1,5 @@
-from .alibi import Alibi as Alibi, slopes_by_halves as slopes_by_halves, slopes_by_order as slopes_by_order
-from .attention import (
-    Attention as Attention,
-    AttentionView as AttentionView,
-    first_slots as first_slots,
-    seen_keys as seen_keys,
-    visible_slots as visible_slots,
-    write_slots as write_slots,
-)
+from .alibi import slopes_by_halves as slopes_by_halves, slopes_by_order as slopes_by_order
+from .attention import Attention as Attention, AttentionView as AttentionView, visible_slots as visible_slots
 from .attention_kernel import choose_attention as choose_attention, unsupported as unsupported
 from .blocks import Blocks as Blocks, place_tokens as place_tokens
 from .cache_dtypes import (
@@ -35,27 +28,16 @@ from .decoder import (
     one_token as one_token,
 )
 from .delta_net import DeltaConfig as DeltaConfig, GatedDeltaNet as GatedDeltaNet
-from .delta_rule import gated_delta_rule as gated_delta_rule, inverse_of_unit_lower as inverse_of_unit_lower
+from .delta_rule import gated_delta_rule as gated_delta_rule
 from .empty import without_weights as without_weights
-from .experts import (
-    Experts as Experts,
-    Mixture as Mixture,
-    MixtureConfig as MixtureConfig,
-    Router as Router,
-    run_experts as run_experts,
-)
-from .feed_forward import ACTIVATIONS as ACTIVATIONS, GatedMLP as GatedMLP, PlainMLP as PlainMLP
+from .experts import Experts as Experts, Mixture as Mixture, MixtureConfig as MixtureConfig, run_experts as run_experts
+from .feed_forward import GatedMLP as GatedMLP
 from .kept import forgetting as forgetting
-from .kinds import layer_kinds as layer_kinds
 from .latent import LatentAttention as LatentAttention, LatentConfig as LatentConfig
-from .linear import TransposedLinear as TransposedLinear, capped as capped, make_linear as make_linear
+from .linear import TransposedLinear as TransposedLinear, make_linear as make_linear
 from .norms import make_norm as make_norm
 from .prompt import Prompt as Prompt, axis_positions as axis_positions
-from .quantized import (
-    QuantizedEmbedding as QuantizedEmbedding,
-    QuantizedLinear as QuantizedLinear,
-    is_quantized as is_quantized,
-)
+from .quantized import QuantizedEmbedding as QuantizedEmbedding, QuantizedLinear as QuantizedLinear
 from .reading import (
     MIXTURE_PLAN as MIXTURE_PLAN,
     MIXTURE_WEIGHT_MAP as MIXTURE_WEIGHT_MAP,
@@ -64,7 +46,6 @@ from .reading import (
     activation_gap as activation_gap,
     expert_gap as expert_gap,
     plain_rotary as plain_rotary,
-    read_head_dim as read_head_dim,
     read_rotary as read_rotary,
     read_sizes as read_sizes,
     read_windows as read_windows,
@@ -79,7 +60,6 @@ from .states import (
     POSITION_OFFSET as POSITION_OFFSET,
     SLOTS as SLOTS,
     LayerState as LayerState,
-    StateTensor as StateTensor,
     convolution_state as convolution_state,
     counts_tokens as counts_tokens,
     key_value_state as key_value_state,

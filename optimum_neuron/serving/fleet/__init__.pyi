@@ -1,4 +1,4 @@
-from .application import app as app, build_application as build_application
+from .application import app as app
 from .config import (
     FleetConfig as FleetConfig,
     ReplicaGroup as ReplicaGroup,
@@ -6,6 +6,4 @@ from .config import (
     parse_fleet as parse_fleet,
     read_fleet as read_fleet,
 )
-from .ingress import Fleet as Fleet
-from .metrics import FleetMetrics as FleetMetrics
-from .run import connect as connect, serve_on_ray as serve_on_ray
+from .run import serve_on_ray as serve_on_ray

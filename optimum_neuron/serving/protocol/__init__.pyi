@@ -1,22 +1,12 @@
-from .base import (
-    MAX_SCHEMA as MAX_SCHEMA,
-    Request as Request,
-    Strict as Strict,
-    check_nested as check_nested,
-    parse as parse,
-)
+from .base import MAX_SCHEMA as MAX_SCHEMA, Request as Request, check_nested as check_nested, parse as parse
 from .generation import (
     ChatRequest as ChatRequest,
     CompletionRequest as CompletionRequest,
     DetokenizeRequest as DetokenizeRequest,
     Generation as Generation,
-    JsonSchema as JsonSchema,
     Message as Message,
     NamedTool as NamedTool,
-    ResponseFormat as ResponseFormat,
-    StructuredOutputs as StructuredOutputs,
     TokenizeRequest as TokenizeRequest,
-    Tool as Tool,
 )
 from .media import (
     AudioRequest as AudioRequest,

@@ -1,11 +1,5 @@
-from .batcher import Batcher as Batcher
-from .choice import RUNNERS as RUNNERS, Runner as Runner, choose_runner as choose_runner
+from .choice import Runner as Runner, choose_runner as choose_runner
 from .embedding import Embedder as Embedder, embed as embed
 from .images import Painter as Painter, draw as draw
 from .scoring import Scorer as Scorer, rerank as rerank, score as score
-from .speech import (
-    Transcriber as Transcriber,
-    prompt_ids as prompt_ids,
-    subtitles as subtitles,
-    transcribe as transcribe,
-)
+from .speech import Transcriber as Transcriber, transcribe as transcribe

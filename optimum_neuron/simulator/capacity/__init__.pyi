@@ -1,8 +1,8 @@
 from .formats import read_trace as read_trace
 from .plan import SERVED_OPTIONS as SERVED_OPTIONS, CapacityPlan as CapacityPlan, plan_capacity as plan_capacity
-from .replay import Replay as Replay, replay_trace as replay_trace
-from .report import TIMES as TIMES, report_of as report_of
+from .replay import Replay as Replay
+from .report import TIMES as TIMES
 from .search import Tried as Tried
-from .slo import SLO as SLO, parse_slo as parse_slo
+from .slo import parse_slo as parse_slo
 from .sweep import Sweep as Sweep, sweep_capacity as sweep_capacity
-from .trace import Trace as Trace, TraceRequest as TraceRequest, poisson_trace as poisson_trace
+from .trace import Trace as Trace, poisson_trace as poisson_trace

@@ -128,7 +128,8 @@ def _pixels(name: str, pixels: int, multiple: int) -> int:
         return pixels
     message = f"{name}={pixels} is not a multiple of {multiple}, at most {MAX_PIXELS}."
     nearest = min(max(multiple, round(pixels / multiple) * multiple), MAX_PIXELS)
-    raise ConfigError(message, hint=f"Pass {nearest}.", option=name, value=pixels)
+    details = {"option": name, "value": pixels, "multiple": multiple, "nearest": nearest}
+    raise ConfigError(message, hint=f"Pass {nearest}.", **details)
 
 
 def choose_layout(

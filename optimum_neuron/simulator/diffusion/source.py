@@ -207,7 +207,7 @@ def require_no_component(folder: Path) -> None:
         class_name = data["_class_name"]
         message = f"{folder} has a {class_name}, which is one component of a diffusion pipeline."
         hint = f"Pass the folder of the pipeline, which has a {INDEX}."
-        raise ModelError(message, hint=hint, class_name=class_name)
+        raise ModelError(message, hint=hint, class_name=class_name, missing=INDEX)
 
 
 def read_pipeline(folder: Path, *, name: str) -> Pipeline:

@@ -18,12 +18,11 @@ from .record import (
     Attention as Attention,
     GraphWork as GraphWork,
     Kernels as Kernels,
-    Matmul as Matmul,
     Scan as Scan,
     Step as Step,
     Work as Work,
 )
-from .sizes import DecoderSizes as DecoderSizes, decoder_sizes as decoder_sizes, local_heads as local_heads
+from .sizes import DecoderSizes as DecoderSizes, decoder_sizes as decoder_sizes
 from .trained import (
     RECOMPUTE as RECOMPUTE,
     TrainedSizes as TrainedSizes,

@@ -217,7 +217,7 @@ def require_trl(module: str, *names: str) -> list[type]:
     except (ImportError, AttributeError) as problem:
         message = f"TRL {version} has no {names[-1]} in {module}: {problem}."
         hint = "Install a version of TRL that has it."
-        raise ConfigError(message, hint=hint, module=module, version=version) from problem
+        raise ConfigError(message, hint=hint, module=module, name=names[-1], version=version) from problem
 
 
 def configuration_for(trainer: type[PostTrainingMixin], arguments: Any, model: Any) -> Any:
@@ -235,4 +235,4 @@ def configuration_for(trainer: type[PostTrainingMixin], arguments: Any, model: A
         return kind(output_dir=f"{name.rstrip('/').rpartition('/')[2] or 'model'}-{method}")
     message = f"{trainer.__name__} needs a {kind.__name__}, not {type(arguments).__name__}."
     hint = f"Use {kind.__name__}, which takes the same keywords."
-    raise ConfigError(message, hint=hint, option="args", type=type(arguments).__name__)
+    raise ConfigError(message, hint=hint, option="args", type=type(arguments).__name__, expected=kind.__name__)

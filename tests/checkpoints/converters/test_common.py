@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import AlbertConfig, AlbertForMaskedLM, AutoModelForMaskedLM, AutoTokenizer
 
-from optimum_neuron.checkpoints.converters import save, save_word_tokenizer
+from optimum_neuron.checkpoints.converters.common import save, save_word_tokenizer
 from optimum_neuron.errors import ModelError
 
 

@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from optimum_neuron.compiler.lower import MAX_STREAMED_ROWS, CpuFeatures, HostArithmetic
+from optimum_neuron.compiler.lower import CpuFeatures
+from optimum_neuron.compiler.lower.arithmetic import HostArithmetic
+from optimum_neuron.compiler.lower.choose import MAX_STREAMED_ROWS
 from tests.compiler.lower.conftest import needs_bf16_library
 
 EPS = {torch.float32: 2.0**-23, torch.bfloat16: 2.0**-8}

@@ -5,14 +5,8 @@ import torch
 import torch._inductor.config
 from torch.nn import functional as F
 
-from optimum_neuron.compiler.lower import (
-    LIBRARY_ROWS,
-    CpuFeatures,
-    choose_level,
-    compiler_knows_cpu,
-    probe_compiler,
-    probe_cpu,
-)
+from optimum_neuron.compiler.lower import CpuFeatures, compiler_knows_cpu, probe_compiler, probe_cpu
+from optimum_neuron.compiler.lower.choose import LIBRARY_ROWS, choose_level
 from tests.programs import spec, subprogram_of
 
 COMPILER = "g++ 13"

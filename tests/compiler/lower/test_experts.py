@@ -3,8 +3,10 @@
 import pytest
 import torch
 
-from optimum_neuron.compiler.lower import CpuFeatures, probe_compiler, trace
-from optimum_neuron.compiler.passes import auto_cast, divide
+from optimum_neuron.compiler.lower import CpuFeatures, probe_compiler
+from optimum_neuron.compiler.lower.functional import trace
+from optimum_neuron.compiler.passes import auto_cast
+from optimum_neuron.compiler.passes.alike import divide
 from tests.compiler.lower.conftest import needs_bf16_library
 from tests.experts import NUM_TOKENS, arguments, expert_tensors, experts_body, experts_function, experts_specs
 from tests.programs import body_of, operators, spec, subprogram_of

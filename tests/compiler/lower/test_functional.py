@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from optimum_neuron.compiler.lower import CpuFeatures, trace
+from optimum_neuron.compiler.lower import CpuFeatures
+from optimum_neuron.compiler.lower.functional import trace
 from tests.programs import body_of, operators, spec
 
 

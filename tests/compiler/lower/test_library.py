@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from optimum_neuron.compiler.lower import load_function, probe_compiler
+from optimum_neuron.compiler.lower import probe_compiler
+from optimum_neuron.compiler.lower.library import load_function
 from optimum_neuron.errors import LoweringError
 from optimum_neuron.shared_objects import SharedObject
 

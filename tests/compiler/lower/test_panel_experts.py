@@ -5,8 +5,10 @@ import dataclasses
 import pytest
 import torch
 
-from optimum_neuron.compiler.lower import CpuFeatures, find, panels, probe_compiler, trace
+from optimum_neuron.compiler.lower import CpuFeatures, panels, probe_compiler
+from optimum_neuron.compiler.lower.functional import trace
 from optimum_neuron.compiler.lower.panels import experts, readers
+from optimum_neuron.compiler.lower.prepare import find
 from tests.experts import HIDDEN, arguments, expert_tensors, experts_body, experts_function, experts_specs
 from tests.programs import body_of, operators, spec
 

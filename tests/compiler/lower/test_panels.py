@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from optimum_neuron.compiler.lower import CpuFeatures, find, panels, probe_compiler
+from optimum_neuron.compiler.lower import CpuFeatures, panels, probe_compiler
 from optimum_neuron.compiler.lower.panels import readers
+from optimum_neuron.compiler.lower.prepare import find
 from tests.programs import body_of, spec
 
 pytestmark = pytest.mark.skipif(probe_compiler() is None, reason="no C++ compiler on this machine")

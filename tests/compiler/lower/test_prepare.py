@@ -9,18 +9,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from optimum_neuron.compiler.lower import (
-    CONVOLUTION,
-    NOTHING,
-    CpuFeatures,
-    Preparation,
-    aten_function,
-    find,
-    fuse,
-    lower,
-    plan_preparations,
-    probe_compiler,
-)
+from optimum_neuron.compiler.lower import CpuFeatures, aten_function, lower, probe_compiler
+from optimum_neuron.compiler.lower.convolutions import fuse
+from optimum_neuron.compiler.lower.onednn import CONVOLUTION
+from optimum_neuron.compiler.lower.prepare import NOTHING, Preparation, find, plan_preparations
 from optimum_neuron.exporters.validation import compare
 from optimum_neuron.runtime import Executor
 from tests.programs import body_of, compile_module, operators, spec, weights_of

@@ -9,7 +9,8 @@ import torch
 from torch.nn import functional as F
 
 from optimum_neuron.compiler import PICK_EXPERTS, QUANTIZED_EXPERTS, QUANTIZED_EXPERTS_SUM, work_of
-from optimum_neuron.compiler.lower import CpuFeatures, trace
+from optimum_neuron.compiler.lower import CpuFeatures
+from optimum_neuron.compiler.lower.functional import trace
 from optimum_neuron.compiler.rules import OpCall, judge
 from optimum_neuron.core import Verdict
 from optimum_neuron.hardware import resolve_target

@@ -4,7 +4,9 @@ import pytest
 import torch
 
 from optimum_neuron import env
-from optimum_neuron.compiler.lower import CpuFeatures, name_level, record_path, store
+from optimum_neuron.compiler.lower import CpuFeatures, store
+from optimum_neuron.compiler.lower.choose import name_level
+from optimum_neuron.compiler.lower.store import record_path
 
 AVX2 = CpuFeatures(isa="AVX2", has_bf16_dot=False)
 

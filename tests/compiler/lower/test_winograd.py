@@ -7,7 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from optimum_neuron.compiler.lower import CpuFeatures, find, lower, probe_compiler, probe_cpu, winograd
+from optimum_neuron.compiler.lower import CpuFeatures, lower, probe_compiler, probe_cpu, winograd
+from optimum_neuron.compiler.lower.prepare import find
 from optimum_neuron.exporters.validation import compare
 from optimum_neuron.runtime import Executor
 from tests.programs import body_of, compile_module, spec, weights_of

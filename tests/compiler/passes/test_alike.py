@@ -3,7 +3,7 @@
 import torch
 from torch.nn import functional as F
 
-from optimum_neuron.compiler.passes import divide
+from optimum_neuron.compiler.passes.alike import divide
 from tests.programs import operators, spec, subprogram_of
 
 X, WEIGHT = spec(2, 4), spec(4, 4)

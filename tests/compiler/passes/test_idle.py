@@ -6,7 +6,8 @@ from torch.nn import functional as F
 
 from optimum_neuron.compiler import collectives
 from optimum_neuron.compiler.lower import aten_function
-from optimum_neuron.compiler.passes import unroll, verify, zero_results
+from optimum_neuron.compiler.passes import unroll, verify
+from optimum_neuron.compiler.passes.idle import zero_results
 from optimum_neuron.runtime import Executor
 from optimum_neuron.weights import Shard, Shards, unit_split
 from tests.programs import compile_module, spec, subprogram_of

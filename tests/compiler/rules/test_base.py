@@ -3,7 +3,10 @@
 import pytest
 import torch
 
-from optimum_neuron.compiler.rules import CODES, find_rule, instruction_source, known_ops, published, rule, table
+from optimum_neuron.compiler.rules import find_rule, known_ops, published
+from optimum_neuron.compiler.rules.base import rule, table
+from optimum_neuron.compiler.rules.codes import CODES
+from optimum_neuron.compiler.rules.published import instruction_source
 
 
 def exists(op):

@@ -4,7 +4,8 @@ import re
 from pathlib import Path
 
 from optimum_neuron.compiler import rules
-from optimum_neuron.compiler.rules import CODES, DOWNCASTS, OPERATOR_CHECK, to_markdown
+from optimum_neuron.compiler.rules import to_markdown
+from optimum_neuron.compiler.rules.codes import CODES, DOWNCASTS, OPERATOR_CHECK
 
 PAGE = Path(__file__).parents[3] / "docs" / "error-codes.md"
 

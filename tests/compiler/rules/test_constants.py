@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from optimum_neuron.compiler.rules import outside
+from optimum_neuron.compiler.rules.constants import outside
 
 WIDE = 2**40
 

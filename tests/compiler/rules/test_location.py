@@ -6,7 +6,8 @@ import types
 import pytest
 import torch
 
-from optimum_neuron.compiler.rules import merge_paths, module_path, source_line
+from optimum_neuron.compiler.rules import module_path, source_line
+from optimum_neuron.compiler.rules.location import merge_paths
 
 
 def node(path):

@@ -12,6 +12,7 @@ from optimum_neuron.compiler.rules import check_graph, count_rulings
 from optimum_neuron.core import Ruling, Verdict
 from optimum_neuron.errors import ConfigError, UnsupportedOperatorError
 from optimum_neuron.hardware import TARGETS
+from tests.raising import raises
 
 
 class Router(nn.Module):
@@ -145,13 +146,13 @@ class TestImplicitDowncast:
         )
 
     def test_unknown_kind_is_refused(self, exported_program):
-        with pytest.raises(ConfigError, match="'dott', did you mean 'dot'"):
+        with raises(ConfigError, option="implicit_integer_downcast", unknown=["dott"]):
             check_graph(exported_program, INF2, implicit_integer_downcast=["dott"])
 
 
 def test_graph_of_modules_is_refused():
     traced_model = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(4, 4)))
-    with pytest.raises(ConfigError, match=r"call_module.*torch\.export\.export"):
+    with raises(ConfigError, node="_0", op="call_module"):
         check_graph(traced_model, INF2)
 
 

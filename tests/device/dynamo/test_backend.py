@@ -9,7 +9,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from optimum_neuron.device.dynamo import CompileOptions, choose_host_code
+from optimum_neuron.device.dynamo.backend import choose_host_code
+from optimum_neuron.device.dynamo.options import CompileOptions
 from tests.device.conftest import OPTLEVELS
 from tests.device.dynamo.conftest import compiled, language_loss, require_same_gradients
 

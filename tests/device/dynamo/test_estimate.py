@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from optimum_neuron.device.dynamo import estimate, peak_tflops
+from optimum_neuron.device.dynamo.estimate import estimate, peak_tflops
 from optimum_neuron.hardware import resolve_target
 from optimum_neuron.simulator.work import flops_by_dtype
 from tests.device.dynamo.conftest import compiled

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from optimum_neuron.device.dynamo import Calls, border_of, on_device
+from optimum_neuron.device.dynamo import Calls
+from optimum_neuron.device.dynamo.host_graph import border_of, on_device
 from optimum_neuron.simulator.work import GraphWork
 from tests.device.conftest import OPTLEVELS
 

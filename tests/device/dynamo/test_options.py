@@ -2,8 +2,9 @@
 
 import pytest
 
-from optimum_neuron.device.dynamo import CompileOptions
+from optimum_neuron.device.dynamo.options import CompileOptions
 from optimum_neuron.errors import ConfigError
+from tests.raising import raises
 
 
 def test_options_and_defaults():
@@ -14,21 +15,20 @@ def test_options_and_defaults():
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "message"),
+    ("option", "value"),
     [
-        ("triton.cudagraphs", True, "Inductor"),
-        ("max_autotune", True, "Inductor"),
-        ("auto_kast", "all", "did you mean 'auto_cast'?"),
-        ("auto_cast", "matmult", "did you mean 'matmul'?"),
-        ("optlevel", "4", "1, 2, 3"),
-        ("auto_cast_type", "int8", "bf16, fp16, tf32, fp8_e4m3"),
+        ("triton.cudagraphs", True),
+        ("max_autotune", True),
+        ("auto_kast", "all"),
+        ("auto_cast", "matmult"),
+        ("optlevel", "4"),
+        ("auto_cast_type", "int8"),
     ],
 )
-def test_inductor_options_unknown_options_and_values_are_errors(option, value, message):
-    with pytest.raises(ConfigError) as error:
+def test_inductor_options_unknown_options_and_values_are_errors(option, value):
+    with raises(ConfigError, option=option, value=value) as error:
         CompileOptions.from_torch(options={option: value})
-    assert message in str(error.value) and error.value.hint
-    assert (error.value.details["option"], error.value.details["value"]) == (option, value)
+    assert error.value.hint
 
 
 def test_all_problems_are_reported_together():
@@ -39,7 +39,7 @@ def test_all_problems_are_reported_together():
 
 
 def test_missing_target_is_error():
-    with pytest.raises(ConfigError, match="trn9"):
+    with raises(ConfigError, name="trn9"):
         CompileOptions(target="trn9").resolve()
 
 

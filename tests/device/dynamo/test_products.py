@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from optimum_neuron.compiler.lower import onednn
 from optimum_neuron.device import products
-from optimum_neuron.device.dynamo import use_onednn
+from optimum_neuron.device.dynamo.products import use_onednn
 from tests.compiler.passes.test_autocast import ROUND, UNIT_ROUNDOFF
 from tests.device.conftest import OPTLEVELS, needs_compiler
 from tests.device.dynamo.conftest import compiled

@@ -12,7 +12,7 @@ from optimum_neuron import NeuronModelForCTC
 from optimum_neuron.engine import OutputAxis
 from optimum_neuron.errors import ValidationError
 from optimum_neuron.exporters import comparisons, kind_of
-from optimum_neuron.exporters.encoders import step_rules
+from optimum_neuron.exporters.encoders.inputs import step_rules
 from tests.encoders import FRAMES, SAMPLES, save_tiny_encoder
 
 entry = importlib.import_module("optimum_neuron.exporters.encoders.entry")

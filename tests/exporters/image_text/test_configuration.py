@@ -8,7 +8,8 @@ import pytest
 
 from optimum_neuron import NeuronImageTextConfig
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.exporters.image_text import default_images, find_architecture
+from optimum_neuron.exporters.image_text import find_architecture
+from optimum_neuron.exporters.image_text.architectures import default_images
 
 
 def resolved(**options):

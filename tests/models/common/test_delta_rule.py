@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from optimum_neuron.models.common import gated_delta_rule, inverse_of_unit_lower
+from optimum_neuron.models.common import gated_delta_rule
+from optimum_neuron.models.common.delta_rule import inverse_of_unit_lower
 
 NUM_KEYS, NUM_HEADS, WIDTH, VALUE_WIDTH = 2, 4, 6, 5
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client.parser import text_string_to_metric_families
 
 from optimum_neuron.serving import Metrics
-from optimum_neuron.serving.fleet import FleetMetrics
+from optimum_neuron.serving.fleet.metrics import FleetMetrics
 
 
 def test_samples_of_replicas_are_told_apart():

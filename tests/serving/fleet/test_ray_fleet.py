@@ -13,7 +13,8 @@ import httpx
 import psutil
 import pytest
 
-from optimum_neuron.serving.fleet import Fleet, app, parse_fleet
+from optimum_neuron.serving.fleet import app, parse_fleet
+from optimum_neuron.serving.fleet.ingress import Fleet
 from tests.serving.fleet.conftest import fleet_args, wait_until
 
 NAME = "fleet-test"

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from optimum_neuron.errors import QueueFullError, RequestError
-from optimum_neuron.serving import Batcher
+from optimum_neuron.serving.runners.batcher import Batcher
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from optimum_neuron.errors import RequestError
 from optimum_neuron.exporters import load_source
-from optimum_neuron.serving import choose_runner
+from optimum_neuron.serving.runners import choose_runner
 from tests.tiny import save_tiny
 
 

@@ -9,7 +9,8 @@ import openai
 import pytest
 import transformers
 
-from optimum_neuron.serving import prompt_ids, recordings, subtitles
+from optimum_neuron.serving import recordings
+from optimum_neuron.serving.runners.speech import prompt_ids, subtitles
 
 soundfile = pytest.importorskip("soundfile")
 pytest.importorskip("python_multipart")

@@ -7,7 +7,8 @@ import json
 import pytest
 
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.simulator import TraceRequest, poisson_trace, read_trace
+from optimum_neuron.simulator import poisson_trace, read_trace
+from optimum_neuron.simulator.capacity.trace import TraceRequest
 
 AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:15:46.6805900,374,44

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.simulator import Trace, TraceRequest, continuous, estimate, parse_slo, plan_capacity, poisson_trace
+from optimum_neuron.simulator import Trace, continuous, estimate, parse_slo, plan_capacity, poisson_trace
+from optimum_neuron.simulator.capacity.trace import TraceRequest
 from tests.tiny import tiny_config
 
 SMALL = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "max_position_embeddings": 128}

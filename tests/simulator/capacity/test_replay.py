@@ -6,15 +6,11 @@ import dataclasses
 
 import pytest
 
-from optimum_neuron.simulator import (
-    SLO,
-    Trace,
-    TraceRequest,
-    poisson_trace,
-    replay_trace,
-    report_of,
-    simulate_requests,
-)
+from optimum_neuron.simulator import Trace, poisson_trace, simulate_requests
+from optimum_neuron.simulator.capacity.replay import replay_trace
+from optimum_neuron.simulator.capacity.report import report_of
+from optimum_neuron.simulator.capacity.slo import SLO
+from optimum_neuron.simulator.capacity.trace import TraceRequest
 from tests.simulator.pool import POOL
 
 

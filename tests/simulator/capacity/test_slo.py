@@ -8,7 +8,8 @@ import pytest
 
 from optimum_neuron.batching import SimulatedTimes
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.simulator import SLO, parse_slo
+from optimum_neuron.simulator import parse_slo
+from optimum_neuron.simulator.capacity.slo import SLO
 
 TIMES = SimulatedTimes(arrival_s=1.0, start_s=1.0, first_token_s=1.5, end_s=2.5, num_tokens=11)
 

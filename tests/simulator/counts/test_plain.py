@@ -7,19 +7,19 @@ import json
 import pytest
 from transformers import AutoConfig
 
-from optimum_neuron.simulator.counts import from_plain, to_plain
+from optimum_neuron.simulator.counts.plain import from_plain, to_plain
 from optimum_neuron.simulator.work import (
     Attention,
     DecoderSizes,
     GraphWork,
     Kernels,
     Layout,
-    Matmul,
     Step,
     Work,
     decoder_sizes,
     prefill_work,
 )
+from optimum_neuron.simulator.work.record import Matmul
 
 MIXTURE = AutoConfig.for_model(
     "mixtral", hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, vocab_size=100
