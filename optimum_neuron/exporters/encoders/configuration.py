@@ -125,8 +125,8 @@ class NeuronEncoderConfig(CompileConfig):
         """
         given = {axis: getattr(self, axis) for axis in self.axes}
         if given.keys() - (known := without_foreign(given, defaults, model)).keys():
-            rest = dataclasses.replace(self, **{axis: None for axis in given if axis not in known})
-            return rest.resolve(defaults, limits, model=model)
+            dropped: dict[str, Any] = {axis: None for axis in given if axis not in known}
+            return dataclasses.replace(self, **dropped).resolve(defaults, limits, model=model)
         problems = missing_axes(given, defaults, f"the inputs of {model} have")
         for axis, limit in limits.items():
             if getattr(self, axis) is not None and (largest := self.buckets(axis)[-1]) > limit:
