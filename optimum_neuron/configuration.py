@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Self, TypeVar, get_args
 from .core import AttentionKernel, AutoCast, AutoCastType, KVCacheDtype, OptLevel, TorchDtype
 from .decoder_checks import BLOCK_OPTIONS, block_sizes, decoder_errors, require_kernel_blocks, wrong_type
 from .errors import ConfigError, invalid_choice, raise_together
-from .options import MODEL_GROUP, check_known, option, options_of
+from .options import MODEL_GROUP, ChecksKeywords, check_known, option, options_of
 from .peer_attributes import (
     CONFIG_FILE as CONFIG_FILE,
     NEFF_FILE as NEFF_FILE,
@@ -61,7 +61,7 @@ HOOKS = Hooks()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class CompileConfig(SavedConfig):
+class CompileConfig(SavedConfig, ChecksKeywords):
     """Task, arithmetic and target of one compiled model, whatever its shapes are."""
 
     group: ClassVar[str] = "compiler"
@@ -195,7 +195,7 @@ class CompileConfig(SavedConfig):
         Raises:
             ConfigError: a key is unknown (the nearest one is named) or a value is not allowed.
         """
-        check_known(data, cls.field_names(), what=cls.__name__)
+        check_known(data, cls.field_names(), what=cls.__name__, listed=f"`help({cls.__name__})`")
         return cls(**data)
 
     @classmethod

@@ -25,8 +25,8 @@ AttentionKernel = Literal["plain", "nki"]
 # fmt: off
 DTYPE_SIZE_BYTES: dict[str, int] = {
     "bool": 1, "uint8": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "uint16": 2, "uint32": 4, "uint64": 8,
-    "float8_e4m3fn": 1, "float8_e5m2": 1, "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8,
-    "complex64": 8, "complex128": 16,
+    "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e8m0fnu": 1, "float16": 2, "bfloat16": 2, "float32": 4,
+    "float64": 8, "complex64": 8, "complex128": 16,
 }
 # fmt: on
 """Bytes of one element, by torch's dtype name without the `torch.` prefix."""

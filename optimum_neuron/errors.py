@@ -4,6 +4,7 @@
     +-- ConfigError (ValueError)            an option is unknown, contradictory or out of range
     |   +-- UnsupportedDtypeError           the target has no arithmetic for that dtype
     |   +-- NotExportedError (FileNotFoundError)  a checkpoint was passed where only an export can be loaded
+    |   +-- UnsupportedAttributeError (AttributeError)  a compiled model has no such method
     +-- ModelError (ValueError)             the folder, architecture or task cannot be used
     |   +-- WeightsError                    weights are missing, renamed, reshaped or altered
     +-- CaptureError (ValueError)           the model's code cannot become a static graph
@@ -52,6 +53,7 @@ __all__ = [
     "RequestError",
     "ShapeError",
     "TargetMismatchError",
+    "UnsupportedAttributeError",
     "UnsupportedDtypeError",
     "UnsupportedOperatorError",
     "ValidationError",
@@ -102,6 +104,10 @@ class UnsupportedDtypeError(ConfigError):
 
 class NotExportedError(ConfigError, FileNotFoundError):
     """A checkpoint was passed where only an exported model can be loaded: its compiled file does not exist."""
+
+
+class UnsupportedAttributeError(ConfigError, AttributeError):
+    """A model of transformers has the attribute, and a compiled one does not."""
 
 
 class ModelError(NeuronError, ValueError):

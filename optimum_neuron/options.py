@@ -12,9 +12,11 @@ parsers, models or files.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, TypeVar
 
 from .errors import ConfigError, nearest
 
@@ -119,15 +121,65 @@ def absolute_url(url: str) -> str:
     return url if "://" in url else str(Path(url).expanduser().absolute())
 
 
-def check_known(options: Iterable[str], known: Iterable[str], *, what: str) -> None:
+_FEW = 8
+"""Names that a message lists; more of them would hide the nearest one."""
+
+
+def check_known(options: Iterable[str], known: Iterable[str], *, what: str, listed: str = "") -> None:
     """Reject unknown keywords, all at once, each with the nearest known one.
 
+    Args:
+        options: keywords of a call.
+        known: those that there are.
+        what: what they are options of, for the message.
+        listed: where all of them are listed, if they are more than a few: a command, or a call of `help`.
+
     Raises:
-        ConfigError: at least one keyword is unknown.
+        ConfigError: at least one keyword is unknown; `details` have `choices`, all names.
     """
-    choices = sorted(known)
+    choices = sorted(set(known))
     if unknown := [name for name in options if name not in choices]:
-        listed = "; ".join(f"{name!r}{nearest(name, choices)}" for name in unknown)
-        end = "" if listed.endswith("?") else "."
-        message = f"Unknown options of {what}: {listed}{end}"
-        raise ConfigError(message, hint=f"Use {', '.join(choices)}.", options=unknown, choices=choices)
+        guesses = "; ".join(f"{name!r}{nearest(name, choices)}" for name in unknown)
+        end = "" if guesses.endswith("?") else "."
+        hint = f"Use {', '.join(choices)}." if choices else "Remove them."
+        if len(choices) > _FEW:
+            hint = f"See {listed or 'docs/python-api.md'} for all {len(choices)}."
+        raise ConfigError(f"Unknown options of {what}: {guesses}{end}", hint=hint, options=unknown, choices=choices)
+
+
+EXPORT_HELP = "`optimum-cli export neuron --help`"
+"""Where the options of an export are listed, which every function has that compiles or loads a model."""
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def checks_keywords(function: Function) -> Function:
+    """Let a function refuse unknown keywords as `check_known` does, with the nearest name."""
+    names = _keywords_of(function)
+
+    @functools.wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        check_known(options, names or options, what=function.__name__, listed=f"`help({function.__name__})`")
+        return function(*args, **options)
+
+    return call  # type: ignore[return-value]
+
+
+class ChecksKeywords:
+    """Base of dataclasses whose constructor refuses unknown keywords as `check_known` does, with the nearest name."""
+
+    def __new__(cls, *args: Any, **options: Any) -> Self:
+        """Check the keywords; `__init__` takes them."""
+        names = _keywords_of(cls.__init__)
+        check_known(options, names or options, what=cls.__name__, listed=f"`help({cls.__name__})`")
+        return super().__new__(cls)
+
+
+@functools.cache
+def _keywords_of(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Return the keywords of a function; none if it takes any."""
+    parameters = inspect.signature(function).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return ()
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return tuple(one.name for one in parameters if one.kind in kinds and one.name != "self")

@@ -228,8 +228,8 @@ FORGED: dict[str, Any] = {
 @pytest.mark.parametrize("data", FORGED.values(), ids=FORGED)
 def test_forged_signature(data):
     with pytest.raises(ArtifactError) as error:
-        Signature.from_dict(data)
-    assert error.value.details["key"] == "signature"
+        Signature.from_dict(data, file="model.neuron")
+    assert error.value.details["key"].startswith("signature") and error.value.details["file"] == "model.neuron"
 
 
 SIZES = (0, -1, 10**12, True, "4", 4.0, [[4]], {}, float("nan"), float("inf"))
@@ -242,7 +242,7 @@ def test_sizes_of_a_configuration(key, value, checkpoint, tmp_path):
     path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
     with pytest.raises(ModelError) as error:
         read_config(path.parent)
-    assert error.value.details.get("key", key) == key
+    assert error.value.details.get("key", key).partition(".")[0] == key
 
 
 @pytest.mark.parametrize("sizes", [{"num_hidden_layers": 10**7}, {"num_hidden_layers": 5000, "num_experts": 60_000}])
@@ -264,3 +264,35 @@ def test_many_layers_end_at_once(sizes, checkpoint, tmp_path, cli):
 )
 def test_sizes_of_published_models_are_taken(sizes, tmp_path):
     require_sizes(sizes, tmp_path)
+
+
+FIELDS: dict[str, tuple[Any, ...]] = {
+    "head_dim": (0, -1, "x", 1.5),
+    "vocab_size": (0, -1, 10**10),
+    "rope_theta": (0, -1, "x", float("nan"), float("inf"), True),
+    "num_key_value_heads": (3, "x", 0),
+    "rms_norm_eps": (-1, "x", float("nan")),
+    "eos_token_id": ("x", [1, {}], 10**30),
+    "num_experts_per_tok": (9,),
+}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [(key, value) for key, values in FIELDS.items() for value in values], ids=str
+)
+def test_other_fields_of_a_configuration(key, value, tmp_path):
+    sizes = {"num_attention_heads": 4, "num_key_value_heads": 2, "num_local_experts": 8, key: value}
+    for data in (sizes, {"text_config": sizes}):
+        with pytest.raises(ModelError) as error:
+            require_sizes(data, tmp_path)
+        assert error.value.details["key"].removeprefix("text_config.").partition(".")[0] == key
+        assert error.value.details["file"] == str(tmp_path)
+
+
+def test_signature_that_does_not_fit_the_program(copy):
+    with open_neff(copy / "model.neuron") as neff:
+        metadata = json.loads(json.dumps(dict(neff.metadata)))
+    metadata["signature"]["roles"]["decode"]["inputs"].pop()
+    rewrite(copy / "model.neuron", lambda members: None, metadata=metadata)
+    seal(copy)
+    refused(copy, ArtifactError, "its signature has other inputs than the graph decode_")

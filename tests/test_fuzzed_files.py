@@ -128,7 +128,8 @@ def test_invalid_special_token_ids(field, value, export_folder, tmp_path):
     path.write_text(changed({**json.loads(path.read_text()), field: 0}, (field,), value))
     with pytest.raises(NeuronError) as excinfo:
         NeuronModelForCausalLM.from_pretrained(copy)
-    assert excinfo.value.details == {"file": str(path)}
+    details = excinfo.value.details
+    assert details["file"] == str(path) and details["key"].partition(".")[0] == field
 
 
 @pytest.mark.parametrize("name", ["fields.json", "model.done"])

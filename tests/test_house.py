@@ -31,7 +31,7 @@ ORDER = (
     ("weights",),
     ("progress", "records"),
     ("atomic", "env", "options", "plain_json", "private_folder", "sizes", "vendor"),
-    ("env_text",),
+    ("env_text", "typed_data"),
     ("after_import", "cache_argument", "core", "errors", "labels", "upstream", "variables", "version", "wording"),
 )
 """Packages and top-level modules, highest first: each may import modules of the rows below its own.

@@ -63,7 +63,12 @@ def check_model(
         assert report.tier == 1 and report.memory.fits
         ```
     """
-    check_known(options, [*compile_options(of_graphs=True), *SOURCE_OPTIONS], what="the check")
+    check_known(
+        options,
+        [*compile_options(of_graphs=True), *SOURCE_OPTIONS],
+        what="the check",
+        listed="`optimum-cli neuron check --help`",
+    )
     host_ops(allow_host_ops)
     source, config, target, trust_remote_code = without_weights(model_name_or_path, options)
     instance = resolve_instance(config.instance_type).value

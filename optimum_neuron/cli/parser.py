@@ -51,10 +51,10 @@ class NeuronParser(argparse.ArgumentParser):
             self.error(f"unexpected argument '{extra[0]}'")
         return parsed, extra
 
-    def error(self, message: str) -> NoReturn:
-        """Print the error and the help command, then exit with 2."""
+    def error(self, message: str, **details: Any) -> NoReturn:
+        """Print the error and the help command, then exit with 2; `--json` has the details too."""
         out = Out("json" if self._json else "human")
-        parts = {"type": "UsageError", "code": "usage", "message": message, "hint": "", "details": {}}
+        parts = {"type": "UsageError", "code": "usage", "message": message, "hint": "", "details": details}
         out.error(parts, next_command=f"{self.prog} --help")
         sys.exit(EXIT_USAGE)
 
@@ -79,7 +79,7 @@ class NeuronParser(argparse.ArgumentParser):
             name = word.partition("=")[0]
             is_option = len(word) > 1 and word[0] == "-" and word[1] not in "0123456789." and " " not in name
             if is_option and name not in known and (word.startswith("--") or word[:2] not in known):
-                self.error(f"unknown option '{name}'{nearest(name, known)}")
+                self.error(f"unknown option '{name}'{nearest(name, known)}", options=[name], choices=sorted(known))
 
     def _without_swallowed(self, words: list[str]) -> list[str]:
         """Move a word that is no number from the values of an option of numbers to the front: `--scales 0.7 OUTPUT`."""

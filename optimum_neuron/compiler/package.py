@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
+from ..core import TensorSpec
 from ..errors import ArtifactError, FormatVersionError, UnsupportedOperatorError
 from ..hardware import Target
-from .ir import IR_VERSION, Program, Subprogram, graph_from_dict, spec_from_dict
+from ..typed_data import misfits
+from .ir import IR_VERSION, Program, Role, Subprogram, graph_from_dict, spec_from_dict
 from .kernels import kernels_of, members_of, read_kernels
 from .neff import Neff, write_neff
 from .operators import not_allowed
@@ -27,6 +29,12 @@ from .version import COMPILER_VERSION
 PROGRAM_MEMBER, CONSTANTS_MEMBER, WEIGHTS_MEMBER = "program.json", "constants.safetensors", "weights.safetensors"
 
 _EXPORT_AGAIN = "Export the model again."
+
+_GRAPH = {
+    **{"name": str, "role": Role, "rare": bool, "sizes": dict[str, int]},
+    **{"inputs": dict[str, TensorSpec], "outputs": dict[str, str]},
+}
+"""Types of a graph; its calls are verified with the whole program."""
 
 _in_use: WeakValueDictionary[tuple[str, bytes], Subprogram] = WeakValueDictionary()
 """Subprograms of the loaded programs, by name and hash of their text: another load of the same model shares them."""
@@ -104,6 +112,9 @@ def _read(neff: Neff) -> Program:
         states={name: spec_from_dict(spec) for name, spec in data["states"].items()},
         constants=load(bytes(neff.read(CONSTANTS_MEMBER))),
     )
+    for name, graph in program.graphs.items():
+        for misfit in misfits(vars(graph), _GRAPH, f"graphs.{name}"):
+            raise ValueError(str(misfit))
     return verify(program, after="reading")
 
 

@@ -9,7 +9,6 @@ real Optimum Neuron writes `shards/` (`parallel_shards.py`). No process group is
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import shutil
 import warnings
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import ArtifactError
+from ..weights import weight_files
 from .parallel_shards import FOLDERS, find_parallel_shards, read_parallel_shards
 
 if TYPE_CHECKING:
@@ -114,10 +114,8 @@ def _read(source: Path) -> dict[str, torch.Tensor]:
         return _read_shards(source, is_fsdp=source.name == FSDP_FOLDER)
     from safetensors.torch import load_file
 
-    names = {source.name}
-    if source.suffix == ".json":
-        names = set(json.loads(source.read_text(encoding="utf-8"))["weight_map"].values())
-    return {key: tensor for name in sorted(names) for key, tensor in load_file(source.with_name(name)).items()}
+    paths = weight_files(source.parent) if source.suffix == ".json" else [source]
+    return {key: tensor for path in paths for key, tensor in load_file(path).items()}
 
 
 def _read_shards(folder: Path, *, is_fsdp: bool) -> dict[str, torch.Tensor]:

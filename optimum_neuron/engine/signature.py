@@ -10,20 +10,22 @@ With the program's graphs it is sufficient for running: the padding of each inpu
 from __future__ import annotations
 
 import dataclasses
-import math
-import types
-import typing
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
 
 from ..compiler import Graph, Program, Role
 from ..errors import ArtifactError
 from ..models import LAYER_STATES
+from ..typed_data import Range, misfits
 
 BATCH_AXES = ("batch_size", "text_batch_size", "image_batch_size", "num_images", "num_audios")
 """Axes of independent rows: a batch can be split along them."""
 REPEATED_AXES = (*BATCH_AXES, "num_choices")
 """Axes that are padded with the first row, which is a valid one."""
+
+_LARGEST, _MOST_DIMS = 2**31 - 1, 64
+"""Largest integer of a signature, and PyTorch's most dimensions."""
 
 ADAPTER_INDEX = "adapter_index"
 """Last input of a decoder's graphs if it has LoRA adapters: the index of each row's adapter, 0 for the base model."""
@@ -51,11 +53,11 @@ class Input:
     """torch's name of the dtype that the graph takes."""
     axes: tuple[str, ...]
     """Axis of each dimension."""
-    padding: int | float = 0
+    padding: Annotated[float, Range(-_LARGEST, _LARGEST)] = 0
     """Value that shorter rows are padded with."""
-    default: int | None = None
+    default: Annotated[int, Range(-_LARGEST, _LARGEST)] | None = None
     """Value that fills the tensor if the caller leaves it out; None for a required input."""
-    limit: int | None = None
+    limit: Annotated[int, Range(0, _LARGEST)] | None = None
     """Values are below this: the number of rows of an embedding."""
 
 
@@ -63,13 +65,13 @@ class Input:
 class OutputAxis:
     """A dimension of a result whose size follows an axis of the inputs."""
 
-    dim: int
+    dim: Annotated[int, Range(-_MOST_DIMS, _MOST_DIMS)]
     """Dimension of the result."""
     axis: str
     """Axis of the inputs."""
-    window: int = 1
+    window: Annotated[int, Range(1, _LARGEST)] = 1
     """Input elements that one element sees."""
-    stride: int = 1
+    stride: Annotated[int, Range(1, _LARGEST)] = 1
     """Input elements from one element to the next."""
 
     def size(self, length: int) -> int:
@@ -91,7 +93,7 @@ class RoleSignature:
     """Axes whose size must be one of the buckets, each with the reason."""
     output_type: str = ""
     """Full name of transformers' class of results."""
-    smallest: dict[str, int] = dataclasses.field(default_factory=dict)
+    smallest: dict[str, Annotated[int, Range(0, _LARGEST)]] = dataclasses.field(default_factory=dict)
     """Smallest sizes above 1: a convolution needs a whole window of samples for one frame."""
     ignored: tuple[str, ...] = ()
     """Inputs that the model's processor makes and the reference model drops too."""
@@ -183,20 +185,40 @@ class Signature:
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Signature:
+    def from_dict(cls, data: Mapping[str, Any], *, file: Path | str = "the compiled model") -> Signature:
         """Rebuild from plain data; NEFFs of version 0.1 had the one role of encoders alone.
+
+        Args:
+            data: the data.
+            file: file that holds it, for messages.
 
         Raises:
             ArtifactError: the data is not a signature.
         """
+        hint, key = "Export the model again.", "signature"
         try:
             signature = cls._built(data)
-            for path, value, kind in _mistyped(signature, "signature"):
-                raise TypeError(f"{path} is {value!r:.100}, but must be {kind}")
         except (LookupError, TypeError, AttributeError, ValueError) as error:
-            message = f"The signature of the compiled model is damaged: {error}."
-            raise ArtifactError(message, hint="Export the model again.", key="signature", problem=str(error)) from error
+            message = f"The signature of {file} is damaged: {type(error).__name__}: {error}."
+            raise ArtifactError(message, hint=hint, file=str(file), key=key, problem=str(error)) from error
+        for misfit in misfits(signature, cls, key):
+            message = f"The signature of {file} is damaged: {misfit}."
+            raise ArtifactError(message, hint=hint, file=str(file), key=misfit.key, value=misfit.value)
         return signature
+
+    def problems(self, program: Program) -> list[str]:
+        """Return how the signature differs from the graphs and states of a program."""
+        states = {name.rpartition(".")[0]: len(spec.shape) for name, spec in program.states.items()}
+        own_states = {name: len(spec.axes) for name, spec in self.states.items() if name in states}
+        found = [f"its signature has other states than {', '.join(states)}"] if own_states != states else []
+        for name, graph in program.graphs.items():
+            role = self.roles.get(graph.role)
+            taken = {} if role is None else {spec.name: len(spec.axes) for spec in role.inputs}
+            if role is None or list(taken.items()) != [(key, len(spec.shape)) for key, spec in graph.inputs.items()]:
+                found.append(f"its signature has other inputs than the graph {name}")
+            elif role.outputs.keys() != graph.outputs.keys():
+                found.append(f"its signature has other results than the graph {name}")
+        return found
 
     @classmethod
     def _built(cls, data: Mapping[str, Any]) -> Signature:
@@ -208,50 +230,3 @@ class Signature:
                 name: StateSignature(**{**row, "axes": tuple(row["axes"])}) for name, row in data["states"].items()
             },
         )
-
-
-_LARGEST = 2**31 - 1
-"""Largest integer of a signature, and smallest if it is negative."""
-
-
-def _mistyped(value: Any, path: str) -> Iterator[tuple[str, Any, str]]:
-    """Yield fields of a signature whose values are not of their type: NEFFs may be forged."""
-    hints = typing.get_type_hints(type(value))
-    for field in dataclasses.fields(value):
-        yield from _misfits(getattr(value, field.name), hints[field.name], f"{path}.{field.name}")
-
-
-def _misfits(value: Any, kind: Any, path: str) -> Iterator[tuple[str, Any, str]]:
-    origin, kinds = typing.get_origin(kind), typing.get_args(kind)
-    if dataclasses.is_dataclass(kind):
-        yield from _mistyped(value, path)
-    elif origin is tuple:
-        if not isinstance(value, (list, tuple)):
-            yield path, value, "a list"
-            return
-        for index, one in enumerate(value):
-            yield from _misfits(one, kinds[0], f"{path}.{index}")
-    elif origin is dict:
-        if not isinstance(value, dict):
-            yield path, value, "an object"
-            return
-        for key, one in value.items():
-            yield from _misfits(key, kinds[0], f"{path}.{key}")
-            yield from _misfits(one, kinds[1], f"{path}.{key}")
-    elif origin is typing.Literal:
-        if value not in kinds:
-            yield path, value, f"one of {', '.join(map(str, kinds))}"
-    elif not _is_plain(value, kinds if origin in (types.UnionType, typing.Union) else (kind,), path):
-        yield path, value, f"{getattr(kind, '__name__', str(kind))} in its range"
-
-
-def _is_plain(value: Any, kinds: tuple[Any, ...], path: str) -> bool:
-    """Whether a number, a text or None is of one of the types, and in the range of a size."""
-    if type(value) not in kinds:
-        return False
-    if type(value) is int:
-        if path.endswith(".dim"):
-            return abs(value) <= 64  # PyTorch's most dimensions
-        least = 1 if path.endswith((".window", ".stride")) else 0 if path.endswith(".limit") else -_LARGEST
-        return least <= value <= _LARGEST
-    return not (isinstance(value, float) and math.isnan(value))

@@ -18,6 +18,15 @@ from .decoder import (
     state_specs as state_specs,
 )
 from .export import ExportReport as ExportReport, describe as describe, main_export as main_export
+from .file_types import (
+    GENERATION as GENERATION,
+    SENTENCE_FACTS as SENTENCE_FACTS,
+    SENTENCE_LIMITS as SENTENCE_LIMITS,
+    SENTENCE_VECTORS as SENTENCE_VECTORS,
+    TOKENIZER as TOKENIZER,
+    read_modules as read_modules,
+    read_typed as read_typed,
+)
 from .folder import file_hash as file_hash, read_bare_config as read_bare_config, read_folder as read_folder
 from .folder_marks import is_broken_export as is_broken_export, is_export as is_export
 from .gguf import gguf_options as gguf_options, is_gguf as is_gguf
@@ -74,6 +83,7 @@ from .source import (
     infer_task as infer_task,
     load_source as load_source,
     read_config as read_config,
+    unreadable_errors as unreadable_errors,
 )
 from .support import COMPARED as COMPARED, read_support as read_support, support_rows as support_rows
 from .tasks import (

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 
 from ..errors import ConfigError, ModelError, WeightsError
-from ..plain_json import read_object
+from .file_types import ADAPTER, LORA, read_typed
 from .gguf import is_gguf
 from .references import readable
 from .save import copy_files
-from .source import ModelSource, find_folder, read_config
+from .source import ModelSource, find_folder, first_line, read_config
 
 CONFIG_FILE = "adapter_config.json"
 """Marks a folder as an adapter's (PEFT)."""
@@ -92,7 +92,7 @@ def read_description(folder: Path) -> dict[str, Any]:
     """Read the configuration of an adapter.
 
     Raises:
-        ModelError: the folder has none.
+        ModelError: the folder has none, or a field of it is of another type or out of its range.
     """
     path = folder / CONFIG_FILE
     if not path.is_file():
@@ -100,7 +100,8 @@ def read_description(folder: Path) -> dict[str, Any]:
         message = f"{folder} has no {CONFIG_FILE}: it is not an adapter{', but a model' if is_model else ''}."
         hint = "Pass a folder that PEFT or a trainer with peft_config saved."
         raise ModelError(message, hint=hint, adapter=str(folder), is_model=is_model)
-    return read_object(path)
+    description = read_typed(path, ADAPTER)
+    return read_typed(path, LORA) if description.get("peft_type") == "LORA" else description
 
 
 def _base_class(description: dict[str, Any], config: Any) -> Any:
@@ -119,7 +120,11 @@ def _adapted(auto_class: Any, plain: Path, base: Path, folder: Path, *, trust_re
         from peft.utils import load_peft_weights
     except ImportError as problem:
         raise ConfigError(f"Merging {folder} needs PEFT, which is not installed.", hint="pip install peft") from problem
-    options = PeftConfig.from_pretrained(folder)
+    try:
+        options = PeftConfig.from_pretrained(folder)
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        message = f"PEFT cannot read {folder / CONFIG_FILE}: {first_line(error)}"
+        raise ModelError(message, hint="Download the adapter again.", file=str(folder / CONFIG_FILE)) from error
     if options.is_prompt_learning:
         method, hint = options.peft_type.value, "Train with LoRA, DoRA or another method that changes weights."
         message = f"The adapter {folder} cannot be merged: {method} adds prompts and changes no weights."
@@ -130,14 +135,32 @@ def _adapted(auto_class: Any, plain: Path, base: Path, folder: Path, *, trust_re
     sizes = {"num_labels": heads[0]} if heads else {}
     try:
         model = auto_class.from_pretrained(plain, dtype=torch.float32, trust_remote_code=trust_remote_code, **sizes)
+        if (rows := _rows(model, saved)) is not None:
+            model.resize_token_embeddings(rows, mean_resizing=False)  # the adapter has the rows
         adapted = PeftModel.from_pretrained(model, folder, config=options)
-    except (ValueError, RuntimeError, OSError) as error:
-        raise _mismatch(folder, base, str(error).strip().splitlines()[0]) from error
-    expected = set(get_peft_model_state_dict(adapted))
-    if differing := sorted(expected ^ set(saved)):
+    except (ValueError, RuntimeError, OSError, TypeError, LookupError, ArithmeticError) as error:
+        raise _mismatch(folder, base, first_line(error)) from error
+    # Embeddings that were resized or trained are saved under their own names.
+    known = {name.replace(".default.", ".") for name in adapted.state_dict()}
+    expected = set(get_peft_model_state_dict(adapted, save_embedding_layers=False))
+    if differing := sorted((expected - saved.keys()) | (saved.keys() - expected - known)):
         shown = ", ".join(differing[:_SHOWN]) + (", ..." if len(differing) > _SHOWN else "")
         raise _mismatch(folder, base, f"{len(differing)} tensors are in only one of them: {shown}")
     return adapted
+
+
+def _rows(model: Any, saved: dict[str, Any]) -> int | None:
+    """Return how many tokens an adapter has embeddings for, if they are not those of the base model."""
+    for module, own in model.named_modules():
+        if own is not model.get_input_embeddings() and own is not model.get_output_embeddings():
+            continue
+        whole = f"base_model.model.{module}"
+        sizes = {f"{whole}.{name}": 0 for name in ("weight", "base_layer.weight", "token_adapter.base_layer.weight")}
+        sizes[f"{whole}.lora_embedding_A"] = 1
+        found = [saved[name].shape[dim] for name, dim in sizes.items() if name in saved]
+        if found and found[0] != own.weight.shape[0]:
+            return int(found[0])
+    return None
 
 
 def _mismatch(folder: Path, base: Path, reason: str) -> WeightsError:

@@ -24,7 +24,15 @@ from .. import env
 from ..errors import ModelError
 from ..plain_json import parse_json
 from ..private_folder import can_write, private_folder
-from ..weights import GGUF_HINT, GgufFile, GgufName, GgufSource, apply_gguf_settings, require_all_read
+from ..weights import (
+    GGUF_HINT,
+    GgufFile,
+    GgufName,
+    GgufSource,
+    apply_gguf_settings,
+    require_all_read,
+    require_settings,
+)
 from .quantization import with_quantization
 
 logger = logging.getLogger(__name__)
@@ -135,8 +143,10 @@ def open_gguf(folder: Path) -> GgufSource | None:
 def _write(work: Path, path: Path, file: GgufFile) -> None:
     """Write the files of a folder."""
     import torch
+    from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig, AutoModelForCausalLM
 
+    require_settings(file)
     architecture = str(file.settings.get("general.architecture"))
     try:
         config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name)
@@ -145,8 +155,13 @@ def _write(work: Path, path: Path, file: GgufFile) -> None:
             model = AutoModelForCausalLM.from_config(config)
     except ModelError:
         raise
-    except (ValueError, KeyError, OSError, ImportError, NotImplementedError) as error:
-        message = f"transformers cannot read {path}, whose architecture is {architecture}: {error}"
+    except (
+        *(ValueError, LookupError, TypeError, AttributeError, OSError, ImportError, RuntimeError, ArithmeticError),
+        *(AssertionError, StrictDataclassError),
+    ) as error:
+        message = (
+            f"transformers cannot read {path}, whose architecture is {architecture}: {type(error).__name__}: {error}"
+        )
         raise ModelError(message, hint=GGUF_HINT, path=str(path), architecture=architecture) from error
     names = _names(model, architecture)
     require_all_read(file, {place[0] for place in names.values()} if names is not None else _converted(model, file))

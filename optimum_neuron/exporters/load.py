@@ -15,9 +15,10 @@ from ..artifact import Artifact, open_artifact
 from ..compiler.lower import Mode, lower
 from ..configuration import DEGREES, NEFF_FILE
 from ..core import Choice
+from ..engine import Signature
 from ..errors import ArtifactError, ConfigError
 from ..hardware import require_degrees, resolve_instance, resolve_target
-from ..options import check_known
+from ..options import EXPORT_HELP, check_known
 from ..peer_attributes import with_origin
 from ..runtime import claimed
 from ..weights import Checkpoint
@@ -61,7 +62,9 @@ def load_exported(
     """
     info = read_folder(folder)
     options = info.kind.plain(plain_options({key: value for key, value in options.items() if value is not None}))
-    check_known(options, info.kind.config_class.option_names(), what=f"a model for {info.config.task}")
+    check_known(
+        options, info.kind.config_class.option_names(), what=f"a model for {info.config.task}", listed=EXPORT_HELP
+    )
     _check_options(info, options, folder)
     verify_weights(folder, info.artifact)
     # The machine that is simulated now comes before the one of the export: an artifact moves between instances.
@@ -148,6 +151,8 @@ def _check_config(config: Any, saved: Any, folder: Path, task: str) -> None:
 def _check_program(artifact: Artifact, info: FolderInfo) -> None:
     """Compare the program with `neuron_config.json`: a difference would fail in the middle of a generation."""
     problems = [f"its metadata has no {key}" for key in _METADATA if key not in artifact.metadata]
+    if "signature" in artifact.metadata:
+        problems += Signature.from_dict(artifact.metadata["signature"], file=artifact.path).problems(artifact.program)
     try:
         problems += info.kind.problems(artifact.program, artifact.metadata, info.config)
     except (AttributeError, LookupError, TypeError, ValueError) as error:

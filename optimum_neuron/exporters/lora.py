@@ -26,6 +26,8 @@ WEIGHTS_FILE = "adapter_model.safetensors"
 
 _PREFIX = "base_model.model."
 _TENSOR = re.compile(r"(?P<module>.+)\.lora_(?P<kind>[AB])\.weight")
+_RANK = _ALPHA = 8
+"""Defaults of PEFT's `LoraConfig`."""
 
 
 def _is_off(value: Any) -> bool:
@@ -103,10 +105,13 @@ def read_lora(name: str | Path, **where: Any) -> Lora:
     matrices = {}
     for module, pair in names.items():
         down, up = (checkpoint.join([pair[kind]])[0].float() for kind in "AB")
-        if down.dim() != 2 or up.dim() != 2 or up.shape[1] != len(down):
-            message = f"The matrices of {module} in {path} have shapes {list(down.shape)} and {list(up.shape)}."
+        rank = _of_module(description, "rank_pattern", module, folder) or description.get("r", _RANK)
+        if down.dim() != 2 or up.dim() != 2 or not len(down) == up.shape[1] == rank:
+            shapes = f"{list(down.shape)} and {list(up.shape)}"
+            message = f"The matrices of {module} in {path} have shapes {shapes}, but its rank is {rank}."
             raise WeightsError(message, hint="Download the adapter again.", adapter=str(folder), module=module)
-        matrices[module] = down, up * _scale(description, module, len(down))
+        alpha = _of_module(description, "alpha_pattern", module, folder)
+        matrices[module] = down, up * _scale(description, alpha, rank)
     return Lora(folder=folder, base_model=description.get("base_model_name_or_path"), matrices=matrices)
 
 
@@ -124,9 +129,26 @@ def _refuse_options(folder: Path, description: Mapping[str, Any]) -> None:
         raise ConfigError(message, hint=hint, adapter=str(folder), options=options)
 
 
-def _scale(description: Mapping[str, Any], module: str, rank: int) -> float:
-    """Factor on the product of a module's matrices, which may be that of a pattern of modules."""
-    alphas: Mapping[str, float] = description.get("alpha_pattern") or {}
-    own = [alpha for pattern, alpha in alphas.items() if re.match(rf"(.*\.)?({pattern})$", module)]
-    alpha = own[0] if own else description["lora_alpha"]
+def _of_module(description: Mapping[str, Any], option: str, module: str, folder: Path) -> Any:
+    """Return the value of the first pattern that a module has; None if it has none.
+
+    Raises:
+        ConfigError: a pattern is no regular expression.
+    """
+    for pattern, value in (description.get(option) or {}).items():
+        try:
+            if re.match(rf"(.*\.)?({pattern})$", module):
+                return value
+        except (re.error, OverflowError, RecursionError) as error:
+            message = (
+                f"The adapter {folder} has the {option} {pattern!r:.100}, which is no regular expression: {error}."
+            )
+            hint = "Correct adapter_config.json, or download the adapter again."
+            raise ConfigError(message, hint=hint, adapter=str(folder), option=option, value=pattern) from error
+    return None
+
+
+def _scale(description: Mapping[str, Any], alpha: float | None, rank: int) -> float:
+    """Factor on the product of a module's matrices."""
+    alpha = description.get("lora_alpha", _ALPHA) if alpha is None else alpha
     return float(alpha / (math.sqrt(rank) if description.get("use_rslora") else rank))

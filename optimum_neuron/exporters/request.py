@@ -26,7 +26,7 @@ from ..hardware import (
     resolve_instance,
     resolve_target,
 )
-from ..options import SOURCE_OPTIONS, check_known, options_of, source_options
+from ..options import EXPORT_HELP, SOURCE_OPTIONS, check_known, options_of, source_options
 from ..peer_attributes import with_origin
 from .kinds import compile_options, kind_of
 from .kv_cache_scheme import STATIC, published_cache
@@ -59,7 +59,7 @@ def neuron_config(
         ConfigError: an option is unknown, out of range, contradicts another, or is one of other models.
         UnsupportedDtypeError: The target does not support the dtype.
     """
-    check_known(options, compile_options(), what="the export")
+    check_known(options, compile_options(), what="the export", listed=EXPORT_HELP)
     options = plain_options(options)
     task = infer_task(source.config, options.pop("task", None) or "auto").value
     kind = kind_of(task, source.config.model_type)
@@ -70,7 +70,7 @@ def neuron_config(
     instance = resolve_instance(options.pop("instance_type", None)).value
     fields = kind.plain({name: value for name, value in options.items() if value is not None})
     fields = without_foreign(fields, kind.config_class.option_names(), f"a model for {task}")
-    check_known(fields, kind.config_class.option_names(), what=f"a model for {task}")
+    check_known(fields, kind.config_class.option_names(), what=f"a model for {task}", listed=EXPORT_HELP)
     fields = _published_quantization(source, kind.config_class.option_names()) | fields
     if "kv_cache_dtype" in kind.config_class.option_names():
         fields |= published_cache(source.config, chosen=fields.get("kv_cache_dtype"))
@@ -206,7 +206,7 @@ def split_options(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, An
     Raises:
         ConfigError: a keyword is neither.
     """
-    check_known(options, [*compile_options(), *SOURCE_OPTIONS], what="the export")
+    check_known(options, [*compile_options(), *SOURCE_OPTIONS], what="the export", listed=EXPORT_HELP)
     where = source_options(options)
     return where, {name: value for name, value in options.items() if name not in where}
 

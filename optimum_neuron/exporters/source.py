@@ -128,7 +128,6 @@ def read_config(folder: Path, *, trust_remote_code: bool = False) -> Any:
         ModelError: The model is missing, its architecture is unknown, or its weights are quantized in a way that cannot
             be dequantized.
     """
-    from huggingface_hub.errors import StrictDataclassError
     from transformers import CONFIG_MAPPING, AutoConfig
 
     from .diffusion import DiffusersConfig, is_pipeline, read_index
@@ -160,14 +159,19 @@ def read_config(folder: Path, *, trust_remote_code: bool = False) -> Any:
         return config
     except ModelError:
         raise
-    except (
-        *(ValueError, OSError, LookupError, TypeError, AttributeError, ImportError, StrictDataclassError),
-        *(ArithmeticError, AssertionError, RecursionError),
-    ) as error:
+    except unreadable_errors() as error:
         problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
         message = f"transformers cannot read {path}: {problem}"
         hint = "Check the file; for code from the checkpoint pass trust_remote_code=True."
         raise ModelError(message, hint=hint, model=str(folder), error=problem) from error
+
+
+def unreadable_errors() -> tuple[type[Exception], ...]:
+    """Return what transformers raises for a configuration that it cannot use."""
+    from huggingface_hub.errors import StrictDataclassError
+
+    common = (ValueError, OSError, LookupError, TypeError, AttributeError, ImportError, StrictDataclassError)
+    return (*common, ArithmeticError, AssertionError, RecursionError, NotImplementedError)
 
 
 def _missing_config(folder: Path) -> ModelError:

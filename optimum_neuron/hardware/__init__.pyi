@@ -37,6 +37,7 @@ from .targets import (
 from .timings import TIMINGS as TIMINGS, CoreTiming as CoreTiming
 from .topology import (
     CoreCounts as CoreCounts,
+    fitting_instances as fitting_instances,
     legal_core_counts as legal_core_counts,
     require_core_count as require_core_count,
 )

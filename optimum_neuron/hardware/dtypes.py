@@ -36,7 +36,7 @@ ALIASES: dict[str, str] = {
 }
 """Other spellings."""
 
-HARDWARE_DTYPES = ("float8_e3m4", "float8_e4m3", "float8_e8m0fnu", "mxfp4", "mxfp8", "tfloat32")
+HARDWARE_DTYPES = ("float8_e3m4", "float8_e4m3", "mxfp4", "mxfp8", "tfloat32")
 """Names that `core.DTYPE_SIZE_BYTES` does not have, because no tensor of the host has that dtype."""
 
 KNOWN_DTYPES: tuple[str, ...] = tuple(sorted({*DTYPE_SIZE_BYTES, *HARDWARE_DTYPES}))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
+from collections.abc import Callable, Iterable, Iterator
 
 from ..errors import ConfigError
 from . import documents as doc
@@ -114,3 +115,18 @@ def require_core_count(
         one = instance.name.partition("x")[2]
         hint = f"Simulate one {one}: several instances are for decoders with pipeline stages."
     raise ConfigError(message, hint=hint, num_cores=num_cores, legal=list(legal.counts), source=legal.source)
+
+
+def fitting_instances(
+    instances: Iterable[InstanceSpec], fits: Callable[[int], bool]
+) -> Iterator[tuple[InstanceSpec, int]]:
+    """Yield each instance and number of cores on which a model fits, the smallest instance first.
+
+    Args:
+        instances: the instances of a family.
+        fits: whether so many cores hold the model together.
+    """
+    for spec in sorted(instances, key=lambda spec: spec.num_cores):
+        for count in legal_core_counts(spec).counts:
+            if fits(count):
+                yield spec, count

@@ -25,6 +25,7 @@ from ..compiler import Recapture, capture
 from ..core import TensorSpec
 from ..engine import Draft
 from ..errors import ConfigError, ModelError, WeightsError
+from ..exporters import require_sizes
 from ..models import (
     EAGLE_WEIGHT_MAP,
     LAYER_STATES,
@@ -158,8 +159,10 @@ class EagleSequence(Draft):
 def _read_config(folder: Path, model: NeuronDecoderModel) -> LlamaConfig:
     """Read the configuration of a draft, and check that it fits the decoder."""
     path = folder / "config.json"
+    data = read_object(path)
+    require_sizes(data, path)
     try:
-        config = LlamaConfig.from_dict(read_object(path))
+        config = LlamaConfig.from_dict(data)
     except (OSError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         message = f"transformers cannot read the draft's configuration {path} ({type(error).__name__}: {error})."
         raise ModelError(message, hint="Pass the folder of an EAGLE-3 draft.", file=str(path)) from error

@@ -13,12 +13,13 @@ from typing import Any
 
 from ..configuration import CompileConfig
 from ..errors import ModelError
-from ..exporters import ModelSource, Prepared, WorkFolder, public_facts, save_folder
+from ..exporters import TOKENIZER, ModelSource, Prepared, WorkFolder, public_facts, read_typed, save_folder
 from ..runtime import LoadedProgram
 from .program import CompiledProgram
 
+_TOKENIZER_FILE = "tokenizer_config.json"
 _PREPROCESSORS = {
-    "AutoTokenizer": ("tokenizer_config.json", "tokenizer.json"),
+    "AutoTokenizer": (_TOKENIZER_FILE, "tokenizer.json"),
     "AutoProcessor": ("preprocessor_config.json", "processor_config.json"),
 }
 """transformers' class to the files it reads, of which a folder has one."""
@@ -99,11 +100,10 @@ def load_preprocessor(auto_class: str, folder: Path, *, hint: str = "Copy its fi
     """
     import transformers
 
+    if (folder / _TOKENIZER_FILE).is_file():
+        read_typed(folder / _TOKENIZER_FILE, TOKENIZER)
     try:
-        part = getattr(transformers, auto_class).from_pretrained(folder)
-        if not isinstance(getattr(part, "model_max_length", 0), (int, float)):
-            raise TypeError(f"model_max_length is {part.model_max_length!r}, not a number")
-        return part
+        return getattr(transformers, auto_class).from_pretrained(folder)
     except Exception as error:  # the tokenizers library raises plain `Exception`
         part = " ".join(re.findall("[A-Z][a-z]+", auto_class)[1:]).lower()
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"

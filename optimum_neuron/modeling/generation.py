@@ -18,8 +18,7 @@ from ..cache_argument import CACHE
 from ..core import Choice
 from ..engine import Steps
 from ..errors import ConfigError, ModelError
-from ..exporters import Prepared, signature_of
-from ..plain_json import read_object
+from ..exporters import GENERATION, Prepared, read_typed, signature_of
 from .batching import ContinuousBatching
 from .cache import NeuronCache
 from .checks import on_host
@@ -206,22 +205,12 @@ def saved_generation_config(folder: Path, config: Any) -> GenerationConfig:
     path = folder / "generation_config.json"
     if not path.is_file():
         return GenerationConfig.from_model_config(config)
-    settings = read_object(path)
+    settings = read_typed(path, GENERATION)
     try:
         saved = GenerationConfig.from_dict(settings)
-        _check_ids(saved)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         message = f"transformers cannot use {path} ({type(error).__name__}: {error})."
         hint = "Copy the file again from the checkpoint, or remove it to use the settings of config.json."
         raise ModelError(message, hint=hint, file=str(path)) from error
     saved.cache_implementation = None  # the compiled cache replaces it
     return saved
-
-
-def _check_ids(settings: GenerationConfig) -> None:
-    """Raise ValueError if a special token is not a token ID."""
-    for name in ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"):
-        value = getattr(settings, name, None)
-        ids = value if isinstance(value, list) else [] if value is None else [value]
-        if not all(type(token) is int and abs(token) < 2**63 for token in ids):
-            raise ValueError(f"{name} is {value!r}, not a token ID")

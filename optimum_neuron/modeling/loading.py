@@ -36,7 +36,7 @@ from ..exporters import (
     translate,
 )
 from ..hardware import resolve_instance
-from ..options import SOURCE_OPTIONS, check_known, source_options
+from ..options import EXPORT_HELP, SOURCE_OPTIONS, check_known, source_options
 from ..runtime import claimed
 from .form import require_form, require_name
 from .in_memory import source_in_memory
@@ -140,7 +140,8 @@ class NeuronModel(CompiledModel):
     def _checked(cls, options: dict[str, Any], more: Collection[str]) -> dict[str, Any]:
         """Options by their names here, after a check that they are known, before anything is compiled."""
         options = translate(options)
-        check_known(options, [*compile_options(), *more, *LOAD_OPTIONS, *cls.load_options], what=cls.__name__)
+        known = [*compile_options(), *more, *LOAD_OPTIONS, *cls.load_options]
+        check_known(options, known, what=cls.__name__, listed=EXPORT_HELP)
         for name, choices in cls.load_options.items():
             if name in options and options[name] not in choices:
                 raise invalid_choice(name, options[name], choices)

@@ -109,6 +109,9 @@ def _empty_heads(tensors: Checkpoint, model: NeuronDecoderModel) -> tuple[_Heads
         message = f"{tensors.origin} has no Medusa heads: no tensor is named like 0.0.linear.weight."
         raise WeightsError(message, hint="Pass a folder with medusa_lm_head.safetensors.", folder=tensors.origin)
     num_heads, num_layers = (max(numbers) + 1 for numbers in zip(*layers, strict=True))
+    if num_heads * num_layers > len(layers):
+        message = f"{tensors.origin} has {len(layers)} layers, but is named for {num_heads} heads of {num_layers}."
+        raise WeightsError(message, hint="Download the heads again.", folder=tensors.origin)
     config: Any = model.config.get_text_config(decoder=True)
     with torch.device("meta"):
         heads = _Heads(num_heads, num_layers, config.hidden_size, config.vocab_size)

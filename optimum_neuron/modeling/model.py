@@ -8,16 +8,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-import torch
-
 from ..errors import ConfigError
 from ..exporters import Prepared, describe, is_export, save_folder
 from ..options import check_known
 from ..runtime import Copies, LoadedProgram, rest_threads
-from ..upstream.torch import parse_to
 from .checks import HostCallable
 from .facts import ModelFacts, with_facts
-from .parameters import CheckpointParameters
+from .module_interface import ModuleInterface
 from .weights import Weights, rebound
 
 if TYPE_CHECKING:
@@ -29,9 +26,10 @@ _ESTIMATE_OPTIONS = [
     *("acceptance_rate", "num_speculative_tokens", "draft_model", "draft_parameters"),
 ]
 """Keywords of an estimate that are not fixed by the compile."""
+_ESTIMATE_HELP = "`optimum-cli neuron estimate --help`"
 
 
-class CompiledModel(HostCallable, ModelFacts, CheckpointParameters):
+class CompiledModel(HostCallable, ModelFacts, ModuleInterface):
     """A program with its weights on a simulated core; subclasses add `forward`."""
 
     def __init__(self, prepared: Prepared) -> None:
@@ -62,7 +60,7 @@ class CompiledModel(HostCallable, ModelFacts, CheckpointParameters):
     def push_to_hub(
         self,
         save_directory: str | Path,
-        repository_id: str,
+        repository_id: str | None = None,
         private: bool | None = None,
         revision: str | None = None,
         token: str | bool | None = None,
@@ -71,15 +69,24 @@ class CompiledModel(HostCallable, ModelFacts, CheckpointParameters):
         """Upload the model to the Hub and return the URL of the commit.
 
         Args:
-            save_directory: folder to upload; the model is saved there first if it has changed since.
+            save_directory: folder to upload; the model is saved there first if it has changed since. Without
+                `repository_id`, this is the repository, as in transformers, and `model_save_dir` is uploaded.
             repository_id: repository on the Hub, which is created if needed.
             private: whether a new repository is private.
             revision: branch to write to.
             token: Hub token; None uses the login's.
             commit_message: message of the commit.
+
+        Raises:
+            ConfigError: a folder is passed without a repository.
         """
         from huggingface_hub import HfApi
 
+        if repository_id is None:
+            if Path(save_directory).exists():
+                message = f"push_to_hub({str(save_directory)!r}) names a folder and no repository."
+                raise ConfigError(message, hint='Pass repository_id="org/name".', option="repository_id")
+            save_directory, repository_id = self.model_save_dir, str(save_directory)
         if Path(save_directory).resolve() != self._saved_in:
             self.save_pretrained(save_directory)
         api = HfApi(token=token)
@@ -162,7 +169,7 @@ class CompiledModel(HostCallable, ModelFacts, CheckpointParameters):
         """
         from ..simulator import estimate_program
 
-        check_known(request, _ESTIMATE_OPTIONS, what="the estimate of a compiled model")
+        check_known(request, _ESTIMATE_OPTIONS, what="the estimate of a compiled model", listed=_ESTIMATE_HELP)
         return estimate_program(
             self.prepared.program,
             self.neuron_config,
@@ -171,36 +178,3 @@ class CompiledModel(HostCallable, ModelFacts, CheckpointParameters):
             price=price,
             **request,
         )
-
-    @property
-    def device(self) -> torch.device:
-        """Device of inputs and outputs, the CPU."""
-        return torch.device("cpu")
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Dtype of the weights."""
-        return getattr(torch, self.neuron_config.torch_dtype)
-
-    def to(self, *args: Any, **kwargs: Any) -> Self:
-        """Accept the CPU, "neuron", and the compiled dtype: a compiled program cannot be moved or cast.
-
-        Raises:
-            ConfigError: the arguments name another device or dtype.
-        """
-        device, dtype, *_ = parse_to(*args, **kwargs)
-        if (device is not None and device.type not in ("cpu", "neuron")) or dtype not in (None, self.dtype):
-            asked = {"device": device and str(device), "dtype": dtype and str(dtype)}
-            places = ", ".join(map(str, (*args, *kwargs.values())))
-            message = f"to({places}) is not supported: the model is compiled in {self.dtype}."
-            raise ConfigError(message, hint="Export with another torch_dtype, or remove to().", **asked)
-        return self
-
-    def eval(self) -> Self:
-        """Return the model, which is always in evaluation mode."""
-        return self
-
-    @property
-    def training(self) -> bool:
-        """False: the graph was captured for inference."""
-        return False

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import torch
 
-from ..errors import ConfigError
+from ..errors import ConfigError, nearest
 from ..exporters import Prepared
 
 
@@ -23,23 +23,43 @@ class CheckpointParameters:
         """Name or path that the model was loaded from."""
         return self.prepared.source.name
 
-    def named_parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, torch.Tensor]]:
         """Iterate over the tensors of the checkpoint that the program uses, each once, with its name.
 
         The tensors are copies in the dtype of the checkpoint; to change the model, call `replace_weights`.
+
+        Args:
+            prefix: text before each name, and a dot.
+            recurse: False yields nothing: tensors belong to layers, as in transformers' models.
+            remove_duplicate: no effect: a tensor with several names has one here.
         """
         assert self.prepared.tensors is not None
         source = self.prepared.tensors.value
-        for name in self._names():
-            yield name, source.join([name])[0].clone()
+        for name in self._names() if recurse else ():
+            yield f"{prefix}.{name}" if prefix else name, source.join([name])[0].clone()
 
-    def parameters(self) -> Iterator[torch.Tensor]:
+    def parameters(self, recurse: bool = True) -> Iterator[torch.Tensor]:
         """Iterate over the tensors of `named_parameters`."""
-        return (tensor for _, tensor in self.named_parameters())
+        return (tensor for _, tensor in self.named_parameters(recurse=recurse))
 
-    def state_dict(self) -> dict[str, torch.Tensor]:
+    def state_dict(self, prefix: str = "") -> dict[str, torch.Tensor]:
         """Return the tensors of `named_parameters` by name, as `replace_weights` takes them."""
-        return dict(self.named_parameters())
+        return {f"{prefix}{name}": tensor for name, tensor in self.named_parameters()}
+
+    def get_parameter(self, target: str) -> torch.Tensor:
+        """Return a copy of a tensor of `named_parameters`.
+
+        Raises:
+            ConfigError: there is none of that name.
+        """
+        names = self._names()
+        if target not in names:
+            message = f"The model has no weights {target}{nearest(target, names) or '.'}"
+            raise ConfigError(message, hint="Pass a name of state_dict().", option="target", value=target)
+        assert self.prepared.tensors is not None
+        return self.prepared.tensors.value.join([target])[0].clone()
 
     def num_parameters(self, only_trainable: bool = False, exclude_embeddings: bool = False) -> int:
         """Count the elements of the checkpoint's tensors that the program uses.

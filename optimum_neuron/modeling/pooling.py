@@ -14,7 +14,7 @@ import torch
 
 from ..core import Choice
 from ..errors import ConfigError, ModelError, invalid_choice
-from ..plain_json import parse_json, read_object
+from ..exporters import SENTENCE_FACTS, SENTENCE_LIMITS, SENTENCE_VECTORS, read_modules, read_typed
 from .sentence_modules import VECTOR_MODULES, read_settings
 
 _MODES = {
@@ -106,14 +106,14 @@ def read_recipe(folder: Path) -> Recipe:
     for kind, path in modules:
         if kind in VECTOR_MODULES:
             read_settings(folder, kind, path)
-    pooling = _read(folder / kinds["Pooling"] / "config.json") if "Pooling" in kinds else {}
+    pooling = _read(folder / kinds["Pooling"] / "config.json", SENTENCE_VECTORS) if "Pooling" in kinds else {}
     if "Pooling" in kinds:
         choice = _pooling(pooling, kinds["Pooling"])
     else:
         choice = Choice(value="mean", reason="the folder has no pooling module: mean of the tokens")
-    limits = _read(folder / LIMITS_FILE)
+    limits = _read(folder / LIMITS_FILE, SENTENCE_LIMITS)
     _refuse_messages(folder, limits)
-    facts = _read(folder / "config_sentence_transformers.json")
+    facts = _read(folder / "config_sentence_transformers.json", SENTENCE_FACTS)
     return Recipe(
         pooling=tuple(choice.value.split("+")),
         modules=tuple(one for one in modules if one[0] in VECTOR_MODULES),
@@ -167,18 +167,11 @@ def _pooling(config: dict[str, Any], path: str) -> Choice[str]:
 
 def _modules(path: Path) -> list[tuple[str, str]]:
     """Return type and folder of each module in order, empty if the file is missing."""
-    if not path.is_file():
-        return []
-    try:
-        modules = parse_json(path.read_bytes())
-        return [(str(module["type"]).rpartition(".")[2], str(module["path"])) for module in modules]
-    except (OSError, LookupError, TypeError, ValueError) as error:
-        message = f"{path} is damaged ({type(error).__name__}: {error})."
-        raise ModelError(message, hint="Copy the file again from its source.", file=str(path)) from error
+    return read_modules(path) if path.is_file() else []
 
 
-def _read(path: Path) -> dict[str, Any]:
-    return read_object(path) if path.is_file() else {}
+def _read(path: Path, types: dict[str, Any]) -> dict[str, Any]:
+    return read_typed(path, types) if path.is_file() else {}
 
 
 def pooled(

@@ -13,8 +13,8 @@ import torch
 from torch import nn
 from torch.nn.functional import normalize
 
-from ..errors import ModelError
-from ..plain_json import read_object
+from ..errors import ModelError, WeightsError
+from ..exporters import SENTENCE_VECTORS, read_typed
 from ..weights import Checkpoint
 
 VECTOR_MODULES = ("Dense", "LayerNorm", "Dropout", "Normalize")
@@ -33,7 +33,7 @@ def read_settings(folder: Path, kind: str, path: str) -> dict[str, Any]:
         ModelError: it reads or writes other features than the vector, or has an activation that is not supported.
     """
     file = folder / path / "config.json"
-    settings = read_object(file) if path and file.is_file() else {}
+    settings = read_typed(file, SENTENCE_VECTORS) if path and file.is_file() else {}
     for name in ("module_input_name", "module_output_name"):
         if settings.get(name) not in (None, _VECTOR):
             raise _unsupported(file, name, settings[name])
@@ -59,11 +59,39 @@ def _step(folder: Path, kind: str, path: str) -> Step:
     settings = read_settings(folder, kind, path)
     checkpoint = Checkpoint.open(folder / path)
     weights = {name: checkpoint.join([name])[0].float() for name in checkpoint.specs}
+    _require_shapes(folder / path, weights, _shapes(kind, settings, weights))
     if kind == "LayerNorm":
-        norm = nn.LayerNorm(int(settings["dimension"]))
+        norm = nn.LayerNorm(len(weights["norm.weight"]))
         norm.load_state_dict({name.removeprefix("norm."): weight for name, weight in weights.items()})
         return norm.requires_grad_(False)
     return _Dense(settings, weights)
+
+
+def _shapes(kind: str, settings: dict[str, Any], weights: dict[str, torch.Tensor]) -> dict[str, list[int | None]]:
+    """Return the shapes of a module's tensors; None for a size that its settings leave out."""
+    if kind == "LayerNorm":
+        return dict.fromkeys(("norm.weight", "norm.bias"), [settings.get("dimension")])
+    num_outputs, num_inputs = settings.get("out_features"), settings.get("in_features")
+    shapes: dict[str, list[int | None]] = {"linear.weight": [num_outputs, num_inputs]}
+    optional: dict[str, list[int | None]] = {"linear.bias": [num_outputs], "residual.weight": [num_outputs, num_inputs]}
+    return shapes | {name: shape for name, shape in optional.items() if name in weights}
+
+
+def _require_shapes(folder: Path, weights: dict[str, torch.Tensor], shapes: dict[str, list[int | None]]) -> None:
+    """Check the tensors of a module.
+
+    Raises:
+        WeightsError: one is missing, or has another shape than the settings say.
+    """
+    for name, shape in shapes.items():
+        actual = list(weights[name].shape) if name in weights else None
+        if (
+            actual is None
+            or len(actual) != len(shape)
+            or any(b not in (None, a) for a, b in zip(actual, shape, strict=True))
+        ):
+            message = f"{name} in {folder} has the shape {actual} instead of {shape}."
+            raise WeightsError(message, hint="Copy the folder again.", tensor=name, shape=actual, expected=shape)
 
 
 class _Dense:

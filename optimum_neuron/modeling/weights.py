@@ -22,8 +22,10 @@ from ..exporters import (
     quantization_of,
     require_plain,
     require_readable,
+    require_sizes,
     structure_differences,
     tensors_in_memory,
+    unreadable_errors,
     with_quantization,
 )
 from ..plain_json import parse_json
@@ -113,11 +115,13 @@ def _config_of(folder: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        return dict(parse_json(path.read_text()))
-    except (ValueError, TypeError) as error:
+        data = dict(parse_json(path.read_bytes()))
+    except (OSError, ValueError, TypeError) as error:
         message = f"{path} cannot be read ({error})."
         hint = "Repair the file, or pass a folder with safetensors only."
         raise WeightsError(message, hint=hint, file=str(path)) from error
+    require_sizes(data, path)
+    return data
 
 
 def _refuse_other_architecture(data: dict[str, Any], prepared: Prepared, name: str) -> None:
@@ -127,7 +131,12 @@ def _refuse_other_architecture(data: dict[str, Any], prepared: Prepared, name: s
     if model_type != config.model_type:
         differences = [f"model_type={model_type!r}, compiled with {config.model_type!r}"]
     else:
-        differences = structure_differences(type(config).from_dict(data), config, prepared.config.task)
+        try:
+            other = type(config).from_dict(data)
+        except unreadable_errors() as error:
+            message = f"transformers cannot read the configuration of {name} ({type(error).__name__}: {error})."
+            raise WeightsError(message, hint="Repair the file.", origin=name) from error
+        differences = structure_differences(other, config, prepared.config.task)
     if differences:
         message = f"The configuration of {name} differs from the compiled one: {'; '.join(differences)}."
         raise WeightsError(message, hint="Export this checkpoint instead.", problems=differences)

@@ -6,12 +6,23 @@ It counts nothing: `compiler/memory.py` says what a program needs, and `hbm.py` 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
+from collections.abc import Sequence
 
 from ..compiler import MICROCODE_BYTES, MemoryNeed, Program, memory_need
 from ..compiler.passes import divide_into_stages, without_sends
 from ..errors import DeviceMemoryError, ModelError
-from ..hardware import MAX_INSTANCES, TARGETS, InstanceSpec, Target, cluster_of, legal_core_counts, one_of
+from ..hardware import (
+    MAX_INSTANCES,
+    TARGETS,
+    InstanceSpec,
+    Target,
+    cluster_of,
+    fitting_instances,
+    legal_core_counts,
+    one_of,
+)
 
 GIB = 1024**3
 
@@ -77,8 +88,12 @@ def _changes_that_fit(
     if (count := _degree_that_fits(need, available, instance, group_size, num_stages)) is not None:
         shared = "the model" if num_stages == 1 else "each stage"
         changes.append(f"pass tensor_parallel_size={count}: that many cores of {instance.name} share {shared}")
-    elif program is not None and (change := _instances_that_fit(program, target, instance, group_size)):
-        changes.append(change)
+    else:
+        others = [] if larger else [other for other in TARGETS.values() if other.compilable and other != target]
+        if num_stages == 1 and (change := _instance_that_fits(need, [target, *others], instance, group_size)):
+            changes.append(change)
+        if program is not None and (change := _instances_that_fit(program, target, instance, group_size)):
+            changes.append(change)
     if not changes and room > 0:
         changes.append(
             "lower batch_size, sequence_length or prefill_buckets: cache and scratch take "
@@ -86,7 +101,9 @@ def _changes_that_fit(
         )
     if not changes:
         cores = math.ceil((need.total - need.code) / (available - need.code))
-        changes.append(f"compile a smaller model: no single core of {target.name} holds this one, it takes {cores}")
+        changes.append(
+            f"compile a smaller model: no instance holds this one, which takes {cores} cores of {target.name}"
+        )
     text = "; or ".join(changes)
     return f"{text[0].upper()}{text[1:]}."
 
@@ -95,9 +112,27 @@ def _degree_that_fits(
     need: MemoryNeed, available: int, instance: InstanceSpec, group_size: int, num_stages: int
 ) -> int | None:
     """Return the smallest number of cores that hold a stage which takes `need` on each of `group_size`."""
-    divided = (need.weights + need.kv_cache) * group_size
-    degrees = [count for count in _degrees(instance, num_stages) if count > group_size]
-    return next((n for n in degrees if math.ceil(divided / n) + need.scratch + need.code <= available), None)
+    return next((n for n in _degrees(instance, num_stages) if _holds(need, group_size, available, n)), None)
+
+
+def _instance_that_fits(need: MemoryNeed, families: Sequence[Target], instance: InstanceSpec, group_size: int) -> str:
+    """Return the change to the smallest instance whose cores hold a program together; "" if there is none.
+
+    Families come in order of preference; the first one is that of `instance`, whose larger instances count.
+    """
+    for family in families:
+        own = family is families[0]
+        instances = [spec for spec in family.instances if not own or spec.num_cores > instance.num_cores]
+        fits = functools.partial(_holds, need, group_size, family.hbm_bytes_per_core())
+        for spec, count in fitting_instances(instances, fits):
+            return f"pass instance_type={spec.name} and tensor_parallel_size={count}: its cores share the model"
+    return ""
+
+
+def _holds(need: MemoryNeed, group_size: int, available: int, count: int) -> bool:
+    """Return whether so many cores hold a program which takes `need` on each of `group_size`."""
+    divided = math.ceil((need.weights + need.kv_cache) * group_size / count)
+    return count > group_size and divided + need.scratch + need.code <= available
 
 
 def _degrees(instance: InstanceSpec, num_stages: int) -> list[int]:

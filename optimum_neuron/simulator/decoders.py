@@ -12,7 +12,7 @@ from typing import Any
 from ..compiler import MICROCODE_BYTES
 from ..core import AutoCast, Choice
 from ..errors import ConfigError, DeviceMemoryError, invalid_choice
-from ..hardware import legal_core_counts
+from ..hardware import fitting_instances, legal_core_counts
 from ..wording import counted, number, time_span
 from .lengths import choose_lengths
 from .machine import Machine, choose_copies, choose_cores, does_not_fit, positive
@@ -257,9 +257,8 @@ def _does_not_fit(
     counts = [n for n in legal_core_counts(instance).counts if fits(n)]
     larger = [
         f"{spec.name} with tensor_parallel_size={count}"
-        for spec in sorted(machine.target.instances, key=lambda spec: spec.num_cores)
-        for count in legal_core_counts(spec).counts
-        if spec.num_cores > instance.num_cores and fits(count)
+        for spec, count in fitting_instances(machine.target.instances, fits)
+        if spec.num_cores > instance.num_cores
     ]
     details: dict[str, Any] = {"fitting_core_counts": counts}
     if counts:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core import AutoCast
 from ..errors import ConfigError
-from ..options import SOURCE_OPTIONS, source_options
+from ..options import SOURCE_OPTIONS, check_known, source_options
 from .compiled import SERVED_AS
 from .configured import config_estimate
 from .decoders import DecoderRequest, require_no_options
@@ -117,6 +118,7 @@ def estimate(
         assert result.simulated and result.tpot_ms.low < result.tpot_ms.value < result.tpot_ms.high
         ```
     """
+    _require_known(options)
     positive("batch_size", batch_size)
     machine = choose_machine(instance, price=price)
     draft_request = DecoderRequest(
@@ -169,6 +171,21 @@ def estimate_program(
     speculation = choose_speculation(acceptance_rate, num_speculative_tokens, draft)
     request = dataclasses.replace(request, speculation=speculation)
     return _completed(program_estimate(program, config, request, machine, name=name), machine, requests_per_s)
+
+
+def _require_known(options: dict[str, Any]) -> None:
+    """Check that keywords are options of some model; whether it is this one is checked with its kind.
+
+    Raises:
+        ConfigError: one is of none.
+    """
+    from ..exporters import compile_options, translate
+    from .diffusion import OPTIONS
+
+    own = inspect.signature(estimate).parameters
+    known = [*own, *compile_options(), *SOURCE_OPTIONS, *OPTIONS, "refiner_model", "denoising_end"]
+    if any(name not in known for name in options):
+        check_known(translate(options), known, what="the estimate", listed="`optimum-cli neuron estimate --help`")
 
 
 def _completed(result: Estimate, machine: Machine, requests_per_s: float | None) -> Estimate:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..options import checks_keywords
 from .compile import checked_flags, compile_entries, work_folder
 from .entry import make_entry, warn_ignored
 from .partition import PartitionerConfig, partition
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _ENTRY = "graph"
 
 
+@checks_keywords
 def trace(
     func: Callable[..., Any],
     example_inputs: Any = None,

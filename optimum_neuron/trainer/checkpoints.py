@@ -24,9 +24,12 @@ from ..atomic import sync_folder, write_bytes
 from ..core import Choice, Rejected
 from ..distributed import has_sharded_optimizer
 from ..errors import ArtifactError
+from ..plain_json import parse_json
+from ..typed_data import misfits
 
 MARKER = "neuron_checkpoint.json"
 """Written last; lists every other file with its size, and the layout."""
+_MARKER = {"files": dict[str, int], "layout": dict[str, Any]}
 
 STAGING = "_unfinished"
 """Folder of unfinished checkpoints. Uploads leave out names that begin so (`Trainer.push_to_hub`)."""
@@ -106,8 +109,8 @@ def defect(folder: str | Path) -> str | None:
         return "there is no such folder"
     if (folder / MARKER).is_file():
         try:
-            files = json.loads((folder / MARKER).read_text())["files"]
-        except (ValueError, KeyError):
+            files = _marker(folder)["files"]
+        except (OSError, ValueError):
             return f"{MARKER} cannot be read"
         for name, size_bytes in files.items():
             path = folder / name
@@ -117,12 +120,24 @@ def defect(folder: str | Path) -> str | None:
                 return f"{name} has {path.stat().st_size} bytes instead of {size_bytes}"
         return None
     try:
-        json.loads((folder / STATE).read_text())
+        parse_json((folder / STATE).read_bytes())
     except OSError:
         return f"{STATE}, which is written last, is missing"
     except ValueError:
         return f"{STATE} breaks off"
     return None
+
+
+def _marker(folder: Path) -> dict[str, Any]:
+    """Read the marker of a checkpoint.
+
+    Raises:
+        OSError, ValueError: it cannot be read, or is damaged.
+    """
+    content = parse_json((folder / MARKER).read_bytes())
+    for misfit in misfits({"files": None, **content} if isinstance(content, dict) else content, _MARKER):
+        raise ValueError(str(misfit))
+    return dict(content)
 
 
 def last_complete(output_dir: str | Path) -> Choice[Path | None]:
@@ -164,14 +179,14 @@ def require_resumable(folder: str | Path, layout: Mapping[str, Any], *, optimize
         )
     if not (folder / MARKER).is_file():
         return
-    marker = json.loads((folder / MARKER).read_text())
+    marker = _marker(folder)
     in_shards, theirs = has_sharded_optimizer(folder), marker.get("optimizer", optimizer)
     if theirs != optimizer and (in_shards or any(folder.glob("optimizer.*"))):
         hint = "Pass the optim of the run that saved it, or its weights as the model (from_pretrained)."
         raise _other_run(folder, theirs, optimizer, hint=hint)
     if in_shards and not layout.get("fsdp"):
         return
-    saved = marker["layout"]
+    saved = marker.get("layout", {})
     differing = [name for name in layout if saved.get(name, layout[name]) != layout[name]]
     if differing:
         raise _other_run(

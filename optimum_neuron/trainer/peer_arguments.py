@@ -13,6 +13,7 @@ from typing import Any
 
 from ..distributed import WITHOUT_EFFECT as LAYOUT
 from ..errors import ConfigError
+from ..options import ChecksKeywords
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ def _switch(name: str) -> Any:
 
 
 @dataclasses.dataclass(kw_only=True)
-class PeerArgumentsMixin:
+class PeerArgumentsMixin(ChecksKeywords):
     """Arguments that scripts pass to Optimum Neuron; None leaves an argument out.
 
     Example:

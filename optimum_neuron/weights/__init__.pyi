@@ -11,6 +11,7 @@ from .gguf_rotary import GGUF_HINT as GGUF_HINT
 from .gguf_settings import (
     apply_gguf_settings as apply_gguf_settings,
     require_all_read as require_all_read,
+    require_settings as require_settings,
 )
 from .layouts import READERS as READERS, Layout as Layout
 from .low_rank import LowRankStack as LowRankStack, low_rank_stack as low_rank_stack

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 from ..core import TensorSpec
 from ..errors import WeightsError
 from ..plain_json import parse_json
+from ..typed_data import Inside, require_types
 from .mapped import MappedFile
 from .pages import concatenate
 
@@ -20,6 +21,8 @@ SINGLE_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
 _DIFFUSERS = "diffusion_pytorch_model.safetensors"
 """diffusers' name of the file of a model."""
 _DOWNLOAD_AGAIN = "Download the checkpoint again."
+_INDEX = {"weight_map": dict[str, Annotated[str, Inside(is_name=True)]]}
+"""Fields of an index: the file of each tensor, beside it."""
 
 
 class TensorSource(Protocol):
@@ -127,12 +130,14 @@ def weight_files(folder: Path) -> list[Path]:
         hint = "Load the model with its class of transformers, and pass a folder that its save_pretrained() wrote."
         raise WeightsError(f"{folder} has no safetensors weights{only}.", hint=hint, path=str(folder), pickles=pickles)
     try:
-        names = sorted(set(parse_json(index.read_text())["weight_map"].values()))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        content = parse_json(index.read_bytes())
+    except (OSError, ValueError) as error:
         message = f"The index {index} cannot be read ({type(error).__name__}: {error})."
         raise WeightsError(message, hint=_DOWNLOAD_AGAIN, path=str(index)) from error
-    missing = [name for name in names if Path(name).name != name or not (folder / name).is_file()]
-    if missing:
-        message = f"Weight files of {index} are missing: {', '.join(missing)}."
+    require_types(content, _INDEX, index, error=WeightsError, hint=_DOWNLOAD_AGAIN)
+    names = sorted(set(content.get("weight_map", {}).values()))
+    missing = [name for name in names if not (folder / name).is_file()]
+    if missing or not names:
+        message = f"Weight files of {index} are missing: {', '.join(missing) or 'it names none'}."
         raise WeightsError(message, hint=_DOWNLOAD_AGAIN, path=str(index), missing=missing)
     return [folder / name for name in names]

@@ -29,6 +29,8 @@ _ALIGNMENT = "general.alignment"
 _MAX_DIMS = 4
 _MAX_LIST = 1024
 """Numbers of the longest list that is read: one for each layer; those of a vocabulary are skipped."""
+_MAX_DEPTH = 4
+"""Of lists within lists; published files have none."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -130,7 +132,7 @@ class _Header:
             block, size = GGML_QUANT_SIZES[GGMLQuantizationType(type_number)]
         except (KeyError, ValueError):
             raise self._broken(f"tensor {name} has the unknown type {type_number}") from None
-        if not shape or shape[-1] % block:
+        if not shape or not all(shape) or shape[-1] % block:
             raise self._broken(f"tensor {name} of shape {list(shape)} is not divided by blocks of {block}")
         return math.prod(shape) // block * size
 
@@ -138,7 +140,7 @@ class _Header:
         key = self._text()
         return key, self._value(self._number("I"))
 
-    def _value(self, kind: int) -> Any:
+    def _value(self, kind: int, depth: int = 0) -> Any:
         if kind == _TEXT:
             return self._text()
         if kind == _LIST:
@@ -146,8 +148,10 @@ class _Header:
             if of in _SCALARS:
                 values = self._take(length * struct.calcsize(_SCALARS[of]))
                 return struct.unpack(f"<{length}{_SCALARS[of]}", values) if length <= _MAX_LIST else None
+            if depth == _MAX_DEPTH:
+                raise self._broken(f"a setting has lists within lists, more than {_MAX_DEPTH} deep")
             for _ in range(length):
-                self._value(of)
+                self._value(of, depth + 1)
             return None
         if kind not in _SCALARS:
             raise self._broken(f"a setting has the unknown type {kind}")

@@ -11,9 +11,10 @@ a tensor that is read by nothing.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from ..errors import ModelError
+from ..typed_data import Range, require_types
 from .gguf_file import GgufFile
 from .gguf_rotary import FACTORS, GGUF_HINT, read_rotary_settings, unsupported_setting
 
@@ -67,6 +68,41 @@ _CAPPED_WINDOW = {"gemma2": 4096}
 """Windows of architectures whose files may leave them out."""
 _LARGEST_GEMMA = {"gemma2": 46, "gemma3": 62}
 """Layers of the models that scale attention by another width than that of a head."""
+
+
+def _size(least: int, most: int) -> Any:
+    """An integer, or one for each layer; long lists are not read."""
+    one = Annotated[int, Range(least, most)]
+    return one | list[one] | None  # type: ignore[valid-type]
+
+
+_NUMBER = Annotated[float, Range(0, 1e15)]
+
+_TYPES: dict[str, Any] = {
+    "block_count": Annotated[int, Range(1, 10_000)],
+    "context_length": Annotated[int, Range(1, 2**40)],
+    "embedding_length": Annotated[int, Range(1, 2**24)],
+    "feed_forward_length": _size(0, 2**26),
+    **dict.fromkeys(("attention.head_count", "attention.head_count_kv"), _size(0, 65_536)),
+    **dict.fromkeys(("attention.key_length", "attention.value_length", "rope.dimension_count"), _size(1, 2**24)),
+    "vocab_size": Annotated[int, Range(1, 2**28)],
+    **dict.fromkeys(("expert_count", "expert_used_count"), _size(0, 65_536)),
+    **dict.fromkeys(("attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"), _NUMBER),
+    **dict.fromkeys(("rope.freq_base", "rope.freq_base_swa"), Annotated[float, Range(1e-6, 1e15)]),
+    **dict.fromkeys(("rope.scaling.factor", "rope.scale_linear", "rope.scaling.attn_factor"), _NUMBER),
+    "rope.scaling.type": str,
+    "rope.scaling.original_context_length": Annotated[int, Range(0, 2**40)],
+}
+"""Types of the settings under the name of the architecture."""
+
+
+def require_settings(file: GgufFile) -> None:
+    """Check types and ranges of the settings of a file, before anything is built from them.
+
+    Raises:
+        ModelError: one is of another type, or out of its range.
+    """
+    require_types(own_settings(file), _TYPES, file.name, hint=GGUF_HINT)
 
 
 def apply_gguf_settings(config: Any, file: GgufFile) -> None:

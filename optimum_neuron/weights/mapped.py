@@ -10,9 +10,9 @@ import dataclasses
 import mmap
 import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..core import TensorSpec
 from ..errors import WeightsError
@@ -23,12 +23,15 @@ if TYPE_CHECKING:
 
 MAX_HEADER_BYTES = 100_000_000
 """Limit of the safetensors format (its README, section Format)."""
+_LARGEST, _MOST_DIMS = 2**48, 64
+"""No file has more bytes, and no tensor of PyTorch more dimensions."""
 
 # fmt: off
 DTYPES = {
     "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "U32": "uint32", "U64": "uint64", "I16": "int16",
-    "I32": "int32", "I64": "int64", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F16": "float16",
-    "BF16": "bfloat16", "F32": "float32", "F64": "float64", "C64": "complex64",
+    "I32": "int32", "I64": "int64", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
+    "F8_E8M0": "float8_e8m0fnu", "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64",
+    "C64": "complex64",
 }
 # fmt: on
 """safetensors' dtype names to torch's."""
@@ -144,30 +147,51 @@ def _drop(mapping: mmap.mmap, begin: int, size_bytes: int) -> None:
 
 
 def _parse_header(buffer: memoryview, name: str) -> tuple[dict[str, Entry], int]:
-    def broken(problem: str) -> WeightsError:
-        message = f"{name} is not a complete safetensors file: {problem}."
-        return WeightsError(message, hint="Download or export the checkpoint again.", path=name, problem=problem)
-
     if len(buffer) < 8:
-        raise broken(f"it has {len(buffer)} bytes")
+        raise _broken(name, f"it has {len(buffer)} bytes")
     size = int.from_bytes(buffer[:8], "little")
     if size > MAX_HEADER_BYTES or 8 + size > len(buffer):
-        raise broken(f"it has a header of {size} bytes in a file of {len(buffer)}")
+        raise _broken(name, f"it has a header of {size} bytes in a file of {len(buffer)}")
     try:
         header = parse_json(bytes(buffer[8 : 8 + size]))
         header.pop("__metadata__", None)
-        entries = {}
-        for key, value in header.items():
-            numbers = [*value["shape"], *value["data_offsets"]]
-            if any(type(number) is not int or number < 0 for number in numbers):
-                raise broken(f"tensor {key} has shape {value['shape']} and offsets {value['data_offsets']}")
-            spec = TensorSpec(shape=tuple(value["shape"]), dtype=DTYPES[value["dtype"]])
-            begin, end = value["data_offsets"]
-            if not 0 <= begin <= end <= len(buffer) - 8 - size or end - begin != spec.size_bytes:
-                raise broken(f"tensor {key} at bytes {begin} to {end} is outside the file or of another size")
-            entries[key] = Entry(spec=spec, begin=begin, end=end)
+        entries = {key: _entry(name, key, value, len(buffer) - 8 - size) for key, value in header.items()}
     except WeightsError:
         raise
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise broken(f"its header cannot be read ({type(error).__name__}: {error})") from error
+        raise _broken(name, f"its header cannot be read ({type(error).__name__}: {error})") from error
+    _require_covered(name, entries, len(buffer) - 8 - size)
     return entries, 8 + size
+
+
+def _entry(name: str, key: str, value: Any, data_bytes: int) -> Entry:
+    """Check and return one tensor of a header; there may be a hundred thousand, so this is no table of types."""
+    shape, offsets, dtype = value["shape"], value["data_offsets"], value["dtype"]
+    if any(type(number) is not int or not 0 <= number <= _LARGEST for number in (*shape, *offsets)):
+        raise _broken(name, f"tensor {key} has shape {shape!r:.100} and offsets {offsets!r:.100}")
+    if len(shape) > _MOST_DIMS:
+        raise _broken(name, f"tensor {key} has {len(shape)} dimensions")
+    if not isinstance(dtype, str) or dtype not in DTYPES:
+        raise _broken(name, f"tensor {key} has the unknown dtype {dtype!r:.100}")
+    spec = TensorSpec(shape=tuple(shape), dtype=DTYPES[dtype])
+    begin, end = offsets
+    if not 0 <= begin <= end <= data_bytes or end - begin != spec.size_bytes:
+        raise _broken(name, f"tensor {key} at bytes {begin} to {end} is outside the file or of another size")
+    return Entry(spec=spec, begin=begin, end=end)
+
+
+def _require_covered(name: str, entries: Mapping[str, Entry], data_bytes: int) -> None:
+    """Check that tensors follow each other without overlaps and holes, as the format says."""
+    place = 0
+    for key, entry in sorted(entries.items(), key=lambda item: (item[1].begin, item[1].end)):
+        if entry.begin != place:
+            problem = f"tensor {key} begins at byte {entry.begin}, but the one before it ends at {place}"
+            raise _broken(name, problem)
+        place = entry.end
+    if place != data_bytes:
+        raise _broken(name, f"its tensors have {place} of {data_bytes} bytes")
+
+
+def _broken(name: str, problem: str) -> WeightsError:
+    message = f"{name} is not a complete safetensors file: {problem}."
+    return WeightsError(message, hint="Download or export the checkpoint again.", path=name, problem=problem)

@@ -42,7 +42,7 @@ _OF_MATRICES |= {"weight_g_idx", "weight_global_scale", "weight_scale_2", "qweig
 
 _WITH_SHAPES = _OF_MATRICES - {"weight_shape"}
 _PAIR = TensorSpec(shape=(2,), dtype="int64")
-_STORED = {"float8_e4m3fn", "float8_e5m2", "int8", "uint8"}
+_STORED = {"float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "int8", "uint8"}
 """Dtypes of which a matrix is never plain."""
 
 

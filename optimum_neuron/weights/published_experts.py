@@ -137,7 +137,10 @@ class PublishedExperts:
 
     def _stored_mx(self, name: str) -> tuple[torch.Tensor, torch.Tensor]:
         """Bytes [E, O, I / 2] and exponents [E, O, I / 32], as views of the file."""
-        return self._checkpoint.join([name + _BLOCKS])[0].flatten(-2), self._checkpoint.join([name + _SCALES])[0]
+        import torch
+
+        blocks, scales = (self._checkpoint.join([name + part])[0] for part in (_BLOCKS, _SCALES))
+        return blocks.flatten(-2), scales.view(torch.uint8)  # exponents, also where their dtype says so
 
 
 def _problem(name: str, specs: Mapping[str, TensorSpec]) -> str | None:
@@ -145,6 +148,8 @@ def _problem(name: str, specs: Mapping[str, TensorSpec]) -> str | None:
     blocks, scales = specs[name + _BLOCKS], specs.get(name + _SCALES)
     if scales is None:
         return f"{name} lacks {name.rpartition('.')[2]}{_SCALES}"
+    if blocks.dtype != "uint8" or scales.dtype not in ("uint8", "float8_e8m0fnu"):
+        return f"{name} has blocks of {blocks.dtype} and scales of {scales.dtype}"
     if len(blocks.shape) == 4 and blocks.shape[:3] == scales.shape and 2 * blocks.shape[3] == RUN:
         return None
     return f"{name} has blocks of shape {list(blocks.shape)} and scales of shape {list(scales.shape)}"

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 
 import pytest
 import torch
@@ -9,9 +10,10 @@ import torch
 from optimum_neuron import NeuronConfig, check_model
 from optimum_neuron.compiler import judged_calls
 from optimum_neuron.core import Choice
-from optimum_neuron.errors import ConfigError, ModelError
+from optimum_neuron.errors import ConfigError, DeviceMemoryError, ModelError
 from optimum_neuron.exporters import DecoderKind, ModelSource, Plan, architectures_of, kind_of
 from optimum_neuron.hardware import TARGETS
+from optimum_neuron.simulator import estimate
 from tests.encoders import tiny_encoder_config, tiny_shapes
 from tests.programs import Calls, capture_entry, spec
 from tests.raising import raises
@@ -197,7 +199,12 @@ def test_too_large_model_reports_what_would_fit(checkpoint, tmp_path):
     assert report.tier == 1 and report.memory.fits is False
     assert report.memory.need.weights > 60 * 2 * 10**9
     reason = report.memory.reason
-    assert "needs" in reason and ("instance_type=" in reason or "smaller model" in reason)
+    instance, degree = re.search(r"instance_type=(\S+) and tensor_parallel_size=(\d+)", reason).groups()
+    # The estimate counts the same model otherwise, and finds that it fits there.
+    sizes = {"sequence_length": FEW["sequence_length"], "dtype": "bfloat16"}
+    assert estimate(tmp_path, instance=instance, tensor_parallel_size=int(degree), **sizes).fit != "does not fit"
+    with pytest.raises(DeviceMemoryError):
+        estimate(tmp_path, instance="inf2.xlarge", **sizes)
     assert report.failures(["host", "unsupported", "memory"]) == ("memory",)
 
 

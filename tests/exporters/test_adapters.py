@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.errors import ConfigError, ModelError, WeightsError
-from optimum_neuron.exporters import main_export, merge_adapter
+from optimum_neuron.exporters import main_export, merge_adapter, read_lora
 from tests.exporters.test_published_experts import reference
 from tests.exporters.test_published_shapes import MODELS, save_fp8
 from tests.raising import raises
@@ -126,3 +126,59 @@ def test_adapter_of_another_model(checkpoint, tmp_path, change):
         AutoModelForCausalLM.from_config(config).save_pretrained(base)
     with raises(WeightsError, adapter=str(tmp_path / "adapter"), base_model=str(base)):
         merge_adapter(base, tmp_path / "adapter", tmp_path / "merged")
+
+
+GROWN = {
+    "resized": {},
+    "head saved": {"modules_to_save": ["embed_tokens", "lm_head"]},
+    "tokens": {"trainable_token_indices": {"embed_tokens": [1, NUM_BYTE_TOKENS + 1]}},
+    "embedding is a target": {"target_modules": ["q_proj", "embed_tokens"]},
+}
+
+
+def save_grown(checkpoint, folder, options):
+    """Write an adapter that was trained after the vocabulary grew by 7 tokens; return the model with it."""
+    torch.manual_seed(1)
+    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    model.resize_token_embeddings(NUM_BYTE_TOKENS + 7, mean_resizing=False)
+    adapted = peft.get_peft_model(model, peft.LoraConfig(**LORA | options))
+    with torch.no_grad():
+        for parameter in adapted.parameters():
+            if parameter.requires_grad:
+                parameter.add_(torch.randn_like(parameter), alpha=0.3)
+    adapted.save_pretrained(folder)
+    return adapted.eval()
+
+
+@pytest.mark.filterwarnings("ignore:Setting `save_embedding_layers`")
+@pytest.mark.parametrize("kind", GROWN)
+def test_adapter_of_a_larger_vocabulary(kind, checkpoint, tmp_path):
+    """PEFT's own merge is the reference; new tokens have their own logits."""
+    ids = torch.tensor([[5, NUM_BYTE_TOKENS + 1, 6]])
+    adapted = save_grown(checkpoint, tmp_path / "adapter", GROWN[kind])
+    with torch.no_grad():
+        expected = adapted.merge_and_unload()(ids).logits
+    merged = merge_adapter(checkpoint, tmp_path / "adapter", tmp_path / "merged")
+    with NeuronModelForCausalLM.from_pretrained(merged, export=True, **SHAPES) as model:
+        torch.testing.assert_close(model(ids).logits, expected, atol=1e-3, rtol=1e-3)
+
+
+WRONG_FIELDS = {
+    "r": (0, -1, 1.5, "x", None, [], {}, 10**9, True),
+    "lora_alpha": ("x", None, [], float("nan"), 1e300),
+    "target_modules": (5, [5], {}, True),
+    "rank_pattern": ([], {"q_proj": 0}, {"q_proj": "x"}),
+    "alpha_pattern": ("x", {"q_proj": None}),
+    "peft_type": (5, [], {}),
+    "modules_to_save": (5, {}),
+}
+
+
+@pytest.mark.parametrize(("key", "value"), [(k, v) for k, values in WRONG_FIELDS.items() for v in values], ids=str)
+def test_fields_of_other_types(key, value, tmp_path):
+    data = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj"], key: value}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(data))
+    with pytest.raises(ModelError) as error:
+        read_lora(tmp_path)
+    details = error.value.details
+    assert details["key"].partition(".")[0] == key and details["file"].endswith("adapter_config.json")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import numpy as np
 import pytest
 import torch
@@ -179,3 +181,35 @@ def test_reader_agrees_with_the_package(tmp_path):
         assert entry.shape == tuple(tensor.shape.tolist()[::-1]) and entry.type_number == tensor.tensor_type
         assert np.array_equal(file.rows(tensor.name).numpy().ravel(), tensor.data.view(np.uint8).ravel())
     assert file.settings["llama.block_count"] == 2 and file.settings["tokenizer.ggml.tokens"] is None
+
+
+SETTINGS = {
+    "block_count": (0, 10**7),
+    "attention.head_count": (2**31,),
+    "embedding_length": (0, 2**30),
+    "rope.dimension_count": (0,),
+}
+
+
+@pytest.mark.parametrize(("key", "value"), [(key, value) for key, values in SETTINGS.items() for value in values])
+def test_settings_out_of_range_are_named(key, value, tmp_path, monkeypatch):
+    monkeypatch.setitem(KEYS, key, value)
+    name = save_gguf(tmp_path, "F32")
+    with pytest.raises(ModelError) as error:
+        load_source(tmp_path, gguf_file=name)
+    assert (error.value.details["key"], error.value.details["value"]) == (key, value)
+
+
+def test_lists_within_lists_end():
+    """A file of 12 KB must not exhaust the stack."""
+    deep = struct.pack("<Q", 1) + b"a" + struct.pack("<I", 9) + struct.pack("<IQ", 9, 1) * 1000
+    header = b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + deep
+    with pytest.raises(WeightsError, match="lists within lists"):
+        GgufFile(memoryview(header), "deep.gguf")
+
+
+def test_tensor_without_numbers_is_refused():
+    tensor = struct.pack("<Q", 1) + b"t" + struct.pack("<I", 2) + struct.pack("<QQ", 32, 0) + struct.pack("<IQ", 0, 0)
+    header = b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + tensor
+    with pytest.raises(WeightsError, match="tensor t"):
+        GgufFile(memoryview(header.ljust(256, b"\0")), "empty.gguf")

@@ -306,3 +306,41 @@ def test_features_are_attributes_and_items(model):
     assert isinstance(output, dict) and output.input_ids is output["input_ids"]
     with pytest.raises(AttributeError, match="sentence_embedding"):
         output.sentence_embeddings  # noqa: B018
+
+
+WRONG_FILES = {
+    "modules.json": [
+        ("path", "../secret"),
+        ("path", "/etc"),
+        ("path", "1_Pooling/../../secret"),
+        ("path", None),
+        ("type", 5),
+    ],
+    "1_Pooling/config.json": [("pooling_mode", 5), ("include_prompt", "x"), ("pooling_mode_mean_tokens", 1.5)],
+    "sentence_bert_config.json": [("max_seq_length", 0), ("max_seq_length", "x"), ("do_lower_case", {})],
+    "config_sentence_transformers.json": [
+        ("prompts", {"query": 5}),
+        ("prompts", []),
+        ("truncate_dim", -1),
+        ("similarity_fn_name", "x"),
+        ("default_prompt_name", []),
+    ],
+}
+
+
+@pytest.mark.parametrize(("file", "key", "value"), [(f, *one) for f, every in WRONG_FILES.items() for one in every])
+def test_files_of_strangers(file, key, value, tmp_path):
+    modules = [
+        {"path": "", "type": "sentence_transformers.models.Transformer"},
+        {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+    ]
+    write(tmp_path / "modules.json", modules)
+    (tmp_path / "1_Pooling").mkdir(exist_ok=True)
+    write(tmp_path / "1_Pooling" / "config.json", {"pooling_mode_mean_tokens": True})
+    assert read_recipe(tmp_path).pooling == ("mean",)
+    path = tmp_path / file
+    data = json.loads(path.read_text()) if path.is_file() else {}
+    write(path, [data[0], {**data[1], key: value}] if isinstance(data, list) else {**data, key: value})
+    with pytest.raises(ModelError) as error:
+        read_recipe(tmp_path)
+    assert error.value.details["key"].partition(".")[0] == key and error.value.details["file"] == str(path)

@@ -60,8 +60,26 @@ def test_the_smallest_change_is_named(program, instance, num_stages, fitting):
 
 def test_a_program_without_layers_fits_no_number_of_instances():
     program = compile_module(nn.ReLU(), {"x": spec(4)}).program
-    need = dataclasses.replace(memory_need(program), weights=2**40)
+    need = dataclasses.replace(memory_need(program), weights=2**50)
     size = resolve_instance("trn1.2xlarge").value
     with pytest.raises(DeviceMemoryError) as caught:
         require_fit(need, instance=size, target=TARGETS["trn1"], model_name="m", program=program)
     assert "instance_type" not in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("gib", "instance", "fitting"),
+    [
+        (140, "inf2.xlarge", "instance_type=inf2.24xlarge and tensor_parallel_size=10"),  # 12 cores with 16 GiB each
+        (60, "inf2.xlarge", "instance_type=inf2.24xlarge and tensor_parallel_size=4"),
+        (60, "trn1.2xlarge", "instance_type=trn1.32xlarge and tensor_parallel_size=8"),
+        (600, "inf2.xlarge", "instance_type=trn2"),
+    ],
+)
+def test_a_larger_instance_is_named(gib, instance, fitting):
+    program = compile_module(nn.ReLU(), {"x": spec(4)}).program
+    need = dataclasses.replace(memory_need(program), weights=gib * 2**30)
+    size = resolve_instance(instance).value
+    with pytest.raises(DeviceMemoryError) as caught:
+        require_fit(need, instance=size, target=TARGETS[size.family], model_name="m", program=program)
+    assert fitting in caught.value.hint and "smaller model" not in caught.value.hint

@@ -192,7 +192,10 @@ TWO = "tensor_parallel_size=2"
             MemoryNeed(weights=1 * GIB, kv_cache=0, scratch=900 * GIB),
             ["lower batch_size, sequence_length or prefill_buckets: cache and scratch take 900.00 GiB, and 14.91 GiB"],
         ),
-        (MemoryNeed(weights=300 * GIB, kv_cache=0, scratch=0), ["no single core of inf2 holds this one, it takes 19"]),
+        (
+            MemoryNeed(weights=300 * GIB, kv_cache=0, scratch=0),
+            ["instance_type=inf2.48xlarge and tensor_parallel_size=20"],
+        ),
     ],
 )
 def test_advice_lists_exactly_the_changes_that_fit(need, advice):

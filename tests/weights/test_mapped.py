@@ -8,7 +8,8 @@ import struct
 
 import pytest
 import torch
-from safetensors.torch import save, save_file
+from safetensors import SafetensorError
+from safetensors.torch import load, save, save_file
 
 from optimum_neuron.core import TensorSpec
 from optimum_neuron.errors import WeightsError
@@ -87,7 +88,11 @@ def test_every_dtype_of_library(name, tmp_path):
     expected = torch.tensor([0.0, 1.0, 2.0]).to(getattr(torch, name))
     save_file({"x": expected}, tmp_path / "m.safetensors")
     tensor, _ = MappedFile.open(tmp_path / "m.safetensors").get(["x"])
-    assert tensor.dtype == expected.dtype and torch.equal(tensor.to(torch.complex64), expected.to(torch.complex64))
+    if name == "float8_e8m0fnu":  # powers of two, of which 0 is none
+        assert tensor.dtype == expected.dtype and tensor.float().tolist() == [2.0**-127, 1.0, 2.0]
+    else:
+        assert tensor.dtype == expected.dtype
+        assert torch.equal(tensor.to(torch.complex64), expected.to(torch.complex64))
 
 
 def test_buffer_in_memory_is_read_like_file():
@@ -116,6 +121,13 @@ HEADERS = {
     "negative offset": {"a": entry([6], -24, 0)},
     "other size": {"a": entry([5], 0, 24)},
     "second is broken": {"a": entry([6], 0, 24), "b": entry([1], 0, 3)},
+    "overlap": {"a": entry([6], 0, 24), "b": entry([2], 0, 8)},
+    "hole": {"a": entry([2], 0, 8), "b": entry([2], 16, 24)},
+    "rest": {"a": entry([2], 0, 8)},
+    "dtype is a list": {"a": entry([6], 0, 24, ["F32"])},
+    "true in shape": {"a": entry([True, 6], 0, 24)},
+    "huge and empty": {"a": entry([6], 0, 24), "b": entry([0, 10**30], 24, 24)},
+    "many dimensions": {"a": entry([6] + [1] * 100, 0, 24)},
 }
 
 
@@ -157,3 +169,10 @@ def test_metadata_entry_is_not_a_tensor(tmp_path):
     assert list(MappedFile.open(tmp_path / "m.safetensors").entries) == ["x"]
     (size,) = struct.unpack("<Q", (tmp_path / "m.safetensors").read_bytes()[:8])
     assert b"__metadata__" in (tmp_path / "m.safetensors").read_bytes()[: 8 + size]
+
+
+def test_library_refuses_the_same_files(raw_file):
+    """The reference of what a whole file is."""
+    for name in ("overlap", "hole", "rest"):
+        with pytest.raises(SafetensorError):
+            load(raw_file(HEADERS[name], DATA).read_bytes())

@@ -89,13 +89,16 @@ def test_fp8_blocks_need_not_divide(seed):
     torch.testing.assert_close(weight, theirs[: shape[0], : shape[1]])
 
 
-def test_fp8_scales_may_be_bytes_of_exponents():
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float8_e8m0fnu], ids=str)
+def test_fp8_scales_may_be_exponents(dtype):
     generator = torch.Generator().manual_seed(0)
     exponents = torch.randint(120, 134, (2, 2), generator=generator, dtype=torch.uint8)
     parts = {"weight": float8((32, 64), generator), "weight_scale_inv": exponents}
     weight = read(parts, {"quant_method": "fp8", "weight_block_size": [16, 32], "scale_fmt": "ue8m0"})
     torch.testing.assert_close(weight, Fp8Dequantize(None).convert(dict(parts))["weight"].float())
     powers = parts | {"weight_scale_inv": torch.tensor([[2.0 ** (int(one) - 127) for one in row] for row in exponents])}
+    stored = parts | {"weight_scale_inv": exponents.view(dtype)}
+    weight = read(stored, {"quant_method": "fp8", "weight_block_size": [16, 32], "scale_fmt": "ue8m0"})
     torch.testing.assert_close(weight, plain_readers.fp8(powers, (16, 32)))
 
 
@@ -251,12 +254,13 @@ def test_awq(seed):
     torch.testing.assert_close(read(parts, settings), plain_readers.awq(parts, size))
 
 
-def test_mxfp4_experts():
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float8_e8m0fnu], ids=str)
+def test_mxfp4_experts(dtype):
     generator = torch.Generator().manual_seed(0)
     blocks = torch.randint(256, (2, 5, 3, 16), generator=generator, dtype=torch.uint8)
     exponents = torch.randint(100, 150, (2, 5, 3), generator=generator, dtype=torch.uint8)
     name = "layers.0.mlp.experts.down_proj"
-    tensors = {f"{name}_blocks": blocks, f"{name}_scales": exponents}
+    tensors = {f"{name}_blocks": blocks, f"{name}_scales": exponents.view(dtype)}
     experts, _ = PublishedExperts(StateDict(tensors=tensors, origin="a test")).join([name])
     torch.testing.assert_close(experts, plain_readers.mxfp4(blocks, exponents))
     torch.testing.assert_close(experts, convert_moe_packed_tensors(blocks, exponents, dtype=torch.float32))

@@ -24,6 +24,7 @@ from .safety import SAFETY_CHECKER
 DEFAULT_LENGTH = 77
 """Tokens of a prompt where neither a tokenizer nor a text encoder has a limit: those of CLIP."""
 _VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "tokenizer.model")
+_LIBRARIES = ("diffusers", "transformers")
 _SCHEDULER = "DDIMScheduler"
 """Scheduler of pipelines whose folder has none: it calls the model once in each step."""
 
@@ -123,6 +124,8 @@ def _part(folder: Path, name: str, row: Any, parameter: Any, models: Mapping[str
 
 def _class_of(row: Any) -> Any:
     library, name = row
+    if library not in _LIBRARIES:  # an index may name any module
+        raise ValueError(f"{name} is of {library}, and parts of a pipeline are of {' or '.join(_LIBRARIES)}")
     return getattr(importlib.import_module(library), name)
 
 

@@ -44,7 +44,7 @@ from ...exporters.diffusion import (
     save_pipeline,
     split_additions,
 )
-from ...options import SOURCE_OPTIONS, check_known, source_options
+from ...options import EXPORT_HELP, SOURCE_OPTIONS, check_known, source_options
 from ...runtime import Copies
 from ...upstream.torch import parse_to
 from ..form import not_exported, require_name
@@ -92,7 +92,8 @@ class NeuronDiffusionPipelineBase(AdapterMethods):
         modules = {name: value for name, value in options.items() if name in names and not isinstance(value, str)}
         additions, options = split_additions({k: value for k, value in options.items() if k not in modules})
         options = translate(options)
-        check_known(options, [*compile_options(), *SOURCE_OPTIONS, *EXPORT_OPTIONS, *LOAD_OPTIONS], what=cls.__name__)
+        known = [*compile_options(), *SOURCE_OPTIONS, *EXPORT_OPTIONS, *LOAD_OPTIONS]
+        check_known(options, known, what=cls.__name__, listed=EXPORT_HELP)
         shapes = {name: value for name, value in options.items() if name in compile_options()}
         how = {name: value for name, value in options.items() if name in EXPORT_OPTIONS}
         mode: Mode = "wait" if options.get("wait_for_host_code") else "background"

@@ -148,3 +148,18 @@ def test_bad_input(checkpoint, exported, tmp_path):
         NeuronDiffusionPipeline.from_pretrained(checkpoint, heigth=32)
     with pytest.raises(ModelError):
         NeuronDiffusionPipeline.from_pretrained(tmp_path)
+
+
+def test_every_public_name_of_pipelines_works_or_is_refused(pipe):
+    """Names are read, and methods that would change the compiled programs are called."""
+    stock = make_pipeline("sd")
+    names = [name for name in dir(diffusers.DiffusionPipeline) if not name.startswith("_")]
+    assert [name for name in names if not hasattr(pipe, name)] == []
+    assert pipe.components.keys() == stock.components.keys() and str(pipe.device) == str(stock.device)
+    assert pipe.dtype == getattr(torch, pipe.neuron_config.torch_dtype)
+    changing = ("enable_", "disable_", "fuse_", "unfuse_")
+    for name in sorted(name for name in names if name.startswith(changing)):
+        with pytest.raises(ConfigError) as error:
+            getattr(pipe, name)()
+        assert error.value.details["option"] == name and error.value.hint
+    assert pipe.maybe_free_model_hooks() is None and pipe.to("cpu") is pipe
