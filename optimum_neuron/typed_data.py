@@ -114,7 +114,8 @@ def require_types(
             key, and the value.
     """
     for misfit in misfits(data, kind):
-        raise error(f"{file}: {misfit}.", hint=hint, file=str(file), key=misfit.key, value=misfit.value)
+        details = {"file": str(file), "key": misfit.key, "value": misfit.value, "expected": misfit.expected}
+        raise error(f"{file}: {misfit}.", hint=hint, **details)
 
 
 def _of_table(data: Any, table: Mapping[str, Any], key: str) -> Iterator[Misfit]:

@@ -295,4 +295,6 @@ def test_signature_that_does_not_fit_the_program(copy):
     metadata["signature"]["roles"]["decode"]["inputs"].pop()
     rewrite(copy / "model.neuron", lambda members: None, metadata=metadata)
     seal(copy)
-    refused(copy, ArtifactError, "its signature has other inputs than the graph decode_")
+    with raises(ArtifactError, path=str(copy / "model.neuron")) as error:
+        load(copy)
+    assert any("decode_" in problem for problem in error.value.details["problems"])

@@ -28,8 +28,8 @@ INSIDE, NAME = Annotated[str, Inside()], Annotated[str, Inside(is_name=True)]
         ("sub/model", INSIDE),
         ("", INSIDE),
         ("a.safetensors", NAME),
-        (object(), Any),
-        ({"unknown": object()}, {"known": int}),
+        (..., Any),
+        ({"unknown": ...}, {"known": int}),
         (float("inf"), float),
     ],
     ids=repr,
@@ -84,4 +84,4 @@ def test_error_names_file_key_and_value():
         require_types({"r": "x" * 1000}, {"r": SIZE}, "adapter_config.json", error=ArtifactError)
     details = error.value.details
     assert (details["file"], details["key"]) == ("adapter_config.json", "r") and len(details["value"]) == 100
-    assert "an integer from 1 to 100" in str(error.value)
+    assert "100" in details["expected"]

@@ -150,17 +150,28 @@ def _adapted(auto_class: Any, plain: Path, base: Path, folder: Path, *, trust_re
 
 
 def _rows(model: Any, saved: dict[str, Any]) -> int | None:
-    """Return how many tokens an adapter has embeddings for, if they are not those of the base model."""
+    """Return how many tokens an adapter has embeddings for, if they are not those of the base model.
+
+    Raises:
+        ValueError: the adapter lacks the new rows of the embeddings or of the head. PEFT does not save those of a
+            head that is not trained beside trained embeddings.
+    """
+    rows_of: dict[str, int | None] = {}
+    rows = None
+    embeddings, head = model.get_input_embeddings(), model.get_output_embeddings()
+    is_tied = head is not None and head.weight is embeddings.weight
     for module, own in model.named_modules():
-        if own is not model.get_input_embeddings() and own is not model.get_output_embeddings():
+        if own is not embeddings and (own is not head or is_tied):
             continue
         whole = f"base_model.model.{module}"
         sizes = {f"{whole}.{name}": 0 for name in ("weight", "base_layer.weight", "token_adapter.base_layer.weight")}
         sizes[f"{whole}.lora_embedding_A"] = 1
-        found = [saved[name].shape[dim] for name, dim in sizes.items() if name in saved]
-        if found and found[0] != own.weight.shape[0]:
-            return int(found[0])
-    return None
+        rows_of[module] = next((int(saved[name].shape[dim]) for name, dim in sizes.items() if name in saved), None)
+        if rows_of[module] not in (None, own.weight.shape[0]):
+            rows = rows_of[module]
+    if rows is not None and (missing := [module for module, found in rows_of.items() if found is None]):
+        raise ValueError(f"it has {rows} tokens, but no rows of {', '.join(missing)} for the new ones.")
+    return rows
 
 
 def _mismatch(folder: Path, base: Path, reason: str) -> WeightsError:

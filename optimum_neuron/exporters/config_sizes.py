@@ -36,13 +36,13 @@ _TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_
 def _size(least: int, most: int, *, of_each: int = 0) -> Any:
     """An integer; a list has a value for each layer or stage, and layers without a block have 0."""
     every = Annotated[float, Range(of_each, most, whole=True)]
-    return Annotated[float, Range(least, most, whole=True)] | list[every | None] | None  # type: ignore[valid-type]
+    return Annotated[float, Range(least, most, whole=True)] | list[every | None] | None
 
 
 def _number(least: float, most: float) -> Any:
     """A number, or one for each layer."""
     one = Annotated[float, Range(least, most)]
-    return one | list[one | None] | None  # type: ignore[valid-type]
+    return one | list[one | None] | None
 
 
 _TOKEN = Annotated[int, Range(-(2**31), 2**31)]

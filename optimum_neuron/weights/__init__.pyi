@@ -4,6 +4,7 @@ from .checkpoint import (
     Checkpoint as Checkpoint,
     StateDict as StateDict,
     TensorSource as TensorSource,
+    weight_files as weight_files,
 )
 from .gguf import GGUF_SCHEMES as GGUF_SCHEMES, GgufName as GgufName, GgufSource as GgufSource
 from .gguf_file import GgufFile as GgufFile

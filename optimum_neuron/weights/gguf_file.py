@@ -133,7 +133,8 @@ class _Header:
         except (KeyError, ValueError):
             raise self._broken(f"tensor {name} has the unknown type {type_number}") from None
         if not shape or not all(shape) or shape[-1] % block:
-            raise self._broken(f"tensor {name} of shape {list(shape)} is not divided by blocks of {block}")
+            problem = f"tensor {name} of shape {list(shape)} is not divided by blocks of {block}"
+            raise self._broken(problem, tensor=name, shape=list(shape), block=block)
         return math.prod(shape) // block * size
 
     def _setting(self) -> tuple[str, Any]:
@@ -149,7 +150,9 @@ class _Header:
                 values = self._take(length * struct.calcsize(_SCALARS[of]))
                 return struct.unpack(f"<{length}{_SCALARS[of]}", values) if length <= _MAX_LIST else None
             if depth == _MAX_DEPTH:
-                raise self._broken(f"a setting has lists within lists, more than {_MAX_DEPTH} deep")
+                raise self._broken(
+                    f"a setting has lists within lists, more than {_MAX_DEPTH} deep", max_depth=_MAX_DEPTH
+                )
             for _ in range(length):
                 self._value(of, depth + 1)
             return None

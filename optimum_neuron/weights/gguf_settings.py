@@ -73,7 +73,7 @@ _LARGEST_GEMMA = {"gemma2": 46, "gemma3": 62}
 def _size(least: int, most: int) -> Any:
     """An integer, or one for each layer; long lists are not read."""
     one = Annotated[int, Range(least, most)]
-    return one | list[one] | None  # type: ignore[valid-type]
+    return one | list[one] | None
 
 
 _NUMBER = Annotated[float, Range(0, 1e15)]

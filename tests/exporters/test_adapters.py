@@ -132,7 +132,7 @@ GROWN = {
     "resized": {},
     "head saved": {"modules_to_save": ["embed_tokens", "lm_head"]},
     "tokens": {"trainable_token_indices": {"embed_tokens": [1, NUM_BYTE_TOKENS + 1]}},
-    "embedding is a target": {"target_modules": ["q_proj", "embed_tokens"]},
+    "embeddings are targets": {"target_modules": ["q_proj", "embed_tokens", "lm_head"]},
 }
 
 
@@ -161,6 +161,14 @@ def test_adapter_of_a_larger_vocabulary(kind, checkpoint, tmp_path):
     merged = merge_adapter(checkpoint, tmp_path / "adapter", tmp_path / "merged")
     with NeuronModelForCausalLM.from_pretrained(merged, export=True, **SHAPES) as model:
         torch.testing.assert_close(model(ids).logits, expected, atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore:Setting `save_embedding_layers`")
+def test_adapter_that_lacks_new_rows_of_the_head(checkpoint, tmp_path):
+    """PEFT does not save them, so nobody has them."""
+    save_grown(checkpoint, tmp_path / "adapter", {"target_modules": ["q_proj", "embed_tokens"]})
+    with raises(WeightsError, adapter=str(tmp_path / "adapter")):
+        merge_adapter(checkpoint, tmp_path / "adapter", tmp_path / "merged")
 
 
 WRONG_FIELDS = {

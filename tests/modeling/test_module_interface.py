@@ -10,7 +10,7 @@ from optimum_neuron import NeuronModelForCausalLM, NeuronModelForSeq2SeqLM, Neur
 from optimum_neuron.errors import ConfigError, UnsupportedAttributeError, WeightsError
 from tests import seq2seq
 from tests.encoders import save_tiny_encoder, tiny_shapes
-from tests.modeling.common import raises
+from tests.raising import raises
 
 IDS = torch.full((1, 4), 5)
 
