@@ -16,6 +16,9 @@ from ..errors import ConfigError
 
 DEFAULT_STRIDE, DEFAULT_ANSWER_TOKENS = 128, 15
 
+_SPARE_SPANS = 10
+"""transformers 4 takes twice as many spans of a window as answers, and these: aligned spans may be the same words."""
+
 
 class QuestionAnsweringPipeline(Pipeline):
     """Answers a question with a span of a context.
@@ -143,6 +146,7 @@ class QuestionAnsweringPipeline(Pipeline):
     ) -> Any:
         """Return the best spans of all windows. Legend: W windows, T tokens."""
         text, nothing = windows["example"]["context"], 1.0
+        num_spans = 2 * top_k + _SPARE_SPANS if align_to_words else top_k
         answers: dict[str, dict[str, Any]] = {}
         for start_T, end_T, offsets, words, counts_T, allowed_T in zip(
             *(windows["start"], windows["end"], windows["offsets"].tolist()),
@@ -154,7 +158,7 @@ class QuestionAnsweringPipeline(Pipeline):
             nothing = min(nothing, float(start_T[0] * end_T[0]))
             scores_TT = torch.triu(start_T[:, None] * end_T[None, :]).tril(max_answer_len - 1)
             scores_TT = scores_TT * allowed_T[:, None] * allowed_T[None, :]
-            best, places = scores_TT.flatten().topk(min(top_k, int(scores_TT.count_nonzero())))
+            best, places = scores_TT.flatten().topk(min(num_spans, int(scores_TT.count_nonzero())))
             edges = _word_edges(offsets, words, allowed_T.tolist()) if align_to_words else offsets
             for score, place in zip(best.tolist(), places.tolist(), strict=True):
                 begin, end = edges[place // len(edges)][0], edges[place % len(edges)][1]

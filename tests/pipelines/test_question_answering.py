@@ -62,8 +62,8 @@ STARTS, ENDS = {0: 0.25, 3: 0.25, 4: 0.5}, {0: 0.25, 5: 0.75}
 
 
 def test_answer_is_aligned_to_words_by_default(answering):
-    assert answered(answering, STARTS, ENDS) == row(0.375, 0, 12)
-    assert answered(answering, STARTS, ENDS, align_to_words=True) == row(0.375, 0, 12)
+    assert answered(answering, STARTS, ENDS) == row(0.375 + 0.1875, 0, 12)
+    assert answered(answering, STARTS, ENDS, align_to_words=True) == row(0.375 + 0.1875, 0, 12)
     assert answered(answering, STARTS, ENDS, align_to_words=False) == row(0.375, 2, 12)
 
 
