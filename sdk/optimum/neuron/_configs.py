@@ -15,7 +15,7 @@ from optimum_neuron.exporters import translate
 from optimum_neuron.hardware import resolve_instance, resolve_target
 from optimum_neuron.peer_attributes import with_origin
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("optimum_neuron.sdk")
 
 _DEFAULTS = {"batch_size": 1, "sequence_length": 128, "torch_dtype": "bfloat16"}
 _ABSENT = {"ep_degree": (1, None), "capacity_factor": (None,)}

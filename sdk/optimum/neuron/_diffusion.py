@@ -19,7 +19,7 @@ from optimum_neuron.errors import ModelError
 from optimum_neuron.exporters import upstream_rules
 from optimum_neuron.exporters.diffusion import CompiledComponent
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("optimum_neuron.sdk")
 
 _PICTURES = ("image", "mask_image", "control_image")
 

@@ -24,7 +24,7 @@ from optimum_neuron import env
 from optimum_neuron.compiler import COMPILER_VERSION
 from optimum_neuron.errors import CacheError
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("optimum_neuron.sdk")
 
 _UNITS = ("KB", "MB", "GB")
 

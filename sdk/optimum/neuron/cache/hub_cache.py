@@ -16,7 +16,7 @@ from optimum.neuron._doors import door
 from optimum_neuron.compiler.cache import CompileCache, shared_url
 from optimum_neuron.errors import CacheError, ConfigError
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("optimum_neuron.sdk")
 
 _SYNC_MAX_RETRIES = 5
 _SYNC_BASE_WAIT_SECS = 1.0

@@ -14,7 +14,7 @@ from optimum_neuron import env
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.runtime import ranges
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("optimum_neuron.sdk")
 
 _POLL_S = 1.0
 _SHUTDOWN_S = 10.0
