@@ -1,4 +1,4 @@
-"""Prefill: milliseconds for a prompt of 512 tokens, against transformers eager in float32."""
+"""Prefill: milliseconds for a prompt of 512 tokens, against transformers eager."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def run(settings: Settings) -> list[Row]:
 
     figures = in_turn({name: measure(model) for name, model in models.items()}, settings.rounds)
     rows = rows_of(figures, "ms", note=f"prompt of {NUM_TOKENS} tokens, batch 1")
-    theirs = figures["transformers eager, fp32"]
-    rows.append(ratio("eager fp32 over ours, bf16", theirs, figures["ours, bf16"], note="bar: 1.0"))
-    rows.append(ratio("eager fp32 over ours, fp32", theirs, figures["ours, fp32"], note="bar: 1.0"))
+    fp32 = figures["transformers eager, fp32"]
+    faster = [min(pair) for pair in zip(fp32, figures["transformers eager, bf16"], strict=True)]
+    rows.append(ratio("eager in its better dtype over ours, bf16", faster, figures["ours, bf16"], note="bar: 1.0"))
+    rows.append(ratio("eager fp32 over ours, fp32", fp32, figures["ours, fp32"], note="bar: 1.0"))
     return rows
