@@ -54,7 +54,7 @@ _FIELDS: dict[str, Any] = {
     **dict.fromkeys(_STACKS, _size(0, 10_000)),
     **dict.fromkeys(_HEADS, _size(1, 65_536)),
     **dict.fromkeys(_WIDTHS, _size(1, 2**24)),
-    **dict.fromkeys(_HEAD_WIDTHS, _size(1, 2**24)),
+    **dict.fromkeys(_HEAD_WIDTHS, _size(0, 2**24)),
     **dict.fromkeys((*_INNER_WIDTHS, *_LATENT_WIDTHS), _size(0, 2**26)),
     **dict.fromkeys((*_EXPERTS, *_CHOSEN), _size(0, 65_536)),
     "vocab_size": _size(1, 2**28),
@@ -106,6 +106,9 @@ def _products(sizes: Mapping[str, int]) -> Iterator[tuple[str, int, str]]:
     for key in _CHOSEN:
         if experts and sizes.get(key, 0) > max(experts.values()) > 1:
             yield key, sizes[key], f"at most {max(experts.values())}, the number of experts"
+    for key in _HEAD_WIDTHS:
+        if sizes.get(key) == 0 and not sizes.get("kv_lora_rank"):  # latent attention has widths of its own
+            yield key, 0, "at least 1"
     heads, shared = sizes.get("num_attention_heads", 0), sizes.get("num_key_value_heads", 1)
     if heads > shared > 0 and heads % shared:
         yield "num_key_value_heads", shared, f"a divisor of {heads}, the number of attention heads"

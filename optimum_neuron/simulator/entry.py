@@ -180,11 +180,12 @@ def _require_known(options: dict[str, Any]) -> None:
         ConfigError: one is of none.
     """
     from ..exporters import compile_options, translate
-    from .diffusion import OPTIONS
 
-    own = inspect.signature(estimate).parameters
-    known = [*own, *compile_options(), *SOURCE_OPTIONS, *OPTIONS, "refiner_model", "denoising_end"]
+    known = [*inspect.signature(estimate).parameters, *compile_options(), *SOURCE_OPTIONS]
     if any(name not in known for name in options):
+        from .diffusion import OPTIONS  # imports torch
+
+        known += [*OPTIONS, "refiner_model", "denoising_end"]
         check_known(translate(options), known, what="the estimate", listed="`optimum-cli neuron estimate --help`")
 
 

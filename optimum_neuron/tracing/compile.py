@@ -49,7 +49,9 @@ class Flags:
     """Compile options."""
 
 
-def checked_flags(compiler_args: str | Sequence[str] | None, *, cpu_backend: bool = False) -> Flags:
+def checked_flags(
+    compiler_args: str | Sequence[str] | None, *, cpu_backend: bool = False, stacklevel: int = 4
+) -> Flags:
     """Read `compiler_args`, and check that the target and the simulated instance support them.
 
     Raises:
@@ -69,7 +71,7 @@ def checked_flags(compiler_args: str | Sequence[str] | None, *, cpu_backend: boo
         message = f"{instance.name}, the simulated instance, cannot run a model compiled for {target.name}."
         hint = f"Set OPTIMUM_NEURON_INSTANCE={target.instances[0].name}, or pass cpu_backend=True to compile only."
         raise ConfigError(message, hint=hint, target=target.name, instance=instance.name)
-    flags.warn_ineffective(stacklevel=4)
+    flags.warn_ineffective(stacklevel=stacklevel)
     return Flags(flags=flags, target=target)
 
 

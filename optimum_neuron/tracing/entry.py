@@ -210,11 +210,11 @@ def _require_keywords(example_inputs: Any, keywords: Any) -> None:
         raise ConfigError(message, hint="Pass all inputs by position, or all by keyword.", options=options)
 
 
-def warn_ignored(taken: str, arguments: Sequence[Any]) -> None:
+def warn_ignored(taken: str, arguments: Sequence[Any], *, stacklevel: int = 3) -> None:
     """Warn the caller's caller of more arguments by position, which the vendor's functions ignore too."""
     if arguments:
         message = f"{taken} by position; {len(arguments)} more arguments are ignored, pass them by name"
-        warnings.warn(message, stacklevel=3)
+        warnings.warn(message, stacklevel=stacklevel)
 
 
 def _spec(tensor: torch.Tensor) -> TensorSpec:

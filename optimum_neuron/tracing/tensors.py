@@ -17,6 +17,9 @@ from ..errors import ConfigError, UnsupportedDtypeError
 from ..weights import DTYPES
 from .entry import ROOT, Entry
 
+_HELD = [dtype for dtype in DTYPES.values() if dtype != "float8_e8m0fnu"]
+"""Of a program's tensors. Scales in powers of two are read from checkpoints only: safetensors loads none for torch."""
+
 
 def require_dtypes(tensors: Mapping[str, torch.Tensor]) -> None:
     """Check that a program file can hold all tensors, including those that no operator computes with.
@@ -25,10 +28,10 @@ def require_dtypes(tensors: Mapping[str, torch.Tensor]) -> None:
         UnsupportedDtypeError: it cannot hold some; all are named.
     """
     dtypes = {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in tensors.items()}
-    wrong = {name: dtype for name, dtype in dtypes.items() if dtype not in DTYPES.values()}
+    wrong = {name: dtype for name, dtype in dtypes.items() if dtype not in _HELD}
     if wrong:
         listing = ", ".join(f"{name} is {dtype}" for name, dtype in wrong.items())
-        message = f"A compiled program holds {', '.join(DTYPES.values())}, but {listing}."
+        message = f"A compiled program holds {', '.join(_HELD)}, but {listing}."
         hint = "Convert the tensors, for example complex numbers to pairs with torch.view_as_real."
         raise UnsupportedDtypeError(message, hint=hint, dtypes=wrong)
 

@@ -73,11 +73,11 @@ def trace(
         torch.testing.assert_close(model(x), linear(x))
         ```
     """
-    warn_ignored("trace takes func and example_inputs", _)
+    warn_ignored("trace takes func and example_inputs", _, stacklevel=4)  # `checks_keywords` calls this function
     facts: dict[str, Any] = {}
     host_ops: frozenset[str] = frozenset()
     options = partitioner_config.trace_kwargs or {} if partitioner_config is not None else {}
-    flags = checked_flags(options.get("compiler_args", compiler_args), cpu_backend=cpu_backend)
+    flags = checked_flags(options.get("compiler_args", compiler_args), cpu_backend=cpu_backend, stacklevel=5)
     entry = make_entry(func, example_inputs, input_output_aliases, keywords=example_kwarg_inputs)
     if partitioner_config is not None:
         plan = partition(entry, flags, partitioner_config)

@@ -150,7 +150,7 @@ def test_thousand_adapters_in_turn_leave_nothing(compiled, folders):
     after = footprint()
     assert torch.equal(logits(compiled), base) and compiled.adapters.names == []
     assert compiled.loaded.claim.ledgers[0].used_by_category() == used
-    assert after.num_tensors == before.num_tensors and after.num_descriptors == before.num_descriptors
+    assert after.num_tensors <= before.num_tensors and after.num_descriptors == before.num_descriptors
     assert after.resident_bytes - before.resident_bytes < 2**20
 
 

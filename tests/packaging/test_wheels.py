@@ -15,7 +15,7 @@ PARTS = {
     "optimum_neuron_sim": ("", ("optimum_neuron/", "optimum/commands/register/")),
     "optimum_neuron_sim_sdk": (
         "sdk/",
-        ("neuronxcc/", "nki/", "optimum/neuron/", "optimum/exporters/", "torch_neuronx/"),
+        ("neuronxcc/", "nki/", "optimum/commands/neuron/", "optimum/exporters/", "optimum/neuron/", "torch_neuronx/"),
     ),
 }
 """Distribution: folder of its project, and folders that it installs."""

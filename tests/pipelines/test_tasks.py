@@ -236,7 +236,7 @@ def test_pipeline_without_default_or_processor_is_an_error(checkpoint, tmp_path)
 def test_damaged_tokenizer_is_one_error(checkpoint, tmp_path, content):
     run = pipeline("text-classification", checkpoint("text-classification"), export=True, **TEXT)
     (save_letters(tmp_path) / "tokenizer_config.json").write_text(content)
-    with raises(ModelError, model=str(tmp_path), auto_class="AutoTokenizer"):
+    with raises(ModelError, file=str(tmp_path / "tokenizer_config.json")):
         pipeline("text-classification", run.model, tmp_path)
 
 
