@@ -33,16 +33,25 @@ def parse_json(data: bytes | str) -> Any:
         raise ValueError("it is nested too deeply") from error
 
 
+def read_json(path: Path) -> Any:
+    """Return the value of a JSON file that belongs to a model.
+
+    Raises:
+        ModelError: the file cannot be read.
+    """
+    try:
+        return parse_json(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, str(error)) from error
+
+
 def read_object(path: Path) -> dict[str, Any]:
     """Return the JSON object of a file that belongs to a model.
 
     Raises:
         ModelError: the file cannot be read, or holds something else.
     """
-    try:
-        content = parse_json(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise _unreadable(path, str(error)) from error
+    content = read_json(path)
     if not isinstance(content, dict):
         raise _unreadable(path, f"it holds a {type(content).__name__} instead of an object")
     return content

@@ -11,6 +11,7 @@ it uses a value, so that nothing behind it meets a text where it computes, a siz
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import pathlib
 import types
@@ -91,10 +92,9 @@ def misfits(data: Any, kind: Any, key: str = "") -> Iterator[Misfit]:
     """
     if isinstance(kind, Mapping):
         yield from _of_table(data, kind, key)
-    elif dataclasses.is_dataclass(kind):
-        hints = typing.get_type_hints(kind, include_extras=True)
-        for field in dataclasses.fields(kind):
-            yield from misfits(getattr(data, field.name), hints[field.name], _joined(key, field.name))
+    elif isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        for name, hint in _hints_of(kind).items():
+            yield from misfits(getattr(data, name), hint, _joined(key, name))
     elif kind is not Any:
         yield from _of_hint(data, kind, key)
 
@@ -116,6 +116,13 @@ def require_types(
     for misfit in misfits(data, kind):
         details = {"file": str(file), "key": misfit.key, "value": misfit.value, "expected": misfit.expected}
         raise error(f"{file}: {misfit}.", hint=hint, **details)
+
+
+@functools.cache
+def _hints_of(kind: Any) -> dict[str, Any]:
+    """The type of each field of a dataclass; evaluating its annotations takes longer than checking its data."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
 
 
 def _of_table(data: Any, table: Mapping[str, Any], key: str) -> Iterator[Misfit]:

@@ -26,10 +26,10 @@ _PIP += ["--progress-bar", "off"]
 def tool_error(problem: str, output: str, *, hint: str, **details: str) -> NeuronError:
     """Return the error for a tool that failed, with the end of its output; `CacheError` if the disk is full."""
     shown = "\n".join(output.strip().splitlines()[-_SHOWN_LINES:])
+    kind: type[NeuronError] = ModelError
     if "No space left on device" in output:
-        problem = f"{problem}, because the disk is full"
+        kind, problem = CacheError, f"{problem}, because the disk is full"
         hint = "Free some space, or point OPTIMUM_NEURON_HOME and TMPDIR to a larger disk."
-    kind = CacheError if "No space left on device" in output else ModelError
     return kind(f"{problem}:\n{shown or '(it printed nothing)'}", hint=hint, output=shown, **details)
 
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from ..errors import ModelError
-from ..plain_json import parse_json, read_object
+from ..plain_json import read_json, read_object
 from ..typed_data import Inside, Range, require_types
 from .config_sizes import TOKENS
 
@@ -141,11 +140,7 @@ def read_modules(path: Path) -> list[tuple[str, str]]:
     Raises:
         ModelError: the file cannot be read, or a path leads out of the folder.
     """
-    try:
-        rows = parse_json(path.read_bytes())
-    except (OSError, ValueError) as error:
-        message = f"{path} is damaged ({type(error).__name__}: {error})."
-        raise ModelError(message, hint="Copy the file again from its source.", file=str(path)) from error
+    rows = read_json(path)
     require_types(rows, list[dict[str, Any]], path)
     required = {"type": "", "path": None}
     for row in rows:

@@ -186,7 +186,7 @@ class ModuleInterface(CheckpointParameters):
         Raises:
             WeightsError: with `strict`, names are missing or unknown (all are named); or a tensor has another shape.
         """
-        own = list(plain_names(self._names()))
+        own = dict.fromkeys(plain_names(self._names()))
         given = {name: tensor for name, tensor in state_dict.items() if name in own}
         missing = [name for name in own if name not in given]
         # Tied weights have several names, and the program one of them.

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from optimum.neuron._sequences import SequenceCalls
+from optimum.neuron._sequences import SequenceCalls, of_last_token
 
 import optimum_neuron
 from optimum_neuron.exporters import upstream_rules
-from optimum_neuron.modeling import NeuronModel
 
 
 class DoorType(type):
@@ -105,9 +104,7 @@ class EmbeddingDoor(TwoStepDoor, TracedDoor):
         """
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         features = {"input_ids": input_ids, "attention_mask": mask, **inputs}
-        hidden_BTD = self.original.forward(self, features).token_embeddings
-        last_B = (mask.long() * torch.arange(mask.shape[1])).argmax(dim=1)
-        return hidden_BTD[torch.arange(len(mask)), last_B][:, None]
+        return of_last_token(self.original.forward(self, features).token_embeddings, mask)
 
     def _embedded(self, texts: Sequence[Any], num_skipped: int = 0) -> torch.Tensor:
         features = {**self.tokenize(texts), "prompt_length": num_skipped}
@@ -162,8 +159,8 @@ def __getattr__(name: str) -> type:
     return door_class(getattr(optimum_neuron, name))
 
 
-def under_rules(model: NeuronModel) -> Any:
-    """Let a model that is loaded follow the rules, and return it."""
-    if not isinstance(type(model), DoorType):
-        model.__class__ = door_class(type(model))
-    return model
+def under_rules(loaded: Any, door: Callable[[type], type] = door_class) -> Any:
+    """Let a model or a pipeline that is loaded follow the rules, and return it."""
+    if not isinstance(type(loaded), DoorType):
+        loaded.__class__ = door(type(loaded))
+    return loaded

@@ -5,17 +5,16 @@ NxDNeuronConfig(batch_size=1, sequence_length=512, tp_degree=2)
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
+
+from optimum.neuron._log import logger
 
 import optimum_neuron
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.exporters import translate
 from optimum_neuron.hardware import resolve_instance, resolve_target
 from optimum_neuron.peer_attributes import with_origin
-
-logger = logging.getLogger("optimum_neuron.sdk")
 
 _DEFAULTS = {"batch_size": 1, "sequence_length": 128, "torch_dtype": "bfloat16"}
 _ABSENT = {"ep_degree": (1, None), "capacity_factor": (None,)}

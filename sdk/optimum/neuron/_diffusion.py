@@ -8,18 +8,16 @@ from __future__ import annotations
 import fnmatch
 import functools
 import inspect
-import logging
 from pathlib import Path
 from typing import Any, NoReturn
 
-from optimum.neuron._classes import DoorType
+from optimum.neuron._classes import DoorType, under_rules
+from optimum.neuron._log import logger
 
 import optimum_neuron
 from optimum_neuron.errors import ModelError
 from optimum_neuron.exporters import upstream_rules
 from optimum_neuron.exporters.diffusion import CompiledComponent
-
-logger = logging.getLogger("optimum_neuron.sdk")
 
 _PICTURES = ("image", "mask_image", "control_image")
 
@@ -69,24 +67,24 @@ class NeuronMultiControlNetModel(metaclass=_Components):
     parts = ("MultiControlNetModel",)
 
 
-class NeuronModelVaeEncoder:
-    """The encoder of a compiled VAE; a call takes pictures and returns the distribution of latents."""
+class _Half:
+    """A half of a compiled VAE."""
 
     def __init__(self, vae: Any) -> None:
         self._vae = vae
         self.config = vae.config
+
+
+class NeuronModelVaeEncoder(_Half):
+    """The encoder of a compiled VAE; a call takes pictures and returns the distribution of latents."""
 
     def __call__(self, sample: Any, **options: Any) -> Any:
         """Encode pictures."""
         return self._vae.encode(sample, **options)
 
 
-class NeuronModelVaeDecoder:
+class NeuronModelVaeDecoder(_Half):
     """The decoder of a compiled VAE; a call takes latents and returns pictures."""
-
-    def __init__(self, vae: Any) -> None:
-        self._vae = vae
-        self.config = vae.config
 
     def __call__(self, latent_sample: Any, **options: Any) -> Any:
         """Decode latents."""
@@ -100,12 +98,12 @@ class DiffusionDoor:
     def from_pretrained(cls, model_id: str | Path, *args: Any, **options: Any) -> Any:
         """Load an exported pipeline, or export one with `export=True`; see the class in `optimum_neuron`."""
         with upstream_rules():
-            return _under_rules(super().from_pretrained(model_id, *args, **options))
+            return under_rules(super().from_pretrained(model_id, *args, **options), diffusion_door)
 
     @classmethod
     def from_pipe(cls, pipeline: Any, **options: Any) -> Any:
         """Return a pipeline of this class with the programs of another one."""
-        return _under_rules(super().from_pipe(pipeline, **options))
+        return under_rules(super().from_pipe(pipeline, **options), diffusion_door)
 
     @property
     def vae_encoder(self) -> NeuronModelVaeEncoder | None:
@@ -153,9 +151,3 @@ def __getattr__(name: str) -> type:
     if name.startswith("_"):
         raise AttributeError(name)
     return diffusion_door(getattr(optimum_neuron, name))
-
-
-def _under_rules(pipe: Any) -> Any:
-    if not isinstance(type(pipe), DoorType):
-        pipe.__class__ = diffusion_door(type(pipe))
-    return pipe

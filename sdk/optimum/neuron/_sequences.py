@@ -86,8 +86,7 @@ class SequenceCalls:
         group = _Group(rows, getattr(result, CACHE), mask)
         groups = {row: one for row, one in (self._groups or {}).items() if not set(one.rows) & set(rows)}
         self._groups = groups | dict.fromkeys(rows, group)
-        last = (mask.long() * torch.arange(mask.shape[1])).argmax(dim=1)
-        return result.logits[torch.arange(len(rows)), last][:, None]
+        return of_last_token(result.logits, mask)
 
     def _continue(self, rows: tuple[int, ...], ids: torch.Tensor) -> torch.Tensor:
         """Add tokens to sequences, those of each group together."""
@@ -107,6 +106,12 @@ class SequenceCalls:
             result = self.original.forward(self, part, attention_mask=group.mask, **options)
             results |= dict(zip(group.rows, result.logits, strict=True))
         return torch.stack([results[row] for row in rows])
+
+
+def of_last_token(values_BTX: torch.Tensor, mask_BT: torch.Tensor) -> torch.Tensor:
+    """Return the values at the last token of each row: [B, 1, X]."""
+    last_B = (mask_BT.long() * torch.arange(mask_BT.shape[1])).argmax(dim=1)
+    return values_BTX[torch.arange(len(mask_BT)), last_B][:, None]
 
 
 def _real_tokens(ids: torch.Tensor, positions: torch.Tensor | None) -> torch.Tensor:

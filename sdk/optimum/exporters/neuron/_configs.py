@@ -11,15 +11,12 @@ An export does not need them here: inputs and outputs are read from the model. T
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from optimum.exporters.tasks import TasksManager
+from optimum.neuron._log import logger
 
 from optimum_neuron.exporters import COMPARED, read_support
-
-# Not under "optimum", whose logger passes nothing on to the root.
-logger = logging.getLogger("optimum_neuron.sdk")
 
 register_in_tasks_manager = TasksManager.create_register("neuron")
 

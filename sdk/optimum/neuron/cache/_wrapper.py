@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-# Not under "optimum", whose logger passes nothing on to the root.
-logger = logging.getLogger("optimum_neuron.sdk")
+from optimum.neuron._log import logger
 
 
 @contextlib.contextmanager

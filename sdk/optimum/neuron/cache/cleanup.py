@@ -13,18 +13,16 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import logging
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
+from optimum.neuron._log import logger
 
 from optimum_neuron import env
 from optimum_neuron.compiler import COMPILER_VERSION
 from optimum_neuron.errors import CacheError
-
-logger = logging.getLogger("optimum_neuron.sdk")
 
 _UNITS = ("KB", "MB", "GB")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import time
 from concurrent.futures import Future
@@ -12,11 +11,10 @@ from typing import Any
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError
 from optimum.neuron._doors import door
+from optimum.neuron._log import logger
 
 from optimum_neuron.compiler.cache import CompileCache, shared_url
 from optimum_neuron.errors import CacheError, ConfigError
-
-logger = logging.getLogger("optimum_neuron.sdk")
 
 _SYNC_MAX_RETRIES = 5
 _SYNC_BASE_WAIT_SECS = 1.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import subprocess
 import sys
@@ -10,11 +9,11 @@ import threading
 import time
 from collections.abc import Sequence
 
+from optimum.neuron._log import logger
+
 from optimum_neuron import env
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.runtime import ranges
-
-logger = logging.getLogger("optimum_neuron.sdk")
 
 _POLL_S = 1.0
 _SHUTDOWN_S = 10.0
