@@ -155,8 +155,8 @@ class DecoderAttributes:
 
     @property
     def logical_nc_config(self) -> int:
-        """Physical cores of a core that programs see."""
-        return 2 if self.target == "trn2" else 1
+        """Physical cores of a core that programs see, by the chip's default (`hardware/chips.py`)."""
+        return 1 if self.target in ("inf2", "trn1", "trn1n") else 2
 
     @property
     def weights_to_skip_layout_optimization(self) -> list[str]:

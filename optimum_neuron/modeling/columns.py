@@ -92,7 +92,7 @@ class Columns:
                 raise _hole(row, int(holes_RC[row].nonzero()[0]), reach, states)
 
     def _past(self, num_rows: int, num_past: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Tokens and holes of earlier columns; those that no mask was noted of hold tokens."""
+        """Return tokens and holes of earlier columns; a column without a noted mask holds a token."""
         tokens_RP, holes_RP = self._tokens_RP[:, :num_past], self._holes_RP[:, :num_past]
         if not num_past or not len(tokens_RP):
             return torch.ones(num_rows, num_past, dtype=torch.bool), torch.zeros(num_rows, num_past, dtype=torch.bool)

@@ -5,7 +5,7 @@
     print(chat("The capital of France is"))
 
 `names.py` has the names, and why some pipelines cannot be built. `factory.py` loads model and processors and hands them
-to transformers; `question_answering.py` and `text_to_text.py` are pipelines that transformers 5 has no more.
+to transformers; `question_answering.py` and `text_to_text.py` are pipelines that transformers 5 removed.
 """
 
 import lazy_loader

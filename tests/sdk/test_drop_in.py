@@ -15,6 +15,7 @@ import transformers
 
 import optimum_neuron
 from optimum_neuron.errors import CacheError, ConfigError, ModelError, NotExportedError, ShapeError
+from optimum_neuron.hardware import TARGETS
 from tests.encoders import save_tiny_encoder, tiny_shapes
 from tests.tiny import SHAPES, save_tokenizer
 
@@ -242,7 +243,8 @@ def test_configuration_of_a_decoder_is_saved_alone(tmp_path):
     assert isinstance(NeuronConfig.from_pretrained(tmp_path), NxDNeuronConfig)
     assert not isinstance(config, NxDVLMNeuronConfig)
     assert NxDNeuronConfig().torch_dtype == torch.bfloat16 and NxDNeuronConfig().sequence_length == 128
-    assert NxDNeuronConfig(target="trn2").logical_nc_config == 2
+    for target in (one for one in TARGETS.values() if one.compilable):
+        assert NxDNeuronConfig(target=target.name).logical_nc_config == target.chip.default_lnc
     with pytest.raises(ConfigError) as excinfo:
         NxDNeuronConfig(ep_degree=2)
     assert excinfo.value.details == {"options": {"ep_degree": 2}}
