@@ -5,9 +5,12 @@ from optimum_neuron.upstream.inductor import GraphLowering, V
 
 from __future__ import annotations
 
+import contextlib
+import functools
+from collections.abc import Iterator
 from typing import Any
 
-from .contract import Name, Override, import_name
+from .contract import Name, Override, Patch, import_name
 
 _STEP = "Subgraphs are lowered step by step, with this package's wrapper."
 _COMPILER = "C++ is compiled with the compiler and flags that Inductor chooses."
@@ -90,7 +93,21 @@ OVERRIDES = (
         target=f"{_CLASS}._codegen_assert_size_stride", why=_WRAPPER, parameters=("code", "name", "size", "stride")
     ),
 )
-ROWS = (*NAMES, *OVERRIDES)
+FALLBACK = Patch(
+    target="torch._inductor.graph.make_fallback",
+    why="Where the environment has `CI`, Inductor refuses operators that stay whole here and that it could decompose.",
+)
+ROWS = (*NAMES, *OVERRIDES, FALLBACK)
+
+
+@contextlib.contextmanager
+def whole_operators() -> Iterator[None]:
+    """Let Inductor call operators as they are, also where it has a decomposition and runs in CI."""
+    original = FALLBACK.replace(lambda make_fallback: functools.partial(make_fallback, warn=False))
+    try:
+        yield
+    finally:
+        FALLBACK.set(original)
 
 
 def __getattr__(name: str) -> Any:

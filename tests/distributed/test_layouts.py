@@ -8,6 +8,7 @@ A day has a seventh of the cases: `@pytest.mark.runs` names those that a test re
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from transformers import AutoModelForCausalLM
 from optimum_neuron.distributed.plans import CONTEXT_FAMILIES
 from tests import warm
 from tests.distributed.layouts import model_and_rows, model_of
-from tests.trainer.conftest import losses, spawn
+from tests.trainer.conftest import SEPARATE_INSTANCE, losses, spawn
 
 pytestmark = pytest.mark.full(days=7)
 NUM_STEPS = 2
@@ -67,7 +68,8 @@ def launch(folder: Path, num_processes: int, num_steps: int, *cases: str, launch
     """Run `layouts.py` in processes with a core each, or, with 0, in one without."""
     words = ("-m", "tests.distributed.layouts", str(folder), str(num_steps), *cases)
     if num_processes == 0:
-        return warm.run(*words)
+        # A separate instance: this process may have the first core of the default one.
+        return warm.run(*words, env={**os.environ, "OPTIMUM_NEURON_INSTANCE": SEPARATE_INSTANCE})
     return spawn(*words, num_processes=num_processes, launcher=launcher)
 
 

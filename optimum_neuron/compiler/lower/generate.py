@@ -85,11 +85,12 @@ def _write(traced: Traced) -> str:
         recursive_post_grad_passes,
         recursive_record_original_output_strides,
         view_to_reshape,
+        whole_operators,
     )
     from .wrapper import writing_functions
 
     graph_module, inputs, mode = traced.graph_module, traced.inputs, traced.mode
-    with writing_functions(), V.set_fake_mode(mode), DebugContext():
+    with writing_functions(), whole_operators(), V.set_fake_mode(mode), DebugContext():
         recursive_joint_graph_passes(graph_module)
         view_to_reshape(graph_module)
         fake_tensor_prop(graph_module, inputs)

@@ -132,11 +132,12 @@ def inductor(
     Returns:
         The host code, without its border, and whether it was loaded.
     """
-    from ...upstream.inductor import compile_fx_inner, inductor_config
+    from ...upstream.inductor import compile_fx_inner, inductor_config, whole_operators
     from ...upstream.torch import counters
 
     before = counters["inductor"]["fxgraph_cache_hit"]
-    with inductor_config.patch({**plan.inductor_settings(), "cudagraph_policy": None}), key_tag(plan):
+    settings = {**plan.inductor_settings(), "cudagraph_policy": None}
+    with inductor_config.patch(settings), key_tag(plan), whole_operators():
         compiled = compile_fx_inner(graph_module, example_inputs, **keywords, **{KEYWORD: checked})
     return compiled, counters["inductor"]["fxgraph_cache_hit"] > before
 

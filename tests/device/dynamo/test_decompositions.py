@@ -37,7 +37,9 @@ def require_equal(actual: list[torch.Tensor], expected: list[torch.Tensor]) -> N
 
 
 @pytest.mark.parametrize("optlevel", OPTLEVELS)
-def test_triangles_and_spaced_numbers(optlevel):
+def test_triangles_and_spaced_numbers(optlevel, monkeypatch):
+    # Inductor refuses operators that it can decompose where it believes that it runs in torch's own CI.
+    monkeypatch.setenv("CI", "true")
     require_equal(compiled(triangles, optlevel)("neuron"), triangles("cpu"))
     ends = torch.tensor(-1.0), torch.tensor(3.7)
     actual = compiled(spaces, optlevel)(*(end.to("neuron") for end in ends), "neuron")
