@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..serving.fleet import FleetConfig
 
 FLEET_OPTIONS = ("ray", "ray_address", "max_replicas")
-"""Arguments that only a fleet has; `num_replicas` is also one of a capacity plan."""
+"""Arguments that only a fleet has."""
 
 
 def add_fleet_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +38,7 @@ def add_fleet_arguments(parser: argparse.ArgumentParser) -> None:
         "--num_replicas",
         type=positive_int,
         metavar="N",
-        help="replicas of each model, with --ray (default: 1) or --simulate (default: a full instance)",
+        help="replicas of each model, each on cores of its own (default: 1; with --simulate, a full instance)",
     )
     group.add_argument(
         "--max_replicas",
@@ -54,12 +54,12 @@ def is_fleet_file(models: list[str]) -> bool:
 
 
 def reject_fleet_options(args: argparse.Namespace) -> None:
-    """Check that no option of a fleet is given for a server in one process.
+    """Check that no option of a fleet is given for a server without Ray.
 
     Raises:
         ConfigError: some are.
     """
-    if given := list(options_from(args, *FLEET_OPTIONS, "num_replicas")):
+    if given := list(options_from(args, *FLEET_OPTIONS)):
         message = f"{', '.join(given)} has no effect without --ray."
         raise ConfigError(message, hint="Add --ray, or remove it.", options=given)
 

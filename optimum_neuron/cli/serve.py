@@ -32,6 +32,7 @@ class ServeCommand(Command):
   optimum-cli neuron serve smollm2
   optimum-cli neuron serve smollm2 --sequence_length 2048 --batch_size 16 --port 8080
   optimum-cli neuron serve ./smollm2_neuron ./minilm_neuron --served_model_name chat,embed
+  optimum-cli neuron serve smollm2 --num_replicas 2
 
 With --ray, or with the configuration file of a fleet, replicas are served on a Ray cluster.
 
@@ -84,7 +85,7 @@ With --simulate it prints a capacity plan in place of serving: a trace of reques
             run_fleet(self.args, out, specs, options)
             return
         reject_fleet_options(self.args)
-        deployment = Deployment(specs, options)
+        deployment = Deployment(specs, options, num_replicas=self.args.num_replicas or 1)
 
         def announce(url: str) -> None:
             out.result(

@@ -9,7 +9,6 @@ import argparse
 import logging
 
 from .. import env
-from ..errors import ConfigError
 from ..exporters import OTHER_NAMES
 from .arguments import positive_int
 
@@ -36,9 +35,7 @@ def add_server_peers(parser: argparse.ArgumentParser) -> None:
     for name in ("max_model_len", "max_num_seqs"):
         ours = OTHER_NAMES[name]
         group.add_argument(f"--{name}", dest=ours, type=positive_int, metavar="N", help=f"the same as --{ours}")
-    group.add_argument(
-        "--data-parallel-size", type=positive_int, metavar="N", help="1; for more, pass --ray --num_replicas N"
-    )
+    group.add_argument("--data-parallel-size", type=positive_int, metavar="N", help="the same as --num_replicas")
     group.add_argument(
         "--allow_non_cached_model", action="store_true", help="no effect: models that are not cached are compiled"
     )
@@ -48,9 +45,6 @@ def translate_server_peers(parser: argparse.ArgumentParser, args: argparse.Names
     """Replace the arguments by ours; the command line ends with an error if it has no model, or names them twice.
 
     The variables SM_ON_* are arguments that the command line does not have.
-
-    Raises:
-        ConfigError: several copies of a model without Ray.
     """
     _add_variables(parser, args)
     if not args.models and args.model is None:
@@ -61,11 +55,9 @@ def translate_server_peers(parser: argparse.ArgumentParser, args: argparse.Names
         logger.info("port=%d, as for Optimum Neuron's --model; without it, the port is 8000.", PORT)
         args.port = PORT
     args.models = args.models or [args.model]
-    if args.data_parallel_size not in (None, 1):
-        number = args.data_parallel_size
-        message = f"data_parallel_size={number} is not supported: a server without Ray has one copy of a model."
-        hint = f"Pass --ray --num_replicas {number}."
-        raise ConfigError(message, hint=hint, option="data_parallel_size", value=number)
+    if args.data_parallel_size is not None and args.num_replicas is not None:
+        parser.error("argument --data-parallel-size: not allowed with argument --num_replicas")
+    args.num_replicas = args.num_replicas or args.data_parallel_size
     if args.allow_non_cached_model:
         logger.info("allow_non_cached_model changes nothing: models that are not cached are compiled.")
     args.task = TASKS.get(args.task, args.task)

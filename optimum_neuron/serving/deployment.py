@@ -22,7 +22,7 @@ from .conversation import template_ids
 from .generator import Generator
 from .metrics import Metrics
 from .models import Registry, ServedModel
-from .options import ModelSpec, ServeOptions
+from .options import ModelSpec, ServeOptions, require_cores
 from .protocol import (
     ChatRequest,
     CompletionRequest,
@@ -48,12 +48,21 @@ Kinds = type | tuple[type, ...]
 
 
 class Deployment:
-    """Loads models, and answers requests for them."""
+    """Loads models, and answers requests for them.
 
-    def __init__(self, specs: Iterable[ModelSpec], options: ServeOptions) -> None:
+    Each model has `num_replicas` replicas on cores of their own; a request goes to the one with the fewest.
+
+    Raises:
+        ConfigError: this process has fewer cores than the replicas of a model need.
+    """
+
+    def __init__(self, specs: Iterable[ModelSpec], options: ServeOptions, *, num_replicas: int = 1) -> None:
+        specs = list(specs)
+        for spec in specs:
+            require_cores(spec, num_replicas)
         self.options, self.metrics = options, Metrics()
         self.registry = Registry(
-            ServedModel(spec, options.max_queue_size, self.metrics.note_finished) for spec in specs
+            ServedModel(spec, options.max_queue_size, self.metrics.note_finished, num_replicas) for spec in specs
         )
         self.metrics.watch(self.registry)
         self.responses = ResponseStore(options.response_store_bytes)

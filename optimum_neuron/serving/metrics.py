@@ -6,7 +6,8 @@ the simulated device, and `neuron_` other facts about it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import collections
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
@@ -118,44 +119,50 @@ class _Engines:
 
     def collect(self) -> Iterator[Metric]:
         """Yield metrics of all loaded models, and of the simulated cores."""
-        backends = {model.spec.name: model.backend for model in self._models.models if model.backend is not None}
-        engines = {name: one.manager.engine for name, one in backends.items() if isinstance(one, Generator)}
-        yield from _queues(backends)
+        replicas = {model.spec.name: model.replicas for model in self._models.models if model.replicas}
+        engines = {
+            name: [replica.manager.engine for replica in of_model]
+            for name, of_model in replicas.items()
+            if isinstance(of_model[0], Generator)
+        }
+        yield from _queues(replicas)
         yield _cache_usage(engines)
         for name, (counter, text) in _COUNTERS.items():
             family = CounterMetricFamily(name, text, labels=["model_name"])
-            for model_name, engine in engines.items():
-                family.add_metric([model_name], getattr(engine.counters, counter))
+            for model_name, of_model in engines.items():
+                family.add_metric([model_name], sum(getattr(engine.counters, counter) for engine in of_model))
             yield family
         yield from _host_code(engines)
         yield from _cores(self._models)
 
 
-def _queues(backends: dict[str, Any]) -> Iterable[Metric]:
+def _queues(replicas: Mapping[str, Sequence[Any]]) -> Iterable[Metric]:
     running = GaugeMetricFamily("vllm:num_requests_running", "Requests that run", labels=["model_name"])
     waiting = GaugeMetricFamily("vllm:num_requests_waiting", "Requests that wait", labels=["model_name"])
-    for name, backend in backends.items():
-        running.add_metric([name], backend.num_running)
-        waiting.add_metric([name], backend.num_waiting)
+    for name, of_model in replicas.items():
+        running.add_metric([name], sum(replica.num_running for replica in of_model))
+        waiting.add_metric([name], sum(replica.num_waiting for replica in of_model))
     return running, waiting
 
 
-def _cache_usage(engines: dict[str, Any]) -> Metric:
+def _cache_usage(engines: Mapping[str, Sequence[Any]]) -> Metric:
     usage = GaugeMetricFamily("vllm:kv_cache_usage_perc", "Used part of the KV cache, 0 to 1", labels=["model_name"])
-    for name, engine in engines.items():
-        usage.add_metric([name], engine.pool.num_used / engine.pool.num_usable)
+    for name, of_model in engines.items():
+        pools = [engine.pool for engine in of_model]
+        usage.add_metric([name], sum(pool.num_used for pool in pools) / sum(pool.num_usable for pool in pools))
     return usage
 
 
-def _host_code(engines: dict[str, Any]) -> Iterable[Metric]:
-    """The host code that new requests run on, and requests that end on earlier one."""
+def _host_code(engines: Mapping[str, Sequence[Any]]) -> Iterable[Metric]:
+    """The host code that new requests run on, with its number of replicas, and requests that end on earlier one."""
     serving = GaugeMetricFamily("neuron_host_code", "Host code of new requests", labels=["model_name", "levels"])
     earlier = GaugeMetricFamily(
         "neuron_requests_on_earlier_host_code", "Requests that end on the code they began with", labels=["model_name"]
     )
-    for name, engine in engines.items():
-        serving.add_metric([name, engine.runner.levels], 1)
-        earlier.add_metric([name], engine.num_on_earlier_code)
+    for name, of_model in engines.items():
+        for levels, number in collections.Counter(engine.runner.levels for engine in of_model).items():
+            serving.add_metric([name, levels], number)
+        earlier.add_metric([name], sum(engine.num_on_earlier_code for engine in of_model))
     return serving, earlier
 
 
@@ -164,7 +171,7 @@ def _cores(models: Registry) -> Iterator[Metric]:
     labels = ["neuroncore", "category"]
     used = GaugeMetricFamily("neuron_hbm_used_bytes", "Used memory of a simulated core", labels=labels)
     size = GaugeMetricFamily("neuron_hbm_size_bytes", "Memory of a simulated core", labels=["neuroncore"])
-    loaded = [model.backend.ledgers for model in models.models if model.backend is not None]
+    loaded = [replica.ledgers for model in models.models for replica in model.replicas]
     for core, ledger in sorted({ledger.core_id: ledger for ledgers in loaded for ledger in ledgers}.items()):
         size.add_metric([str(core)], ledger.capacity_bytes)
         for category, num_bytes in ledger.used_by_category().items():

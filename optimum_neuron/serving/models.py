@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..core import Choice
-from ..errors import NeuronError, RequestError, nearest
+from ..errors import CoreBusyError, NeuronError, RequestError, nearest
+from ..wording import counted
 from .generator import Finished, Generator
 from .options import ModelSpec
 from .runners import Runner, choose_runner
@@ -32,16 +34,35 @@ class ServedModel:
     spec: ModelSpec
     max_queue_size: int
     on_finished: Callable[[str, Finished], None]
+    num_replicas: int = 1
     runner: Choice[Runner] | None = None
     """Kind of the model, and why, once its configuration was read."""
-    backend: Any = None
-    """What answers, once the model is loaded: a `Generator`, or another one by its task."""
+    replicas: Sequence[Any] = ()
+    """What answers, once the model is loaded: `Generator`s, or others by its task, each on cores of its own."""
     error: Exception | None = None
     compiling: Progress | None = None
     """How far the export is."""
     created: int = dataclasses.field(default_factory=lambda: int(time.time()))
     started_s: float = dataclasses.field(default_factory=time.perf_counter)
     loaded_s: float | None = None
+    _turn: Iterator[int] = dataclasses.field(default_factory=itertools.count)
+
+    @property
+    def backend(self) -> Any:
+        """The first replica; None before the model is loaded."""
+        return self.replicas[0] if self.replicas else None
+
+    def least_busy(self) -> Any:
+        """Return the replica with the fewest requests; equal ones take turns."""
+        start = next(self._turn) % len(self.replicas)
+        in_turn = [*self.replicas[start:], *self.replicas[:start]]
+        return min(in_turn, key=lambda replica: replica.num_running + replica.num_waiting)
+
+    @property
+    def fatal_error(self) -> Exception | None:
+        """Error that ended a replica."""
+        errors = (getattr(replica, "fatal_error", None) for replica in self.replicas)
+        return next((error for error in errors if error is not None), None)
 
     @property
     def state(self) -> str:
@@ -50,7 +71,7 @@ class ServedModel:
             return "failed"
         if self.backend is None:
             return "loading"
-        return "failed" if getattr(self.backend, "fatal_error", None) is not None else "ready"
+        return "ready" if self.fatal_error is None else "failed"
 
     def load(self) -> None:
         """Compile or open the model, and get ready to answer; an error is kept."""
@@ -58,7 +79,7 @@ class ServedModel:
 
         try:
             with watching(self._note_step):
-                self.backend = load_backend(self)
+                self.replicas = load_replicas(self)
             self.loaded_s = time.perf_counter() - self.started_s
             logger.info("The model %s is ready after %.1f s.", self.spec.name, self.loaded_s)
         except Exception as error:  # noqa: BLE001  # /health reports it; other models are served
@@ -82,7 +103,7 @@ class ServedModel:
             steps = {"done": self.compiling.num_done, "known": self.compiling.num_steps}
             report["export"] = {"step": self.compiling.step, **steps}
         if self.backend is not None:
-            report |= self._host_code()
+            report |= {"replicas": len(self.replicas), **self._host_code()}
         return report
 
     def _host_code(self) -> dict[str, Any]:
@@ -94,7 +115,8 @@ class ServedModel:
         if prepared.host.compiling is not None:
             report |= {"compiled": prepared.host.compiling.num_done, "blocks": len(prepared.host.compiling.jobs)}
         if isinstance(self.backend, Generator):
-            report["requests_on_earlier"] = self.backend.manager.engine.num_on_earlier_code
+            engines = [replica.manager.engine for replica in self.replicas]
+            report["requests_on_earlier"] = sum(engine.num_on_earlier_code for engine in engines)
         return {"host_code": report}
 
     def note_finished(self, facts: Finished) -> None:
@@ -102,8 +124,12 @@ class ServedModel:
         self.on_finished(self.spec.name, facts)
 
 
-def load_backend(model: ServedModel) -> Any:
-    """Return what answers the requests of a model, by the model's task."""
+def load_replicas(model: ServedModel) -> list[Any]:
+    """Return what answers the requests of a model, by the model's task.
+
+    Raises:
+        CoreBusyError: there are not enough cores for all replicas.
+    """
     from ..exporters import find_folder, is_export, load_source
     from ..exporters.diffusion import is_exported_pipeline
     from ..options import source_options
@@ -112,7 +138,30 @@ def load_backend(model: ServedModel) -> Any:
     folder = find_folder(model.spec.source, **source_options(options))
     config = load_source(folder, trust_remote_code=options.get("trust_remote_code", False)).config
     model.runner = choose_runner(folder, config, options.get("task", "auto"))
-    return model.runner.value.load(model, config, is_export(folder) or is_exported_pipeline(folder))
+    is_exported = is_export(folder) or is_exported_pipeline(folder)
+    replicas: list[Any] = []
+    try:
+        for _ in range(model.num_replicas):
+            replicas.append(model.runner.value.load(model, config, is_exported))
+            _require_own_cores(model, replicas)
+    except BaseException:
+        for replica in replicas:
+            replica.close()
+        raise
+    return replicas
+
+
+def _require_own_cores(model: ServedModel, replicas: Sequence[Any]) -> None:
+    """Check that the last replica shares no core with those before it: a claim falls back to cores of this process."""
+    *before, last = ({ledger.core_id for ledger in replica.ledgers} for replica in replicas)
+    if shared := sorted(last & set().union(*before)):
+        message = (
+            f"{model.num_replicas} replicas of {model.spec.name} need {counted(len(last), 'core')} each, "
+            f"but there are no more free ones after {len(before)} of them."
+        )
+        hint = "Serve fewer replicas, or simulate a larger instance (OPTIMUM_NEURON_INSTANCE)."
+        details = {"num_replicas": model.num_replicas, "num_cores": len(last), "shared": shared}
+        raise CoreBusyError(message, hint=hint, **details)
 
 
 class Registry:
@@ -173,7 +222,7 @@ class Registry:
         """
         name, model, adapter = self._named(name)
         if model.state == "failed":
-            message = f"The model {name!r} cannot be served: {model.error or model.backend.fatal_error}"
+            message = f"The model {name!r} cannot be served: {model.error or model.fatal_error}"
             raise RequestError(message, status=503, code="model_failed", param="model")
         if model.backend is None:
             seconds = time.perf_counter() - model.started_s
@@ -183,7 +232,7 @@ class Registry:
             assert model.runner is not None, "a loaded model has one"
             message = f"The model {name!r} does not serve {endpoint}: its kind is {model.runner.value}."
             raise RequestError(message, hint="See /v1/models.", status=400, code="model_not_supported", param="model")
-        return name, model.backend, adapter
+        return name, model.least_busy(), adapter
 
     def _named(self, name: str | None) -> tuple[str, ServedModel, str | None]:
         rows = {row[0]: row for row in self.names()}
@@ -192,8 +241,8 @@ class Registry:
     def close(self, timeout_s: float | None = None) -> None:
         """Answer what runs, at most for `timeout_s` seconds, and end."""
         for model in self.models:
-            if model.backend is not None:
-                model.backend.close(timeout_s)
+            for replica in model.replicas:
+                replica.close(timeout_s)
         if self._has_frozen:
             gc.unfreeze()
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import math
+import os
 from pathlib import PurePath
 from typing import Any, ClassVar
 
 from ..errors import ConfigError
+from ..hardware import resolve_instance
 from ..options import option
+from ..runtime import num_usable
 from ..wording import counted
 
 
@@ -80,6 +83,29 @@ class ModelSpec:
     """Keywords of `from_pretrained`."""
     adapters: dict[str, str] = dataclasses.field(default_factory=dict)
     """Names and folders of its adapters."""
+
+
+def cores_of(spec: ModelSpec) -> int:
+    """Return the NeuronCores that a model takes, from the options of its export."""
+    degrees = ("tensor_parallel_size", "pipeline_parallel_size")
+    return math.prod(spec.options.get(degree) or 1 for degree in degrees)
+
+
+def require_cores(spec: ModelSpec, num_replicas: int) -> None:
+    """Check that this process may use enough cores for replicas of a model, before minutes are spent.
+
+    Raises:
+        ConfigError: it may not.
+    """
+    if num_replicas == 1:
+        return
+    instance = resolve_instance(spec.options.get("instance_type")).value
+    needed, usable = num_replicas * cores_of(spec), num_usable(instance, os.environ)
+    if needed > usable:
+        message = f"{num_replicas} replicas of {spec.name} need {needed} NeuronCores, but this process has {usable}."
+        hint = "Serve fewer replicas, or simulate a larger instance (OPTIMUM_NEURON_INSTANCE)."
+        details = {"option": "num_replicas", "value": num_replicas, "needed": needed, "usable": usable}
+        raise ConfigError(message, hint=hint, **details)
 
 
 def require_packages(*more: str) -> None:

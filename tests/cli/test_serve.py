@@ -65,10 +65,21 @@ def test_one_way_to_name_the_model(cli, served, words):
     assert cli("neuron", "serve", *words).code == 2 and not served
 
 
-def test_copies_without_ray_are_refused(cli, served):
-    result = cli("neuron", "serve", "a", "--data-parallel-size", "2", "--json")
+@pytest.mark.parametrize("words", [("--data-parallel-size", "2"), ("--num_replicas", "2")], ids=["theirs", "ours"])
+def test_replicas(cli, served, words):
+    assert cli("neuron", "serve", "a", *words, "--instance_type", "inf2.xlarge").code == 0
+    assert [model.num_replicas for model in served[0].registry.models] == [2]
+
+
+def test_replicas_that_lack_cores_are_refused(cli, served):
+    options = ("--tensor_parallel_size", "2", "--instance_type", "inf2.xlarge")
+    result = cli("neuron", "serve", "-m", "a", "--data-parallel-size", "2", *options, "--json")
     assert result.code == 1 and not served
-    assert result.json["error"]["details"] == {"option": "data_parallel_size", "value": 2}
+    assert result.json["error"]["details"] == {"option": "num_replicas", "value": 2, "needed": 4, "usable": 2}
+
+
+def test_replicas_have_one_number(cli, served):
+    assert cli("neuron", "serve", "a", "--data-parallel-size", "2", "--num_replicas", "3").code == 2 and not served
 
 
 def test_models_can_be_served_without_validation(cli, served):

@@ -10,13 +10,12 @@ here. It does not import Ray.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError, nearest
-from ..options import ModelSpec, ServeOptions
+from ..options import ModelSpec, ServeOptions, cores_of
 
 IMPORT_PATH = "optimum_neuron.serving.fleet:app"
 """Ray Serve's name for the function that makes the application."""
@@ -105,12 +104,6 @@ class FleetConfig:
             if twice := sorted({name for name in every if every.count(name) > 1}):
                 message = f"Two {what} have the name {twice[0]!r}."
                 raise ConfigError(message, hint="Give them different names.", option="name", value=twice[0])
-
-
-def cores_of(spec: ModelSpec) -> int:
-    """Return the NeuronCores that a model takes, from the options of its export."""
-    degrees = ("tensor_parallel_size", "pipeline_parallel_size")
-    return math.prod(spec.options.get(degree) or 1 for degree in degrees)
 
 
 def group_of(spec: ModelSpec, **options: Any) -> ReplicaGroup:

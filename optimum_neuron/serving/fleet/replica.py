@@ -104,7 +104,7 @@ class Opened:
     def fatal_error(self) -> Exception | None:
         """Error that ended the engine of the model, if it has one."""
         (model,) = self.deployment.registry.models
-        return getattr(model.backend, "fatal_error", None)
+        return model.fatal_error
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
