@@ -73,6 +73,7 @@ IMAGES: dict[str, dict[str, Any]] = {
     | {"key_dim": [8, 8, 8], "down_ops": [["Subsample", 8, 2, 4, 2, 2], ["Subsample", 8, 3, 4, 2, 2]], "num_labels": 3},
     "swin": _SWIN,
     "swinv2": _SWIN,
+    "donut-swin": _SWIN,
     "dinov2": _IMAGE,
     "mobilenet_v2": {"image_size": IMAGE, "depth_multiplier": 0.25, "num_labels": 3},
     "mobilevit": {"image_size": IMAGE, "hidden_sizes": [16, 24, 32], "neck_hidden_sizes": [8, 8, 16, 16, 24, 24, 32]}

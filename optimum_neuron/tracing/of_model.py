@@ -24,7 +24,7 @@ from .artifact import KIND
 from .contexts import PLACEMENT
 from .entry import Outputs
 from .neuron_model import NeuronModel
-from .script import nested, scripted
+from .script import nested, neuron_models, scripted, session_of
 from .session import Replica, Session
 from .structure import Flat
 
@@ -136,3 +136,17 @@ def _call(model: NeuronTracedModel, name: str) -> _Call:
         outputs=Outputs(skeleton=tuple(range(len(specs))), specs=specs),
         parameter_names=names,
     )
+
+
+def inputs_of(script: torch.jit.ScriptModule) -> dict[str, torch.Tensor]:
+    """Return zeros for each input of a traced model, in the order of its call.
+
+    Args:
+        script: result of `script_of` or of `trace`, or of `torch.jit.load` of one.
+
+    Raises:
+        ConfigError: it is no traced model.
+    """
+    session = session_of(neuron_models(script)[0])
+    graph = session.program.graphs[session.metadata["entries"][0]]
+    return {name: torch.zeros(spec.shape, dtype=getattr(torch, spec.dtype)) for name, spec in graph.inputs.items()}

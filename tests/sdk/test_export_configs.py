@@ -24,7 +24,7 @@ def test_tasks_manager_knows_architectures_of_neuron(task):
     assert isinstance(config, TextEncoderNeuronConfig)
     assert (config.task, config.shapes) == (task, {"batch_size": 2})
     images = TasksManager.get_supported_tasks_for_model_type("yolos", "neuron", library_name="transformers")
-    assert "width" in images["object-detection"](BertConfig()).MANDATORY_AXES
+    assert "width" in images["object-detection"](BertConfig()).mandatory_axes
 
 
 def test_own_configuration_is_registered_and_reported(caplog):
@@ -47,6 +47,7 @@ def test_own_configuration_is_registered_and_reported(caplog):
 
 def test_module_is_the_command(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["optimum.exporters.neuron", "--help"])
+    monkeypatch.delitem(sys.modules, "optimum.exporters.neuron.__main__", raising=False)
     with pytest.raises(SystemExit) as excinfo:
         runpy.run_module("optimum.exporters.neuron", run_name="__main__")
     assert excinfo.value.code == 0 and "--sequence_length" in capsys.readouterr().out

@@ -71,7 +71,7 @@ ARCHITECTURES = (
     Architecture(
         model_types=(
             *("vit", "beit", "convnext", "convnextv2", "cvt", "deit", "swin", "dinov2"),
-            *("mobilenet_v2", "mobilevit", "resnet", "dpt", "segformer", "pp_lcnet"),
+            *("mobilenet_v2", "mobilevit", "resnet", "dpt", "segformer", "pp_lcnet", "donut-swin"),
         ),
     ),
     Architecture(model_types=("levit",), patches=(BIAS_CACHE,)),

@@ -78,7 +78,6 @@ _DIFFUSION_EXPORTS = [
     "build_stable_diffusion_components_mandatory_shapes",
     "get_diffusion_models_for_export",
     "get_stable_diffusion_models_for_export",
-    "get_submodels_and_neuron_configs",
     "infer_stable_diffusion_shapes_from_diffusers",
 ]
 _COMPONENT_NAMES = [
@@ -113,10 +112,6 @@ ABSENT = {
     "patch_generation_mixin_to_neuron_generation_mixin": "Compiled models have `generate`; nothing is to be patched.",
     "NeuronArgumentParser": "Use `NeuronHfArgumentParser`.",
     "DTYPE_MAPPER": "Pass torch_dtype as a string or a torch.dtype.",
-    "export": "Use `main_export`, which takes a checkpoint and the output folder.",
-    "export_models": "Use `main_export`, which compiles all parts of a model.",
-    "validate_model_outputs": "`main_export` and `from_pretrained(export=True)` validate; the report has the errors.",
-    "validate_models_outputs": "`main_export` and `from_pretrained(export=True)` validate; the report has the errors.",
     **dict.fromkeys(["OptimumNeuronPlatform", "OptimumNeuronWorker"], _VLLM),
     "get_original_merged_weights_for_vllm": "Merge adapters with `optimum_neuron.exporters.merge_adapter`.",
     "image_uri": "There are no images of containers; build one with the Dockerfile of this project.",
@@ -162,6 +157,13 @@ _EXPORT_CONFIGS = _export_configs(
     *("AudioNeuronConfig", "TextAndVisionNeuronConfig", "TextEncoderNeuronConfig", "TextSeq2SeqNeuronConfig"),
     "VisionNeuronConfig",
 )
+_CONVERSIONS = {
+    **{name: f"optimum.exporters.neuron._convert:{name}" for name in ("export", "export_models")},
+    **{
+        name: f"optimum.exporters.neuron._validation:{name}"
+        for name in ("validate_model_outputs", "validate_models_outputs")
+    },
+}
 _PARSER = {"NeuronHfArgumentParser": "transformers:HfArgumentParser"}
 _AVAILABLE = {"is_neuronx_available": "optimum.neuron.utils.import_utils:is_neuronx_available"}
 _LAZY_LOAD = {"lazy_load_for_parallelism": "optimum.neuron.distributed._loading:lazy_load_for_parallelism"}
@@ -337,10 +339,12 @@ NAMES: dict[str, dict[str, str]] = {
     "optimum.neuron.vllm": _absent("OptimumNeuronPlatform", "OptimumNeuronWorker"),
     "optimum.exporters.neuron": {
         "main_export": "optimum.exporters.neuron._export:main_export",
-        **_absent("export", "export_models", "validate_model_outputs", "validate_models_outputs"),
+        **_CONVERSIONS,
         **_absent(*_DIFFUSION_EXPORTS),
+        "get_submodels_and_neuron_configs": "optimum.exporters.neuron._convert:get_submodels_and_neuron_configs",
         **_export_configs("NeuronDefaultConfig"),
     },
+    "optimum.exporters.neuron.convert": _CONVERSIONS,
     "optimum.exporters.neuron.base": _export_configs("NeuronDefaultConfig", "NeuronExportConfig"),
     "optimum.exporters.neuron.config": _EXPORT_CONFIGS,
     "optimum.exporters.neuron.model_configs": {

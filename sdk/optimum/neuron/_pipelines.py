@@ -31,7 +31,8 @@ def pipeline(task: str, model: Any = None, tokenizer: Any = None, **options: Any
 
     Args:
         task: a pipeline of transformers.
-        model: exported folder, checkpoint with `export=True`, or a loaded model; None: Optimum Neuron's default model.
+        model: exported folder, checkpoint with `export=True`, or a loaded model; None: Optimum Neuron's default model,
+            which is exported.
         tokenizer: tokenizer or its path; None takes the model's.
         **options: as of `optimum_neuron.pipeline`.
 
@@ -39,9 +40,11 @@ def pipeline(task: str, model: Any = None, tokenizer: Any = None, **options: Any
         NotExportedError: it is a checkpoint, and `export` is not True.
         NeuronError: as `optimum_neuron.pipeline`.
     """
-    named = DEFAULT_MODELS.get(task) if model is None else model
+    if model is None and task in DEFAULT_MODELS:
+        model = DEFAULT_MODELS[task]
+        options.setdefault("export", True)
     with upstream_rules():
-        pipe = optimum_neuron.pipeline(task, named, tokenizer, **options)
+        pipe = optimum_neuron.pipeline(task, model, tokenizer, **options)
     if isinstance(pipe.model, NeuronModel):
         under_rules(pipe.model)
     return pipe

@@ -1,0 +1,103 @@
+"""Programs of models in memory as single files, which are compared with transformers."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+import transformers
+
+from optimum_neuron.errors import ModelError, ValidationError
+
+pytest.importorskip("optimum.neuron", reason="the sdk distribution is not installed")
+
+SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+TEXT = transformers.BertConfig(**SIZES, vocab_size=40, max_position_embeddings=32)
+IMAGE = transformers.ViTConfig(**SIZES, image_size=16, patch_size=8)
+OPTIONS = {"optlevel": "1", "auto_cast": None}
+
+
+def exported(model, task, shapes, folder):
+    from optimum.exporters.neuron import export
+    from optimum.exporters.neuron.model_configs import register_in_tasks_manager
+    from optimum.exporters.tasks import TasksManager
+
+    assert register_in_tasks_manager is not None  # it registers the architectures
+    constructor = TasksManager.get_exporter_config_constructor(
+        "neuron", model=model, task=task, library_name="transformers"
+    )
+    config = constructor(model.config, input_shapes=shapes)
+    file = folder / "parts" / "model.neuron"
+    return config, file, export(model, config, file, **OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("config", "task", "shapes"),
+    [
+        (TEXT, "multiple-choice", {"batch_size": 2, "num_choices": 3, "sequence_length": 8}),
+        (IMAGE, "feature-extraction", {"batch_size": 2, "num_channels": 3, "height": 64, "width": 64}),
+    ],
+    ids=["text", "images of the model's own size"],
+)
+def test_file_agrees_with_transformers(config, task, shapes, tmp_path, caplog):
+    from optimum.exporters.neuron import validate_model_outputs
+
+    torch.manual_seed(0)
+    auto = transformers.AutoModelForMultipleChoice if task == "multiple-choice" else transformers.AutoModel
+    model = auto.from_config(config).eval()
+    export_config, file, (inputs, outputs) = exported(model, task, shapes, tmp_path)
+    script = torch.jit.load(str(file))
+    if "input_ids" in inputs:
+        tensors = {name: torch.ones(2, 3, 8, dtype=torch.long) for name in inputs}
+    else:
+        tensors = {name: torch.ones(2, 3, 16, 16) for name in inputs}
+    with torch.no_grad():
+        expected = model(**tensors)
+    for name, actual in zip(outputs, script(*tensors.values()), strict=True):
+        torch.testing.assert_close(actual, expected[name], atol=1e-3, rtol=1e-3)
+    script.close()
+    with caplog.at_level(logging.INFO):
+        validate_model_outputs(export_config, model, file, outputs)
+    assert {record.levelname for record in caplog.records if "difference" in record.message} == {"INFO"}
+
+
+def test_validation_tells_another_model(tmp_path, caplog):
+    from optimum.exporters.neuron import validate_model_outputs
+
+    model = transformers.AutoModelForSequenceClassification.from_config(TEXT)
+    config, file, (_, outputs) = exported(
+        model, "text-classification", {"batch_size": 1, "sequence_length": 8}, tmp_path
+    )
+    other = transformers.AutoModelForSequenceClassification.from_config(TEXT)
+    validate_model_outputs(config, other, file, outputs, atol=1e-6)
+    assert [record.levelname for record in caplog.records if "difference" in record.message] == ["WARNING"]
+    more = transformers.BertConfig(**{**TEXT.to_dict(), "num_labels": 5})
+    with pytest.raises(ValidationError) as excinfo:
+        validate_model_outputs(config, transformers.AutoModelForSequenceClassification.from_config(more), file, outputs)
+    assert excinfo.value.details["outputs"] == ["logits"]
+
+
+def test_models_with_their_configurations(tmp_path):
+    from optimum.exporters.neuron import export_models, validate_models_outputs
+    from optimum.exporters.neuron.__main__ import get_submodels_and_neuron_configs
+
+    model = transformers.AutoModelForMaskedLM.from_config(TEXT)
+    shapes = {"batch_size": 1, "sequence_length": 8}
+    parts, files = get_submodels_and_neuron_configs(model, shapes, "fill-mask", tmp_path)
+    _, outputs = export_models(parts, "fill-mask", tmp_path, files, compiler_kwargs=OPTIONS)
+    assert (tmp_path / "model.neuron").is_file()
+    assert list(outputs.values()) == [["logits"]]
+    validate_models_outputs(parts, outputs, tmp_path, neuron_files_subpaths=files)
+
+
+def test_models_of_several_programs_are_refused(tmp_path):
+    from optimum.exporters.neuron.__main__ import get_submodels_and_neuron_configs
+
+    sizes = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2, "vocab_size": 40}
+    model = transformers.T5ForConditionalGeneration(transformers.T5Config(**sizes))
+    with pytest.raises(ModelError) as excinfo:
+        get_submodels_and_neuron_configs(
+            model, {"batch_size": 1, "sequence_length": 8}, "text2text-generation", tmp_path
+        )
+    assert excinfo.value.details["task"] == "text2text-generation"
