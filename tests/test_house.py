@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import graphlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,6 +41,20 @@ Imports within functions and for type checkers count too. Packages of one row do
 cycle. `optimum_neuron` is the package's `__init__` and `wiring.py`, which connect packages that must not import each
 other.
 """
+BACKWARD = {
+    ("modeling/sentences.py", "modeling/clip_sentences.py"),
+    ("nki/analysis.py", "nki/kernel.py"),
+    ("nki/calls.py", "nki/kernel.py"),
+    ("nki/devices.py", "nki/kernel.py"),
+    ("nki/calls.py", "nki/devices.py"),
+    ("nki/columns.py", "nki/tensor.py"),
+    ("nki/indirect.py", "nki/tensor.py"),
+    ("nki/older/kernel.py", "nki/older/measuring.py"),
+    ("nki/operators.py", "nki/language/__init__.py"),
+    ("nki/rearranging.py", "nki/tensor.py"),
+    ("nki/streams/document.py", "nki/streams/codec.py"),
+}
+"""Imports that close a circle of files, within a function or for type checkers; there are to be no more."""
 MAX_FILE_LINES, MAX_FUNCTION_LINES = 400, 60
 """A function's docstring does not count: the code should fit a screen, and its documentation should be complete."""
 
@@ -59,8 +74,8 @@ def room(words: list[str]) -> str:
     return words[0] if words and words[0] in RANK else "optimum_neuron"
 
 
-def imports() -> Iterator[tuple[str, str, str]]:
-    """Importing and imported package, and where."""
+def names_imported() -> Iterator[tuple[Path, list[str], int]]:
+    """File, words of the name that it imports, and line."""
     for file, tree in TREES.items():
         folder = file.parent.parts
         for node in ast.walk(tree):
@@ -72,9 +87,25 @@ def imports() -> Iterator[tuple[str, str, str]]:
                 names = [[*module, alias.name] for alias in node.names]
             else:
                 continue
-            for words in names:
-                if words[0] == "optimum_neuron":
-                    yield room(list(file.with_suffix("").parts)), room(words[1:]), f"{file}:{node.lineno}"
+            yield from ((file, words[1:], node.lineno) for words in names if words[0] == "optimum_neuron")
+
+
+def imports() -> Iterator[tuple[str, str, str]]:
+    """Importing and imported package, and where."""
+    for file, words, line in names_imported():
+        yield room(list(file.with_suffix("").parts)), room(words), f"{file}:{line}"
+
+
+def arrows() -> Iterator[tuple[Path, Path]]:
+    """Importing and imported file."""
+    for file, words, _ in names_imported():
+        candidates = (Path(*words[:length]) for length in (len(words), len(words) - 1) if length)
+        found = next(
+            (path for name in candidates for path in (name.with_suffix(".py"), name / "__init__.py") if path in FILES),
+            file,
+        )
+        if found != file:
+            yield file, found
 
 
 def test_every_package_has_its_place():
@@ -89,6 +120,15 @@ def test_packages_import_only_lower_packages():
         if package != above and RANK[above] >= RANK[package]
     ]
     assert upward == []
+
+
+def test_files_import_in_one_direction():
+    graph: dict[Path, set[Path]] = {}
+    for file, found in arrows():
+        if (str(file), str(found)) not in BACKWARD:
+            graph.setdefault(file, set()).add(found)
+    graphlib.TopologicalSorter(graph).prepare()  # CycleError has the files of a circle
+    assert {(str(file), str(found)) for file, found in arrows()} >= BACKWARD
 
 
 def test_files_and_functions_are_short():

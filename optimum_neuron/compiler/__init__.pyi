@@ -1,4 +1,5 @@
 from . import collectives as collectives, tally as tally
+from .aliasing import base_of as base_of, shares_memory as shares_memory
 from .canonical import canonical_json as canonical_json
 from .capture import (
     Captured as Captured,
@@ -49,7 +50,7 @@ from .quantized import (
     QUANTIZED_EXPERTS_SUM as QUANTIZED_EXPERTS_SUM,
     QUANTIZED_LINEAR as QUANTIZED_LINEAR,
 )
-from .serial import base_of as base_of, shares_memory as shares_memory, tensor_spec as tensor_spec
+from .serialize import tensor_spec as tensor_spec
 from .stacks import find_stacks as find_stacks, repeating as repeating
 from .tiles import (
     chunk_tiles as chunk_tiles,

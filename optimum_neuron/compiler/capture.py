@@ -29,12 +29,12 @@ from torch.export import ExportedProgram
 from ..core import TensorSpec
 from ..errors import CaptureError, NeuronError
 from ..upstream.torch import FakeTensorMode, use_lazy_graph_module
+from .aliasing import writes
 from .frames import Lines, source_lines
 from .ir import Role
 from .kernels import write_out
 from .mixed import require_equal_dtypes
 from .record import Segment, record
-from .serial import writes
 from .stacks import Stack, find_stacks, repeating, shortened
 
 _NOISY_LOGGERS = ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes")

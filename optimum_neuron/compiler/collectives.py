@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..core import TensorSpec
-from .serial import make_subprogram
+from .serialize import make_subprogram
 from .sources import forget_source_at_end, lazy_module
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@
 
 A value inside a graph is a string: "input:input_ids", "weight:model.norm.weight", "const:inv_freq",
 "state:key_cache.3", "tmp:7", or "rank:", the rank of the core in the group that shares the model. It does not depend on
-files, targets or execution; `serial.py` turns FX bodies into JSON and back.
+files, targets or execution; `serialize.py` and `deserialize.py` turn FX bodies into JSON and back.
 """
 
 from __future__ import annotations

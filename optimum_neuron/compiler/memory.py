@@ -11,10 +11,10 @@ import dataclasses
 import operator
 from typing import TYPE_CHECKING, Any
 
+from .aliasing import base_of, shares_memory
 from .ir import Graph, Program, Subprogram
 from .passes import stage_programs
 from .rules import find_rule
-from .serial import base_of, shares_memory
 
 if TYPE_CHECKING:
     from torch import fx

@@ -1,7 +1,7 @@
 from . import decoder as decoder
 from .buckets import choose_bucket as choose_bucket, smallest_bucket as smallest_bucket
 from .calls import Call as Call, Calls as Calls, Leaf as Leaf, flatten as flatten, unflatten as unflatten
-from .decoder import Decoder as Decoder
+from .decoder import Check as Check, Decoder as Decoder
 from .drafts import Draft as Draft, SequenceDraft as SequenceDraft
 from .encoder_decoder import EncoderDecoder as EncoderDecoder
 from .features import (
@@ -36,4 +36,4 @@ from .signature import (
     StateSignature as StateSignature,
     is_of_layer as is_of_layer,
 )
-from .steps import Check as Check, Steps as Steps
+from .steps import Steps as Steps

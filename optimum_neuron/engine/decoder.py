@@ -20,7 +20,7 @@ from ..core import Choice
 from .buckets import choose_bucket, smallest_bucket
 from .packing import Packing
 from .signature import is_of_layer
-from .steps import Check, CompiledRows, Steps
+from .steps import CompiledRows, Results, Steps
 
 if TYPE_CHECKING:
     import torch
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from .features import PromptFeatures
     from .sequences import Group, Sequences
     from .signature import Signature
-
-Results = dict[str, "torch.Tensor"]
-"""Tensors [R, columns, ...] by name: "logits", and "last_hidden_state" of a program that returns it."""
 
 
 class Decoder:
@@ -265,3 +262,26 @@ def _positions(ids_RT: torch.Tensor) -> torch.Tensor:
     import torch
 
     return torch.arange(ids_RT.shape[1]).expand(ids_RT.shape[0], -1)
+
+
+class Check:
+    """Calls that add several tokens to one sequence, some of which may be replaced later."""
+
+    def __init__(self, decoder: Decoder, group: Group, length: int) -> None:
+        self._decoder, self._group, self._length = decoder, group, length
+
+    def room(self, num_new: int) -> int:
+        """Return how many candidates a call takes behind a token, if so many tokens are new before it."""
+        num_left = self._decoder.num_slots - self._length - num_new
+        # A compiled chunk is never cut at the end of the cache.
+        return self._decoder.extend_length - 1 if num_left >= self._decoder.extend_length else 0
+
+    def __call__(self, tokens: Sequence[int], num_new: int) -> Results:
+        """Add tokens behind the first `num_new` new ones; return results [1, tokens, ...]."""
+        import torch
+
+        ids_1T, first = torch.tensor([tokens]), self._length + num_new
+        lengths_1 = torch.tensor([len(tokens)])
+        if len(tokens) == 1:
+            return self._decoder.decode(self._group, ids_1T, torch.tensor([[first]]), lengths_1)
+        return self._decoder.extend(self._group, ids_1T, torch.tensor([first]), lengths_1)

@@ -11,10 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .buckets import smallest_bucket
-from .decoder import Decoder, Results, take_columns
+from .decoder import Decoder, take_columns
 from .packing import Packing
 from .sequences import Group, Place, Sequences
 from .signature import ADAPTER_INDEX, STATE_ROW, is_of_layer
+from .steps import Results
 
 if TYPE_CHECKING:
     import torch

@@ -12,11 +12,14 @@ Shape legend: R sequences, G compiled rows of a graph, V vocabulary.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from .buckets import smallest_bucket
 from .signature import SAMPLED
+
+Results = dict[str, "torch.Tensor"]
+"""Tensors [R, columns, ...] by name: "logits", and "last_hidden_state" of a program that returns it."""
 
 READ = ("logits", *SAMPLED)
 """Results that pick the next token; a graph may have others."""
@@ -24,7 +27,6 @@ READ = ("logits", *SAMPLED)
 if TYPE_CHECKING:
     import torch
 
-    from .decoder import Decoder, Results
     from .sequences import Group, Sequences
 
     Prepare = Callable[["CompiledRows", torch.Tensor], list[torch.Tensor]]
@@ -119,26 +121,3 @@ class _Part:
         if self._rows is None:
             return results
         return {name: result[self._rows] for name, result in results.items() if name in READ}
-
-
-class Check:
-    """Calls that add several tokens to one sequence, some of which may be replaced later."""
-
-    def __init__(self, decoder: Decoder, group: Group, length: int) -> None:
-        self._decoder, self._group, self._length = decoder, group, length
-
-    def room(self, num_new: int) -> int:
-        """Return how many candidates a call takes behind a token, if so many tokens are new before it."""
-        num_left = self._decoder.num_slots - self._length - num_new
-        # A compiled chunk is never cut at the end of the cache.
-        return self._decoder.extend_length - 1 if num_left >= self._decoder.extend_length else 0
-
-    def __call__(self, tokens: Sequence[int], num_new: int) -> Results:
-        """Add tokens behind the first `num_new` new ones; return results [1, tokens, ...]."""
-        import torch
-
-        ids_1T, first = torch.tensor([tokens]), self._length + num_new
-        lengths_1 = torch.tensor([len(tokens)])
-        if len(tokens) == 1:
-            return self._decoder.decode(self._group, ids_1T, torch.tensor([[first]]), lengths_1)
-        return self._decoder.extend(self._group, ids_1T, torch.tensor([first]), lengths_1)

@@ -50,13 +50,8 @@ from .peer_options import (
     PEER_OPTIONS as PEER_OPTIONS,
     translate as translate,
 )
-from .prepare import (
-    Prepared as Prepared,
-    WorkFolder as WorkFolder,
-    check_tolerance as check_tolerance,
-    open_cache as open_cache,
-    prepare as prepare,
-)
+from .prepare import check_tolerance as check_tolerance, open_cache as open_cache, prepare as prepare
+from .prepared import Prepared as Prepared, WorkFolder as WorkFolder
 from .progress import Progress as Progress, follow as follow, watching as watching
 from .public_facts import public_facts as public_facts
 from .quantization import (

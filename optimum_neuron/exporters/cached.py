@@ -16,7 +16,7 @@ from typing import Any
 from ..compiler import canonical_json
 from ..compiler.cache import CompileCache, Recorded
 from .build import cached_neff
-from .prepare import WorkFolder
+from .prepared import WorkFolder
 from .request import installed_versions, structure_of, without_weights
 from .source import load_source
 from .tasks import plain_task

@@ -15,7 +15,8 @@ from .folder_marks import is_export
 from .inspection import describe_graph, describe_stages
 from .kinds import DECODER_CHOICES, SHARING
 from .peer_options import refuse_additions, translate
-from .prepare import Prepared, WorkFolder, open_cache, prepare
+from .prepare import open_cache, prepare
+from .prepared import Prepared, WorkFolder
 from .quantization import method_of, quantization_of
 from .references import weights_reader
 from .request import neuron_config, split_options

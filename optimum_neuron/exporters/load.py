@@ -23,7 +23,7 @@ from ..peer_attributes import with_origin
 from ..runtime import claimed
 from ..weights import Checkpoint
 from .folder import FolderInfo, read_folder, verify_weights
-from .prepare import Prepared
+from .prepared import Prepared
 from .request import plain_options, structure_differences
 from .source import ModelSource, read_config
 

@@ -9,152 +9,30 @@ import contextlib
 import dataclasses
 import functools
 import math
-import shutil
-import tempfile
 import time
-import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from .. import env
-from ..artifact import Artifact, BoundProgram, open_artifact
+from ..artifact import open_artifact
 from ..atomic import replacing
-from ..compiler import MemoryNeed, Program, stage_needs
 from ..compiler.cache import CompileCache
-from ..compiler.lower import HostCode, Mode, compile_later, lower
+from ..compiler.lower import Mode, compile_later, lower
 from ..core import Choice
 from ..errors import ArtifactError, ConfigError, WeightsError
 from ..hardware import Target, resolve_instance
-from ..runtime import CoreClaim, LoadedProgram, PrivateCore, require_fit, require_room
-from ..weights import BoundWeights, TensorSource
+from ..runtime import CoreClaim, PrivateCore
+from ..weights import TensorSource
 from .build import cached_neff
+from .prepared import Prepared, WorkFolder
 from .progress import Progress
-from .quality import Quality
 from .source import ModelSource
 from .tensors import check_files, open_tensors, with_head
 from .validated import validated
-from .validation import OutputError
 
 WORKDIR_FILE = "graph.neff"
 """Name of the program in a compiler's work folder, as in `torch_neuronx.trace`."""
-
-
-class WorkFolder:
-    """A temporary folder that goes with its last reference."""
-
-    def __init__(self) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix="optimum-neuron-"))
-        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Prepared:
-    """A compiled model with the record of its compile; bound to weights and loaded if the checkpoint has weights."""
-
-    source: ModelSource
-    config: Any
-    """Complete configuration, of the class that the task has."""
-    target: Choice[Target]
-    artifact: Artifact
-    """The program and its NEFF."""
-    cache: Choice[Path]
-    """The NEFF, and whether it was compiled or found."""
-    bound: BoundProgram | None = None
-    """The program with its weights; None for a checkpoint without weights."""
-    loaded: LoadedProgram | None = None
-    """The program on the core that it was first loaded on."""
-    validation: Sequence[OutputError] = ()
-    """Differences from the reference model, of the weights that were exported."""
-    validated: Choice[str] = Choice(value="off", reason="validation is switched off")
-    """Whether they were "compared" now, or are "recorded" from an earlier comparison."""
-    quality: Quality | None = None
-    """Distance of a quantized model from the original on a text, where it was measured."""
-    timings_s: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """Seconds of each step."""
-    workdir: WorkFolder | None = None
-    """Holds a NEFF that is not cached for as long as this object lives."""
-
-    @property
-    def program(self) -> Program:
-        return self.artifact.program
-
-    @property
-    def metadata(self) -> dict[str, Any]:
-        """Facts in the NEFF besides the program."""
-        return self.artifact.metadata
-
-    @property
-    def weight_sources(self) -> dict[str, tuple[str, ...]]:
-        """Checkpoint tensors of each weight."""
-        return self.artifact.weight_sources
-
-    @property
-    def host(self) -> HostCode | None:
-        """Host code, where there are weights to run with."""
-        return self.bound.host if self.bound else None
-
-    @property
-    def tensors(self) -> Choice[TensorSource] | None:
-        """Tensors that the weights come from."""
-        return self.bound.tensors if self.bound else None
-
-    @functools.cached_property
-    def needs(self) -> tuple[MemoryNeed, ...]:
-        """HBM that the program takes on each core of a pipeline stage, by stage."""
-        return stage_needs(self.program, lnc=self.target.value.chip.default_lnc)
-
-    @property
-    def need(self) -> MemoryNeed:
-        """HBM that it takes on a core of the fullest stage."""
-        return max(self.needs, key=lambda need: need.total)
-
-    @property
-    def placement(self) -> dict[str, Any]:
-        """Part of the FLOPs that the device runs, why, and the operators that the host runs."""
-        return self.metadata["placement"]
-
-    @property
-    def family(self) -> str:
-        """Implementation that was compiled."""
-        return self.metadata["family"]["value"]
-
-    def require_room(self, claim: CoreClaim | PrivateCore) -> None:
-        """Check that the program fits on a core, before minutes are spent on host code.
-
-        Raises:
-            DeviceMemoryError: it does not fit.
-        """
-        require_fit(
-            self.need,
-            instance=claim.instance,
-            target=self.target.value,
-            model_name=self.source.name,
-            num_cores=self.artifact.num_cores.value,
-            program=self.program,
-        )
-        require_room(self.needs, claim)
-
-    def on_core(
-        self, tensors: Choice[TensorSource], weights: BoundWeights, host: HostCode, claim: CoreClaim | PrivateCore
-    ) -> Prepared:
-        """Return the model with its weights, loaded on a claimed core.
-
-        Raises:
-            DeviceMemoryError: there is no room for it.
-        """
-        bound = BoundProgram(
-            artifact=self.artifact,
-            tensors=tensors,
-            weights=weights,
-            host=host,
-            model_name=self.source.name,
-            instance=resolve_instance(self.config.instance_type).value,
-            target=self.target.value,
-            auto_cast=self.config.auto_cast,
-            task=self.config.task,
-        )
-        return dataclasses.replace(self, bound=bound, loaded=bound.load(claim=claim))
 
 
 def prepare(

@@ -23,7 +23,7 @@ from ..errors import CacheError, ConfigError
 from ..version import __version__
 from ..weights import SINGLE_FILE, pack_checkpoint
 from .folder import FOLDER_VERSION, file_hash
-from .prepare import Prepared
+from .prepared import Prepared
 from .public_facts import public_facts
 from .quantization import with_quantization
 from .source import ModelSource

@@ -34,7 +34,7 @@ from .validation import OutputError, Recorder, default_tolerance, rounding_dtype
 
 if TYPE_CHECKING:
     from .kinds import Kind
-    from .prepare import Prepared
+    from .prepared import Prepared
 
 Comparison = tuple[list[OutputError], Quality | None]
 """Differences of all results, and what quantization costs."""

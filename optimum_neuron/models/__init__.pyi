@@ -1,9 +1,5 @@
-from .adapters import (
-    STACK_NAMES as STACK_NAMES,
-    AdapterPlan as AdapterPlan,
-    RowAdapters as RowAdapters,
-    with_adapters as with_adapters,
-)
+from .adapter_layers import with_adapters as with_adapters
+from .adapters import STACK_NAMES as STACK_NAMES, AdapterPlan as AdapterPlan, RowAdapters as RowAdapters
 from .common import (
     SCALE_NAMES as SCALE_NAMES,
     SLOTS as SLOTS,

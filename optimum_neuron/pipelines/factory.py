@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ConfigError, ModelError
 from ..exporters import Task, find_task, kinds_of_task
 from ..options import SOURCE_OPTIONS, check_known, source_options
-from .names import ALIASES, plain_name, task_of_pipeline
+from .names import ALIASES, TEXT_TO_TEXT, plain_name, task_of_pipeline
 
 if TYPE_CHECKING:
     from transformers import Pipeline
@@ -27,12 +27,6 @@ logger = logging.getLogger(__name__)
 DEFAULT_MODELS = {"text-generation": "smollm2"}
 """Default model of a task."""
 
-TEXT_TO_TEXT = {
-    "text2text-generation": "generated_text",
-    "summarization": "summary_text",
-    "translation": "translation_text",
-}
-"""Pipelines of models that read a text and write one, to the key of their results."""
 
 _AUTO = {
     "tokenizer": "AutoTokenizer",

@@ -21,6 +21,13 @@ PIPELINES: dict[str, Task] = {
 }
 """Name of a pipeline to the task of its models."""
 
+TEXT_TO_TEXT = {
+    "text2text-generation": "generated_text",
+    "summarization": "summary_text",
+    "translation": "translation_text",
+}
+"""Pipelines of models that read a text and write one, to the key of their results."""
+
 _TRACE = "Compile the model with torch_neuronx.trace, which takes any example inputs."
 _CHAT = 'Use "image-text-to-text" with a vision-language model.'
 

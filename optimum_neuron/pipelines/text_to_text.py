@@ -13,8 +13,7 @@ from typing import Any
 from transformers import Pipeline
 
 from ..errors import ConfigError
-from .factory import TEXT_TO_TEXT
-from .names import plain_name
+from .names import TEXT_TO_TEXT, plain_name
 
 
 class TextToTextPipeline(Pipeline):

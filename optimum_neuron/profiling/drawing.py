@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from .graph import GraphProfile
 from .kernels import KernelProfile
 from .operators import BOUND_BY, ENGINES
-from .profile import CallProfile, GraphProfile, Profile
+from .profile import CallProfile, Profile
 from .schedule import engine_lanes, windows
 from .table import LAUNCH, Row
 

@@ -15,9 +15,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..nki import ENGINES as KERNEL_ENGINES
+from .graph import GraphProfile
 from .kernels import KernelProfile
 from .operators import ENGINES, Engine, OperatorTime
-from .profile import CallProfile, CoreProfile, GraphProfile, Profile
+from .profile import CallProfile, CoreProfile, Profile
 from .schedule import Lane, Span, engine_lanes, windows
 
 MAX_OPERATOR_EVENTS = 100_000

@@ -31,9 +31,10 @@ from ..simulator import (
 )
 from ..simulator.work import GraphWork, Step
 from ..wording import counted
+from .graph import GraphProfile
 from .kernels import kernels_of
 from .operators import operators_of
-from .profile import CallProfile, CoreProfile, GraphProfile, MachineRates, Profile, nothing_ran
+from .profile import CallProfile, CoreProfile, MachineRates, Profile, nothing_ran
 from .schedule import RecordedCall, on_one_clock
 
 CLOCK = (

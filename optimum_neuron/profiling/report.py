@@ -14,10 +14,11 @@ from importlib import resources
 from typing import Any
 
 from .drawing import BOUND_OF_ENGINE, BOUNDS, drawn, short_line
+from .graph import GraphProfile
 from .kernels import KernelProfile
 from .markup import breakable, chip, in_size, in_time, sorted_by, table
 from .operators import ENGINES
-from .profile import GraphProfile, Profile
+from .profile import Profile
 from .table import LAUNCH, Row
 
 MAX_ROWS = 200

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from .operators import Bound
 
 if TYPE_CHECKING:
-    from .profile import GraphProfile
+    from .graph import GraphProfile
 
 LAUNCH = "launch"
 """Launch of a graph's call, in the place of an operator."""

@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..runtime import Recording, recording
+from .graph import GraphProfile
 from .perfetto import MAX_OPERATOR_EVENTS
-from .profile import GraphProfile
 from .recorder import Recorder
 from .schedule import windows
 

@@ -16,13 +16,13 @@ from typing import Any
 import torch
 
 from ...upstream.inductor import inductor_config
-from ..serial import body_from_dict
+from ..deserialize import body_from_dict
 from . import experts
 from .choose import HostLevel, compiler_knows_cpu, probe_cpu
 from .functional import Traced, trace
+from .kernels import KERNELS
 from .panels import readers
 from .prepare import CONVOLUTION_KINDS, Preparation
-from .unit import KERNELS
 
 OPTIONS: dict[str, Any] = {
     "cpp_wrapper": True,
@@ -58,7 +58,7 @@ def generate(body: dict[str, Any], level: HostLevel, preparations: Sequence[Prep
     """Return the C++ of a stored subgraph.
 
     Args:
-        body: as `serial.body_to_dict` returns it.
+        body: as `serialize.body_to_dict` returns it.
         level: how to compile.
         preparations: weights that it gets in another form.
 

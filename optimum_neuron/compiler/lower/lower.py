@@ -21,16 +21,18 @@ from ...core import Choice, OptLevel, Rejected
 from ...errors import LoweringError
 from ...shared_objects import writable
 from ...wording import counted, time_span
+from ..deserialize import body_from_dict
 from ..ir import Graph, Program
-from ..serial import body_from_dict, body_to_dict
+from ..serialize import body_to_dict
 from .aten import HostFunction, aten_function
 from .background import Compiling, compile_in_background
 from .choose import HostLevel, choose_level, probe_compiler, probe_cpu
+from .kernels import KERNELS
 from .library import load_function
 from .panels import readers
 from .prepare import NOTHING, Preparations, plan_preparations
 from .store import locate, record_path
-from .unit import KERNELS, Job, compile_jobs
+from .unit import Job, compile_jobs
 
 Mode = Literal["wait", "background", "stored"]
 """When missing code is compiled: before anything runs, while operators run eagerly, or never."""

@@ -22,18 +22,12 @@ from typing import Any
 
 from ...errors import LoweringError, NeuronError
 from ...shared_objects import publish
-from . import attention, block_attention, few_rows, quantized, winograd
 from .choose import HostLevel, probe_cpu
-from .panels import readers
+from .kernels import KERNELS
 from .prepare import Preparation
 
 HEADER = Path(__file__).with_name("host.h")
 
-KERNELS = (
-    *(attention.KERNEL, block_attention.KERNEL, few_rows.KERNEL, quantized.KERNEL, winograd.KERNEL),
-    *readers.KERNELS.values(),
-)
-"""Our own kernels."""
 
 UNIT_NODES = 160
 """Operators in one file: about three blocks of a decoder."""
@@ -46,7 +40,7 @@ class Job:
     """One subprogram to compile."""
 
     body: dict[str, Any]
-    """As `serial.body_to_dict` returns it."""
+    """As `serialize.body_to_dict` returns it."""
     level: HostLevel
     record: Path
     """Path of the record of the result; the name begins with the subprogram's."""

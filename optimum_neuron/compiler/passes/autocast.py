@@ -12,8 +12,8 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from ...core import AutoCast, AutoCastType
+from ..aliasing import base_of, shares_memory, writes
 from ..rules import base_name
-from ..serial import base_of, shares_memory, writes
 from ..sources import lazy_module
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from torch import fx
 from torch.fx import GraphModule
 
 from ..ir import Program
-from ..serial import make_subprogram
+from ..serialize import make_subprogram
 from ..sources import lazy_module
 
 

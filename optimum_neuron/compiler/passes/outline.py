@@ -16,10 +16,11 @@ from torch.export.graph_signature import InputKind
 
 from ...core import TensorSpec
 from ...errors import CaptureError
+from ..aliasing import base_of, writes
 from ..capture import Captured
 from ..ir import Call, Graph, Program, Subprogram
 from ..rules import module_path, source_line
-from ..serial import base_of, make_subprogram, tensor_spec, writes
+from ..serialize import make_subprogram, tensor_spec
 from .bodies import extract
 
 _BOOKKEEPING = ("aten._assert_tensor_metadata.default", "aten._assert_async.msg", "aten._assert_scalar.default")

@@ -11,8 +11,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from torch import fx
 
+from ..aliasing import writes
 from ..ir import Call, Subprogram
-from ..serial import make_subprogram, writes
+from ..serialize import make_subprogram
 from ..sources import lazy_module
 from .bodies import extract
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...core import Ruling
-from ..serial import base_of, writes
+from ..aliasing import base_of, writes
 from .base import OpCall, refuse
 
 if TYPE_CHECKING:

@@ -25,7 +25,8 @@ from ...errors import ConfigError, ValidationError
 from ...hardware import Target, resolve_instance
 from ...runtime import Copies, claimed
 from ..load import load_exported
-from ..prepare import Prepared, before_host_code, prepare
+from ..prepare import before_host_code, prepare
+from ..prepared import Prepared
 from ..source import ModelSource
 from ..validated import comparison_key, recorded_or_compared
 from ..validation import OutputError, compare, default_tolerance

@@ -5,7 +5,8 @@ from .encoder_decoder import EncoderDecoderScenarios as EncoderDecoderScenarios
 from .features import FeatureScenarios as FeatureScenarios
 from .image_text import ImageTextScenarios as ImageTextScenarios
 from .rounding import cache_dtype as cache_dtype
-from .scenarios import Recorder as Recorder, Results as Results, Scenario as Scenario, validate as validate
+from .scenario import Recorder as Recorder, Results as Results, Scenario as Scenario
+from .scenarios import validate as validate
 from .statistics import (
     FLOAT32_TOLERANCE as FLOAT32_TOLERANCE,
     OutputError as OutputError,

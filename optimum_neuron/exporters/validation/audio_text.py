@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import torch
 
 from .features import FeatureScenarios
-from .scenarios import SEED, Results, Scenario
+from .scenario import Results, Scenario
+from .scenarios import SEED
 
 
 class AudioTextScenarios(FeatureScenarios):

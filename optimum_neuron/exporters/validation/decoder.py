@@ -27,7 +27,8 @@ from ...engine import (
 )
 from ...wording import counted
 from .rounding import cache_dtype, cache_scales, cached_logits
-from .scenarios import SEED, Recorder, Results, Scenario, is_reachable
+from .scenario import Recorder, Results, Scenario
+from .scenarios import SEED, is_reachable
 
 if TYPE_CHECKING:
     from ...engine import Signature

@@ -17,7 +17,7 @@ from .statistics import compare
 if TYPE_CHECKING:
     import torch
 
-    from .scenarios import Recorder, Scenario
+    from .scenario import Recorder, Scenario
 
 _LOST_DB = 20.0
 """A module that loses so much of the signal-to-noise ratio is named."""

@@ -11,7 +11,8 @@ import torch
 from ...engine import BATCH_AXES, Forward, RoleSignature
 from ...runtime import Copies
 from ..encoders import NeuronEncoderConfig, Sizes, call_options, flatten
-from .scenarios import SEED, Recorder, Results, Scenario
+from .scenario import Recorder, Results, Scenario
+from .scenarios import SEED
 
 
 def encoder_scenarios(

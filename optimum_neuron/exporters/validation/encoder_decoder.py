@@ -17,7 +17,8 @@ import torch
 from ...engine import EncoderDecoder, Sequences, Signature
 from ..encoders import unflatten
 from ..seq2seq import ResolvedEncoderDecoderConfig, Source, layer_options
-from .scenarios import SEED, Recorder, Results, Scenario
+from .scenario import Recorder, Results, Scenario
+from .scenarios import SEED
 
 NUM_STEPS = 4
 """Target tokens that are compared."""

@@ -12,7 +12,8 @@ import torch
 from ...engine import Forward, Modality, PromptFeatures, Signature, feature_index, plan_packing
 from ...runtime import Copies
 from .decoder import DecoderScenarios
-from .scenarios import SEED, Recorder, Results, Scenario
+from .scenario import Recorder, Results, Scenario
+from .scenarios import SEED
 
 if TYPE_CHECKING:
     from ...compiler import Role

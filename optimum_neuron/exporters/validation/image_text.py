@@ -12,7 +12,8 @@ import torch
 from ...engine import PromptFeatures, position_offset
 from .decoder import Batch
 from .features import FeatureScenarios
-from .scenarios import SEED, Results, Scenario
+from .scenario import Results, Scenario
+from .scenarios import SEED
 
 
 class ImageTextScenarios(FeatureScenarios):

@@ -23,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 from .rounding import computing_in
 
 if TYPE_CHECKING:
-    from .scenarios import Results
+    from .scenario import Results
 
 Place = tuple[int, int]
 """Number of a call of `topk`, and a row of its values."""

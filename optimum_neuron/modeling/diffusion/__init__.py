@@ -8,7 +8,8 @@ used.
 
 from typing import Any
 
-from .classes import CLASSES, named_class
+from .classes import CLASSES
+from .pipeline import named_class
 
 __all__ = ["NeuronDiffusionPipeline", "NeuronDiffusionPipelineBase", *CLASSES]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import inspect
 from collections.abc import Mapping
 from pathlib import Path
@@ -51,7 +52,7 @@ from ..form import not_exported, require_name
 from ..loading import EXPORT_OPTIONS, LOAD_OPTIONS
 from ..weights import Weights, rebound
 from .adapters import AdapterMethods
-from .classes import compiled_class
+from .classes import CLASSES
 from .guidance import adds_rows, require_guidance
 from .refusals import refuse_methods
 from .sizes import default_sizes
@@ -322,3 +323,18 @@ class NeuronDiffusionPipeline(NeuronDiffusionPipelineBase):
         pipe("a lighthouse at night", generator=torch.Generator().manual_seed(0)).images[0].save("lighthouse.png")
         ```
     """
+
+
+def named_class(name: str) -> Any:
+    """Return a class of `CLASSES`."""
+    from ...exporters.diffusion import pipeline_class
+
+    return compiled_class(pipeline_class(CLASSES[name]))
+
+
+@functools.cache
+def compiled_class(stock: Any) -> Any:
+    """Return the class of the compiled pipelines of a stock class, which it is a subclass of."""
+    name = f"Neuron{stock.__name__}"
+    doc = f"diffusers' `{stock.__name__}` with models compiled for simulated NeuronCores."
+    return type(name, (NeuronDiffusionPipelineBase, stock), {"__doc__": doc, "__module__": __package__, "stock": stock})

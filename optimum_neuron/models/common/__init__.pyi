@@ -1,5 +1,5 @@
 from .alibi import slopes_by_halves as slopes_by_halves, slopes_by_order as slopes_by_order
-from .attention import Attention as Attention, AttentionView as AttentionView, visible_slots as visible_slots
+from .attention import Attention as Attention, AttentionView as AttentionView
 from .attention_kernel import choose_attention as choose_attention, unsupported as unsupported
 from .blocks import Blocks as Blocks, place_tokens as place_tokens
 from .cache_dtypes import (
@@ -35,6 +35,7 @@ from .feed_forward import GatedMLP as GatedMLP
 from .kept import forgetting as forgetting
 from .latent import LatentAttention as LatentAttention, LatentConfig as LatentConfig
 from .linear import TransposedLinear as TransposedLinear, make_linear as make_linear
+from .masks import visible_slots as visible_slots
 from .norms import make_norm as make_norm
 from .prompt import Prompt as Prompt, axis_positions as axis_positions
 from .quantized import QuantizedEmbedding as QuantizedEmbedding, QuantizedLinear as QuantizedLinear

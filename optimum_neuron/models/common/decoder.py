@@ -20,13 +20,14 @@ from torch.nn import functional as F
 
 from ...core import KVCacheDtype
 from .alibi import Alibi
-from .attention import Attention, AttentionView, visible_slots
+from .attention import Attention, AttentionView
 from .blocks import place_tokens
 from .cache_dtypes import stored_as
 from .config import DecoderConfig, LayerKind
 from .feed_forward import make_feed_forward
 from .kinds import layer_kinds
 from .linear import capped
+from .masks import visible_slots
 from .norms import make_norm
 from .prompt import Prompt, axis_positions
 from .quantized import embedded, is_quantized, operand_dtype, quantized_product

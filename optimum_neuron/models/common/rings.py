@@ -16,7 +16,7 @@ import dataclasses
 
 import torch
 
-from .attention import seen_keys
+from .masks import seen_keys
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from .attention import Attention, visible_slots
+from .attention import Attention
 from .config import DecoderConfig, LayerKind
+from .masks import visible_slots
 
 
 class SinkAttention(Attention):

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from optimum_neuron.compiler.lower import CpuFeatures, attention, probe_compiler, probe_cpu
 from optimum_neuron.compiler.lower.attention import attend, is_faster
 from optimum_neuron.compiler.lower.generate import generate
-from optimum_neuron.compiler.serial import body_to_dict
+from optimum_neuron.compiler.serialize import body_to_dict
 from tests.compiler.lower.conftest import compiled
 from tests.programs import body_of, spec
 

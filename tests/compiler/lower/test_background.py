@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from optimum_neuron.compiler.lower import Job, background, probe_compiler, probe_cpu
 from optimum_neuron.compiler.lower.store import locate, record_path
-from optimum_neuron.compiler.serial import body_to_dict
+from optimum_neuron.compiler.serialize import body_to_dict
 from tests.programs import body_of, spec
 
 pytestmark = pytest.mark.skipif(probe_compiler() is None, reason="no C++ compiler on this machine")

@@ -9,7 +9,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from optimum_neuron.compiler import DYNAMIC_LINEAR, QUANTIZED_LINEAR
 from optimum_neuron.compiler.lower import probe_compiler, probe_cpu, quantized
 from optimum_neuron.compiler.lower.generate import generate
-from optimum_neuron.compiler.serial import body_to_dict
+from optimum_neuron.compiler.serialize import body_to_dict
 from optimum_neuron.weights import Scheme, dequantize
 
 pytestmark = pytest.mark.skipif(probe_compiler() is None, reason="needs a C++ compiler")

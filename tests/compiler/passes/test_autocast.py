@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from optimum_neuron.compiler.passes import auto_cast
 from optimum_neuron.compiler.passes.autocast import PRODUCT_OPERANDS
 from optimum_neuron.compiler.rules import find_rule, known_ops
-from optimum_neuron.compiler.serial import make_subprogram
+from optimum_neuron.compiler.serialize import make_subprogram
 from tests.programs import body_of, compile_module, operators, spec
 
 UNIT_ROUNDOFF = {"bf16": 2.0**-8, "fp16": 2.0**-11, "tf32": 2.0**-11, "fp8_e4m3": 2.0**-4}
