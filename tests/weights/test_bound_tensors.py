@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from optimum_neuron.core import TensorSpec
-from optimum_neuron.weights import Checkpoint, Shard, Shards, bind_weights, even_split
+from optimum_neuron.weights import Checkpoint, Shard, Shards, bind_weights, even_split, unit_split
 
 
 @pytest.fixture
@@ -44,3 +44,27 @@ def test_parts_of_cores_are_made_again_and_others_can_be_added(checkpoint):
     assert sorted(tensors) == ["room", "w@0", "w@1"] and tensors["room"].sum() == 0
     tensors.forget("room")
     assert len(tensors["room"]) == 2, "zeros that were written are in no checkpoint"
+
+
+def test_padding_of_several_weights_is_one_tensor(checkpoint):
+    """The last of three cores has no rows of either weight: its zeros are copied once, and counted once."""
+    divided = Shard(0, (unit_split(2, 2, [[0], [1], [-1]]),))
+    shards = Shards(3, {"x": divided, "y": divided})
+    bound = bind_weights({"x": spec(2, 6), "y": spec(2, 6)}, {"x": ("a",), "y": ("b",)}, checkpoint, shards)
+    tensors, size_bytes = bound.tensors, spec(2, 6).size_bytes
+    assert tensors["x@2"] is tensors["y@2"] and not tensors["x@2"].any()
+    assert (bound.mapped_bytes, bound.copied_bytes) == (4 * size_bytes, size_bytes)
+    assert torch.equal(torch.cat([tensors["y@0"], tensors["y@1"]]), checkpoint.join(["b"])[0])
+    tensors.forget("x@2")
+    assert not tensors["x@2"].any() and tensors["x@2"].shape == (2, 6)
+
+
+def test_room_for_what_is_written_later_is_zeros_on_every_core(checkpoint):
+    shards = Shards(2, {"own": Shard(0, (even_split(8, 2),))})
+    bound = bind_weights({"own": spec(4, 2), "all": spec(3)}, {"own": (), "all": ()}, checkpoint, shards)
+    assert {name: tuple(one.shape) for name, one in bound.tensors.items()} == {
+        **{"own@0": (4, 2), "own@1": (4, 2)},
+        "all": (3,),
+    }
+    bound.tensors["own@0"].fill_(1)
+    assert not bound.tensors["own@1"].any() and (bound.mapped_bytes, bound.copied_bytes) == (0, 0)

@@ -61,6 +61,14 @@ def test_single_file_is_preferred_to_index(sharded):
     assert weight_files(sharded) == [sharded / "model.safetensors"]
 
 
+def test_index_of_diffusers(sharded):
+    index = sharded / "model.safetensors.index.json"
+    index.rename(sharded / "diffusion_pytorch_model.safetensors.index.json")
+    assert Checkpoint.open(sharded).specs.keys() == {"q", "k", "v"}
+    save_file({"only": torch.ones(1)}, sharded / "diffusion_pytorch_model.safetensors")
+    assert weight_files(sharded) == [sharded / "diffusion_pytorch_model.safetensors"]
+
+
 def test_missing_shards_are_all_named(sharded):
     for path in sharded.glob("model-*"):
         path.unlink()

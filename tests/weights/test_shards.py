@@ -3,7 +3,7 @@
 import torch
 
 from optimum_neuron.core import TensorSpec
-from optimum_neuron.weights import Shard, Shards, even_split, first_split, joined_split, unit_split
+from optimum_neuron.weights import Shard, Shards, even_split, first_split, joined_split, packed_split, unit_split
 
 WEIGHT = torch.arange(60.0).reshape(10, 6)
 
@@ -58,3 +58,14 @@ def test_plain_data_and_back():
     shards = Shards(3, {"a": Shard(0, (even_split(10, 3),)), "b": Shard(1, (even_split(10, 3),))})
     data = shards.to_dict()
     assert Shards.from_dict(data) == shards and len(data["splits"]) == 1
+
+
+def test_packed_tensors_are_divided_one_by_one():
+    """Rows 0 to 4 are gates, and 5 to 9 the rows that they multiply."""
+    split = packed_split(10, 2, 5)
+    assert all(torch.equal(split.part(WEIGHT, 0, rank), WEIGHT[[rank, rank + 5]]) for rank in range(5))
+
+
+def test_the_same_weights_under_a_prefix():
+    shard = Shard(0, (even_split(10, 2),))
+    assert Shards(2, {"a.b": shard}).under("draft") == Shards(2, {"draft.a.b": shard})

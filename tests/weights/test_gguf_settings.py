@@ -1,0 +1,122 @@
+"""Settings of GGUF files in configurations of transformers: values of published models, and what is refused.
+
+Files are written by the package gguf of llama.cpp. `exporters/test_gguf_settings.py` compares whole models.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from transformers import AutoConfig
+
+from optimum_neuron.errors import ModelError
+from optimum_neuron.weights import GgufFile, apply_gguf_settings
+
+gguf = pytest.importorskip("gguf")
+
+SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+SETTINGS = {"embedding_length": 64, "block_count": 2, "attention.head_count": 4}
+
+
+def applied(folder, model_type, settings, tensors=(), *, architecture=None, **sizes):
+    """Return a configuration after the settings of a file."""
+    architecture = architecture or model_type
+    writer = gguf.GGUFWriter(folder / "m.gguf", architecture)
+    add = {float: writer.add_float32, int: writer.add_uint32, str: writer.add_string, list: writer.add_array}
+    for key, value in {**SETTINGS, **settings}.items():
+        add[type(value)](f"{architecture}.{key}", value)
+    for name, numbers in {"token_embd.weight": [0.0] * 32, **dict(tensors)}.items():
+        writer.add_tensor(name, np.array(numbers, dtype=np.float32))
+    for write in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file):
+        write()
+    writer.close()
+    config = AutoConfig.for_model(model_type, **{**SIZES, **sizes})
+    apply_gguf_settings(config, GgufFile.open(folder / "m.gguf"))
+    return config
+
+
+@pytest.mark.parametrize(
+    ("model_type", "layers", "hidden", "heads", "head", "scalar"),
+    [
+        ("gemma2", 42, 3584, 16, 256, 256),
+        ("gemma2", 46, 4608, 32, 128, 144),
+        ("gemma3_text", 48, 3840, 16, 256, 256),
+        ("gemma3_text", 62, 5376, 32, 128, 168),
+    ],
+    ids=["gemma-2-9b", "gemma-2-27b", "gemma-3-12b", "gemma-3-27b"],
+)
+def test_gemma_scales_attention_as_published(model_type, layers, hidden, heads, head, scalar, tmp_path):
+    """`query_pre_attn_scalar` of the configurations that Google published."""
+    sizes = {"embedding_length": hidden, "block_count": layers, "attention.head_count": heads}
+    sizes |= {"attention.head_count_kv": 16, "attention.key_length": head, "attention.value_length": head}
+    own = {"hidden_size": hidden, "num_hidden_layers": layers, "num_attention_heads": heads, "head_dim": 1}
+    config = applied(tmp_path, model_type, sizes, architecture=model_type.removesuffix("_text"), **own)
+    assert (config.query_pre_attn_scalar, config.head_dim, config.num_key_value_heads) == (scalar, head, 16)
+
+
+def test_windows_and_caps_that_a_file_leaves_out(tmp_path):
+    """llama.cpp's loader has a window of 4096 for Gemma 2 without one; 0 is no soft cap."""
+    config = applied(tmp_path, "gemma2", {"attn_logit_softcapping": 0.0, "final_logit_softcapping": 7.5})
+    assert (config.sliding_window, config.attn_logit_softcapping, config.final_logit_softcapping) == (4096, None, 7.5)
+    config = applied(tmp_path, "gemma3_text", {}, architecture="gemma3")
+    assert config.sliding_window is None and set(config.layer_types) == {"full_attention"}
+    config = applied(tmp_path, "gemma2", {"attention.sliding_window": 8}, {"output.weight": [0.0]})
+    assert config.sliding_window == 8 and set(config.layer_types) == {"full_attention", "sliding_attention"}
+    assert not config.tie_word_embeddings
+
+
+def test_falcon_of_7b(tmp_path):
+    """One key and value for all queries, in the order of the smaller models; Falcon 40B has groups in another order."""
+    own = {"multi_query": False, "new_decoder_architecture": True, "parallel_attn": False}
+    config = applied(tmp_path, "falcon", {"attention.head_count_kv": 1}, **own)
+    assert (config.multi_query, config.new_decoder_architecture, config.parallel_attn) == (True, False, True)
+    with pytest.raises(ModelError) as failure:
+        applied(tmp_path, "falcon", {"attention.head_count_kv": 2})
+    assert failure.value.details["key"] == "falcon.attention.head_count_kv"
+
+
+def test_biases_and_heads_are_those_of_the_file(tmp_path):
+    biases = {"blk.0.attn_q.bias": [0.0], "blk.0.ffn_up.bias": [0.0]}
+    config = applied(tmp_path, "llama", {"attention.head_count_kv": 2, "attention.key_length": 8}, biases)
+    assert config.attention_bias and config.mlp_bias and config.tie_word_embeddings
+    assert (config.num_key_value_heads, config.head_dim) == (2, 8)
+    config = applied(tmp_path, "llama", {}, attention_bias=True, mlp_bias=True, num_key_value_heads=1)
+    assert not config.attention_bias and not config.mlp_bias
+    assert (config.num_key_value_heads, config.head_dim) == (4, 16)
+
+
+LONG, SHORT, ANY = "rope_factors_long.weight", "rope_factors_short.weight", "rope_freqs.weight"
+
+
+def test_long_factors_may_be_without_short_ones(tmp_path):
+    """ggml divides by one factor for each pair of a head of 16; attn_factor multiplies, and positions go on."""
+    settings = {"rope.scaling.attn_factor": 1.5, "rope.scaling.original_context_length": 32}
+    rope = applied(tmp_path, "llama", settings, {LONG: [2.0] * 8}).rope_parameters
+    assert (rope["long_factor"], rope["short_factor"]) == ([2.0] * 8, [1.0] * 8)
+    assert (rope["attention_factor"], rope["original_max_position_embeddings"]) == (1.5, 32)
+    rope = applied(tmp_path, "llama", {"rope.scale_linear": 4.0}, {SHORT: [3.0] * 8}).rope_parameters
+    assert (rope["long_factor"], rope["short_factor"]) == ([4.0] * 8, [12.0] * 8)
+    rope = applied(tmp_path, "llama", {"rope.scale_linear": 4.0, "rope.freq_base": 500.0}).rope_parameters
+    assert rope == {"rope_type": "linear", "factor": 4.0, "rope_theta": 500.0}
+
+
+@pytest.mark.parametrize(
+    ("model_type", "settings", "tensors", "key"),
+    [
+        ("bloom", {"feed_forward_length": 100}, {}, "feed_forward_length"),
+        ("gpt2", {"attention.head_count_kv": 2}, {}, "attention.head_count_kv"),
+        ("gpt2", {}, {ANY: [1.0] * 8}, "rope"),
+        ("gpt2", {"rope.freq_base": 500.0}, {}, "rope.freq_base"),
+        ("llama", {"expert_used_count": [1, 2]}, {}, "expert_used_count"),
+        ("llama", {"rope.freq_base_swa": 500.0}, {}, "rope.freq_base_swa"),
+        ("llama", {"rope.scaling.attn_factor": 2.0, "rope.scaling.type": "longrope"}, {}, "rope.scaling.type"),
+        ("llama", {"rope.scaling.factor": 2.0, "rope.scaling.type": "yarn"}, {ANY: [1.0] * 8}, "rope.scaling.type"),
+        ("llama", {}, {ANY: [1.0] * 7}, "rope.dimension_count"),
+        ("llama", {}, {LONG: [1.0] * 9}, "rope.dimension_count"),
+        ("qwen2", {"attention.sliding_window": 8}, {}, "attention.sliding_window"),
+    ],
+)
+def test_what_cannot_be_expressed_is_named(model_type, settings, tensors, key, tmp_path):
+    with pytest.raises(ModelError) as failure:
+        applied(tmp_path, model_type, settings, tensors)
+    assert failure.value.details["key"] == f"{model_type}.{key}"
