@@ -153,5 +153,5 @@ def test_light_modules_import_nothing_heavy(tmp_path):
 
 
 def test_check_detects_heavy_imports(tmp_path):
-    module = "optimum_neuron.modeling.causal_lm"
-    assert {"torch", "transformers"} <= set(import_each([module], tmp_path)[module]["heavy"])
+    module = "optimum_neuron.nki.random_numbers"  # of numpy alone: without its bytecode, torch takes 10 s
+    assert import_each([module], tmp_path)[module]["heavy"] == ["numpy"]

@@ -18,6 +18,7 @@ import pytest
 
 from optimum_neuron.compiler.lower import probe_compiler
 from optimum_neuron.device import library
+from tests import warm
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -100,19 +101,26 @@ def one_layer() -> Any:
     return make_llama(num_hidden_layers=1)
 
 
+# A separate instance: this process has cores of the default one.
+SEPARATE = {"OMP_NUM_THREADS": "1", "OPTIMUM_NEURON_INSTANCE": "inf2.24xlarge"}
+
+
 @pytest.fixture
 def python(built: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Return a function that runs a program in a separate process."""
+    """Return a function that runs a program in a separate process, which has imported torch and used no device."""
 
     def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-c", program],
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=ROOT,
-            # A separate instance: this process has cores of the default one.
-            env={**os.environ, "OMP_NUM_THREADS": "1", "OPTIMUM_NEURON_INSTANCE": "inf2.24xlarge", **environment},
-        )
+        return warm.run("-c", program, env={**os.environ, **SEPARATE, **environment})
+
+    return run
+
+
+@pytest.fixture
+def new_python(built: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """The same for tests of the start of a process: nothing is imported before."""
+
+    def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        command, variables = [sys.executable, "-c", program], {**os.environ, **SEPARATE, **environment}
+        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=variables)
 
     return run

@@ -16,33 +16,33 @@ STATUS = "import torch; from optimum_neuron.device import status; print(torch.on
 CORES_OF_TORCH = "import torch; x = torch.ones(2, device='neuron:0')"
 
 
-def test_device_works_without_importing_optimum_neuron(python):
-    result = python(USE)
+def test_device_works_without_importing_optimum_neuron(new_python):
+    result = new_python(USE)
     assert (result.stdout, result.stderr) == ("2.0\n", "")
 
 
-def test_import_torch_never_fails(python, tmp_path):
+def test_import_torch_never_fails(new_python, tmp_path):
     record = tmp_path / "home" / "device" / library.place().name
     make_folder(record.parent)
     (tmp_path / "foreign").write_bytes(b"of another torch")
     publish(tmp_path / "foreign", record.with_suffix(".so"), {record: ""})
-    result = python(STATUS, OPTIMUM_NEURON_HOME=str(tmp_path / "home"))
+    result = new_python(STATUS, OPTIMUM_NEURON_HOME=str(tmp_path / "home"))
     assert result.returncode == 0 and "tensor(2.)" in result.stdout
     assert "False (registering it failed: LoweringError" in result.stdout and "Remove it" in result.stdout
 
 
-def test_damaged_shared_object_is_rebuilt_at_first_use(python, built, tmp_path):
+def test_damaged_shared_object_is_rebuilt_at_first_use(new_python, built, tmp_path):
     folder = tmp_path / "device"
     make_folder(folder)
     for path in (built, built.with_suffix(".json")):
         shutil.copy2(path, folder)
     (folder / built.name).write_bytes(built.read_bytes()[:-100])
-    result = python(STATUS, OPTIMUM_NEURON_HOME=str(tmp_path))
+    result = new_python(STATUS, OPTIMUM_NEURON_HOME=str(tmp_path))
     assert result.stdout.startswith("tensor(2.) True (the first use builds") and "damaged" in result.stderr
     assert list(folder.iterdir()) == []
 
 
-def test_disabled_device_and_other_device_take_precedence(python):
+def test_disabled_device_and_other_device_take_precedence(new_python):
     program = """
 import torch
 from optimum_neuron.device import autoload, library
@@ -55,7 +55,7 @@ torch.utils.rename_privateuse1_backend("other")
 autoload.autoload()
 print(autoload.status())
 """
-    off, unloaded, *_, other = python(program, TORCH_DEVICE_BACKEND_AUTOLOAD="0").stdout.splitlines()
+    off, unloaded, *_, other = new_python(program, TORCH_DEVICE_BACKEND_AUTOLOAD="0").stdout.splitlines()
     assert unloaded.startswith("LoweringError")
     assert off.startswith("False (torch did not load device extensions") and "'other' has taken it" in other
 
@@ -66,7 +66,7 @@ def test_vendors_device_has_precedence(monkeypatch):
     assert not choice.value and "torch-neuronx 2.9 is installed" in choice.reason
 
 
-def test_missing_compiler_is_reported_at_first_use(python, tmp_path):
+def test_missing_compiler_is_reported_at_first_use(new_python, tmp_path):
     program = """
 import torch
 from optimum_neuron.device import status
@@ -80,14 +80,14 @@ for use in (lambda: torch.randn(2, device="neuron"), lambda: torch.ones(2).to("n
     except RuntimeError as error:
         print(error)
 """
-    result = python(program, OPTIMUM_NEURON_HOME=str(tmp_path), CXX="/nonexistent/c++")
+    result = new_python(program, OPTIMUM_NEURON_HOME=str(tmp_path), CXX="/nonexistent/c++")
     lines = result.stdout.splitlines()
     assert "the first use builds" in lines[0] and lines[0].endswith("False 12 1.0")
     assert lines[1] == "True", "transformers' continuous batching reads it on the CPU too"
     assert len([line for line in lines if "no C++ compiler" in line and "apt-get install g++" in line]) == 4, result
 
 
-def test_first_use_builds_once_with_a_message(python, built, tmp_path):
+def test_first_use_builds_once_with_a_message(new_python, built, tmp_path):
     # `built` was made by the real compiler, which would take half a minute once more.
     compiler = tmp_path / "c++"
     compiler.write_text(
@@ -100,19 +100,19 @@ while [ $# -gt 0 ]; do [ "$1" = -o ] && cp {built} "$2"; shift; done
     own = {"OPTIMUM_NEURON_HOME": str(tmp_path), "CXX": str(compiler)}
     program = "import torch; torch.manual_seed(5); x = torch.randn(2, device='neuron'); torch.manual_seed(5)\n"
     program += "print(torch.equal(x.cpu(), torch.randn(2)))"
-    result = python(program, **own)
+    result = new_python(program, **own)
     assert result.stdout == "True\n" and result.stderr.count("building the neuron device") == 1
-    result = python(USE, **own)
+    result = new_python(USE, **own)
     assert (result.stdout, result.stderr) == ("2.0\n", "")
 
 
-def test_process_group_before_the_first_use(python, tmp_path):
+def test_process_group_before_the_first_use(new_python, tmp_path):
     program = f"""
 import torch.distributed as dist
 dist.init_process_group("neuron", init_method="file://{tmp_path}/store", rank=0, world_size=1)
 print(dist.get_backend())
 """
-    result = python(program, OPTIMUM_NEURON_HOME=str(tmp_path / "home"), CXX="/nonexistent/c++")
+    result = new_python(program, OPTIMUM_NEURON_HOME=str(tmp_path / "home"), CXX="/nonexistent/c++")
     assert (result.returncode, result.stdout) == (0, "neuron\n"), result.stderr
 
 
@@ -160,9 +160,9 @@ def test_core_of_another_process_is_refused_by_name(built):
         first.communicate("\n")
 
 
-def test_more_processes_than_cores_are_errors(python, monkeypatch):
+def test_more_processes_than_cores_are_errors(new_python, monkeypatch):
     program = "import torch\ntry: torch.ones(1, device='neuron')\nexcept RuntimeError as error: print(error)"
-    assert "Start at most 12 processes" in python(program, LOCAL_RANK="12").stdout
+    assert "Start at most 12 processes" in new_python(program, LOCAL_RANK="12").stdout
     for rank, visible, device in ((1, "0-3", 1), (2, "1", 0)):
         monkeypatch.setenv("LOCAL_RANK", str(rank))
         monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "inf2.24xlarge")
@@ -170,7 +170,7 @@ def test_more_processes_than_cores_are_errors(python, monkeypatch):
         assert placement.default_device() == device
 
 
-def test_forked_child_is_refused_and_parent_continues(python):
+def test_forked_child_is_refused_and_parent_continues(new_python):
     program = """
 import os, torch
 x = torch.ones(3, device="neuron")
@@ -184,5 +184,5 @@ if child == 0:
     os._exit(2)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), (x + 1).sum().item())
 """
-    result = python(program)
+    result = new_python(program)
     assert result.stdout == "7 6.0\n", result

@@ -46,8 +46,8 @@ def trained(llama: nn.Module, folder: Path, resume: Path | None = None, **option
 
 
 @by_themselves
-def test_script_without_importing_optimum_neuron(python):
-    result = python("""
+def test_script_without_importing_optimum_neuron(new_python):
+    result = new_python("""
 from transformers import TrainingArguments
 from transformers.utils import is_torch_bf16_available_on_device, is_torch_neuron_available
 from accelerate import Accelerator, PartialState

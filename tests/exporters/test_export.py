@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -16,12 +14,12 @@ from optimum_neuron import NeuronModelForCausalLM, env
 from optimum_neuron.errors import CacheError, ConfigError, ModelError, WeightsError
 from optimum_neuron.exporters import build, main_export
 from optimum_neuron.runtime import held_cores
+from tests import warm
 from tests.neffs import small_disk
 from tests.raising import raises
 from tests.runtime.conftest import Worker
 from tests.tiny import NUM_BYTE_TOKENS, SHAPES, SMALL, save_tiny, tiny_config
 
-ROOT = Path(__file__).parents[2]
 IDS = torch.randint(3, NUM_BYTE_TOKENS, (2, 9), generator=torch.Generator().manual_seed(2))
 
 
@@ -77,12 +75,8 @@ print(json.dumps(main_export(sys.argv[1], sys.argv[2], **json.loads(sys.argv[3])
 
 def exports_at_once(checkpoint, folder, environ, options):
     """Cache decisions of two processes that export to `a` and `b` at the same time."""
-    environ = {**os.environ, "PYTHONPATH": str(ROOT), **environ}
-    words = [sys.executable, "-c", EXPORT, str(checkpoint)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    processes = [
-        subprocess.Popen([*words, str(folder / name), json.dumps(options)], env=environ, **pipes) for name in "ab"
-    ]
+    words, environ = ("-c", EXPORT, str(checkpoint)), {**os.environ, **environ}
+    processes = [warm.Program(*words, str(folder / name), json.dumps(options), env=environ) for name in "ab"]
     messages = []
     for process in processes:
         output, errors = process.communicate(timeout=300)

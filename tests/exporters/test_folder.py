@@ -6,8 +6,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
@@ -18,10 +16,9 @@ from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.errors import ArtifactError, CacheError, ConfigError, FormatVersionError, WeightsError
 from optimum_neuron.exporters import file_hash, is_broken_export, is_export, read_folder, save_folder
 from optimum_neuron.exporters.folder import FOLDER_VERSION, verify_weights
+from tests import warm
 from tests.neffs import small_disk
 from tests.raising import raises
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -144,8 +141,8 @@ KILLED = textwrap.dedent("""
 @pytest.mark.parametrize("at", ["out/model.neuron", "out/neuron_config.json"], ids=["first_file", "last_file"])
 def test_killed_save_is_repaired_by_the_next(at, model, export_folder, tmp_path):
     output = tmp_path / "out"
-    environ = {**os.environ, "PYTHONPATH": str(ROOT), "OPTIMUM_NEURON_HOME": str(tmp_path / "home")}
-    result = subprocess.run([sys.executable, "-c", KILLED, str(export_folder), str(output), at], env=environ)
+    environ = {**os.environ, "OPTIMUM_NEURON_HOME": str(tmp_path / "home")}
+    result = warm.run("-c", KILLED, str(export_folder), str(output), at, env=environ)
     assert result.returncode == -signal.SIGKILL
     assert any(name.startswith(".partial-") for name in names(output))
     assert not is_export(output)

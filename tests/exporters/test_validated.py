@@ -22,7 +22,7 @@ from tests.tiny_pipelines.table import make_pipeline, save_pipeline
 
 
 @pytest.fixture
-def home(tmp_path, monkeypatch):
+def home(tmp_path, monkeypatch, shared_neffs):
     monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
 

@@ -14,6 +14,7 @@ from optimum_neuron.hardware import INSTANCES
 from optimum_neuron.runtime import held_cores
 from optimum_neuron.tracing import lazy_load, ops, trace
 from optimum_neuron.tracing.script import neuron_models, session_of
+from tests import warm
 from tests.neffs import FACTS
 from tests.raising import raises
 from tests.tracing.conftest import FAST
@@ -47,18 +48,19 @@ def rewritten(path, change):
 
 
 @pytest.mark.parametrize("inline", [True, False])
-def test_file_runs_in_another_process(mlp, tmp_path, python, inline):
+def test_file_runs_in_another_process(mlp, tmp_path, inline):
     x = torch.rand(5, 12)
     torch.jit.save(trace(mlp, x, compiler_args=FAST, inline_weights_to_neff=inline), tmp_path / "mlp.pt")
     torch.save({"x": x, "y": mlp(x).detach()}, tmp_path / "example.pt")
-    result = python(f"""
+    program = f"""
 import torch, optimum_neuron.tracing.ops
 example = torch.load({str(tmp_path / "example.pt")!r})
 model = torch.jit.load({str(tmp_path / "mlp.pt")!r})
 torch.testing.assert_close(model(example["x"]), example["y"])
 print("equal")
-""")
-    assert result == "equal\n"
+"""
+    result = warm.run("-c", program)
+    assert result.stdout == "equal\n", result.stderr
 
 
 def test_torch_reports_missing_operators(model_path, python):

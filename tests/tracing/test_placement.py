@@ -24,6 +24,7 @@ from optimum_neuron.tracing import (
     trace,
 )
 from optimum_neuron.tracing.script import neuron_models
+from tests import warm
 from tests.raising import raises
 from tests.tracing.conftest import FAST, session
 
@@ -173,8 +174,10 @@ def test_background_model_is_callable_and_raises_its_error(traced_model, mlp, tm
         loaded_model(X)
 
 
-def test_forked_child_claims_its_own_core(python):
-    result = python("""
+def test_forked_child_claims_its_own_core():
+    result = warm.run(
+        "-c",
+        """
 import os, torch
 from optimum_neuron.tracing import trace
 torch.set_num_threads(1)
@@ -186,5 +189,6 @@ if os.fork() == 0:
     os._exit(0)
 os.wait()
 print(model(torch.ones(2)).tolist())
-""")
-    assert result == "(1,)\n[1.0, 1.0]\n"
+""",
+    )
+    assert result.stdout == "(1,)\n[1.0, 1.0]\n", result.stderr
