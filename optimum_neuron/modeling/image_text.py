@@ -156,8 +156,8 @@ class NeuronModelForImageTextToText(FeatureDecoderModel):
         """Encode images.
 
         Args:
-            pixel_values: [rows, images, channels, height, width], where images of zeros only fill up rows,
-                [images, channels, height, width], or [patches, width], as the architecture has them.
+            pixel_values: [images, channels, height, width], or [patches, width], as the architecture has them; also
+                [rows, images, channels, height, width], where images of zeros only fill up rows.
             pixel_attention_mask: 1 for real pixels, where the architecture has it.
             image_grid_thw: rows and columns of each image's patches, where the architecture has them.
             return_dict: accepted as transformers passes it; the result is always of a class.
@@ -172,6 +172,10 @@ class NeuronModelForImageTextToText(FeatureDecoderModel):
         if self._architecture.layout == "patches":
             return BaseModelOutputWithPooling(pooler_output=self._patch_features(pixel_values, image_grid_thw))
         is_nested = self._architecture.layout == "rows"
+        listed = pixel_values if is_nested else listed_images(pixel_values)
+        if listed is None:
+            return BaseModelOutputWithPooling(pooler_output=[])
+        pixel_values = listed
         check_pixels(pixel_values, self.loaded.program, is_nested=is_nested)
         check_pixel_mask(pixel_attention_mask, pixel_values, self.config.model_type, is_nested=is_nested)
         if not is_nested:

@@ -13,12 +13,16 @@ from ..features import FeatureKind
 from ..on_device import require_topk
 from ..signatures import KEYS_AND_VALUES, patches_signature, vision_signature
 from ..source import ModelSource
+from ..upstream_rules import follows_upstream
 from ..validation import ImageTextScenarios
 from .architectures import Architecture, all_sizes, check_image_size, default_images, find_architecture
 from .configuration import ResolvedImageTextConfig
 
 ENCODE = "encode_image"
 """Name of the graph that turns pixels into features."""
+
+UPSTREAM_IMAGES = 5
+"""Images of a prompt in Optimum Neuron, by default, where an image is one tile; fewer where a sequence holds fewer."""
 
 
 class ImageTextKind(FeatureKind):
@@ -42,6 +46,8 @@ class ImageTextKind(FeatureKind):
         require_topk(source.config, config)
         row = find_architecture(source.config)
         image_size, num_images = default_images(row, source.config, source.folder)
+        if num_images == 1 and follows_upstream():
+            num_images = UPSTREAM_IMAGES
         image_size = config.image_size or image_size
         check_image_size(row, source.config, image_size)
         return config.resolve(

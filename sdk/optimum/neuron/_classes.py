@@ -35,6 +35,10 @@ def _original(cls: type) -> type:
     return vars(cls)["original"]
 
 
+_TYPED = ("gemma3",)
+"""Architectures whose processors mark the tokens of images: those of one image see each other by the marks."""
+
+
 class Door:
     """What every class changes."""
 
@@ -114,12 +118,29 @@ class EmbeddingDoor(TwoStepDoor, TracedDoor):
 class DecoderDoor(SequenceCalls, TwoStepDoor):
     """Decoders that generate."""
 
+    def _complete(self, args: Sequence[Any], inputs: dict[str, Any]) -> dict[str, Any]:
+        """Inputs of a call, with those that Optimum Neuron's classes do not take."""
+        return inputs
+
+
+class ImageTextDoor(DecoderDoor):
+    """Decoders that read images too."""
+
+    def _complete(self, args: Sequence[Any], inputs: dict[str, Any]) -> dict[str, Any]:
+        has_images = any(inputs.get(name) is not None for name in ("pixel_values", "mm_encoder_outputs"))
+        if self.config.model_type not in _TYPED or not has_images or inputs.get("token_type_ids") is not None:
+            return inputs
+        ids = args[0] if args else inputs["input_ids"]
+        return {**inputs, "token_type_ids": (ids == self.config.image_token_id).long()}
+
 
 def _door_of(original: type) -> type:
     """What a class changes, by its kind."""
     if issubclass(original, optimum_neuron.NeuronModelForEmbedding):
         return EmbeddingDoor
-    if issubclass(original, (optimum_neuron.NeuronModelForCausalLM, optimum_neuron.NeuronModelForImageTextToText)):
+    if issubclass(original, optimum_neuron.NeuronModelForImageTextToText):
+        return ImageTextDoor
+    if issubclass(original, optimum_neuron.NeuronModelForCausalLM):
         return DecoderDoor
     return TracedDoor if issubclass(original, optimum_neuron.NeuronTracedModel) else Door
 
@@ -130,7 +151,7 @@ def door_class(original: type) -> type:
     door = _door_of(original)
     names = {"original": original, "__doc__": original.__doc__, "__module__": "optimum.neuron"}
     made = DoorType(original.__name__, (door, original), names)
-    if door is DecoderDoor:
+    if issubclass(door, DecoderDoor):
         made.forward = _with_sequences(original.forward)
     return made
 
@@ -140,6 +161,7 @@ def _with_sequences(forward: Any) -> Any:
 
     @functools.wraps(forward)
     def call(self: Any, *args: Any, seq_ids: Any = None, sampling_params: Any = None, **inputs: Any) -> Any:
+        inputs = self._complete(args, inputs)
         if seq_ids is None and sampling_params is None:
             return forward(self, *args, **inputs)
         return self._next(*args, seq_ids=seq_ids, sampling_params=sampling_params, **inputs)
