@@ -29,7 +29,7 @@ Unsharded weights are copied.
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("checkpoint", metavar="CHECKPOINT", help="folder of a checkpoint")
+        parser.add_argument("checkpoint", metavar="CHECKPOINT", help="folder of a checkpoint, or of a run")
         parser.add_argument(
             "output", metavar="OUTPUT", nargs="?", help="output folder (default: the checkpoint itself)"
         )
@@ -45,6 +45,7 @@ Unsharded weights are copied.
 
 def show_file(out: Out, written: Mapping[str, Any]) -> None:
     """Render the written files, and what is missing to load them."""
-    out.text(f"{written['path']}: {written['num_tensors']} tensors, {size(written['size_bytes'])}")
+    tensors = f"{written['num_tensors']} tensors, {size(written['size_bytes'])}"
+    out.text(f"{written['path']}: {tensors}, from {written['source']}")
     if not written["loadable"]:
         out.text("no config.json is beside it: copy the model's, or pass --config")

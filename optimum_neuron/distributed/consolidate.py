@@ -51,8 +51,8 @@ def consolidate(
     """Write the weights of a checkpoint as one file: joined from shards, or copied if they are whole.
 
     Args:
-        checkpoint: the folder of a checkpoint. `<checkpoint>/adapter_<name>`, where scripts of Optimum Neuron expect an
-            adapter, stands for the checkpoint itself, which has the adapter here.
+        checkpoint: the folder of a checkpoint, or of a run, whose last checkpoint is taken. In place of a checkpoint,
+            `<checkpoint>/adapter_<name>` is possible, where scripts of Optimum Neuron expect an adapter.
         output: where to write; default: the checkpoint itself.
         config: folder with the model's configuration, where the checkpoint has none.
 
@@ -66,7 +66,10 @@ def consolidate(
         consolidate("out/checkpoint-100", config="my_model")
         ```
     """
-    folder, target = _with_weights(Path(checkpoint)), Path(output if output is not None else checkpoint)
+    folder = _with_weights(Path(checkpoint))
+    target = Path(checkpoint if output is None else output)
+    if _weights_in(folder) is None and (last := _last_checkpoint(folder)) is not None:
+        folder, target = last, target if output is not None else last
     source = _require_weights(folder)
     weights = _read(source)
     path = target / (ADAPTER if source.name in (ADAPTER, FOLDERS[1]) else WEIGHTS)
@@ -92,7 +95,28 @@ def _with_weights(folder: Path) -> Path:
     return folder.parent if is_above and (folder.parent / ADAPTER).is_file() else folder
 
 
+def _last_checkpoint(folder: Path) -> Path | None:
+    """The last checkpoint of a run; None: there is none."""
+    from transformers.trainer_utils import get_last_checkpoint
+
+    name = get_last_checkpoint(str(folder)) if folder.is_dir() else None
+    return None if name is None else Path(name)
+
+
 def _require_weights(folder: Path) -> Path:
+    """The file or folder of weights of a checkpoint.
+
+    Raises:
+        ArtifactError: there is none.
+    """
+    if (source := _weights_in(folder)) is not None:
+        return source
+    folders, files = f"{FSDP_FOLDER}/, {FOLDERS[0]}/", f"shard-*.safetensors, {', '.join(_WHOLE)}"
+    message = f"{folder} has no weights: none of {folders}, {files}."
+    raise ArtifactError(message, hint="Pass the folder checkpoint-<step> of a run.", folder=str(folder))
+
+
+def _weights_in(folder: Path) -> Path | None:
     if (shards := find_parallel_shards(folder)) is not None:
         return shards
     if (folder / FSDP_FOLDER / ".metadata").is_file():
@@ -102,9 +126,7 @@ def _require_weights(folder: Path) -> Path:
     for name in _WHOLE:
         if (folder / name).is_file():
             return folder / name
-    folders, files = f"{FSDP_FOLDER}/, {FOLDERS[0]}/", f"shard-*.safetensors, {', '.join(_WHOLE)}"
-    message = f"{folder} has no weights: none of {folders}, {files}."
-    raise ArtifactError(message, hint="Pass the folder checkpoint-<step> of a run.", folder=str(folder))
+    return None
 
 
 def _read(source: Path) -> dict[str, torch.Tensor]:

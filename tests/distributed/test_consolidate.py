@@ -6,10 +6,12 @@ import copy
 import json
 import sys
 import types
+from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
+from safetensors.torch import load_file, save_file
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
 from transformers import AutoModelForCausalLM
 
@@ -149,3 +151,15 @@ def test_other_layers_of_optimum_neuron_are_refused(tmp_path, llama):
     with pytest.raises(ArtifactError) as error:
         consolidate(tmp_path)
     assert error.value.details["kind"] == "GQAQKVColumnParallelLinearSpec"
+
+
+def test_folder_of_a_run_stands_for_its_last_checkpoint(tmp_path):
+    run = tmp_path / "run"
+    for step in (9, 10):
+        (run / f"checkpoint-{step}").mkdir(parents=True)
+        save_file({"a": torch.full((2,), step)}, run / f"checkpoint-{step}" / "adapter_model.safetensors")
+        (run / f"checkpoint-{step}" / "adapter_config.json").write_text("{}")
+    written = consolidate(run, run / "adapter_default")
+    assert load_file(run / "adapter_default" / "adapter_model.safetensors")["a"].tolist() == [10, 10]
+    assert written.loadable and Path(written.source).parent.name == "checkpoint-10"
+    assert Path(consolidate(run).path).parent.name == "checkpoint-10"
