@@ -65,3 +65,14 @@ def test_no_block_is_lost_or_given_twice():
             assert pool.num_cached == 0
         assert pool.num_free + len(set(held)) == pool.num_usable
         assert 0 not in held
+
+
+def test_a_block_has_one_content_and_a_content_one_block():
+    pool = BlockPool(num_blocks=4, block_size=2)
+    first, second = pool.allocate(), pool.allocate()
+    pool.publish(first, b"a")
+    pool.publish(first, b"b")
+    pool.publish(second, b"a")
+    assert (pool.find([b"a"]), pool.find([b"b"]), pool.num_cached) == ([first], [], 1)
+    pool.release(second)
+    assert not pool.is_idle(second) and pool.num_free == 2

@@ -58,6 +58,9 @@ def test_rounding_that_decides_is_left_to_transformers():
     sampler, logits_RV = candidate_sampler([K(4), P(0.5)]), torch.full((1, VOCABULARY), -9.0)
     logits_RV[0, 7:11] = 1.0
     assert sampler.pick_from(logits_RV) is None, "the sum of two equal probabilities is the limit"
+    unequal_RV = torch.full((1, VOCABULARY), -30.0)
+    unequal_RV[0, 7:10] = torch.tensor([0.5, 0.3, 0.2]).log()
+    assert sampler.pick_from(unequal_RV) is None, "so is that of two others"
     logits_RV[0, 7] = 2.0
     assert sampler.pick_from(logits_RV) is None, "three equal tokens are on both sides of the limit"
     logits_RV[0, 7] = 9.0

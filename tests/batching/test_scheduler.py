@@ -19,11 +19,13 @@ def run(scheduler: Scheduler) -> list[str]:
     done = [f"-{one.request_id}" for one, *_ in plan.preempted] + [f"+{one.request_id}" for one, *_ in plan.resumed]
     for chunk in plan.chunks:
         reader = chunk.request
+        assert len(reader.blocks) >= scheduler.pool.num_for(len(reader.prompt) + 1), "a prompt gets its blocks at once"
         done.append(f"{reader.request_id}[{chunk.start}:{chunk.start + chunk.num_tokens}]")
         scheduler.read(chunk)
         if chunk.is_last:
             answer(scheduler, reader)
     for one in plan.steps:
+        assert len(one.blocks) >= scheduler.pool.num_for(one.num_next)
         done.append(one.request_id)
         one.num_computed += 1
         answer(scheduler, one)
@@ -101,6 +103,19 @@ def test_prompts_share_whole_chunks_but_not_their_last_token():
     assert run(scheduler) == ["d[0:4]"]
 
 
+def test_the_block_of_the_last_token_is_not_shared():
+    """The request writes it again, while the first one may still read it."""
+    pool = BlockPool(num_blocks=20, block_size=2)
+    scheduler = Scheduler(pool, num_rows=2, chunk_sizes=(2,))
+    first, second = request("a", 4, 9, block_size=2), request("b", 4, 9, block_size=2)
+    scheduler.add(first)
+    assert run(scheduler) + run(scheduler) == ["a[0:2]", "a[2:4]"]
+    scheduler.add(second)
+    assert run(scheduler) == ["b[2:4]", "a"]
+    assert second.num_shared == 2 and {*first.blocks} & {*second.blocks} == {first.blocks[0]}
+    assert pool.num_used == 5
+
+
 def test_short_ends_of_prompts_are_read_together():
     scheduler = Scheduler(BlockPool(num_blocks=40, block_size=4), num_rows=5, chunk_sizes=(2, 4, 8))
     for name, length in (("a", 10), ("b", 3), ("c", 2), ("d", 1), ("e", 5)):
@@ -152,3 +167,17 @@ def test_any_load_is_answered_and_leaks_no_block():
     assert scheduler.num_preemptions > 0
     assert all(len(one.answer) == one.max_new_tokens for one in requests if one.request_id not in ended)
     assert (pool.num_used, pool.num_free) == (0, pool.num_usable)
+
+
+def test_a_request_that_gives_way_stays_away_for_the_whole_plan():
+    """Candidates that were dropped leave it with more blocks than it needs: it could come back at once."""
+    scheduler = Scheduler(BlockPool(num_blocks=10, block_size=1), num_rows=2, chunk_sizes=(1,))
+    first, second = request("a", 1, 6), request("b", 1, 8)
+    for one in (first, second):
+        scheduler.add(one)
+    assert [run(scheduler), run(scheduler)] == [["a[0:1]"], ["b[0:1]", "a"]]
+    second.candidates = [1, 2, 3, 4]
+    assert run(scheduler) == ["a", "b"] and scheduler.pool.num_free == 0
+    second.candidates = []
+    assert run(scheduler) == ["-b", "a"]
+    assert run(scheduler) == ["+b", "a", "b"]

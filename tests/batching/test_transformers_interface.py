@@ -158,3 +158,12 @@ def test_a_kept_manager_that_was_destroyed_is_not_used_again(model):
         assert manager is not kept
         manager.add_request(PROMPT)
         assert len(manager.get_result().generated_tokens) == 8
+
+
+def test_a_kept_manager_outlives_others(model):
+    other = model.init_continuous_batching()
+    with model.continuous_batching_context_manager(persistent_manager=True) as kept:
+        assert kept is not other
+    other.destroy()
+    assert model.init_continuous_batching() is kept
+    model.destroy_cached_continuous_batching_manager()

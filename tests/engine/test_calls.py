@@ -57,6 +57,43 @@ def test_other_arguments_are_refused_and_compiled_ones_named():
         calls("forward", {"sample": torch.zeros(2, 3), "timestep": 1.0, "return_dict": True})
 
 
+def two_kinds_of_rows():
+    """A call of two pictures and three prompts: which rows belong together is unknown."""
+    tree, _ = flatten({"pictures": torch.zeros(2, 3), "prompts": torch.zeros(3)})
+    leaves = [Leaf(name=name, dtype="float32", shape=shape, rows=0) for name, shape in (("a", (2, 3)), ("b", (3,)))]
+    outputs = (Leaf(name="0", dtype="float32", shape=(2, 3), rows=0),)
+    result = {"tensor": 0}
+    return Call(graph="g", method="forward", arguments=tree, inputs=tuple(leaves), result=result, outputs=outputs)
+
+
+def test_different_numbers_of_rows_are_neither_padded_nor_split():
+    copies, pictures, prompts = Doubling(), torch.randn(2, 3), torch.randn(3)
+    calls = Calls(copies, [two_kinds_of_rows()])
+    result = calls("forward", {"pictures": pictures.double(), "prompts": prompts})
+    assert result.dtype == torch.float32 and torch.equal(result, pictures.double().float() * 2 + prompts)
+    assert copies.runs == [("g", [(2, 3), (3,)])] and two_kinds_of_rows().num_rows is None
+    for shapes in ((1, 3), (2, 2), (2, 2, 3)):
+        with pytest.raises(ShapeError) as error:
+            calls("forward", {"pictures": torch.zeros(*shapes), "prompts": torch.zeros(3)})
+        assert error.value.details["method"] == "forward" and len(error.value.details["compiled"]) == 1
+    with pytest.raises(ShapeError):
+        calls("decode", {"pictures": pictures, "prompts": prompts})
+
+
+def test_a_tensor_without_rows_is_of_every_run():
+    leaf, scale = Leaf(name="x", dtype="float32", shape=(3, 2), rows=1), Leaf(name="s", dtype="float32", shape=(1,))
+    assert (leaf.num_rows, scale.num_rows, leaf.spec.shape) == (2, None, (3, 2))
+    assert leaf.fits(torch.zeros(3, 9)) and not leaf.fits(torch.zeros(4, 2)) and not leaf.fits(torch.zeros(3))
+    tree, _ = flatten({"x": torch.zeros(3, 2), "s": torch.zeros(1)})
+    results = {"outputs": (leaf, scale), "result": {"tuple": [{"tensor": 0}, {"tensor": 1}]}}
+    copies = Doubling()
+    copies.run_all = lambda runs: [{"x": inputs[1] + inputs[0], "s": inputs[0]} for _, inputs in runs]
+    call_of = Call(graph="g", method="forward", arguments=tree, inputs=(scale, leaf), **results)
+    x, one = torch.randn(3, 5), torch.ones(1)
+    summed, scaled = Calls(copies, [call_of])("forward", {"x": x, "s": one})
+    assert torch.equal(summed, x + 1) and torch.equal(scaled, one)
+
+
 def test_rows_can_be_compiled_otherwise():
     half = call(4).with_rows(2)
     assert half == call(2) and half.num_rows == 2

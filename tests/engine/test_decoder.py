@@ -1,7 +1,8 @@
 """Padded batches through the graphs of a decoder: every column gets what its row's tokens alone would.
 
-The program is a stand-in: it keeps tokens in its cache, and its logits are the position of a token and a weighted sum
-of all tokens up to it. So a token in a wrong slot, row, or order changes every later result.
+The program is a stand-in: it keeps tokens in its cache, and its logits are the position of a token, a weighted sum of
+all tokens up to it, and their number. So a token in a wrong slot, row, or order changes every later result, and so does
+padding that a state without slots counts.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Loaded:
     executor = None
 
     def __init__(self, *, is_paged=False, extend=EXTEND, extras=()):
-        self.is_paged, self.extras, self.given_back = is_paged, {*extras} | (COUNT if is_paged else set()), []
+        self.is_paged, self.extras, self.runs = is_paged, {*extras} | (COUNT if is_paged else set()), []
         graphs = [self.graph("decode", NUM_ROWS, 1, num_slots=slots) for slots in DECODE]
         if extend:
             graphs.append(self.graph("extend", NUM_ROWS, extend, num_tokens=extend))
@@ -45,7 +46,9 @@ class Loaded:
             graphs += [self.graph(role, 1, PREFILL[-1], num_slots=slots) for slots in DECODE]
             if role == "prefill":
                 graphs += [self.graph(role, 1, PREFILL[0], num_tokens=PREFILL[0], num_slots=slots) for slots in DECODE]
+        self.counts = bool(COUNT & self.extras) and not is_paged
         states = {"tokens.0": (1 + NUM_ROWS * SLOTS // BLOCK, BLOCK) if is_paged else (NUM_ROWS, SLOTS)}
+        states |= {"count.0": (NUM_ROWS,)} if self.counts else {}
         specs = {name: TensorSpec(shape=shape, dtype="float32") for name, shape in states.items()}
         by_name = {graph.name: graph for graph in graphs}
         self.program = Program(graphs=by_name, subprograms={}, weights={}, states=specs, constants={})
@@ -53,7 +56,9 @@ class Loaded:
         names = by_name[f"decode_1_{DECODE[0]}"].inputs
         inputs = tuple(Input(name=name, dtype="int64", axes=()) for name in names)
         roles = {"decode": RoleSignature(inputs=inputs, outputs={})}
-        self.signature = Signature(roles=roles, states={"tokens": StateSignature(axes=axes)})
+        both = {"tokens": StateSignature(axes=axes), "count": StateSignature(axes=axes[:1])}
+        names = {name.rpartition(".")[0] for name in states}
+        self.signature = Signature(roles=roles, states={name: both[name] for name in sorted(names)})
 
     def graph(self, role, rows, length, **sizes):
         shapes = {"input_ids": (rows, length), "positions": (rows, length)}
@@ -70,12 +75,13 @@ class Loaded:
         return State(torch.zeros(spec.shape) for spec in self.program.states.values())
 
     def give_back(self, state):
-        self.given_back.append(state)
+        pass
 
     def prepared(self, graph, inputs, state):
         return lambda: self.run(graph, inputs, state)
 
     def run(self, graph, inputs, state):
+        self.runs.append(graph)
         specs = self.program.graphs[graph].inputs
         assert [tuple(one.shape) for one in inputs] == [spec.shape for spec in specs.values()]
         named = dict(zip(specs, inputs, strict=True))
@@ -90,16 +96,21 @@ class Loaded:
             dense[row, place] = ids[row, column]
             if table is not None:
                 state[0][table[row, place // BLOCK], place % BLOCK] = ids[row, column]
+        counts = positions + 1
+        if self.counts:
+            before = torch.zeros(NUM_ROWS) if graph.startswith(("prefill", "score")) else state[1].clone()
+            state[1][:] = before + new
+            counts = before[:, None] + torch.minimum(torch.arange(1, ids.shape[1] + 1), new[:, None])
         sums = (dense * torch.arange(1, dense.shape[1] + 1))[:, :num_slots].cumsum(1)
         sums = sums + 1000 * named["adapter_index"][:, None] if "adapter_index" in named else sums
-        every = torch.stack([positions.float(), sums.gather(1, positions)], -1)
-        last = every.gather(1, named["last"][:, None, None].expand(-1, 1, 2)) if "last" in named else every
+        every = torch.stack([positions.float(), sums.gather(1, positions), counts.float()], -1)
+        last = every.gather(1, named["last"][:, None, None].expand(-1, 1, 3)) if "last" in named else every
         return {"logits": last, "hidden_states.1": every}
 
 
 def expected(ids, mask, adapters=None):
     """Logits of every column; those of padding are those of the token before it."""
-    result = torch.zeros(*ids.shape, 2)
+    result = torch.zeros(*ids.shape, 3)
     for row in range(len(ids)):
         total, count = 0, 0
         for column in range(ids.shape[1]):
@@ -107,7 +118,7 @@ def expected(ids, mask, adapters=None):
                 count += 1
                 total += count * int(ids[row, column])
             offset = 1000 * adapters[row] if adapters else 0
-            result[row, column] = torch.tensor([count - 1, total + offset])
+            result[row, column] = torch.tensor([count - 1, total + offset, count])
     return result
 
 
@@ -168,6 +179,25 @@ def test_prompts_and_what_follows(kind, prompt, num_logits):
         mask, past = torch.cat([mask, new], 1), mask.shape[1]
         if new.shape[1]:
             assert_columns(decoder, sequences, ids[:, : mask.shape[1]], mask, num_past=past, num_logits=num_logits)
+
+
+@pytest.mark.parametrize("num_logits", [0, 1, 2])
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_columns_with_one_token_of_each_row(kind, num_logits):
+    decoder, sequences = start(2, **KINDS[kind])
+    ids = torch.randint(1, 9, (2, 6), generator=torch.Generator().manual_seed(3))
+    mask = mask_of("111100", "110110")
+    assert_columns(decoder, sequences, ids[:, :3], mask[:, :3], num_past=0)
+    assert_columns(decoder, sequences, ids[:, :5], mask[:, :5], num_past=3, num_logits=num_logits)
+
+
+@pytest.mark.parametrize("kind", ["blocks", "rows"])
+def test_logits_of_every_token_are_computed_on_request_alone(kind):
+    mask, ids = PROMPTS["bucket"], torch.ones(2, 4, dtype=torch.long)
+    for num_logits, role in ((1, "prefill"), (0, "score"), (2, "score")):
+        decoder, sequences = start(2, **KINDS[kind])
+        decoder(ids, plan_packing(mask, 0), sequences, num_past=0, num_logits=num_logits)
+        assert {graph.partition("_")[0] for graph in sequences.loaded.runs} == {role}
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))

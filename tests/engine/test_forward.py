@@ -18,6 +18,7 @@ SIGNATURE = RoleSignature(
     inputs=(
         Input(name="ids", dtype="int64", axes=("batch_size", "sequence_length"), padding=9, limit=50),
         Input(name="mask", dtype="int64", axes=("batch_size", "sequence_length"), default=1),
+        Input(name="kinds", dtype="int64", axes=("batch_size", "sequence_length"), default=0),
         Input(name="weight", dtype="float32", axes=("batch_size", "num_channels")),
     ),
     outputs={
@@ -32,9 +33,9 @@ SIGNATURE = RoleSignature(
 )
 
 
-def function(ids, mask, weight):
+def function(ids, mask, weight, kinds):
     return {
-        "states": ids * 2 + mask,
+        "states": ids * 2 + mask + kinds * 100,
         "frames": ids.unfold(1, 3, 2).sum(-1),
         "pooled": (ids * mask).sum(1) * weight.sum(1),
         "scale": torch.tensor(5.0),
@@ -53,7 +54,7 @@ class Replicas:
 
     @staticmethod
     def graph(role, rows, length):
-        shapes = {"ids": (rows, length), "mask": (rows, length), "weight": (rows, 3)}
+        shapes = {"ids": (rows, length), "mask": (rows, length), "kinds": (rows, length), "weight": (rows, 3)}
         inputs = {name: TensorSpec(shape=shape, dtype="int64") for name, shape in shapes.items()}
         return SimpleNamespace(name=f"{role}_{rows}x{length}", role=role, inputs=inputs)
 
@@ -63,12 +64,13 @@ class Replicas:
             assert shapes == [spec.shape for spec in self.graphs[name].inputs.values()]
             assert all(tensor.is_contiguous() for tensor in inputs)
             self.runs.append((name, inputs))
-        return [function(*inputs) for _, inputs in calls]
+        return [function(**dict(zip(self.graphs[name].inputs, inputs, strict=True))) for name, inputs in calls]
 
 
 def inputs_of(num_rows, length):
     ids = torch.arange(num_rows * length).reshape(num_rows, length) % 50
-    return {"ids": ids, "mask": torch.ones_like(ids), "weight": torch.rand(num_rows, 3)}
+    others = {"mask": torch.ones_like(ids), "kinds": torch.zeros_like(ids), "weight": torch.rand(num_rows, 3)}
+    return {"ids": ids, **others}
 
 
 @pytest.mark.parametrize(
@@ -93,9 +95,10 @@ def test_results_are_those_of_the_inputs_as_they_are(num_rows, length, num_copie
 
 def test_padding_has_the_value_of_its_input():
     replicas, inputs = Replicas(), inputs_of(1, 3)
-    del inputs["mask"]
+    del inputs["mask"], inputs["kinds"]
     Forward(replicas, "forward", SIGNATURE)({**inputs, "weight": inputs["weight"].double()})
-    ((_, (ids, mask, weight)),) = replicas.runs
+    ((_, (ids, mask, kinds, weight)),) = replicas.runs
+    assert not kinds.any()
     assert ids.tolist() == [[0, 1, 2, 9]] and mask.tolist() == [[1, 1, 1, 0]] and weight.dtype == torch.float32
 
 
@@ -111,7 +114,7 @@ CHANGES = {
     "below the vocabulary": ({"ids": torch.full((2, 4), -1)}, ["ids"]),
     "beyond the vocabulary": ({"ids": torch.full((2, 4), 50)}, ["ids"]),
     "rows": ({"weight": torch.ones(1, 3)}, ["weight"]),
-    "short": ({"ids": torch.ones(2, 2, dtype=torch.long), "mask": torch.ones(2, 2, dtype=torch.long)}, ["ids", "mask"]),
+    "short": (dict.fromkeys(("ids", "mask", "kinds"), torch.ones(2, 2, dtype=torch.long)), ["ids", "mask", "kinds"]),
     "unknown": ({"other": torch.ones(2)}, ["other"]),
     "several": ({"ids": None, "weight": torch.ones(2)}, ["ids", "weight"]),
 }
