@@ -52,6 +52,7 @@ READS = {
     "select": lambda x: x.index_select(1, torch.tensor([-1])),
     "along": lambda x: x.take_along_dim(torch.tensor([[12]]), None),
     "buffer": Positions([0, 3]),
+    "gather before the first": lambda x: x.gather(0, torch.tensor([[-1]])),
 }
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from optimum_neuron.compiler.rules import check_graph, count_rulings
+from optimum_neuron.compiler.rules.report import can_be_hosted
 from optimum_neuron.core import Ruling, Verdict
 from optimum_neuron.errors import ConfigError, UnsupportedOperatorError
 from optimum_neuron.hardware import TARGETS
@@ -90,6 +91,8 @@ def test_table_names_operators_places_and_share(exported_program):
     assert "aten.sort.default" in table and "where: layers.0-2.router" in table
     assert table.endswith(f"{report.placed_share:.1%} of {len(report.rulings)} calls run on inf2; 6 are refused.")
     assert "aten.linear.default" in table
+    remedies = {line.strip() for line in table.splitlines() if line.strip().startswith("do: ")}
+    assert remedies == {f"do: {ruling.remedy}" for ruling in report.refused} and len(remedies) == 2
 
 
 def test_plain_data_is_json(exported_program):
@@ -115,7 +118,8 @@ class TestHostOperators:
         (hosted,) = [c for c in report.counts() if c.verdict is Verdict.HOST]
         assert (hosted.op, hosted.count, hosted.code) == ("aten.sort.default", 3, "NCC_EVRF001")
         assert "allow_host_ops" in hosted.reason and {r.op for r in report.refused} == {"aten.matmul.default"}
-        assert report.placed_share < 1.0
+        assert report.placed_share < 1.0 and [r.op for r in report.hosted] == ["aten.sort.default"] * 3
+        assert len({*report.hosted} & {*report.refused}) == 0 < len(report.refused)
 
     def test_allowing_all_operators_leaves_no_error(self, exported_program):
         check_graph(exported_program, INF2, allow_host_ops=["aten::sort", "aten::matmul"]).raise_for_refusals()
@@ -148,6 +152,21 @@ class TestImplicitDowncast:
     def test_unknown_kind_is_refused(self, exported_program):
         with raises(ConfigError, option="implicit_integer_downcast", unknown=["dott"]):
             check_graph(exported_program, INF2, implicit_integer_downcast=["dott"])
+
+
+@pytest.mark.parametrize(
+    ("op", "rule", "expected"),
+    [
+        ("aten.sort.default", "sort", True),
+        ("aten.sort.default", "unknown-size", False),
+        ("higher_order.cond", "control", False),
+        ("graph input x", "dtype", False),
+    ],
+)
+def test_what_allow_host_ops_can_send_to_the_host(op, rule, expected):
+    """No operator of an unknown size, no subgraph, and no input can be on the host."""
+    ruling = Ruling(verdict=Verdict.UNSUPPORTED, op=op, rule=rule, reason="r", source="s", code="NCC_EVRF001")
+    assert can_be_hosted(count_rulings([ruling])[0]) == expected
 
 
 def test_graph_of_modules_is_refused():
