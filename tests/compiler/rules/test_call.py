@@ -1,9 +1,11 @@
 """The view that rules have of a call."""
 
+import operator
+
 import pytest
 import torch
 
-from optimum_neuron.compiler.rules import OpCall, base_name, op_name
+from optimum_neuron.compiler.rules import OpCall, base_name, op_name, operator_of
 from optimum_neuron.core import TensorSpec
 from optimum_neuron.errors import ConfigError
 from tests.raising import raises
@@ -24,8 +26,6 @@ def test_names_lose_overload_and_in_place_underscore(op, name):
 
 
 def test_non_aten_targets_have_names():
-    import operator
-
     assert op_name(operator.getitem) == "python.getitem"
     assert op_name(torch.ops.higher_order.cond) == "higher_order.cond"
 
@@ -66,3 +66,36 @@ def test_unexported_graph_is_refused():
     node = graph.call_function(torch.ops.aten.relu.default, (graph.placeholder("x"),))
     with raises(ConfigError, node="relu_default", op="call_function"):
         OpCall.from_node(node)
+
+
+@pytest.mark.parametrize("wrapper", ["run_and_save_rng_state", "run_with_rng_state", "with_effects"])
+def test_calls_in_wrappers_are_seen_with_the_place_of_their_users(wrapper):
+    """Operators that torch's partitioner and its tokens of effects wrap; a wrapper itself knows no place."""
+    from torch._higher_order_ops.effects import with_effects
+    from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
+
+    kinds = {"run_and_save_rng_state": run_and_save_rng_state, "run_with_rng_state": run_with_rng_state}
+    graph = torch.fx.Graph()
+    x, first = graph.placeholder("x"), graph.placeholder("first")
+    x.meta["val"], first.meta["val"] = torch.zeros(2, 3), torch.zeros(4, dtype=torch.uint8)
+    before = () if wrapper == "run_and_save_rng_state" else (first,)
+    inside = torch.ops.aten.bernoulli.p
+    node = graph.call_function(kinds.get(wrapper, with_effects), (*before, inside, x, 0.5))
+    user = graph.call_function(operator.getitem, (node, 1))
+    user.meta["stack_trace"] = '  File "/home/me/model.py", line 7, in forward\n    x = drop(x)\n'
+    call = OpCall.from_node(node)
+    assert (call.op, call.arguments["p"], operator_of(node)) == ("aten.bernoulli.p", 0.5, inside)
+    assert [spec.shape for spec in call.inputs] == [(2, 3)] and [spec.shape for spec in call.outputs] == [(2, 3)]
+    assert call.source_line is not None and call.source_line.endswith("model.py:7")
+    assert str(node.target) == str(kinds.get(wrapper, with_effects)) and len(graph.nodes) == 4
+
+
+def test_arguments_in_the_graph_are_found_by_name():
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    x.meta["val"] = torch.zeros(2, 3)
+    node = graph.call_function(torch.ops.aten.sum.dim_IntList, (x, [1]), {"keepdim": True})
+    node.meta["val"] = torch.zeros(2, 1)
+    call = OpCall.from_node(node)
+    assert (call.source("self"), call.source("dim"), call.source("keepdim")) == (x, [1], True)
+    assert operator_of(node) is torch.ops.aten.sum.dim_IntList

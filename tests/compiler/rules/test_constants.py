@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from optimum_neuron.compiler.rules.constants import outside
+from optimum_neuron.compiler.rules import constants
+from optimum_neuron.compiler.rules.constants import outside, outside_of_any
 
 WIDE = 2**40
 
@@ -57,3 +58,34 @@ def test_constants_are_computed_under_fake_tensor_mode():
     with FakeTensorMode():
         node.meta["val"] = torch.arange(10)
         assert outside(node, 3) == 9 and outside(node, 10) is None
+
+
+def positions(num_elements, num_sums):
+    """The last of so many sums on a range of numbers, as a node of a graph."""
+    ops, graph = torch.ops.aten, torch.fx.Graph()
+    node = graph.call_function(ops.arange.default, (num_elements,), {"device": torch.device("cpu")})
+    node.meta["val"] = torch.arange(num_elements)
+    for _ in range(num_sums):
+        previous = node.meta["val"]
+        node = graph.call_function(ops.add.Tensor, (node, 1))
+        node.meta["val"] = previous + 1
+    graph.output(node)
+    return node
+
+
+def test_large_constants_are_not_computed(monkeypatch):
+    monkeypatch.setattr(constants, "_MAX_ELEMENTS", 10)
+    assert outside(positions(10, 0), 3) == 9 and outside(positions(11, 0), 3) is None
+
+
+def test_long_computations_of_constants_are_not_made(monkeypatch):
+    monkeypatch.setattr(constants, "_MAX_NODES", 4)
+    assert outside(positions(10, 3), 3) == 12 and outside(positions(10, 4), 3) is None
+
+
+def test_a_mask_takes_as_many_dimensions_as_it_has():
+    mask = torch.fx.Graph().placeholder("mask")
+    mask.meta["val"] = torch.ones(3, 4, dtype=torch.bool)
+    last, beyond = positions(5, 0), positions(6, 0)
+    assert outside_of_any((3, 4, 5), [mask, last]) is None and outside_of_any((3, 4, 5), [mask, beyond]) == (5, 5)
+    assert outside_of_any((3, 5), [None, last]) is None and outside_of_any((3, 5), [None, beyond]) == (5, 5)

@@ -30,6 +30,13 @@ def test_module_paths_drop_tracing_prefixes(raw, clean):
     assert module_path(node(raw)) == clean
 
 
+def test_nodes_of_a_backward_have_the_module_of_their_forward():
+    assert (
+        module_path(types.SimpleNamespace(meta={"fwd_nn_module_stack": {"key": ("model.norm", "Norm")}}))
+        == "model.norm"
+    )
+
+
 def test_node_without_origin_has_no_location():
     empty = types.SimpleNamespace(meta={})
     assert module_path(empty) is None and source_line(empty) is None
