@@ -24,6 +24,7 @@ EXTREMES = {
 
 def test_settings_of_every_type_and_alignments_are_read(tmp_path):
     tensors = {"odd": np.arange(3, dtype=np.float32), "next": np.arange(8, dtype=np.float16).reshape(2, 4)}
+    tensors["experts"] = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
     writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
     writer.add_custom_alignment(64)
     for kind, value in EXTREMES.items():
@@ -44,6 +45,7 @@ def test_settings_of_every_type_and_alignments_are_read(tmp_path):
     for name, tensor in tensors.items():
         assert file.entries[name].shape == tensor.shape and file.entries[name].begin % 64 == 0
         assert bytes(file.rows(name).numpy().ravel()) == tensor.tobytes()
+        assert file.rows(name).shape == (*tensor.shape[:-1], tensor.nbytes * tensor.shape[-1] // tensor.size)
 
 
 def text(value: bytes) -> bytes:

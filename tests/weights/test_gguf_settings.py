@@ -23,6 +23,7 @@ def applied(folder, model_type, settings, tensors=(), *, architecture=None, **si
     architecture = architecture or model_type
     writer = gguf.GGUFWriter(folder / "m.gguf", architecture)
     add = {float: writer.add_float32, int: writer.add_uint32, str: writer.add_string, list: writer.add_array}
+    add[bool] = writer.add_bool
     for key, value in {**SETTINGS, **settings}.items():
         add[type(value)](f"{architecture}.{key}", value)
     for name, numbers in {"token_embd.weight": [0.0] * 32, **dict(tensors)}.items():
@@ -83,6 +84,26 @@ def test_biases_and_heads_are_those_of_the_file(tmp_path):
     config = applied(tmp_path, "llama", {}, attention_bias=True, mlp_bias=True, num_key_value_heads=1)
     assert not config.attention_bias and not config.mlp_bias
     assert (config.num_key_value_heads, config.head_dim) == (4, 16)
+
+
+UNSET = {
+    **{"expert_count": (0, 4), "expert_used_count": (0, 2), "expert_weights_scale": (0.0, 1.5)},
+    **{"expert_group_count": (0, 2), "expert_group_used_count": (0, 1), "leading_dense_block_count": (0, 1)},
+    **{"nextn_predict_layers": (0, 1), "attention.causal": (True, False), "attention.max_alibi_bias": (0.0, 8.0)},
+    **{"attention.clamp_kqv": (0.0, 1.0), "attention.scale": (0.0, 0.5), "attention.sliding_window": (0, 8)},
+    **{"pooling_type": (0, 1), "logit_scale": (0.0, 2.0), "residual_scale": (0.0, 0.5), "embedding_scale": (0.0, 2.0)},
+    **{"attn_logit_softcapping": (0.0, 30.0), "final_logit_softcapping": (0.0, 30.0)},
+}
+"""What llama.cpp takes as not set, and a value that changes results, of settings that Llama does not have."""
+
+
+@pytest.mark.parametrize("key", UNSET)
+def test_settings_that_are_not_set_change_nothing(key, tmp_path):
+    unset, other = UNSET[key]
+    assert applied(tmp_path, "llama", {key: unset}).to_dict() == applied(tmp_path, "llama", {}).to_dict()
+    with pytest.raises(ModelError) as failure:
+        applied(tmp_path, "llama", {key: other})
+    assert (failure.value.details["key"], failure.value.details["value"]) == (f"llama.{key}", other)
 
 
 LONG, SHORT, ANY = "rope_factors_long.weight", "rope_factors_short.weight", "rope_freqs.weight"

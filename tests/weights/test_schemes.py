@@ -6,7 +6,16 @@ import pytest
 import torch
 
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.weights import QuantizedSource, Recipe, Scheme, StateDict, dequantize, plain_names, recipe_of
+from optimum_neuron.weights import (
+    QuantizedSource,
+    Recipe,
+    Scheme,
+    StateDict,
+    dequantize,
+    parse_schemes,
+    plain_names,
+    recipe_of,
+)
 from optimum_neuron.weights.schemes import pack_nibbles, unpack_nibbles
 
 WEIGHT = torch.randn(24, 128, generator=torch.Generator().manual_seed(0))
@@ -60,6 +69,21 @@ def test_unknown_schemes_are_refused(name):
     assert excinfo.value.details["option"] == "quantization"
 
 
+@pytest.mark.parametrize(
+    ("text", "layers", "head"),
+    [
+        ("int8", "int8", "int8"),
+        ("int8-g32", "int8-g32", "int8-g32"),
+        ("int8-dynamic", "int8-dynamic", "int8"),
+        ("int4", "int4-g32", "int8"),
+        ("fp8", "fp8", "int8"),
+        ("int4-g64/fp8", "int4-g64", "fp8"),
+    ],
+)
+def test_the_head_has_eight_bits_unless_it_is_named(text, layers, head):
+    assert [scheme.name for scheme in parse_schemes(text)] == [layers, head]
+
+
 def test_recipes_make_tensors_of_a_checkpoint():
     source = StateDict(tensors={"a.weight": WEIGHT[:8], "b.weight": WEIGHT[8:]}, origin="a test")
     names = [f"{name}.weight:int8{part}" for name in "ab" for part in ("", ".scale")]
@@ -68,6 +92,7 @@ def test_recipes_make_tensors_of_a_checkpoint():
     made = QuantizedSource(source, [*names, "missing:int8"])
     assert "missing:int8" not in made.specs and made.specs[names[0]].dtype == "int8"
     values, scale = (made.join([f"{name}.weight:int8{part}" for name in "ab"])[0] for part in ("", ".scale"))
+    assert made.is_stored("a.weight") and not made.is_stored(names[0]), "the second one was rounded"
     # By rows, so joined tensors are quantized as one.
     whole = Scheme.parse("int8").quantize(WEIGHT)
     assert torch.equal(values, whole["values"]) and torch.equal(scale, whole["scale"])
