@@ -9,6 +9,7 @@ import torch
 import transformers
 
 from optimum_neuron.errors import ModelError, ValidationError
+from tests.encoders import save_letters, save_tiny_encoder
 
 pytest.importorskip("optimum.neuron", reason="the sdk distribution is not installed")
 
@@ -62,6 +63,13 @@ def test_file_agrees_with_transformers(config, task, shapes, tmp_path, caplog):
     assert {record.levelname for record in caplog.records if "difference" in record.message} == {"INFO"}
 
 
+def test_shapes_of_optimum_are_known():
+    from optimum.neuron.utils import InputShapesArguments
+    from optimum.utils import DEFAULT_DUMMY_SHAPES
+
+    assert DEFAULT_DUMMY_SHAPES.items() <= vars(InputShapesArguments(**DEFAULT_DUMMY_SHAPES)).items()
+
+
 def test_validation_tells_another_model(tmp_path, caplog):
     from optimum.exporters.neuron import validate_model_outputs
 
@@ -89,6 +97,19 @@ def test_models_with_their_configurations(tmp_path):
     assert (tmp_path / "model.neuron").is_file()
     assert list(outputs.values()) == [["logits"]]
     validate_models_outputs(parts, outputs, tmp_path, neuron_files_subpaths=files)
+
+
+def test_sentences_are_their_transformer_alone(tmp_path):
+    sentence_transformers = pytest.importorskip("sentence_transformers", reason="a package of the recipes")
+    from optimum.exporters.neuron import export, validate_model_outputs
+    from optimum.exporters.neuron.config import TextEncoderNeuronConfig
+
+    save_letters(save_tiny_encoder(tmp_path / "bert", "bert", "feature-extraction"))
+    model = sentence_transformers.SentenceTransformer(str(tmp_path / "bert"), device="cpu")
+    config = TextEncoderNeuronConfig(model[0].auto_model.config, batch_size=1, sequence_length=8)
+    _, outputs = export(model, config, tmp_path / "model.neuron", **OPTIONS)
+    assert outputs == ["last_hidden_state", "pooler_output"]
+    validate_model_outputs(config, model, tmp_path / "model.neuron", outputs)
 
 
 def test_models_of_several_programs_are_refused(tmp_path):

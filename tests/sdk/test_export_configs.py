@@ -24,6 +24,8 @@ def test_tasks_manager_knows_architectures_of_neuron(task):
     assert isinstance(config, TextEncoderNeuronConfig)
     assert (config.task, config.shapes) == (task, {"batch_size": 2})
     images = TasksManager.get_supported_tasks_for_model_type("yolos", "neuron", library_name="transformers")
+    decoder = TasksManager.get_supported_tasks_for_model_type("phi", "neuron", library_name="transformers")
+    assert "feature-extraction" in decoder and "text-generation" not in decoder  # as in Optimum Neuron
     assert "width" in images["object-detection"](BertConfig()).mandatory_axes
 
 

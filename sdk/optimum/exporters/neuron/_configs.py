@@ -157,13 +157,16 @@ def _class_of(task: str, others: list[str]) -> type[NeuronDefaultConfig]:
     return _OF_INPUT.get(task.partition("-")[0]) or of_images or TextEncoderNeuronConfig
 
 
+_OF_DECODERS = ("text-generation", "image-text-to-text", "any-to-any")
+"""Tasks of models whose shapes are in a `NeuronConfig`."""
+
 _SENTENCES = {"transformer": TextEncoderNeuronConfig, "clip": TextAndVisionNeuronConfig}
 """Kinds of sentence-transformers models."""
 
 
 def register_architectures() -> None:
     """Tell optimum's `TasksManager` which architectures were compared with transformers, and for which tasks."""
-    known = set(TasksManager.get_all_tasks())
+    known = set(TasksManager.get_all_tasks()) - set(_OF_DECODERS)
     for model_type, outcomes in read_support().items():
         tasks = [task for task, outcome in outcomes.items() if outcome == COMPARED and task in known]
         for task in tasks:

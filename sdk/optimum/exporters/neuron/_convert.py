@@ -33,7 +33,8 @@ def export(
     """Compile a model with the shapes of a configuration, and write its program to a file.
 
     Args:
-        model_or_path: transformers model, sentence-transformers model, or a checkpoint's folder or id.
+        model_or_path: transformers model, sentence-transformers model, whose transformer alone is compiled, or a
+            checkpoint's folder or id.
         config: an export configuration, such as one of `TasksManager.get_exporter_config_constructor`.
         output: file to write.
         **options: as of `from_pretrained`, such as `instance_type`, `auto_cast`, and `optlevel`.

@@ -64,8 +64,8 @@ def validate_model_outputs(
 def _example(inputs: Mapping[str, torch.Tensor], model: Any) -> dict[str, torch.Tensor]:
     """Random values in the shapes of inputs, the same each time; tokens are below the size of the vocabulary."""
     generator = torch.Generator().manual_seed(0)
-    config: Any = getattr(model, "config", None)
-    text = config.get_text_config() if config is not None else None
+    is_sentences = type(model).__module__.startswith("sentence_transformers.")
+    text = (transformer_of(model) if is_sentences else model).config.get_text_config()
     vocabulary = getattr(text, "vocab_size", None) or getattr(text, "n_words", None) or 2
     values: dict[str, torch.Tensor] = {}
     for name, zeros in inputs.items():
@@ -80,12 +80,12 @@ def _example(inputs: Mapping[str, torch.Tensor], model: Any) -> dict[str, torch.
 
 def _reference(model: Any, inputs: Mapping[str, torch.Tensor], config: NeuronDefaultConfig) -> dict[str, torch.Tensor]:
     """Outputs of the original model in evaluation mode, by name."""
+    if type(model).__module__.startswith("sentence_transformers."):
+        model = transformer_of(model)
     was_training = model.training
     model.eval()
     try:
         with torch.no_grad():
-            if type(model).__module__.startswith("sentence_transformers."):
-                return dict(model(dict(inputs)))
             options = call_options(
                 model, attentions=config.output_attentions, hidden_states=config.output_hidden_states
             )
@@ -116,6 +116,11 @@ def validate_models_outputs(
     for name, (model, config) in models_and_neuron_configs.items():
         file = Path(output_dir) / file_of(name, neuron_files_subpaths)
         validate_model_outputs(config, model, file, neuron_named_outputs[name], atol)
+
+
+def transformer_of(model: Any) -> Any:
+    """Return the transformer of a sentence-transformers model: what a program has; pooling runs on the host."""
+    return getattr(model[0], "auto_model", None) or model[0].model
 
 
 def file_of(name: str, names: Mapping[str, str | Path] | None) -> Path:

@@ -46,8 +46,8 @@ InputShapesArguments = dataclasses.make_dataclass(
             for name in (
                 *("batch_size", "text_batch_size", "image_batch_size", "sequence_length", "num_choices", "width"),
                 *("height", "image_size", "num_images_per_prompt", "patch_size", "num_channels", "feature_size"),
-                *("nb_max_frames", "audio_sequence_length", "point_batch_size", "nb_points_per_image", "num_beams"),
-                *("vae_scale_factor", "encoder_hidden_size"),
+                *("nb_max_frames", "audio_sequence_length", "visual_seq_length", "point_batch_size"),
+                *("nb_points_per_image", "num_beams", "vae_scale_factor", "encoder_hidden_size"),
             )
         ),
         ("image_encoder_shapes", ImageEncoderArguments | None, None),
