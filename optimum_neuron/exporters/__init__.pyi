@@ -99,7 +99,11 @@ from .tensors import (
     tensors_in_memory as tensors_in_memory,
     with_head as with_head,
 )
-from .upstream_rules import follows_upstream as follows_upstream, upstream_rules as upstream_rules
+from .upstream_rules import (
+    follows_upstream as follows_upstream,
+    tell_ignored as tell_ignored,
+    upstream_rules as upstream_rules,
+)
 from .vendor_folder import refuse_vendor_export as refuse_vendor_export
 from .warm import (
     Warmed as Warmed,

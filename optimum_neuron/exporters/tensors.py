@@ -42,6 +42,7 @@ from .quantization import (
 from .references import readable
 from .source import ModelSource, first_line, served_task
 from .tasks import find_task
+from .upstream_rules import follows_upstream
 
 logger = logging.getLogger(__name__)
 
@@ -213,8 +214,8 @@ def _state_dict(model: Any, origin: str) -> StateDict:
 def fill_missing(source: ModelSource, *, task: str, dtype: str, trust_remote_code: bool = False) -> ModelSource:
     """Load a checkpoint whose weights are incomplete, and let transformers fill missing ones with random numbers.
 
-    The numbers are the same each time. A warning names the tensors. A complete checkpoint is returned unchanged. The
-    class of the task decides which weights are needed.
+    The numbers are the same each time; under Optimum Neuron's rules, they come from torch's seed. A warning names the
+    tensors. A complete checkpoint is returned unchanged. The class of the task decides which weights are needed.
 
     Raises:
         ModelError: transformers cannot load it.
@@ -291,9 +292,13 @@ def load_original(
 
 
 def _load(source: ModelSource, **how: Any) -> tuple[Any, list[str]]:
-    """The reference model, and the weights that are missing in the checkpoint: the same random numbers each time."""
+    """The reference model, and the weights that are missing in the checkpoint: the same random numbers each time.
+
+    Under the rules of Optimum Neuron, they are those that transformers would draw in its place.
+    """
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(SEED)
+        if not follows_upstream():
+            torch.manual_seed(SEED)
         return _loaded(source, **how)
 
 

@@ -1,7 +1,7 @@
 """Whether a call came through `optimum.neuron`, which follows the rules of Optimum Neuron.
 
-It ignores options that a model does not have, where this package refuses them, and it exports a checkpoint only if it
-is told to.
+It ignores options that a model does not have, and results of layers that it was exported without, where this package
+refuses them, and it exports a checkpoint only if it is told to.
 
     >>> from optimum_neuron.exporters import follows_upstream, upstream_rules
     >>> with upstream_rules():
@@ -21,13 +21,15 @@ from typing import Any
 
 logger = logging.getLogger(__name__)
 
-_FOLLOWED: ContextVar[bool] = ContextVar("rules of Optimum Neuron", default=False)
+_FOLLOWED: ContextVar[set[str] | None] = ContextVar("rules of Optimum Neuron", default=None)
+"""What the block has logged; None outside of blocks."""
 
 
 @contextlib.contextmanager
 def upstream_rules() -> Iterator[None]:
     """Follow the rules of Optimum Neuron inside a block, in this thread."""
-    token = _FOLLOWED.set(True)
+    told = _FOLLOWED.get()
+    token = _FOLLOWED.set(set() if told is None else told)
     try:
         yield
     finally:
@@ -36,7 +38,21 @@ def upstream_rules() -> Iterator[None]:
 
 def follows_upstream() -> bool:
     """Return whether the rules of Optimum Neuron are followed."""
-    return _FOLLOWED.get()
+    return _FOLLOWED.get() is not None
+
+
+def tell_ignored(shown: str, reason: str) -> None:
+    """Log what is ignored under the rules of Optimum Neuron, once in a block.
+
+    Args:
+        shown: options with their values.
+        reason: why they change nothing.
+    """
+    told, line = _FOLLOWED.get(), f"{shown} changes nothing: {reason}."
+    if told is None or line in told:
+        return
+    told.add(line)
+    logger.info("%s", line)
 
 
 def without_foreign(options: Mapping[str, Any], names: Collection[str], model: str) -> dict[str, Any]:
@@ -51,5 +67,5 @@ def without_foreign(options: Mapping[str, Any], names: Collection[str], model: s
     if not foreign or not follows_upstream():
         return dict(options)
     shown = ", ".join(f"{name}={value!r}" for name, value in foreign.items())
-    logger.info("%s changes nothing: %s has no such option.", shown, model)
+    tell_ignored(shown, f"{model} has no such option")
     return {name: value for name, value in options.items() if name in names}

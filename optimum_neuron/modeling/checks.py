@@ -14,6 +14,7 @@ from transformers import GenerationConfig
 
 from ..engine import Packing
 from ..errors import ConfigError, ShapeError, raise_together
+from ..exporters import follows_upstream, tell_ignored
 from ..sizes import count_error, is_count
 
 logger = logging.getLogger(__name__)
@@ -128,6 +129,8 @@ def refuse_outputs(
 ) -> None:
     """Reject requests for outputs that the graph does not return; an export can return those in `exportable`.
 
+    Under the rules of Optimum Neuron, requests for those in `exportable` are ignored with an INFO message.
+
     Raises:
         ConfigError: an output is requested.
     """
@@ -137,6 +140,9 @@ def refuse_outputs(
         return
     listed = " and ".join(f"{name}=True" for name in names)
     if set(names) <= set(exportable):
+        if follows_upstream():
+            tell_ignored(listed, "the model was exported without it")
+            return
         raise ConfigError(f"The model was exported without {listed}.", hint=f"Export with {listed}.", options=names)
     hint = "Run the transformers model for intermediate results."
     raise ConfigError(f"{listed} is not supported by this model.", hint=hint, options=names)

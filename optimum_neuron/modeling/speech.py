@@ -219,6 +219,7 @@ class NeuronWhisperForConditionalGeneration(NeuronModelForSpeechSeq2Seq, Whisper
         # The cache stays on the device: it cannot be split by sequence. The option for the weights of cross-attention
         # also requests those of self-attention, which the graph does not return.
         if isinstance(seek_outputs, ModelOutput):
-            removed = (CACHE, "decoder_attentions")
+            removed = {CACHE, "decoder_attentions"}
+            removed |= set() if self.neuron_config.returns_attentions else {"cross_attentions"}
             seek_outputs = type(seek_outputs)(**{k: value for k, value in seek_outputs.items() if k not in removed})
         return super()._postprocess_outputs(seek_outputs, *args, **kwargs)

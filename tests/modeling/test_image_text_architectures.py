@@ -95,6 +95,19 @@ def test_logits_match_and_depend_on_images(name, pairs):
     assert (other - actual)[0, -1].abs().max() > 1e-3
 
 
+@pytest.mark.parametrize("name", ["gemma3", "internvl"])
+def test_images_may_be_in_rows_filled_up_with_zeros(name, pairs):
+    pair, inputs = pairs(name), inputs_of(name, [1, 0, 2])
+    listed = inputs["pixel_values"]
+    rows = torch.zeros(3, 2, *listed.shape[1:])
+    rows[0, 0], rows[2] = listed[0], listed[1:]
+    _, expected = both(pair, inputs, **GREEDY)
+    assert pair[0].generate(**inputs | {"pixel_values": rows}, **GREEDY).tolist() == expected
+    text = inputs_of(name, [0, 0])
+    _, expected = both(pair, text, **GREEDY)
+    assert pair[0].generate(**text, pixel_values=rows[1:2], **GREEDY).tolist() == expected
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_images_and_tokens_must_agree(name, pairs):
     compiled, _ = pairs(name)

@@ -11,6 +11,7 @@ from transformers import AutoModelForSpeechSeq2Seq, set_seed
 
 from optimum_neuron import NeuronModelForCTC, NeuronModelForSpeechSeq2Seq, NeuronWhisperForConditionalGeneration
 from optimum_neuron.errors import ConfigError, ModelError, ShapeError
+from optimum_neuron.exporters import upstream_rules
 from tests.encoders import save_tiny_encoder, tiny_shapes
 from tests.raising import raises
 from tests.speech import FRAMES, MELS, SHAPES, TARGET, TINY, VOCABULARY, save_tiny_speech, sounds
@@ -324,6 +325,15 @@ def test_uncompiled_outputs_are_refused(whisper):
         model(FEATURES, no_such_input=1)
     with pytest.raises(ValueError, match="max_target_positions"):
         model.generate(FEATURES, max_new_tokens=TARGET + 1, **KNOWN)
+
+
+def test_uncompiled_outputs_are_ignored_under_rules_of_optimum_neuron(whisper):
+    model, _ = whisper
+    options = {"max_new_tokens": 4, "return_dict_in_generate": True, **KNOWN}
+    with upstream_rules():
+        answer = model.generate(FEATURES, output_attentions=True, **options)
+    assert torch.equal(answer["sequences"], model.generate(FEATURES, **options)["sequences"])
+    assert not any("attentions" in name for name in answer)
 
 
 def test_encoder_and_decoder_can_be_called_alone(pair):

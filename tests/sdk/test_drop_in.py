@@ -296,6 +296,18 @@ def test_missing_head_is_filled_and_named(classifier, tmp_path):
     assert saved.neuron["random_weights"] == classifier.config.neuron["random_weights"]
 
 
+@pytest.mark.parametrize("seed", [0, 42])
+def test_missing_head_is_that_of_transformers_from_the_same_seed(bert, seed):
+    from optimum.neuron import NeuronModelForSequenceClassification
+
+    transformers.set_seed(seed)
+    model = NeuronModelForSequenceClassification.from_pretrained(bert, export=True, **TEXT)
+    transformers.set_seed(seed)
+    original = transformers.AutoModelForSequenceClassification.from_pretrained(bert, dtype=torch.float32).eval()
+    with torch.no_grad():
+        torch.testing.assert_close(model(IDS).logits, original(IDS).logits, atol=1e-5, rtol=1e-4)
+
+
 def test_option_of_other_models_is_ignored_here_only(tmp_path, caplog):
     from optimum.neuron import NeuronModelForImageClassification
 
@@ -308,6 +320,11 @@ def test_option_of_other_models_is_ignored_here_only(tmp_path, caplog):
     with pytest.raises(ConfigError) as excinfo:
         optimum_neuron.NeuronModelForImageClassification.from_pretrained(folder, export=True, **options)
     assert excinfo.value.details["option"] == "sequence_length"
+
+
+def test_results_of_layers_that_were_not_exported_are_ignored(classifier):
+    result = classifier(IDS, output_attentions=True, output_hidden_states=True)
+    assert result.hidden_states is None and result.attentions is None
 
 
 def test_features_and_pipeline_of_sentences(tmp_path):

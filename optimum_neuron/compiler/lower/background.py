@@ -118,14 +118,13 @@ class _Service:
             self._may_begin.wait()
             with self._lock:
                 if self._waiting.empty() or self._closed:
-                    self._thread = None
-                    worker, self._worker = self._worker, None
-                    break
+                    _stop(self._worker)
+                    self._worker = self._thread = None
+                    return
             compiling = self._waiting.get()
             compiling.begin()
             failures = self._compile(compiling)
             compiling.end(failures, cancelled=self._closed)
-        _stop(worker)
 
     def _compile(self, compiling: Compiling) -> list[str]:
         try:
@@ -153,12 +152,13 @@ class _Service:
         ]
 
     def close(self) -> None:
-        """End the worker, also while it compiles, and the thread."""
+        """End the worker, also while it compiles, and the thread, which closes the pipes that it reads and writes."""
         with self._lock:
             self._closed = True
             self._may_begin.set()
             worker, thread = self._worker, self._thread
-        _stop(worker)
+        if worker is not None:
+            _end(worker)
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
@@ -177,12 +177,17 @@ def _started_worker() -> subprocess.Popen[str]:
     )
 
 
-def _stop(worker: subprocess.Popen[str] | None) -> None:
-    if worker is None:
-        return
+def _end(worker: subprocess.Popen[str]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(worker.pid, 15)
     worker.wait()
+
+
+def _stop(worker: subprocess.Popen[str] | None) -> None:
+    """End the worker and close its pipes; no other thread may use them."""
+    if worker is None:
+        return
+    _end(worker)
     for pipe in (worker.stdin, worker.stdout):
         if pipe is not None:
             with contextlib.suppress(BrokenPipeError):  # a dead worker did not read its last job

@@ -88,6 +88,10 @@ class TracedDoor(Door):
         self._script = None
 
 
+class EncoderDecoderDoor(Door):
+    """Models that read a source and write a target."""
+
+
 class EmbeddingDoor(TwoStepDoor, TracedDoor):
     """Decoders for embeddings."""
 
@@ -142,6 +146,8 @@ def _door_of(original: type) -> type:
         return ImageTextDoor
     if issubclass(original, optimum_neuron.NeuronModelForCausalLM):
         return DecoderDoor
+    if issubclass(original, (optimum_neuron.NeuronModelForSeq2SeqLM, optimum_neuron.NeuronModelForSpeechSeq2Seq)):
+        return EncoderDecoderDoor
     return TracedDoor if issubclass(original, optimum_neuron.NeuronTracedModel) else Door
 
 
@@ -153,7 +159,22 @@ def door_class(original: type) -> type:
     made = DoorType(original.__name__, (door, original), names)
     if issubclass(door, DecoderDoor):
         made.forward = _with_sequences(original.forward)
+    if door in (TracedDoor, EncoderDecoderDoor):
+        made.forward = _under_upstream_rules(original.forward)
+    if door is EncoderDecoderDoor:
+        made.generate = _under_upstream_rules(original.generate)
     return made
+
+
+def _under_upstream_rules(method: Any) -> Any:
+    """A method that ignores requests for results of layers that the model was exported without."""
+
+    @functools.wraps(method)
+    def call(self: Any, *args: Any, **inputs: Any) -> Any:
+        with upstream_rules():
+            return method(self, *args, **inputs)
+
+    return call
 
 
 def _with_sequences(forward: Any) -> Any:
