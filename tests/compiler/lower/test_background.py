@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -82,3 +83,26 @@ def test_early_exit_ends_worker_and_keeps_finished_files(tmp_path):
     with pytest.raises(ProcessLookupError):
         os.kill(int(result.stdout), 0)
     assert locate(job(tmp_path, "sub_first").record) is not None
+
+
+class WatchedPipe:
+    """A pipe that notes which threads close it."""
+
+    def __init__(self, pipe):
+        self.pipe, self.closers = pipe, []
+
+    def __iter__(self):
+        return iter(self.pipe)
+
+    def close(self):
+        self.closers.append(threading.current_thread().name)
+        self.pipe.close()
+
+
+def test_only_the_thread_that_reads_a_pipe_closes_it(tmp_path):
+    service = background._Service()
+    service.submit(background.Compiling([job(tmp_path, "sub_ended", 9.0)]))
+    worker = until(lambda: service._worker)
+    worker.stdout = pipe = WatchedPipe(worker.stdout)
+    service.close()
+    assert pipe.closers == ["host code"] and worker.poll() is not None
