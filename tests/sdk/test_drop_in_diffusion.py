@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from transformers import CLIPTextModel
 
 from tests.tiny_pipelines.table import save_pipeline
 
@@ -30,9 +31,7 @@ def pipe(folder):
 
 @pytest.fixture(scope="module")
 def stock(folder):
-    from diffusers import StableDiffusionPipeline
-
-    return StableDiffusionPipeline.from_pretrained(folder)
+    return CLIPTextModel.from_pretrained(folder / "text_encoder", dtype=torch.float32).eval()
 
 
 def test_components_have_the_classes_of_optimum_neuron(pipe):
@@ -70,7 +69,7 @@ def test_text_encoder_takes_masks_and_returns_layers(pipe, stock, has_layers, ha
     mask = torch.tensor([[1] * 9 + [0] * 4 + [1] * 3], dtype=dtype) if has_mask else None
     actual = pipe.text_encoder(ids, mask, output_hidden_states=has_layers, return_dict=True)
     with torch.no_grad():
-        expected = stock.text_encoder(ids, mask, output_hidden_states=has_layers, return_dict=True)
+        expected = stock(ids, mask, output_hidden_states=has_layers, return_dict=True)
     for name in ("last_hidden_state", "pooler_output"):
         torch.testing.assert_close(actual[name], expected[name], atol=1e-4, rtol=1e-3)
     assert ("hidden_states" in actual) == has_layers
@@ -83,8 +82,8 @@ def test_text_encoder_takes_masks_and_returns_layers(pipe, stock, has_layers, ha
 def test_compel_weighs_words(pipe, stock, kind, text):
     compel = pytest.importorskip("compel")
     actual, expected = (
-        compel.Compel(one.tokenizer, one.text_encoder, returned_embeddings_type=compel.ReturnedEmbeddingsType(kind))
-        for one in (pipe, stock)
+        compel.Compel(pipe.tokenizer, encoder, returned_embeddings_type=compel.ReturnedEmbeddingsType(kind))
+        for encoder in (pipe.text_encoder, stock)
     )
     torch.testing.assert_close(actual(text), expected(text), atol=1e-4, rtol=1e-3)
 
