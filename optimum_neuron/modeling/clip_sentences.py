@@ -69,7 +69,7 @@ class NeuronClipSentenceTransformer(NeuronSentenceTransformer):
     def _embedded(self, texts: Sequence[Any], num_skipped: int = 0) -> torch.Tensor:
         words = [item for item in texts if isinstance(item, str)]
         images = [item for item in texts if not isinstance(item, str)]
-        features = self.tokenize(words) if words else {}
+        features = dict(self.tokenize(words)) if words else {}
         if images:
             features["pixel_values"] = self.processor(images, return_tensors="pt")["pixel_values"]
         vectors = self(features).sentence_embedding

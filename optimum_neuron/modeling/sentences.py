@@ -17,6 +17,7 @@ from typing import Any, Self
 
 import torch
 from torch.nn.functional import normalize
+from transformers import BatchEncoding
 
 from ..errors import ConfigError, nearest
 from ..exporters import Prepared, find_folder
@@ -212,8 +213,8 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
         is_named = options.get("prompt") is not None or options.get("prompt_name") is not None
         return options if is_named or name is None else {**options, "prompt_name": name}
 
-    def tokenize(self, texts: str | Sequence[str], return_tensors: str = "pt") -> dict[str, Any]:
-        """Return features of texts: padded token IDs and their mask.
+    def tokenize(self, texts: str | Sequence[str], return_tensors: str = "pt") -> BatchEncoding:
+        """Return features of texts, padded token IDs and their mask, as items and attributes.
 
         Args:
             texts: one text or several; one is a batch of one.
@@ -221,10 +222,12 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
         """
         listed = [texts] if isinstance(texts, str) else list(texts)
         lower = [text.lower() for text in listed] if self.recipe.do_lower_case else listed
-        features = self.tokenizer(
+        features: BatchEncoding = self.tokenizer(
             lower, padding=True, truncation=True, max_length=self.max_seq_length, return_tensors=return_tensors
         )
-        return {name: tensor for name, tensor in features.items() if name in self.signature.names}
+        for name in features.keys() - set(self.signature.names):
+            del features[name]
+        return features
 
     def forward(  # type: ignore[override]
         self, features: dict[str, torch.Tensor] | None = None, **inputs: Any

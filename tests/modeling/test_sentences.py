@@ -299,7 +299,7 @@ def test_errors_of_ranking(ranker, tmp_path):
 
 def test_features_are_attributes_and_items(model):
     tokens = model.tokenize("a cat", return_tensors="pt")
-    assert tokens["input_ids"].shape[0] == 1
+    assert tokens.input_ids.shape[0] == 1 and tokens.keys() <= set(model.signature.names)
     output = model(**tokens)
     assert output.sentence_embedding is output["sentence_embedding"] and output.token_embeddings.shape == (1, 7, 32)
     assert torch.equal(torch.tensor(model.encode("a cat")), output.sentence_embedding[0])
