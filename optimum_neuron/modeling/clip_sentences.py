@@ -8,7 +8,7 @@ sentence-transformers' vectors, and length 1.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -44,7 +44,7 @@ class NeuronClipSentenceTransformer(NeuronSentenceTransformer):
         return int(self.config.projection_dim)
 
     def forward(  # type: ignore[override]
-        self, features: dict[str, torch.Tensor] | None = None, **inputs: Any
+        self, features: Mapping[str, torch.Tensor] | None = None, **inputs: Any
     ) -> SentenceFeatures:
         """Add `text_embeds`, `image_embeds`, and `sentence_embedding` to features.
 

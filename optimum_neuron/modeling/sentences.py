@@ -11,7 +11,7 @@ CLIP.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -230,7 +230,7 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
         return features
 
     def forward(  # type: ignore[override]
-        self, features: dict[str, torch.Tensor] | None = None, **inputs: Any
+        self, features: Mapping[str, torch.Tensor] | None = None, **inputs: Any
     ) -> SentenceFeatures:
         """Add `token_embeddings` and `sentence_embedding` to features, as the modules of sentence-transformers do.
 
