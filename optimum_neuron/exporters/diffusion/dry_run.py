@@ -144,10 +144,11 @@ class CallRecorder:
         return unflatten(noted.result, zeros)
 
     def ask_for_hidden_states(self) -> None:
-        """Make the calls again with hidden states, and with a mask of tokens, as Compel does."""
+        """Make the calls again with and without hidden states, and with a mask of tokens, as Compel does."""
         for noted in self.calls:
             zeros = [torch.zeros(shape, dtype=getattr(torch, dtype)) for _, dtype, shape in noted.inputs]
             plain = unflatten(noted.arguments, zeros)
+            plain.pop("output_hidden_states", None)
             masked = {"attention_mask": torch.ones_like(plain["input_ids"]), **plain}
             for arguments in (masked, plain):
                 self(noted.method, arguments)
