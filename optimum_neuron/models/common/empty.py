@@ -17,7 +17,10 @@ _LARGE = 2**28
 
 @contextlib.contextmanager
 def without_weights() -> Iterator[None]:
-    """Inside the block, parameters have shapes and no values, and buffers are computed; nothing is initialized."""
+    """Inside the block, parameters have shapes and no values, and buffers are computed; nothing is initialized.
+
+    Constructors that draw random numbers leave those of the user alone.
+    """
     import torch
     from accelerate import init_empty_weights
     from torch.overrides import TorchFunctionMode
@@ -32,7 +35,8 @@ def without_weights() -> Iterator[None]:
                 options = options | {"device": "meta"}
             return function(*arguments, **options)
 
-    with init_empty_weights(include_buffers=False), no_init_weights(), LargeOnMeta():
+    own_numbers = torch.random.fork_rng(devices=[])
+    with own_numbers, init_empty_weights(include_buffers=False), no_init_weights(), LargeOnMeta():
         yield
 
 
