@@ -148,7 +148,7 @@ def check_pixels(pixel_values: torch.Tensor, program: Program, *, is_nested: boo
         raise ShapeError(message, hint=hint, input="pixel_values", shape=shape, expected=expected)
 
 
-def listed_images(pixel_values: torch.Tensor) -> torch.Tensor | None:
+def listed_images(pixel_values: torch.Tensor | None) -> torch.Tensor | None:
     """Return the images of rows one after the other, without those of zeros only, which fill up rows.
 
     Args:

@@ -124,6 +124,8 @@ class NeuronModelForImageTextToText(FeatureDecoderModel):
             token_type_ids=token_type_ids,
             mm_token_type_ids=mm_token_type_ids,
         )
+        if self._architecture.layout == "images":
+            pixel_values = listed_images(pixel_values)
         mask, cache = self._checked_mask(input_ids, attention_mask, cache)
         details = {"pixel_attention_mask": pixel_attention_mask, "image_grid_thw": image_grid_thw}
         features = encoded_features(mm_encoder_outputs, pixel_values, details, num_past=cache.columns)
