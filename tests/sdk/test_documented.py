@@ -50,3 +50,13 @@ def test_images_need_no_types_of_tokens(tmp_path):
     text = torch.full((2, 4), 60)
     zeros = torch.zeros(2, 5, *inputs["pixel_values"].shape[1:])  # they only fill up the rows
     assert torch.equal(model.generate(text, pixel_values=zeros, **options), original.generate(text, **options))
+
+
+def test_graphs_of_prompts_and_of_steps(export_folder):
+    from optimum.neuron import NeuronModelForCausalLM
+
+    model = NeuronModelForCausalLM.from_pretrained(export_folder)
+    assert model.context_encoding_model and model.token_generation_model
+    assert not model.context_encoding_model.keys() & model.token_generation_model.keys()
+    assert all("input_ids" in inputs for inputs in model.token_generation_model.values())
+    assert not hasattr(model, "chunked_prefill_model")  # prompts are read in one piece

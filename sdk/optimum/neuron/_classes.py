@@ -18,6 +18,7 @@ import torch
 from optimum.neuron._sequences import SequenceCalls, of_last_token
 
 import optimum_neuron
+from optimum_neuron.errors import UnsupportedAttributeError
 from optimum_neuron.exporters import upstream_rules
 
 
@@ -122,6 +123,37 @@ class EmbeddingDoor(TwoStepDoor, TracedDoor):
 class DecoderDoor(SequenceCalls, TwoStepDoor):
     """Decoders that generate."""
 
+    @property
+    def context_encoding_model(self) -> dict[str, Any]:
+        """Graphs that read a prompt in one piece, by name, each with its inputs.
+
+        Raises:
+            UnsupportedAttributeError: prompts are read in chunks.
+        """
+        if self.neuron_config.prefill_chunk_size:
+            raise _absent_graphs("context_encoding_model", "chunked_prefill_model")
+        return self._graphs("prefill")
+
+    @property
+    def chunked_prefill_model(self) -> dict[str, Any]:
+        """Graphs that read a chunk of a prompt, by name, each with its inputs.
+
+        Raises:
+            UnsupportedAttributeError: prompts are read in one piece.
+        """
+        if not self.neuron_config.prefill_chunk_size:
+            raise _absent_graphs("chunked_prefill_model", "context_encoding_model")
+        return self._graphs("prefill", "extend")
+
+    @property
+    def token_generation_model(self) -> dict[str, Any]:
+        """Graphs of one step of generation, by name, each with its inputs."""
+        return self._graphs("decode")
+
+    def _graphs(self, *roles: str) -> dict[str, Any]:
+        graphs = self.loaded.program.graphs.items()
+        return {name: dict(graph.inputs) for name, graph in graphs if graph.role in roles}
+
     def _complete(self, args: Sequence[Any], inputs: dict[str, Any]) -> dict[str, Any]:
         """Inputs of a call, with those that Optimum Neuron's classes do not take."""
         return inputs
@@ -136,6 +168,11 @@ class ImageTextDoor(DecoderDoor):
             return inputs
         ids = args[0] if args else inputs["input_ids"]
         return {**inputs, "token_type_ids": (ids == self.config.image_token_id).long()}
+
+
+def _absent_graphs(name: str, other: str) -> UnsupportedAttributeError:
+    message = f"This model has no {name}: prompts are read by the graphs of {other}."
+    return UnsupportedAttributeError(message, hint="Export with another prefill_chunk_size.", attribute=name)
 
 
 def _door_of(original: type) -> type:
