@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from ..errors import ModelError
+from .pipeline import Absent
 
 OPTIMIZER_FOLDER = "optimizer"
 """In a checkpoint; the format is torch.distributed.checkpoint's."""
@@ -43,10 +45,11 @@ def save_optimizer(model: Any, optimizer: Any, folder: str | Path, masters: Mapp
     from ..upstream.transformers import redistribute_state_dict
 
     optimizer = getattr(optimizer, "optimizer", optimizer)
-    with _as_torch_expects(model, optimizer, masters):
+    with _as_torch_expects(model, optimizer, masters), _without_twins(model, optimizer):
         save_optimizer_distributed(model, optimizer, str(Path(folder, OPTIMIZER_FOLDER)))
     if masters:
-        state = {name: master.detach() for name, master in masters.items()}
+        twins = _first_names(model)
+        state = {name: master.detach() for name, master in masters.items() if name not in twins}
         dcp.save(redistribute_state_dict(state), checkpoint_id=str(Path(folder, MASTERS_FOLDER)))
 
 
@@ -61,12 +64,13 @@ def load_optimizer(model: Any, optimizer: Any, folder: str | Path, masters: Mapp
     from ..upstream.transformers import redistribute_state_dict
 
     optimizer = getattr(optimizer, "optimizer", optimizer)
-    with warnings.catch_warnings(), _as_torch_expects(model, optimizer, masters):
+    with warnings.catch_warnings(), _as_torch_expects(model, optimizer, masters), _under_first_names(model):
         # torch warns of loading in one process.
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")
         load_optimizer_distributed(model, optimizer, str(Path(folder, OPTIMIZER_FOLDER)))
         if masters and Path(folder, MASTERS_FOLDER, ".metadata").is_file():
-            local = {name: master.detach() for name, master in masters.items()}
+            first = _first_names(model)
+            local = {first.get(name, name): master.detach() for name, master in masters.items()}
             state = redistribute_state_dict(local)
             dcp.load(state, checkpoint_id=str(Path(folder, MASTERS_FOLDER)))
             for name, tensor in redistribute_state_dict(state, reference_state_dict=local).items():
@@ -119,3 +123,48 @@ def _as_torch_expects(
         # Loading makes new groups.
         loaded = iter(optimizer.param_groups)
         optimizer.param_groups = [next(loaded) if group["params"] else group for group in groups]
+
+
+def _twins(model: Any) -> list[tuple[nn.Module, nn.Module]]:
+    """Return absent modules of a stage with those of it that have their weights: the first stage has them too."""
+    absent = [module for module in model.modules() if isinstance(module, Absent)]
+    return [(module, twin) for module in absent for twin in module.twin]
+
+
+def _first_names(model: Any) -> dict[str, str]:
+    """Return the names by which the first stage has weights, by those that this stage has for its copies."""
+    paths = {id(module): path for path, module in model.named_modules()}
+    return {f"{paths[id(twin)]}.weight": f"{paths[id(absent)]}.weight" for absent, twin in _twins(model)}
+
+
+@contextlib.contextmanager
+def _under_first_names(model: Any) -> Iterator[None]:
+    """Let copies of weights of the first stage be found under the names that they have there."""
+    moved = [(absent._parameters, twin._parameters) for absent, twin in _twins(model)]
+    for place, twin in moved:
+        place["weight"] = twin.pop("weight")
+    try:
+        yield
+    finally:
+        for place, twin in moved:
+            twin["weight"] = place.pop("weight")
+
+
+@contextlib.contextmanager
+def _without_twins(model: Any, optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """Let copies of weights of the first stage be left out, which saves them."""
+    places = [twin._parameters for _, twin in _twins(model)]
+    copies = [place.pop("weight") for place in places]
+    left_out = {id(copy) for copy in copies}
+    states = [optimizer.state.pop(copy, None) for copy in copies]
+    groups = optimizer.param_groups
+    rest = [{**group, "params": [one for one in group["params"] if id(one) not in left_out]} for group in groups]
+    optimizer.param_groups = [group for group in rest if group["params"]]
+    try:
+        yield
+    finally:
+        optimizer.param_groups = groups
+        for place, copy, state in zip(places, copies, states, strict=True):
+            place["weight"] = copy
+            if state is not None:
+                optimizer.state[copy] = state

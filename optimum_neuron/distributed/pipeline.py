@@ -6,7 +6,8 @@ not depend on trainers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 from ..errors import ConfigError
 from ..labels import IGNORED, next_labels
@@ -29,6 +30,9 @@ Loss = Callable[[torch.Tensor, torch.Tensor, Any], torch.Tensor]
 class Absent(nn.Module):
     """Stands in for a module of another stage: returns its first argument."""
 
+    twin: tuple[nn.Module, ...] = ()
+    """The module of this stage whose weight is that of the absent one."""
+
     def forward(self, value: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
         """Return the first argument."""
         return value
@@ -41,6 +45,17 @@ class Stage(nn.Module):
         super().__init__()
         self.model = model
         self.is_first, self.is_last = is_first, is_last
+        self.has_shared = False
+        """Whether embeddings in the first stage and the head in the last one are one trained weight."""
+
+    @property
+    def shared(self) -> nn.Parameter | None:
+        """This stage's copy of the weight that the first and the last stage share."""
+        if not self.has_shared or not (self.is_first or self.is_last):
+            return None
+        ends = self.model.get_input_embeddings, self.model.get_output_embeddings
+        weight: nn.Parameter = ends[self.is_last]().weight
+        return weight
 
     def forward(self, value: torch.Tensor, **inputs: Any) -> torch.Tensor:
         """Run the stage's layers."""
@@ -54,15 +69,12 @@ def require_stages(model: Any, num_stages: int) -> None:
     """Reject a model that cannot be cut into stages.
 
     Raises:
-        ConfigError: the model is not a decoder of one stack, trains tied embeddings, or has fewer layers than stages.
+        ConfigError: the model is not a decoder of one stack, or has fewer layers than stages.
     """
     parts = set(getattr(model.base_model, "_pp_plan", None) or ())
     if not parts.issuperset(_PARTS) or not isinstance(getattr(model, "lm_head", None), nn.Module):
         problem = f"'{model.config.model_type}' has no pipeline plan in transformers, or the model has no head"
         hint = "Remove the option, or use a decoder that has base_model_pp_plan (llama, qwen3, gemma2)."
-    elif model.config.get_text_config().tie_word_embeddings and _trains_embeddings(model):
-        problem = "it trains embeddings that are tied to the head, and these are in different stages"
-        hint = "Load with tie_word_embeddings=False, pass a peft_config without them, or use tensor_parallel_size."
     elif (num_layers := len(model.base_model.layers)) < num_stages:
         problem, hint = f"it has {num_layers} layers", f"Pass pipeline_parallel_size={num_layers} or less."
     else:
@@ -71,14 +83,17 @@ def require_stages(model: Any, num_stages: int) -> None:
     raise ConfigError(message, hint=hint, option="pipeline_parallel_size", value=num_stages, problem=problem)
 
 
-def _trains_embeddings(model: Any) -> bool:
-    ends = model.get_input_embeddings(), model.get_output_embeddings()
-    return any(parameter.requires_grad for module in ends for parameter in module.parameters())
+def _trains_shared(model: Any) -> bool:
+    """Return whether embeddings and head are one weight that is trained."""
+    embeddings, head = model.get_input_embeddings(), model.get_output_embeddings()
+    weight = getattr(head, "weight", None)
+    return weight is not None and weight is embeddings.weight and weight.requires_grad
 
 
 def cut(model: Any, *, index: int, num_stages: int) -> Stage:
     """Leave one stage of a model that `require_stages` accepts, in place."""
     base, is_first, is_last = model.base_model, index == 0, index == num_stages - 1
+    has_shared = _trains_shared(model)
     num_layers = len(base.layers)
     first, end = (num_layers * i // num_stages for i in (index, index + 1))
     for number in range(num_layers):
@@ -88,7 +103,11 @@ def cut(model: Any, *, index: int, num_stages: int) -> Stage:
         base.embed_tokens = Absent()
     if not is_last:
         base.norm, model.lm_head = Absent(), Absent()
-    return Stage(model, is_first=is_first, is_last=is_last)
+    elif has_shared:
+        base.embed_tokens.twin = (model.lm_head,)
+    stage = Stage(model, is_first=is_first, is_last=is_last)
+    stage.has_shared = has_shared
+    return stage
 
 
 def num_microbatches(requested: int, *, batch_size: int, num_stages: int) -> int:
@@ -128,8 +147,40 @@ class Pipeline:
 
     def train(self, inputs: Mapping[str, torch.Tensor], num_items: Any) -> torch.Tensor:
         """Run forward and backward of a batch; return the loss, on every stage."""
-        _, loss = self._run("step", inputs, num_items)
+        with self._summed_gradient():
+            _, loss = self._run("step", inputs, num_items)
         return loss
+
+    @contextlib.contextmanager
+    def _summed_gradient(self) -> Iterator[None]:
+        """Add the other stage's gradient of a shared weight to that of a block: both stages step alike."""
+        shared = self.stage.shared
+        if shared is None:
+            yield
+            return
+        before, shared.grad = shared.grad, None
+        yield
+        assert shared.grad is not None, "every batch passes through both ends"
+        with torch.no_grad():
+            # The two ends may divide the weight in different ways.
+            grad = shared.grad
+            whole = grad.full_tensor() if isinstance(grad, DTensor) else grad
+            total = whole + self._exchanged(whole.contiguous())
+            if isinstance(shared, DTensor):
+                total = distribute_tensor(total, shared.device_mesh, shared.placements, src_data_rank=None)
+            shared.grad = total if before is None else before + total
+
+    def _exchanged(self, own: torch.Tensor) -> torch.Tensor:
+        """Return the tensor of the other end, which gets this one's."""
+        other = dist.get_global_rank(self.group, 0 if self.stage.is_last else self._mesh.size() - 1)
+        theirs = torch.empty_like(own)
+        messages = [
+            dist.P2POp(dist.isend, own, other, self.group),
+            dist.P2POp(dist.irecv, theirs, other, self.group),
+        ]
+        for work in dist.batch_isend_irecv(messages):
+            work.wait()
+        return theirs
 
     def evaluate(self, inputs: Mapping[str, torch.Tensor], num_items: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return logits and loss of a batch, on every stage; no loss without labels."""
@@ -151,7 +202,9 @@ class Pipeline:
         for parameter in self.stage.parameters():
             if parameter.grad is not None:
                 kinds.setdefault(getattr(parameter.grad, "device_mesh", None), []).append(parameter)
-        norms = [nn.utils.get_total_norm([p.grad for p in parameters]) for parameters in kinds.values()]
+        counted_elsewhere = self.stage.shared if self.stage.is_last else None
+        counted = [[p.grad for p in parameters if p is not counted_elsewhere] for parameters in kinds.values()]
+        norms = [nn.utils.get_total_norm(gradients) for gradients in counted if gradients]
         whole = [norm.full_tensor() if isinstance(norm, DTensor) else norm for norm in norms]
         square = torch.stack(whole).square().sum()
         dist.all_reduce(square, group=self.group)

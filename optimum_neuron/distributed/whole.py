@@ -64,12 +64,10 @@ class WholeModel:
         weights: dict[str, torch.Tensor] = {}
         tied: dict[int, torch.Tensor] = {}
         for name, like in self.tensors.items():
-            tensor = state.get(self.names[name])
-            whole = None if tensor is None else tied.get(id(tensor))
-            if whole is None:
+            if id(like) not in tied:
                 (owner, *_) = [rank for rank, theirs in enumerate(owners) if self.names[name] in theirs]
-                whole = _gathered(tensor, like, owner, group)
-            tied[id(tensor)] = weights[self.names[name]] = whole
+                tied[id(like)] = _gathered(state.get(self.names[name]), like, owner, group)
+            weights[self.names[name]] = tied[id(like)]
         return weights
 
 
@@ -101,7 +99,12 @@ def load_weights(model: Any, whole: WholeModel, folder: str | Path) -> None:
     if differences:
         raise other_model(folder, whole.empty, differences)
     local = set(model.state_dict())
-    weights = {whole.names[name]: tensor for name, tensor in saved.items() if whole.names[name] in local}
+    tied = {id(whole.tensors[name]): tensor for name, tensor in saved.items()}
+    weights = {
+        whole.names[name]: tied[id(like)]
+        for name, like in whole.tensors.items()
+        if id(like) in tied and whole.names[name] in local
+    }
     set_model_state_dict(model, weights, options=StateDictOptions(full_state_dict=True, strict=False))
 
 

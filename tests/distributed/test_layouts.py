@@ -29,7 +29,7 @@ NARROW_TOLERANCE = 2e-3
 """For 16-bit weights, whose products are rounded in other places."""
 
 TWO = (
-    *("dp", "zero_1", "fsdp", "tp", "tied-tp", "bert-tp", "pp", "sp"),
+    *("dp", "zero_1", "fsdp", "tp", "tied-tp", "bert-tp", "pp", "sp", "tied-pp"),
     *("lora-tp", "lora-sp", "lora-pp", "lora-zero_1", "lora-fsdp", "saved-tp", "tied_lora-pp"),
     *("dora-zero_1", "dora-fsdp", "dora-pp"),
     *("qwen3-sp", "gemma2-sp", "phi3-tp", "qwen3_moe-tp"),
@@ -41,6 +41,7 @@ FOUR = (
     *("tp", "pp", "tp_zero_1", "tp_fsdp", "pp_zero_1", "pp_fsdp", "sp_zero_1", "sp_fsdp", "sp_pp"),
     *("cp", "cp_zero_1", "cp_fsdp", "cp_sp", "cp_pp", "padded-cp_pp", "bfloat16-cp_tp"),
     *("lora-tp_pp", "tied_lora-tp_pp", "bfloat16-tp_pp", "bfloat16-sp_zero_1"),
+    *("tied-pp_fsdp", "tied-pp_zero_1", "tied-tp_pp"),
 )
 """Of four: two that share layers or are stages, twice."""
 REFERENCES = (
@@ -48,11 +49,14 @@ REFERENCES = (
     *("gemma2-tp", "padded-tp", *(f"{family}-tp" for family in sorted(CONTEXT_FAMILIES - {"llama"}))),
 )
 """On one core, by the kind of model; the layout is left out."""
-SAVED = ("tp", "zero_1", "pp")
+SAVED = ("tp", "zero_1", "pp", "tied-pp")
 """Cases whose checkpoints are inspected."""
 RESUMED = (*SAVED, "dp", "tied-tp", "qwen3_moe-tp", "lora-pp", "bfloat16-tp", "bfloat16-dp")
 """Cases that resume from their checkpoints."""
-MOVED = ("tp>pp", "cp>tp", "sp>zero_1", "lora-pp>tp", "bfloat16-tp>zero_1", "bfloat16-fsdp>pp")
+MOVED = (
+    *("tp>pp", "cp>tp", "sp>zero_1", "lora-pp>tp", "bfloat16-tp>zero_1", "bfloat16-fsdp>pp"),
+    *("tied-pp>tp", "tied-tp>pp"),
+)
 """Cases that resume from checkpoints of another layout."""
 COMPILED = ("graphs-small-sp", "graphs-pp", "graphs-small-zero_1", "graphs-small-cp")
 """Cases with compiled graphs, without Inductor's code, which takes a minute: `fifty_steps.py` has one with it."""
