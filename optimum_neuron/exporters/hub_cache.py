@@ -9,13 +9,14 @@ names the shared cache; None uses the selected one.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import logging
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from ..compiler.cache import CompileCache, using
-from ..errors import ConfigError
+from ..compiler.cache import CompileCache, kept_in, using
 from .cached import cached_entries, cached_models
 
 logger = logging.getLogger(__name__)
@@ -24,9 +25,14 @@ logger = logging.getLogger(__name__)
 def get_hub_cached_entries(
     model_id: str | Path, task: str | None = None, cache_repo_id: str | None = None
 ) -> list[dict[str, Any]]:
-    """List the configurations for which a model is compiled, for a task or for all; see `cached_entries`."""
+    """List the configurations for which a model is compiled, for a task or for all; see `cached_entries`.
+
+    Those of decoders have `tp_degree` too, Optimum Neuron's name for `tensor_parallel_size`.
+    """
     with _shared(cache_repo_id):
-        return cached_entries(model_id, task=task)
+        entries = cached_entries(model_id, task=task)
+    size = "tensor_parallel_size"
+    return [entry | ({"tp_degree": entry[size]} if size in entry else {}) for entry in entries]
 
 
 def select_hub_cached_entries(
@@ -76,11 +82,27 @@ def get_hub_cached_models(cache_repo_id: str | None = None) -> set[tuple[str, st
         return cached_models()
 
 
-def synchronize_hub_cache(cache_path: str | Path | None = None, cache_repo_id: str | None = None) -> dict[str, Any]:
-    """Copy the entries of a cache, or of the one in NEURON_COMPILE_CACHE_URL, to the shared cache; see
-    `CompileCache.synchronize`.
+def synchronize_hub_cache(
+    cache_path: str | Path | None = None, cache_repo_id: str | None = None, non_blocking: bool = False
+) -> dict[str, Any] | Future[dict[str, Any]]:
+    """Copy the entries of a cache, or of the one in NEURON_COMPILE_CACHE_URL, to the shared cache.
+
+    Args:
+        cache_path: the cache; None asks NEURON_COMPILE_CACHE_URL.
+        cache_repo_id: the shared cache.
+        non_blocking: copy in a thread, and return the future of the result, which has the error if there is one.
+
+    Returns:
+        The result of `CompileCache.synchronize`.
     """
-    return CompileCache(cache_path).synchronize(cache_repo_id)
+    cache = CompileCache(cache_path)
+    if not non_blocking:
+        return cache.synchronize(cache_repo_id)
+    thread = ThreadPoolExecutor(1, thread_name_prefix="cache")
+    try:
+        return thread.submit(contextvars.copy_context().run, cache.synchronize, cache_repo_id)
+    finally:
+        thread.shutdown(wait=False)
 
 
 @contextlib.contextmanager
@@ -92,18 +114,11 @@ def hub_neuronx_cache(
     Args:
         entry: Has no effect here, because every compile records its own.
         cache_repo_id: the shared cache.
-        cache_dir: Not supported; NEURON_COMPILE_CACHE_URL sets the cache of this machine.
-
-    Raises:
-        ConfigError: `cache_dir` is given.
+        cache_dir: the cache of this machine inside the block; None asks NEURON_COMPILE_CACHE_URL.
     """
-    if cache_dir is not None:
-        message = "cache_dir is not supported: a process has one cache on its machine."
-        hint = f"Set NEURON_COMPILE_CACHE_URL={cache_dir} before the process starts."
-        raise ConfigError(message, hint=hint, option="cache_dir", value=str(cache_dir))
     if entry is not None:
         logger.info("entry=%r changes nothing: every compile records what it was for.", entry)
-    with _shared(cache_repo_id):
+    with _shared(cache_repo_id), contextlib.nullcontext() if cache_dir is None else kept_in(cache_dir):
         yield
 
 

@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from optimum_neuron.compiler.cache import CompileCache
-from optimum_neuron.errors import ConfigError, ModelError
+from optimum_neuron.errors import CacheError, ModelError
 from optimum_neuron.exporters import (
     cached_entries,
     cached_models,
@@ -96,6 +96,25 @@ def test_shared_cache_by_names_of_optimum_neuron(checkpoint, url, tmp_path, monk
     assert hub_cache.select_hub_cached_entries(checkpoint, cache_repo_id=team, batch_size=2) == []
     with hub_cache.hub_neuronx_cache(cache_repo_id=team):
         assert fill_cache(checkpoint, **SIZES)["result"] == "hit"
-    with pytest.raises(ConfigError), hub_cache.hub_neuronx_cache(cache_dir=tmp_path):
-        pass
+    assert selected["tp_degree"] == selected["tensor_parallel_size"] == 1
     assert hub_cache.select_hub_cached_entries(checkpoint, cache_repo_id=team, tensor_parallel_size=2) == []
+
+
+def test_cache_of_a_block_is_in_another_folder(checkpoint, url, tmp_path):
+    own = tmp_path / "own"
+    with hub_cache.hub_neuronx_cache(cache_dir=own):
+        assert fill_cache(checkpoint, **SIZES)["result"] == "miss"
+        assert len(hub_cache.get_hub_cached_entries(checkpoint)) == 1
+    assert hub_cache.get_hub_cached_entries(checkpoint) == []
+    assert hub_cache.get_local_cache_status(own)["num_entries"] == 2
+    with hub_cache.hub_neuronx_cache(cache_dir=str(own)):
+        assert fill_cache(checkpoint, **SIZES)["result"] == "hit"
+
+
+def test_caches_are_synchronized_in_the_background(checkpoint, url, tmp_path):
+    (tmp_path / "team").mkdir()
+    fill_cache(checkpoint, **SIZES)
+    future = hub_cache.synchronize_hub_cache(cache_repo_id=str(tmp_path / "team"), non_blocking=True)
+    assert len(future.result(timeout=60)["copied"]) == 1
+    with pytest.raises(CacheError):
+        hub_cache.synchronize_hub_cache(cache_repo_id="file:///proc/none", non_blocking=True).result(timeout=60)

@@ -4,4 +4,4 @@ from .explain import Difference as Difference
 from .keys import entry_name as entry_name
 from .listing import Recorded as Recorded
 from .shared import FILE as FILE, choose as choose, create as create, shared_url as shared_url, using as using
-from .store import CacheResult as CacheResult, CompileCache as CompileCache
+from .store import CacheResult as CacheResult, CompileCache as CompileCache, kept_in as kept_in

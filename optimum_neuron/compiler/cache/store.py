@@ -5,7 +5,9 @@ It does not depend on models or compilers: `fields` identify an entry, and `prod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,17 @@ from .synchronize import synchronize
 from .tiers import Tiers
 
 _NUM_NEAREST = 3
+_kept_in: contextvars.ContextVar[str | None] = contextvars.ContextVar("cache of a block", default=None)
+
+
+@contextlib.contextmanager
+def kept_in(url: str | Path) -> Iterator[None]:
+    """Keep what is compiled inside a block in another folder or at another URL than `env.compile_cache_url()`."""
+    token = _kept_in.set(str(url))
+    try:
+        yield
+    finally:
+        _kept_in.reset(token)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +60,8 @@ class CompileCache:
     """A content-addressed store of NEFFs that many processes and machines may share.
 
     Args:
-        url: Folder or fsspec URL; by default `env.compile_cache_url()`, with the shared cache behind it that
-            `shared.shared_url()` names.
+        url: Folder or fsspec URL; by default that of `kept_in` or `env.compile_cache_url()`, with the shared cache
+            behind it that `shared.shared_url()` names.
         spool: Folder for downloads and for entries that a read-only cache cannot store; by default below `env.home()`.
         lock_timeout_s: Longest wait for a process that compiles the same entry, in seconds; None for as long as it
             takes.
@@ -69,7 +82,7 @@ class CompileCache:
     def __init__(
         self, url: str | Path | None = None, *, spool: str | Path | None = None, lock_timeout_s: float | None = None
     ) -> None:
-        self.url = str(url) if url is not None else env.compile_cache_url()
+        self.url = str(url) if url is not None else _kept_in.get() or env.compile_cache_url()
         shared = shared_url().value if url is None else None
         self.shared_url = shared if shared != self.url else None
         self._tiers = Tiers(self.url, Path(spool) if spool is not None else None, lock_timeout_s, self.shared_url)
