@@ -295,10 +295,13 @@ class NeuronConfig(DecoderAttributes, CompileConfig):
     )
     """Blocks of the cache; None: enough for `batch_size` whole sequences. One of them takes what padding writes."""
     prefill_chunk_size: int | None = option(
-        None, help="with --continuous_batching, prompt tokens that are read between two steps (default: 128)"
+        None,
+        help="prompt tokens that are read at once; 0 for all (default with --continuous_batching: 128)",
+        allows_zero=True,
     )
-    """Tokens of prompts that are read between two steps; None: 128, or the last of `prefill_buckets`, which are the
-    lengths that the end of a prompt may be padded to."""
+    """Tokens of prompts that are read at once, with `continuous_batching` between two steps; 0: all. None: 0, and with
+    `continuous_batching` 128, or the last of `prefill_buckets`, which are the lengths that the end of a prompt may be
+    padded to."""
 
     quantization: str | None = option(
         None,
@@ -332,6 +335,8 @@ class NeuronConfig(DecoderAttributes, CompileConfig):
         yield from count_errors(self, ("batch_size", "extend_length", *DEGREES))
         optional = ("sequence_length", "max_loras", "max_lora_rank", "max_topk", *BLOCK_OPTIONS)
         yield from count_errors(self, optional, optional=True)
+        if self.prefill_chunk_size != 0 or isinstance(self.prefill_chunk_size, bool):
+            yield from count_errors(self, ("prefill_chunk_size",), optional=True)
         if self.kv_cache_dtype not in get_args(KVCacheDtype):
             yield invalid_choice("kv_cache_dtype", self.kv_cache_dtype, get_args(KVCacheDtype))  # type: ignore[misc]
         if self.attention_kernel not in get_args(AttentionKernel):
@@ -344,7 +349,8 @@ class NeuronConfig(DecoderAttributes, CompileConfig):
         length = self.sequence_length or min(max_position_embeddings, MAX_DEFAULT_SEQUENCE_LENGTH)
         if length > max_position_embeddings:
             raise limit_error("sequence_length", length, max_position_embeddings)
-        prefill_buckets = self.prefill_buckets or default_buckets(FIRST_BUCKET, length)
+        chunk = 0 if self.continuous_batching else min(self.prefill_chunk_size or 0, length)
+        prefill_buckets = self.prefill_buckets or default_buckets(FIRST_BUCKET, chunk or length)
         if self.sequence_parallel and all(bucket % self.tensor_parallel_size for bucket in prefill_buckets):
             raise ConfigError(
                 f"sequence_parallel=True divides no prompt: none of prefill_buckets={prefill_buckets} is a multiple of "
@@ -358,7 +364,8 @@ class NeuronConfig(DecoderAttributes, CompileConfig):
             "sequence_length": length,
             "prefill_buckets": prefill_buckets,
             "decode_buckets": self.decode_buckets or default_buckets(FIRST_DECODE_BUCKET, length),
-            "extend_length": min(self.extend_length, length),
+            "prefill_chunk_size": chunk,
+            "extend_length": min(self.extend_length, chunk or length),
             "max_topk": self.max_topk or (DEFAULT_MAX_TOPK if self.on_device_sampling else None),
             "max_lora_rank": self.max_lora_rank or (None if self.max_loras is None else DEFAULT_LORA_RANK),
         } | (block_sizes(self, length) if self.continuous_batching else {})
@@ -383,6 +390,14 @@ class ResolvedNeuronConfig(NeuronConfig):
     """Prompt lengths that are compiled."""
     decode_buckets: tuple[int, ...] = dataclasses.field()
     """Cache slots of the decode graphs."""
+
+    @property
+    def extend_lengths(self) -> tuple[int, ...]:
+        """Tokens that calls add to sequences in the cache, rising: a few, and a chunk of a prompt."""
+        # With continuous batching, chunks of prompts are prefill graphs.
+        chunk = 0 if self.continuous_batching else self.prefill_chunk_size or 0
+        lengths = {self.extend_length, chunk if chunk < self.sequence_length else 0}
+        return tuple(sorted(length for length in lengths if length > 1))
 
 
 def num_cores_of(config: CompileConfig) -> int:

@@ -15,7 +15,7 @@ from .errors import ConfigError
 from .sizes import is_rising, rising_error
 from .weights import parse_schemes
 
-BLOCK_OPTIONS = ("block_size", "num_blocks", "prefill_chunk_size")
+BLOCK_OPTIONS = ("block_size", "num_blocks")
 """Fields of a configuration that need `continuous_batching`."""
 DEFAULT_BLOCK_SIZE, DEFAULT_CHUNK_SIZE = 32, 128
 """Tokens of a cache block, and prompt tokens that are read at once."""
@@ -100,15 +100,28 @@ def block_sizes(config: Any, length: int) -> dict[str, Any]:
     return {"block_size": size, "num_blocks": num_blocks, "prefill_chunk_size": chunk, "prefill_buckets": buckets}
 
 
+def chunk_errors(config: Any, parts: str) -> Iterator[ConfigError]:
+    """Yield an error for each option that divides prompts, which may have parts that are no text."""
+    for name in ("continuous_batching", "prefill_chunk_size"):
+        if value := getattr(config, name):
+            message = f"{name}={value} is not supported for prompts with {parts}."
+            hint = "Remove it; a text model of the same family supports it."
+            yield ConfigError(message, hint=hint, option=name, value=value)
+
+
 def _block_errors(config: Any) -> Iterator[ConfigError]:
     if not config.continuous_batching:
         for name in BLOCK_OPTIONS:
             if (value := getattr(config, name)) is not None:
                 message = f"{name}={value!r} needs continuous_batching=True."
                 yield ConfigError(message, hint=f"Pass it, or remove {name}.", option=name, value=value)
-        return
+        if config.prefill_chunk_size and config.speculation is True:
+            message = "speculation=True needs prompts in one piece, or continuous_batching=True."
+            hint = "Remove prefill_chunk_size, or speculation."
+            options = {"option": "prefill_chunk_size", "value": config.prefill_chunk_size}
+            yield ConfigError(message, hint=hint, **options)
     buckets, chunk = config.prefill_buckets, config.prefill_chunk_size
-    if buckets is not None and chunk is not None and is_rising(buckets) and buckets[-1] != chunk:
+    if buckets is not None and chunk and is_rising(buckets) and buckets[-1] != chunk:
         message = f"prefill_buckets={tuple(buckets)} ends with {buckets[-1]}, but prefill_chunk_size={chunk}."
         hint = f"End the buckets at {chunk}, or remove prefill_chunk_size."
         yield ConfigError(message, hint=hint, option="prefill_buckets", value=list(buckets), chunk_size=chunk)

@@ -1,5 +1,9 @@
 from . import decoder as decoder
-from .buckets import choose_bucket as choose_bucket, smallest_bucket as smallest_bucket
+from .buckets import (
+    choose_bucket as choose_bucket,
+    chunk_length as chunk_length,
+    smallest_bucket as smallest_bucket,
+)
 from .calls import Call as Call, Calls as Calls, Leaf as Leaf, flatten as flatten, unflatten as unflatten
 from .decoder import Check as Check, Decoder as Decoder
 from .drafts import Draft as Draft, SequenceDraft as SequenceDraft

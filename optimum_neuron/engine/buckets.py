@@ -5,10 +5,13 @@ choose_bucket(20, (16, 64), subject="The prompt", measure="20 tokens", hint="Sho
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from ..core import Choice, Rejected
 from ..errors import ShapeError
+
+MOST_PADDING = 8
+"""A chunk has at most so many times the tokens that it is used for, unless it is the shortest one."""
 
 
 def smallest_bucket(size: int, buckets: Iterable[int]) -> int | None:
@@ -49,3 +52,21 @@ def choose_bucket(size: int, buckets: Sequence[int], *, subject: str, measure: s
             Rejected(candidate=str(other), reason=f"less than {measure}") for other in buckets if other < size
         ),
     )
+
+
+def chunk_length(lengths: Collection[int], *, num_left: int, room: int) -> int:
+    """Return how many tokens a call adds to sequences in the cache: the most that are not nearly all padding.
+
+    It is 1, a decode step, where every compiled chunk would reach past the cache.
+
+    Args:
+        lengths: compiled chunks.
+        num_left: tokens to add.
+        room: slots that are left in the cache.
+
+    >>> [chunk_length([8, 1024], num_left=n, room=2000) for n in (2000, 128, 127, 1)]
+    [1024, 1024, 8, 8]
+    """
+    fitting = [length for length in lengths if length <= room]
+    longest = max((length for length in fitting if length <= MOST_PADDING * num_left), default=1)
+    return longest if longest > 1 else min(fitting, default=1)

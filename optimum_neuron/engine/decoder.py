@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..core import Choice
-from .buckets import choose_bucket, smallest_bucket
+from .buckets import choose_bucket, chunk_length, smallest_bucket
 from .packing import Packing
 from .signature import is_of_layer
 from .steps import CompiledRows, Results, Steps
@@ -45,7 +45,7 @@ class Decoder:
         """Label of the score graph of the shortest prompts, whose inputs are those of all."""
         self._counts_tokens = "num_new_tokens" in signature["decode"].names
         self.extend_length = next(iter(self._extend), 1)
-        """Tokens that one call adds to a sequence in the cache."""
+        """Tokens that one call adds to a sequence in the cache; the end of a long prompt may have larger calls."""
         self.num_slots = max(self._decode)
         """Tokens that a sequence can hold."""
         self.chunks_from = self.prefill_buckets[-1]
@@ -193,22 +193,25 @@ class Decoder:
         """Add packed tokens, so many of each row, from position `first_R` on in compiled chunks; return [R, T, ...]."""
         import torch
 
-        length, chunks = self.extend_length, []
-        for start in range(0, ids_RT.shape[1], length):
+        start, num_tokens, chunks = 0, ids_RT.shape[1], []
+        while start < num_tokens:
+            length = self.chunk_length(num_tokens - start, int(first_R.max()) + start)
             chunk = ids_RT[:, start : start + length]
             left_R = (lengths_R - start).clamp(min=0)
-            positions = first_R[:, None] + start + torch.arange(length)
-            if length == 1 or int(positions.max()) >= self.num_slots:
-                # A compiled chunk would reach past the cache: the last tokens go one by one.
-                for column in range(chunk.shape[1]):
-                    position = (first_R[:, None] + start + column).clamp(max=self.num_slots - 1)
-                    is_real_R = (left_R > column).long()
-                    chunks.append(self.decode(group, chunk[:, column : column + 1], position, is_real_R))
+            if length == 1:
+                position = (first_R[:, None] + start).clamp(max=self.num_slots - 1)
+                chunks.append(self.decode(group, chunk, position, (left_R > 0).long()))
             else:
+                positions = first_R[:, None] + start + torch.arange(length)
                 padded = torch.nn.functional.pad(chunk, (0, length - chunk.shape[1]))
                 results = self.step(group, self._extend[length], padded, positions, left_R.clamp(max=length))
                 chunks.append({name: part[:, : chunk.shape[1]] for name, part in results.items()})
+            start += length
         return _joined(chunks)
+
+    def chunk_length(self, num_left: int, first: int) -> int:
+        """Return how many tokens to add at once from a position on."""
+        return chunk_length(self._extend, num_left=num_left, room=self.num_slots - first)
 
     def _in_chunks(
         self, group: Group, ids_RT: torch.Tensor, lengths_R: torch.Tensor, first: int

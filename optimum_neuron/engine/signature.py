@@ -178,7 +178,7 @@ class Signature:
 
     def num_forgettable(self, program: Program) -> int | None:
         """Return how many of the newest tokens a full ring can forget; None if every token has a slot."""
-        return None if self.smallest_ring(program) is None else next(iter(program.by_size("extend")), 1)
+        return None if self.smallest_ring(program) is None else max(program.by_size("extend"), default=1)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data."""

@@ -89,7 +89,7 @@ def state_specs(family: Family, config: ResolvedNeuronConfig) -> dict[str, Tenso
     """What every layer keeps, by "<name>.<layer>"."""
     return {
         f"{tensor.name}.{layer}": TensorSpec(
-            shape=tensor.shape(config.batch_size, config.sequence_length, config.extend_length),
+            shape=tensor.shape(config.batch_size, config.sequence_length, max(config.extend_lengths, default=1)),
             dtype=tensor.dtype or config.torch_dtype,
         )
         for layer, state in enumerate(family.states)
@@ -118,7 +118,7 @@ def graph_names(config: ResolvedNeuronConfig) -> set[str]:
     """Names of all entry points that a complete configuration is compiled into."""
     names = {f"{kind}_{bucket}" for bucket in config.prefill_buckets for kind in ("prefill", "score")}
     names |= {f"decode_{bucket}" for bucket in config.decode_buckets}
-    return names | ({f"extend_{config.extend_length}"} if config.extend_length > 1 else set())
+    return names | {f"extend_{length}" for length in config.extend_lengths}
 
 
 def decoder_captures(
@@ -164,15 +164,14 @@ def decoder_captures(
             outputs=family.outputs + sampled_outputs(config) * (role == "decode"),
             layer_results=graph_layers(family),
             cuts=tuple(f"{MODEL}.{path}" for path in family.module.cuts),
-            rare=role == "extend" and not config.speculation,
+            rare=role == "extend" and not config.speculation and num_tokens != config.prefill_chunk_size,
         )
 
     captures = []
     for bucket in config.prefill_buckets:
         captures += [entry(role, bucket, None, prompt_inputs(bucket)) for role in ("prefill", "score")]
     captures += [entry("decode", 1, bucket, {}) for bucket in config.decode_buckets]
-    if config.extend_length > 1:
-        captures.append(entry("extend", config.extend_length, config.sequence_length, {}))
+    captures += [entry("extend", length, config.sequence_length, {}) for length in config.extend_lengths]
     return captures
 
 

@@ -93,7 +93,7 @@ def paged_graph_names(config: ResolvedNeuronConfig) -> set[str]:
     """Names of all entry points that a complete configuration is compiled into."""
     names = {f"{role}_{slots}" for role in ("prefill", "score", "decode") for slots in config.decode_buckets}
     names |= {f"prefill_{slots}_of_{short}" for slots in config.decode_buckets for short in config.prefill_buckets[:-1]}
-    return names | ({f"extend_{config.extend_length}"} if config.extend_length > 1 else set())
+    return names | {f"extend_{length}" for length in config.extend_lengths}
 
 
 def paged_captures(family: Family, config: ResolvedNeuronConfig) -> list[Recapture]:
@@ -140,8 +140,7 @@ def paged_captures(family: Family, config: ResolvedNeuronConfig) -> list[Recaptu
         captures += [entry(role, 1, chunk, slots) for role in ("prefill", "score")]
         captures += [entry("prefill", 1, short, slots) for short in config.prefill_buckets[:-1]]
     captures += [entry("decode", config.batch_size, 1, slots) for slots in config.decode_buckets]
-    if config.extend_length > 1:
-        captures.append(entry("extend", config.batch_size, config.extend_length, config.sequence_length))
+    captures += [entry("extend", config.batch_size, length, config.sequence_length) for length in config.extend_lengths]
     return captures
 
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from ..configuration import DEGREES, CompileConfig
+from ..configuration import DEGREES, CompileConfig, ResolvedNeuronConfig
 from ..core import Choice
 from ..errors import ConfigError
 from ..exporters import load_source, neuron_config, translate
@@ -23,6 +24,11 @@ from ..runtime import num_usable
 from .loading import NeuronModel
 
 logger = logging.getLogger(__name__)
+
+LONG_SEQUENCE = 1024
+"""Tokens of a sequence above which prompts are read in chunks of so many."""
+_WHOLE_PROMPTS = ("gemma3", "gemma3_text")
+"""Architectures whose prompts are in one piece in Optimum Neuron."""
 
 
 class TwoStepExport(NeuronModel):
@@ -53,7 +59,8 @@ class TwoStepExport(NeuronModel):
             sequence_length: tokens of a sequence, prompt and answer together.
             tensor_parallel_size: cores that share every layer; None for every core of the instance that this process
                 may use, as in Optimum Neuron. The reason is logged.
-            **options: further fields of the configuration.
+            **options: further fields of the configuration. `prefill_chunk_size` is 1,024 for longer sequences, as in
+                Optimum Neuron; the reason is logged.
 
         Raises:
             ConfigError: an option is unknown or out of range, or the instance has no such number of cores.
@@ -72,7 +79,11 @@ class TwoStepExport(NeuronModel):
             cores = _most_cores(instance_type, source.config)
             logger.info("tensor_parallel_size: %s", cores)
             request["tensor_parallel_size"] = cores.value
-        complete: CompileConfig = neuron_config(source, {**request, "task": cls._task(request)})[0]
+        request["task"] = cls._task(request)
+        complete: CompileConfig = neuron_config(source, request)[0]
+        if (chunk := _chunk_size(request, complete, source.config.model_type)) is not None:
+            logger.info("prefill_chunk_size: %s", chunk)
+            complete = neuron_config(source, {**request, "prefill_chunk_size": chunk.value})[0]
         return complete
 
     @classmethod
@@ -107,6 +118,18 @@ class TwoStepExport(NeuronModel):
         return cls.from_pretrained(
             model_id, config, export=True, token=token, revision=revision, neuron_config=neuron_config, **options
         )
+
+
+def _chunk_size(request: Mapping[str, Any], complete: Any, model_type: str) -> Choice[int] | None:
+    """Return the tokens of a prompt to read at once by Optimum Neuron's rule; None: the configuration is complete."""
+    decided = ("prefill_chunk_size", "prefill_buckets", "continuous_batching", "speculation")
+    has_chunks = type(complete) is ResolvedNeuronConfig  # not with images or audio
+    if not has_chunks or any(request.get(name) is not None for name in decided) or model_type in _WHOLE_PROMPTS:
+        return None
+    length = complete.sequence_length
+    if length <= LONG_SEQUENCE:
+        return None
+    return Choice(value=LONG_SEQUENCE, reason=f"default for sequence_length={length}, which is above {LONG_SEQUENCE}")
 
 
 def _most_cores(instance_type: str | None, config: Any) -> Choice[int]:

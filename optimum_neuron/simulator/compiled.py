@@ -52,6 +52,7 @@ def serving_plan_of(program: Program, request: DecoderRequest, *, auto_cast: Aut
         prefill=work_of(graphs.prefill),
         num_prefills=arriving * max(graphs.num_chunks - 1, 1) if graphs.num_chunks else 1,
         prefill_end=None if graphs.prefill_end is None else work_of(graphs.prefill_end),
+        extends=tuple((work_of(name), count) for name, count in graphs.extends.items()),
         decode=work_of(step),
         steps=() if request.speculation else tuple((work_of(name), count) for name, count in graphs.steps.items()),
         batch_size=rows,
@@ -76,7 +77,7 @@ def _check_graph(program: Program, speculation: Speculation) -> str:
         message = f"acceptance_rate={speculation.acceptance_rate} has no effect on an estimate of {what}."
         hint = "Remove it, or estimate a decoder that was exported with speculation=True."
         raise ConfigError(message, hint=hint, option="acceptance_rate")
-    return checks[max(checks)]
+    return checks[min(checks)]  # longer ones read prompts
 
 
 def generated_estimate(
@@ -103,7 +104,7 @@ def generated_estimate(
     pool = _pool_of(program, plan.value, machine, num_cores, memory, auto_cast) if is_paged(program) else None
     speculation, outcome = None, None
     if request.speculation is not None:
-        speculation = request.speculation.checked_by(max(program.by_size("extend")))
+        speculation = request.speculation.checked_by(min(program.by_size("extend")))
         outcome = functools.partial(speculation.outcome, plan.value)
         assumptions = (*assumptions, speculation.assumption)
     elif pool is not None:

@@ -8,6 +8,7 @@ Buckets are chosen as the engine does. It times nothing.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import math
 from collections.abc import Mapping
@@ -38,6 +39,8 @@ class GraphChoice:
     output_length: int
     num_chunks: int = 0
     """Chunks of the prompt, which are read one after the other; 0 if one prefill reads the prompts of all rows."""
+    extends: Mapping[str, int] = dataclasses.field(default_factory=dict, hash=False)
+    """Calls that read the rest of prompts that are longer than `prefill`, by their graphs."""
     prefill_end: str | None = None
     """Graph of the last chunk, if there are several; those before it are whole."""
 
@@ -102,8 +105,11 @@ def _of_prompt(program: Program, request: DecoderRequest) -> GraphChoice:
         chunks = chunk_graphs(program, lengths.prompt, start=cached)
         computed = sum(program.graphs[name].inputs["input_ids"].shape[1] for name in chunks)
         reads = chunks[0] if len(chunks) == 1 else reads
+    rest = [] if chunks else _rest(program, lengths.prompt, read=first, num_slots=longest)
+    computed += sum(program.graphs[name].inputs["input_ids"].shape[1] for name in rest)
     return GraphChoice(
         prefill=reads,
+        extends=collections.Counter(rest),
         prefill_end=chunks[-1] if len(chunks) > 1 else None,
         decode=decode[slots],
         steps={decode[size]: count for size, count in counts.items()},
@@ -111,6 +117,19 @@ def _of_prompt(program: Program, request: DecoderRequest) -> GraphChoice:
         output_length=lengths.answer,
         num_chunks=len(chunks),
     )
+
+
+def _rest(program: Program, num_tokens: int, *, read: int, num_slots: int) -> list[str]:
+    """Return the entry points that read prompts behind their first tokens, as `engine/decoder.py` does."""
+    from ..engine import chunk_length
+
+    graphs, names = program.by_size("extend"), []
+    step = program.by_size("decode")[num_slots]
+    while read < num_tokens:
+        length = chunk_length(graphs, num_left=num_tokens - read, room=num_slots - read)
+        names.append(graphs.get(length, step))
+        read += length
+    return names
 
 
 def chunk_graphs(program: Program, num_tokens: int, *, start: int = 0) -> list[str]:

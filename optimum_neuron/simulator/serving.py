@@ -45,6 +45,8 @@ class ServingPlan:
     """Runs of `prefill` until every row has its first token."""
     prefill_end: GraphWork | None = None
     """Run behind them for each request, where prompts are read in chunks and the last one is shorter."""
+    extends: tuple[tuple[GraphWork, int], ...] = ()
+    """Graphs that read the rest of prompts of all rows, which are longer than `prefill`, and their numbers of runs."""
     decode: GraphWork
     """One step, at the median context of an answer."""
     steps: tuple[tuple[GraphWork, int], ...] = ()
@@ -181,6 +183,7 @@ def serving_times(
     begin_s = (0.0 if encode is None else encode.total_s) + plan.num_prefills * prefill.total_s
     if plan.prefill_end is not None:
         begin_s += plan.concurrency * run(plan.prefill_end).total_s
+    begin_s += sum(count * run(graph).total_s for graph, count in plan.extends)
 
     def step_s(graph: GraphWork, device: DeviceTime) -> float:
         return device.total_s + token_host_s(host, plan.concurrency) + graph.total.host_bytes / copy_bytes_per_s

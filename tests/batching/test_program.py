@@ -51,7 +51,6 @@ def test_generate_has_all_modes(model):
     [
         {"block_size": 8},
         {"num_blocks": 8},
-        {"prefill_chunk_size": 8},
         BATCHED | {"prefill_buckets": (8, 16), "prefill_chunk_size": 32},
         BATCHED | {"block_size": 0},
     ],

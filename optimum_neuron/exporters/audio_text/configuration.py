@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from ...configuration import NeuronConfig, ResolvedNeuronConfig
+from ...decoder_checks import chunk_errors
 from ...errors import ConfigError
 from ...options import option
 from ...sizes import count_errors
@@ -48,10 +49,7 @@ class NeuronAudioTextConfig(NeuronConfig):
         yield from count_errors(self, ("max_num_audios",), optional=True)
         yield from count_errors(self, ("audio_batch_size",))
         yield from super()._problems()
-        if self.continuous_batching is True:
-            message = "continuous_batching=True is not supported for prompts with audio."
-            hint = "Remove it; a text model of the same family supports it."
-            yield ConfigError(message, hint=hint, option="continuous_batching", value=True)
+        yield from chunk_errors(self, "audio")
 
     def resolve(self, *, max_position_embeddings: int, audio_tokens: int) -> ResolvedAudioTextConfig:  # type: ignore[override]
         """Return the resolved form, with lengths for a model.

@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from ...configuration import NeuronConfig, ResolvedNeuronConfig
+from ...decoder_checks import chunk_errors
 from ...errors import ConfigError
 from ...options import option
 from ...sizes import count_errors, size_errors
@@ -54,10 +55,7 @@ class NeuronImageTextConfig(NeuronConfig):
         yield from size_errors(self, ("image_size",))
         yield from count_errors(self, ("image_batch_size",))
         yield from super()._problems()
-        if self.continuous_batching is True:
-            message = "continuous_batching=True is not supported for prompts with images."
-            hint = "Remove it; a text model of the same family supports it."
-            yield ConfigError(message, hint=hint, option="continuous_batching", value=True)
+        yield from chunk_errors(self, "images")
 
     def resolve(  # type: ignore[override]  # images add sizes
         self,

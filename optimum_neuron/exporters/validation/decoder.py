@@ -109,8 +109,8 @@ class DecoderScenarios:
         if unused := {size: name for size, name in decode.items() if size > 1 and name not in self._recorder.graphs}:
             yield self._decode_graphs(unused)
         yield from self._chunk_graphs()
-        if self._program.by_size("extend"):
-            yield self._chunk()
+        for length in self._program.by_size("extend"):
+            yield self._chunk(length)
 
     def _num_prompt_tokens(self, bucket: int, smaller: int) -> int:
         """Tokens of a prompt that a bucket is for; its decode steps pass the limit of a decode bucket if they can.
@@ -211,14 +211,19 @@ class DecoderScenarios:
         # As `generate` passes them: without, RoBERTa and its kin count from another number.
         return {"position_ids": torch.arange(batch.ids_RT.shape[1]).expand(len(batch.ids_RT), -1)}
 
-    def _chunk(self) -> Scenario:
+    def _chunk(self, length: int) -> Scenario:
         """A prompt, and several more tokens at once: a compiled chunk, and one token more where there is room.
 
-        In blocks, only as many as the chunk has: the engine reads more of them as it reads a prompt.
+        In blocks, only as many as the chunk has: the engine reads more of them as it reads a prompt. Fewer, where more
+        would go through a longer chunk.
         """
-        (length,) = self._program.by_size("extend")
         num_tokens = max(min(NUM_PROMPT_TOKENS, self._decoder.prefill_buckets[0], self._decoder.num_slots - length), 1)
-        batch = self._batch(num_tokens, length if self._signature.is_paged else length + 1)
+        num_more = length
+        if not self._signature.is_paged:
+            numbers = range(length + 1, 0, -1)
+            taken = (number for number in numbers if self._decoder.chunk_length(number, num_tokens) == length)
+            num_more = next(taken, length + 1)
+        batch = self._batch(num_tokens, num_more)
 
         def run() -> Results:
             sequences = self._sequences()
