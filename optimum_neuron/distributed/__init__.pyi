@@ -1,6 +1,6 @@
 from . import checkpoint as checkpoint, pipeline as pipeline
 from .checkpoint import has_sharded_optimizer as has_sharded_optimizer
-from .consolidate import consolidate as consolidate
+from .consolidate import consolidate as consolidate, read_joined as read_joined
 from .context import ContextParallel as ContextParallel
 from .distribute import (
     DistributedModel as DistributedModel,

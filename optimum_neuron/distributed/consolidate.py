@@ -89,10 +89,22 @@ def consolidate(
     )
 
 
+def read_joined(checkpoint: str | Path) -> dict[str, torch.Tensor]:
+    """Return the weights that `consolidate` writes, by their names.
+
+    Raises:
+        ArtifactError: the checkpoint has no weights.
+    """
+    folder = _with_weights(Path(checkpoint))
+    last = _last_checkpoint(folder) if _weights_in(folder) is None else None
+    return _read(_require_weights(last or folder))
+
+
 def _with_weights(folder: Path) -> Path:
     """The folder itself, or the one above `adapter_<name>`, where adapters are saved here."""
-    is_above = folder.name.startswith("adapter_") and not folder.exists()
-    return folder.parent if is_above and (folder.parent / ADAPTER).is_file() else folder
+    is_empty = not (folder / ADAPTER).is_file() and find_parallel_shards(folder) is None
+    is_above = folder.name.startswith("adapter_") and is_empty and (folder.parent / ADAPTER).is_file()
+    return folder.parent if is_above else folder
 
 
 def _last_checkpoint(folder: Path) -> Path | None:

@@ -59,7 +59,7 @@ OTHER_NAMES = {
     "token_generation_buckets": "decode_buckets",
     "sequence_parallel_enabled": "sequence_parallel",
     **dict.fromkeys(("max_num_seqs", "max_batch_size"), "batch_size"),
-    **dict.fromkeys(("max_model_len", "seq_len"), "sequence_length"),
+    **dict.fromkeys(("max_model_len", "n_positions", "seq_len"), "sequence_length"),
     **dict.fromkeys(("pa_num_blocks", "num_gpu_blocks_override"), "num_blocks"),
     "pa_block_size": "block_size",
     **dict.fromkeys(("is_block_kv_layout", "is_continuous_batching"), "continuous_batching"),
@@ -92,8 +92,6 @@ def translate(options: Mapping[str, Any]) -> dict[str, Any]:
     """
     options = {name: _dtype_name(value) if name in _DTYPES else value for name, value in options.items()}
     translated = {name: value for name, value in options.items() if name not in PEER_OPTIONS}
-    if _is_same(translated.get("prefill_chunk_size"), 0):
-        del translated["prefill_chunk_size"]  # Optimum Neuron's word for prompts in one piece
     if isinstance(cache := translated.get("kv_cache_dtype"), str) and cache in CACHE_DTYPES:
         translated["kv_cache_dtype"] = CACHE_DTYPES[cache]
     values = {name: options[name] for name in PEER_OPTIONS if options.get(name) is not None}

@@ -183,13 +183,9 @@ def _assembled(name: str, model: NeuronModel, parts: dict[str, Any], options: di
     import transformers
 
     if name == "question-answering":
-        from .question_answering import QuestionAnsweringPipeline
-
-        return QuestionAnsweringPipeline(model=model, **parts, **options)
+        return pipeline_class(name)(model=model, **parts, **options)
     if plain_name(name) in TEXT_TO_TEXT:
-        from .text_to_text import TextToTextPipeline
-
-        return TextToTextPipeline(model=model, task=name, **parts, **options)
+        return pipeline_class(name)(model=model, task=name, **parts, **options)
     if name == "feature-extraction" and hasattr(model, "recipe"):  # of sentences
         from .sentences import SentencePipeline
 
@@ -198,8 +194,27 @@ def _assembled(name: str, model: NeuronModel, parts: dict[str, Any], options: di
         from . import recordings
 
         recordings.require_rate(parts["feature_extractor"], model)
-        options = {"pipeline_class": recordings.PIPELINES[name], **options}
+        options = {"pipeline_class": pipeline_class(name), **options}
     return transformers.pipeline(name, model=model, **parts, **options)
+
+
+def pipeline_class(name: str) -> type[Pipeline]:
+    """Return the class of a pipeline: transformers', or that of this package where it differs.
+
+    Raises:
+        ModelError: there is no such pipeline.
+    """
+    from transformers.pipelines import SUPPORTED_TASKS
+
+    from . import recordings
+    from .question_answering import QuestionAnsweringPipeline
+    from .text_to_text import TextToTextPipeline
+
+    name = plain_name(ALIASES.get(name, name))
+    own = {"question-answering": QuestionAnsweringPipeline, **dict.fromkeys(TEXT_TO_TEXT, TextToTextPipeline)}
+    own |= recordings.PIPELINES
+    task_of_pipeline(name)
+    return own[name] if name in own else SUPPORTED_TASKS[name]["impl"]
 
 
 def _named(name: str, model: str | Path | None) -> str | Path:

@@ -32,6 +32,7 @@ WITHOUT_EFFECT = {
 
 TRANSLATED = {
     "disable_sequence_parallel": "sequence_parallel",
+    "evaluation_strategy": "eval_strategy",
     "logging_dir": "TENSORBOARD_LOGGING_DIR",
     "warmup_ratio": "warmup_steps",
 }
@@ -66,6 +67,7 @@ class PeerArgumentsMixin(ChecksKeywords):
     dataloader_prefetch_size: int | None = _field("dataloader_prefetch_size")
     disable_sequence_parallel: bool | None = _switch("disable_sequence_parallel")
     enable_efficiency_metrics: bool | None = _switch("enable_efficiency_metrics")
+    evaluation_strategy: str | None = _field("evaluation_strategy")
     fuse_qkv: bool | None = _switch("fuse_qkv")
     kv_size_multiplier: int | None = _field("kv_size_multiplier")
     logging_dir: str | None = _field("logging_dir")
@@ -100,6 +102,10 @@ class PeerArgumentsMixin(ChecksKeywords):
             if self.disable_sequence_parallel and upstream.sequence_parallel:
                 raise _both("disable_sequence_parallel", True, "sequence_parallel", True)
             upstream.sequence_parallel = not self.disable_sequence_parallel and upstream.tensor_parallel_size > 1
+        if self.evaluation_strategy is not None:
+            if upstream.eval_strategy not in ("no", self.evaluation_strategy):
+                raise _both("evaluation_strategy", self.evaluation_strategy, "eval_strategy", upstream.eval_strategy)
+            upstream.eval_strategy = self.evaluation_strategy
         if self.logging_dir is not None:
             os.environ["TENSORBOARD_LOGGING_DIR"] = str(self.logging_dir)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,6 +83,10 @@ class WholeCheckpoints(_Base):
             super()._push_from_checkpoint(checkpoint_folder)
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        self._save_whole(output_dir, state_dict)
+        _name_adapter(Path(output_dir or self.args.output_dir))
+
+    def _save_whole(self, output_dir: str | None, state_dict: Any) -> None:
         if self._distributed.whole is None:
             super()._save(output_dir, state_dict)
             return
@@ -187,3 +192,11 @@ class WholeCheckpoints(_Base):
             "fsdp": self.is_fsdp_enabled,
             "states_in_shards": self._distributed.whole is not None,
         }
+
+
+def _name_adapter(folder: Path) -> None:
+    """Copy the configuration of an adapter to where scripts of Optimum Neuron expect it; its weights stay in place."""
+    configuration = folder / "adapter_config.json"
+    if configuration.is_file():
+        (folder / "adapter_default").mkdir(exist_ok=True)
+        shutil.copy(configuration, folder / "adapter_default")

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
 from transformers import AutoModelForCausalLM
 
-from optimum_neuron.distributed import consolidate
+from optimum_neuron.distributed import consolidate, read_joined
 from optimum_neuron.errors import ArtifactError
 from tests.raising import raises
 
@@ -77,6 +77,9 @@ def test_adapter_is_written_to_optimum_neuron_folder(tmp_path, llama):
     folder = tmp_path / "checkpoint-1" / "adapter_default"
     assert consolidate(folder, folder).loadable
     require_same(peft.PeftModel.from_pretrained(copy.deepcopy(llama), folder), adapter_model)
+    (folder / "adapter_model.safetensors").unlink()  # a trainer leaves the configuration there
+    assert consolidate(folder, tmp_path / "joined").loadable
+    assert read_joined(folder).keys() == read_joined(tmp_path / "joined").keys() != set()
 
 
 class TensorReference:

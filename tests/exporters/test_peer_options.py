@@ -35,7 +35,6 @@ def test_ignored_keyword_is_reported(name, caplog):
 def test_fixed_keyword_accepts_its_value():
     assert translate({name: value for name, (value, _) in FIXED.items()}) == {}
     assert translate(dict.fromkeys(FIXED)) == {}
-    assert translate({"prefill_chunk_size": 0}) == {}
     wrong = {"decoder_file_name": "decoder.neuron", "file_name": "other.neuron"}
     with pytest.raises(ConfigError) as excinfo:
         translate(wrong)
@@ -52,6 +51,7 @@ def test_other_names_of_options():
     }
     ours = {"batch_size": 8, "sequence_length": 64, "block_size": 16, "num_blocks": 33, "continuous_batching": True}
     assert translate(names) == ours
+    assert translate({"n_positions": 64, "num_cores": 2}) == {"sequence_length": 64, "tensor_parallel_size": 2}
     of_nxdi = {"tp_degree": 2, "pp_degree": 2, "context_encoding_buckets": (32,), "token_generation_buckets": (64,)}
     assert translate(of_nxdi) == {
         **{"tensor_parallel_size": 2, "pipeline_parallel_size": 2},

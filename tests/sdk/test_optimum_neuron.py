@@ -122,7 +122,7 @@ def test_duplicate_export_option_is_an_error(tmp_path):
 
 def test_questions_about_process_and_machine(monkeypatch):
     from optimum.neuron.models.inference.backend.neuron_device_memory import get_neuron_device_indices
-    from optimum.neuron.utils import import_utils, is_precompilation
+    from optimum.neuron.utils import import_utils, is_precompilation, system
     from optimum.neuron.utils.cache_utils import get_num_neuron_cores
     from optimum.neuron.utils.instance import current_instance_type
     from optimum.neuron.utils.system import cores_per_device
@@ -132,11 +132,68 @@ def test_questions_about_process_and_machine(monkeypatch):
     assert (current_instance_type(), cores_per_device(), get_num_neuron_cores()) == ("trn1", 2, 32)
     monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", "0-3")
     assert get_num_neuron_cores() == 4 and get_neuron_device_indices() == {0, 1}
+    assert system.get_instance_name() == "trn1.32xlarge" and system.get_neuron_devices_count() == 16
     assert is_logging_process() and not is_precompilation()
     monkeypatch.setenv("NEURON_EXTRACT_GRAPHS_ONLY", "1")
     assert is_precompilation()
+    monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "trn2.48xlarge")
+    assert (system.get_neuron_devices_count(), cores_per_device()) == (16, 4)  # physical cores in pairs
     assert import_utils.is_torch_neuronx_available() and not import_utils.is_torch_xla_available()
     assert not import_utils.is_neuronx_distributed_available() and import_utils.is_package_available("torch")
+
+
+def test_compilation_target_is_aligned(monkeypatch):
+    from optimum.neuron.utils.instance import (
+        align_compilation_target,
+        get_default_compilation_target,
+        normalize_instance_type,
+    )
+
+    variable = "NEURON_PLATFORM_TARGET_OVERRIDE"
+    monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "trn1.2xlarge")
+    monkeypatch.setenv(variable, "")  # so that it is restored
+    assert get_default_compilation_target() == normalize_instance_type("trn1") == "trn1"
+    with pytest.raises(ConfigError) as excinfo:
+        align_compilation_target("trn2", override=False)
+    assert excinfo.value.details == {"target": "trn2", "instance": "trn1.2xlarge"}
+    assert align_compilation_target("trn2", override=True) == get_default_compilation_target() == "trn2"
+    assert align_compilation_target("trn1", override=False) == "trn2"
+    with pytest.raises(ConfigError):
+        normalize_instance_type("p5")
+
+
+def test_words_of_command_lines_that_are_true():
+    from optimum.neuron.utils.misc import string_to_bool
+
+    assert [string_to_bool(word) for word in ("Yes", "1", "f", "no", True)] == [True, True, False, False, True]
+    with pytest.raises(ConfigError):
+        string_to_bool("maybe")
+
+
+def test_pipelines_are_listed_as_transformers_does():
+    from optimum.neuron.pipelines.transformers.base import NEURONX_SUPPORTED_TASKS, pipeline
+    from transformers.pipelines import SUPPORTED_TASKS
+
+    from optimum_neuron.modeling import NeuronModel
+
+    assert pipeline.__name__ == "pipeline"
+    for name, row in NEURONX_SUPPORTED_TASKS.items():
+        assert row.keys() == {"impl", "class", "default", "type"}
+        assert all(issubclass(model, NeuronModel) for model in row["class"])
+        if name in SUPPORTED_TASKS:
+            theirs = SUPPORTED_TASKS[name]
+            # Without a package that it needs, a class of transformers is a placeholder.
+            assert row["impl"] is theirs["impl"] or issubclass(row["impl"], theirs["impl"])
+            assert row["type"] == theirs["type"]
+    assert {"text-classification", "question-answering", "text-generation"} < NEURONX_SUPPORTED_TASKS.keys()
+
+
+def test_models_of_sentence_transformers_are_known(tmp_path):
+    from optimum.neuron.pipelines.transformers.sentence_transformers import is_sentence_transformer_model
+
+    assert not is_sentence_transformer_model(str(tmp_path))
+    (tmp_path / "modules.json").write_text("[]")
+    assert is_sentence_transformer_model(str(tmp_path))
 
 
 def test_versions_and_dtypes_that_scripts_ask_for():

@@ -36,6 +36,7 @@ def test_configuration_is_enough(train, tmp_path, llama, sentences):
     trainer = train(llama, sentences, peft_config=lora(), save_strategy="steps", save_steps=2)
     folder = tmp_path / "out" / "checkpoint-4"
     assert (folder / "adapter_model.safetensors").is_file() and not (folder / "model.safetensors").exists()
+    assert [path.name for path in (folder / "adapter_default").iterdir()] == ["adapter_config.json"]
     plain = peft.PeftModel.from_pretrained(copy.deepcopy(llama), folder)
     ids = sentences[0]["input_ids"][None]
     trainer.model.eval()

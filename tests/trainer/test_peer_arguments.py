@@ -36,6 +36,12 @@ def test_switch_needs_no_value_on_command_line(words):
     assert arguments.overwrite_output_dir is True and arguments.use_xser is None
 
 
+def test_evaluation_strategy_is_that_of_older_transformers():
+    for name in ("epoch", "no"):
+        arguments = NeuronTrainingArguments(output_dir="out", evaluation_strategy=name)
+        assert arguments.eval_strategy == NeuronTrainingArguments(output_dir="out", eval_strategy=name).eval_strategy
+
+
 def test_warmup_ratio_is_a_share_of_steps():
     arguments = NeuronTrainingArguments(output_dir="out", warmup_ratio=0.1)
     assert arguments.get_warmup_steps(50) == 5
@@ -47,6 +53,7 @@ def test_warmup_ratio_is_a_share_of_steps():
     [
         {"warmup_ratio": 1.5},
         {"warmup_ratio": 0.1, "warmup_steps": 3},
+        {"evaluation_strategy": "epoch", "eval_strategy": "steps"},
         {"disable_sequence_parallel": True, "sequence_parallel": True},
     ],
     ids=str,

@@ -168,11 +168,15 @@ _PARSER = {"NeuronHfArgumentParser": "transformers:HfArgumentParser"}
 _AVAILABLE = {"is_neuronx_available": "optimum.neuron.utils.import_utils:is_neuronx_available"}
 _LAZY_LOAD = {"lazy_load_for_parallelism": "optimum.neuron.distributed._loading:lazy_load_for_parallelism"}
 _JOIN = "consolidate_model_parallel_checkpoints_to_unified_checkpoint"
-_CONSOLIDATE = {_JOIN: f"optimum.neuron.models.training._consolidation:{_JOIN}"}
+_CONSOLIDATE = {
+    name: f"optimum.neuron.models.training._consolidation:{name}"
+    for name in (_JOIN, "consolidate_model_parallel_checkpoints")
+}
 _MACHINE = "optimum.neuron.utils._machine"
 _PACKAGES = {
     name: f"optimum.neuron.utils.import_utils:{name}"
-    for name in ("is_neuronx_distributed_available", "is_package_available", "is_peft_available")
+    for name in ("is_accelerate_available", "is_neuronx_distributed_available", "is_package_available")
+    + ("is_peft_available", "is_vllm_available")
     + ("is_torch_neuronx_available", "is_torch_xla_available", "is_trl_available")
 }
 _PEFT = {
@@ -241,6 +245,7 @@ NAMES: dict[str, dict[str, str]] = {
     "optimum.neuron.generation": {
         **_absent("NeuronGenerationMixin"),
         **_of("generation.logits_process", "FusedLogitsWarper"),
+        **_of("generation.token_selector", "TokenSelector"),
     },
     "optimum.neuron.modeling": {**_ours(*MODELS), **_twins(*TWINS)},
     "optimum.neuron.modeling_base": {
@@ -263,6 +268,12 @@ NAMES: dict[str, dict[str, str]] = {
         "get_neuron_device_indices": f"{_MACHINE}:get_neuron_device_indices"
     },
     "optimum.neuron.models.inference.bert": _twins(*(name for name in TWINS if name.startswith("NeuronBert"))),
+    "optimum.neuron.models.inference.bert.modeling_bert": _twins(
+        *(name for name in TWINS if name.startswith("NeuronBert"))
+    ),
+    "optimum.neuron.models.inference.clip.modeling_clip": _twins("NeuronCLIPForImageClassification", "NeuronCLIPModel"),
+    "optimum.neuron.models.inference.whisper.modeling_whisper": _ours("NeuronWhisperForConditionalGeneration"),
+    "optimum.neuron.models.inference.yolos.modeling_yolos": _twins("NeuronYolosForObjectDetection"),
     "optimum.neuron.models.inference.clip": _twins("NeuronCLIPForImageClassification", "NeuronCLIPModel"),
     "optimum.neuron.models.inference.modeling_utils": _ours(
         "NeuronModelForCausalLM", "NeuronModelForEmbedding", "NeuronModelForImageTextToText"
@@ -274,13 +285,31 @@ NAMES: dict[str, dict[str, str]] = {
     **_training_modules("granite", "GraniteForCausalLM"),
     **_training_modules("llama", "LlamaForCausalLM"),
     **_training_modules("qwen3", "Qwen3ForCausalLM"),
+    "optimum.neuron.models.training.modeling_auto": {
+        name: _TRAINING_MODELS[name] for name in ("NeuronModel", "NeuronModelForCausalLM")
+    },
+    "optimum.neuron.models.training.training_utils": {
+        "get_model_param_count": "transformers.trainer_pt_utils:get_model_param_count",
+        "is_logging_process": f"{_MACHINE}:is_logging_process",
+        "skip_first_batches": "accelerate:skip_first_batches",
+    },
+    "optimum.neuron.hf_argparser": _PARSER,
     "optimum.neuron.models.training.config": {"TrainingNeuronConfig": _TRAINING_MODELS["TrainingNeuronConfig"]},
     "optimum.neuron.peft": _PEFT,
+    "optimum.neuron.peft.mapping_func": {"get_peft_model": _PEFT["get_peft_model"]},
+    "optimum.neuron.peft.peft_model": {name: _PEFT[name] for name in ("NeuronPeftModel", "NeuronPeftModelForCausalLM")},
     "optimum.neuron.peft.utils": {},
     "optimum.neuron.peft.utils.vllm": _absent("get_original_merged_weights_for_vllm"),
     "optimum.neuron.pipelines": {**_ours("pipeline"), **_absent(*_DIFFUSION_MIXINS)},
-    "optimum.neuron.pipelines.transformers": _ours("pipeline"),
-    "optimum.neuron.pipelines.transformers.base": _ours("pipeline"),
+    "optimum.neuron.pipelines.transformers": {**_ours("pipeline"), **_of("_pipelines", "NEURONX_SUPPORTED_TASKS")},
+    "optimum.neuron.pipelines.transformers.base": {
+        **_ours("pipeline"),
+        **_of("_pipelines", "NEURONX_SUPPORTED_TASKS"),
+    },
+    "optimum.neuron.pipelines.transformers.sentence_transformers": {
+        "FeatureExtractionPipeline": "optimum_neuron.pipelines.sentences:SentencePipeline",
+        **_of("utils._machine", "is_sentence_transformer_model"),
+    },
     "optimum.neuron.trainers": _ours(*TRAINERS, *SFT, *PREFERENCES),
     "optimum.neuron.trainers.grpo_config": _ours("NeuronGRPOConfig"),
     "optimum.neuron.trainers.grpo_trainer": _ours("NeuronGRPOTrainer"),
@@ -316,12 +345,20 @@ NAMES: dict[str, dict[str, str]] = {
         **_of("utils._caches", *_CACHE_NAMES),
     },
     "optimum.neuron.utils.ecr": _absent("image_uri"),
-    "optimum.neuron.utils.instance": {"current_instance_type": f"{_MACHINE}:current_instance_type"},
-    "optimum.neuron.utils.misc": {"is_precompilation": f"{_MACHINE}:is_precompilation"},
+    "optimum.neuron.utils.instance": _of(
+        "utils._machine",
+        *("align_compilation_target", "current_instance_type", "get_default_compilation_target"),
+        "normalize_instance_type",
+    ),
+    "optimum.neuron.utils.misc": {
+        **_of("utils._machine", "is_precompilation", "string_to_bool"),
+        "is_main_worker": f"{_MACHINE}:is_logging_process",
+        "replace_weights": "torch_neuronx:replace_weights",
+    },
     "optimum.neuron.utils.patching": _absent(*_PATCHING_NAMES),
     "optimum.neuron.utils.peft_utils": _PEFT,
     "optimum.neuron.utils.system": {
-        "cores_per_device": f"{_MACHINE}:cores_per_device",
+        **_of("utils._machine", "cores_per_device", "get_instance_name", "get_neuron_devices_count"),
         "get_available_cores": f"{_MACHINE}:get_num_neuron_cores",
     },
     "optimum.neuron.utils.training_utils": {

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
+from optimum.neuron import _classes
 from optimum.neuron._classes import under_rules
 
 import optimum_neuron
 from optimum_neuron.exporters import upstream_rules
 from optimum_neuron.modeling import NeuronModel
+from optimum_neuron.pipelines import PIPELINES, pipeline_class
 
 DEFAULT_MODELS = {
     "audio-classification": "facebook/wav2vec2-large-960h-lv60-self",
@@ -48,3 +51,29 @@ def pipeline(task: str, model: Any = None, tokenizer: Any = None, **options: Any
     if isinstance(pipe.model, NeuronModel):
         under_rules(pipe.model)
     return pipe
+
+
+@functools.cache
+def _supported_tasks() -> dict[str, dict[str, Any]]:
+    """Class, models, default model, and kind of input of each pipeline, in the form of transformers' table."""
+    return {
+        name: {
+            "impl": pipeline_class(name),
+            "class": (getattr(_classes, task.model_class),),
+            "default": DEFAULT_MODELS.get(name),
+            "type": _kind_of(name),
+        }
+        for name, task in PIPELINES.items()
+    }
+
+
+def _kind_of(name: str) -> str:
+    from transformers.pipelines import SUPPORTED_TASKS
+
+    return SUPPORTED_TASKS[name]["type"] if name in SUPPORTED_TASKS else "text"
+
+
+def __getattr__(name: str) -> Any:
+    if name == "NEURONX_SUPPORTED_TASKS":  # imports transformers' pipelines
+        return _supported_tasks()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from optimum_neuron.hardware import resolve_instance
+from optimum_neuron import env
+from optimum_neuron.errors import ConfigError
+from optimum_neuron.hardware import resolve_instance, resolve_target
 
 
 def current_instance_type() -> str:
@@ -13,9 +15,55 @@ def current_instance_type() -> str:
     return resolve_instance().value.family
 
 
+def get_instance_name() -> str:
+    """Return the simulated instance, for example "trn1.2xlarge"."""
+    return resolve_instance().value.name
+
+
+def normalize_instance_type(instance_type: str) -> str:
+    """Return the target that an instance or a family is compiled for.
+
+    Raises:
+        ConfigError: there is no such instance.
+    """
+    return resolve_target(instance_type).value.name
+
+
+def get_default_compilation_target() -> str:
+    """Return the target of the simulated instance."""
+    return resolve_target().value.name
+
+
+def align_compilation_target(target: str, override: bool) -> str:
+    """Set NEURON_PLATFORM_TARGET_OVERRIDE to a target, and return the one that is compiled for.
+
+    Args:
+        target: instance or family.
+        override: replace another value of the variable, or the target of the simulated instance.
+
+    Raises:
+        ConfigError: there is no such target, or it is not that of the simulated instance.
+    """
+    wanted, chosen = normalize_instance_type(target), env.platform_target()
+    if chosen is not None and chosen != wanted and not override:
+        return chosen
+    if chosen is None and not override and wanted != (own := get_default_compilation_target()):
+        message = f"The simulated instance is compiled for {own}, not {wanted}."
+        hint = f"Set NEURON_PLATFORM_TARGET_OVERRIDE={wanted}, or pass override=True."
+        raise ConfigError(message, hint=hint, target=wanted, instance=get_instance_name())
+    os.environ["NEURON_PLATFORM_TARGET_OVERRIDE"] = wanted
+    return wanted
+
+
+def get_neuron_devices_count() -> int:
+    """Return the chips of the simulated instance."""
+    return resolve_instance().value.num_chips
+
+
 def cores_per_device() -> int:
-    """Return the cores of a chip of the simulated instance."""
-    return resolve_instance().value.chip.num_cores
+    """Return the cores of a chip of the simulated instance, as programs see them."""
+    instance = resolve_instance().value
+    return instance.num_logical_cores() // instance.num_chips
 
 
 def get_num_neuron_cores() -> int:
@@ -61,6 +109,32 @@ def map_torch_dtype(dtype: Any) -> Any:
 def is_precompilation() -> bool:
     """Return whether `neuron_parallel_compile` runs the script, to collect its graphs."""
     return os.environ.get("NEURON_EXTRACT_GRAPHS_ONLY") == "1"
+
+
+def string_to_bool(value: str | bool) -> bool:
+    """Return what a word of a command line means: yes, true, t, y, and 1, or no, false, f, n, and 0.
+
+    Raises:
+        ConfigError: it is another word.
+    """
+    if isinstance(value, bool):
+        return value
+    for meaning, words in {True: ("yes", "true", "t", "y", "1"), False: ("no", "false", "f", "n", "0")}.items():
+        if value.lower() in words:
+            return meaning
+    raise ConfigError(f"{value!r} is neither true nor false.", hint="Pass yes or no.", value=value)
+
+
+def is_sentence_transformer_model(model: str, token: str | None = None, revision: str | None = None) -> bool:
+    """Return whether a model is one of sentence-transformers: it has a list of modules.
+
+    Raises:
+        ModelError: there is no such model.
+    """
+    from optimum_neuron.exporters import find_folder
+
+    where = {name: value for name, value in (("token", token), ("revision", revision)) if value is not None}
+    return (find_folder(model, **where) / "modules.json").is_file()
 
 
 def is_logging_process() -> bool:

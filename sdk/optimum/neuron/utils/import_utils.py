@@ -28,6 +28,16 @@ def is_torch_xla_available() -> bool:
     return is_package_available("torch_xla")
 
 
+def is_accelerate_available() -> bool:
+    """Return whether `accelerate` can be imported, which the extra `training` installs."""
+    return is_package_available("accelerate")
+
+
+def is_vllm_available() -> bool:
+    """Return whether `vllm` can be imported; `optimum-cli neuron serve` does not need it."""
+    return is_package_available("vllm")
+
+
 def is_peft_available() -> bool:
     """Return whether `peft` can be imported, which the extra `training` installs."""
     return is_package_available("peft")

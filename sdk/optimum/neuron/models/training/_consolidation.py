@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from optimum_neuron.distributed.consolidate import consolidate
+from optimum_neuron.distributed.consolidate import consolidate, read_joined
 from optimum_neuron.errors import ConfigError
+
+if TYPE_CHECKING:
+    import torch
+
+
+def consolidate_model_parallel_checkpoints(checkpoint_dir: str | Path) -> dict[str, torch.Tensor]:
+    """Return the weights of a checkpoint, joined from its shards; see `optimum_neuron.distributed.consolidate`.
+
+    Raises:
+        ArtifactError: the checkpoint has no weights.
+    """
+    return read_joined(checkpoint_dir)
 
 
 def consolidate_model_parallel_checkpoints_to_unified_checkpoint(
