@@ -295,13 +295,9 @@ class NeuronConfig(DecoderAttributes, CompileConfig):
     )
     """Blocks of the cache; None: enough for `batch_size` whole sequences. One of them takes what padding writes."""
     prefill_chunk_size: int | None = option(
-        None,
-        help="prompt tokens that are read at once; 0 for all (default with --continuous_batching: 128)",
-        allows_zero=True,
+        None, help="prompt tokens read at once; 0 for all (default with --continuous_batching: 128)", allows_zero=True
     )
-    """Tokens of prompts that are read at once, with `continuous_batching` between two steps; 0: all. None: 0, and with
-    `continuous_batching` 128, or the last of `prefill_buckets`, which are the lengths that the end of a prompt may be
-    padded to."""
+    """Tokens of prompts read at once; 0: all. None: 0; with `continuous_batching` 128 or the last of `prefill_buckets`."""
 
     quantization: str | None = option(
         None,
@@ -335,8 +331,6 @@ class NeuronConfig(DecoderAttributes, CompileConfig):
         yield from count_errors(self, ("batch_size", "extend_length", *DEGREES))
         optional = ("sequence_length", "max_loras", "max_lora_rank", "max_topk", *BLOCK_OPTIONS)
         yield from count_errors(self, optional, optional=True)
-        if self.prefill_chunk_size != 0 or isinstance(self.prefill_chunk_size, bool):
-            yield from count_errors(self, ("prefill_chunk_size",), optional=True)
         if self.kv_cache_dtype not in get_args(KVCacheDtype):
             yield invalid_choice("kv_cache_dtype", self.kv_cache_dtype, get_args(KVCacheDtype))  # type: ignore[misc]
         if self.attention_kernel not in get_args(AttentionKernel):
@@ -390,14 +384,6 @@ class ResolvedNeuronConfig(NeuronConfig):
     """Prompt lengths that are compiled."""
     decode_buckets: tuple[int, ...] = dataclasses.field()
     """Cache slots of the decode graphs."""
-
-    @property
-    def extend_lengths(self) -> tuple[int, ...]:
-        """Tokens that calls add to sequences in the cache, rising: a few, and a chunk of a prompt."""
-        # With continuous batching, chunks of prompts are prefill graphs.
-        chunk = 0 if self.continuous_batching else self.prefill_chunk_size or 0
-        lengths = {self.extend_length, chunk if chunk < self.sequence_length else 0}
-        return tuple(sorted(length for length in lengths if length > 1))
 
 
 def num_cores_of(config: CompileConfig) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .errors import ConfigError
-from .sizes import is_rising, rising_error
+from .sizes import count_errors, is_rising, rising_error
 from .weights import parse_schemes
 
 BLOCK_OPTIONS = ("block_size", "num_blocks")
@@ -100,6 +100,18 @@ def block_sizes(config: Any, length: int) -> dict[str, Any]:
     return {"block_size": size, "num_blocks": num_blocks, "prefill_chunk_size": chunk, "prefill_buckets": buckets}
 
 
+def extend_lengths(config: Any) -> tuple[int, ...]:
+    """Return the tokens that calls add to sequences in the cache, rising: a few, and a chunk of a prompt.
+
+    Args:
+        config: a resolved configuration.
+    """
+    # With continuous batching, chunks of prompts are prefill graphs.
+    chunk = 0 if config.continuous_batching else config.prefill_chunk_size
+    lengths = {config.extend_length, chunk if chunk < config.sequence_length else 0}
+    return tuple(sorted(length for length in lengths if length > 1))
+
+
 def chunk_errors(config: Any, parts: str) -> Iterator[ConfigError]:
     """Yield an error for each option that divides prompts, which may have parts that are no text."""
     for name in ("continuous_batching", "prefill_chunk_size"):
@@ -110,6 +122,8 @@ def chunk_errors(config: Any, parts: str) -> Iterator[ConfigError]:
 
 
 def _block_errors(config: Any) -> Iterator[ConfigError]:
+    if config.prefill_chunk_size != 0 or isinstance(config.prefill_chunk_size, bool):
+        yield from count_errors(config, ("prefill_chunk_size",), optional=True)
     if not config.continuous_batching:
         for name in BLOCK_OPTIONS:
             if (value := getattr(config, name)) is not None:

@@ -19,6 +19,7 @@ from torch import nn
 from ..compiler import Captured, Program, Recapture, Role, capture, find_stacks
 from ..configuration import NeuronConfig, ResolvedNeuronConfig
 from ..core import TensorSpec
+from ..decoder_checks import extend_lengths
 from ..engine import ADAPTER_INDEX, Signature
 from ..errors import ConfigError, ModelError
 from ..models import (
@@ -89,7 +90,7 @@ def state_specs(family: Family, config: ResolvedNeuronConfig) -> dict[str, Tenso
     """What every layer keeps, by "<name>.<layer>"."""
     return {
         f"{tensor.name}.{layer}": TensorSpec(
-            shape=tensor.shape(config.batch_size, config.sequence_length, max(config.extend_lengths, default=1)),
+            shape=tensor.shape(config.batch_size, config.sequence_length, max(extend_lengths(config), default=1)),
             dtype=tensor.dtype or config.torch_dtype,
         )
         for layer, state in enumerate(family.states)
@@ -118,7 +119,7 @@ def graph_names(config: ResolvedNeuronConfig) -> set[str]:
     """Names of all entry points that a complete configuration is compiled into."""
     names = {f"{kind}_{bucket}" for bucket in config.prefill_buckets for kind in ("prefill", "score")}
     names |= {f"decode_{bucket}" for bucket in config.decode_buckets}
-    return names | {f"extend_{length}" for length in config.extend_lengths}
+    return names | {f"extend_{length}" for length in extend_lengths(config)}
 
 
 def decoder_captures(
@@ -171,7 +172,7 @@ def decoder_captures(
     for bucket in config.prefill_buckets:
         captures += [entry(role, bucket, None, prompt_inputs(bucket)) for role in ("prefill", "score")]
     captures += [entry("decode", 1, bucket, {}) for bucket in config.decode_buckets]
-    captures += [entry("extend", length, config.sequence_length, {}) for length in config.extend_lengths]
+    captures += [entry("extend", length, config.sequence_length, {}) for length in extend_lengths(config)]
     return captures
 
 

@@ -20,6 +20,7 @@ from torch import nn
 from ..compiler import Captured, Program, Recapture, Role, capture
 from ..configuration import ResolvedNeuronConfig
 from ..core import Choice, TensorSpec
+from ..decoder_checks import extend_lengths
 from ..engine import ADAPTER_INDEX, STATE_ROW
 from ..errors import ConfigError
 from ..models import Family, RowAdapters
@@ -93,7 +94,7 @@ def paged_graph_names(config: ResolvedNeuronConfig) -> set[str]:
     """Names of all entry points that a complete configuration is compiled into."""
     names = {f"{role}_{slots}" for role in ("prefill", "score", "decode") for slots in config.decode_buckets}
     names |= {f"prefill_{slots}_of_{short}" for slots in config.decode_buckets for short in config.prefill_buckets[:-1]}
-    return names | {f"extend_{length}" for length in config.extend_lengths}
+    return names | {f"extend_{length}" for length in extend_lengths(config)}
 
 
 def paged_captures(family: Family, config: ResolvedNeuronConfig) -> list[Recapture]:
@@ -140,7 +141,9 @@ def paged_captures(family: Family, config: ResolvedNeuronConfig) -> list[Recaptu
         captures += [entry(role, 1, chunk, slots) for role in ("prefill", "score")]
         captures += [entry("prefill", 1, short, slots) for short in config.prefill_buckets[:-1]]
     captures += [entry("decode", config.batch_size, 1, slots) for slots in config.decode_buckets]
-    captures += [entry("extend", config.batch_size, length, config.sequence_length) for length in config.extend_lengths]
+    captures += [
+        entry("extend", config.batch_size, length, config.sequence_length) for length in extend_lengths(config)
+    ]
     return captures
 
 

@@ -9,6 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from optimum_neuron import NeuronConfig, NeuronImageTextConfig, NeuronModelForCausalLM
+from optimum_neuron.decoder_checks import extend_lengths
 from optimum_neuron.errors import ConfigError
 from tests.modeling.common import same
 from tests.raising import raises
@@ -68,7 +69,7 @@ def test_lengths_that_chunks_do_not_divide(tmp_path):
 
 def test_chunk_of_a_whole_sequence_is_one_piece():
     config = NeuronConfig(sequence_length=64, prefill_chunk_size=1024).resolve(max_position_embeddings=128)
-    assert (config.prefill_chunk_size, config.extend_lengths, config.prefill_buckets) == (64, (8,), (64,))
+    assert (config.prefill_chunk_size, extend_lengths(config), config.prefill_buckets) == (64, (8,), (64,))
 
 
 def test_zero_is_no_chunk():
