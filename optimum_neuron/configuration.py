@@ -297,7 +297,7 @@ class NeuronConfig(DecoderAttributes, CompileConfig):
     prefill_chunk_size: int | None = option(
         None, help="prompt tokens read at once; 0 for all (default with --continuous_batching: 128)", allows_zero=True
     )
-    """Tokens of prompts read at once; 0: all. None: 0; with `continuous_batching` 128 or the last of `prefill_buckets`."""
+    """Tokens of prompts read at once; 0: all. None: 0; with `continuous_batching` 128, or the last of the buckets."""
 
     quantization: str | None = option(
         None,
