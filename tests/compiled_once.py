@@ -2,7 +2,8 @@
 
 Tests have caches of their own, or begin with empty ones, and compile the same C++ again and again. `install` puts a
 `g++` in front of PATH that keeps each result by the content of everything that it depends on, and runs the real one for
-what it does not know. What the package does with compilers and caches is unchanged.
+what it does not know. A header that several files begin with is precompiled: torch's take longer than generated code.
+What the package does with compilers and caches is unchanged.
 
     python tests/compiled_once.py CACHE COMPILER ARGUMENT ...
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -27,6 +29,11 @@ KINDS = (".so", ".o")
 HEADERS = (".h", ".hpp", ".cpp")
 OWN = (str(ROOT / "optimum_neuron"), tempfile.gettempdir())
 """Folders whose headers tests may change."""
+BEGIN = re.compile(r'#include "([\w.]+)"\s*')
+LINKING = ("-shared", "-l", "-L", "-Wl,", "-c")
+"""Words of a command that do not concern a header."""
+FEW = 2
+"""Files that begin with a header before it is precompiled: that takes as long as two of them."""
 
 
 def install(folder: Path) -> str:
@@ -80,6 +87,36 @@ def output_of(arguments: list[str]) -> int | None:
     return places[0] + 1 if Path(arguments[places[0] + 1]).suffix in KINDS else None
 
 
+def with_header(compiler: str, arguments: list[str], output: int, folder: Path) -> list[str]:
+    """Return the arguments, with a folder that has the file's first header precompiled, if several files have it."""
+    sources = [place for place, word in enumerate(arguments) if word.endswith(".cpp") and place != output]
+    if len(sources) != 1:
+        return arguments
+    with open(arguments[sources[0]], errors="replace") as code:
+        begin = BEGIN.fullmatch(code.readline())
+    folders = [Path(word[2:]) for word in arguments if begin and word.startswith("-I")]
+    header = next((path for place in folders if begin and (path := place / begin[1]).is_file()), None)
+    if header is None:
+        return arguments
+    own = (sources[0], output - 1, output)
+    flags = [word for place, word in enumerate(arguments) if place not in own and not word.startswith(LINKING)]
+    digest = hashlib.sha256("\0".join([compiler, *flags, header.name]).encode() + content(header.parent)).hexdigest()
+    made = folder / digest
+    made.mkdir(parents=True, exist_ok=True)
+    compiled, part = made / f"{header.name}.gch", made / "part"
+    with open(made / "uses", "a") as uses:
+        fcntl.flock(uses, fcntl.LOCK_EX)
+        if not compiled.exists():
+            print(os.getpid(), file=uses, flush=True)
+            if (made / "uses").read_text().count("\n") <= FEW:
+                return arguments
+            words = [compiler, *flags, "-x", "c++-header", str(header), "-o", str(part)]
+            if subprocess.run(words, capture_output=True, check=False).returncode:
+                return arguments
+            part.rename(compiled)
+    return [f"-I{made}", *arguments]
+
+
 def main() -> int:
     """Compile, or copy the result of the same command."""
     folder, compiler, *arguments = sys.argv[1:]
@@ -92,7 +129,8 @@ def main() -> int:
     with open(f"{kept}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not kept.exists():
-            code = subprocess.run([compiler, *arguments], check=False).returncode
+            words = with_header(compiler, arguments, output, results.parent / "headers")
+            code = subprocess.run([compiler, *words], check=False).returncode
             if code or not target.is_file():
                 return code
             shutil.copy(target, f"{kept}.part")

@@ -45,6 +45,27 @@ def test_same_content_is_compiled_once_and_every_change_again(build):
     assert build(flags=("-O1",)) == (7, True), "a flag has changed"
 
 
+def test_header_that_files_begin_with_is_compiled_once(tmp_path):
+    folder, headers = tmp_path / "include", tmp_path / "headers"
+    folder.mkdir()
+
+    def answer(number, factor):
+        (folder / "start.h").write_text(f"#ifdef NUMBER\n#error twice\n#endif\n#define NUMBER {number}\n")
+        code, library = tmp_path / "code.cpp", tmp_path / f"code{number}{factor}.so"
+        code.write_text(f'#include "start.h"\nextern "C" int answer() {{ return NUMBER * {factor}; }}\n')
+        words = [sys.executable, "-I", "-S", compiled_once.__file__, str(tmp_path / "results"), shutil.which("g++")]
+        words += ["-O0", "-fPIC", "-shared", f"-I{folder}", str(code), "-o", str(library)]
+        subprocess.run(words, check=True)
+        return ctypes.CDLL(str(library)).answer(), len(list(headers.glob("*/start.h.gch")))
+
+    number_compiled = [answer(3, factor) for factor in range(1, 5)]
+    assert number_compiled == [(3 * factor, factor > compiled_once.FEW) for factor in range(1, 5)]
+    assert [answer(4, factor) for factor in range(1, 5)][-1] == (16, 2), "a header has changed"
+    for compiled in headers.glob("*/start.h.gch"):
+        compiled.write_bytes(b"damaged")
+    assert answer(3, 9)[0] == 27, "the compiler reads the header itself"
+
+
 def test_errors_are_the_compilers_and_are_not_kept(build):
     assert "error" in build("int answer( {")
     assert "error" in build("int answer( {")

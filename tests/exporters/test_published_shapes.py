@@ -57,6 +57,7 @@ def save_fp8(folder, kind, sizes):
     return plain
 
 
+@pytest.mark.full(days=3)
 @pytest.mark.parametrize("name", MODELS)
 def test_blocks_need_not_divide(name, tmp_path):
     kind, sizes, options = MODELS[name]

@@ -278,7 +278,9 @@ def test_beams_of_export_are_default_of_generate(original, tmp_path):
     assert model.generate(**sources(1, 5), **options, num_beams=1).tolist() == greedy
 
 
-@pytest.fixture(scope="module", params=TINY)
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=pytest.mark.full(days=3, by="with_layers")) for name in TINY]
+)
 def with_layers(request, tmp_path_factory):
     """A model that was exported with the results of each layer, and the original."""
     folder = save_tiny_seq2seq(tmp_path_factory.mktemp("layers") / request.param, request.param)

@@ -63,6 +63,7 @@ DEGREES = [
 """Nine heads on two and on eight cores; the other models have four."""
 
 
+@pytest.mark.full(days=2)
 @pytest.mark.parametrize(("name", "degree"), DEGREES)
 def test_tokens_are_those_of_transformers(checkpoints, name, degree):
     model_type, overrides, family = CASES[name]
@@ -93,6 +94,7 @@ SHARDED = {
 """
 
 
+@pytest.mark.full(days=2)
 @pytest.mark.parametrize(("model_type", "overrides"), SHARDED.values(), ids=SHARDED)
 def test_two_cores_share_experts(checkpoints, model_type, overrides):
     # transformers counts padding when it tunes llama4's temperature, which this scale hides.
@@ -104,6 +106,7 @@ def test_two_cores_share_experts(checkpoints, model_type, overrides):
     assert actual.tolist() == original.generate(PROMPT, attention_mask=MASK, **options).tolist()
 
 
+@pytest.mark.full(days=2)
 @pytest.mark.parametrize("model_type", ["lfm2", "qwen3_next"])
 def test_two_cores_share_states_without_slots(checkpoints, model_type):
     folder = checkpoints(model_type)

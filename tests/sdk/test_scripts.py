@@ -48,7 +48,7 @@ def here(checkpoints, tmp_path, monkeypatch):
     gc.collect()  # models of a script keep their cores for as long as its names refer to each other
 
 
-@pytest.mark.full(days=5)
+@pytest.mark.full(days=7)
 @pytest.mark.parametrize("name", ALONE)
 def test_script_matches_transformers(name, here, checkpoints):
     script = SCRIPTS / f"{name}.py"
@@ -75,7 +75,7 @@ def test_commands_write_loadable_folders(here, checkpoints):
     assert torch.equal(model.generate(**inputs, **options), original.generate(**inputs, **options))
 
 
-@pytest.mark.full(days=5)
+@pytest.mark.full(days=7)
 def test_shell_script_tunes_on_two_cores(here, checkpoints, built):  # noqa: F811
     peft = pytest.importorskip("peft", reason="adapters come with the extra training")
     pytest.importorskip("trl", reason="trainers come with the extra training")
