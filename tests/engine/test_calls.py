@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 import torch
@@ -120,6 +121,14 @@ def test_nested_values_survive_a_file():
 
 def test_a_call_survives_a_file():
     assert Call.from_dict(json.loads(json.dumps(call().to_dict()))) == call()
+
+
+def test_a_folder_imports_no_other_module(tmp_path, monkeypatch):
+    (tmp_path / "module_of_a_stranger.py").write_text("class BaseOutput: pass\nclass Output(BaseOutput): pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ArtifactError):
+        unflatten({"output": "module_of_a_stranger:Output", "fields": {}}, [])
+    assert "module_of_a_stranger" not in sys.modules
 
 
 @pytest.mark.parametrize("path", ["os:system", "transformers.utils.hub:cached_file", "diffusers.models:Nothing"])

@@ -14,6 +14,7 @@ from optimum_neuron.compiler import Graph, Program
 from optimum_neuron.core import TensorSpec
 from optimum_neuron.engine import (
     Input,
+    PromptFeatures,
     RoleSignature,
     Signature,
     StateSignature,
@@ -26,7 +27,6 @@ from optimum_neuron.runtime import State
 
 NUM_ROWS, SLOTS, BLOCK = 2, 12, 3
 PREFILL, EXTEND, DECODE = (2, 4), 3, (6, SLOTS)
-COUNT = {"num_new_tokens"}
 
 
 class Loaded:
@@ -35,7 +35,8 @@ class Loaded:
     executor = None
 
     def __init__(self, *, is_paged=False, extend=EXTEND, extras=()):
-        self.is_paged, self.extras, self.runs = is_paged, {*extras} | (COUNT if is_paged else set()), []
+        self.is_paged, self.extras, self.runs = is_paged, {*extras}, []
+        self.counts = "num_new_tokens" in extras
         graphs = [self.graph("decode", NUM_ROWS, 1, num_slots=slots) for slots in DECODE]
         if extend:
             graphs.append(self.graph("extend", NUM_ROWS, extend, num_tokens=extend))
@@ -46,7 +47,6 @@ class Loaded:
             graphs += [self.graph(role, 1, PREFILL[-1], num_slots=slots) for slots in DECODE]
             if role == "prefill":
                 graphs += [self.graph(role, 1, PREFILL[0], num_tokens=PREFILL[0], num_slots=slots) for slots in DECODE]
-        self.counts = bool(COUNT & self.extras) and not is_paged
         states = {"tokens.0": (1 + NUM_ROWS * SLOTS // BLOCK, BLOCK) if is_paged else (NUM_ROWS, SLOTS)}
         states |= {"count.0": (NUM_ROWS,)} if self.counts else {}
         specs = {name: TensorSpec(shape=shape, dtype="float32") for name, shape in states.items()}
@@ -64,7 +64,9 @@ class Loaded:
         shapes = {"input_ids": (rows, length), "positions": (rows, length)}
         if self.is_paged:
             shapes["block_table"] = (rows, sizes.get("num_slots", SLOTS) // BLOCK)
-        shapes |= {"num_new_tokens": (rows,)} if "num_new_tokens" in self.extras else {}
+        is_chunk = self.is_paged and role in ("prefill", "score")
+        shapes |= {"num_new_tokens": (rows,)} if is_chunk or self.counts else {}
+        shapes |= {"state_row": (1,)} if is_chunk and self.counts else {}
         shapes |= {"last": (rows,)} if role == "prefill" else {}
         shapes |= {"adapter_index": (rows,)} if "adapter_index" in self.extras else {}
         inputs = {name: TensorSpec(shape=shape, dtype="int64") for name, shape in shapes.items()}
@@ -98,8 +100,10 @@ class Loaded:
                 state[0][table[row, place // BLOCK], place % BLOCK] = ids[row, column]
         counts = positions + 1
         if self.counts:
-            before = torch.zeros(NUM_ROWS) if graph.startswith(("prefill", "score")) else state[1].clone()
-            state[1][:] = before + new
+            rows = named.get("state_row", torch.arange(NUM_ROWS))
+            begins = graph.startswith(("prefill", "score")) and not self.is_paged
+            before = torch.zeros(NUM_ROWS) if begins else state[1][rows]
+            state[1][rows] = before + new
             counts = before[:, None] + torch.minimum(torch.arange(1, ids.shape[1] + 1), new[:, None])
         sums = (dense * torch.arange(1, dense.shape[1] + 1))[:, :num_slots].cumsum(1)
         sums = sums + 1000 * named["adapter_index"][:, None] if "adapter_index" in named else sums
@@ -139,6 +143,11 @@ def mask_of(*rows):
     return torch.tensor([[int(one) for one in row] for row in rows])
 
 
+def roles(sequences):
+    """Roles of the graphs that ran."""
+    return {graph.partition("_")[0] for graph in sequences.loaded.runs}
+
+
 def start(num_sequences, **options):
     loaded = Loaded(**options)
     sequences = make_sequences(loaded, loaded.signature)
@@ -158,6 +167,7 @@ KINDS = {
     "counted": {"extras": ("num_new_tokens",)},
     "one by one": {"extend": 0},
     "blocks": {"is_paged": True},
+    "blocks and a state of each row": {"is_paged": True, "extras": ("num_new_tokens",)},
     "blocks one by one": {"is_paged": True, "extend": 0},
 }
 
@@ -193,15 +203,35 @@ def test_columns_with_one_token_of_each_row(kind, num_logits):
 
 @pytest.mark.parametrize("kind", ["blocks", "rows"])
 def test_logits_of_every_token_are_computed_on_request_alone(kind):
-    mask, ids = PROMPTS["bucket"], torch.ones(2, 4, dtype=torch.long)
+    mask, ids = PROMPTS["bucket"], torch.ones(2, SLOTS, dtype=torch.long)
     for num_logits, role in ((1, "prefill"), (0, "score"), (2, "score")):
         decoder, sequences = start(2, **KINDS[kind])
-        decoder(ids, plan_packing(mask, 0), sequences, num_past=0, num_logits=num_logits)
-        assert {graph.partition("_")[0] for graph in sequences.loaded.runs} == {role}
+        decoder(ids[:, :4], plan_packing(mask, 0), sequences, num_past=0, num_logits=num_logits)
+        assert roles(sequences) == {role}
+        for number in (1, EXTEND):
+            past, mask_of_all = sequences.loaded.runs.clear() or 4, torch.cat([mask, torch.ones(2, number).long()], 1)
+            decoder(ids[:, :number], plan_packing(mask_of_all, past), sequences, num_past=past, num_logits=num_logits)
+            assert roles(sequences) == {"decode" if number == 1 else "extend"}
+
+
+@pytest.mark.parametrize(("num_logits", "role"), [(1, "prefill"), (3, "prefill"), (4, "score"), (0, "score")])
+def test_the_first_bucket_of_a_long_prompt_is_read_for_its_logits_alone(num_logits, role):
+    decoder, sequences = start(2)
+    ids, mask = torch.ones(2, 7, dtype=torch.long), torch.ones(2, 7, dtype=torch.long)
+    decoder(ids, plan_packing(mask, 0), sequences, num_past=0, num_logits=num_logits)
+    assert roles(sequences) == {role, "extend"}
+
+
+def test_features_are_read_with_the_prompt_or_not_at_all():
+    decoder, sequences = start(1)
+    features = PromptFeatures(index_RT=torch.zeros(1, 5).long(), features_RFD=torch.zeros(1, 1, 4))
+    with pytest.raises(ShapeError):
+        ids, packing = torch.ones(1, 5, dtype=torch.long), plan_packing(torch.ones(1, 5), 0)
+        decoder(ids, packing, sequences, num_past=0, features=features)
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
-@pytest.mark.parametrize("order", [[0, 1, 2], [2, 0, 1], [1], [1, 0]], ids=str)
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 0, 1], [1], [1, 0], [0, 0, 2], [2, 2, 1]], ids=str)
 def test_steps_of_sequences_in_any_order(kind, order):
     mask = PROMPTS["three rows"]
     decoder, sequences = start(3, **KINDS[kind])
@@ -215,6 +245,15 @@ def test_steps_of_sequences_in_any_order(kind, order):
         mask = torch.cat([mask, torch.ones(len(order), 1, dtype=torch.long)], 1)
         logits = steps(ids[:, column])["logits"]
         assert torch.equal(logits, expected(ids[:, : column + 1], mask)[:, -1:])
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_a_row_may_have_no_new_token(kind):
+    decoder, sequences = start(2, **KINDS[kind])
+    ids = torch.randint(1, 9, (2, 8), generator=torch.Generator().manual_seed(4))
+    mask = mask_of("11111111", "11100011")
+    for past, length in ((0, 3), (3, 4), (4, 6), (6, 8)):
+        assert_columns(decoder, sequences, ids[:, :length], mask[:, :length], num_past=past)
 
 
 @pytest.mark.parametrize("kind", ["blocks", "rows"])

@@ -41,7 +41,9 @@ class Loaded:
             padded={"sequence_length": "a mask"},
         )
         cross = (OutputAxis(dim=3, axis="num_states"),)
-        decode = RoleSignature(inputs=(), outputs={"logits": (), "cross_attentions.0": cross})
+        own_tokens = (OutputAxis(dim=3, axis="num_tokens"),)
+        outputs = {"logits": (), "cross_attentions.0": cross, "decoder_attentions.0": own_tokens}
+        decode = RoleSignature(inputs=(), outputs=outputs)
         own = StateSignature(axes=("batch_size", "num_slots"))
         shared = StateSignature(axes=("batch_size", "num_states"), is_shared=True)
         roles = {"encode": encode, "decode": decode}
@@ -85,6 +87,7 @@ class Loaded:
         return {
             "logits": torch.stack([sums, crossed.sum(1, keepdim=True)], -1),
             "cross_attentions.0": crossed[:, None, None],
+            "decoder_attentions.0": tokens[:, None, None].clone(),
         }
 
 
@@ -112,11 +115,13 @@ def test_targets_continue_with_their_sources(num_states, num_targets, is_masked,
     ids = torch.randint(1, 9, (num_targets, SLOTS), generator=torch.Generator().manual_seed(0))
     logits, crossed = expected(ids, hidden, mask)
     positions = torch.arange(SLOTS).expand(num_targets, -1)
-    for begin, end in ((0, 1), (1, 2), (2, 4)):
+    for begin, end in ((0, 1), (1, 3), (3, 4)):
         columns = slice(begin, end)
         results = program(ids[:, columns], positions[:, columns], hidden, mask, sequences, num_past=begin)
         assert torch.equal(results["logits"], logits[:, columns])
         assert torch.equal(results["cross_attentions.0"], crossed[:, :, columns])
+        attended = [torch.where(torch.arange(end) <= column, ids[:, :end], 0) for column in range(begin, end)]
+        assert torch.equal(results["decoder_attentions.0"][:, 0], torch.stack(attended, 1).float())
     steps = program.steps(sequences, torch.full((num_targets,), 4), mask)
     for column in (4, 5):
         assert torch.equal(steps(ids[:, column])["logits"], logits[:, column : column + 1])

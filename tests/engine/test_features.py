@@ -71,6 +71,7 @@ def test_text_goes_on_behind_the_largest_position():
     )
     mask = torch.tensor([[0, 1, 1, 1], [1, 1, 1, 1]])
     assert position_offset(positions, mask).tolist() == [[1], [0]]
+    assert position_offset(torch.tensor([[[9, 9, 9], [0, 0, 0]]]), torch.tensor([[0, 1]])).tolist() == [[0]]
 
 
 def test_graphs_with_features():

@@ -108,6 +108,7 @@ CHANGES = {
     "rank": ({"ids": torch.ones(3, dtype=torch.long)}, ["ids"]),
     "floating-point ids": ({"ids": torch.ones(2, 4)}, ["ids"]),
     "integer weights": ({"weight": torch.ones(2, 3, dtype=torch.long)}, ["weight"]),
+    "complex ids": ({"ids": torch.ones(2, 4, dtype=torch.complex64)}, ["ids"]),
     "complex weights": ({"weight": torch.ones(2, 3, dtype=torch.complex64)}, ["weight"]),
     "true or false": ({"mask": torch.ones(2, 4, dtype=torch.bool)}, ["mask"]),
     "empty": ({"weight": torch.ones(2, 0)}, ["weight"]),
@@ -115,6 +116,7 @@ CHANGES = {
     "beyond the vocabulary": ({"ids": torch.full((2, 4), 50)}, ["ids"]),
     "rows": ({"weight": torch.ones(1, 3)}, ["weight"]),
     "short": (dict.fromkeys(("ids", "mask", "kinds"), torch.ones(2, 2, dtype=torch.long)), ["ids", "mask", "kinds"]),
+    "shorter": (dict.fromkeys(("ids", "mask", "kinds"), torch.ones(2, 1).long()), ["ids", "mask", "kinds"]),
     "unknown": ({"other": torch.ones(2)}, ["other"]),
     "several": ({"ids": None, "weight": torch.ones(2)}, ["ids", "weight"]),
 }

@@ -122,6 +122,7 @@ def test_rings_of_layers_that_keep_the_newest_tokens():
         one.state_size(divided, "block_size")
     assert one["decode"].sizes(divided.graphs["d"]) == {"batch_size": 2, "num_tokens": 1}
     assert not one.is_paged and signature(ids=("a",), block_table=("a",)).is_paged
+    assert not Signature(roles={"forward": one["decode"]}).is_paged
 
 
 def test_differences_from_a_program_are_listed():
