@@ -1,0 +1,47 @@
+"""One program for all cores of a group: what they compute alike is computed once."""
+
+import torch
+from torch import nn
+
+from optimum_neuron.compiler import collectives
+from optimum_neuron.compiler.lower import aten_function
+from optimum_neuron.compiler.passes import unroll, verify
+from optimum_neuron.runtime import Executor
+from optimum_neuron.weights import Shard, Shards, even_split
+from tests.programs import compile_module, spec
+
+NUM_CORES = 2
+
+
+class Divided(nn.Module):
+    """Rows of a matrix are divided; what is before and behind the product is the same on both cores."""
+
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(4, 3, bias=False)
+
+    def forward(self, x):
+        whole = collectives.ALL_GATHER(self.up(torch.tanh(x)), 1, NUM_CORES)
+        return torch.exp(whole - whole.max(-1, keepdim=True).values)
+
+
+def test_what_is_alike_is_computed_once():
+    program = verify(compile_module(Divided(), {"x": spec(2, 4)}).program, after="outline")
+    shards = Shards(NUM_CORES, {"up.weight": Shard(0, (even_split(6, NUM_CORES),))})
+    host = verify(unroll(program, shards), after="unroll")
+    (graph,) = host.graphs.values()
+    targets = [
+        str(node.target)
+        for call in graph.calls
+        for node in host.subprograms[call.subprogram].body.graph.nodes
+        if node.op == "call_function"
+    ]
+    counts = {name: targets.count(f"aten.{name}.default") for name in ("tanh", "linear", "exp")}
+    assert counts == {"tanh": 1, "linear": NUM_CORES, "exp": 1}
+    weight, x = torch.randn(6, 4), torch.randn(2, 4)
+    weights = {f"up.weight@{rank}": shards.of_weights["up.weight"].part([weight], rank) for rank in range(NUM_CORES)}
+    functions = {name: aten_function(one.body) for name, one in host.subprograms.items()}
+    executor = Executor(host, functions, weights)
+    result = executor.run(graph.name, [x], executor.new_state())["output"]
+    whole = torch.tanh(x) @ weight.T
+    torch.testing.assert_close(result, torch.exp(whole - whole.max(-1, keepdim=True).values))
