@@ -23,9 +23,6 @@ from ..rules import module_path, source_line
 from ..serialize import make_subprogram, tensor_spec
 from .bodies import extract
 
-_BOOKKEEPING = ("aten._assert_tensor_metadata.default", "aten._assert_async.msg", "aten._assert_scalar.default")
-"""Checks that export leaves behind and that static shapes make void."""
-
 
 @dataclasses.dataclass
 class _Segment:
@@ -40,7 +37,7 @@ def outline(captured: Captured) -> Program:
     """
     graph_module = captured.exported.graph_module
     _inline_regions(graph_module)
-    _drop_bookkeeping(graph_module)
+    _drop_unread(graph_module)
     values, weights, states, constants = _classify_placeholders(captured)
     segments = _segments(graph_module, captured)
     subprograms: dict[str, Subprogram] = {}
@@ -106,10 +103,8 @@ def _inline_regions(graph_module: fx.GraphModule) -> None:
     graph.lint()
 
 
-def _drop_bookkeeping(graph_module: fx.GraphModule) -> None:
-    for node in list(graph_module.graph.nodes):
-        if node.op == "call_function" and str(node.target) in _BOOKKEEPING:
-            graph_module.graph.erase_node(node)
+def _drop_unread(graph_module: fx.GraphModule) -> None:
+    """Drop what nothing reads, such as the checks that export leaves behind and that static shapes make void."""
     graph_module.graph.eliminate_dead_code(lambda node: node.op in ("placeholder", "output") or writes(node))
 
 

@@ -34,6 +34,12 @@ def test_views_and_constants_are_computed_again():
     ]
 
 
+def test_masks_are_computed_again():
+    """Host code finds them beside the products that they choose."""
+    once, each = divided(lambda x, w: F.linear(torch.where((y := torch.tanh(x)) > 0, y, 0 * w), w), X, X, own=[1])
+    assert "aten.gt.Scalar" in each[0] and "aten.tanh.default" in once[0]
+
+
 def test_results_of_both_parts_are_kept():
     subprogram = subprogram_of(lambda x, w: [(y := x.exp()), y.t(), F.linear(y, w)], X, WEIGHT, num_outputs=3)
     (_, _, once), (_, _, each) = [

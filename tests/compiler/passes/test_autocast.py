@@ -198,6 +198,13 @@ def test_all_rounds_in_place_results_in_place():
     assert torch.equal(cache, expected) and torch.equal(actual, expected)
 
 
+def test_values_that_are_moved_are_not_rounded():
+    body = body_of(lambda cache, x: cache.copy_(x), spec(8), spec(8))
+    x = torch.randn(8, generator=torch.Generator().manual_seed(0))
+    (result,) = auto_cast(body, kind="all", dtype="bf16")(torch.zeros(8), x)
+    assert torch.equal(result, x)
+
+
 def test_tensor_written_between_matmuls_is_rounded_again():
     def function(cache, x):
         before = cache @ x

@@ -1,13 +1,15 @@
 """Cores that have zeros alone: what they need not compute, without a change of the sum."""
 
+from types import SimpleNamespace
+
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from optimum_neuron.compiler import collectives
+from optimum_neuron.compiler import Call, Graph, Program, collectives
 from optimum_neuron.compiler.lower import aten_function
 from optimum_neuron.compiler.passes import unroll, verify
-from optimum_neuron.compiler.passes.idle import zero_results
+from optimum_neuron.compiler.passes.idle import drop_unread, zero_results
 from optimum_neuron.runtime import Executor
 from optimum_neuron.weights import Shard, Shards, unit_split
 from tests.programs import compile_module, spec, subprogram_of
@@ -74,3 +76,24 @@ def test_a_core_with_zeros_alone_computes_nothing():
     result = executor.run(graph.name, [x], executor.new_state())["output"]
     summed = 2 * (x @ up.T) @ down.T
     torch.testing.assert_close(result, torch.cat([summed * (rank + 1) for rank in range(NUM_CORES)]))
+
+
+def test_states_that_another_graph_reads_are_written():
+    """A prompt fills two states; only one of them is read, by the steps after it, through a third one."""
+    names = ("cache.0", "private.0", "between.0")
+    fill, move, read = ("fill", (0,)), ("move", (0,)), ("read", ())
+    subprograms = {name: SimpleNamespace(mutated=mutated) for name, mutated in (fill, move, read)}
+
+    def call(name, *inputs, outputs=()):
+        return Call(subprogram=name, inputs=inputs, outputs=outputs, module_path="")
+
+    prompt = [call("fill", f"state:{name}", "input:x") for name in names[:2]]
+    steps = [call("move", "state:between.0", "state:cache.0"), call("read", "state:between.0", outputs=("tmp:0",))]
+    graphs = {
+        name: Graph(name=name, inputs={}, outputs=outputs, calls=tuple(calls))
+        for name, outputs, calls in (("prompt", {"y": "input:x"}, prompt), ("step", {"y": "tmp:0"}, steps))
+    }
+    program = Program(graphs=graphs, subprograms=subprograms, weights={}, states=dict.fromkeys(names, X), constants={})
+    after = drop_unread(program)
+    assert sorted(after.states) == ["between.0", "cache.0"]
+    assert after.graphs["prompt"].calls == (prompt[0],) and after.graphs["step"].calls == tuple(steps)

@@ -27,6 +27,8 @@ class Divided(nn.Module):
 
 def test_what_is_alike_is_computed_once():
     program = verify(compile_module(Divided(), {"x": spec(2, 4)}).program, after="outline")
+    nodes = [node for one in program.subprograms.values() for node in one.body.graph.nodes]
+    assert {node.meta["module_path"] for node in nodes if "linear" in str(node.target)} == {"up"}
     shards = Shards(NUM_CORES, {"up.weight": Shard(0, (even_split(6, NUM_CORES),))})
     host = verify(unroll(program, shards), after="unroll")
     (graph,) = host.graphs.values()
@@ -38,6 +40,7 @@ def test_what_is_alike_is_computed_once():
     ]
     counts = {name: targets.count(f"aten.{name}.default") for name in ("tanh", "linear", "exp")}
     assert counts == {"tanh": 1, "linear": NUM_CORES, "exp": 1}
+    assert len(graph.calls) == 2 + NUM_CORES, "what is behind the exchange is one call with it"
     weight, x = torch.randn(6, 4), torch.randn(2, 4)
     weights = {f"up.weight@{rank}": shards.of_weights["up.weight"].part([weight], rank) for rank in range(NUM_CORES)}
     functions = {name: aten_function(one.body) for name, one in host.subprograms.items()}
