@@ -7,6 +7,7 @@ processors itself.
 from __future__ import annotations
 
 import difflib
+import importlib
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -214,7 +215,11 @@ def pipeline_class(name: str) -> type[Pipeline]:
     own = {"question-answering": QuestionAnsweringPipeline, **dict.fromkeys(TEXT_TO_TEXT, TextToTextPipeline)}
     own |= recordings.PIPELINES
     task_of_pipeline(name)
-    return own[name] if name in own else SUPPORTED_TASKS[name]["impl"]
+    if name in own:
+        return own[name]
+    module, _, attribute = str(SUPPORTED_TASKS[name]["impl"]).rpartition(".")  # a path, so that the table is light
+    found: type[Pipeline] = getattr(importlib.import_module(module), attribute)
+    return found
 
 
 def _named(name: str, model: str | Path | None) -> str | Path:
