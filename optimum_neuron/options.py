@@ -46,6 +46,8 @@ class Option:
     """False for a field that follows from the others."""
     allows_zero: bool = False
     """Whether a number may be 0 on the command line."""
+    words: tuple[str, ...] = ()
+    """Words that the command line takes in place of a number."""
     is_input_size: bool = False
     """Whether it is an input size that `neuron estimate` accepts too, other than batch size and lengths."""
 
@@ -163,6 +165,36 @@ def checks_keywords(function: Function) -> Function:
         return function(*args, **options)
 
     return call  # type: ignore[return-value]
+
+
+def takes_options(owner: type) -> Callable[[Function], Function]:
+    """Give a function with `**options` the keywords of a dataclass, in its signature and in its docstring.
+
+    The docstring describes `**options` in its own words: those that are no fields of the dataclass.
+    """
+
+    def described(function: Function) -> Function:
+        fields = {field.name: field for field in dataclasses.fields(owner)}
+        signature = inspect.signature(function)
+        *own, others = signature.parameters.values()
+        helps = {
+            name: option.help
+            for name, option in options_of(owner).items()
+            if option.is_keyword and name not in signature.parameters
+        }
+        keywords = [
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=fields[name].default, annotation=fields[name].type
+            )
+            for name in helps
+        ]
+        function.__signature__ = signature.replace(parameters=[*own, *keywords, others])  # type: ignore[attr-defined]
+        if function.__doc__ is not None:
+            lines = "".join(f"        {name}: {text}.\n" for name, text in helps.items())
+            function.__doc__ = function.__doc__.replace("        **options:", f"{lines}        **options:", 1)
+        return function
+
+    return described
 
 
 class ChecksKeywords:

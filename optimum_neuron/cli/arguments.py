@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import math
+import sys
 import typing
 from collections.abc import Callable, Collection
 from types import UnionType
@@ -54,6 +55,7 @@ def digits(text: str) -> int:
 whole_number = number_type(digits, "a whole number of at least 0", 0)
 positive_int = number_type(digits, "a whole number above 0", 1)
 nonnegative = number_type(float, "a number of at least 0", 0)
+finite = number_type(float, "a number", -sys.float_info.max)
 
 
 def positive_ints(text: str) -> tuple[int, ...]:
@@ -149,6 +151,8 @@ def _add_option(group: argparse._ArgumentGroup, name: str, option: Option, types
     choices = next((typing.get_args(kind) for kind in types if typing.get_origin(kind) is typing.Literal), None)
     parse, metavar = _parser_of(types)
     parse = whole_number if option.allows_zero else parse
+    if option.words:
+        parse = _or_word(parse, option.words)
     group.add_argument(
         *flags, dest=name, type=parse, choices=choices, metavar=option.metavar or metavar, help=option.help
     )
@@ -160,7 +164,14 @@ def _parser_of(types: set[Any]) -> tuple[Callable[[str], Any], str | None]:
         return (sizes, "N") if int in types else (positive_ints, "N,N")
     if tuple[str, ...] in types:
         return names, "NAME,NAME"
+    if float in types:
+        return finite, "X"
     return (positive_int, "N") if int in types else (str, None)
+
+
+def _or_word(parse: Callable[[str], Any], words: Collection[str]) -> Callable[[str], Any]:
+    """Return a parser that takes some words too."""
+    return lambda text: text if text in words else parse(text)
 
 
 def add_model(parser: argparse.ArgumentParser, *flags: str, nargs: str | None = None) -> None:

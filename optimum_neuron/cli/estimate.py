@@ -6,16 +6,14 @@ The work is `optimum_neuron.simulator.estimate` and `compare`.
 from __future__ import annotations
 
 import argparse
-import functools
 import shlex
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Any
 
 from optimum.commands.base import CommandInfo
 
-from ..core import AutoCast
 from ..wording import counted, number, size, time_span
-from .arguments import add_decoder_arguments, add_size_arguments, options_from, positive_int
+from .arguments import add_decoder_arguments, add_option_arguments, add_size_arguments, options_from
 from .output import Out, cell, choice_rows, show_memory
 from .parser import Command
 
@@ -31,11 +29,8 @@ _UNITS = {
     "mfu": "share of the peak (MFU)",
     "mbu": "share of the HBM rate (MBU)",
 }
-_NOT_OF_EXPORT = (
-    *("task", "batch_size", "sequence_length", "torch_dtype", "auto_cast", "auto_cast_type", "instance_type"),
-    *("tensor_parallel_size", "pipeline_parallel_size", "speculation"),
-)
-"""Options of an export that an estimate has already, or has no graphs for."""
+_NOT_OF_GRAPHS = ("torch_dtype", "auto_cast_type", "instance_type", "pipeline_parallel_size", "speculation")
+"""Options of an export that have another name in an estimate, or that it has no graphs for."""
 _CHOICES = {name: name for name in ("instance", "num_cores", "num_copies", "counts")}
 
 
@@ -49,19 +44,19 @@ class EstimateCommand(Command):
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
+        from ..simulator import KEYWORDS, EstimateRequest
+
         parser.add_argument(
             "model",
             metavar="MODEL_OR_DIR",
             help="folder, id on the Hub, pipeline of diffusers, exported folder or NEFF file",
         )
-        _add_request(parser)
-        _add_pipeline(parser)
-        _add_machine(parser)
+        add_option_arguments(parser, EstimateRequest)
         choice = parser.add_argument_group("choice")
         choice.add_argument("--compare", action="store_true", help="rank all instances and core counts that fit")
         choice.add_argument("--optimize", choices=("latency", "throughput", "cost"), help="pick the best and say why")
         add_size_arguments(parser)
-        add_decoder_arguments(parser, without=_NOT_OF_EXPORT)
+        add_decoder_arguments(parser, without=(*KEYWORDS, *_NOT_OF_GRAPHS))
 
     def execute(self, out: Out) -> None:
         options = options_from(self.args, without=("model", "compare", "optimize"))
@@ -76,101 +71,6 @@ class EstimateCommand(Command):
         data = estimate(self.args.model, **options).to_dict()
         out.result(data, human=show_estimate, brief=_brief(data))
         out.hint(f"optimum-cli neuron estimate {shlex.quote(str(self.args.model))} --compare  # all instances, ranked")
-
-
-def _batch_size(text: str) -> int | str:
-    return text if text == "auto" else positive_int(text)
-
-
-def _add_request(parser: argparse.ArgumentParser) -> None:
-    request = parser.add_argument_group("request")
-    number = functools.partial(request.add_argument, type=positive_int, metavar="N")
-    request.add_argument(
-        "--batch",
-        "--batch_size",
-        dest="batch_size",
-        type=_batch_size,
-        metavar="N",
-        help="batch size of a run or step (default: 1); auto, with --compare or --optimize: the best that fits",
-    )
-    number("--sequence_length", help="compiled tokens of a sequence; of a decoder prompt and answer together")
-    number("--input_length", help="tokens of a prompt, padded to a compiled length (default: sequence - output)")
-    number("--output_length", help="tokens of an answer (default: half of the sequence)")
-    number("--concurrency", help="requests that arrive together (default: the batch size)")
-    number("--batches_in_flight", help="batches that each replica of a single-pass model has at once (default: 1)")
-    number("--text_batch_size", help="texts of a run, where texts are compared with images (default: the batch size)")
-    number("--image_batch_size", help="images of such a run (default: the batch size)")
-    request.add_argument(
-        "--prefix_hit_rate",
-        type=float,
-        metavar="X",
-        help="share of the prompt tokens in the prefix cache, 0 to 1, with --continuous_batching",
-    )
-    request.add_argument(
-        "--requests_per_s",
-        type=float,
-        metavar="X",
-        help="requests that arrive at random each second, for waiting times and the replicas that they need",
-    )
-    request.add_argument("--task", help="task of the model (default: from the config)")
-    speculation = parser.add_argument_group("speculation")
-    speculation.add_argument(
-        "--acceptance_rate", type=float, metavar="X", help="share of the candidates that are accepted, 0 to 1"
-    )
-    speculation.add_argument(
-        "--num_speculative_tokens",
-        "--speculation_length",
-        type=positive_int,
-        metavar="N",
-        help="candidates of a check (default: as many as the program checks)",
-    )
-    speculation.add_argument("--draft_model", metavar="MODEL", help="model that proposes them (default: prompt lookup)")
-    speculation.add_argument(
-        "--draft_parameters", type=positive_int, metavar="N", help="weights of another draft, such as Medusa heads"
-    )
-
-
-def _add_pipeline(parser: argparse.ArgumentParser) -> None:
-    diffusion = parser.add_argument_group("diffusion pipelines")
-    diffusion.add_argument(
-        "--num_inference_steps", type=positive_int, metavar="N", help="denoising steps (default: the pipeline's)"
-    )
-    diffusion.add_argument(
-        "--guidance_scale",
-        type=float,
-        metavar="X",
-        help="weight of the prompt; 1 or less: steps run once (default: the pipeline's)",
-    )
-    diffusion.add_argument(
-        "--refiner_model", metavar="MODEL", help="pipeline that takes on the latents, such as the refiner of SDXL"
-    )
-    diffusion.add_argument(
-        "--denoising_end", type=float, metavar="X", help="share of the steps before the refiner (default: 0.8)"
-    )
-    diffusion.add_argument(
-        "--data_parallel_mode",
-        choices=("unet", "transformer", "none"),
-        help="what runs the halves of guidance on two cores; none: in one batch (default: two where there are)",
-    )
-
-
-def _add_machine(parser: argparse.ArgumentParser) -> None:
-    machine = parser.add_argument_group("machine")
-    number = functools.partial(machine.add_argument, type=positive_int, metavar="N")
-    machine.add_argument("--instance", metavar="NAME", help="instance or family, for example inf2.48xlarge")
-    number("--tensor_parallel_size", help="cores of a replica (default: the fewest that hold it)")
-    number("--data_parallel_size", help="replicas (default: as many as the instance holds)")
-    machine.add_argument("--dtype", help="dtype of the weights, for example bf16 (default: the checkpoint's)")
-    machine.add_argument(
-        "--auto_cast", choices=get_args(AutoCast), help="rounding of float32 matmuls (default: matmul)"
-    )
-    machine.add_argument("--sdk", metavar="X.Y", help="release of the Neuron SDK, which decides the serving stack")
-    machine.add_argument(
-        "--stack", metavar="NAME", help="serving stack: transformers-neuronx, tgi, vllm, nxd-inference"
-    )
-    machine.add_argument(
-        "--price", type=float, metavar="USD", help="price of one instance for an hour (default: on demand)"
-    )
 
 
 def show_estimate(out: Out, data: Mapping[str, Any]) -> None:

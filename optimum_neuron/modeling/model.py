@@ -20,12 +20,6 @@ from .weights import Weights, rebound
 if TYPE_CHECKING:
     from ..simulator import Estimate
 
-_ESTIMATE_OPTIONS = [
-    *("input_length", "output_length", "sequence_length", "concurrency", "batches_in_flight", "prefix_hit_rate"),
-    *("data_parallel_size", "requests_per_s"),
-    *("acceptance_rate", "num_speculative_tokens", "draft_model", "draft_parameters"),
-]
-"""Keywords of an estimate that are not fixed by the compile."""
 _ESTIMATE_HELP = "`optimum-cli neuron estimate --help`"
 
 
@@ -167,9 +161,10 @@ class CompiledModel(HostCallable, ModelFacts, ModuleInterface):
         Raises:
             ConfigError: the instance is unknown, or a size is out of range.
         """
-        from ..simulator import estimate_program
+        from ..simulator import estimate_program, keywords_of_compiled
 
-        check_known(request, _ESTIMATE_OPTIONS, what="the estimate of a compiled model", listed=_ESTIMATE_HELP)
+        known = keywords_of_compiled("decoder", "encoder-decoder", "single-pass")
+        check_known(request, known, what="the estimate of a compiled model", listed=_ESTIMATE_HELP)
         return estimate_program(
             self.prepared.program,
             self.neuron_config,

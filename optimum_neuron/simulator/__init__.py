@@ -6,8 +6,9 @@ device_time.py   work to device time: documented rates and those constants
 stacks.py        serving stacks: buckets, batches, host path, by SDK
 serving.py       which graphs run how often for a request
 machine.py       instance, cores, copies, price
-decoders.py graphs.py compiled.py                the kinds of models
-configured.py captures.py programs.py            from a configuration; from graphs
+request.py                                       what is asked: options, and the models that each has an effect on
+decoders.py graphs.py compiled.py                counts of the kinds of models, and their estimates
+configured.py captures.py programs.py            counted from a configuration; from graphs
 known.py counts/                                 counts of a configuration, kept on disk for other processes
 result.py        intervals, quantities, price and machine put together
 diffusion/                                       pipelines of several models
@@ -15,7 +16,7 @@ continuous.py                                    continuous batching: the schedu
 speculation.py                                   candidates that are checked together
 queueing.py                                      waiting, where requests arrive at random
 quantity.py      the result
-entry.py ranking.py training.py training_layout.py `estimate`; all instances ranked; training
+entry.py ranking.py training.py training_layout.py `estimate`: request, counts, time; all instances ranked; training
 break_even.py    whether a port pays
 
 >>> from optimum_neuron.simulator import estimate

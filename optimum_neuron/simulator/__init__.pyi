@@ -45,7 +45,6 @@ from .continuous import (
     summarize as summarize,
 )
 from .counts import COUNTS as COUNTS
-from .decoders import DecoderRequest as DecoderRequest
 from .device_time import (
     ATTENTION_READ_S as ATTENTION_READ_S,
     CoreRates as CoreRates,
@@ -54,14 +53,22 @@ from .device_time import (
     core_rates as core_rates,
     device_time as device_time,
 )
-from .entry import estimate as estimate, estimate_program as estimate_program
+from .entry import (
+    estimate as estimate,
+    estimate_program as estimate_program,
+    estimate_request as estimate_request,
+)
 from .graph_choice import chunk_graphs as chunk_graphs
 from .graphs import kind_of_graph as kind_of_graph
 from .lengths import Padding as Padding
 from .machine import Machine as Machine, choose_machine as choose_machine
-from .programs import program_estimate as program_estimate
 from .quantity import QUANTITIES as QUANTITIES, SERVED as SERVED, Estimate as Estimate
 from .ranking import Comparison as Comparison, compare as compare
+from .request import (
+    KEYWORDS as KEYWORDS,
+    EstimateRequest as EstimateRequest,
+    keywords_of_compiled as keywords_of_compiled,
+)
 from .result import EXACT as EXACT, WIDE as WIDE, band_of as band_of
 from .serving import (
     ServingPlan as ServingPlan,

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from ..core import Choice
 from ..errors import ConfigError
 from ..hardware import legal_core_counts
-from .decoders import DecoderRequest
 from .machine import Machine, require_tensor_parallel_size
+from .request import EstimateRequest
 
 if TYPE_CHECKING:
     from ..compiler import MemoryNeed, Program
@@ -101,13 +101,13 @@ def _role(recapture: Any) -> str:
 
 
 def capture_on_cores(
-    source: ModelSource, request: DecoderRequest, machine: Machine, options: dict[str, Any], *, trust_remote_code: bool
+    source: ModelSource, request: EstimateRequest, machine: Machine, options: dict[str, Any]
 ) -> tuple[CapturedModel, Choice[int]]:
     """Capture a model for the requested number of cores, or for the fewest legal ones that hold it.
 
     The first capture is returned if none fits. Numbers of cores that do not divide its heads are left out.
     """
-    capture = functools.partial(capture_model, source, trust_remote_code=trust_remote_code, **options)
+    capture = functools.partial(capture_model, source, trust_remote_code=request.trusts_code, **options)
     instance, asked = machine.instance.value, request.tensor_parallel_size
     if asked is not None:
         require_tensor_parallel_size(instance, asked)

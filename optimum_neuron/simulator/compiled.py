@@ -1,4 +1,4 @@
-"""Estimate of a compiled model that generates, and its plan: the graphs that a request would run.
+"""Estimate of a model that generates from its graphs, and its plan: the graphs that a request would run.
 
 A decoder has prefill and decode graphs; an encoder-decoder encodes a source before them.
 """
@@ -16,10 +16,10 @@ from ..errors import ConfigError
 from ..runtime import ServingCost
 from ..wording import counted
 from .continuous import ServedPool, served_pool, simulate_requests
-from .decoders import DecoderRequest
 from .graph_choice import choose_graphs
 from .machine import Machine, choose_copies
 from .quantity import Estimate
+from .request import EstimateRequest
 from .serving import (
     Outcome,
     ServingPlan,
@@ -37,7 +37,70 @@ SERVED_AS = STACKS["nxd-inference"]
 """Serving stack of compiled programs that generate: the one with this package's buckets and batches."""
 
 
-def serving_plan_of(program: Program, request: DecoderRequest, *, auto_cast: AutoCast) -> Choice[ServingPlan] | None:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ProgramCounts:
+    """The graphs of a request to a program that generates."""
+
+    program: Program
+    plan: Choice[ServingPlan]
+    memory: Mapping[str, int]
+    """HBM of a core by category."""
+    auto_cast: AutoCast
+    origin: str
+    """Where the graphs come from, in words."""
+    num_cores: Choice[int]
+    divisible: bool = False
+    """Whether other numbers of cores could share it."""
+    notes: tuple[str, ...] = ()
+
+    def estimate(self, name: str, request: EstimateRequest, machine: Machine) -> Estimate:
+        """Estimate the requests of one batch, or those that its scheduler takes.
+
+        Raises:
+            ConfigError: the program checks fewer candidates than the request has.
+        """
+        program, plan, assumptions = self.program, self.plan.value, []
+        pool = self._pool(machine) if is_paged(program) else None
+        speculation, outcome = None, None
+        if request.speculation is not None:
+            speculation = request.speculation.checked_by(min(program.by_size("extend")))
+            outcome = functools.partial(speculation.outcome, plan)
+            assumptions = [speculation.assumption]
+        elif pool is not None:
+            outcome = functools.partial(_burst, pool, plan)
+            scheduled = f"{counted(plan.concurrency, 'request')} together, scheduled as the engine does in chunks of "
+            assumptions = [f"{scheduled}{pool.chunk_size} prompt tokens; {pool.cost.basis}"]
+        result = serving_estimate(
+            plan,
+            machine,
+            name=name,
+            kind=kind_of_generator(program, plan.decode),
+            num_cores=self.num_cores,
+            num_copies=choose_copies(machine, self.num_cores.value, request.data_parallel_size),
+            memory=dict(self.memory),
+            assumptions=(f"{self.plan.reason}, {self.origin}", *assumptions, machine.price_source),
+            notes=() if plan.encode is None else ("no published value of this class of model",),
+            outcome=outcome,
+        )
+        spoken = None if speculation is None else speculation.to_dict()
+        result = dataclasses.replace(result, served_pool=pool, speculation=spoken, divisible=self.divisible)
+        return result.noted(*self.notes)
+
+    def _pool(self, machine: Machine) -> ServedPool:
+        """Return the sizes and times of the scheduler's pool."""
+        cores, auto_cast = self.num_cores.value, self.auto_cast
+        return served_pool(
+            self.program,
+            self.memory,
+            call_s=functools.partial(call_time_on, machine, self.program, num_cores=cores, auto_cast=auto_cast),
+            cost=serving_cost_on(machine),
+            num_prompt=self.plan.value.input_length,
+            num_cached=self.plan.value.padding.cached_tokens,
+            num_answer=self.plan.value.output_length,
+        )
+
+
+def serving_plan_of(program: Program, request: EstimateRequest, *, auto_cast: AutoCast) -> Choice[ServingPlan] | None:
     """Choose the graphs of a request; None where the program does not generate."""
     if not generates(program):
         return None
@@ -78,72 +141,6 @@ def _check_graph(program: Program, speculation: Speculation) -> str:
         hint = "Remove it, or estimate a decoder that was exported with speculation=True."
         raise ConfigError(message, hint=hint, option="acceptance_rate")
     return checks[min(checks)]  # longer ones read prompts
-
-
-def generated_estimate(
-    program: Program,
-    plan: Choice[ServingPlan],
-    request: DecoderRequest,
-    machine: Machine,
-    *,
-    name: str,
-    memory: dict[str, int],
-    auto_cast: AutoCast,
-    origin: str,
-    assumptions: tuple[str, ...] = (),
-) -> Estimate:
-    """Estimate a program that generates: requests of one batch, or those that its scheduler takes.
-
-    Args:
-        origin: where the graphs come from, in words.
-        assumptions: more conditions.
-    """
-    from ..compiler import group_size_of
-
-    encodes, num_cores = plan.value.encode is not None, group_size_of(program) * program.num_stages
-    pool = _pool_of(program, plan.value, machine, num_cores, memory, auto_cast) if is_paged(program) else None
-    speculation, outcome = None, None
-    if request.speculation is not None:
-        speculation = request.speculation.checked_by(min(program.by_size("extend")))
-        outcome = functools.partial(speculation.outcome, plan.value)
-        assumptions = (*assumptions, speculation.assumption)
-    elif pool is not None:
-        outcome = functools.partial(_burst, pool, plan.value)
-        scheduled = f"{counted(plan.value.concurrency, 'request')} together, scheduled as the engine does in chunks of "
-        assumptions = (*assumptions, f"{scheduled}{pool.chunk_size} prompt tokens; {pool.cost.basis}")
-    result = serving_estimate(
-        plan.value,
-        machine,
-        name=name,
-        kind=kind_of_generator(program, plan.value.decode),
-        num_cores=Choice(value=num_cores, reason=f"compiled for {counted(num_cores, 'core')}"),
-        num_copies=choose_copies(machine, num_cores, request.data_parallel_size),
-        memory=memory,
-        assumptions=(f"{plan.reason}, {origin}", *assumptions, machine.price_source),
-        notes=("no published value of this class of model",) if encodes else (),
-        outcome=outcome,
-    )
-    spoken = None if speculation is None else speculation.to_dict()
-    return dataclasses.replace(result, served_pool=pool, speculation=spoken)
-
-
-def _pool_of(
-    program: Program,
-    plan: ServingPlan,
-    machine: Machine,
-    num_cores: int,
-    memory: Mapping[str, int],
-    auto_cast: AutoCast,
-) -> ServedPool:
-    return served_pool(
-        program,
-        memory,
-        call_s=functools.partial(call_time_on, machine, program, num_cores=num_cores, auto_cast=auto_cast),
-        cost=serving_cost_on(machine),
-        num_prompt=plan.input_length,
-        num_cached=plan.padding.cached_tokens,
-        num_answer=plan.output_length,
-    )
 
 
 def call_time_on(machine: Machine, program: Program, graph: str, *, num_cores: int, auto_cast: AutoCast) -> float:

@@ -1,24 +1,25 @@
-"""Estimate of a transformers configuration: a decoder from its sizes, other models from the graphs of an export.
+"""Counts of a transformers configuration: a decoder from its sizes, other models from the graphs of an export.
 
-config_estimate(source, DecoderRequest(sequence_length=128), machine, {}, trust_remote_code=False)
+count_config(source, EstimateRequest(sequence_length=128), machine)
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..core import AutoCast, Choice
 from ..errors import ConfigError
 from ..options import options_of
-from .captures import CapturedModel, capture_model, capture_on_cores
-from .decoders import DTYPES, DecoderRequest, require_no_options
+from .captures import capture_model, capture_on_cores
+from .compiled import ProgramCounts
+from .decoders import DecoderCounts
 from .graph_choice import DEFAULT_OUTPUT_LENGTH
-from .known import DecoderCounts, Known, RunCounts
-from .machine import Machine, positive, require_fits
-from .programs import DEFAULT_AUTO_CAST, batch_axes, linked_estimate, program_estimate, rows_of_run
-from .quantity import Estimate
+from .graphs import RunCounts
+from .machine import Machine, require_fits
+from .programs import DEFAULT_AUTO_CAST, batch_axes, counts_of_program, memory_of_program
+from .request import DTYPES, EstimateRequest, require_no_options
 from .stacks import parse_sdk
 
 if TYPE_CHECKING:
@@ -26,43 +27,36 @@ if TYPE_CHECKING:
 
 TEXT_IN_LARGER = "image-text-to-text"
 """Task of a configuration that holds a decoder beside other modules."""
+OF_REQUEST = {"task", "target", "instance_type", "torch_dtype"}
+"""Options of an export that have other names in an estimate."""
 
 
-def config_estimate(
-    source: ModelSource,
-    request: DecoderRequest,
-    machine: Machine,
-    options: dict[str, Any],
-    *,
-    trust_remote_code: bool,
-    known: Known | None = None,
-) -> Estimate:
-    """Estimate a configuration, and keep its counts in the files of `known`; a model in memory has none."""
+def count_config(
+    source: ModelSource, request: EstimateRequest, machine: Machine
+) -> DecoderCounts | ProgramCounts | RunCounts:
+    """Count a configuration.
+
+    Raises:
+        CaptureError: the model's code is not static.
+        ConfigError: an option has no effect, or is out of range.
+        DeviceMemoryError: it does not fit a core.
+        ModelError: transformers cannot build it.
+    """
     from ..exporters import kind_of
     from .work import decoder_sizes
 
-    task = task_of_config(source.config, options.get("task") or "auto")
+    task = task_of_config(source.config, request.task or "auto")
     kind = kind_of(task, source.config.model_type)
-    if options.get("task"):
+    if request.task:
         kind.require_task(source, task)
     notes = _quantization_notes(source.config)
-    counts: DecoderCounts | RunCounts
     if not kind.is_estimated_by_size:
-        if kind.generates:
-            result = _seq2seq_estimate(source, request, machine, options, task, trust_remote_code=trust_remote_code)
-            return result.noted(*notes)
-        counts = _count_run(source, request, machine, options, task, notes, trust_remote_code=trust_remote_code)
-    else:
-        _require_no_stages(options)
-        options = {key: value for key, value in options.items() if key != "task"}
-        if compiles := _program_options(source, kind, request, options):
-            result = _compiled_estimate(source, request, machine, compiles, task, trust_remote_code=trust_remote_code)
-            return result.noted(*notes)
-        require_no_options(options, "a decoder")
-        sizes = decoder_sizes(source.config, trust_remote_code=trust_remote_code)
-        counts = DecoderCounts(sizes=sizes, notes=(*filter(None, [kind.estimate_note]), *notes))
-    kept = None if known is None else known.keep(source.name, counts)
-    return dataclasses.replace(counts.estimate(source.name, request, machine), counts=kept)
+        return _counts_of_graphs(source, kind, request, machine, task, notes)
+    _require_no_stages(request.export)
+    if compiles := _program_options(source, kind, request):
+        return _counts_as_compiled(source, request, machine, compiles, task, notes)
+    sizes = decoder_sizes(source.config, trust_remote_code=request.trusts_code)
+    return DecoderCounts(sizes=sizes, notes=(*filter(None, [kind.estimate_note]), *notes))
 
 
 def _quantization_notes(config: Any) -> tuple[str, ...]:
@@ -84,16 +78,14 @@ def _require_no_stages(options: Mapping[str, Any]) -> None:
         raise ConfigError(message, hint=hint, option="pipeline_parallel_size", value=options["pipeline_parallel_size"])
 
 
-def _program_options(
-    source: ModelSource, kind: Kind, request: DecoderRequest, options: Mapping[str, Any]
-) -> dict[str, Any]:
+def _program_options(source: ModelSource, kind: Kind, request: EstimateRequest) -> dict[str, Any]:
     """Return the options of an export that make a decoder another program than sizes describe; none for a plain one."""
     from ..exporters import QUANTIZATION_OPTIONS, published_cache, published_scheme, quantization_of, translate
 
     names = {name for name, option in options_of(kind.config_class).items() if option.is_keyword and option.in_graph}
     names = names - OF_REQUEST | {*QUANTIZATION_OPTIONS}
-    require_no_options({name: value for name, value in options.items() if name not in names}, "a decoder")
-    options = {name: value for name, value in translate(options).items() if value is not None}
+    require_no_options({name: value for name, value in request.export.items() if name not in names}, "a decoder")
+    options = {name: value for name, value in translate(request.export).items() if value is not None}
     options |= published_cache(source.config, chosen=options.get("kv_cache_dtype"))
     if request.speculation is not None:
         options = {"speculation": True} | options
@@ -104,16 +96,16 @@ def _program_options(
     return options if published is None else {"quantization": published} | options
 
 
-def _compiled_estimate(
+def _counts_as_compiled(
     source: ModelSource,
-    request: DecoderRequest,
+    request: EstimateRequest,
     machine: Machine,
     options: dict[str, Any],
     task: str,
-    *,
-    trust_remote_code: bool,
-) -> Estimate:
-    """Estimate a decoder from the graphs that an export with these options would compile."""
+    notes: tuple[str, ...],
+) -> ProgramCounts | RunCounts:
+    """Count a decoder in the graphs that an export with these options would compile."""
+    request.require_effect("decoder", "a decoder")
     fixed = {name: getattr(request, name) for name in ("sdk", "stack") if getattr(request, name) is not None}
     if fixed:
         message = f"{', '.join(fixed)} cannot be chosen with {', '.join(options)}: graphs are those of this package."
@@ -125,25 +117,21 @@ def _compiled_estimate(
     }
     options = {name: value for name, value in chosen.items() if value is not None} | options
     options |= {"task": task, "batch_size": request.batch_size, "instance_type": machine.instance.value.name}
-    captured, count = capture_on_cores(source, request, machine, options, trust_remote_code=trust_remote_code)
+    captured, count = capture_on_cores(source, request, machine, options)
     plain = {name: value for name, value in options.items() if name not in ("task", "instance_type")}
     plain |= {"torch_dtype": captured.config.torch_dtype, "tensor_parallel_size": count.value}
     spelled = ", ".join(f"{name}={value}" for name, value in sorted(plain.items()))
-    result = program_estimate(
+    counts = counts_of_program(
         captured.program,
-        captured.config,
-        dataclasses.replace(request, **FIXED),
-        machine,
-        name=source.name,
+        request,
+        num_cores=count,
+        memory=memory_of_program(captured.program, machine, name=source.name),
+        auto_cast=captured.config.auto_cast,
+        task=captured.config.task,
+        axes=batch_axes(captured.config),
         origin=f"as an export with {spelled} would compile it; no weights were read",
     )
-    return dataclasses.replace(result, num_cores=count, divisible=True)
-
-
-OF_REQUEST = {"task", "target", "instance_type", "torch_dtype"}
-"""Options of an export that have other names in an estimate."""
-FIXED: dict[str, Any] = {"batch_size": 1, "tensor_parallel_size": None, "dtype": None, "auto_cast": None}
-"""Sizes of a request that its graphs have already."""
+    return dataclasses.replace(counts, notes=notes)
 
 
 def decodes(config: Any) -> bool:
@@ -174,126 +162,60 @@ def _holds_a_decoder(config: Any) -> bool:
     return generates and text is not config and not getattr(config, "is_encoder_decoder", False)
 
 
-def _count_run(
+def _counts_of_graphs(
     source: ModelSource,
-    request: DecoderRequest,
+    kind: Kind,
+    request: EstimateRequest,
     machine: Machine,
-    options: dict[str, Any],
     task: str,
     notes: tuple[str, ...],
-    *,
-    trust_remote_code: bool,
-) -> RunCounts:
-    """Count a single-pass model in the graph that an export would compile, the largest of several buckets."""
-    from .work import work_of_program
-
-    captured, count, arithmetic = _capture_whole(
-        source, request, machine, options, task, trust_remote_code=trust_remote_code
-    )
-    graph, axes = list(captured.program.graphs)[-1], batch_axes(captured.config)
-    return RunCounts(
-        work=work_of_program(captured.program, graph, auto_cast=arithmetic.auto_cast),
-        rows=rows_of_run(axes),
-        axes=axes,
-        memory=dataclasses.asdict(captured.need),
-        num_cores=count.value,
-        num_cores_reason=count.reason,
-        dtype=arithmetic.dtype,
-        auto_cast=arithmetic.auto_cast,
-        task=task,
-        notes=notes,
-    )
-
-
-def _seq2seq_estimate(
-    source: ModelSource,
-    request: DecoderRequest,
-    machine: Machine,
-    options: dict[str, Any],
-    task: str,
-    *,
-    trust_remote_code: bool,
-) -> Estimate:
-    """Estimate a model that encodes a source and generates, from the graphs that an export would compile."""
-    captured, count, arithmetic = _capture_whole(
-        source, request, machine, options, task, trust_remote_code=trust_remote_code
-    )
-    memory = dataclasses.asdict(captured.need)
-    require_fits(source.name, memory, machine, num_cores=count.value)
-    result = linked_estimate(
-        captured.program,
-        request,
-        machine,
-        name=source.name,
-        memory=memory,
-        auto_cast=arithmetic.auto_cast,
-        task=task,
-        axes=batch_axes(captured.config),
-        origin=f"as an export would compile it, weights in {arithmetic.dtype}, auto_cast {arithmetic.auto_cast}",
-    )
-    return dataclasses.replace(result, num_cores=count, divisible=True)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Arithmetic:
-    """Dtype of the weights, and the rounding of matmuls."""
-
-    dtype: str
-    auto_cast: AutoCast
-
-
-def _capture_whole(
-    source: ModelSource,
-    request: DecoderRequest,
-    machine: Machine,
-    options: dict[str, Any],
-    task: str,
-    *,
-    trust_remote_code: bool,
-) -> tuple[CapturedModel, Choice[int], _Arithmetic]:
-    """Capture a model that is no decoder, on the cores that share it, with its arithmetic."""
-    from ..exporters import kind_of
-
-    kind = kind_of(task, source.config.model_type)
+) -> ProgramCounts | RunCounts:
+    """Count a model that is no decoder in the graphs that an export would compile."""
     divides = "tensor_parallel_size" in kind.config_class.option_names()
-    _require_options_of_kind(request, task, generates=kind.generates, divides=divides)
+    _require_effect(kind, request, task, without=() if divides else ("tensor_parallel_size",))
     dtype = DTYPES.get(request.dtype or "", request.dtype) or "float32"
     auto_cast: AutoCast = request.auto_cast or (DEFAULT_AUTO_CAST if dtype == "float32" else "none")
-    options = {**_shapes(kind, request, task), **options, "torch_dtype": dtype, "auto_cast": auto_cast, "task": task}
-    options["instance_type"] = machine.instance.value.name
-    arithmetic = _Arithmetic(dtype=dtype, auto_cast=auto_cast)
+    options = {**_shapes(kind, request, task), **request.export, "torch_dtype": dtype, "auto_cast": auto_cast}
+    options |= {"task": task, "instance_type": machine.instance.value.name}
     if divides:
-        captured, count = capture_on_cores(source, request, machine, options, trust_remote_code=trust_remote_code)
-        return captured, count, arithmetic
-    captured = capture_model(source, trust_remote_code=trust_remote_code, **options)
-    return captured, Choice(value=1, reason="models of this kind run on one core"), arithmetic
+        captured, count = capture_on_cores(source, request, machine, options)
+    else:
+        captured = capture_model(source, trust_remote_code=request.trusts_code, **options)
+        count = Choice(value=1, reason="models of this kind run on one core")
+    memory = dataclasses.asdict(captured.need)
+    if kind.generates:
+        require_fits(source.name, memory, machine, num_cores=count.value)
+    counts = counts_of_program(
+        captured.program,
+        request,
+        num_cores=count,
+        memory=memory,
+        auto_cast=auto_cast,
+        task=task,
+        axes=batch_axes(captured.config),
+        origin=f"as an export would compile it, weights in {dtype}, auto_cast {auto_cast}",
+    )
+    if isinstance(counts, RunCounts):
+        counts = dataclasses.replace(counts, has_release=True)
+    return dataclasses.replace(counts, notes=notes)
 
 
-def _shapes(kind: Kind, request: DecoderRequest, task: str) -> dict[str, int]:
+def _require_effect(kind: Kind, request: EstimateRequest, task: str, *, without: Collection[str]) -> None:
+    """Check that the options of a request have an effect on a model that is no decoder."""
+    if request.sdk is not None:
+        parse_sdk(request.sdk)
+    if not kind.batch_options(task):
+        without = (*without, "batch_size")
+    request.require_effect(
+        "encoder-decoder" if kind.generates else "single-pass", f"a model for {task}", without=without
+    )
+
+
+def _shapes(kind: Kind, request: EstimateRequest, task: str) -> dict[str, int]:
     """Return the sizes of a request under the names of a kind's options."""
     shapes = dict.fromkeys(kind.batch_options(task), request.batch_size)
-    if not shapes and request.batch_size > 1:
-        require_no_options({"batch_size": request.batch_size}, f"a model for {task}")
     if request.sequence_length is not None:
         shapes["sequence_length"] = request.sequence_length
     if kind.generates and (request.output_length or 0) >= DEFAULT_OUTPUT_LENGTH:
-        shapes["decoder_sequence_length"] = 1 + positive("output_length", request.output_length or 0)
+        shapes["decoder_sequence_length"] = 1 + (request.output_length or 0)
     return shapes
-
-
-def _require_options_of_kind(request: DecoderRequest, task: str, *, generates: bool, divides: bool) -> None:
-    """Check that a request has no options of another kind of model."""
-    if request.sdk is not None:
-        parse_sdk(request.sdk)
-    cores = request.tensor_parallel_size
-    values = {
-        "input_length": None if generates else request.input_length,
-        "output_length": None if generates else request.output_length,
-        "tensor_parallel_size": None if divides or cores == 1 else cores,
-        "concurrency": None if generates else request.concurrency,
-        "batches_in_flight": request.batches_in_flight if generates else None,
-        "prefix_hit_rate": request.prefix_hit_rate,
-        "acceptance_rate": request.speculation and request.speculation.acceptance_rate,
-        "stack": request.stack,
-    }
-    require_no_options({name: value for name, value in values.items() if value is not None}, f"a model for {task}")

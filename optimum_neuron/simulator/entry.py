@@ -5,30 +5,30 @@ torch module.
 
     estimate("meta-llama/Llama-3.1-8B", instance="inf2.48xlarge", tensor_parallel_size=8).tpot_ms
 
-Nothing is downloaded beyond the configuration, no weight is read, and nothing is compiled for the host.
+Every estimate takes one road: a request, counts of the model, their time on a machine. Nothing is downloaded beyond the
+configuration, no weight is read, and nothing is compiled for the host.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import inspect
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ..core import AutoCast
+from ..core import Choice
 from ..errors import ConfigError
-from ..options import SOURCE_OPTIONS, check_known, source_options
+from ..options import takes_options
 from .compiled import SERVED_AS
-from .configured import config_estimate
-from .decoders import DecoderRequest, require_no_options
+from .configured import count_config
 from .known import find_counts
-from .machine import Machine, choose_machine, positive, require_one_instance
-from .programs import module_estimate, program_estimate
+from .machine import Machine, choose_machine, require_one_instance
+from .programs import count_module, count_program
 from .quantity import Estimate
 from .queueing import under_load
+from .request import EstimateRequest, request_of
 from .speculation import Draft, choose_speculation, draft_of_parameters
 
 if TYPE_CHECKING:
@@ -37,68 +37,25 @@ if TYPE_CHECKING:
     from ..compiler import Program
     from ..configuration import CompileConfig
     from ..exporters import ModelSource
-    from .diffusion import Pipeline
 
 
-def estimate(
-    model: Any,
-    *,
-    instance: str | None = None,
-    batch_size: int = 1,
-    sequence_length: int | None = None,
-    input_length: int | None = None,
-    output_length: int | None = None,
-    tensor_parallel_size: int | None = None,
-    data_parallel_size: int | None = None,
-    concurrency: int | None = None,
-    batches_in_flight: int | None = None,
-    prefix_hit_rate: float | None = None,
-    dtype: str | None = None,
-    auto_cast: AutoCast | None = None,
-    sdk: str | None = None,
-    stack: str | None = None,
-    price: float | None = None,
-    requests_per_s: float | None = None,
-    acceptance_rate: float | None = None,
-    num_speculative_tokens: int | None = None,
-    draft_model: Any = None,
-    draft_parameters: int | None = None,
-    example_inputs: Sequence[torch.Tensor] | None = None,
-    **options: Any,
-) -> Estimate:
+class Counts(Protocol):
+    """Counted work of a model, whatever it was counted from."""
+
+    def estimate(self, name: str, request: EstimateRequest, machine: Machine) -> Estimate:
+        """Time a request on a machine; `name` is the model's in the result."""
+
+
+@takes_options(EstimateRequest)
+def estimate(model: Any, *, example_inputs: Sequence[torch.Tensor] | None = None, **options: Any) -> Estimate:
     """Estimate time, memory and money of a model on an instance. Every number is simulated.
 
     Args:
         model: folder or id of a model or of a diffusion pipeline, exported folder, NEFF file, transformers
             configuration, or torch module.
-        instance: instance or family, or several for an export with stages ("2xtrn1.32xlarge"); None as elsewhere in
-            this package.
-        batch_size: rows of a run, or of a decode step.
-        sequence_length: compiled tokens of a sequence, in a decoder prompt and answer together; None for the sum of
-            `input_length` and `output_length`, or the model's own, at most 4096.
-        input_length: tokens of a prompt, or of an encoder-decoder's source; None for what the answer leaves.
-        output_length: tokens of an answer; None for half of the sequence, or for what the prompt leaves.
-        tensor_parallel_size: cores that share a replica; None for the fewest that hold it.
-        data_parallel_size: replicas on the instance; None for as many as it holds.
-        concurrency: requests of a decoder that arrive together; None for the batch.
-        batches_in_flight: batches that each replica of a single-pass model has at once, so that copies of one overlap
-            with the run of another; None for one.
-        prefix_hit_rate: share of the prompt tokens that are in the prefix cache, with continuous batching; None for an
-            empty cache.
-        dtype: dtype of the weights; None for the checkpoint's.
-        auto_cast: rounding of float32 products; None for "matmul" where weights are float32.
-        sdk: release of the Neuron SDK, which decides the serving stack; None for the current one.
-        stack: serving stack, see `stacks.STACKS`; None for the usual one.
-        price: US dollars for an hour of one instance; None for the published on-demand price.
-        requests_per_s: requests that arrive at random, for waiting times; None for none.
-        acceptance_rate: share of the candidates of speculation that are accepted; None for no speculation.
-        num_speculative_tokens: candidates of a check; None for as many as the program checks.
-        draft_model: a model that proposes them, as `model`; None for prompt lookup, which takes no time.
-        draft_parameters: weights that another draft reads for a check, such as Medusa heads or an EAGLE layer.
         example_inputs: arguments of a torch module's forward; real or on the meta device.
-        **options: Shapes of `main_export` such as `height`, image options (`num_inference_steps`, `guidance_scale`,
-            `data_parallel_mode`), options that locate the model, and those of an export that decide a decoder's graphs,
-            such as `quantization`, `continuous_batching`, and `max_loras`.
+        **options: Options of an export that decide the graphs, such as `height`, `quantization`, and
+            `continuous_batching`, and options that locate the model.
 
     Returns:
         Quantities with 80 % intervals, memory, bounds, assumptions.
@@ -118,135 +75,117 @@ def estimate(
         assert result.simulated and result.tpot_ms.low < result.tpot_ms.value < result.tpot_ms.high
         ```
     """
-    _require_known(options)
-    positive("batch_size", batch_size)
-    machine = choose_machine(instance, price=price)
-    draft_request = DecoderRequest(
-        sequence_length=sequence_length, input_length=input_length, output_length=output_length
-    )
-    draft = _draft_of(draft_model, draft_parameters, machine, draft_request)
-    request = DecoderRequest(
-        batch_size=batch_size,
-        sequence_length=sequence_length,
-        input_length=input_length,
-        output_length=output_length,
-        tensor_parallel_size=tensor_parallel_size,
-        data_parallel_size=data_parallel_size,
-        concurrency=concurrency,
-        batches_in_flight=batches_in_flight,
-        prefix_hit_rate=prefix_hit_rate,
-        dtype=dtype,
-        auto_cast=auto_cast,
-        sdk=sdk,
-        stack=stack,
-        speculation=choose_speculation(acceptance_rate, num_speculative_tokens, draft),
-    )
-    result = _estimate(model, example_inputs, request, machine, options)
-    return _completed(result, machine, requests_per_s)
+    return estimate_request(model, request_of(options), example_inputs=example_inputs)
 
 
-def estimate_program(
-    program: Program,
-    config: CompileConfig,
-    *,
-    name: str,
-    instance: str | None = None,
-    price: float | None = None,
-    requests_per_s: float | None = None,
-    acceptance_rate: float | None = None,
-    num_speculative_tokens: int | None = None,
-    draft_model: Any = None,
-    draft_parameters: int | None = None,
-    prefix_hit_rate: float | None = None,
-    **lengths: int | None,
+def estimate_request(
+    model: Any, request: EstimateRequest, *, example_inputs: Sequence[torch.Tensor] | None = None
 ) -> Estimate:
-    """Estimate a compiled program that is in memory; arguments are those of `estimate`.
+    """Estimate a request; the model is one of `estimate`.
+
+    Raises:
+        ConfigError, DeviceMemoryError, ModelError: as `estimate`.
+    """
+    machine = choose_machine(request.instance, price=request.price)
+    request = _with_draft(request, machine)
+    return _loaded(_timed(model, request, machine, example_inputs), request, machine)
+
+
+def estimate_program(program: Program, config: CompileConfig, *, name: str, **options: Any) -> Estimate:
+    """Estimate a compiled program that is in memory; options are those of `estimate`.
 
     Raises:
         ConfigError: as `estimate`.
     """
-    machine = choose_machine(instance, price=price)
-    request = DecoderRequest(prefix_hit_rate=prefix_hit_rate, **lengths)  # type: ignore[arg-type]
-    draft = _draft_of(draft_model, draft_parameters, machine, request)
-    speculation = choose_speculation(acceptance_rate, num_speculative_tokens, draft)
-    request = dataclasses.replace(request, speculation=speculation)
-    return _completed(program_estimate(program, config, request, machine, name=name), machine, requests_per_s)
+    request = request_of(options)
+    machine = choose_machine(request.instance, price=request.price)
+    request = _with_draft(request, machine)
+    counts = count_program(program, config, request, machine, name=name)
+    return _loaded(counts.estimate(name, request, machine), request, machine)
 
 
-def _require_known(options: dict[str, Any]) -> None:
-    """Check that keywords are options of some model; whether it is this one is checked with its kind.
-
-    Raises:
-        ConfigError: one is of none.
-    """
-    from ..exporters import compile_options, translate
-
-    known = [*inspect.signature(estimate).parameters, *compile_options(), *SOURCE_OPTIONS]
-    if any(name not in known for name in options):
-        from .diffusion import OPTIONS  # imports torch
-
-        known += [*OPTIONS, "refiner_model", "denoising_end"]
-        check_known(translate(options), known, what="the estimate", listed="`optimum-cli neuron estimate --help`")
-
-
-def _completed(result: Estimate, machine: Machine, requests_per_s: float | None) -> Estimate:
+def _loaded(result: Estimate, request: EstimateRequest, machine: Machine) -> Estimate:
     """Add a note on memory that may not suffice, and a load if there is one."""
     if result.fit != "fits":
         high, room = (size / 2**30 for size in (result.quantities["hbm_bytes_per_core"].high, result.available_bytes))
         result = result.noted(f"it may not fit: a core has {room:.0f} GiB, and needs up to {high:.1f} GiB")
-    if requests_per_s is None:
+    if request.requests_per_s is None:
         return result
     room = machine.num_logical_cores // result.num_cores.value
-    return under_load(result, requests_per_s, room=room)
+    return under_load(result, request.requests_per_s, room=room)
 
 
-def _estimate(
-    model: Any,
-    example_inputs: Sequence[torch.Tensor] | None,
-    request: DecoderRequest,
-    machine: Machine,
-    options: dict[str, Any],
+def _timed(
+    model: Any, request: EstimateRequest, machine: Machine, example_inputs: Sequence[torch.Tensor] | None = None
 ) -> Estimate:
+    """Count a model and time its counts."""
+    name, counts, origin = _counted(model, request, machine, example_inputs)
+    result = counts.estimate(name, request, machine)
+    return result if origin is None else dataclasses.replace(result, counts=origin)
+
+
+def _counted(
+    model: Any, request: EstimateRequest, machine: Machine, example_inputs: Sequence[torch.Tensor] | None
+) -> tuple[str, Counts, Choice[str] | None]:
+    """Return the name of a model, its counts, and where those of a checkpoint are kept."""
+    if hasattr(model, "forward") and hasattr(model, "parameters"):
+        require_one_instance(machine, "a torch module")
+        return type(model).__name__, count_module(model, example_inputs, request, machine), None
+    if example_inputs is not None:
+        message = "example_inputs has no effect on a model that is not a torch module."
+        raise ConfigError(message, hint="Remove it.", option="example_inputs", options=["example_inputs"])
+    if isinstance(model, (str, Path)) and is_compiled(Path(model)):
+        program, config, name = _read_compiled(Path(model))
+        return name, count_program(program, config, request, machine, name=name), None
+    require_one_instance(machine, "an estimate of a configuration")
+    if isinstance(model, (str, Path)):
+        return _counted_checkpoint(model, request, machine)
+    source = source_of(model, request.source)
+    return source.name, count_config(source, request, machine), None
+
+
+def _counted_checkpoint(
+    model: str | Path, request: EstimateRequest, machine: Machine
+) -> tuple[str, Counts, Choice[str] | None]:
+    """Return the name, the counts, and their origin of a folder or of a name on the Hub."""
     from ..exporters import find_folder
 
-    others = {key: value for key, value in options.items() if key not in SOURCE_OPTIONS}
-    if hasattr(model, "forward") and hasattr(model, "parameters"):
-        require_no_options(others, "a torch module")
-        require_one_instance(machine, "a torch module")
-        return module_estimate(model, example_inputs, request, machine)
-    if isinstance(model, (str, Path)) and is_compiled(Path(model)):
-        require_no_options(others, "a compiled model")
-        program, config, name = _read_compiled(Path(model))
-        return program_estimate(program, config, request, machine, name=name)
-    require_one_instance(machine, "an estimate of a configuration")
-    trusted = options.get("trust_remote_code", False)
-    if not isinstance(model, (str, Path)):
-        return config_estimate(source_of(model, options), request, machine, others, trust_remote_code=trusted)
-    folder = find_folder(model, with_weights=False, **source_options(options))
-    known = find_counts(folder, request, machine, options)
+    folder = find_folder(model, with_weights=False, **request.source)
+    known = find_counts(folder, request, machine)
     if known.counts is not None:
-        return known.estimate(str(model), request, machine)
-    if (pipeline := _pipeline_of(folder, name=str(model))) is not None:
-        from .diffusion import diffusion_estimate
+        return str(model), known.counts, Choice(value="cached", reason=known.reason)
+    if _is_pipeline(folder):
+        from .diffusion import count_pipeline, read_pipeline
 
-        return diffusion_estimate(pipeline, request, machine, others)
-    source = source_of(model, options)
-    return config_estimate(source, request, machine, others, trust_remote_code=trusted, known=known)
+        return str(model), count_pipeline(read_pipeline(folder, name=str(model)), request, machine), None
+    source = source_of(model, request.source)
+    counts = count_config(source, request, machine)
+    return source.name, counts, known.keep(source.name, counts)
 
 
-def _draft_of(model: Any, num_parameters: int | None, machine: Machine, request: DecoderRequest) -> Draft | None:
-    """The draft of a request, whose model is estimated on the same machine, one sequence of its lengths at a time."""
-    if num_parameters is not None:
-        if model is not None:
+def _with_draft(request: EstimateRequest, machine: Machine) -> EstimateRequest:
+    """Add the speculation of a request; a draft model is estimated on the same machine, one sequence at a time.
+
+    Raises:
+        ConfigError: there are two drafts, the draft is no decoder, or it has no acceptance rate.
+    """
+    draft = None
+    if request.draft_parameters is not None:
+        if request.draft_model is not None:
             message, hint = "draft_model and draft_parameters are two drafts.", "Pass one of them."
             raise ConfigError(message, hint=hint, options=["draft_model", "draft_parameters"])
-        return draft_of_parameters(num_parameters, machine)
-    if model is None:
-        return None
+        draft = draft_of_parameters(request.draft_parameters, machine)
+    elif request.draft_model is not None:
+        draft = _draft_of(request.draft_model, request, machine)
+    speculation = choose_speculation(request.acceptance_rate, request.num_speculative_tokens, draft)
+    return dataclasses.replace(request, speculation=speculation)
+
+
+def _draft_of(model: Any, request: EstimateRequest, machine: Machine) -> Draft:
+    """Return a draft model with its times for the lengths of a request."""
     compiled = isinstance(model, (str, Path)) and is_compiled(Path(model))
     lengths = {name: getattr(request, name) for name in ("sequence_length", "input_length", "output_length")}
-    request = DecoderRequest(stack=None if compiled else SERVED_AS.name, **lengths)
-    result = _estimate(model, None, request, machine, {})
+    result = _timed(model, EstimateRequest(stack=None if compiled else SERVED_AS.name, **lengths), machine)
     if result.tpot_ms is None or result.ttft_ms is None:
         message = f"{result.model} is no decoder, so it drafts no tokens."
         raise ConfigError(message, hint="Pass a smaller decoder as draft_model.", option="draft_model")
@@ -257,23 +196,27 @@ def _draft_of(model: Any, num_parameters: int | None, machine: Machine, request:
     )
 
 
-def _pipeline_of(folder: Path, *, name: str) -> Pipeline | None:
-    """The diffusion pipeline of a folder; None where it has anything else."""
+def _is_pipeline(folder: Path) -> bool:
+    """Return whether a folder holds a diffusion pipeline.
+
+    Raises:
+        ModelError: it holds one component of a pipeline.
+    """
     from ..exporters.diffusion import is_pipeline
-    from .diffusion import read_pipeline, require_no_component
+    from .diffusion import require_no_component
 
     if is_pipeline(folder):
-        return read_pipeline(folder, name=name)
+        return True
     require_no_component(folder)
-    return None
+    return False
 
 
-def source_of(model: Any, options: dict[str, Any]) -> ModelSource:
+def source_of(model: Any, options: Mapping[str, Any]) -> ModelSource:
     """Folder of a model's configuration; weights are not downloaded."""
     from ..exporters import ModelSource, load_source, require_readable
 
     if isinstance(model, (str, Path)):
-        return load_source(model, with_weights=False, **source_options(options))
+        return load_source(model, with_weights=False, **options)
     if not hasattr(model, "get_text_config"):
         name = type(model).__name__
         hint = "Pass a name, a folder, a transformers configuration, or a torch module."

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
-from .decoders import DecoderRequest
 from .lengths import Padding, choose_lengths, steps_by_bucket
+from .request import EstimateRequest
 
 if TYPE_CHECKING:
     from ..compiler import Program
@@ -45,7 +45,7 @@ class GraphChoice:
     """Graph of the last chunk, if there are several; those before it are whole."""
 
 
-def choose_graphs(program: Program, request: DecoderRequest) -> GraphChoice:
+def choose_graphs(program: Program, request: EstimateRequest) -> GraphChoice:
     """Choose the smallest compiled graphs that hold a request.
 
     Raises:
@@ -63,7 +63,7 @@ def no_prefix_cache(rate: float) -> ConfigError:
     return ConfigError(message, hint=hint, option="prefix_hit_rate", value=rate)
 
 
-def _of_source(program: Program, request: DecoderRequest) -> GraphChoice:
+def _of_source(program: Program, request: EstimateRequest) -> GraphChoice:
     """Graphs of a model with an encoder, whose prompt is a source."""
     from ..engine import smallest_bucket
 
@@ -83,7 +83,7 @@ def _of_source(program: Program, request: DecoderRequest) -> GraphChoice:
     )
 
 
-def _of_prompt(program: Program, request: DecoderRequest) -> GraphChoice:
+def _of_prompt(program: Program, request: EstimateRequest) -> GraphChoice:
     """Graphs of a decoder."""
     from ..engine import smallest_bucket
 

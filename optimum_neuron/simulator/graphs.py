@@ -10,11 +10,12 @@ from collections.abc import Mapping
 
 from ..core import Choice
 from ..wording import counted
-from .device_time import device_time
-from .machine import Machine, choose_copies
+from .device_time import DeviceTime, device_time
+from .machine import Machine, choose_copies, require_fits
 from .quantity import Estimate
+from .request import EstimateRequest
 from .result import generation_notes, largest, make_estimate
-from .work import GraphWork
+from .work import GraphWork, Work
 
 CONVOLUTIONS = ("aten.conv1d", "aten.conv2d", "aten.conv3d", "aten.convolution")
 MOSTLY = 0.5
@@ -45,69 +46,95 @@ def kind_of_graph(work: GraphWork, task: str | None) -> str:
     return "vit" if "aten.conv2d" in names or any(part in task for part in TASKS_OF_IMAGES) else "encoder"
 
 
-def graph_estimate(
-    work: GraphWork,
-    machine: Machine,
-    *,
-    name: str,
-    rows: int,
-    axes: Mapping[str, int] | None = None,
-    memory: dict[str, int],
-    task: str | None = None,
-    num_cores: int = 1,
-    num_copies: int | None = None,
-    num_in_flight: int = 1,
-    assumptions: tuple[str, ...] = (),
-) -> Estimate:
-    """Estimate one graph on the cores that share it, with replicas on the others; a run makes `rows` inferences.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunCounts:
+    """One run of a single-pass model: one graph on the cores that share it."""
 
-    With several batches in flight, the copies of one overlap with the run of another, and a batch waits for its turn.
-    `axes` are the sizes of several batch axes, for the throughput of each.
-    """
-    copies = choose_copies(machine, num_cores, num_copies)
-    kind, rates, total = kind_of_graph(work, task), machine.rates, work.total
-    device = device_time(
-        total, rates, machine.fitted, decoder=False, num_chips=machine.num_chips(num_cores), tiled=True
-    )
-    host_s = machine.copies_s(total)
-    run_s = device.total_s + host_s
-    period_s = max(device.total_s, host_s, run_s / num_in_flight)
-    parts = {**device.parts_s, "host": host_s}
-    limited_by = max(parts, key=lambda part: parts[part])
-    per_s = copies.value * rows / period_s
-    result = make_estimate(
-        machine,
-        name=name,
-        kind=kind,
-        values={
-            "latency_ms": (num_in_flight * period_s * 1e3, limited_by),
-            "throughput_per_s": (per_s, limited_by),
-            "hbm_bytes_per_core": (sum(memory.values()), largest(memory)),
-            "hbm_bytes_per_step": (total.hbm_bytes, limited_by),
-            "mfu": (total.product_flops / device.total_s / rates.peak_flops_per_s, limited_by),
-            "mbu": (total.hbm_bytes / device.total_s / rates.hbm_bytes_per_s, limited_by),
-        },
-        per_s=per_s,
-        num_cores=Choice(value=num_cores, reason=f"compiled for {counted(num_cores, 'core')}"),
-        num_copies=copies,
-        memory=memory,
-        bounds_s={"run": rates.least_s(total)},
-        parts_s={work.name: parts},
-        assumptions=(
-            *assumptions,
-            f"batches of {rows}, {counted(num_in_flight, 'batch', 'batches')} in flight on each of "
-            f"{counted(copies.value, 'replica')}",
-            *machine.sources,
-        ),
-        notes=_notes(kind, machine, work),
-        unknown={op: 1 / max(work.num_calls, 1) for op in work.unknown},
-    )
-    result = dataclasses.replace(result, batch_size=rows)
-    if axes is None or len(axes) < 2:
-        return result
-    rate = result.quantities["throughput_per_s"]
-    each = {PER_S[axis]: rate.scaled(size / rows) for axis, size in axes.items()}
-    return dataclasses.replace(result, throughput_by_axis=each)
+    work: GraphWork
+    rows: int
+    """Examples of the run."""
+    axes: Mapping[str, int]
+    """Its batch sizes by axis, for the throughput of each; empty if they are not known."""
+    memory: Mapping[str, int]
+    """HBM of a core by category."""
+    num_cores: int
+    """Cores that share the graph."""
+    num_cores_reason: str
+    task: str | None
+    assumptions: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    has_release: bool = False
+    """Whether it is taken to be compiled by a release of the SDK; a compiled model was compiled by this package."""
+
+    def estimate(self, name: str, request: EstimateRequest, machine: Machine) -> Estimate:
+        """Estimate a request whose shapes the run has; replicas run on the other cores.
+
+        With several batches in flight, the copies of one overlap with the run of another, and a batch waits for its
+        turn.
+
+        Raises:
+            DeviceMemoryError: it does not fit a core.
+        """
+        require_fits(name, self.memory, machine, num_cores=self.num_cores)
+        num_in_flight = request.batches_in_flight or 1
+        copies = choose_copies(machine, self.num_cores, request.data_parallel_size)
+        kind, work, total = kind_of_graph(self.work, self.task), self.work, self.work.total
+        device = device_time(
+            total, machine.rates, machine.fitted, decoder=False, num_chips=machine.num_chips(self.num_cores), tiled=True
+        )
+        host_s = machine.copies_s(total)
+        period_s = max(device.total_s, host_s, (device.total_s + host_s) / num_in_flight)
+        parts = {**device.parts_s, "host": host_s}
+        limited_by = max(parts, key=lambda part: parts[part])
+        per_s = copies.value * self.rows / period_s
+        result = make_estimate(
+            machine,
+            name=name,
+            kind=kind,
+            values={
+                "latency_ms": (num_in_flight * period_s * 1e3, limited_by),
+                "throughput_per_s": (per_s, limited_by),
+                "hbm_bytes_per_core": (sum(self.memory.values()), largest(self.memory)),
+                **_shares(total, machine, device, limited_by),
+            },
+            per_s=per_s,
+            num_cores=Choice(value=self.num_cores, reason=self.num_cores_reason),
+            num_copies=copies,
+            memory=dict(self.memory),
+            bounds_s={"run": machine.rates.least_s(total)},
+            parts_s={work.name: parts},
+            assumptions=(
+                *self.assumptions,
+                *self._release(request),
+                f"batches of {self.rows}, {counted(num_in_flight, 'batch', 'batches')} in flight on each of "
+                f"{counted(copies.value, 'replica')}",
+                *machine.sources,
+            ),
+            notes=_notes(kind, machine, work),
+            unknown={op: 1 / max(work.num_calls, 1) for op in work.unknown},
+        )
+        result = dataclasses.replace(result.noted(*self.notes), batch_size=self.rows)
+        if len(self.axes) < 2:
+            return result
+        rate = result.quantities["throughput_per_s"]
+        each = {PER_S[axis]: rate.scaled(size / self.rows) for axis, size in self.axes.items()}
+        return dataclasses.replace(result, throughput_by_axis=each)
+
+    def _release(self, request: EstimateRequest) -> list[str]:
+        """The release of the SDK, as an assumption."""
+        if not self.has_release:
+            return []
+        return [f"Neuron SDK {request.sdk or 'current'}: single-pass models changed little between releases"]
+
+
+def _shares(total: Work, machine: Machine, device: DeviceTime, limited_by: str) -> dict[str, tuple[float, str]]:
+    """Return the bytes that a run reads, and its shares of the peak and of the bandwidth."""
+    rates = machine.rates
+    return {
+        "hbm_bytes_per_step": (total.hbm_bytes, limited_by),
+        "mfu": (total.product_flops / device.total_s / rates.peak_flops_per_s, limited_by),
+        "mbu": (total.hbm_bytes / device.total_s / rates.hbm_bytes_per_s, limited_by),
+    }
 
 
 def _notes(kind: str, machine: Machine, work: GraphWork) -> tuple[str, ...]:

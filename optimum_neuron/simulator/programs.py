@@ -1,7 +1,7 @@
-"""Estimates from graphs: compiled or captured programs, and torch modules on example inputs.
+"""Counts of graphs: compiled or captured programs, and torch modules on example inputs.
 
-program_estimate(program, config, DecoderRequest(), machine, name="bert")
-module_estimate(torch.nn.Linear(8, 8), (torch.zeros(1, 8),), DecoderRequest(), machine)
+count_program(program, config, EstimateRequest(), machine, name="bert")
+count_module(torch.nn.Linear(8, 8), (torch.zeros(1, 8),), EstimateRequest(), machine)
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ import dataclasses
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from ..configuration import DEGREES
-from ..core import AutoCast
+from ..core import AutoCast, Choice
 from ..errors import ConfigError
 from ..hardware import require_degrees
-from .decoders import DecoderRequest
-from .graphs import PER_S, graph_estimate
-from .machine import Machine, positive, require_fits
-from .quantity import Estimate
+from ..wording import counted
+from .compiled import ProgramCounts, generates, serving_plan_of
+from .graphs import PER_S, RunCounts
+from .machine import Machine
+from .request import EstimateRequest, Kind
 
 if TYPE_CHECKING:
     from ..compiler import Program
@@ -30,24 +31,58 @@ DEFAULT_AUTO_CAST: AutoCast = "matmul"
 """Rounding of single-pass models in float32, as in published measurements."""
 
 
-def program_estimate(
-    program: Program,
-    config: CompileConfig | None,
-    request: DecoderRequest,
-    machine: Machine,
-    *,
-    name: str,
-    origin: str = "of the compiled program, its largest shapes",
-) -> Estimate:
-    """Estimate a compiled program, from its own graphs; `config` is None where a NEFF does not say how.
+class Placed(TypedDict):
+    """Facts of a program that its graphs do not have."""
 
-    `origin` is where the graphs come from, in words.
+    memory: Mapping[str, int]
+    """HBM of a core by category."""
+    auto_cast: AutoCast
+    task: str | None
+    axes: Mapping[str, int] | None
+    """Batch sizes of a single-pass model by axis; None if they are not known, for the largest of its inputs."""
+    origin: str
+    """Where the graphs come from, in words."""
+
+
+def count_program(
+    program: Program, config: CompileConfig | None, request: EstimateRequest, machine: Machine, *, name: str
+) -> ProgramCounts | RunCounts:
+    """Count a compiled program, in its own graphs; `config` is None where a NEFF does not say how.
+
+    Raises:
+        ConfigError: an option has no effect, a length exceeds the compiled ones, or the instance lacks such cores.
+        DeviceMemoryError: it does not fit the instance.
+    """
+    kind: Kind = "single-pass"
+    if generates(program):
+        kind = "encoder-decoder" if program.by_size("encode") else "decoder"
+    request.require_effect(kind, "a compiled model", compiled=True)
+    longest = getattr(config, "decoder_sequence_length", None)
+    if longest is not None and (request.output_length or 0) >= longest:
+        message = f"output_length={request.output_length} does not fit the compiled decoder_sequence_length={longest}."
+        hint = f"Pass an output_length below {longest}, or export with a larger decoder_sequence_length."
+        raise ConfigError(message, hint=hint, output_length=request.output_length, compiled=longest)
+    return counts_of_program(
+        program,
+        request,
+        memory=memory_of_program(program, machine, name=name),
+        auto_cast=config.auto_cast if config is not None else "none",
+        task=config.task if config is not None else None,
+        axes=None if config is None else batch_axes(config),
+        origin="of the compiled program, its largest shapes",
+    )
+
+
+def memory_of_program(program: Program, machine: Machine, *, name: str) -> dict[str, int]:
+    """Return the HBM of a core by category.
+
+    Raises:
+        ConfigError: the instance does not have such a group of cores.
+        DeviceMemoryError: it does not fit.
     """
     from ..compiler import group_size_of, memory_need
     from ..runtime import require_fit
-    from .compiled import generates
 
-    auto_cast = config.auto_cast if config is not None else "none"
     degrees = (group_size_of(program), program.num_stages)
     require_degrees(machine.instance.value, **dict(zip(DEGREES, degrees, strict=True)))
     need = memory_need(program, lnc=machine.rates.num_physical)
@@ -59,80 +94,51 @@ def program_estimate(
         num_cores=math.prod(degrees),
         program=program,
     )
-    memory = dataclasses.asdict(need)
-    lengths = ("sequence_length", "input_length", "output_length", "concurrency", "speculation", "prefix_hit_rate")
-    longest = getattr(config, "decoder_sequence_length", None)
-    if longest is not None and (request.output_length or 0) >= longest:
-        message = f"output_length={request.output_length} does not fit the compiled decoder_sequence_length={longest}."
-        hint = f"Pass an output_length below {longest}, or export with a larger decoder_sequence_length."
-        raise ConfigError(message, hint=hint, output_length=request.output_length, compiled=longest)
-    _require_own_shapes(request, "a compiled model", lengths if generates(program) else ("batches_in_flight",))
-    return linked_estimate(
-        program,
-        request,
-        machine,
-        name=name,
-        memory=memory,
-        auto_cast=auto_cast,
-        task=config.task if config is not None else None,
-        axes=None if config is None else batch_axes(config),
-        origin=origin,
-    )
+    return dataclasses.asdict(need)
 
 
-def linked_estimate(
-    program: Program,
-    request: DecoderRequest,
-    machine: Machine,
-    *,
-    name: str,
-    memory: dict[str, int],
-    auto_cast: AutoCast,
-    task: str | None,
-    origin: str,
-    axes: Mapping[str, int] | None,
-    assumptions: tuple[str, ...] = (),
-) -> Estimate:
-    """Estimate linked graphs: the plan of a request where they generate, otherwise one run of the largest.
+def counts_of_program(
+    program: Program, request: EstimateRequest, *, num_cores: Choice[int] | None = None, **placed: Unpack[Placed]
+) -> ProgramCounts | RunCounts:
+    """Count linked graphs: the plan of a request where they generate, otherwise one run of the largest.
 
-    Args:
-        origin: where the graphs come from, in words.
-        axes: batch sizes of a single-pass model by axis; None if they are not known, for the largest of its inputs.
-        assumptions: more conditions of a single-pass model.
+    `num_cores` says why a captured program has its cores, which other numbers could share too.
+
+    Raises:
+        ConfigError: a length exceeds the compiled ones.
     """
     from ..compiler import group_size_of
-    from .compiled import generated_estimate, serving_plan_of
     from .work import work_of_program
 
-    plan = serving_plan_of(program, request, auto_cast=auto_cast)
+    plan = serving_plan_of(program, request, auto_cast=placed["auto_cast"])
     if plan is not None:
-        return generated_estimate(
-            program, plan, request, machine, name=name, memory=memory, auto_cast=auto_cast, origin=origin
+        own = group_size_of(program) * program.num_stages
+        return ProgramCounts(
+            program=program,
+            plan=plan,
+            memory=placed["memory"],
+            auto_cast=placed["auto_cast"],
+            origin=placed["origin"],
+            num_cores=num_cores or Choice(value=own, reason=f"compiled for {counted(own, 'core')}"),
+            divisible=num_cores is not None,
         )
-    graph_name = list(program.graphs)[-1]
+    graph, axes = list(program.graphs)[-1], placed["axes"]
     if axes is None:
-        shapes = [spec.shape for spec in program.graphs[graph_name].inputs.values() if spec.shape]
+        shapes = [spec.shape for spec in program.graphs[graph].inputs.values() if spec.shape]
         rows = max((shape[0] for shape in shapes), default=1)
     else:
-        rows = rows_of_run(axes)
-    return graph_estimate(
-        work_of_program(program, graph_name, auto_cast=auto_cast),
-        machine,
-        name=name,
+        rows = axes.get("batch_size") or (list(axes.values())[-1] if axes else 1)
+    own = group_size_of(program)
+    return RunCounts(
+        work=work_of_program(program, graph, auto_cast=placed["auto_cast"]),
         rows=rows,
-        axes=axes,
-        memory=memory,
-        task=task,
-        num_cores=group_size_of(program),
-        num_copies=request.data_parallel_size,
-        num_in_flight=request.batches_in_flight or 1,
-        assumptions=(f"graph {graph_name} {origin}", *assumptions),
+        axes=axes or {},
+        memory=placed["memory"],
+        num_cores=own,
+        num_cores_reason=f"compiled for {counted(own, 'core')}" if num_cores is None else num_cores.reason,
+        task=placed["task"],
+        assumptions=(f"graph {graph} {placed['origin']}",),
     )
-
-
-def rows_of_run(axes: Mapping[str, int]) -> int:
-    """Return the examples of a run, from its batch sizes by axis."""
-    return axes.get("batch_size") or (list(axes.values())[-1] if axes else 1)
 
 
 def batch_axes(config: CompileConfig) -> dict[str, int]:
@@ -141,21 +147,26 @@ def batch_axes(config: CompileConfig) -> dict[str, int]:
     return {axis: max(size) if isinstance(size, tuple) else size for axis, size in sizes.items() if size is not None}
 
 
-def module_estimate(
-    module: Any, example_inputs: Sequence[Any] | None, request: DecoderRequest, machine: Machine
-) -> Estimate:
-    """Estimate a torch module, captured whole on its example inputs."""
+def count_module(
+    module: Any, example_inputs: Sequence[Any] | None, request: EstimateRequest, machine: Machine
+) -> RunCounts:
+    """Count a torch module, captured whole on its example inputs.
+
+    Raises:
+        CaptureError: its code is not static.
+        ConfigError: an option has no effect, or there are no inputs.
+    """
     import torch
 
     from ..compiler import MICROCODE_BYTES, capture, capture_graphs, tensor_spec
     from .work import work_of_graph
 
     name = type(module).__name__
+    request.require_effect("module", "a torch module", compiled=True)
     if not example_inputs or not all(isinstance(value, torch.Tensor) for value in example_inputs):
         message = f"Estimating a {name} needs example_inputs of tensors, because a graph is static."
         hint = "Pass example_inputs=(tensor, ...), on any device, the meta device too."
         raise ConfigError(message, hint=hint, option="example_inputs")
-    _require_own_shapes(request, "a torch module", ("auto_cast", "batches_in_flight"))
     inputs = {f"input{index}": tensor_spec(value) for index, value in enumerate(example_inputs)}
     # Not shortened: a graph whose sizes depend on values cannot become a program, whose layers could be repeated.
     whole = functools.partial(capture, module.eval(), name=name, inputs=inputs, shorten=False)
@@ -167,31 +178,13 @@ def module_estimate(
     float32 = all(p.dtype == torch.float32 for p in module.parameters())
     auto_cast: AutoCast = request.auto_cast or (DEFAULT_AUTO_CAST if float32 else "none")
     weights = sum(p.numel() * p.element_size() for p in module.parameters())
-    memory = {"weights": weights, "code": MICROCODE_BYTES * machine.rates.num_physical}
-    require_fits(name, memory, machine)
-    return graph_estimate(
-        work_of_graph(exported.graph_module, name=name, roles=roles, auto_cast=auto_cast),
-        machine,
-        name=name,
+    return RunCounts(
+        work=work_of_graph(exported.graph_module, name=name, roles=roles, auto_cast=auto_cast),
         rows=example_inputs[0].shape[0] if example_inputs[0].ndim else 1,
-        memory=memory,
-        num_copies=request.data_parallel_size,
-        num_in_flight=request.batches_in_flight or 1,
+        axes={},
+        memory={"weights": weights, "code": MICROCODE_BYTES * machine.rates.num_physical},
+        num_cores=1,
+        num_cores_reason=f"compiled for {counted(1, 'core')}",
+        task=None,
         assumptions=(f"exported on the example inputs, auto_cast {auto_cast}",),
     )
-
-
-def _require_own_shapes(request: DecoderRequest, what: str, changeable: Sequence[str]) -> None:
-    """Check that a request leaves out options that are fixed already, and that the others are in range."""
-    fixed = [
-        name
-        for name, value in dataclasses.asdict(request).items()
-        if value not in (None, 1) and name not in (*changeable, "data_parallel_size")
-    ]
-    if fixed:
-        message = f"{', '.join(fixed)} cannot be chosen for {what}: it was decided before."
-        hint = "Remove it, or estimate the model's folder or configuration instead."
-        raise ConfigError(message, hint=hint, options=fixed)
-    for name in changeable:
-        if isinstance(value := getattr(request, name), int):
-            positive(name, value)

@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, get_args
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ..core import Choice, Rejected
 from ..errors import ConfigError, DeviceMemoryError, invalid_choice
 from ..hardware import INSTANCES, TARGETS, legal_core_counts, resolve_instance
-from .entry import estimate
+from ..options import takes_options
+from .entry import estimate_request
 from .quantity import Estimate, Quantity
+from .request import EstimateRequest, request_of
+
+if TYPE_CHECKING:
+    import torch
 
 Goal = Literal["latency", "throughput", "cost"]
 
@@ -48,25 +53,25 @@ class Comparison:
         }
 
 
+@takes_options(EstimateRequest)
 def compare(
     model: Any,
     *,
     optimize: Goal = "cost",
-    instance: str | None = None,
-    price: float | None = None,
-    tensor_parallel_size: int | None = None,
     batch_size: int | Literal["auto"] = 1,
+    example_inputs: Sequence[torch.Tensor] | None = None,
     **options: Any,
 ) -> Comparison:
     """Estimate a request on every instance and legal core count that fits.
 
+    With a family as `instance` it stays within the family; with an instance it compares its core counts. A price is of
+    one instance.
+
     Args:
         model: as for `estimate`.
         optimize: Ranking goal: "latency", "throughput", or "cost".
-        instance: a family, to stay within it; an instance, to compare its core counts; None for all.
-        price: of one instance; needs `instance` to name one.
-        tensor_parallel_size: only this core count; None for every legal one.
-        batch_size: sequences of a step, or examples of a run; "auto" for every power of two up to 64 that fits.
+        batch_size: batch size of a run or step; "auto" for every power of two up to 64 that fits.
+        example_inputs: as for `estimate`.
         **options: as for `estimate`.
 
     Raises:
@@ -74,16 +79,19 @@ def compare(
     """
     if optimize not in get_args(Goal):
         raise invalid_choice("optimize", optimize, get_args(Goal))
-    names = instance_names(instance)
-    if price is not None and len(names) > 1:
-        message = f"price={price} is for one instance, but {len(names)} are compared."
-        raise ConfigError(message, hint="Name the instance that it is for, or remove it.", option="price", value=price)
+    request = request_of(options)
+    names = instance_names(request.instance)
+    if request.price is not None and len(names) > 1:
+        message = f"price={request.price} is for one instance, but {len(names)} are compared."
+        hint = "Name the instance that it is for, or remove it."
+        raise ConfigError(message, hint=hint, option="price", value=request.price)
     estimates: list[Estimate] = []
     skipped: dict[str, str] = {}
     batches = BATCHES if batch_size == "auto" else (batch_size,)
+    estimate_one = functools.partial(estimate_request, model, example_inputs=example_inputs)
     for name in names:
         try:
-            estimates += _on_instance(model, name, tensor_parallel_size, price, batches, options)
+            estimates += _on_instance(estimate_one, dataclasses.replace(request, instance=name), batches)
         except (DeviceMemoryError, ConfigError) as error:
             if isinstance(error, ConfigError) and len(names) == 1:
                 raise
@@ -110,25 +118,21 @@ def instance_names(instance: str | None) -> list[str]:
 
 
 def _on_instance(
-    model: Any,
-    name: str,
-    num_cores: int | None,
-    price: float | None,
-    batches: Sequence[int],
-    options: Mapping[str, Any],
+    estimate_one: Callable[[EstimateRequest], Estimate], request: EstimateRequest, batches: Sequence[int]
 ) -> list[Estimate]:
     """Estimates of every core count and batch that fits an instance; an error if the smallest batch does not."""
-    on_cores = functools.partial(estimate, model, instance=name, price=price, **options)
-    first = on_cores(tensor_parallel_size=num_cores, batch_size=batches[0])
-    counts: list[int | None] = [num_cores]
-    if num_cores is None and first.divisible:
+    first = estimate_one(dataclasses.replace(request, batch_size=batches[0]))
+    counts: list[int | None] = [request.tensor_parallel_size]
+    if request.tensor_parallel_size is None and first.divisible:
         own = first.num_cores.value
-        counts = [own, *(n for n in legal_core_counts(INSTANCES[name]).counts if n > own)]
+        counts = [own, *(n for n in legal_core_counts(INSTANCES[first.instance.value]).counts if n > own)]
     found = []
     for count in counts:
         for batch_size in batches:
             try:
-                found.append(on_cores(tensor_parallel_size=count, batch_size=batch_size))
+                found.append(
+                    estimate_one(dataclasses.replace(request, tensor_parallel_size=count, batch_size=batch_size))
+                )
             except DeviceMemoryError:
                 break
     return found

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from optimum_neuron.cli.estimate import priced, shown
-from optimum_neuron.simulator import QUANTITIES
+import argparse
+import dataclasses
+import inspect
+
+import pytest
+
+from optimum_neuron.cli.arguments import options_from
+from optimum_neuron.cli.estimate import EstimateCommand, priced, shown
+from optimum_neuron.simulator import KEYWORDS, QUANTITIES, EstimateRequest, estimate
 
 
 def test_json_has_each_quantity_with_its_interval(cli, checkpoint):
@@ -53,3 +60,30 @@ def test_quantities_are_written_with_unit_of_their_name():
     result = [shown("ttft_ms", 11330.0), shown("usd_per_1m", 0.5), shown("mfu", 0.1234), shown("hbm_bytes", 2**30)]
     assert result == ["11.3 s", "$0.5", "12.3 %", "1.0 GiB"]
     assert priced({"tokens_per_s": None}) == "requests" != priced({"tokens_per_s": {"value": 1.0}})
+
+
+def test_every_keyword_follows_from_the_request():
+    fields = {field.name: field for field in dataclasses.fields(EstimateRequest)}
+    signature = inspect.signature(estimate).parameters
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    EstimateCommand.add_arguments(parser)
+    flags = {action.dest: action for action in parser._actions}
+    for name in KEYWORDS:
+        assert signature[name].default == fields[name].default and f"        {name}: " in estimate.__doc__
+        assert flags[name].help and flags[name].default is None
+    assert {"export", "source", "speculation"}.isdisjoint(KEYWORDS)
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        (("--batch", "auto"), {"batch_size": "auto"}),
+        (("--batch_size", "4", "--speculation_length", "3"), {"batch_size": 4, "num_speculative_tokens": 3}),
+        (("--guidance_scale", "1.5", "--auto_cast", "none"), {"guidance_scale": 1.5, "auto_cast": "none"}),
+        (("--text_batch_size", "10"), {"text_batch_size": 10}),
+    ],
+)
+def test_flags_have_the_types_of_their_fields(words, options):
+    parser = argparse.ArgumentParser()
+    EstimateCommand.add_arguments(parser)
+    assert options_from(parser.parse_args(["model", *words]), without=("model",)) == options

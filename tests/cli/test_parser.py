@@ -15,6 +15,7 @@ TYPING_MISTAKES = [
     (("export", "neuron", "-m", "x", "-O1", "-O2", "out"), "not allowed with argument -O1"),
     (("export", "neuron", "-m", "x", "--batch_size", "0", "out"), "'0' is not a whole number above 0"),
     (("export", "neuron", "-m", "x", "--prefill_buckets", "64,x", "out"), "'x' is not a whole number above 0"),
+    (("export", "neuron", "-m", "x", "--guidance_scale", "high", "out"), "'high' is not a number"),
     (("export", "neuron", "-m", "x", "--atol", "nan", "out"), "'nan' is not a number of at least 0"),
     (("export", "neuron", "-m", "x", "out", "more"), "unexpected argument 'more'"),
     (("export", "neuron", "-m", "x"), "required: OUTPUT"),

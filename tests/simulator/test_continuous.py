@@ -11,7 +11,7 @@ from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.exporters import load_source
 from optimum_neuron.simulator import (
-    DecoderRequest,
+    EstimateRequest,
     capture_model,
     constants,
     estimate,
@@ -65,7 +65,7 @@ def test_ends_of_prompts_run_through_the_graph_of_their_length(source):
     program = capture_model(load_source(source, with_weights=False), **options, **blocks).program
     runs = {}
     for prompt in (5, 16, 21, 33, 45):
-        request = DecoderRequest(sequence_length=48, output_length=48 - prompt)
+        request = EstimateRequest(sequence_length=48, output_length=48 - prompt)
         plan = serving_plan_of(program, request, auto_cast="none").value
         runs[prompt] = (plan.prefill.name, plan.num_prefills, plan.prefill_end and plan.prefill_end.name)
     assert runs == {

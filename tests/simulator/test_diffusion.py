@@ -12,7 +12,7 @@ from optimum_neuron.artifact import open_artifact
 from optimum_neuron.configuration import NEFF_FILE
 from optimum_neuron.errors import ConfigError, DeviceMemoryError, ModelError
 from optimum_neuron.exporters import main_export
-from optimum_neuron.simulator import DecoderRequest, compare, constants, estimate
+from optimum_neuron.simulator import EstimateRequest, compare, constants, estimate
 from optimum_neuron.simulator.diffusion import picture_request, plan_pictures, read_pipeline
 from optimum_neuron.simulator.work import work_of_program
 from tests.raising import raises
@@ -223,7 +223,7 @@ def test_shares_of_a_transformer_add_up(pipeline):
     t5 = ("transformers", "T5EncoderModel", {"d_model": 4096, "num_layers": 1, "num_heads": 16, "d_ff": 64})
     changes = {"transformer": ("diffusers", "FluxTransformer2DModel", {**FLUX, **small}), "text_encoder_2": t5}
     flux = read_pipeline(pipeline("flux", **changes), name="flux")
-    request = picture_request(flux, DecoderRequest(sequence_length=9), {"height": 128, "width": 128})
+    request = picture_request(flux, EstimateRequest(sequence_length=9, export={"height": 128, "width": 128}))
     plans = [plan_pictures(flux, request, num_cores=n, halves_apart=False) for n in (1, num_cores)]
     whole, share = (plan.step.graph.total for plan in plans)
     assert share.attention_cycles * num_cores == pytest.approx(whole.attention_cycles)
@@ -254,7 +254,7 @@ def test_pipeline_is_counted_as_its_export(tmp_path, name):
     assert alone.latency_ms == after.latency_ms and alone.memory == after.memory and alone.parts_ms == after.parts_ms
     with pytest.raises(ConfigError) as error:
         estimate(exported, batch_size=2, height=64, **steps)
-    assert error.value.details["options"] == ["height", "batch_size"]
+    assert error.value.details["options"] == ["batch_size", "height"]
 
 
 def test_compiled_pipeline_is_estimated_with_its_largest_sizes(tmp_path):

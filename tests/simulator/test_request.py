@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from transformers import AutoConfig
 
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.simulator import estimate
+from optimum_neuron.simulator import capture_model, estimate, estimate_program
+from optimum_neuron.simulator.entry import source_of
 from tests.encoders import TINY
+from tests.raising import raises
 from tests.tiny import tiny_config
 
 LLAMA = tiny_config("llama", architectures=["LlamaForCausalLM"], max_position_embeddings=4096)
 BERT = AutoConfig.for_model("bert", **TINY["bert"], architectures=["BertForSequenceClassification"])
 CLIP = AutoConfig.for_model("clip", **TINY["clip"], architectures=["CLIPModel"])
+T5 = AutoConfig.for_model("t5", d_model=64, d_kv=16, d_ff=128, num_layers=2, num_heads=4, vocab_size=100)
+T5.architectures = ["T5ForConditionalGeneration"]
 
 
 def test_a_prompt_is_padded_to_its_compiled_length():
@@ -70,3 +75,73 @@ def test_encoders_run_on_several_cores():
     for value in (3, 0, "two"):
         with pytest.raises(ConfigError):
             estimate(BERT, instance="inf2.xlarge", sequence_length=16, tensor_parallel_size=value)
+
+
+GIVEN = {
+    "batch_size": 2,
+    "sequence_length": 16,
+    "input_length": 8,
+    "output_length": 4,
+    "concurrency": 1,
+    "batches_in_flight": 1,
+    "prefix_hit_rate": 1.0,
+    "task": "fill-mask",
+    "acceptance_rate": 1.0,
+    "num_inference_steps": 1,
+    "guidance_scale": 1.0,
+    "data_parallel_mode": "none",
+    "tensor_parallel_size": 2,
+    "dtype": "bf16",
+    "auto_cast": "none",
+    "sdk": "2.20",
+    "stack": "vllm",
+    "example_inputs": (torch.zeros(1, 4),),
+}
+"""A valid value of each option, also one that equals what some models assume."""
+PICTURES = {"num_inference_steps", "guidance_scale", "data_parallel_mode"}
+ONLY_DECODERS = {"prefix_hit_rate", "acceptance_rate", "stack"}
+OF_MODULES = {"auto_cast", "batches_in_flight", "example_inputs"}
+ANSWERS = {"input_length", "output_length", "concurrency"}
+WITHOUT_EFFECT = {
+    "decoder": {*PICTURES, "batches_in_flight", "example_inputs"},
+    "encoder": {*PICTURES, *ONLY_DECODERS, *ANSWERS, "example_inputs"},
+    "encoder-decoder": {*PICTURES, *ONLY_DECODERS, "batches_in_flight", "example_inputs"},
+    "module": {*GIVEN} - OF_MODULES,
+    "compiled": {*GIVEN} - ANSWERS - {"sequence_length", "prefix_hit_rate", "acceptance_rate"},
+}
+"""Options that models ignore, so that they are errors: in words of docs/estimate.md."""
+
+
+def subject(kind, export_folder):
+    models = {
+        "decoder": LLAMA,
+        "encoder": BERT,
+        "encoder-decoder": T5,
+        "module": torch.nn.Linear(4, 4),
+        "compiled": export_folder,
+    }
+    return models[kind], {"example_inputs": (torch.zeros(1, 4),)} if kind == "module" else {}
+
+
+@pytest.mark.parametrize("kind", WITHOUT_EFFECT)
+def test_options_without_effect_are_errors(kind, export_folder):
+    model, needed = subject(kind, export_folder)
+    for name in sorted(WITHOUT_EFFECT[kind]):
+        with pytest.raises(ConfigError) as error:
+            estimate(model, instance="inf2.xlarge", **needed, **{name: GIVEN[name]})
+        assert error.value.details["options"] == [name], name
+
+
+def test_options_of_several_kinds_are_errors_together():
+    with raises(ConfigError, options=["input_length", "stack"]):
+        estimate(BERT, instance="inf2.xlarge", input_length=8, stack="vllm")
+    with raises(ConfigError, options=["batch_size", "quantization"]):
+        estimate(torch.nn.Linear(4, 4), example_inputs=(torch.zeros(1, 4),), batch_size=2, quantization="int8")
+
+
+def test_compiled_encoder_decoder_rejects_the_length_of_a_sequence():
+    captured = capture_model(source_of(T5, {}), task="text2text-generation", sequence_length=32)
+    report = estimate_program(captured.program, captured.config, name="t5", instance="inf2.xlarge", input_length=16)
+    assert report.kind == "seq2seq" and report.padding.input_tokens == 16
+    with raises(ConfigError, options=["sequence_length"]):
+        estimate_program(captured.program, captured.config, name="t5", instance="inf2.xlarge", sequence_length=16)

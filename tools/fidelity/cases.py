@@ -22,7 +22,7 @@ from optimum_neuron.simulator import (
     FIRST_PADDED_SDK,
     Constants,
     CoreRates,
-    DecoderRequest,
+    EstimateRequest,
     ServingPlan,
     ServingTimes,
     Stack,
@@ -329,7 +329,7 @@ def _pictures(model: str, batch_size: int, height: int, width: int) -> PicturePl
         _write_pipeline(Path(folder), model)
         pipeline = read_pipeline(Path(folder), name=model)
         sizes = {"height": height, "width": width}
-        request = picture_request(pipeline, DecoderRequest(batch_size=batch_size), sizes)
+        request = picture_request(pipeline, EstimateRequest(batch_size=batch_size, export=sizes))
         return plan_pictures(pipeline, request, num_cores=1, halves_apart=True)
 
 

@@ -23,8 +23,8 @@ BATCH_AXES = ("batch_size", "text_batch_size", "image_batch_size")
 """Axes of independent sequences or images: larger batches are split."""
 
 
-def _size(help: str = "", *, is_input_size: bool = True) -> Any:
-    return option(None, help=help, is_input_size=is_input_size)
+def _size(help: str = "") -> Any:
+    return option(None, help=help, is_input_size=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -46,12 +46,10 @@ class NeuronEncoderConfig(CompileConfig):
 
     batch_size: int | tuple[int, ...] | None = None
     """Batch size of a graph; smaller batches are padded, larger ones are split. None: 1."""
-    text_batch_size: int | tuple[int, ...] | None = _size(
-        "texts per call, where texts are compared with images", is_input_size=False
-    )
+    text_batch_size: int | tuple[int, ...] | None = _size("texts per call, where texts are compared with images")
     """Texts per call where texts are compared with images. None: 1."""
     image_batch_size: int | tuple[int, ...] | None = _size(
-        "images per call, where texts are compared with images or have images in them", is_input_size=False
+        "images per call, where texts are compared with images or have images in them"
     )
     """Images per call where texts are compared with images. None: 1."""
     num_choices: int | tuple[int, ...] | None = _size("answers to choose from (multiple-choice)")

@@ -18,8 +18,8 @@ from ..captures import CapturedModel, capture_model
 from ..compiled import call_time_on, serving_cost_on
 from ..configured import task_of_config
 from ..continuous import ServedPool, chunk_times, served_pool
-from ..decoders import DTYPES
 from ..machine import Machine
+from ..request import DTYPES
 
 if TYPE_CHECKING:
     from ...compiler import MemoryNeed

@@ -1,22 +1,22 @@
 """Estimate of a diffusion pipeline: a picture is its text encoders, every denoising step, and the decoder.
 
-diffusion_estimate(pipeline, request, machine, {"num_inference_steps": 20})
+count_pipeline(pipeline, request, machine).estimate("sdxl", request, machine)
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
+from ...core import Choice
 from ...errors import ConfigError, DeviceMemoryError
 from ...exporters import find_folder
 from ...hardware import legal_core_counts
 from ..constants import Constants, CoreConstants
-from ..decoders import DecoderRequest
 from ..device_time import CoreRates, DeviceTime, device_time
 from ..machine import Machine, choose_copies, does_not_fit
 from ..quantity import Estimate
+from ..request import EstimateRequest
 from ..result import generation_notes, largest, make_estimate
 from .plan import PicturePlan, PictureRequest, is_guided, plan_pictures, refined, written_out
 from .request import choose_layout, picture_request, plan_memory, weight_memory
@@ -53,23 +53,63 @@ def picture_times(
     return PictureTimes(total_s=total, device=device)
 
 
-def diffusion_estimate(
-    pipeline: Pipeline, request: DecoderRequest, machine: Machine, options: Mapping[str, Any]
-) -> Estimate:
-    """Estimate a pipeline; `options` are those of `request.OPTIONS`, and `refiner_model` with its `denoising_end`.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PictureCounts:
+    """The runs of a request to a pipeline, and the cores that share it."""
+
+    pipeline: Pipeline
+    pictures: PictureRequest
+    plan: PicturePlan
+    memory: Mapping[str, int]
+    """HBM of a core by category."""
+    num_cores: Choice[int]
+
+    def estimate(self, name: str, request: EstimateRequest, machine: Machine) -> Estimate:
+        """Time the request; replicas run on the other cores."""
+        pipeline, pictures, plan, cores = self.pipeline, self.pictures, self.plan, self.num_cores
+        chips = machine.num_chips(cores.value)
+        times = picture_times(plan, machine.rates, machine.fitted, machine.constants, num_chips=chips)
+        copies = choose_copies(machine, cores.value, request.data_parallel_size)
+        rates, step, device = machine.rates, plan.step.graph.total, times.device[plan.step.name]
+        per_s, limit = copies.value * pictures.batch_size / times.total_s, device.limited_by
+        return make_estimate(
+            machine,
+            name=name,
+            kind="diffusion-transformer" if pipeline.denoiser == "transformer" else "diffusion",
+            values={
+                "latency_ms": (times.total_s * 1e3, limit),
+                "throughput_per_s": (per_s, limit),
+                "hbm_bytes_per_core": (sum(self.memory.values()), largest(self.memory)),
+                "hbm_bytes_per_step": (step.hbm_bytes, "weights"),
+                "mfu": (step.product_flops / device.total_s / rates.peak_flops_per_s, limit),
+                "mbu": (step.hbm_bytes / device.total_s / rates.hbm_bytes_per_s, limit),
+            },
+            per_s=per_s,
+            num_cores=cores,
+            num_copies=copies,
+            memory=dict(self.memory),
+            bounds_s={run.name: rates.least_s(run.graph.total) for run in plan.runs},
+            parts_s={part: time.parts_s for part, time in times.device.items()},
+            assumptions=_assumptions(pipeline, pictures, plan, times, machine),
+            notes=_notes(pipeline, machine),
+        )
+
+
+def count_pipeline(pipeline: Pipeline, request: EstimateRequest, machine: Machine) -> PictureCounts:
+    """Count the runs of a request to a pipeline.
 
     Raises:
-        ConfigError: an option is unknown, out of range, or one of other models.
+        ConfigError: an option has no effect, or is out of range.
         DeviceMemoryError: it does not fit; the message has the table.
     """
-    refiner, end, options = _refiner_of(options)
-    pictures = picture_request(pipeline, request, options)
+    refiner, end = _refiner_of(request)
+    pictures = picture_request(pipeline, request)
     num_steps = pictures.num_inference_steps
     num_refined = 0
     if refiner is not None and num_steps is not None:
         num_refined = num_steps - max(round(end * num_steps), 1)
         pictures = dataclasses.replace(pictures, num_inference_steps=num_steps - num_refined)
-    cores, apart = choose_layout(pipeline, pictures, request, machine, options.get("data_parallel_mode"))
+    cores, apart = choose_layout(pipeline, pictures, request, machine)
     sharing = 1 if apart else cores.value
     memory = weight_memory(pipeline, pictures, sharing)
     if sum(memory.values()) <= machine.hbm_bytes_per_core:
@@ -81,48 +121,22 @@ def diffusion_estimate(
         memory = plan_memory(plan, machine)
     if sum(memory.values()) > machine.hbm_bytes_per_core:
         raise _does_not_fit(pipeline, machine, cores.value, memory, pictures)
-    chips = machine.num_chips(cores.value)
-    times = picture_times(plan, machine.rates, machine.fitted, machine.constants, num_chips=chips)
-    copies = choose_copies(machine, cores.value, request.data_parallel_size)
-    rates, step, device = machine.rates, plan.step.graph.total, times.device[plan.step.name]
-    per_s, limit = copies.value * pictures.batch_size / times.total_s, device.limited_by
-    return make_estimate(
-        machine,
-        name=pipeline.name,
-        kind="diffusion-transformer" if pipeline.denoiser == "transformer" else "diffusion",
-        values={
-            "latency_ms": (times.total_s * 1e3, limit),
-            "throughput_per_s": (per_s, limit),
-            "hbm_bytes_per_core": (sum(memory.values()), largest(memory)),
-            "hbm_bytes_per_step": (step.hbm_bytes, "weights"),
-            "mfu": (step.product_flops / device.total_s / rates.peak_flops_per_s, limit),
-            "mbu": (step.hbm_bytes / device.total_s / rates.hbm_bytes_per_s, limit),
-        },
-        per_s=per_s,
-        num_cores=cores,
-        num_copies=copies,
-        memory=memory,
-        bounds_s={run.name: rates.least_s(run.graph.total) for run in plan.runs},
-        parts_s={name: time.parts_s for name, time in times.device.items()},
-        assumptions=_assumptions(pipeline, pictures, plan, times, machine),
-        notes=_notes(pipeline, machine),
-    )
+    return PictureCounts(pipeline=pipeline, pictures=pictures, plan=plan, memory=memory, num_cores=cores)
 
 
-def _refiner_of(options: Mapping[str, Any]) -> tuple[Pipeline | None, float, dict[str, Any]]:
-    """The refiner of a request, the share of the steps before it, and the other options."""
-    others = {name: value for name, value in options.items() if name not in ("refiner_model", "denoising_end")}
-    model, end = options.get("refiner_model"), options.get("denoising_end")
+def _refiner_of(request: EstimateRequest) -> tuple[Pipeline | None, float]:
+    """The refiner of a request, and the share of the steps before it."""
+    model, end = request.refiner_model, request.denoising_end
     if model is None:
         if end is not None:
             message = f"denoising_end={end} has no effect without a refiner."
             raise ConfigError(message, hint="Pass refiner_model, or remove it.", option="denoising_end", value=end)
-        return None, 1.0, others
+        return None, 1.0
     end = DENOISING_END if end is None else end
     if isinstance(end, bool) or not isinstance(end, (int, float)) or not 0 < end < 1:
         message = f"denoising_end={end!r} is not a share between 0 and 1."
         raise ConfigError(message, hint="Pass one such as 0.8.", option="denoising_end", value=end)
-    return read_pipeline(find_folder(model, with_weights=False), name=str(model)), float(end), others
+    return read_pipeline(find_folder(model, with_weights=False), name=str(model)), float(end)
 
 
 def _does_not_fit(

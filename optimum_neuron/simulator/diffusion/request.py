@@ -1,7 +1,7 @@
 """A request for pictures, complete and checked, and the cores that a replica of the pipeline takes.
 
-pictures = picture_request(pipeline, request, {"num_inference_steps": 20})
-cores, halves_apart = choose_layout(pipeline, pictures, request, machine, mode=None)
+pictures = picture_request(pipeline, EstimateRequest(num_inference_steps=20))
+cores, halves_apart = choose_layout(pipeline, pictures, request, machine)
 """
 
 from __future__ import annotations
@@ -13,17 +13,12 @@ from ...compiler import MICROCODE_BYTES
 from ...core import Choice
 from ...errors import ConfigError, invalid_choice
 from ...exporters.diffusion import ResolvedDiffusionConfig, is_shared, size_multiple, with_sizes
-from ...options import check_known
 from ...wording import counted
-from ..decoders import DTYPES, DecoderRequest
 from ..machine import Machine, choose_cores, positive
+from ..request import DTYPES, EstimateRequest, require_no_options
 from .plan import PicturePlan, PictureRequest, is_guided, plan_pictures
 from .source import Pipeline
 
-OPTIONS = ("height", "width", "num_frames", "num_inference_steps", "guidance_scale", "data_parallel_mode")
-"""Keywords of an estimate that diffusion pipelines have."""
-OF_A_CALL = ("num_inference_steps", "guidance_scale")
-"""Those that a compiled pipeline still takes."""
 ELEMENT_BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
 """Bytes of a weight by dtype."""
 MAX_STEPS = 1000
@@ -32,60 +27,46 @@ MAX_PIXELS = 4096
 """Along an axis."""
 
 
-def picture_request(pipeline: Pipeline, request: DecoderRequest, options: Mapping[str, Any]) -> PictureRequest:
+def picture_request(pipeline: Pipeline, request: EstimateRequest) -> PictureRequest:
     """Fill in the defaults of the pipeline's class, and check every size.
 
     Raises:
-        ConfigError: an option is unknown, out of range, or one of other models.
+        ConfigError: an option has no effect, or is out of range.
     """
-    check_known(dict(options), list(OPTIONS), what="the estimate of a diffusion pipeline")
-    options = {name: value for name, value in options.items() if value is not None}
-    _require_options_of_pipelines(pipeline, request, options)
-    steps = options.get("num_inference_steps", pipeline.default("num_inference_steps"))
+    _require_effect(pipeline, request)
+    steps = request.num_inference_steps
+    steps = pipeline.default("num_inference_steps") if steps is None else positive("num_inference_steps", steps)
     if steps is not None:
-        steps = int(_number("num_inference_steps", positive("num_inference_steps", steps), 1, MAX_STEPS))
-    guidance = options.get("guidance_scale")
+        steps = int(_number("num_inference_steps", steps, 1, MAX_STEPS))
+    guidance = request.guidance_scale
     if guidance is not None:
         guidance = _number("guidance_scale", guidance, 0.0, 100.0)
     if pipeline.compiled is not None:
-        return _compiled_request(pipeline, request, options, steps, guidance)
+        return _compiled_request(pipeline, steps, guidance)
     dtype = DTYPES.get(request.dtype or "", request.dtype)
     dtype = dtype or ("bfloat16" if pipeline.denoiser == "transformer" else "float32")
     if dtype not in ELEMENT_BYTES:
         raise invalid_choice("dtype", dtype, ELEMENT_BYTES)
     bare = pipeline.bare(dtype)
-    usual = with_sizes(ResolvedDiffusionConfig(), bare)
+    usual, sizes = with_sizes(ResolvedDiffusionConfig(), bare), request.export
     height, width = (
-        _pixels(name, options.get(name, getattr(usual, name)), size_multiple(bare)) for name in ("height", "width")
+        _pixels(name, sizes.get(name, getattr(usual, name)), size_multiple(bare)) for name in ("height", "width")
     )
     return PictureRequest(
-        batch_size=positive("batch_size", request.batch_size),
+        batch_size=request.batch_size,
         height=height,
         width=width,
         num_inference_steps=steps,
         guidance_scale=guidance,
         text_tokens=request.sequence_length and positive("sequence_length", request.sequence_length),
-        num_frames=options.get("num_frames") and positive("num_frames", options["num_frames"]),
+        num_frames=sizes.get("num_frames") and positive("num_frames", sizes["num_frames"]),
         dtype=dtype,
         auto_cast=request.auto_cast or ("matmul" if dtype == "float32" else "none"),
     )
 
 
-def _compiled_request(
-    pipeline: Pipeline, request: DecoderRequest, options: Mapping[str, Any], steps: int | None, guidance: float | None
-) -> PictureRequest:
-    """A request with the sizes and the arithmetic of a compiled pipeline, the largest of several sizes.
-
-    Raises:
-        ConfigError: the request has others.
-    """
-    given = {name for name in ("dtype", "auto_cast", "sequence_length", "tensor_parallel_size")}
-    fixed = [name for name in sorted(given) if getattr(request, name) is not None]
-    fixed += [name for name in options if name not in OF_A_CALL]
-    fixed += ["batch_size"] if request.batch_size != 1 else []
-    if fixed:
-        message = f"{', '.join(fixed)} cannot be chosen for a compiled pipeline: the export decided it."
-        raise ConfigError(message, hint="Remove it, or estimate the pipeline that was exported.", options=fixed)
+def _compiled_request(pipeline: Pipeline, steps: int | None, guidance: float | None) -> PictureRequest:
+    """A request with the sizes and the arithmetic of a compiled pipeline, the largest of several sizes."""
     config = pipeline.compiled
     height, width = (max(size) if isinstance(size, tuple) else size for size in (config.height, config.width))
     return PictureRequest(
@@ -101,19 +82,22 @@ def _compiled_request(
     )
 
 
-def _require_options_of_pipelines(pipeline: Pipeline, request: DecoderRequest, options: Mapping[str, Any]) -> None:
-    names = (
-        *("input_length", "output_length", "concurrency", "batches_in_flight", "prefix_hit_rate"),
-        *("sdk", "stack", "speculation"),
-    )
-    others = [name for name in names if getattr(request, name) is not None]
-    others += [name for name in ("num_inference_steps", "guidance_scale", "num_frames") if name in options]
-    if others := [name for name in others if not pipeline.takes(name)]:
-        message = f"{', '.join(others)} has no effect on a {pipeline.class_name}."
-        raise ConfigError(message, hint=f"Remove it; a pipeline has {', '.join(OPTIONS)}.", options=others)
-    if request.sequence_length is not None and pipeline.compiled is None and not pipeline.takes("max_sequence_length"):
-        message = f"sequence_length has no effect on a {pipeline.class_name}, whose prompts have one length."
-        raise ConfigError(message, hint="Remove it.", option="sequence_length", value=request.sequence_length)
+def _require_effect(pipeline: Pipeline, request: EstimateRequest) -> None:
+    """Check that the options of a request have an effect on a pipeline.
+
+    Raises:
+        ConfigError: some have none.
+    """
+    without = {name for name in ("num_inference_steps", "guidance_scale") if not pipeline.takes(name)}
+    if pipeline.compiled is not None:
+        request.require_effect("pipeline", "a compiled pipeline", compiled=True, without=without)
+        return
+    if not pipeline.takes("max_sequence_length"):
+        without.add("sequence_length")
+    what = f"a {pipeline.class_name}"
+    request.require_effect("pipeline", what, without=without)
+    taken = ("height", "width", "num_frames") if pipeline.takes("num_frames") else ("height", "width")
+    require_no_options({name: value for name, value in request.export.items() if name not in taken}, what)
 
 
 def _number(name: str, value: Any, least: float, most: float) -> float:
@@ -133,14 +117,14 @@ def _pixels(name: str, pixels: int, multiple: int) -> int:
 
 
 def choose_layout(
-    pipeline: Pipeline, pictures: PictureRequest, request: DecoderRequest, machine: Machine, mode: str | None
+    pipeline: Pipeline, pictures: PictureRequest, request: EstimateRequest, machine: Machine
 ) -> tuple[Choice[int], bool]:
     """Cores of a replica, and whether the halves of guidance run on two of them.
 
     Raises:
         ConfigError: the request has other cores than the pipeline, or the instance.
     """
-    denoiser, num_cores = pipeline.denoiser, request.tensor_parallel_size
+    denoiser, num_cores, mode = pipeline.denoiser, request.tensor_parallel_size, request.data_parallel_mode
     if pipeline.compiled is not None:
         return _compiled_layout(pipeline, pictures, machine)
     if mode not in (None, "none", denoiser):
