@@ -106,7 +106,7 @@ def test_cache_of_a_block_is_in_another_folder(checkpoint, url, tmp_path):
         assert fill_cache(checkpoint, **SIZES)["result"] == "miss"
         assert len(hub_cache.get_hub_cached_entries(checkpoint)) == 1
     assert hub_cache.get_hub_cached_entries(checkpoint) == []
-    assert hub_cache.get_local_cache_status(own)["num_entries"] == 2
+    assert hub_cache.get_local_cache_status(own)["num_entries"] == 1
     with hub_cache.hub_neuronx_cache(cache_dir=str(own)):
         assert fill_cache(checkpoint, **SIZES)["result"] == "hit"
 

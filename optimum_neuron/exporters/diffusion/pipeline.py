@@ -35,7 +35,7 @@ from .component import METHODS, empty_component, load_component, part_name, redi
 from .configuration import NeuronDiffusionConfig
 from .customize import Custom, customize
 from .dry_run import STRENGTH, example_arguments, in_place, note_calls
-from .effects import require_effects
+from .effects import with_effects
 from .safety import compiled_models
 from .sharing import is_shared, require_shared
 from .slicing import comparable, require_sliceable, sliced
@@ -139,8 +139,7 @@ def prepare_pipeline(
     require_sliceable(models.values(), config)
     stock = stock_pipeline(source, custom.kind, {**models, **custom.others}, dtype=config.torch_dtype)
     require_shared(models, config.tensor_parallel_size)
-    require_effects(config, stock)
-    config = with_sizes(config, stock)
+    config = with_sizes(with_effects(config, stock), stock)
     parts: dict[str, Prepared] = {}
     prepared = PreparedPipeline(
         source=source, config=config, target=target, stock=stock, parts=parts, additions=custom.additions
@@ -248,7 +247,7 @@ def load_pipeline(
             data_parallel_mode=mode or config.data_parallel_mode,
             tensor_parallel_size=max(part.config.tensor_parallel_size for part in parts.values()),
         )
-        require_effects(whole, stock)
+        whole = with_effects(whole, stock)
     except BaseException:
         for part in parts.values():
             if part.loaded is not None:
