@@ -30,6 +30,7 @@ from .structure import Flat
 
 if TYPE_CHECKING:
     from ..artifact import Artifact
+    from ..compiler import Graph
     from ..modeling import NeuronTracedModel
 
 
@@ -147,6 +148,22 @@ def inputs_of(script: torch.jit.ScriptModule) -> dict[str, torch.Tensor]:
     Raises:
         ConfigError: it is no traced model.
     """
+    inputs = _graph_of(script).inputs
+    return {name: torch.zeros(spec.shape, dtype=getattr(torch, spec.dtype)) for name, spec in inputs.items()}
+
+
+def outputs_of(script: torch.jit.ScriptModule) -> list[str]:
+    """Return the names of the outputs of a traced model, in the order of its result.
+
+    Args:
+        script: as for `inputs_of`.
+
+    Raises:
+        ConfigError: it is no traced model.
+    """
+    return list(_graph_of(script).outputs)
+
+
+def _graph_of(script: torch.jit.ScriptModule) -> Graph:
     session = session_of(neuron_models(script)[0])
-    graph = session.program.graphs[session.metadata["entries"][0]]
-    return {name: torch.zeros(spec.shape, dtype=getattr(torch, spec.dtype)) for name, spec in graph.inputs.items()}
+    return session.program.graphs[session.metadata["entries"][0]]

@@ -16,6 +16,7 @@ pytest.importorskip("optimum.neuron", reason="the sdk distribution is not instal
 SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 TEXT = transformers.BertConfig(**SIZES, vocab_size=40, max_position_embeddings=32)
 IMAGE = transformers.ViTConfig(**SIZES, image_size=16, patch_size=8)
+BOXES = transformers.YolosConfig(**SIZES, image_size=[16, 16], patch_size=8, num_detection_tokens=3)
 OPTIONS = {"optlevel": "1", "auto_cast": None}
 
 
@@ -38,15 +39,19 @@ def exported(model, task, shapes, folder):
     [
         (TEXT, "multiple-choice", {"batch_size": 2, "num_choices": 3, "sequence_length": 8}),
         (IMAGE, "feature-extraction", {"batch_size": 2, "num_channels": 3, "height": 64, "width": 64}),
+        (BOXES, "object-detection", {"batch_size": 2, "num_channels": 3, "height": 16, "width": 16}),
     ],
-    ids=["text", "images of the model's own size"],
+    ids=["text", "images of the model's own size", "outputs in another order than their names"],
 )
 def test_file_agrees_with_transformers(config, task, shapes, tmp_path, caplog):
     from optimum.exporters.neuron import validate_model_outputs
 
     torch.manual_seed(0)
-    auto = transformers.AutoModelForMultipleChoice if task == "multiple-choice" else transformers.AutoModel
-    model = auto.from_config(config).eval()
+    auto = {
+        "multiple-choice": transformers.AutoModelForMultipleChoice,
+        "object-detection": transformers.AutoModelForObjectDetection,
+    }
+    model = auto.get(task, transformers.AutoModel).from_config(config).eval()
     export_config, file, (inputs, outputs) = exported(model, task, shapes, tmp_path)
     script = torch.jit.load(str(file))
     if "input_ids" in inputs:

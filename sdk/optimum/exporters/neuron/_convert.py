@@ -24,7 +24,7 @@ import optimum_neuron
 from optimum_neuron.errors import ConfigError, ModelError
 from optimum_neuron.exporters import TASKS, plain_task, upstream_rules
 from optimum_neuron.peer_attributes import NEFF_FILE
-from optimum_neuron.tracing import script_of
+from optimum_neuron.tracing import inputs_of, outputs_of, script_of
 
 
 def export(
@@ -51,8 +51,9 @@ def export(
         compiled = _compiled(model_or_path, config.task, given)
     try:
         Path(output).parent.mkdir(parents=True, exist_ok=True)
-        torch.jit.save(script_of(compiled), str(output))
-        return list(compiled.signature.names), list(compiled.signature.outputs)
+        script = script_of(compiled)
+        torch.jit.save(script, str(output))
+        return list(inputs_of(script)), outputs_of(script)
     finally:
         compiled.close()
 
