@@ -107,7 +107,7 @@ def extend_lengths(config: Any) -> tuple[int, ...]:
         config: a resolved configuration.
     """
     # With continuous batching, chunks of prompts are prefill graphs.
-    chunk = 0 if config.continuous_batching else config.prefill_chunk_size
+    chunk = 0 if config.continuous_batching else config.prefill_chunk_size or 0
     lengths = {config.extend_length, chunk if chunk < config.sequence_length else 0}
     return tuple(sorted(length for length in lengths if length > 1))
 

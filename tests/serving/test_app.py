@@ -262,7 +262,7 @@ def test_a_model_that_compiles_reports_its_progress(chat_checkpoint, monkeypatch
             gate.wait(30)
         raise ConfigError("enough")
 
-    monkeypatch.setattr("optimum_neuron.serving.models.load_backend", load)
+    monkeypatch.setattr("optimum_neuron.serving.models.load_replicas", load)
     options = ServeOptions(port=0)
     deployment = Deployment(model_specs((str(chat_checkpoint),), options, {}), options)
     with running_server(deployment, waits=False) as url:
