@@ -104,7 +104,7 @@ def extend_lengths(config: Any) -> tuple[int, ...]:
     """Return the tokens that calls add to sequences in the cache, rising: a few, and a chunk of a prompt.
 
     Args:
-        config: a resolved configuration.
+        config: a configuration; where no chunk is chosen, prompts are read in one piece.
     """
     # With continuous batching, chunks of prompts are prefill graphs.
     chunk = 0 if config.continuous_batching else config.prefill_chunk_size or 0
@@ -122,8 +122,7 @@ def chunk_errors(config: Any, parts: str) -> Iterator[ConfigError]:
 
 
 def _block_errors(config: Any) -> Iterator[ConfigError]:
-    if config.prefill_chunk_size != 0 or isinstance(config.prefill_chunk_size, bool):
-        yield from count_errors(config, ("prefill_chunk_size",), optional=True)
+    yield from count_errors(config, ("prefill_chunk_size",), optional=True, allows_zero=True)
     if not config.continuous_batching:
         for name in BLOCK_OPTIONS:
             if (value := getattr(config, name)) is not None:

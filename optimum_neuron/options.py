@@ -170,7 +170,7 @@ def checks_keywords(function: Function) -> Function:
 def takes_options(owner: type) -> Callable[[Function], Function]:
     """Give a function with `**options` the keywords of a dataclass, in its signature and in its docstring.
 
-    The docstring describes `**options` in its own words: those that are no fields of the dataclass.
+    The docstring itself describes `**options`: further keywords, which are no fields of the dataclass.
     """
 
     def described(function: Function) -> Function:

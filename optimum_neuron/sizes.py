@@ -47,10 +47,21 @@ def count_error(name: str, value: Any) -> ConfigError:
     return ConfigError(message, hint=f"Pass {name}=1 or more.", option=name, value=value)
 
 
-def count_errors(config: object, names: Iterable[str], *, optional: bool = False) -> Iterator[ConfigError]:
-    """Yield an error for each field that is no integer from 1 to `LARGEST_COUNT`; `optional` fields may be None."""
+def count_errors(
+    config: object, names: Iterable[str], *, optional: bool = False, allows_zero: bool = False
+) -> Iterator[ConfigError]:
+    """Yield an error for each field that is no integer from 1 to `LARGEST_COUNT`.
+
+    Args:
+        config: has the fields.
+        names: fields.
+        optional: they may be None.
+        allows_zero: they may be 0.
+    """
     for name in names:
         value = getattr(config, name)
+        if allows_zero and value == 0 and not isinstance(value, bool):
+            continue
         if not is_count(value) and not (optional and value is None):
             yield count_error(name, value)
         elif is_count(value) and value > LARGEST_COUNT:

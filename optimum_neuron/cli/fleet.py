@@ -38,7 +38,7 @@ def add_fleet_arguments(parser: argparse.ArgumentParser) -> None:
         "--num_replicas",
         type=positive_int,
         metavar="N",
-        help="replicas of each model, each on cores of its own (default: 1; with --simulate, a full instance)",
+        help="replicas of each model, on separate cores (default: 1; with --simulate, a full instance)",
     )
     group.add_argument(
         "--max_replicas",

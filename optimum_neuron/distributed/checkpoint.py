@@ -132,7 +132,7 @@ def _twins(model: Any) -> list[tuple[nn.Module, nn.Module]]:
 
 
 def _first_names(model: Any) -> dict[str, str]:
-    """Return the names by which the first stage has weights, by those that this stage has for its copies."""
+    """Map the names of this stage's copies to the names of the same weights in the first stage."""
     paths = {id(module): path for path, module in model.named_modules()}
     return {f"{paths[id(twin)]}.weight": f"{paths[id(absent)]}.weight" for absent, twin in _twins(model)}
 

@@ -66,10 +66,8 @@ def consolidate(
         consolidate("out/checkpoint-100", config="my_model")
         ```
     """
-    folder = _with_weights(Path(checkpoint))
-    target = Path(checkpoint if output is None else output)
-    if _weights_in(folder) is None and (last := _last_checkpoint(folder)) is not None:
-        folder, target = last, target if output is not None else last
+    folder, target = _folders(Path(checkpoint))
+    target = target if output is None else Path(output)
     source = _require_weights(folder)
     weights = _read(source)
     path = target / (ADAPTER if source.name in (ADAPTER, FOLDERS[1]) else WEIGHTS)
@@ -95,9 +93,15 @@ def read_joined(checkpoint: str | Path) -> dict[str, torch.Tensor]:
     Raises:
         ArtifactError: the checkpoint has no weights.
     """
-    folder = _with_weights(Path(checkpoint))
+    folder, _ = _folders(Path(checkpoint))
+    return _read(_require_weights(folder))
+
+
+def _folders(checkpoint: Path) -> tuple[Path, Path]:
+    """The folder with the weights of a checkpoint or of a run, and the one to write to by default."""
+    folder = _with_weights(checkpoint)
     last = _last_checkpoint(folder) if _weights_in(folder) is None else None
-    return _read(_require_weights(last or folder))
+    return last or folder, last or checkpoint
 
 
 def _with_weights(folder: Path) -> Path:

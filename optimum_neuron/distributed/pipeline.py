@@ -41,11 +41,11 @@ class Absent(nn.Module):
 class Stage(nn.Module):
     """Part of a decoder: token ids or hidden states in, hidden states or logits out."""
 
-    def __init__(self, model: Any, *, is_first: bool, is_last: bool) -> None:
+    def __init__(self, model: Any, *, is_first: bool, is_last: bool, has_shared: bool) -> None:
         super().__init__()
         self.model = model
         self.is_first, self.is_last = is_first, is_last
-        self.has_shared = False
+        self.has_shared = has_shared
         """Whether embeddings in the first stage and the head in the last one are one trained weight."""
 
     @property
@@ -105,9 +105,7 @@ def cut(model: Any, *, index: int, num_stages: int) -> Stage:
         base.norm, model.lm_head = Absent(), Absent()
     elif has_shared:
         base.embed_tokens.twin = (model.lm_head,)
-    stage = Stage(model, is_first=is_first, is_last=is_last)
-    stage.has_shared = has_shared
-    return stage
+    return Stage(model, is_first=is_first, is_last=is_last, has_shared=has_shared)
 
 
 def num_microbatches(requested: int, *, batch_size: int, num_stages: int) -> int:

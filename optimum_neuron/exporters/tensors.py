@@ -294,7 +294,7 @@ def load_original(
 def _load(source: ModelSource, **how: Any) -> tuple[Any, list[str]]:
     """The reference model, and the weights that are missing in the checkpoint: the same random numbers each time.
 
-    Under the rules of Optimum Neuron, they are those that transformers would draw in its place.
+    Under the rules of Optimum Neuron, they are the numbers that transformers would draw here.
     """
     with torch.random.fork_rng(devices=[]):
         if not follows_upstream():

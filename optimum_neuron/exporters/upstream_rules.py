@@ -1,7 +1,7 @@
 """Whether a call came through `optimum.neuron`, which follows the rules of Optimum Neuron.
 
-It ignores options that a model does not have, and results of layers that it was exported without, where this package
-refuses them, and it exports a checkpoint only if it is told to.
+It ignores options that a model does not have, and requests for results of layers that were not exported; this package
+refuses both. It exports a checkpoint only with `export=True`.
 
     >>> from optimum_neuron.exporters import follows_upstream, upstream_rules
     >>> with upstream_rules():

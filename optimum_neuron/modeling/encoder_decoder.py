@@ -154,7 +154,14 @@ class NeuronEncoderDecoder(NeuronGenerativeModel):
 
 
 class TargetDecoder(HostCallable):
-    """The decoder of a model, which it keeps alive."""
+    """The decoder of a model, called alone; it keeps the model alive.
+
+    The compiled graph includes the language-model head, so the results are logits. Hidden states and attention weights
+    are returned if the model was exported with them.
+
+        hidden = model.encoder(input_ids, attention_mask).last_hidden_state
+        logits = model.decoder(decoder_input_ids, encoder_hidden_states=hidden).logits
+    """
 
     main_input_name = "input_ids"
 

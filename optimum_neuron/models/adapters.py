@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -25,9 +25,6 @@ from torch import nn
 from ..errors import ModelError
 from .plans import pattern_of
 from .splitter import linear_size
-
-if TYPE_CHECKING:
-    pass
 
 BASE = 0
 """Index of the base model in every stack."""

@@ -28,7 +28,6 @@ logger = logging.getLogger(__name__)
 DEFAULT_MODELS = {"text-generation": "smollm2"}
 """Default model of a task."""
 
-
 _AUTO = {
     "tokenizer": "AutoTokenizer",
     "image_processor": "AutoImageProcessor",

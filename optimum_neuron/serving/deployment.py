@@ -50,7 +50,7 @@ Kinds = type | tuple[type, ...]
 class Deployment:
     """Loads models, and answers requests for them.
 
-    Each model has `num_replicas` replicas on cores of their own; a request goes to the one with the fewest.
+    Each model has `num_replicas` replicas on separate cores. A request goes to the replica with the fewest requests.
 
     Raises:
         ConfigError: this process has fewer cores than the replicas of a model need.

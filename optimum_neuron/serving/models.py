@@ -38,7 +38,7 @@ class ServedModel:
     runner: Choice[Runner] | None = None
     """Kind of the model, and why, once its configuration was read."""
     replicas: Sequence[Any] = ()
-    """What answers, once the model is loaded: `Generator`s, or others by its task, each on cores of its own."""
+    """What answers, once the model is loaded: `Generator`s, or other backends by its task, on separate cores."""
     error: Exception | None = None
     compiling: Progress | None = None
     """How far the export is."""

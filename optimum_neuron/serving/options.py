@@ -9,6 +9,7 @@ import os
 from pathlib import PurePath
 from typing import Any, ClassVar
 
+from ..configuration import DEGREES
 from ..errors import ConfigError
 from ..hardware import resolve_instance
 from ..options import option
@@ -87,8 +88,7 @@ class ModelSpec:
 
 def cores_of(spec: ModelSpec) -> int:
     """Return the NeuronCores that a model takes, from the options of its export."""
-    degrees = ("tensor_parallel_size", "pipeline_parallel_size")
-    return math.prod(spec.options.get(degree) or 1 for degree in degrees)
+    return math.prod(spec.options.get(degree) or 1 for degree in DEGREES)
 
 
 def require_cores(spec: ModelSpec, num_replicas: int) -> None:

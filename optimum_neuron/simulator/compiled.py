@@ -54,7 +54,7 @@ class ProgramCounts:
     notes: tuple[str, ...] = ()
 
     def estimate(self, name: str, request: EstimateRequest, machine: Machine) -> Estimate:
-        """Estimate the requests of one batch, or those that its scheduler takes.
+        """Estimate the requests of one batch, or, with continuous batching, those that run at once.
 
         Raises:
             ConfigError: the program checks fewer candidates than the request has.

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -86,9 +86,7 @@ def estimate_request(
     Raises:
         ConfigError, DeviceMemoryError, ModelError: as `estimate`.
     """
-    machine = choose_machine(request.instance, price=request.price)
-    request = _with_draft(request, machine)
-    return _loaded(_timed(model, request, machine, example_inputs), request, machine)
+    return _estimated(request, lambda request, machine: _timed(model, request, machine, example_inputs))
 
 
 def estimate_program(program: Program, config: CompileConfig, *, name: str, **options: Any) -> Estimate:
@@ -97,11 +95,18 @@ def estimate_program(program: Program, config: CompileConfig, *, name: str, **op
     Raises:
         ConfigError: as `estimate`.
     """
-    request = request_of(options)
+
+    def timed(request: EstimateRequest, machine: Machine) -> Estimate:
+        return count_program(program, config, request, machine, name=name).estimate(name, request, machine)
+
+    return _estimated(request_of(options), timed)
+
+
+def _estimated(request: EstimateRequest, timed: Callable[[EstimateRequest, Machine], Estimate]) -> Estimate:
+    """Time a request with its draft on its machine, under its load."""
     machine = choose_machine(request.instance, price=request.price)
     request = _with_draft(request, machine)
-    counts = count_program(program, config, request, machine, name=name)
-    return _loaded(counts.estimate(name, request, machine), request, machine)
+    return _loaded(timed(request, machine), request, machine)
 
 
 def _loaded(result: Estimate, request: EstimateRequest, machine: Machine) -> Estimate:

@@ -49,7 +49,7 @@ def _asked(
         help: meaning in one line.
         on: kinds of models that it has an effect on.
         default: its value if it is not given.
-        compiled: those that it still has an effect on once they are compiled; None for all of them.
+        compiled: kinds of compiled models that it has an effect on; None: the same kinds.
         **parts: other fields of `options.Option`.
     """
     metadata = option(default, help=help, **parts).metadata
@@ -212,7 +212,7 @@ class EstimateRequest:
 
 _FIELDS = {field.name: field for field in dataclasses.fields(EstimateRequest)}
 KEYWORDS = tuple(name for name, one in options_of(EstimateRequest).items() if one.is_keyword)
-"""Keywords of an estimate, beside options of an export and those that locate the model."""
+"""Keywords of an estimate. It also takes options of an export, and options that locate the model."""
 
 
 def keywords_of_compiled(*kinds: Kind) -> tuple[str, ...]:

@@ -18,10 +18,29 @@ NUM_ROWS, SLOTS, BLOCK = 2, 12, 3
 PREFILL, EXTEND, DECODE = (2, 4), 3, (6, SLOTS)
 
 
-class Loaded:
-    """The stand-in, with a row of slots for each sequence, or with blocks; `extras` are inputs beside those."""
+class StandIn:
+    """What the engine asks of a loaded program; subclasses have a `program` and `compute` results."""
 
     executor = None
+    program: Program
+
+    def take_state(self, beside=None):
+        return State(torch.zeros(spec.shape) for spec in self.program.states.values())
+
+    def give_back(self, state):
+        pass
+
+    def prepared(self, graph, inputs, state):
+        return lambda: self.run(graph, inputs, state)
+
+    def run(self, graph, inputs, state):
+        specs = self.program.graphs[graph].inputs
+        assert [tuple(one.shape) for one in inputs] == [spec.shape for spec in specs.values()]
+        return self.compute(graph, dict(zip(specs, inputs, strict=True)), state)
+
+
+class Loaded(StandIn):
+    """The stand-in, with a row of slots for each sequence, or with blocks; `extras` are inputs beside those."""
 
     def __init__(self, *, is_paged=False, extend=EXTEND, extras=()):
         self.is_paged, self.extras, self.runs = is_paged, {*extras}, []
@@ -62,20 +81,8 @@ class Loaded:
         name = "_".join(map(str, (role, length, *sizes.values())))
         return Graph(name=name, inputs=inputs, outputs={}, calls=(), role=role, sizes=sizes)
 
-    def take_state(self, beside=None):
-        return State(torch.zeros(spec.shape) for spec in self.program.states.values())
-
-    def give_back(self, state):
-        pass
-
-    def prepared(self, graph, inputs, state):
-        return lambda: self.run(graph, inputs, state)
-
-    def run(self, graph, inputs, state):
+    def compute(self, graph, named, state):
         self.runs.append(graph)
-        specs = self.program.graphs[graph].inputs
-        assert [tuple(one.shape) for one in inputs] == [spec.shape for spec in specs.values()]
-        named = dict(zip(specs, inputs, strict=True))
         ids, positions = named["input_ids"], named["positions"]
         table = named.get("block_table")
         dense = state[0] if table is None else state[0][table].flatten(1)

@@ -12,14 +12,12 @@ from optimum_neuron.compiler import Graph, Program
 from optimum_neuron.core import TensorSpec
 from optimum_neuron.engine import EncoderDecoder, Input, OutputAxis, RoleSignature, Sequences, Signature, StateSignature
 from optimum_neuron.errors import ShapeError
-from optimum_neuron.runtime import State
+from tests.engine.counting import StandIn
 
 NUM_ROWS, SLOTS, STATES, WIDTH = 2, 6, (3, 5), 4
 
 
-class Loaded:
-    executor = None
-
+class Loaded(StandIn):
     def __init__(self, *, is_masked, has_row_positions):
         self.is_masked = is_masked
         graphs = [self.graph("encode", input_ids=(NUM_ROWS, STATES[-1]))]
@@ -55,19 +53,7 @@ class Loaded:
         name = "_".join(map(str, (role, *(sizes or {}).values())))
         return Graph(name=name, inputs=inputs, outputs={}, calls=(), role=role, sizes=sizes or {})
 
-    def take_state(self, beside=None):
-        return State(torch.zeros(spec.shape) for spec in self.program.states.values())
-
-    def give_back(self, state):
-        pass
-
-    def prepared(self, graph, inputs, state):
-        return lambda: self.run(graph, inputs, state)
-
-    def run(self, graph, inputs, state):
-        specs = self.program.graphs[graph].inputs
-        assert [tuple(one.shape) for one in inputs] == [spec.shape for spec in specs.values()]
-        named = dict(zip(specs, inputs, strict=True))
+    def compute(self, graph, named, state):
         ids, (tokens, source) = named["input_ids"], state
         if graph == "encode":
             return {"last_hidden_state": ids[..., None].expand(-1, -1, WIDTH).float()}

@@ -32,7 +32,7 @@ WHOLE = frozenset(
 
 
 class Table(dict[Any, Callable[..., Any]]):
-    """Decompositions by operator. torch pickles them with a graph; some of its own cannot be pickled, so a call is."""
+    """Decompositions by operator. torch pickles them with a graph, and some functions cannot be pickled."""
 
     def __reduce__(self) -> tuple[Any, tuple[()]]:
         """Return how to make it again."""

@@ -1,4 +1,4 @@
-"""Options of an export that would have no effect on a pipeline: errors, which Optimum Neuron's rules ignore."""
+"""Options of an export that would have no effect on a pipeline: errors, or ignored as Optimum Neuron ignores them."""
 
 from __future__ import annotations
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from ...compiler import Graph, Program
 
-
 SEED = 0
 """Seed of the random inputs: a model is compared on the same ones each time."""
 

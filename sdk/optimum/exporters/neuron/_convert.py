@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from optimum.exporters.neuron._configs import NeuronDefaultConfig
-from optimum.exporters.neuron._validation import Parts, file_of
+from optimum.exporters.neuron._validation import Parts, file_of, is_of_sentences
 from optimum.exporters.tasks import TasksManager
 from optimum.utils.save_utils import maybe_save_preprocessors
 
@@ -60,7 +60,7 @@ def export(
 
 def _compiled(model: Any, task: str, options: dict[str, Any]) -> Any:
     """A loaded single-pass model."""
-    if type(model).__module__.startswith("sentence_transformers."):
+    if is_of_sentences(model):
         with tempfile.TemporaryDirectory() as folder:
             model.save(folder)
             return optimum_neuron.NeuronSentenceTransformer.from_pretrained(folder, export=True, **options)
@@ -136,7 +136,7 @@ def export_models(
     model_name_or_path: str | Path | None = None,
     **options: Any,
 ) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-    """Compile several models, each to a file of its own in a folder.
+    """Compile several models, each to a separate file in a folder.
 
     Args:
         models_and_neuron_configs: models and their configurations, by name.

@@ -64,8 +64,7 @@ def validate_model_outputs(
 def _example(inputs: Mapping[str, torch.Tensor], model: Any) -> dict[str, torch.Tensor]:
     """Random values in the shapes of inputs, the same each time; tokens are below the size of the vocabulary."""
     generator = torch.Generator().manual_seed(0)
-    is_sentences = type(model).__module__.startswith("sentence_transformers.")
-    text = (transformer_of(model) if is_sentences else model).config.get_text_config()
+    text = transformer_of(model).config.get_text_config()
     vocabulary = getattr(text, "vocab_size", None) or getattr(text, "n_words", None) or 2
     values: dict[str, torch.Tensor] = {}
     for name, zeros in inputs.items():
@@ -80,8 +79,7 @@ def _example(inputs: Mapping[str, torch.Tensor], model: Any) -> dict[str, torch.
 
 def _reference(model: Any, inputs: Mapping[str, torch.Tensor], config: NeuronDefaultConfig) -> dict[str, torch.Tensor]:
     """Outputs of the original model in evaluation mode, by name."""
-    if type(model).__module__.startswith("sentence_transformers."):
-        model = transformer_of(model)
+    model = transformer_of(model)
     was_training = model.training
     model.eval()
     try:
@@ -118,8 +116,15 @@ def validate_models_outputs(
         validate_model_outputs(config, model, file, neuron_named_outputs[name], atol)
 
 
+def is_of_sentences(model: Any) -> bool:
+    """Return whether a model is one of sentence-transformers."""
+    return type(model).__module__.startswith("sentence_transformers.")
+
+
 def transformer_of(model: Any) -> Any:
-    """Return the transformer of a sentence-transformers model: what a program has; pooling runs on the host."""
+    """Return the transformers model, which a program has; in a model of sentences, pooling runs on the host."""
+    if not is_of_sentences(model):
+        return model
     return getattr(model[0], "auto_model", None) or model[0].model
 
 
