@@ -29,7 +29,7 @@ test-full: setup
 	$(PYTEST) --full $(ARGS)
 
 # One quick file of each layer, in less than a minute: for the inner loop, not instead of `make test`.
-FAST = tests/test_core.py tests/hardware/test_resolve.py tests/compiler/test_capture.py tests/weights/test_bind.py \
+FAST = tests/base/test_core.py tests/hardware/test_resolve.py tests/compiler/test_capture.py tests/weights/test_bind.py \
   tests/models/test_registry.py tests/runtime/test_executor.py tests/exporters/test_inspection.py \
   tests/modeling/test_causal_lm.py tests/tracing/test_ops.py tests/device/test_device.py \
   tests/trainer/test_optimizer.py tests/distributed/test_mesh.py tests/simulator/test_device_time.py \

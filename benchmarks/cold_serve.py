@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from optimum_neuron import env
+from optimum_neuron.base import env
 
 from .harness import Row, ratio, rows_of
 

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from optimum_neuron import env
+from optimum_neuron.base import env
 from optimum_neuron.checkpoints import catalogue, download, fetch, package
 
 

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from optimum_neuron import env
+from optimum_neuron.base import env
 
 from .harness import seconds
 

@@ -1,6 +1,5 @@
 from .buckets import suggest_buckets as suggest_buckets
 from .checking import check_model as check_model
-from .configuration import NeuronConfig as NeuronConfig
 from .exporters import main_export as main_export
 from .exporters.audio_text.configuration import NeuronAudioTextConfig as NeuronAudioTextConfig
 from .exporters.diffusion.configuration import NeuronDiffusionConfig as NeuronDiffusionConfig
@@ -63,6 +62,7 @@ from .modeling.diffusion import (
     NeuronStableDiffusionXLInpaintPipeline as NeuronStableDiffusionXLInpaintPipeline,
     NeuronStableDiffusionXLPipeline as NeuronStableDiffusionXLPipeline,
 )
+from .options.configuration import NeuronConfig as NeuronConfig
 from .pipelines import pipeline as pipeline
 from .trainer import (
     NeuronTrainer as NeuronTrainer,

@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import configuration, nki
+from . import nki
+from .options import configuration
 from .runtime import HOOKS, CallCost, ServingCost
 
 if TYPE_CHECKING:
-    from .configuration import CompileConfig
     from .hardware import Target
+    from .options.configuration import CompileConfig
     from .runtime import Track
 
 

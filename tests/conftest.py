@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from optimum_neuron import env
+from optimum_neuron.base import env
 from tests import compiled_once, sampling, warm
 from tests.tiny import NUM_BYTE_TOKENS, SHAPES, save_tiny, save_tokenizer
 

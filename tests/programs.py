@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from optimum_neuron.base.core import TensorSpec
 from optimum_neuron.compiler import Compiled, Program, Subprogram, capture, compile_graphs
 from optimum_neuron.compiler.lower import aten_function
 from optimum_neuron.compiler.passes import outline
-from optimum_neuron.core import TensorSpec
 from optimum_neuron.hardware import TARGETS
 from optimum_neuron.runtime import Executor
 

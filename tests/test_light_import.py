@@ -21,8 +21,8 @@ HEAVY = ["accelerate", "huggingface_hub", "numpy", "optimum", "rich", "safetenso
 
 LIGHT = [
     "optimum_neuron", "optimum_neuron.buckets", "optimum_neuron.checking", "optimum_neuron.checkpoints",
-    "optimum_neuron.compiler.cache", "optimum_neuron.compiler.neff", "optimum_neuron.configuration",
-    "optimum_neuron.core", "optimum_neuron.env", "optimum_neuron.errors", "optimum_neuron.exporters",
+    "optimum_neuron.compiler.cache", "optimum_neuron.compiler.neff", "optimum_neuron.options.configuration",
+    "optimum_neuron.base.core", "optimum_neuron.base.env", "optimum_neuron.errors", "optimum_neuron.exporters",
     "optimum_neuron.hardware", "optimum_neuron.modeling", "optimum_neuron.pipelines", "optimum_neuron.profiling",
     "optimum_neuron.profiling.child", "optimum_neuron.profiling.script", "optimum_neuron.runtime",
     "optimum_neuron.serving", "optimum_neuron.serving.options",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from ..base.core import Choice
+from ..base.wording import size
 from ..compiler import Program, divided_prompts
 from ..compiler.passes import stage_programs
-from ..core import Choice
 from ..weights import Shards
-from ..wording import size
 
 ONE_CORE = "default: a model is divided among cores only where tensor_parallel_size or pipeline_parallel_size says so"
 """Why a model runs on one core."""

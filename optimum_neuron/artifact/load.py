@@ -11,11 +11,11 @@ import functools
 from pathlib import Path
 from typing import Any
 
+from ..base.core import AutoCast, Choice
 from ..compiler import WEIGHTS_MEMBER, Program, read_program
 from ..compiler.lower import HostCode
 from ..compiler.neff import Neff, check_target, open_neff
 from ..compiler.passes import unroll, without_sends
-from ..core import AutoCast, Choice
 from ..hardware import InstanceSpec, Target
 from ..runtime import CoreClaim, LoadedProgram, PrivateCore, load_program
 from ..weights import BoundWeights, Checkpoint, MappedFile, Shards, TensorSource, bind_weights

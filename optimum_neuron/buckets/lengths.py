@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..errors import ConfigError, ModelError, nearest
-from ..sizes import is_count
+from ..options.sizes import is_count
 
 _BATCH = 1000
 """Texts that are tokenized at once."""

@@ -16,9 +16,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..core import Choice, Rejected
+from ..base.core import Choice, Rejected
 from ..errors import ConfigError
-from ..sizes import is_count
+from ..options.sizes import is_count
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

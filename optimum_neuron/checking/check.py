@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..artifact import core_count
+from ..base.core import Choice
 from ..compiler import (
     CapturedGraph,
     JudgedCall,
@@ -20,13 +21,12 @@ from ..compiler import (
     placed_share,
 )
 from ..compiler.rules import host_ops
-from ..configuration import CompileConfig
-from ..core import Choice
 from ..errors import CaptureError, DeviceMemoryError
 from ..exporters import ModelSource, Progress, compile_options, infer_task, judging_target, kind_of, without_weights
 from ..hardware import InstanceSpec, Target, resolve_instance, resolve_target
 from ..nki import kernels_for
-from ..options import SOURCE_OPTIONS, check_known
+from ..options.configuration import CompileConfig
+from ..options.option import SOURCE_OPTIONS, check_known
 from ..runtime import require_fit
 from ..weights import Shards
 from .report import CaptureFailure, CheckReport, GraphCheck, MemoryCheck

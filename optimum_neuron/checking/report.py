@@ -6,13 +6,13 @@ import dataclasses
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..core import Choice, Verdict
+from ..base.core import Choice, Verdict
 from ..errors import ConfigError, nearest
 
 if TYPE_CHECKING:
     from ..compiler import MemoryNeed, OperatorCheck
-    from ..configuration import CompileConfig
     from ..hardware import InstanceSpec, Target
+    from ..options.configuration import CompileConfig
 
 FAIL_CONDITIONS = ("host", "unsupported", "memory")
 """Conditions of `CheckReport.failures`: calls on the host, calls or code that cannot run, too little HBM."""

@@ -21,11 +21,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .. import env
-from ..atomic import disk_full, is_disk_full
-from ..core import Choice
+from ..base import env
+from ..base.core import Choice
+from ..base.progress import Step
 from ..errors import CacheError, ModelError
-from ..progress import Step
+from ..files.atomic import disk_full, is_disk_full
 from . import catalogue, package
 from .convert import convert, require
 from .download import download

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..plain_json import parse_json
+from ..files.plain_json import parse_json
 
 MARKER = "optimum_neuron_checkpoint.json"
 """Name of the marker inside the folder."""

@@ -15,9 +15,9 @@ from collections.abc import Callable, Collection
 from types import UnionType
 from typing import Any, TypeVar
 
-from ..configuration import CompileConfig, NeuronConfig
 from ..exporters import config_classes
-from ..options import MODEL_GROUP, Option, SourceOptions, options_of
+from ..options.configuration import CompileConfig, NeuronConfig
+from ..options.option import MODEL_GROUP, Option, SourceOptions, options_of
 
 Number = TypeVar("Number", int, float)
 _Parser = Callable[[str], Number]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from optimum.commands.base import CommandInfo
 
-from ..wording import counted, duration, size
+from ..base.wording import counted, duration, size
 from .arguments import add_compile_arguments, add_model, nonnegative, options_from, whole_number
 from .cache_shared import (
     CacheAddCommand,
@@ -34,7 +34,7 @@ from .peer_arguments import add_peer_arguments
 
 if TYPE_CHECKING:
     from ..compiler.cache import CompileCache
-    from ..records import Records
+    from ..files.records import Records
 
 logger = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from optimum.commands.base import CommandInfo
 
+from ..base.wording import counted, duration, size
 from ..errors import ConfigError
-from ..wording import counted, duration, size
 from .arguments import add_compile_arguments, add_model, options_from
 from .output import Out, cell
 from .parser import Command

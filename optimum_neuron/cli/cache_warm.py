@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from optimum.commands.base import CommandInfo
 
-from ..wording import counted, time_span
+from ..base.wording import counted, time_span
 from .arguments import positive_int
 from .cache_shared import add_cache
 from .output import Out

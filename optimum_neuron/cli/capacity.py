@@ -11,8 +11,8 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..base.wording import counted, number, time_span
 from ..errors import ConfigError
-from ..wording import counted, number, time_span
 from .arguments import nonnegative, options_from, positive_int
 from .fleet import FLEET_OPTIONS
 from .output import Out

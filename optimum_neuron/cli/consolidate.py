@@ -12,7 +12,7 @@ from typing import Any
 
 from optimum.commands.base import CommandInfo
 
-from ..wording import size
+from ..base.wording import size
 from .arguments import options_from
 from .output import Out
 from .parser import Command

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Literal
 
-from ..wording import size
+from ..base.wording import size
 from .machine import CORE_PACKAGES, SDK_PACKAGE, VENDOR_PACKAGES, Folder, Machine, normalized
 
 Level = Literal["ok", "warn", "fail"]

@@ -17,7 +17,8 @@ import os
 import traceback
 from collections.abc import Callable
 
-from .. import env, errors
+from .. import errors
+from ..base import env
 from ..errors import NeuronError
 from .output import Out
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from optimum.commands.base import CommandInfo
 
-from ..wording import counted, number, size, time_span
+from ..base.wording import counted, number, size, time_span
 from .arguments import add_decoder_arguments, add_option_arguments, add_size_arguments, options_from
 from .output import Out, cell, choice_rows, show_memory
 from .parser import Command

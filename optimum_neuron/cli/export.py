@@ -13,7 +13,7 @@ from typing import Any
 
 from optimum.commands.base import CommandInfo
 
-from ..wording import size
+from ..base.wording import size
 from .arguments import add_compile_arguments, add_model, add_validation_switch, nonnegative, options_from
 from .output import Out, cell, choice_rows, memory_title, value_of
 from .parser import Command

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from .. import env
+from ..base import env
 from ..errors import ConfigError
 from .arguments import options_from, positive_int
 from .output import Out
 
 if TYPE_CHECKING:
-    from ..core import Choice
+    from ..base.core import Choice
     from ..serving import ModelSpec, ServeOptions
     from ..serving.fleet import FleetConfig
 

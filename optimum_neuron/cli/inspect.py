@@ -13,7 +13,7 @@ from typing import Any
 
 from optimum.commands.base import CommandInfo
 
-from ..wording import size
+from ..base.wording import size
 from .output import Out, cell, value_of
 from .parser import Command
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import env
+from ..base import env
 from ..compiler import parse_flags
 from ..errors import ConfigError
 

@@ -17,9 +17,9 @@ from typing import Any
 
 from optimum.commands.base import CommandInfo
 
-from ..atomic import write_bytes
+from ..base.wording import counted, size
 from ..errors import ConfigError
-from ..wording import counted, size
+from ..files.atomic import write_bytes
 from .arguments import options_from, positive_int
 from .output import Out
 from .parser import Command

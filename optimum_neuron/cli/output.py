@@ -25,7 +25,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Literal
 
-from ..wording import number, size
+from ..base.wording import number, size
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from optimum.commands.base import CommandInfo
 
-from ..atomic import write_bytes
+from ..base.wording import counted, size, time_span
 from ..errors import ConfigError
-from ..wording import counted, size, time_span
+from ..files.atomic import write_bytes
 from .arguments import options_from, positive_int, whole_number
 from .output import Out, cell
 from .parser import Command

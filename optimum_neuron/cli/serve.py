@@ -66,7 +66,7 @@ With --simulate it prints a capacity plan in place of serving: a trace of reques
         return None
 
     def _serve(self, out: Out) -> None:
-        from .. import env
+        from ..base import env
         from ..serving import ServeOptions, model_specs, require_packages
 
         require_packages()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import logging
 
-from .. import env
+from ..base import env
 from ..exporters import OTHER_NAMES
 from .arguments import positive_int
 

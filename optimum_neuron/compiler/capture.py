@@ -26,7 +26,7 @@ import torch
 from torch import fx, nn
 from torch.export import ExportedProgram
 
-from ..core import TensorSpec
+from ..base.core import TensorSpec
 from ..errors import CaptureError, NeuronError
 from ..upstream.torch import FakeTensorMode, use_lazy_graph_module
 from .aliasing import writes

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..core import TensorSpec
+from ..base.core import TensorSpec
 from .serialize import make_subprogram
 from .sources import forget_source_at_end, lazy_module
 

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from ..core import AutoCast, AutoCastType, Choice
+from ..base.core import AutoCast, AutoCastType, Choice
 from ..errors import CaptureError
 from ..hardware import Target
 from ..nki import kernels_for

@@ -16,7 +16,7 @@ import shlex
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 
-from ..core import AutoCast, AutoCastType, OptLevel
+from ..base.core import AutoCast, AutoCastType, OptLevel
 from ..errors import ConfigError, nearest
 
 DOWNCASTS = ("default", "all", "none", "dot", "scatter", "all_reduce", "reduce_scatter", "pow")

@@ -19,7 +19,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..core import TensorSpec
+from ..base.core import TensorSpec
 
 if TYPE_CHECKING:
     import torch

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
-from ..core import TensorSpec
+from ..base.core import TensorSpec
+from ..base.typed_data import misfits
 from ..errors import ArtifactError, FormatVersionError, UnsupportedOperatorError
 from ..hardware import Target
-from ..typed_data import misfits
 from .deserialize import body_from_dict
 from .ir import IR_VERSION, Program, Role, Subprogram, graph_from_dict, spec_from_dict
 from .kernels import kernels_of, members_of, read_kernels

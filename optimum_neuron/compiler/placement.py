@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from ..core import Ruling
+from ..base.core import Ruling
 from ..hardware import Target
 from .capture import Captured
 from .rules import PLACED, OpCount, base_name, can_be_hosted, count_rulings, find_rule, group_key, judge_nodes

@@ -12,7 +12,7 @@ import math
 import operator
 from typing import TYPE_CHECKING, Any
 
-from ..core import TensorSpec
+from ..base.core import TensorSpec
 from .aliasing import mutated_arguments
 from .ir import Subprogram
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from torch import nn
 
-from ..core import Choice
+from ..base.core import Choice
 from .record import Segment
 
 Recording = Callable[[tuple["Stack", ...]], list["Segment"]]

@@ -16,7 +16,7 @@ import os
 from pathlib import Path
 from typing import Literal
 
-from .. import env
+from ..base import env
 
 logger = logging.getLogger(__name__)
 

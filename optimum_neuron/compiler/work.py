@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Literal
 
-from ..core import TensorSpec
+from ..base.core import TensorSpec
 from .rules import OpCall, combines, decompose, find_rule, values_of
 from .tiles import ARRAY, convolution_cycles, product_cycles
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import importlib.metadata
 from typing import Any
 
-from ..core import Choice
+from ..base.core import Choice
 from ..modeling import stock_pipelines
 
 VENDOR = "torch-neuronx"
@@ -63,7 +63,7 @@ def _registered() -> Choice[bool]:
     name = get_privateuse1_backend_name()
     if name != "privateuseone":
         return Choice(value=False, reason=f"torch has room for one device of others, and '{name}' has taken it")
-    from ..shared_objects import find
+    from ..files.shared_objects import find
     from . import callbacks, distributed, first_use, library, lightning_hook, module, parts
 
     torch.utils.rename_privateuse1_backend("neuron")

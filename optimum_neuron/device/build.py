@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..native import NativeLibrary
+from ..files.native import NativeLibrary
 
 SOURCES = Path(__file__).with_name("csrc")
 

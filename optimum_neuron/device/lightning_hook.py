@@ -13,7 +13,7 @@ import warnings
 from types import ModuleType
 from typing import Any
 
-from ..after_import import after_import
+from ..base.after_import import after_import
 from ..errors import ConfigError
 from ..upstream.lightning import CONNECTORS, PRECISION, STRATEGY, package_of
 

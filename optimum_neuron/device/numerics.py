@@ -18,8 +18,8 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Literal, get_args
 
-from .. import env
-from ..core import Choice
+from ..base import env
+from ..base.core import Choice
 from ..errors import ConfigError, invalid_choice
 
 Mode = Literal["reference", "emulated"]

@@ -15,7 +15,7 @@ import os
 import threading
 from collections.abc import Callable
 
-from .. import env
+from ..base import env
 from ..errors import ConfigError, CoreBusyError
 from ..hardware import TARGETS, InstanceSpec, Target, resolve_instance
 from ..runtime import TORCH_OWNER, CoreClaim, HbmLedger, claim_cores, ledger, num_usable

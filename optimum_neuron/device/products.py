@@ -15,7 +15,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, get_args
 
-from ..core import Choice, Rejected
+from ..base.core import Choice, Rejected
 from ..errors import invalid_choice
 
 Library = Literal["blas", "onednn"]

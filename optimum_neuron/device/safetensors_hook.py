@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from ..after_import import after_import
+from ..base.after_import import after_import
 from ..upstream.safetensors import SAFE_OPEN
 
 

@@ -26,8 +26,8 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from ..base.labels import next_labels
 from ..errors import ConfigError, ModelError, raise_together
-from ..labels import next_labels
 from .plans import CONTEXT_FAMILIES
 from .styles import redistribute
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import PreTrainedModel
 
-from .. import env
+from ..base import env
 from ..errors import ConfigError
 from . import pipeline
 from .context import ContextParallel, require_context

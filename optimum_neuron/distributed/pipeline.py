@@ -17,8 +17,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from ..base.labels import IGNORED, next_labels
 from ..errors import ConfigError
-from ..labels import IGNORED, next_labels
 
 _PARTS = {"embed_tokens", "layers", "norm"}
 """Children of a base model that transformers' `base_model_pp_plan` names, for decoders of one stack."""

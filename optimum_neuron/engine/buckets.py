@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from ..core import Choice, Rejected
+from ..base.core import Choice, Rejected
 from ..errors import ShapeError
 
 MOST_PADDING = 8

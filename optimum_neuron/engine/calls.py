@@ -16,7 +16,7 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..core import TensorSpec
+from ..base.core import TensorSpec
 from ..errors import ArtifactError, ShapeError
 from .rows import Batch, batches, pad_rows
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..core import Choice
+from ..base.core import Choice
 from .buckets import choose_bucket, chunk_length, smallest_bucket
 from .packing import Packing
 from .signature import is_of_layer

@@ -13,8 +13,8 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from ..base.core import Choice
 from ..compiler import Role
-from ..core import Choice
 from ..errors import ShapeError, nearest, raise_together
 from .buckets import choose_bucket
 from .rows import Batch, batches, pad_rows

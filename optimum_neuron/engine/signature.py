@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
+from ..base.typed_data import Range, misfits
 from ..compiler import Graph, Program, Role
 from ..errors import ArtifactError
 from ..models import LAYER_STATES
-from ..typed_data import Range, misfits
 
 BATCH_AXES = ("batch_size", "text_batch_size", "image_batch_size", "num_images", "num_audios")
 """Axes of independent rows: a batch can be split along them."""

@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import env
+from ..base import env
+from ..base.core import Choice
 from ..compiler import Compiled, compile_graphs, parse_flags, write_program
 from ..compiler.cache import CompileCache
 from ..compiler.rules import Report, base_name, host_ops
-from ..configuration import CompileConfig
-from ..core import Choice
 from ..errors import ConfigError, nearest
 from ..hardware import Target, taking_e4m3fn
+from ..options.configuration import CompileConfig
 from .kinds import Plan, kind_of
 from .request import entry_fields, label_of, request_fields, without_weights
 from .source import ModelSource

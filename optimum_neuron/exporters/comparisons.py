@@ -9,7 +9,7 @@ import functools
 from pathlib import Path
 
 from ..compiler import hash_of_sources
-from ..records import Records, installed_versions
+from ..files.records import Records, installed_versions
 
 _LIBRARIES = ("torch", "transformers", "diffusers", "compressed_tensors", "gguf")
 """Their models and weights are what ours are compared with."""

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
+from ..base.typed_data import Misfit, Range, misfits
 from ..errors import ModelError
-from ..typed_data import Misfit, Range, misfits
 
 _LAYERS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers")
 _STACKS = ("encoder_layers", "decoder_layers", "num_encoder_layers", "num_decoder_layers")

@@ -16,10 +16,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..base.core import TensorSpec
 from ..compiler import Captured, Program, Recapture, Role, capture, find_stacks
-from ..configuration import NeuronConfig, ResolvedNeuronConfig
-from ..core import TensorSpec
-from ..decoder_checks import extend_lengths
 from ..engine import ADAPTER_INDEX, Signature
 from ..errors import ConfigError, ModelError
 from ..models import (
@@ -33,6 +31,8 @@ from ..models import (
     with_adapters,
     with_hidden_states,
 )
+from ..options.configuration import NeuronConfig, ResolvedNeuronConfig
+from ..options.decoder_checks import extend_lengths
 from ..weights import parse_schemes
 from .kinds import DECODER_CHOICES, MODEL, Kind, Plan, other_graphs, shard_facts
 from .on_device import require_topk, sampled_outputs, with_tokens

@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from ..core import Choice
+from ..base.core import Choice
 from ..errors import ModelError
 from ..hardware import resolve_instance
 from .adapters import merge_adapter

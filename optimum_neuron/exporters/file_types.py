@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from ..plain_json import read_json, read_object
-from ..typed_data import Inside, Range, require_types
+from ..base.typed_data import Inside, Range, require_types
+from ..files.plain_json import read_json, read_object
 from .config_sizes import TOKENS
 
 _COUNT = Annotated[int, Range(0, 2**40)]

@@ -15,11 +15,11 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from .. import env
-from ..configuration import CONFIG_FILE, NEFF_FILE, CompileConfig
+from ..base import env
 from ..errors import ArtifactError, FormatVersionError, WeightsError, nearest
-from ..peer_attributes import with_origin
-from ..plain_json import parse_json, read_object
+from ..files.plain_json import parse_json, read_object
+from ..options.configuration import CONFIG_FILE, NEFF_FILE, CompileConfig
+from ..options.peer_attributes import with_origin
 from ..weights import SINGLE_FILE
 from .folder_marks import is_export
 from .kinds import KINDS, Kind, kind_of

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..configuration import CONFIG_FILE, NEFF_FILE
+from ..options.configuration import CONFIG_FILE, NEFF_FILE
 
 
 def is_export(folder: Path) -> bool:

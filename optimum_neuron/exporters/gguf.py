@@ -20,10 +20,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .. import env
+from ..base import env
 from ..errors import ModelError
-from ..plain_json import parse_json
-from ..private_folder import can_write, private_folder
+from ..files.plain_json import parse_json
+from ..files.private_folder import can_write, private_folder
 from ..weights import (
     GGUF_HINT,
     GgufFile,

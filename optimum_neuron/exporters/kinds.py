@@ -19,10 +19,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..configuration import DEGREES, CompileConfig, NeuronConfig, ResolvedNeuronConfig
-from ..core import Choice
+from ..base.core import Choice
 from ..errors import ConfigError, ModelError
-from ..options import options_of
+from ..options.configuration import DEGREES, CompileConfig, NeuronConfig, ResolvedNeuronConfig
+from ..options.option import options_of
 from ..weights import Shards
 from .audio_text import NeuronAudioTextConfig, ResolvedAudioTextConfig
 from .diffusion import NeuronDiffusionConfig, ResolvedDiffusionConfig

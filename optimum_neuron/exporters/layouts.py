@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..core import Choice
+from ..base.core import Choice
 from ..weights import Layout
 
 FP8_BLOCK = (128, 128)

@@ -10,16 +10,16 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from .. import env
 from ..artifact import Artifact, open_artifact
+from ..base import env
+from ..base.core import Choice
 from ..compiler.lower import Mode, lower
-from ..configuration import DEGREES, NEFF_FILE
-from ..core import Choice
 from ..engine import Signature
 from ..errors import ArtifactError, ConfigError
 from ..hardware import require_degrees, resolve_instance, resolve_target
-from ..options import EXPORT_HELP, check_known
-from ..peer_attributes import with_origin
+from ..options.configuration import DEGREES, NEFF_FILE
+from ..options.option import EXPORT_HELP, check_known
+from ..options.peer_attributes import with_origin
 from ..runtime import claimed
 from ..weights import Checkpoint
 from .folder import FolderInfo, read_folder, verify_weights

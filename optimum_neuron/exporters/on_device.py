@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..configuration import DEFAULT_MAX_TOPK, NeuronConfig, ResolvedNeuronConfig
 from ..engine import SAMPLED
 from ..errors import ConfigError
+from ..options.configuration import DEFAULT_MAX_TOPK, NeuronConfig, ResolvedNeuronConfig
 
 
 def require_topk(model_config: Any, config: NeuronConfig) -> None:

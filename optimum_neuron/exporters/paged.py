@@ -17,13 +17,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..base.core import Choice, TensorSpec
 from ..compiler import Captured, Program, Recapture, Role, capture
-from ..configuration import ResolvedNeuronConfig
-from ..core import Choice, TensorSpec
-from ..decoder_checks import extend_lengths
 from ..engine import ADAPTER_INDEX, STATE_ROW
 from ..errors import ConfigError
 from ..models import Family, RowAdapters
+from ..options.configuration import ResolvedNeuronConfig
+from ..options.decoder_checks import extend_lengths
 from .kinds import MODEL, SHARING
 from .on_device import sampled_outputs, with_tokens
 

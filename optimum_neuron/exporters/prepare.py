@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .. import env
 from ..artifact import open_artifact
-from ..atomic import replacing
+from ..base import env
+from ..base.core import Choice
 from ..compiler.cache import CompileCache
 from ..compiler.lower import Mode, compile_later, lower
-from ..core import Choice
 from ..errors import ArtifactError, ConfigError, WeightsError
+from ..files.atomic import replacing
 from ..hardware import Target, resolve_instance
 from ..runtime import CoreClaim, PrivateCore
 from ..weights import TensorSource

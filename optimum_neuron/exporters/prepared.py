@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from ..artifact import Artifact, BoundProgram
+from ..base.core import Choice
 from ..compiler import MemoryNeed, Program, stage_needs
 from ..compiler.lower import HostCode
-from ..core import Choice
 from ..hardware import Target, resolve_instance
 from ..runtime import CoreClaim, LoadedProgram, PrivateCore, require_fit, require_room
 from ..weights import BoundWeights, TensorSource

@@ -10,8 +10,8 @@ import contextvars
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from ..progress import Step
-from ..wording import counted
+from ..base.progress import Step
+from ..base.wording import counted
 
 if TYPE_CHECKING:
     from ..compiler.lower import Compiling, Job

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..compiler import COMPILER_VERSION
-from ..configuration import CompileConfig
+from ..options.configuration import CompileConfig
 
 
 def public_facts(config: CompileConfig, model_type: str, random_weights: Sequence[str] = ()) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..core import Choice
+from ..base.core import Choice
 from ..weights import ZEROS, QuantizedSource, Shard, Shards, TensorSource, dequantize, quantize_rows, recipe_of
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import importlib.util
 from collections.abc import Mapping
 from typing import Any
 
-from ..core import Choice
+from ..base.core import Choice
 from ..errors import ModelError
 from ..weights import GGUF_SCHEMES, RUN, Layout, Scheme, parse_schemes
 from .layouts import stored_layout, weight_groups

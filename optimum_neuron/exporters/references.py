@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..core import Choice
+from ..base.core import Choice
 from ..weights import SINGLE_FILE, Checkpoint, Layout, PublishedSource, TensorSource, pack_checkpoint
 from .gguf import gguf_options, is_gguf, open_gguf
 from .layouts import weight_groups

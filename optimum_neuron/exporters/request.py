@@ -12,10 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from .. import env
+from ..base import env
+from ..base.core import Choice, TorchDtype
 from ..compiler import COMPILER_VERSION, Program, arithmetic_options, canonical_json, source_hash
-from ..configuration import DEGREES, CompileConfig, plain_op_names
-from ..core import Choice, TorchDtype
 from ..errors import ModelError
 from ..hardware import (
     Target,
@@ -26,8 +25,9 @@ from ..hardware import (
     resolve_instance,
     resolve_target,
 )
-from ..options import EXPORT_HELP, SOURCE_OPTIONS, check_known, options_of, source_options
-from ..peer_attributes import with_origin
+from ..options.configuration import DEGREES, CompileConfig, plain_op_names
+from ..options.option import EXPORT_HELP, SOURCE_OPTIONS, check_known, options_of, source_options
+from ..options.peer_attributes import with_origin
 from .kinds import compile_options, kind_of
 from .kv_cache_scheme import STATIC, published_cache
 from .peer_options import translate

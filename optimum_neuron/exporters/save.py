@@ -18,8 +18,8 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from ..compiler import COMPILER_VERSION, write_program
-from ..configuration import CONFIG_FILE, NEFF_FILE
 from ..errors import CacheError, ConfigError
+from ..options.configuration import CONFIG_FILE, NEFF_FILE
 from ..version import __version__
 from ..weights import SINGLE_FILE, pack_checkpoint
 from .folder import FOLDER_VERSION, file_hash

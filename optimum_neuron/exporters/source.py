@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..core import Choice
+from ..base.core import Choice
 from ..errors import ModelError, nearest
-from ..options import SOURCE_OPTIONS, SourceOptions, check_known
-from ..plain_json import parse_json
+from ..files.plain_json import parse_json
+from ..options.option import SOURCE_OPTIONS, SourceOptions, check_known
 from .config_sizes import require_sizes
 from .gguf import gguf_folder, is_gguf
 from .quantization import require_readable

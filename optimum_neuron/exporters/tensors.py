@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
-from ..core import Choice
+from ..base.core import Choice
+from ..base.progress import hidden_bars
 from ..errors import ModelError, WeightsError
 from ..models import SCALE_NAMES, cast_parameters
-from ..progress import hidden_bars
 from ..weights import (
     Checkpoint,
     GgufSource,

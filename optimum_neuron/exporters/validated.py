@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..base.core import Choice
+from ..base.wording import time_span
 from ..compiler.lower import probe_cpu
-from ..core import Choice
 from ..errors import ConfigError, ValidationError
-from ..records import Record
+from ..files.records import Record
 from ..weights import Shards, plain_names
-from ..wording import time_span
 from .comparisons import COMPARISONS
 from .folder import file_hash
 from .kinds import kind_of

@@ -15,12 +15,12 @@ import zipfile
 from pathlib import Path
 from typing import Any, get_args
 
-from ..configuration import CONFIG_FILE
-from ..core import AutoCast
+from ..base.core import AutoCast
 from ..errors import ArtifactError, NeuronError
+from ..files.plain_json import parse_json
 from ..hardware import TARGETS
-from ..plain_json import parse_json
-from ..sizes import is_count
+from ..options.configuration import CONFIG_FILE
+from ..options.sizes import is_count
 from .kinds import Kind, kind_of
 from .request import plain_options
 from .tasks import TASKS, find_task, plain_task

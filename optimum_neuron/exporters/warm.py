@@ -21,11 +21,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import env
-from ..core import Choice
+from ..base import env
+from ..base.core import Choice
 from ..errors import ConfigError, NeuronError, nearest
-from ..options import absolute_source, absolute_url
-from ..plain_json import parse_json
+from ..files.plain_json import parse_json
+from ..options.option import absolute_source, absolute_url
 
 MEMORY_OF_WORKER_BYTES = 2 * 2**30
 """Memory that a process should have: most models are captured without their weights."""

@@ -10,7 +10,7 @@ IEEE-like one; torch's `float8_e4m3fn` has another range), `mxfp8` and `mxfp4` (
 
 from __future__ import annotations
 
-from ..core import DTYPE_SIZE_BYTES
+from ..base.core import DTYPE_SIZE_BYTES
 from ..errors import invalid_choice
 
 ALIASES: dict[str, str] = {

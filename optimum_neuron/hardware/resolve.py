@@ -14,10 +14,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from .. import env
-from ..core import Choice, Rejected
+from ..base import env
+from ..base.core import Choice, Rejected
+from ..base.startup import apply_environment
 from ..errors import ConfigError, nearest
-from ..startup import apply_environment
 from .clusters import cluster_of, split_count
 from .instances import INSTANCES
 from .specs import ChipSpec, InstanceSpec, checked_lnc

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from transformers.cache_utils import Cache
 
-from ..cache_argument import CACHE
 from ..engine import Signature, make_sequences
 from ..errors import ConfigError, ShapeError
 from ..models import Reach
 from ..runtime import LoadedProgram
+from ..upstream.cache_argument import CACHE
 from .columns import Columns
 
 _OWN_CACHE = "Pass the cache that an earlier call of this model returned."

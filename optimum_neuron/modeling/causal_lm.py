@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
-from ..cache_argument import takes_cache
+from ..upstream.cache_argument import takes_cache
 from .cache import NeuronCache
 from .checks import refuse_outputs
 from .decoder import NeuronDecoderModel

@@ -15,7 +15,7 @@ from transformers import GenerationConfig
 from ..engine import Packing
 from ..errors import ConfigError, ShapeError, raise_together
 from ..exporters import follows_upstream, tell_ignored
-from ..sizes import count_error, is_count
+from ..options.sizes import count_error, is_count
 
 logger = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from ..cache_argument import CACHE
 from ..engine import Modality
 from ..errors import ConfigError, ShapeError
+from ..upstream.cache_argument import CACHE
 
 MAIN = {"image": "pixel_values", "audio": "input_features"}
 """Modality to the input that the features are computed from."""

@@ -15,13 +15,13 @@ import torch
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
-from ..cache_argument import CACHE
-from ..core import Choice, Rejected
+from ..base.core import Choice, Rejected
+from ..base.labels import IGNORED, next_labels
 from ..engine import Draft, PromptFeatures, SequenceDraft, Steps, check_positions, make_decoder, plan_packing
 from ..errors import ConfigError
 from ..exporters import Prepared
-from ..labels import IGNORED, next_labels
 from ..models import reach_of
+from ..upstream.cache_argument import CACHE
 from ..upstream.transformers import prepare_attention_mask, prepare_position_ids, prepare_token_type_ids
 from .adapters import AdapterMethods, AdapterSlots
 from .cache import NeuronCache, own_cache

@@ -21,11 +21,12 @@ from typing import Any, Self
 import torch
 from transformers import LlamaConfig
 
+from ..base.core import TensorSpec
 from ..compiler import Recapture, capture
-from ..core import TensorSpec
 from ..engine import Draft
 from ..errors import ConfigError, ModelError, WeightsError
 from ..exporters import require_sizes
+from ..files.plain_json import read_object
 from ..models import (
     EAGLE_WEIGHT_MAP,
     LAYER_STATES,
@@ -35,7 +36,6 @@ from ..models import (
     eagle_layers,
     eagle_sizes,
 )
-from ..plain_json import read_object
 from ..runtime import LoadedProgram, State
 from ..weights import Checkpoint, MappedFile, StateDict, TensorSource
 from .decoder import NeuronDecoderModel

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from ..core import Choice
+from ..base.core import Choice
 from ..exporters import Prepared
 from .sentences import NeuronSentenceTransformer
 from .two_step import TwoStepExport

@@ -15,12 +15,12 @@ import torch
 from transformers import GenerationConfig
 from transformers.modeling_outputs import CausalLMOutputWithCrossAttentions, Seq2SeqLMOutput
 
-from ..cache_argument import CACHE, takes_cache
 from ..engine import EncoderDecoder, Steps
 from ..errors import ShapeError
 from ..exporters import Prepared
 from ..exporters.encoders import unflatten
 from ..exporters.seq2seq import EncodedSource, Source
+from ..upstream.cache_argument import CACHE, takes_cache
 from .cache import NeuronCache, own_cache
 from .checks import HostCallable, check_rows, checked_mask
 from .generation import NeuronGenerativeModel, known_inputs

@@ -11,9 +11,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ..configuration import CompileConfig
 from ..errors import ModelError
 from ..exporters import TOKENIZER, ModelSource, Prepared, WorkFolder, public_facts, read_typed, save_folder
+from ..options.configuration import CompileConfig
 from ..runtime import LoadedProgram
 from .program import CompiledProgram
 

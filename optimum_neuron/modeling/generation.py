@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from transformers import GenerationConfig, GenerationMixin, LogitsProcessorList, StoppingCriteriaList
 
-from ..cache_argument import CACHE
-from ..core import Choice
+from ..base.core import Choice
 from ..engine import Steps
 from ..errors import ConfigError, ModelError
 from ..exporters import GENERATION, Prepared, read_typed, signature_of
+from ..upstream.cache_argument import CACHE
 from .batching import ContinuousBatching
 from .cache import NeuronCache
 from .checks import on_host

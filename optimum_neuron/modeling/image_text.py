@@ -15,12 +15,12 @@ from typing import Any
 import torch
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-from ..cache_argument import CACHE, takes_cache
-from ..core import Choice
+from ..base.core import Choice
 from ..engine import position_offset, smallest_bucket
 from ..errors import ConfigError
 from ..exporters import Prepared
 from ..exporters.image_text import find_architecture
+from ..upstream.cache_argument import CACHE, takes_cache
 from .cache import NeuronCache
 from .checks import refuse_outputs
 from .checks_features import encoded_features

@@ -13,7 +13,6 @@ from typing import Any, Self
 import transformers
 
 from ..compiler.lower import Mode
-from ..configuration import DEGREES, num_cores_of
 from ..errors import ConfigError, ModelError, invalid_choice
 from ..exporters import (
     TASKS,
@@ -36,7 +35,8 @@ from ..exporters import (
     translate,
 )
 from ..hardware import resolve_instance
-from ..options import EXPORT_HELP, SOURCE_OPTIONS, check_known, source_options
+from ..options.configuration import DEGREES, num_cores_of
+from ..options.option import EXPORT_HELP, SOURCE_OPTIONS, check_known, source_options
 from ..runtime import claimed
 from .form import require_form, require_name
 from .in_memory import source_in_memory

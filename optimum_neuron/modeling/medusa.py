@@ -20,8 +20,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from ..base.core import TensorSpec
 from ..compiler import capture
-from ..core import TensorSpec
 from ..engine import Draft
 from ..errors import WeightsError
 from ..runtime import LoadedProgram

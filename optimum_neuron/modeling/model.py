@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ..errors import ConfigError
 from ..exporters import Prepared, describe, is_export, save_folder
-from ..options import check_known
+from ..options.option import check_known
 from ..runtime import Copies, LoadedProgram, rest_threads
 from .checks import HostCallable
 from .facts import ModelFacts, with_facts

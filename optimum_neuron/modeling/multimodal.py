@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-from ..cache_argument import takes_cache
 from ..exporters import Prepared
 from ..exporters.audio_text import find_architecture
+from ..upstream.cache_argument import takes_cache
 from .cache import NeuronCache
 from .checks import refuse_outputs
 from .checks_features import check_features, encoded_features

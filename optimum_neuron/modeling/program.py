@@ -12,8 +12,8 @@ from collections.abc import Mapping
 import torch
 from transformers.utils import ModelOutput
 
+from ..base.core import TensorSpec
 from ..compiler import tensor_spec
-from ..core import TensorSpec
 from ..errors import ConfigError, ShapeError, invalid_choice
 from ..exporters.encoders import unflatten
 from ..runtime import LoadedProgram, State

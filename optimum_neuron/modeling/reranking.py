@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ..core import Choice
+from ..base.core import Choice
 from ..errors import ConfigError, ModelError
 from .checks import check_counts
 from .facts import load_preprocessor

@@ -21,7 +21,7 @@ from transformers import BatchEncoding
 
 from ..errors import ConfigError, nearest
 from ..exporters import Prepared, find_folder
-from ..options import source_options
+from ..options.option import source_options
 from .checks import check_counts
 from .facts import load_preprocessor
 from .pooling import pooled, read_recipe, transformer_subfolder

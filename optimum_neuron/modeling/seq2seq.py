@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
-from ..cache_argument import takes_cache
 from ..engine import Forward
 from ..errors import ShapeError
 from ..exporters import Prepared
 from ..exporters.encoders import unflatten
+from ..upstream.cache_argument import takes_cache
 from .cache import NeuronCache
 from .checks import HostCallable, checked_mask, refuse_layers
 from .encoder_decoder import NeuronEncoderDecoder

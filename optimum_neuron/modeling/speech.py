@@ -19,12 +19,12 @@ from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.models.whisper.generation_whisper import WhisperGenerationMixin
 from transformers.utils import ModelOutput
 
-from ..cache_argument import CACHE, takes_cache
 from ..engine import Forward
 from ..errors import ConfigError, ModelError
 from ..exporters import Prepared
 from ..exporters.seq2seq import EncodedSource, Source
 from ..runtime import LoadedProgram
+from ..upstream.cache_argument import CACHE, takes_cache
 from .cache import NeuronCache
 from .checks import HostCallable, refuse_outputs
 from .encoder_decoder import NeuronEncoderDecoder

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..after_import import after_import
+from ..base.after_import import after_import
 
 
 def install() -> None:

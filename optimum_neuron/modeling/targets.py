@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
+from ..base.labels import IGNORED
 from ..errors import ShapeError
 from ..exporters import architectures_of
-from ..labels import IGNORED
 
 
 def check_labels(labels_RT: torch.Tensor, vocabulary: int) -> None:

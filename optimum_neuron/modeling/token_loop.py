@@ -24,10 +24,10 @@ from transformers.generation import (
     StoppingCriteriaList,
 )
 
+from ..base.core import Choice, Rejected
 from ..batching import CandidateSampler, candidate_sampler
-from ..cache_argument import CACHE
-from ..core import Choice, Rejected
 from ..engine import NEXT_TOKEN, TOP_LOGITS, TOP_TOKENS
+from ..upstream.cache_argument import CACHE
 from .cache import NeuronCache
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import torch
 import transformers
 from transformers.utils import ModelOutput
 
-from ..core import Choice
+from ..base.core import Choice
 from ..engine import Forward, Signature
 from ..errors import ConfigError, ShapeError
 from ..exporters import TASKS, Prepared

@@ -15,11 +15,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from ..configuration import DEGREES, CompileConfig, ResolvedNeuronConfig
-from ..core import Choice
+from ..base.core import Choice
 from ..errors import ConfigError
 from ..exporters import load_source, neuron_config, translate
 from ..hardware import legal_core_counts, resolve_instance
+from ..options.configuration import DEGREES, CompileConfig, ResolvedNeuronConfig
 from ..runtime import num_usable
 from .loading import NeuronModel
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from ..core import Choice
+from ..base.core import Choice
 from ..errors import WeightsError
 from ..exporters import (
     ModelSource,
@@ -28,7 +28,7 @@ from ..exporters import (
     unreadable_errors,
     with_quantization,
 )
-from ..plain_json import parse_json
+from ..files.plain_json import parse_json
 from ..runtime import Copies
 from ..weights import TensorSource
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from torch import nn
 
-from ..core import Choice, Rejected
+from ..base.core import Choice, Rejected
 from ..errors import ModelError
 from ..weights import HEAD_SCHEME, Recipe, Scheme, Shard
 from .common import QuantizedEmbedding, QuantizedLinear

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..core import AttentionKernel, Choice, KVCacheDtype, Rejected
+from ..base.core import AttentionKernel, Choice, KVCacheDtype, Rejected
 from ..errors import ConfigError, invalid_choice
 from ..weights import Shards
 from .common import LayerState, cache_choice, choose_attention, counts_tokens, ring_choice, stored_as, take_scales

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..core import Choice
+from ..base.core import Choice
 from ..errors import ConfigError
 from .advice import Advice, advise
 from .contention import contention

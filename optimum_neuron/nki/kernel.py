@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
-from .. import env
-from ..after_import import after_import
+from ..base import env
+from ..base.after_import import after_import
 from ..errors import ConfigError, KernelError
 from ..upstream.torch import register_constant
 from .arguments import Arguments, tensors_in

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, ModelError
 from ..exporters import Task, find_task, kinds_of_task
-from ..options import SOURCE_OPTIONS, check_known, source_options
+from ..options.option import SOURCE_OPTIONS, check_known, source_options
 from .names import ALIASES, TEXT_TO_TEXT, plain_name, task_of_pipeline
 
 if TYPE_CHECKING:

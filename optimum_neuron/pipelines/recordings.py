@@ -11,7 +11,7 @@ from transformers import AudioClassificationPipeline, AutomaticSpeechRecognition
 from transformers.utils import is_torchaudio_available
 
 from ..errors import ConfigError
-from ..plain_json import read_object
+from ..files.plain_json import read_object
 
 if TYPE_CHECKING:
     from ..modeling import NeuronModel

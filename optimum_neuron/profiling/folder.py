@@ -22,8 +22,8 @@ from .recorder import record
 if TYPE_CHECKING:
     import torch
 
+    from ..base.core import TensorSpec
     from ..compiler import Program
-    from ..core import TensorSpec
     from ..runtime import LoadedProgram
 
 DEFAULT_STEPS = 8

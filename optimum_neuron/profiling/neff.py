@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..configuration import CONFIG_FILE, NEFF_FILE
 from ..errors import ConfigError
+from ..options.configuration import CONFIG_FILE, NEFF_FILE
 from .folder import calls_of, profile_folder, profile_graphs, zeros
 from .profile import Profile
 

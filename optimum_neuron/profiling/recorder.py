@@ -11,6 +11,7 @@ import collections
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 
+from ..base.wording import counted
 from ..compiler import MICROCODE_BYTES, memory_need
 from ..runtime import OBSERVERS, TORCH_OWNER, Recording, Track, ledger, recording
 from ..simulator import (
@@ -30,7 +31,6 @@ from ..simulator import (
     work_on_track,
 )
 from ..simulator.work import GraphWork, Step
-from ..wording import counted
 from .graph import GraphProfile
 from .kernels import kernels_of
 from .operators import operators_of

@@ -19,10 +19,10 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from .. import env
+from ..base import env
 from ..errors import ConfigError
+from ..files.private_folder import can_write, private_folder
 from ..hardware import InstanceSpec, resolve_instance
-from ..private_folder import can_write, private_folder
 
 logger = logging.getLogger(__name__)
 

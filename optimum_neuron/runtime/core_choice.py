@@ -12,8 +12,8 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from .. import env
-from ..core import Choice, Rejected
+from ..base import env
+from ..base.core import Choice, Rejected
 from ..errors import ConfigError
 from ..hardware import InstanceSpec, legal_core_counts, require_default_lnc
 

@@ -24,10 +24,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import env
-from ..atomic import write_bytes
+from ..base import env
 from ..errors import ConfigError, CoreBusyError
-from ..plain_json import parse_json
+from ..files.atomic import write_bytes
+from ..files.plain_json import parse_json
 
 Row = dict[str, Any]
 """One use of one core: core_id, pid, model, since, command."""

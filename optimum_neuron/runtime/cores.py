@@ -20,7 +20,7 @@ import weakref
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..core import Choice
+from ..base.core import Choice
 from ..errors import ConfigError, CoreBusyError
 from ..hardware import TARGETS, InstanceSpec, require_core_count
 from . import core_files

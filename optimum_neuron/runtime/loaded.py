@@ -15,11 +15,11 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from .. import env
+from ..base import env
+from ..base.core import AutoCast
 from ..compiler import MemoryNeed, Program, stage_needs
 from ..compiler.lower import HostCode
 from ..compiler.passes import stage_programs
-from ..core import AutoCast
 from ..errors import CoreBusyError, DeviceMemoryError, ShapeError
 from ..hardware import InstanceSpec, Target, is_first_of_instance
 from .cores import CoreClaim, claim_cores

@@ -12,7 +12,7 @@ processes hold every core. A private core takes no lock, writes no file, has its
 
 from __future__ import annotations
 
-from ..core import Choice
+from ..base.core import Choice
 from ..hardware import TARGETS, InstanceSpec
 from .hbm import empty_ledger
 

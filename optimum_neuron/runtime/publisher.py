@@ -23,7 +23,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from .. import env
+from ..base import env
 from ..errors import ConfigError
 from ..hardware import InstanceSpec
 from .core_process import PROCESS

@@ -31,8 +31,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..atomic import write_bytes
 from ..errors import ConfigError
+from ..files.atomic import write_bytes
 
 VERSION = 1
 """Of the format; another one is not read."""

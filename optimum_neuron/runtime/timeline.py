@@ -22,7 +22,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..core import AutoCast
+from ..base.core import AutoCast
 from ..hardware import InstanceSpec
 from .observers import OBSERVERS
 

@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..core import Choice
+from ..base.core import Choice
+from ..base.wording import counted
 from ..errors import CoreBusyError, NeuronError, RequestError, nearest
-from ..wording import counted
 from .generator import Finished, Generator
 from .options import ModelSpec
 from .runners import Runner, choose_runner
@@ -132,7 +132,7 @@ def load_replicas(model: ServedModel) -> list[Any]:
     """
     from ..exporters import find_folder, is_export, load_source
     from ..exporters.diffusion import is_exported_pipeline
-    from ..options import source_options
+    from ..options.option import source_options
 
     options = model.spec.options
     folder = find_folder(model.spec.source, **source_options(options))

@@ -9,12 +9,12 @@ import os
 from pathlib import PurePath
 from typing import Any, ClassVar
 
-from ..configuration import DEGREES
+from ..base.wording import counted
 from ..errors import ConfigError
 from ..hardware import resolve_instance
-from ..options import option
+from ..options.configuration import DEGREES
+from ..options.option import option
 from ..runtime import num_usable
-from ..wording import counted
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any, Literal
 
-from ..core import Choice
+from ..base.core import Choice
 
 logger = logging.getLogger(__name__)
 

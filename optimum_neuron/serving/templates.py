@@ -18,8 +18,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ..base.wording import size
 from ..errors import RequestError
-from ..wording import size
 
 TIME_S = 5.0
 """Most processor time for rendering one chat."""

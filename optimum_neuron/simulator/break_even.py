@@ -15,7 +15,7 @@ import dataclasses
 import math
 from typing import Any
 
-from ..core import Choice
+from ..base.core import Choice
 from ..errors import ConfigError
 from .machine import choose_machine
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from ..core import Choice
+from ..base.core import Choice
 from ..errors import ConfigError
 from ..hardware import legal_core_counts
 from .machine import Machine, require_tensor_parallel_size
@@ -19,8 +19,8 @@ from .request import EstimateRequest
 
 if TYPE_CHECKING:
     from ..compiler import MemoryNeed, Program
-    from ..configuration import CompileConfig
     from ..exporters import ModelSource
+    from ..options.configuration import CompileConfig
 
 KEPT = 32
 """Captured programs that are kept: one for each legal number of cores."""

@@ -15,7 +15,7 @@ import logging
 import weakref
 from typing import TYPE_CHECKING
 
-from ..core import AutoCast
+from ..base.core import AutoCast
 from ..errors import NeuronError
 from ..runtime import OBSERVERS, TIMELINE, CallCost, CoreUsage, ServingCost, Track
 from .compiled import SERVED_AS, generates, serving_cost_on, work_of_entry

@@ -10,11 +10,11 @@ import functools
 import re
 from collections.abc import Mapping
 
+from ..base.core import AutoCast, Choice
+from ..base.wording import counted
 from ..compiler import Program
-from ..core import AutoCast, Choice
 from ..errors import ConfigError
 from ..runtime import ServingCost
-from ..wording import counted
 from .continuous import ServedPool, served_pool, simulate_requests
 from .graph_choice import choose_graphs
 from .machine import Machine, choose_copies

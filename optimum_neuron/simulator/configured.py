@@ -9,9 +9,9 @@ import dataclasses
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..core import AutoCast, Choice
+from ..base.core import AutoCast, Choice
 from ..errors import ConfigError
-from ..options import options_of
+from ..options.option import options_of
 from .captures import capture_model, capture_on_cores
 from .compiled import ProgramCounts
 from .decoders import DecoderCounts

@@ -10,11 +10,11 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..base.core import Choice
+from ..base.wording import counted, number, time_span
 from ..compiler import MICROCODE_BYTES
-from ..core import Choice
 from ..errors import DeviceMemoryError, invalid_choice
 from ..hardware import fitting_instances, legal_core_counts
-from ..wording import counted, number, time_span
 from .graph_choice import no_prefix_cache
 from .lengths import choose_lengths
 from .machine import Machine, choose_copies, choose_cores, does_not_fit

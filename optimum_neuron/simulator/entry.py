@@ -18,9 +18,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..core import Choice
+from ..base.core import Choice
 from ..errors import ConfigError
-from ..options import takes_options
+from ..options.option import takes_options
 from .compiled import SERVED_AS
 from .configured import count_config
 from .known import find_counts
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     import torch
 
     from ..compiler import Program
-    from ..configuration import CompileConfig
     from ..exporters import ModelSource
+    from ..options.configuration import CompileConfig
 
 
 class Counts(Protocol):
@@ -241,8 +241,8 @@ def is_compiled(path: Path) -> bool:
 
 def _read_compiled(path: Path) -> tuple[Program, CompileConfig | None, str]:
     from ..artifact import open_artifact
-    from ..configuration import NEFF_FILE
     from ..exporters import read_folder
+    from ..options.configuration import NEFF_FILE
 
     config = read_folder(path).config if path.is_dir() else None
     return open_artifact(path / NEFF_FILE if path.is_dir() else path).program, config, path.name

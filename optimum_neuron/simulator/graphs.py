@@ -8,8 +8,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from ..core import Choice
-from ..wording import counted
+from ..base.core import Choice
+from ..base.wording import counted
 from .device_time import DeviceTime, device_time
 from .machine import Machine, choose_copies, require_fits
 from .quantity import Estimate

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .. import env
-from ..core import Choice
+from ..base import env
+from ..base.core import Choice
 from ..errors import ConfigError
 from .counts import CountFile, count_file
 from .decoders import DecoderCounts

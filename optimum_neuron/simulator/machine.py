@@ -9,7 +9,8 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..core import Choice
+from ..base.core import Choice
+from ..base.wording import counted
 from ..errors import ConfigError, DeviceMemoryError
 from ..hardware import (
     InstanceSpec,
@@ -21,7 +22,6 @@ from ..hardware import (
     resolve_instance,
     resolve_target,
 )
-from ..wording import counted
 from .constants import Constants, CoreConstants, constants
 from .device_time import CoreRates, core_rates
 from .work import Work

@@ -12,11 +12,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from ..configuration import DEGREES
-from ..core import AutoCast, Choice
+from ..base.core import AutoCast, Choice
+from ..base.wording import counted
 from ..errors import ConfigError
 from ..hardware import require_degrees
-from ..wording import counted
+from ..options.configuration import DEGREES
 from .compiled import ProgramCounts, generates, serving_plan_of
 from .graphs import PER_S, RunCounts
 from .machine import Machine
@@ -24,7 +24,7 @@ from .request import EstimateRequest, Kind
 
 if TYPE_CHECKING:
     from ..compiler import Program
-    from ..configuration import CompileConfig
+    from ..options.configuration import CompileConfig
     from .work import Role
 
 DEFAULT_AUTO_CAST: AutoCast = "matmul"

@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..core import Choice
+from ..base.core import Choice
 from .constants import Band
 
 if TYPE_CHECKING:

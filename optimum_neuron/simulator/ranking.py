@@ -10,10 +10,10 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from ..core import Choice, Rejected
+from ..base.core import Choice, Rejected
 from ..errors import ConfigError, DeviceMemoryError, invalid_choice
 from ..hardware import INSTANCES, TARGETS, legal_core_counts, resolve_instance
-from ..options import takes_options
+from ..options.option import takes_options
 from .entry import estimate_request
 from .quantity import Estimate, Quantity
 from .request import EstimateRequest, request_of

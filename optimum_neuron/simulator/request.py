@@ -15,9 +15,9 @@ import functools
 from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
-from ..core import AutoCast
+from ..base.core import AutoCast
 from ..errors import ConfigError
-from ..options import SOURCE_OPTIONS, Option, check_known, option, options_of
+from ..options.option import SOURCE_OPTIONS, Option, check_known, option, options_of
 from .machine import positive
 from .speculation import Speculation
 

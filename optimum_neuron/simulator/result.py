@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..core import Choice
+from ..base.core import Choice
 from ..hardware import Target
 from .constants import Band, Constants
 from .machine import Machine

@@ -15,7 +15,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..core import Choice
+from ..base.core import Choice
 from ..hardware import is_first_of_instance
 from .constants import CoreConstants, HostConstants
 from .device_time import CoreRates, DeviceTime, device_time

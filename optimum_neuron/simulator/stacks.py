@@ -13,7 +13,7 @@ import dataclasses
 import re
 from collections.abc import Mapping
 
-from ..core import Choice
+from ..base.core import Choice
 from ..errors import ConfigError, invalid_choice
 
 DEFAULT_SDK = "2.27"

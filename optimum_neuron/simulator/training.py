@@ -12,8 +12,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from ..base.core import Choice
 from ..compiler import MICROCODE_BYTES
-from ..core import Choice
 from .constants import Band
 from .machine import Machine, choose_machine, positive, require_one_instance
 from .quantity import Quantity

@@ -8,8 +8,8 @@ from __future__ import annotations
 import dataclasses
 import math
 
+from ..base.core import Choice
 from ..compiler import MICROCODE_BYTES
-from ..core import Choice
 from ..errors import ConfigError
 from ..hardware import legal_core_counts
 from .machine import Machine, does_not_fit, positive, require_tensor_parallel_size

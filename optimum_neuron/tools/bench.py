@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..base.wording import time_span
 from ..cli import NeuronParser, Out, run_guarded
-from ..wording import time_span
 
 if TYPE_CHECKING:
     from ..profiling import GraphProfile, Profile

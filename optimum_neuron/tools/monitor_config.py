@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, nearest
-from ..plain_json import parse_json
+from ..files.plain_json import parse_json
 
 RUNTIME_METRICS = ("neuroncore_counters", "memory_used", "neuron_runtime_vcpu_usage", "execution_stats")
 """Groups of each process."""

@@ -14,9 +14,9 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ..base.wording import time_span
 from ..cli import NeuronParser, Out, positive_int, run_guarded
 from ..errors import ConfigError
-from ..wording import time_span
 
 ALL_REDUCE = "allr"
 COLLECTIVES = (ALL_REDUCE, "allg", "redsc", "alltoall", "sendrecv", "permute", "bcast")

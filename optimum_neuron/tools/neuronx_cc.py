@@ -17,11 +17,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..base.wording import size
 from ..cli import NeuronParser, Out, run_guarded
 from ..compiler import ALIASES, COMPILER_VERSION, SWITCHES, VALUES
 from ..errors import ConfigError
 from ..hardware import resolve_target
-from ..wording import size
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

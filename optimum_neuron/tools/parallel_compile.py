@@ -17,12 +17,12 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from .. import env
+from ..base import env
+from ..base.wording import counted, size
 from ..cli import NeuronParser, Out, positive_int, run_guarded
 from ..compiler import tally
 from ..compiler.cache import CompileCache
 from ..errors import ConfigError
-from ..wording import counted, size
 
 _WITH_VALUE = ("--command", "--num_parallel")
 _KINDS: tuple[tuple[tally.Kind, str], ...] = (

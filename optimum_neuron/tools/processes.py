@@ -14,8 +14,8 @@ import dataclasses
 import os
 from collections.abc import Collection, Mapping
 
-from .. import env
-from ..core import Choice
+from ..base import env
+from ..base.core import Choice
 from ..hardware import INSTANCES, InstanceSpec, resolve_instance
 from ..runtime import CATEGORIES, Row, Status, claimed_clusters, claims_folder, held_cores, read_status, watch
 from .host import ProcessUse, process_use

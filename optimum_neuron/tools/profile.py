@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..atomic import write_bytes
 from ..cli import NeuronParser, Out, run_guarded, to_json
 from ..errors import ConfigError
-from ..plain_json import parse_json
+from ..files.atomic import write_bytes
+from ..files.plain_json import parse_json
 
 if TYPE_CHECKING:
     from ..profiling import Profile

@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from ..cli import NeuronParser, Out, digits, number_type, run_guarded
 from ..errors import ConfigError
-from ..plain_json import parse_json
+from ..files.plain_json import parse_json
 from .prometheus_metrics import Metrics
 
 DEFAULT_PORT = 8000

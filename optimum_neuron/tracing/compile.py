@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from .. import env
+from ..base import env
 from ..compiler import COMPILER_VERSION, Compiled, CompilerFlags, compile_graphs, parse_flags, write_program
 from ..compiler.cache import CompileCache
 from ..compiler.neff import Neff, open_neff

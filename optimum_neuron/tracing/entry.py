@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..base.core import TensorSpec
 from ..compiler import Captured, capture, fake_parameters, tensor_spec
-from ..core import TensorSpec
 from ..errors import CaptureError, ConfigError, nearest
 from .states import Aliases, SharedStates, find_states, output_of, replaced, without_states
 from .structure import Skeleton, flatten, rebuild

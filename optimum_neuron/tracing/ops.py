@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from .. import env
 from ..artifact import read_artifact
+from ..base import env
 from ..compiler import tensor_spec
 from ..compiler.neff import Neff, neff_from_bytes
 from ..errors import ArtifactError, WeightsError

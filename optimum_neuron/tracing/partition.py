@@ -15,7 +15,7 @@ from typing import Any
 
 from ..compiler.rules import MAKES, USES
 from ..errors import ConfigError
-from ..options import check_known
+from ..options.option import check_known
 from .compile import Flags
 from .entry import Entry
 from .survey import SurveyedCall, survey

@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 import torch
 
 from ..artifact import Artifact, BoundProgram
+from ..base.core import Choice
 from ..compiler import Graph
 from ..compiler.lower import HostCode, Mode, lower
-from ..core import Choice
 from ..errors import NeuronError
 from ..hardware import TARGETS, InstanceSpec, resolve_instance
 from ..runtime import LoadedProgram, closed_error, load_copies

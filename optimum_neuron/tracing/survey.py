@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from ..base.core import Ruling, Verdict
 from ..compiler import CompilerFlags
 from ..compiler.rules import base_name, judge_nodes
-from ..core import Ruling, Verdict
 from ..hardware import Target
 from .entry import Entry
 

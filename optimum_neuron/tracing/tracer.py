@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..options import checks_keywords
+from ..options.option import checks_keywords
 from .compile import checked_flags, compile_entries, work_folder
 from .entry import make_entry, warn_ignored
 from .partition import PartitionerConfig, partition

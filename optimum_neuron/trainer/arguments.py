@@ -18,10 +18,10 @@ from typing import Any
 from accelerate.utils import parse_flag_from_env
 from transformers import TrainingArguments
 
+from ..base.vendor import INSTALL_SDK
 from ..distributed import TrainingNeuronConfig, combination_problems, conflict, require_processes
 from ..errors import ConfigError, NeuronError, raise_together
 from ..hardware import TARGETS, Target, require_compilable, require_dtype, resolve_instance
-from ..vendor import INSTALL_SDK
 from .peer_arguments import PeerArgumentsMixin
 
 logger = logging.getLogger(__name__)
@@ -182,7 +182,7 @@ def _simulate(name: str) -> None:
     Raises:
         ConfigError: the process has cores of another one.
     """
-    from .. import env
+    from ..base import env
     from ..device import placement
 
     target, present = resolve_instance(name).value, placement.instance()

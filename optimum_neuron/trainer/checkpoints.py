@@ -20,12 +20,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..atomic import sync_folder, write_bytes
-from ..core import Choice, Rejected
+from ..base.core import Choice, Rejected
+from ..base.typed_data import misfits
 from ..distributed import has_sharded_optimizer
 from ..errors import ArtifactError
-from ..plain_json import parse_json
-from ..typed_data import misfits
+from ..files.atomic import sync_folder, write_bytes
+from ..files.plain_json import parse_json
 
 MARKER = "neuron_checkpoint.json"
 """Written last; lists every other file with its size, and the layout."""

@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
+from ..base.labels import IGNORED
 from ..engine import choose_bucket
 from ..errors import ConfigError, invalid_choice
-from ..labels import IGNORED
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
+from ..base.labels import IGNORED
 from ..errors import NumericsError
-from ..labels import IGNORED
 from ..upstream.torch import tree_leaves
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
+from ..base.labels import IGNORED
 from ..errors import ConfigError, ModelError, raise_together
-from ..labels import IGNORED
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..distributed import TrainingNeuronConfig
 from ..errors import ConfigError
-from ..options import SOURCE_OPTIONS
+from ..options.option import SOURCE_OPTIONS
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel

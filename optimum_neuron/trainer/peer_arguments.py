@@ -13,7 +13,7 @@ from typing import Any
 
 from ..distributed import WITHOUT_EFFECT as LAYOUT
 from ..errors import ConfigError
-from ..options import ChecksKeywords
+from ..options.option import ChecksKeywords
 
 logger = logging.getLogger(__name__)
 

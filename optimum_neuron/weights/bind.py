@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from ..core import TensorSpec
+from ..base.core import TensorSpec
 from ..errors import WeightsError, nearest
 from .checkpoint import TensorSource
 from .mapped import drop_pages_of

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Protocol
 
-from ..core import TensorSpec
+from ..base.core import TensorSpec
+from ..base.typed_data import Inside, require_types
 from ..errors import WeightsError
-from ..plain_json import parse_json
-from ..typed_data import Inside, require_types
+from ..files.plain_json import parse_json
 from .mapped import MappedFile
 from .pages import concatenate
 

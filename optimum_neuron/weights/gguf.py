@@ -15,7 +15,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..core import TensorSpec
+from ..base.core import TensorSpec
 from .gguf_file import GgufEntry, GgufFile
 from .pages import concatenate
 from .schemes import RUN, Part, Scheme, dequantize

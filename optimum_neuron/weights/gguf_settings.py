@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Any
 
+from ..base.typed_data import Range, require_types
 from ..errors import ModelError
-from ..typed_data import Range, require_types
 from .gguf_file import GgufFile
 from .gguf_rotary import FACTORS, GGUF_HINT, read_rotary_settings, unsupported_setting
 

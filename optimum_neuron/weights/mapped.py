@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..core import TensorSpec
+from ..base.core import TensorSpec
 from ..errors import WeightsError
-from ..plain_json import parse_json
+from ..files.plain_json import parse_json
 
 if TYPE_CHECKING:
     import torch

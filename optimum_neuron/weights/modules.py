@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 
-from ..core import TensorSpec
+from ..base.core import TensorSpec
 from .layouts import Layout
 
 _VALUES: dict[str, dict[str, tuple[str, ...]]] = {

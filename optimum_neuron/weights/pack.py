@@ -12,9 +12,9 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..atomic import replacing
-from ..core import TensorSpec
+from ..base.core import TensorSpec
 from ..errors import CacheError
+from ..files.atomic import replacing
 from .bind import Sources, is_float
 from .checkpoint import TensorSource
 from .mapped import DTYPES

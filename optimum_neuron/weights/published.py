@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..core import TensorSpec
+from ..base.core import TensorSpec
 from ..errors import WeightsError
 from .checkpoint import TensorSource
 from .layouts import READERS, Layout, Matrix

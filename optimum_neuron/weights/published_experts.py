@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..core import TensorSpec
+from ..base.core import TensorSpec
 from ..errors import WeightsError
 from .checkpoint import TensorSource
 from .published import PublishedSource

@@ -15,7 +15,7 @@ import dataclasses
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ..core import TensorSpec
+from ..base.core import TensorSpec
 from .checkpoint import TensorSource
 from .gguf import GgufSource
 from .published import PublishedSource

@@ -22,7 +22,7 @@ import dataclasses
 import re
 from typing import TYPE_CHECKING, Literal, Self
 
-from ..core import TensorSpec
+from ..base.core import TensorSpec
 from ..errors import ConfigError
 from .mx import mx_scale, quantize_mx, unpack_mx
 

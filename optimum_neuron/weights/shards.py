@@ -14,7 +14,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..core import TensorSpec
+from ..base.core import TensorSpec
 from .pages import concatenate, convert
 
 if TYPE_CHECKING:

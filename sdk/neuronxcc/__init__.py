@@ -3,6 +3,6 @@
 It refuses to be imported where the vendor's `neuronx-cc` is installed, because both own this file.
 """
 
-from optimum_neuron.vendor import refuse_beside
+from optimum_neuron.base.vendor import refuse_beside
 
 refuse_beside("neuronx-cc", __name__)

@@ -3,8 +3,8 @@
 It refuses to be imported where the vendor's `nki` is installed, because both own this file.
 """
 
+from optimum_neuron.base.vendor import refuse_beside
 from optimum_neuron.nki import analyze, collectives, jit, simulate
-from optimum_neuron.vendor import refuse_beside
 
 refuse_beside("nki", __name__)
 

@@ -14,8 +14,8 @@ import importlib
 from typing import Any
 
 from optimum_neuron import tracing
+from optimum_neuron.base.vendor import refuse_beside
 from optimum_neuron.errors import nearest
-from optimum_neuron.vendor import refuse_beside
 
 refuse_beside("torch-neuronx", __name__)
 importlib.import_module("optimum_neuron.tracing.ops")

@@ -6,9 +6,9 @@ from safetensors.torch import save_file
 from torch import nn
 
 from optimum_neuron.artifact import BoundProgram, open_artifact
+from optimum_neuron.base.core import Choice
 from optimum_neuron.compiler import write_program
 from optimum_neuron.compiler.lower import lower
-from optimum_neuron.core import Choice
 from optimum_neuron.errors import ArtifactError, TargetMismatchError, WeightsError
 from optimum_neuron.hardware import INSTANCES, TARGETS
 from optimum_neuron.weights import StateDict

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from optimum_neuron import NeuronModelForCausalLM
-from optimum_neuron.cache_argument import CACHE
-from optimum_neuron.configuration import NeuronConfig
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.exporters.image_text import NeuronImageTextConfig
+from optimum_neuron.options.configuration import NeuronConfig
 from optimum_neuron.profiling import calls_of
 from optimum_neuron.simulator import estimate
+from optimum_neuron.upstream.cache_argument import CACHE
 
 BATCHED = {"continuous_batching": True}
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from optimum_neuron import NeuronConfig, check_model
+from optimum_neuron.base.core import Choice
 from optimum_neuron.compiler import judged_calls
-from optimum_neuron.core import Choice
 from optimum_neuron.errors import ConfigError, DeviceMemoryError, ModelError
 from optimum_neuron.exporters import DecoderKind, ModelSource, Plan, architectures_of, kind_of
 from optimum_neuron.hardware import TARGETS

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from optimum_neuron import env
+from optimum_neuron.base import env
 
 
 @pytest.fixture(autouse=True)

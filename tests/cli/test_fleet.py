@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from optimum_neuron.core import Choice
+from optimum_neuron.base.core import Choice
 
 TEXT = """
 applications:

@@ -12,7 +12,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from huggingface_hub.errors import LocalTokenNotFoundError
 
-from optimum_neuron import env
+from optimum_neuron.base import env
 from optimum_neuron.compiler.cache import FILE, CompileCache, choose, create, entry_name, shared_url, url_of, using
 from optimum_neuron.compiler.cache.addresses import HubStorage, open_storage
 from optimum_neuron.compiler.cache.shared import DEFAULT_NAME

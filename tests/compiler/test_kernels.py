@@ -7,12 +7,12 @@ import json
 import pytest
 import torch
 
+from optimum_neuron.base.core import TensorSpec
 from optimum_neuron.compiler import Program, capture, memory_need, read_program, write_program
 from optimum_neuron.compiler.kernels import kernels_of
 from optimum_neuron.compiler.lower import lower
 from optimum_neuron.compiler.neff import open_neff, write_neff
 from optimum_neuron.compiler.rules import check_graph
-from optimum_neuron.core import TensorSpec
 from optimum_neuron.errors import ArtifactError
 from optimum_neuron.hardware import resolve_target
 from optimum_neuron.nki import isa as nisa, jit, kernel_time, kernels_for, language as nl, nki_op

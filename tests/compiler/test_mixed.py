@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
+from optimum_neuron.base.core import TensorSpec
 from optimum_neuron.compiler import capture
-from optimum_neuron.core import TensorSpec
 from optimum_neuron.errors import CaptureError
 
 MODULES = {

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
+from optimum_neuron.base.core import Verdict
 from optimum_neuron.compiler import DYNAMIC_LINEAR, QUANTIZED_LINEAR, work_of
 from optimum_neuron.compiler.rules import OpCall, judge
-from optimum_neuron.core import Verdict
 from optimum_neuron.hardware import resolve_target
 from optimum_neuron.simulator.work import work_of_graph
 from optimum_neuron.weights import Scheme, dequantize, quantize_rows

@@ -5,10 +5,10 @@ import dataclasses
 import pytest
 from torch import nn
 
+from optimum_neuron.base.core import Choice
 from optimum_neuron.compiler import find_stacks, repeating
 from optimum_neuron.compiler.record import Segment
 from optimum_neuron.compiler.stacks import Stack, shortened
-from optimum_neuron.core import Choice
 
 
 class Model(nn.Module):

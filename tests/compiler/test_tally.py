@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from optimum_neuron import env
+from optimum_neuron.base import env
 from optimum_neuron.compiler import tally
 from tests.tools.conftest import ROOT
 

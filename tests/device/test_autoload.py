@@ -8,7 +8,7 @@ import sys
 
 from optimum_neuron.device import autoload, build, library, placement
 from optimum_neuron.errors import LoweringError
-from optimum_neuron.shared_objects import make_folder, publish
+from optimum_neuron.files.shared_objects import make_folder, publish
 from tests.raising import raises
 
 USE = "import torch; print(torch.ones(2, device='neuron').sum().item())"

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from optimum_neuron import env
+from optimum_neuron.base import env
 from tests.device.conftest import host_threads
 from tests.waiting import in_threads
 

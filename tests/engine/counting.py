@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import torch
 
+from optimum_neuron.base.core import TensorSpec
 from optimum_neuron.compiler import Graph, Program
-from optimum_neuron.core import TensorSpec
 from optimum_neuron.engine import Input, RoleSignature, Signature, StateSignature
 from optimum_neuron.runtime import State
 

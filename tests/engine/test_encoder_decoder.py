@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from optimum_neuron.base.core import TensorSpec
 from optimum_neuron.compiler import Graph, Program
-from optimum_neuron.core import TensorSpec
 from optimum_neuron.engine import EncoderDecoder, Input, OutputAxis, RoleSignature, Sequences, Signature, StateSignature
 from optimum_neuron.errors import ShapeError
 from tests.engine.counting import StandIn

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from optimum_neuron.core import TensorSpec
+from optimum_neuron.base.core import TensorSpec
 from optimum_neuron.engine import PromptFeatures, feature_index, plan_packing, position_offset, reads_features
 
 IMAGE = 7

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from optimum_neuron.core import TensorSpec
+from optimum_neuron.base.core import TensorSpec
 from optimum_neuron.engine import Forward, Input, OutputAxis, RoleSignature
 from optimum_neuron.engine.forward import real_sizes
 from optimum_neuron.errors import NeuronError, ShapeError

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from optimum_neuron.core import TensorSpec
+from optimum_neuron.base.core import TensorSpec
 from optimum_neuron.engine import Sequences, Signature, StateSignature
 from optimum_neuron.runtime import State
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from optimum_neuron import NeuronModelForCausalLM
+from optimum_neuron.base.core import TensorSpec
 from optimum_neuron.compiler import Graph, Program
 from optimum_neuron.compiler.neff import open_neff, write_neff
-from optimum_neuron.core import TensorSpec
 from optimum_neuron.engine import Input, OutputAxis, RoleSignature, Signature, StateSignature
 from optimum_neuron.errors import ArtifactError
 from optimum_neuron.exporters import decoder_signature, encoder_decoder_signature

@@ -14,10 +14,10 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from optimum_neuron import NeuronModelForCausalLM
-from optimum_neuron.cache_argument import CACHE
 from optimum_neuron.compiler.lower import probe_compiler
 from optimum_neuron.exporters.validation import compare
 from optimum_neuron.models import families
+from optimum_neuron.upstream.cache_argument import CACHE
 from tests.tiny import CONFIGS, FAMILY_CONFIGS, VOCABULARY, save_tiny
 
 pytestmark = pytest.mark.full(days=5, by="pair")

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from optimum_neuron import NeuronModelForCausalLM
-from optimum_neuron.configuration import NeuronConfig
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.exporters import main_export
 from optimum_neuron.models import build_decoder
+from optimum_neuron.options.configuration import NeuronConfig
 from optimum_neuron.profiling import page, profile_folder, trace_events
 from optimum_neuron.simulator import estimate
 from tests.tiny import VOCABULARY, save_tiny, tiny_config

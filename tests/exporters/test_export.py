@@ -10,7 +10,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from optimum_neuron import NeuronModelForCausalLM, env
+from optimum_neuron import NeuronModelForCausalLM
+from optimum_neuron.base import env
 from optimum_neuron.errors import CacheError, ConfigError, ModelError, WeightsError
 from optimum_neuron.exporters import build, main_export
 from optimum_neuron.runtime import held_cores

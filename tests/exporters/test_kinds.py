@@ -12,10 +12,9 @@ import torch
 from torch import nn
 
 from optimum_neuron import check_model
+from optimum_neuron.base.core import Choice, TensorSpec
 from optimum_neuron.cli import add_compile_arguments, add_graph_arguments, add_size_arguments, options_from
 from optimum_neuron.compiler import capture
-from optimum_neuron.configuration import CompileConfig
-from optimum_neuron.core import Choice, TensorSpec
 from optimum_neuron.engine import Signature
 from optimum_neuron.errors import ConfigError, ModelError
 from optimum_neuron.exporters import (
@@ -33,9 +32,10 @@ from optimum_neuron.exporters import (
 from optimum_neuron.exporters.empty import empty_model
 from optimum_neuron.exporters.kinds import KindRow, register_kind
 from optimum_neuron.exporters.validation import Scenario
-from optimum_neuron.options import SOURCE_OPTIONS, option
+from optimum_neuron.options.configuration import CompileConfig
+from optimum_neuron.options.option import SOURCE_OPTIONS, option
+from optimum_neuron.options.sizes import count_errors
 from optimum_neuron.simulator import compare, estimate
-from optimum_neuron.sizes import count_errors
 from tests.encoders import save_tiny_encoder
 from tests.raising import raises
 

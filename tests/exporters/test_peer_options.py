@@ -16,10 +16,10 @@ from optimum_neuron import (
     main_export,
 )
 from optimum_neuron.compiler.neff import open_neff
-from optimum_neuron.configuration import NEFF_FILE
 from optimum_neuron.errors import ConfigError, ModelError
 from optimum_neuron.exporters import kind_of, translate
 from optimum_neuron.exporters.peer_options import FIXED, OF_DIFFUSION, WITHOUT_EFFECT
+from optimum_neuron.options.configuration import NEFF_FILE
 from tests import seq2seq, speech
 from tests.encoders import save_tiny_encoder, tiny_shapes
 from tests.tiny import SHAPES

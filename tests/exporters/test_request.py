@@ -23,7 +23,7 @@ from optimum_neuron.exporters import (
     tasks_of,
 )
 from optimum_neuron.exporters.request import request_fields, split_options, structure_of
-from optimum_neuron.options import SOURCE_OPTIONS
+from optimum_neuron.options.option import SOURCE_OPTIONS
 from tests.encoders import save_tiny_encoder, tiny_encoder_config, tiny_shapes
 from tests.raising import raises
 from tests.tiny import SHAPES, tiny_config

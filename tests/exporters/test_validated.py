@@ -147,7 +147,7 @@ def test_full_disk_is_a_reason_and_no_error(home, folder, monkeypatch):
     def full(*_, **__):
         raise OSError("no space left")
 
-    monkeypatch.setattr("optimum_neuron.records.write_bytes", full)
+    monkeypatch.setattr("optimum_neuron.files.records.write_bytes", full)
     report = described(folder)
     assert report["validated"]["value"] == "compared" and "no space left" in report["validated"]["reason"]
     assert all(row["ok"] for row in report["validation"])

@@ -11,7 +11,7 @@ import types
 
 import pytest
 
-from optimum_neuron.core import Choice
+from optimum_neuron.base.core import Choice
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.exporters import Warmed, WarmJob, read_jobs, warm, warm_cache
 from optimum_neuron.exporters.warm import WarmResult

@@ -10,8 +10,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from optimum_neuron import NeuronModelForCausalLM
-from optimum_neuron.configuration import NeuronConfig
 from optimum_neuron.errors import ConfigError, ModelError, ShapeError, WeightsError
+from optimum_neuron.options.configuration import NeuronConfig
 from tests.footprint import footprint
 from tests.raising import raises
 from tests.tiny import SMALL, VOCABULARY, save_tiny

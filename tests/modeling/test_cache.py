@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from optimum_neuron import NeuronModelForCausalLM
-from optimum_neuron.cache_argument import CACHE
 from optimum_neuron.errors import ConfigError, ShapeError
 from optimum_neuron.modeling.cache import NeuronCache
+from optimum_neuron.upstream.cache_argument import CACHE
 from tests.tiny import NUM_BYTE_TOKENS
 
 IDS = torch.randint(3, NUM_BYTE_TOKENS, (5, 9), generator=torch.Generator().manual_seed(3))

@@ -9,8 +9,8 @@ import torch
 from transformers import DynamicCache
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
-from optimum_neuron.cache_argument import CACHE
 from optimum_neuron.errors import ConfigError, ShapeError
+from optimum_neuron.upstream.cache_argument import CACHE
 from tests.modeling.common import random_ids, same
 from tests.raising import raises
 from tests.tiny import NUM_BYTE_TOKENS, SHAPES

@@ -11,10 +11,10 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from optimum_neuron import NeuronModelForCausalLM
-from optimum_neuron.cache_argument import CACHE
 from optimum_neuron.errors import ConfigError, ShapeError
 from optimum_neuron.modeling import Columns
 from optimum_neuron.models import reach_of
+from optimum_neuron.upstream.cache_argument import CACHE
 from tests.models.tiny_decoders import tiny_decoder, tiny_decoder_config
 from tests.tiny import VOCABULARY, save_tiny
 

@@ -23,9 +23,9 @@ from transformers import (
 )
 
 from optimum_neuron import NeuronModelForCausalLM
-from optimum_neuron.cache_argument import CACHE
 from optimum_neuron.errors import ConfigError, ShapeError
 from optimum_neuron.modeling.cache import NeuronCache
+from optimum_neuron.upstream.cache_argument import CACHE
 from tests.modeling import common
 from tests.modeling.common import random_ids
 from tests.raising import raises

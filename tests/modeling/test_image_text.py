@@ -12,9 +12,9 @@ import torch
 from transformers import AutoModelForImageTextToText, AutoProcessor, DynamicCache, TextStreamer
 
 from optimum_neuron import NeuronModelForCausalLM, NeuronModelForImageTextToText
-from optimum_neuron.cache_argument import CACHE
 from optimum_neuron.errors import ConfigError, ModelError, ShapeError, WeightsError
 from optimum_neuron.exporters.validation import FLOAT32_TOLERANCE, compare
+from optimum_neuron.upstream.cache_argument import CACHE
 from tests.image_text import (
     IMAGE,
     IMAGE_TOKEN_ID,

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from optimum_neuron import NeuronModelForCausalLM, NeuronModelForSeq2SeqLM, NeuronModelForSequenceClassification
-from optimum_neuron.cache_argument import CACHE
 from optimum_neuron.errors import CoreBusyError
 from optimum_neuron.hardware import resolve_instance
 from optimum_neuron.runtime import held_cores, ledger
+from optimum_neuron.upstream.cache_argument import CACHE
 from tests import seq2seq
 from tests.encoders import VOCABULARY, save_tiny_encoder
 from tests.footprint import footprint

@@ -8,9 +8,9 @@ import transformers
 from transformers import AutoModelForImageTextToText, AutoModelForSeq2SeqLM, AutoModelForSpeechSeq2Seq, AutoProcessor
 
 import optimum_neuron
-from optimum_neuron.configuration import DEGREES
 from optimum_neuron.errors import ConfigError, ModelError
 from optimum_neuron.exporters import TASKS, save_folder
+from optimum_neuron.options.configuration import DEGREES
 from tests.encoders import save_tiny_encoder, tiny_shapes
 from tests.image_text import SMALL as IMAGE_SHAPES, save_tiny_image_text, tiny_prompts
 from tests.modeling.common import same

@@ -9,8 +9,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from optimum_neuron import NeuronConfig, NeuronImageTextConfig, NeuronModelForCausalLM
-from optimum_neuron.decoder_checks import extend_lengths
 from optimum_neuron.errors import ConfigError
+from optimum_neuron.options.decoder_checks import extend_lengths
 from tests.modeling.common import same
 from tests.raising import raises
 from tests.tiny import SHAPES, VOCABULARY, save_tiny

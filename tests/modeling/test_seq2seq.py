@@ -12,9 +12,9 @@ from transformers import AutoModelForSeq2SeqLM, DynamicCache
 from transformers.modeling_outputs import BaseModelOutput
 
 from optimum_neuron import NeuronModelForMaskedLM, NeuronModelForSeq2SeqLM
-from optimum_neuron.cache_argument import CACHE
 from optimum_neuron.errors import ConfigError, ModelError, ShapeError
 from optimum_neuron.modeling.cache import NeuronCache
+from optimum_neuron.upstream.cache_argument import CACHE
 from tests.modeling import common
 from tests.raising import raises
 from tests.seq2seq import SHAPES, SOURCE, TARGET, TINY, VOCABULARY, save_tiny_seq2seq

@@ -9,8 +9,8 @@ import pytest
 import torch
 from transformers import set_seed
 
-from optimum_neuron.cache_argument import CACHE
 from optimum_neuron.modeling import Speculation
+from optimum_neuron.upstream.cache_argument import CACHE
 from tests.modeling.common import random_ids
 
 OPTIONS = {"max_new_tokens": 20, "pad_token_id": 0, "eos_token_id": None, "do_sample": False}

@@ -7,9 +7,9 @@ import torch
 from transformers import CONFIG_MAPPING, AutoModelForSeq2SeqLM
 
 from optimum_neuron import NeuronModelForSeq2SeqLM
-from optimum_neuron.cache_argument import CACHE
 from optimum_neuron.errors import ShapeError
 from optimum_neuron.modeling.targets import check_labels
+from optimum_neuron.upstream.cache_argument import CACHE
 from tests.encoders import randomize
 from tests.raising import raises
 from tests.seq2seq import SHAPES, TINY, VOCABULARY

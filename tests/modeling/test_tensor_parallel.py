@@ -11,12 +11,12 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from optimum_neuron import NeuronModelForCausalLM, check_model
-from optimum_neuron.cache_argument import CACHE
 from optimum_neuron.compiler import divided_prompts
 from optimum_neuron.errors import ArtifactError, ConfigError, ModelError, WeightsError
 from optimum_neuron.exporters import inspect_export
 from optimum_neuron.hardware import resolve_instance
 from optimum_neuron.runtime import ledger
+from optimum_neuron.upstream.cache_argument import CACHE
 from tests.models.mixtures import GPT_OSS, MIXTURES
 from tests.raising import raises
 from tests.tiny import SHAPES, SMALL, save_tiny

@@ -12,11 +12,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from optimum_neuron import NeuronModelForCausalLM, shared_objects
-from optimum_neuron.cache_argument import CACHE
+from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.compiler.lower import probe_compiler
 from optimum_neuron.errors import ConfigError, LoweringError
 from optimum_neuron.exporters import main_export
+from optimum_neuron.files import shared_objects
+from optimum_neuron.upstream.cache_argument import CACHE
 from tests.raising import raises
 from tests.tiny import SMALL
 from tests.unwritable import forbid_writing

@@ -10,9 +10,9 @@ import torch
 from transformers import AutoTokenizer, MaxTimeCriteria, StoppingCriteriaList, set_seed
 
 from optimum_neuron import NeuronModelForCausalLM
-from optimum_neuron.cache_argument import CACHE
-from optimum_neuron.core import Choice
+from optimum_neuron.base.core import Choice
 from optimum_neuron.modeling.cache import NeuronCache
+from optimum_neuron.upstream.cache_argument import CACHE
 from tests.modeling.common import random_ids
 from tests.tiny import SHAPES
 

@@ -10,10 +10,10 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from optimum_neuron import NeuronModelForCausalLM
-from optimum_neuron.cache_argument import CACHE
 from optimum_neuron.errors import ConfigError, ShapeError
 from optimum_neuron.models import build_decoder, key_value_state
 from optimum_neuron.models.generic import build, ring_states
+from optimum_neuron.upstream.cache_argument import CACHE
 from tests.models.mixtures import MIXTURES
 from tests.tiny import VOCABULARY, save_tiny, tiny_config
 

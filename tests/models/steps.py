@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch.func import functional_call
 
-from optimum_neuron.configuration import NeuronConfig
 from optimum_neuron.exporters import state_specs
 from optimum_neuron.models import Family, build_decoder, persistent_buffers
 from optimum_neuron.models.generic import GenericDecoder
 from optimum_neuron.models.generic.cache import state_cache
+from optimum_neuron.options.configuration import NeuronConfig
 from tests.tiny import VOCABULARY, tiny_config
 
 LENGTHS, NUM_COLUMNS, NUM_TOKENS = (9, 6), 10, 16

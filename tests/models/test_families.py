@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch.func import functional_call
 
-from optimum_neuron.configuration import NeuronConfig
 from optimum_neuron.exporters import decoder_captures
 from optimum_neuron.models import build_decoder, choose_family, families, key_value_state, persistent_buffers
+from optimum_neuron.options.configuration import NeuronConfig
 from tests.models.cores import SharedPair
 from tests.models.mixtures import MIXTURES
 from tests.models.recurrent import RECURRENT

@@ -13,7 +13,7 @@ import torch
 import transformers
 
 from optimum_neuron import NeuronModelForCausalLM
-from optimum_neuron.after_import import after_import
+from optimum_neuron.base.after_import import after_import
 from optimum_neuron.errors import ArtifactError, ConfigError, ModelError, NeuronError
 from tests.encoders import save_letters, save_tiny_encoder
 
@@ -88,7 +88,7 @@ def test_action_waits_for_its_module(tmp_path, monkeypatch):
     (tmp_path / "waited_for.py").write_text("value = 1")
     (tmp_path / "in_the_middle.py").write_text("import calls_back\nvalue = 2")
     (tmp_path / "calls_back.py").write_text(
-        "from optimum_neuron.after_import import after_import\n"
+        "from optimum_neuron.base.after_import import after_import\n"
         "seen = []\n"
         "after_import('in_the_middle', lambda module: seen.append(module.value))\n"
     )

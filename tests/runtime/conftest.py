@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from optimum_neuron import env
+from optimum_neuron.base import env
 from optimum_neuron.compiler.lower import lower
 from optimum_neuron.hardware import INSTANCES, TARGETS
 from optimum_neuron.runtime import load_program

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from optimum_neuron.artifact import open_artifact
-from optimum_neuron.configuration import NEFF_FILE
 from optimum_neuron.errors import ConfigError, DeviceMemoryError, ModelError
 from optimum_neuron.exporters import main_export
+from optimum_neuron.options.configuration import NEFF_FILE
 from optimum_neuron.simulator import EstimateRequest, compare, constants, estimate
 from optimum_neuron.simulator.diffusion import picture_request, plan_pictures, read_pipeline
 from optimum_neuron.simulator.work import work_of_program

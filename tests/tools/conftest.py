@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from optimum_neuron import env
+from optimum_neuron.base import env
 from optimum_neuron.runtime import CoreStatus, GraphStatus, ModelStatus, Status
 from optimum_neuron.tools.monitor_config import RUNTIME_METRICS, SYSTEM_METRICS
 

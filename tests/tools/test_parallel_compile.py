@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from optimum_neuron import env
+from optimum_neuron.base import env
 from optimum_neuron.compiler.cache import CompileCache
 from optimum_neuron.tools import parallel_compile
 from tests.tools.conftest import ROOT

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from optimum_neuron.core import TensorSpec
+from optimum_neuron.base.core import TensorSpec
 from optimum_neuron.errors import WeightsError
 from optimum_neuron.weights import Checkpoint, StateDict, bind_weights
 from tests.raising import raises

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from optimum_neuron.core import TensorSpec
+from optimum_neuron.base.core import TensorSpec
 from optimum_neuron.weights import Checkpoint, Shard, Shards, bind_weights, even_split, unit_split
 
 

@@ -11,7 +11,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save, save_file
 
-from optimum_neuron.core import TensorSpec
+from optimum_neuron.base.core import TensorSpec
 from optimum_neuron.errors import WeightsError
 from optimum_neuron.weights import DTYPES, MappedFile
 from optimum_neuron.weights.mapped import MAX_HEADER_BYTES

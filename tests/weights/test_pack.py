@@ -7,7 +7,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from optimum_neuron.core import TensorSpec
+from optimum_neuron.base.core import TensorSpec
 from optimum_neuron.errors import CacheError
 from optimum_neuron.weights import Checkpoint, StateDict, bind_weights, pack_checkpoint
 from tests.raising import raises

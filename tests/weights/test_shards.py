@@ -2,7 +2,7 @@
 
 import torch
 
-from optimum_neuron.core import TensorSpec
+from optimum_neuron.base.core import TensorSpec
 from optimum_neuron.weights import Shard, Shards, even_split, first_split, joined_split, packed_split, unit_split
 
 WEIGHT = torch.arange(60.0).reshape(10, 6)

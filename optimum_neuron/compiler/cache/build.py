@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...atomic import disk_full, is_disk_full, write_bytes
 from ...errors import CacheError, NeuronError
+from ...files.atomic import disk_full, is_disk_full, write_bytes
 from ..canonical import canonical_json
 from ..neff import open_neff
 from .entries import DONE_NAME, FIELDS_NAME, NEFF_NAME, Entry, Marker, find_entry, neff_problem

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ...errors import ArtifactError, ConfigError
-from ...plain_json import parse_json
+from ...files.plain_json import parse_json
 from ..canonical import canonical_json
 from ..neff import open_neff
 from .keys import ENTRY_NAME, entry_key, entry_name

@@ -20,10 +20,10 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from ... import env
-from ...atomic import disk_full, is_disk_full, sync_folder
+from ...base import env
 from ...errors import CacheError
-from ...plain_json import parse_json
+from ...files.atomic import disk_full, is_disk_full, sync_folder
+from ...files.plain_json import parse_json
 from .storage import LOCKS_FOLDER
 
 _READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}

@@ -18,10 +18,10 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ... import env
-from ...atomic import write_bytes
-from ...core import Choice
+from ...base import env
+from ...base.core import Choice
 from ...errors import CacheError
+from ...files.atomic import write_bytes
 from .addresses import HUB, open_storage, url_of
 from .storage import LocalStorage
 

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ... import env
-from ...atomic import write_bytes
+from ...base import env
 from ...errors import CacheError
+from ...files.atomic import write_bytes
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ... import env
-from ...core import Choice, Rejected
+from ...base import env
+from ...base.core import Choice, Rejected
 from .. import tally
 from . import report
 from .build import age_text

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ... import env
+from ...base import env
 from ...errors import CacheError
 from . import requests
 from .addresses import open_remote, open_storage

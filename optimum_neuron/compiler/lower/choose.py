@@ -17,7 +17,7 @@ import subprocess
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Literal
 
-from ...core import Choice, OptLevel, Rejected
+from ...base.core import Choice, OptLevel, Rejected
 from ...nki import NKI_KERNEL
 from ..ir import Subprogram
 from ..passes import product_operands

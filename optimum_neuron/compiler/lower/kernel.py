@@ -17,8 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...native import NativeLibrary
-from ...shared_objects import find
+from ...files.native import NativeLibrary
+from ...files.shared_objects import find
 from .handles import Handle
 
 if TYPE_CHECKING:

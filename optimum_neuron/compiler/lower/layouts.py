@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection
 
-from ...core import TensorSpec
+from ...base.core import TensorSpec
 from ..ir import Program
 
 Layouts = dict[str, tuple[tuple[int, ...], tuple[int, ...]]]

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from ...errors import LoweringError
-from ...shared_objects import SharedObject
+from ...files.shared_objects import SharedObject
 from .handles import Handle, Handles, tensors_of
 
 

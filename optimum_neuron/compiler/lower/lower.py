@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
 
-from ...core import Choice, OptLevel, Rejected
+from ...base.core import Choice, OptLevel, Rejected
+from ...base.wording import counted, time_span
 from ...errors import LoweringError
-from ...shared_objects import writable
-from ...wording import counted, time_span
+from ...files.shared_objects import writable
 from ..deserialize import body_from_dict
 from ..ir import Graph, Program
 from ..serialize import body_to_dict

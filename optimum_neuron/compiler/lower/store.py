@@ -16,8 +16,8 @@ from pathlib import Path
 
 import torch
 
-from ... import env
-from ...shared_objects import SharedObject, find, require_ours
+from ...base import env
+from ...files.shared_objects import SharedObject, find, require_ours
 from ..version import hash_of_sources
 from .choose import CpuFeatures, HostLevel
 from .prepare import Preparation

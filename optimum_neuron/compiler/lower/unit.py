@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import LoweringError, NeuronError
-from ...shared_objects import publish
+from ...files.shared_objects import publish
 from .choose import HostLevel, probe_cpu
 from .kernels import KERNELS
 from .prepare import Preparation

@@ -10,8 +10,8 @@ import secrets
 import shutil
 from pathlib import Path
 
-from ...atomic import disk_full, is_disk_full
 from ...errors import ArtifactError
+from ...files.atomic import disk_full, is_disk_full
 from .document import DOCUMENT_NAME
 from .header import HEADER_SIZE_BYTES
 from .reader import Neff, open_neff

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ...atomic import replacing
 from ...errors import ArtifactError
+from ...files.atomic import replacing
 from .document import DOCUMENT_NAME, NeffDocument
 from .header import HEADER_SIZE_BYTES, NeffHeader
 from .members import END_BYTES, member_header, name_problems, padding_bytes

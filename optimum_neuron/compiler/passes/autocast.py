@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from ...core import AutoCast, AutoCastType
+from ...base.core import AutoCast, AutoCastType
 from ..aliasing import base_of, shares_memory, writes
 from ..rules import base_name
 from ..sources import lazy_module

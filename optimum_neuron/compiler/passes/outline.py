@@ -14,7 +14,7 @@ import torch
 from torch import fx
 from torch.export.graph_signature import InputKind
 
-from ...core import TensorSpec
+from ...base.core import TensorSpec
 from ...errors import CaptureError
 from ..aliasing import base_of, writes
 from ..capture import Captured

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 
-from ...core import DTYPE_SIZE_BYTES
+from ...base.core import DTYPE_SIZE_BYTES
 from ..ir import Graph, Program
 
 

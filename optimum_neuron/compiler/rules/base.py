@@ -21,7 +21,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Mapping
 
-from ...core import Ruling, Verdict
+from ...base.core import Ruling, Verdict
 from ...hardware import Target
 from .call import OpCall, base_name
 from .codes import CODES

@@ -13,7 +13,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...core import TensorSpec
+from ...base.core import TensorSpec
 from ...errors import ConfigError
 from .location import module_path, source_line
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...core import Ruling
+from ...base.core import Ruling
 from ..aliasing import base_of, writes
 from .base import OpCall, refuse
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from ...core import Ruling
+from ...base.core import Ruling
 from .base import OpCall, Target, refuse, reject, rule, table
 from .call import FUNCTIONALIZED, op_name
 

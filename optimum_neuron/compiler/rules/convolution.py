@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...core import Ruling
+from ...base.core import Ruling
 from .base import OpCall, Target, accept, refuse, rule, table
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...core import Ruling
+from ...base.core import Ruling
 from .base import OpCall, Target, accept, reject, rule, table
 
 table(

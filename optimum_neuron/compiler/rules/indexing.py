@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from ...core import Ruling
+from ...base.core import Ruling
 from .base import OpCall, Target, accept, refuse, rule, table
 from .constants import outside, outside_of_any
 

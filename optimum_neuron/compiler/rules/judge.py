@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from ...core import Ruling, Verdict
+from ...base.core import Ruling, Verdict
 from . import constants, shapes
 from .base import OpCall, Target, find_rule, refuse
 from .decompose import decompose

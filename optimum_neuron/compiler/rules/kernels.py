@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...core import Ruling, Verdict
+from ...base.core import Ruling, Verdict
 from ...errors import KernelError
 from ...nki import analysis_of_kernel, stream_of, streams
 from .base import OpCall, Target, refuse, rule

@@ -25,10 +25,10 @@ import dataclasses
 from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ...core import Ruling, Verdict
+from ...base.core import Ruling, Verdict
+from ...base.wording import counted
 from ...errors import ConfigError, UnsupportedOperatorError, nearest
 from ...hardware import Target
-from ...wording import counted
 from .call import OpCall, base_name, not_exported, symbols
 from .codes import CODES, DOWNCASTS
 from .constants import mark_constants

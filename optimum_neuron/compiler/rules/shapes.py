@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...core import Ruling, TensorSpec, Verdict
+from ...base.core import Ruling, TensorSpec, Verdict
 from .base import OpCall, refuse
 from .codes import CODES
 

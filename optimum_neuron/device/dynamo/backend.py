@@ -15,12 +15,12 @@ from typing import Any
 
 from torch import fx
 
-from ... import env
+from ...base import env
+from ...base.core import Choice, Rejected
 from ...compiler import parse_flags, tally
 from ...compiler.lower import HostLevel, probe_compiler
 from ...compiler.passes import auto_cast
 from ...compiler.rules import base_name
-from ...core import Choice, Rejected
 from ...nki import kernels_for
 from ...upstream.torch import CompileContext
 from .. import flex_attention

@@ -38,7 +38,7 @@ KEYWORD = "neuron_graph"
 """Keyword of `compile_fx_inner` that carries the `CheckedGraph`: Inductor hashes its keywords and stores them."""
 
 _PACKAGE = Path(__file__).resolve().parents[2]
-_GENERATORS = ("compiler", "core.py", "device", "hardware", "nki", "simulator/work")
+_GENERATORS = ("compiler", "base/core.py", "device", "hardware", "nki", "simulator/work")
 """Code that checks, rewrites, estimates, or lowers a graph."""
 
 

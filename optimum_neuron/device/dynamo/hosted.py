@@ -17,6 +17,7 @@ from collections.abc import Collection
 
 from torch import fx
 
+from ...base.core import Verdict
 from ...compiler.rules import (
     UNKNOWN,
     OpCount,
@@ -28,7 +29,6 @@ from ...compiler.rules import (
     op_name,
     operator_of,
 )
-from ...core import Verdict
 from ...hardware import Target
 from ...upstream.torch import OpOverload, dispatch_has_kernel_for_dispatch_key
 

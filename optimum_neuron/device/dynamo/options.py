@@ -9,9 +9,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from ... import env
+from ...base import env
+from ...base.core import AutoCast, AutoCastType, Choice, OptLevel
 from ...compiler import arithmetic_options
-from ...core import AutoCast, AutoCastType, Choice, OptLevel
 from ...errors import ConfigError, NeuronError, invalid_choice, nearest, raise_together
 from ...hardware import Target, require_compilable, require_default_lnc, resolve_target
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
+from ...base.core import Choice
 from ...compiler.lower import HostLevel, compiler_knows_cpu
-from ...core import Choice
 from ...hardware import Target
 from .. import products
 from .options import CompileOptions

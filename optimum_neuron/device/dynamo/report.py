@@ -13,7 +13,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from ...core import Choice
+from ...base.core import Choice
 from ..products import Library
 from .estimate import Estimate
 

@@ -49,7 +49,7 @@ def is_initialized() -> bool:
 
     torch's fake tensors take `current_device()` then, and device 0 otherwise.
     """
-    from ... import env
+    from ...base import env
 
     if _claimed():
         return True

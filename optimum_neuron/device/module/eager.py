@@ -18,7 +18,7 @@ import itertools
 import os
 from collections.abc import Iterator, Mapping
 
-from ... import env
+from ...base import env
 from .. import library
 from .devices import Device, _claimed, _require, synchronize
 

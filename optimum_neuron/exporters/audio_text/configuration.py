@@ -8,11 +8,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from ...configuration import NeuronConfig, ResolvedNeuronConfig
-from ...decoder_checks import chunk_errors
 from ...errors import ConfigError
-from ...options import option
-from ...sizes import count_errors
+from ...options.configuration import NeuronConfig, ResolvedNeuronConfig
+from ...options.decoder_checks import chunk_errors
+from ...options.option import option
+from ...options.sizes import count_errors
 
 AUDIO_SIZES = ("max_num_audios", "audio_batch_size")
 """Fields that a configuration has beyond those of a decoder."""

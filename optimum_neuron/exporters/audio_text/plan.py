@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from ...base.core import TensorSpec
 from ...compiler import Graph
-from ...core import TensorSpec
 from ...engine import RoleSignature
 from ..decoder import num_positions, require_cores
 from ..features import FeatureKind

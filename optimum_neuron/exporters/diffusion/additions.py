@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError, ModelError
-from ...plain_json import read_object
+from ...files.plain_json import read_object
 from ..source import find_folder
 
 ADDITION_SYNONYMS = {

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from ...errors import ModelError
-from ...plain_json import read_object
+from ...files.plain_json import read_object
 from ..source import ModelSource, first_line
 from .safety import SAFETY_CHECKER
 

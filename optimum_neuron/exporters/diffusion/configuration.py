@@ -11,10 +11,10 @@ import math
 from collections.abc import Iterator
 from typing import Any, ClassVar, Literal, get_args
 
-from ...configuration import CompileConfig
 from ...errors import ConfigError, invalid_choice
-from ...options import option
-from ...sizes import count_errors, size_errors
+from ...options.configuration import CompileConfig
+from ...options.option import option
+from ...options.sizes import count_errors, size_errors
 
 DataParallelMode = Literal["none", "unet", "transformer", "all"]
 """Which programs are loaded on every core that the process may use."""

@@ -16,13 +16,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from ...base.core import Choice
 from ...compiler.cache import CompileCache
 from ...compiler.lower import Mode
-from ...configuration import NEFF_FILE
-from ...core import Choice
 from ...engine import Call, Calls
 from ...errors import ConfigError, ValidationError
 from ...hardware import Target, resolve_instance
+from ...options.configuration import NEFF_FILE
 from ...runtime import Copies, claimed
 from ..load import load_exported
 from ..prepare import before_host_code, prepare

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
+from ...base.core import Choice
 from ...compiler import Captured, Program, capture
-from ...core import Choice
 from ...engine import Call, Calls, Leaf, Signature, flatten, unflatten
 from ...models import persistent_buffers
 from ...runtime import Copies

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...core import Choice
+from ...base.core import Choice
 
 SAFETY_CHECKER = "safety_checker"
 """Its name in a pipeline."""

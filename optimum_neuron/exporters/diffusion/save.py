@@ -11,8 +11,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ...configuration import NEFF_FILE
 from ...errors import ConfigError
+from ...options.configuration import NEFF_FILE
 from ..save import save_folder
 from .pipeline import PreparedPipeline
 from .stock import FACTS, INDEX_FILE, is_pipeline

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ...configuration import NEFF_FILE
+from ...base.progress import hidden_bars
 from ...errors import ModelError, nearest
-from ...plain_json import parse_json, read_object
-from ...progress import hidden_bars
+from ...files.plain_json import parse_json, read_object
+from ...options.configuration import NEFF_FILE
 from ..source import ModelSource, first_line, read_config
 from .additions import PipelineAdditions
 from .component import DiffusersConfig

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from ...core import Choice
+from ...base.core import Choice
 from .patches import (
     BIAS_CACHE,
     CONVOLUTION,

@@ -10,10 +10,10 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-from ...configuration import CompileConfig
 from ...errors import ConfigError, raise_together
-from ...options import option
-from ...sizes import count_errors, limit_error, missing_axes, size_errors
+from ...options.configuration import CompileConfig
+from ...options.option import option
+from ...options.sizes import count_errors, limit_error, missing_axes, size_errors
 from ..upstream_rules import without_foreign
 
 Sizes = dict[str, int]

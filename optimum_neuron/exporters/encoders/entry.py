@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from ...base.core import TensorSpec
 from ...compiler import Captured, capture, fake_parameters, quiet
-from ...core import TensorSpec
 from ...errors import CaptureError
 from ...models import forgetting
 from .patches import Patch

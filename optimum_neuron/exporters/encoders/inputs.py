@@ -13,7 +13,7 @@ from typing import Any
 
 from ...engine import Input
 from ...errors import ModelError
-from ...plain_json import read_object
+from ...files.plain_json import read_object
 from .architectures import Architecture
 from .entry import forward_arguments
 

@@ -6,8 +6,8 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from ...base.core import TensorSpec
 from ...compiler import Program, capture_error
-from ...core import TensorSpec
 from ...engine import Input, OutputAxis, RoleSignature, Signature
 from ...errors import NeuronError
 from ...models import persistent_buffers

@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
+from ...base.core import TensorSpec
 from ...compiler import Captured, Graph, Program, Recapture, Role, capture
-from ...core import TensorSpec
 from ...engine import Modality, RoleSignature, Signature
 from ...models import (
     GENERIC,

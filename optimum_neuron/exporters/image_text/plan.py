@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ...base.core import TensorSpec
 from ...compiler import Graph, Program
-from ...core import TensorSpec
 from ...engine import RoleSignature, Signature
 from ..decoder import num_positions, require_cores
 from ..features import FeatureKind

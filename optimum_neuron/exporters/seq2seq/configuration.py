@@ -10,10 +10,10 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-from ...configuration import CompileConfig, NeuronConfig
 from ...errors import ConfigError, raise_together
-from ...options import option
-from ...sizes import count_errors, limit_error, missing_axes, size_errors
+from ...options.configuration import CompileConfig, NeuronConfig
+from ...options.option import option
+from ...options.sizes import count_errors, limit_error, missing_axes, size_errors
 
 DEFAULT_LENGTH = 128
 """Default tokens of source and target."""

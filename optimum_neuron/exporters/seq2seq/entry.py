@@ -25,9 +25,9 @@ from torch import nn
 from transformers.cache_utils import Cache, CacheLayerMixin, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
-from ...cache_argument import CACHE
 from ...models.common import AttentionView
 from ...models.generic import SlotLayer
+from ...upstream.cache_argument import CACHE
 from ...upstream.contract import replaced
 from ..encoders.patches import masked_norm
 from .sources import Source

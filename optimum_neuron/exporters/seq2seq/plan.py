@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from ...cache_argument import CACHE
+from ...base.core import Choice, TensorSpec
 from ...compiler import Captured, Program, Recapture, Role, capture, capture_error
-from ...core import Choice, TensorSpec
 from ...engine import Signature
 from ...models import persistent_buffers
+from ...upstream.cache_argument import CACHE
 from ..empty import empty_model, split_empty
 from ..encoders import on_fakes, with_attentions
 from ..kinds import ANY_BATCH, Kind, Plan, other_graphs, shard_facts

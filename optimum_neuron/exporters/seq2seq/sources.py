@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import nn
 
-from ...core import TensorSpec
+from ...base.core import TensorSpec
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ...base.wording import counted
 from ...engine import (
     PagedDecoder,
     PromptFeatures,
@@ -25,7 +26,6 @@ from ...engine import (
     plan_packing,
     reads_features,
 )
-from ...wording import counted
 from .rounding import cache_dtype, cache_scales, cached_logits
 from .scenario import Recorder, Results, Scenario
 from .scenarios import SEED, is_reachable

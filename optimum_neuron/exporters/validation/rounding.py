@@ -90,7 +90,7 @@ def cached_logits(
     import torch
     from transformers import DynamicCache
 
-    from ...cache_argument import CACHE
+    from ...upstream.cache_argument import CACHE
 
     cache = DynamicCache(config=reference.config)
     for number, layer in enumerate(cache.layers):

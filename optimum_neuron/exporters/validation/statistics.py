@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...configuration import CompileConfig
+from ...options.configuration import CompileConfig
 from ...weights import parse_schemes
 
 if TYPE_CHECKING:

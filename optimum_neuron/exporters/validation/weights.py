@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ...core import Choice
+from ...base.core import Choice
 from ...errors import ValidationError
 from ...weights import Scheme, mx_scale
 

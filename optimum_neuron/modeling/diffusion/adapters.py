@@ -21,7 +21,7 @@ import torch
 from ...errors import ConfigError, NeuronError
 from ...exporters import Prepared
 from ...exporters.diffusion import IMAGE_ADAPTERS, PipelineAdditions, PreparedPipeline, empty_component, fuse_loras
-from ...options import SOURCE_OPTIONS, check_known
+from ...options.option import SOURCE_OPTIONS, check_known
 
 
 class AdapterMethods:

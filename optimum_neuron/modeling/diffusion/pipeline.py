@@ -16,8 +16,8 @@ from typing import Any, ClassVar, Self
 
 import torch
 
+from ...base.core import Choice
 from ...compiler.lower import Mode
-from ...core import Choice
 from ...errors import ConfigError, ModelError
 from ...exporters import (
     compile_options,
@@ -45,7 +45,7 @@ from ...exporters.diffusion import (
     save_pipeline,
     split_additions,
 )
-from ...options import EXPORT_HELP, SOURCE_OPTIONS, check_known, source_options
+from ...options.option import EXPORT_HELP, SOURCE_OPTIONS, check_known, source_options
 from ...runtime import Copies
 from ...upstream.torch import parse_to
 from ..form import not_exported, require_name

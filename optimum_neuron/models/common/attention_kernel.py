@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...core import AttentionKernel, Choice, Rejected
+from ...base.core import AttentionKernel, Choice, Rejected
 from ...errors import ConfigError
 from .attention import Attention
 

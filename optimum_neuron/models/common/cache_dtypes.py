@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from ...core import Choice, KVCacheDtype, Rejected
+from ...base.core import Choice, KVCacheDtype, Rejected
 from ...errors import ModelError
 from ...weights import LIMITS, quantize_rows
 from .states import LayerState

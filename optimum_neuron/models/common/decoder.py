@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from ...core import KVCacheDtype
+from ...base.core import KVCacheDtype
 from .alibi import Alibi
 from .attention import Attention, AttentionView
 from .blocks import place_tokens

@@ -10,7 +10,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from ...core import Choice
+from ...base.core import Choice
 
 SLOTS = "num_slots"
 """Axis with an element for each token that a sequence can hold."""

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...cache_argument import CACHE
+from ...upstream.cache_argument import CACHE
 from ...upstream.contract import replaced
 from ...upstream.modeling_files import ALIBI, GPT_NEO_ATTENTION
 from .replacements import real_rotation, tuned_temperature

@@ -19,9 +19,9 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from ...cache_argument import CACHE, cache_keyword
-from ...core import Choice, Rejected
+from ...base.core import Choice, Rejected
 from ...errors import CaptureError
+from ...upstream.cache_argument import CACHE, cache_keyword
 from ..common import LayerState, Prompt, axis_positions, full_precision_linear, one_token, without_weights
 from .adapt import at_positions, open_own_masks
 from .cache import StateCache, state_cache

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 from transformers.modeling_outputs import CausalLMOutput
 
-from ...cache_argument import takes_cache
+from ...upstream.cache_argument import takes_cache
 from ...upstream.contract import replaced
 from ...upstream.modeling_files import (
     DBRX_EXPERTS,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...core import Choice
+from ...base.core import Choice
 from ..common import LayerState, ring_choice, seen_within
 from .adapt import local_layers
 from .model import FULL_WITHIN_WINDOW, GenericDecoder

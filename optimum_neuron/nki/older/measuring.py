@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ...atomic import write_bytes
 from ...errors import ConfigError
+from ...files.atomic import write_bytes
 from ..analysis import trace_of
 from ..core import Record
 from ..kernel import Kernel, launch_on_cores

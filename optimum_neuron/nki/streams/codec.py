@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ArtifactError, FormatVersionError
-from ...plain_json import parse_json
+from ...files.plain_json import parse_json
 from ..dtypes import FORMATS
 from ..memory import Buffer
 from .document import (

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from ... import env
+from ...base import env
 from ...errors import KernelError
 from ...hardware import Target, resolve_target
 from ..arguments import Arguments

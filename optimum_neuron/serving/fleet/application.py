@@ -10,9 +10,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from ... import env
+from ...base import env
 from ...errors import ConfigError
-from ...options import absolute_source, absolute_url
+from ...options.option import absolute_source, absolute_url
 from ..options import ModelSpec
 from .config import FleetConfig, ReplicaGroup, parse_fleet
 from .replica import Replica, multiplexed_replica

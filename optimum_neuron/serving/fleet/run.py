@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from ...core import Choice
+from ...base.core import Choice
 from ...errors import ConfigError, ModelError
 from ...exporters import no_ray_cluster
 from ...hardware import resolve_instance

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...core import Choice
+from ...base.core import Choice
 from ...errors import RequestError
 from ...exporters import find_task, infer_task, is_export, read_folder
 

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ...base.wording import counted
 from ...errors import ConfigError
-from ...plain_json import parse_json
-from ...wording import counted
+from ...files.plain_json import parse_json
 from .trace import Trace, TraceRequest
 
 CountTokens = Callable[[str], int]

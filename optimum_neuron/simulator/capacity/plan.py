@@ -14,10 +14,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from ...core import Choice
+from ...base.core import Choice
+from ...base.wording import counted
 from ...errors import ConfigError
-from ...options import source_options
-from ...wording import counted
+from ...options.option import source_options
 from ..continuous import ServedPool
 from ..entry import estimate, is_compiled, source_of
 from ..machine import choose_machine, positive

@@ -14,9 +14,9 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ...base.wording import counted, number
 from ...errors import ConfigError
 from ...hardware import legal_core_counts
-from ...wording import counted, number
 from ..continuous import ServedPool
 from ..machine import Machine
 from .pools import Replicas

@@ -15,11 +15,11 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...core import Choice, Rejected
+from ...base.core import Choice, Rejected
+from ...base.wording import number
 from ...errors import ConfigError, DeviceMemoryError
 from ...hardware import legal_core_counts
-from ...options import source_options
-from ...wording import number
+from ...options.option import source_options
 from ..entry import source_of
 from ..machine import Machine, choose_machine, require_tensor_parallel_size
 from ..ranking import instance_names

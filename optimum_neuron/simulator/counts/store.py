@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ...compiler import hash_of_sources
-from ...records import Record, Records, installed_versions
+from ...files.records import Record, Records, installed_versions
 from ...version import __version__
 from .plain import from_plain, to_plain
 

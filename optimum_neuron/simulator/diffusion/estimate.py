@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from ...core import Choice
+from ...base.core import Choice
 from ...errors import ConfigError, DeviceMemoryError
 from ...exporters import find_folder
 from ...hardware import legal_core_counts

@@ -12,8 +12,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from ...base.core import AutoCast
 from ...compiler import memory_need
-from ...core import AutoCast
 from ...exporters.diffusion import ResolvedDiffusionConfig
 from ..work import GraphWork, Work, work_of_program
 from .source import Pipeline

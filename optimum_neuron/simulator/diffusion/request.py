@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ...base.core import Choice
+from ...base.wording import counted
 from ...compiler import MICROCODE_BYTES
-from ...core import Choice
 from ...errors import ConfigError, invalid_choice
 from ...exporters.diffusion import ResolvedDiffusionConfig, is_shared, size_multiple, with_sizes
-from ...wording import counted
 from ..machine import Machine, choose_cores, positive
 from ..request import DTYPES, EstimateRequest, require_no_options
 from .plan import PicturePlan, PictureRequest, is_guided, plan_pictures

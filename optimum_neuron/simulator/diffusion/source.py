@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...configuration import NEFF_FILE
 from ...errors import ModelError
 from ...exporters import ModelSource, load_source, read_folder
 from ...exporters.diffusion import (
@@ -34,6 +33,7 @@ from ...exporters.diffusion import (
     read_index,
     split_component,
 )
+from ...options.configuration import NEFF_FILE
 from ..captures import program_of
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ def require_no_component(folder: Path) -> None:
     Raises:
         ModelError: the folder has a model of diffusers.
     """
-    from ...plain_json import read_object
+    from ...files.plain_json import read_object
 
     path = folder / "config.json"
     if not path.is_file():

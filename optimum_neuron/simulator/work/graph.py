@@ -12,9 +12,9 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from ...base.core import AutoCast
 from ...compiler import LOOKUPS, CallWork, base_of, contiguous_bytes, shares_memory, work_of
 from ...compiler.rules import OpCall, find_rule, symbols
-from ...core import AutoCast
 from .activations import part_of_gelu
 from .record import Attention, GraphWork, Kernels, Matmul, Scan, Step, Work
 from .step_roles import counting

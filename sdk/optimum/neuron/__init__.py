@@ -7,7 +7,7 @@ installed has overwritten the other.
     from optimum.neuron import NeuronModelForCausalLM
 """
 
-from optimum_neuron.vendor import refuse_beside
+from optimum_neuron.base.vendor import refuse_beside
 
 refuse_beside("optimum-neuron", __name__)
 

@@ -14,7 +14,7 @@ import optimum_neuron
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.exporters import translate
 from optimum_neuron.hardware import resolve_instance, resolve_target
-from optimum_neuron.peer_attributes import with_origin
+from optimum_neuron.options.peer_attributes import with_origin
 
 _DEFAULTS = {"batch_size": 1, "sequence_length": 128, "torch_dtype": "bfloat16"}
 _ABSENT = {"ep_degree": (1, None), "capacity_factor": (None,)}

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from optimum_neuron.cache_argument import CACHE
 from optimum_neuron.errors import ShapeError
+from optimum_neuron.upstream.cache_argument import CACHE
 
 from .generation.logits_process import FusedLogitsWarper
 

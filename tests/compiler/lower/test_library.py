@@ -13,7 +13,7 @@ import torch
 from optimum_neuron.compiler.lower import probe_compiler
 from optimum_neuron.compiler.lower.library import load_function
 from optimum_neuron.errors import LoweringError
-from optimum_neuron.shared_objects import SharedObject
+from optimum_neuron.files.shared_objects import SharedObject
 
 pytestmark = pytest.mark.skipif(probe_compiler() is None, reason="no C++ compiler on this machine")
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from optimum_neuron.base.core import Verdict
 from optimum_neuron.compiler import PICK_EXPERTS, QUANTIZED_EXPERTS, QUANTIZED_EXPERTS_SUM, work_of
 from optimum_neuron.compiler.lower import CpuFeatures
 from optimum_neuron.compiler.lower.functional import trace
 from optimum_neuron.compiler.rules import OpCall, judge
-from optimum_neuron.core import Verdict
 from optimum_neuron.hardware import resolve_target
 from optimum_neuron.models.common import run_experts
 from optimum_neuron.simulator.work import work_of_graph

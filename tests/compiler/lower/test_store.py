@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from optimum_neuron import env
+from optimum_neuron.base import env
 from optimum_neuron.compiler.lower import CpuFeatures, store
 from optimum_neuron.compiler.lower.choose import name_level
 from optimum_neuron.compiler.lower.store import record_path

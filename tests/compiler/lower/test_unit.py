@@ -9,7 +9,7 @@ from optimum_neuron.compiler.lower import aten_function, attention, probe_compil
 from optimum_neuron.compiler.lower.store import locate, record_path
 from optimum_neuron.compiler.lower.unit import compile_jobs, compiler_command
 from optimum_neuron.errors import LoweringError
-from optimum_neuron.shared_objects import find
+from optimum_neuron.files.shared_objects import find
 from tests.compiler.lower.conftest import job_of, operators_body, step_body, views_body
 from tests.programs import body_of, spec
 from tests.raising import raises

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
+from optimum_neuron.base.core import Choice
 from optimum_neuron.compiler import capture
 from optimum_neuron.compiler.passes import NotUniformError, outline, stretch
-from optimum_neuron.core import Choice
 from tests.programs import compile_module, run_program, spec
 
 SIZE, SLOTS = 4, 5

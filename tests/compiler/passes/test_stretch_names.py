@@ -2,9 +2,9 @@
 
 import pytest
 
+from optimum_neuron.base.core import Choice
 from optimum_neuron.compiler.passes.stretch import _reindexed
 from optimum_neuron.compiler.stacks import Stack
-from optimum_neuron.core import Choice
 
 STACK = Stack(path="model.layers", num_layers=20, captured=Choice(value=2, reason="all are alike"))
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
+from optimum_neuron.base.core import Ruling
 from optimum_neuron.compiler.rules import Report, check_graph
-from optimum_neuron.core import Ruling
 from optimum_neuron.hardware import TARGETS
 from tests.programs import Calls
 

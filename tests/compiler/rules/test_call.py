@@ -5,8 +5,8 @@ import operator
 import pytest
 import torch
 
+from optimum_neuron.base.core import TensorSpec
 from optimum_neuron.compiler.rules import OpCall, base_name, op_name, operator_of
-from optimum_neuron.core import TensorSpec
 from optimum_neuron.errors import ConfigError
 from tests.raising import raises
 

@@ -5,8 +5,8 @@ import torch
 import torch._inductor.inductor_prims
 import torch.distributed._functional_collectives  # both register operators
 
+from optimum_neuron.base.core import Verdict
 from optimum_neuron.compiler.rules import check_graph, find_rule
-from optimum_neuron.core import Verdict
 from optimum_neuron.hardware import TARGETS
 from tests.compiler.rules.conftest import check_traced
 from tests.programs import Calls

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from optimum_neuron.base.core import Verdict
 from optimum_neuron.compiler.rules import RULE
-from optimum_neuron.core import Verdict
 
 
 def test_operator_rule_precedes_dtype_rule(ruling):

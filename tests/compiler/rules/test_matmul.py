@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from optimum_neuron.base.core import Verdict
 from optimum_neuron.compiler.rules import check_graph
-from optimum_neuron.core import Verdict
 from optimum_neuron.hardware import TARGETS
 
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
+from optimum_neuron.base.core import Ruling, Verdict
 from optimum_neuron.compiler.rules import check_graph, count_rulings
 from optimum_neuron.compiler.rules.report import can_be_hosted
-from optimum_neuron.core import Ruling, Verdict
 from optimum_neuron.errors import ConfigError, UnsupportedOperatorError
 from optimum_neuron.hardware import TARGETS
 from tests.raising import raises

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from optimum_neuron.core import Verdict
+from optimum_neuron.base.core import Verdict
 
 FLOATS, IMAGE = torch.randn(4, 4), torch.randn(1, 2, 8, 8)
 MATRICES = (torch.eye(4), torch.randn(4, 2))

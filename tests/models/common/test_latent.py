@@ -8,7 +8,6 @@ from transformers import DeepseekV3Config
 from transformers.cache_utils import DynamicCache
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3Attention, DeepseekV3RotaryEmbedding
 
-from optimum_neuron.cache_argument import CACHE
 from optimum_neuron.models.common import (
     AttentionView,
     LatentAttention,
@@ -18,6 +17,7 @@ from optimum_neuron.models.common import (
     rotary_angles,
     visible_slots,
 )
+from optimum_neuron.upstream.cache_argument import CACHE
 
 HIDDEN, HEADS, SLOTS = 32, 4, 24
 YARN = {

@@ -1,8 +1,8 @@
 import inspect
 
-from optimum_neuron.cache_argument import takes_cache
 from optimum_neuron.errors import CaptureError
 from optimum_neuron.models.generic import build, probe_states
+from optimum_neuron.upstream.cache_argument import takes_cache
 from tests.raising import raises
 from tests.tiny import tiny_config
 

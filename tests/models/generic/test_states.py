@@ -7,11 +7,11 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from optimum_neuron import NeuronModelForCausalLM
-from optimum_neuron.cache_argument import CACHE
 from optimum_neuron.errors import CaptureError, ConfigError, ModelError
 from optimum_neuron.models import build_decoder
 from optimum_neuron.models.generic import build
 from optimum_neuron.models.generic.recurrences import linear_recurrence
+from optimum_neuron.upstream.cache_argument import CACHE
 from tests.models.steps import check_steps, masks_of, pair
 from tests.tiny import SHAPES, save_tiny, tiny_config
 

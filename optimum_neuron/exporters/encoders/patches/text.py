@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from transformers.modeling_outputs import Seq2SeqSequenceClassifierOutput
 
-from ....cache_argument import CACHE
+from ....upstream.cache_argument import CACHE
 from ....upstream.contract import replaced
 from .base import Arguments, Patch
 

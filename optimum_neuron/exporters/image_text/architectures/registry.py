@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ....errors import ConfigError, ModelError
-from ....plain_json import read_object
+from ....files.plain_json import read_object
 from .architecture import Architecture
 
 REASONS = {

@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 from optimum.neuron._log import logger
 
-from optimum_neuron import env
+from optimum_neuron.base import env
 from optimum_neuron.compiler import COMPILER_VERSION
 from optimum_neuron.errors import CacheError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from optimum_neuron import env
+from optimum_neuron.base import env
 from optimum_neuron.compiler.cache import FILE, choose, shared_url
 
 

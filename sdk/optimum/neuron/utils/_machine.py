@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from optimum_neuron import env
+from optimum_neuron.base import env
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.hardware import resolve_instance, resolve_target
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from optimum.neuron._log import logger
 
-from optimum_neuron import env
+from optimum_neuron.base import env
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.runtime import ranges
 

@@ -1,0 +1,297 @@
+"""The only place that reads environment variables.
+
+Each variable is one row of `variables.TABLE`; `docs/environment_variables.md` is checked against it. `env_text.py`
+parses the text and raises `ConfigError` for a value that cannot be used. `warn_unused` warns about variables that are
+set for Neuron but have no effect here.
+
+    >>> from optimum_neuron import env
+    >>> env.compile_cache_url({"NEURON_COMPILE_CACHE_URL": "/tmp/neffs"})
+    '/tmp/neffs'
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..errors import nearest
+from .env_text import choice, compiler_flag, compiler_words, core_list, number, switch
+from .variables import PREFIXES, TABLE, row_of
+
+VARIABLES: dict[str, str] = {name: row.meaning for name, row in TABLE.items() if row.honored}
+"""Every variable read, with its meaning."""
+
+_WRAPPER_SWITCHES = ("--no_cache", "--retry_failed_compilation")
+"""Words of NEURON_CC_FLAGS for the cache around the compiler, other than --cache_dir."""
+
+LOG_LEVELS = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "WARNING": 30, "ERROR": 40}
+"""Values of NEURON_RT_LOG_LEVEL, with the numbers of Python's logging."""
+
+FOR_SCRIPTS = ("NEURON_EXTRACT_GRAPHS_ONLY", "NEURON_PARALLEL_COMPILE")
+"""Variables that training scripts read themselves, to shorten the run of `neuron_parallel_compile`."""
+
+
+def home(environ: Mapping[str, str] = os.environ) -> Path:
+    """Root folder of this package's caches."""
+    default = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "optimum_neuron"
+    return Path(environ.get("OPTIMUM_NEURON_HOME") or default)
+
+
+def make_home(environ: Mapping[str, str] = os.environ) -> None:
+    """Make the root folder, so that no other user may write it; host code is not loaded from one that others may write.
+
+    Whoever writes below it calls this first. If it cannot be created, the next write reports it.
+    """
+    with contextlib.suppress(OSError):
+        home(environ).mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def nki_platform(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Return the target of NKI kernels that NEURON_PLATFORM_TARGET_OVERRIDE names, as a family: gen2 is trn1.
+
+    NKI's names of generations are taken too.
+    """
+    name = environ.get("NEURON_PLATFORM_TARGET_OVERRIDE") or None
+    return {"gen2": "trn1", "gen3": "trn2", "gen4": "trn3"}.get(name or "", name)
+
+
+def nki_precise(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether NKI kernels round to their dtypes; NKI_PRECISE_FP=0 keeps all floats in float32."""
+    return switch("NKI_PRECISE_FP", environ, default=True)
+
+
+def nki_platform_rules(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether NKI kernels are refused that the hardware's compiler does not take."""
+    return switch("OPTIMUM_NEURON_NKI_PLATFORM_RULES", environ, default=False)
+
+
+def compile_cache_url(environ: Mapping[str, str] = os.environ) -> str:
+    """Folder or fsspec URL of the NEFF cache; --cache_dir in NEURON_CC_FLAGS has precedence."""
+    url = compiler_flag("--cache_dir", environ) or environ.get("NEURON_COMPILE_CACHE_URL")
+    return url or str(home(environ) / "neff")
+
+
+def hf_home(environ: Mapping[str, str] = os.environ) -> Path:
+    """Root folder of the Hugging Face libraries, where Optimum Neuron too keeps the name of a chosen cache."""
+    default = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "huggingface"
+    return Path(environ.get("HF_HOME") or default).expanduser()
+
+
+def custom_cache_repo(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Shared compile cache named by the environment, unchecked, or None."""
+    return environ.get("CUSTOM_CACHE_REPO") or None
+
+
+def no_compile_cache(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether NEURON_CC_FLAGS has --no_cache: everything is compiled again, and nothing is kept."""
+    return "--no_cache" in compiler_words(environ)
+
+
+def compiler_flags(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """Return the words of NEURON_CC_FLAGS for the compiler, without those for the cache around it.
+
+    Raises:
+        ConfigError: a quotation mark is not closed, or --cache_dir names no place.
+    """
+    words, flags = iter(compiler_words(environ)), []
+    for word in words:
+        if word == "--cache_dir":
+            next(words, None)
+        elif not word.startswith("--cache_dir=") and word not in _WRAPPER_SWITCHES:
+            flags.append(word)
+    return tuple(flags)
+
+
+def compiler_target(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Return the --target of NEURON_CC_FLAGS, unchecked, or None."""
+    return compiler_flag("--target", environ)
+
+
+def debug(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether the command line shows tracebacks of known errors."""
+    return switch("OPTIMUM_NEURON_DEBUG", environ, default=False)
+
+
+def api_key(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Key that requests to a server must have, or None."""
+    return environ.get("OPTIMUM_NEURON_API_KEY") or None
+
+
+def server_words(environ: Mapping[str, str] = os.environ) -> list[str]:
+    """Return the words of the command line that the variables SM_ON_* stand for: SM_ON_PORT=80 is --port 80.
+
+    An empty value is a switch.
+    """
+    prefix = "SM_ON_*".removesuffix("*")
+    given = [(name.removeprefix(prefix).lower(), environ[name]) for name in sorted(environ) if name.startswith(prefix)]
+    return [word for name, value in given for word in (f"--{name}", value) if word]
+
+
+def validate_hash(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether weight hashes are verified at load."""
+    return switch("NEURON_RT_VALIDATE_HASH", environ, default=True)
+
+
+def progress_disabled(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether progress bars are switched off."""
+    return switch("HF_HUB_DISABLE_PROGRESS_BARS", environ, default=False)
+
+
+def silence_progress() -> None:
+    """Switch progress bars off in this process and its children."""
+    os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+
+
+def platform_target(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Target named by the environment, unchecked, or None."""
+    return environ.get("NEURON_PLATFORM_TARGET_OVERRIDE") or None
+
+
+def compile_records(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """Folder in which processes record the graphs that they compile or find, or None."""
+    folder = environ.get("OPTIMUM_NEURON_COMPILE_RECORDS")
+    return Path(folder) if folder else None
+
+
+def recording_compiles(folder: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Environment of a process that records compiles in `folder`, with the variables that training scripts read."""
+    return {**environ, "OPTIMUM_NEURON_COMPILE_RECORDS": str(folder), **dict.fromkeys(FOR_SCRIPTS, "1")}
+
+
+def process_tag(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Name of this process in tools, or None."""
+    return environ.get("NEURON_PROCESS_TAG") or None
+
+
+def instance_type(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Instance named by the environment, unchecked, or None."""
+    return environ.get("OPTIMUM_NEURON_INSTANCE") or None
+
+
+def machine_variables(environ: Mapping[str, str] = os.environ) -> tuple[str | None, ...]:
+    """Values of all variables that decide the simulated instance and the cores that this process may use."""
+    return tuple(map(environ.get, _MACHINE))
+
+
+_MACHINE = (
+    *("OPTIMUM_NEURON_INSTANCE", "NEURON_PLATFORM_TARGET_OVERRIDE", "NEURON_CC_FLAGS", "NEURON_LOGICAL_NC_CONFIG"),
+    *("NEURON_RT_VIRTUAL_CORE_SIZE", "NEURON_RT_VISIBLE_CORES", "NEURON_RT_NUM_CORES"),
+)
+
+
+def simulate_instance(name: str) -> None:
+    """Simulate an instance in this process and its children, as if the shell had set it."""
+    os.environ["OPTIMUM_NEURON_INSTANCE"] = name
+
+
+def num_cores(environ: Mapping[str, str] = os.environ) -> int | None:
+    """Number of cores to claim; None when not set, 0 for all."""
+    return number("NEURON_RT_NUM_CORES", environ, hint="Set it to 0 (all) or a number of cores.")
+
+
+def local_rank(environ: Mapping[str, str] = os.environ) -> int | None:
+    """Number of this process on its machine; None where no launcher set it."""
+    return number("LOCAL_RANK", environ, hint="Let torchrun set it.")
+
+
+def local_world_size(environ: Mapping[str, str] = os.environ) -> int | None:
+    """Number of a launch's processes on this machine; None where no launcher set it."""
+    return number("LOCAL_WORLD_SIZE", environ, hint="Let torchrun set it.")
+
+
+def numerics(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Arithmetic of the torch device: "reference", "emulated", or None."""
+    return choice("OPTIMUM_NEURON_NUMERICS", ("reference", "emulated"), environ)
+
+
+def auto_cast_type(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Rounding of matmul operands in emulated numerics, or None."""
+    return choice("OPTIMUM_NEURON_AUTO_CAST_TYPE", ("bf16", "fp16", "tf32", "fp8_e4m3", "none"), environ)
+
+
+def adaptive_eager(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether operators of the torch device are queued."""
+    return switch("OPTIMUM_NEURON_ADAPTIVE_EAGER", environ, default=False)
+
+
+def stochastic_rounding(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether writes to 16-bit floats are rounded stochastically."""
+    return switch("NEURON_RT_STOCHASTIC_ROUNDING_EN", environ, default=False)
+
+
+def stochastic_rounding_seed(environ: Mapping[str, str] = os.environ) -> int:
+    """Seed of stochastic rounding."""
+    return number("NEURON_RT_STOCHASTIC_ROUNDING_SEED", environ, hint="Set it to a whole number, or unset it.") or 0
+
+
+def logical_nc_config(environ: Mapping[str, str] = os.environ) -> dict[str, int]:
+    """Return the number of physical cores in a logical one that each variable, or flag of NEURON_CC_FLAGS, sets."""
+    variables = {name: environ.get(name) for name in ("NEURON_LOGICAL_NC_CONFIG", "NEURON_RT_VIRTUAL_CORE_SIZE")}
+    flags = ("--logical-nc-config", "--lnc", "-lnc")
+    texts = variables | {f"NEURON_CC_FLAGS={flag}": compiler_flag(flag, environ) for flag in flags}
+    sizes = {name: text for name, text in texts.items() if text}
+    return {name: number(name, sizes, hint="Set it to 1 or 2, or remove it.") or 0 for name in sizes}
+
+
+def log_level(environ: Mapping[str, str] = os.environ) -> int | None:
+    """Return the level of this package's log, as a number of Python's logging; None leaves it to the program."""
+    upper = {"NEURON_RT_LOG_LEVEL": environ.get("NEURON_RT_LOG_LEVEL", "").upper()}
+    name = choice("NEURON_RT_LOG_LEVEL", tuple(LOG_LEVELS), upper)
+    return None if name is None else LOG_LEVELS[name]
+
+
+def log_location(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Return where this package's log goes: "CONSOLE", "SYSLOG", or None, which leaves it to the program."""
+    upper = {"NEURON_RT_LOG_LOCATION": environ.get("NEURON_RT_LOG_LOCATION", "").upper()}
+    return choice("NEURON_RT_LOG_LOCATION", ("CONSOLE", "SYSLOG"), upper)
+
+
+def inspect_folder(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """Return the folder for profiles of whole processes; None where NEURON_RT_INSPECT_ENABLE is not set."""
+    enabled = switch("NEURON_RT_INSPECT_ENABLE", environ, default=False)
+    return Path(environ.get("NEURON_RT_INSPECT_OUTPUT_DIR") or "output") if enabled else None
+
+
+def visible_cores(environ: Mapping[str, str] = os.environ) -> tuple[int, ...] | None:
+    """Core ids this process may claim, in order, or None for all.
+
+    >>> visible_cores({"NEURON_RT_VISIBLE_CORES": "0-2,5"})
+    (0, 1, 2, 5)
+    """
+    return core_list("NEURON_RT_VISIBLE_CORES", environ)
+
+
+def given(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the variables that are set and read here, verbatim."""
+    return {name: environ[name] for name in VARIABLES if environ.get(name)}
+
+
+_warned: set[str] = set()
+
+
+def unused(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the variables that are set for Neuron but ignored here, each with the reason.
+
+    >>> list(unused({"NEURON_FUSE_SOFTMAX": "1", "NEURON_RT_NUM_CORES": "2"}))
+    ['NEURON_FUSE_SOFTMAX']
+    """
+    consequences = {}
+    for name in sorted(environ):
+        if name in FOR_SCRIPTS and compile_records(environ):  # set by neuron_parallel_compile, not by the user
+            continue
+        if name.startswith(PREFIXES) and name not in VARIABLES:
+            unknown = f"nothing here reads a variable of that name{nearest(name, VARIABLES)}"
+            row = row_of(name)
+            consequences[name] = row.meaning if row else unknown
+    return consequences
+
+
+def warn_unused(environ: Mapping[str, str] = os.environ) -> None:
+    """Warn about each variable that decides nothing here, once for the process."""
+    for name, consequence in unused(environ).items():
+        if name not in _warned:
+            _warned.add(name)
+            warnings.warn(f"{name} is set, but has no effect here: {consequence}", stacklevel=4)

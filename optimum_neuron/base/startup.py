@@ -1,0 +1,68 @@
+"""Apply process-wide settings of the environment at the first use of simulated hardware: the level and the place of the
+log, and warnings about variables that have no effect here.
+
+A program's own logging stays as it is unless NEURON_RT_LOG_LEVEL or NEURON_RT_LOG_LOCATION is set.
+
+    >>> from optimum_neuron.base.startup import apply_environment
+    >>> apply_environment()
+"""
+
+from __future__ import annotations
+
+import logging
+import logging.handlers
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..errors import ConfigError
+from . import env
+
+_SYSLOG_SOCKET = "/dev/log"
+_applied = False
+
+
+def apply_environment(environ: Mapping[str, str] = os.environ) -> None:
+    """Configure the log and warn about unused variables, once for the process.
+
+    Args:
+        environ: environment variables; one that is not the process's own has no effect on the process.
+
+    Raises:
+        ConfigError: a variable of the log has a value that cannot be used.
+    """
+    global _applied
+    if _applied or environ is not os.environ:
+        return
+    configure_log(environ)
+    env.warn_unused(environ)
+    _applied = True
+
+
+def configure_log(environ: Mapping[str, str]) -> None:
+    """Set the level of this package's logger, and give it a handler where a place is named.
+
+    Raises:
+        ConfigError: a value cannot be used, or this machine has no syslog.
+    """
+    logger = logging.getLogger("optimum_neuron")
+    level, location = env.log_level(environ), env.log_location(environ)
+    if level is not None:
+        logger.setLevel(level)
+    if location is None and level is None:
+        return
+    # Messages below a warning would not be shown without a handler; a program that has configured its own gets them.
+    if location is None and logger.hasHandlers():
+        return
+    handler = _syslog() if location == "SYSLOG" else logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logger.addHandler(handler)
+    logger.propagate = False
+
+
+def _syslog() -> logging.Handler:
+    if not Path(_SYSLOG_SOCKET).exists():  # the handler itself would drop every message
+        message = f"NEURON_RT_LOG_LOCATION is SYSLOG, but this machine runs no system logger (no {_SYSLOG_SOCKET})."
+        hint = "Set NEURON_RT_LOG_LOCATION=CONSOLE, or start a system logger."
+        raise ConfigError(message, hint=hint, variable="NEURON_RT_LOG_LOCATION")
+    return logging.handlers.SysLogHandler(address=_SYSLOG_SOCKET)

@@ -1,0 +1,37 @@
+"""The guard of the vendor's import names: two distributions that own the same files cannot both be installed.
+
+>>> from optimum_neuron.base.vendor import refuse_beside
+>>> refuse_beside("no-such-distribution", "torch_neuronx")
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+SDK_DISTRIBUTION = "optimum-neuron-sim-sdk"
+"""The distribution with the vendor's import names."""
+INSTALL_SDK = f"`pip install {SDK_DISTRIBUTION}`, or `pip install ./sdk` in a checkout"
+"""Install commands, from an index and from a checkout."""
+
+
+def refuse_beside(distribution: str, module: str) -> None:
+    """Refuse to import a module of the sdk distribution where the vendor's distribution is installed.
+
+    Args:
+        distribution: the vendor's, for example "torch-neuronx".
+        module: Imported module.
+
+    Raises:
+        ImportError: the vendor's is installed; the message has the commands for either choice.
+    """
+    try:
+        version = importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return
+    raise ImportError(
+        f"{module} cannot be imported: {SDK_DISTRIBUTION} and the vendor's {distribution} {version} are both "
+        f"installed, and one has overwritten files of the other. For the simulator, run `pip uninstall {distribution} "
+        f"{SDK_DISTRIBUTION}`, then {INSTALL_SDK}. For the hardware, uninstall both, then run `pip install "
+        f"{distribution}` (the simulator stays importable as `optimum_neuron`).",
+        name=module,
+    )

@@ -1,0 +1,172 @@
+"""What configurations have for scripts of Optimum Neuron: names of attributes, dtypes, and a file of their own.
+
+Attributes say the same as the fields of `configuration.NeuronConfig`; those of features that are not here have the
+value that stands for their absence.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ..errors import ConfigError
+
+CONFIG_FILE = "neuron_config.json"
+"""Name of the file in an exported folder."""
+
+NEFF_FILE = "model.neuron"
+"""Name of the compiled program in an exported folder, as users' tools look for it."""
+
+FILE_VERSION = 1
+"""Version of a file with a configuration alone."""
+
+
+class DtypeName(str):
+    """Name of a dtype, which is equal to the `torch.dtype` too.
+
+    >>> import torch
+    >>> DtypeName("float16") == torch.float16, DtypeName("float16") == "float16"
+    (True, True)
+    """
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        if type(other).__name__ == "dtype" and type(other).__module__ == "torch":
+            return str(other) == f"torch.{self}"
+        return super().__eq__(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = str.__hash__
+
+
+def dtype_name(value: Any) -> Any:
+    """Return a dtype, a name or of torch, as its name; anything else as it is."""
+    is_dtype = isinstance(value, str) or type(value).__name__ == "dtype"
+    return DtypeName(str(value).removeprefix("torch.")) if is_dtype else value
+
+
+class SavedConfig:
+    """A configuration that can be saved without a model."""
+
+    ATOL_FOR_VALIDATION: float | None = None
+    """Tolerance of a validation; None: it is derived from the arithmetic."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data."""
+        raise NotImplementedError
+
+    def save_pretrained(self, save_directory: str | Path) -> None:
+        """Save the configuration alone, for `from_pretrained`.
+
+        Raises:
+            ConfigError: the folder has an exported model, whose configuration is fixed.
+        """
+        folder = Path(save_directory)
+        if (folder / NEFF_FILE).exists():
+            message = f"{folder} has an exported model, which was compiled with its own configuration."
+            raise ConfigError(message, hint="Choose another folder.", folder=str(folder))
+        folder.mkdir(parents=True, exist_ok=True)
+        data = {"version": FILE_VERSION, "config_class": type(self).__name__, "neuron": self.to_dict()}
+        (folder / CONFIG_FILE).write_text(json.dumps(data, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+class DecoderAttributes:
+    """Attributes of a decoder's configuration under the names of Optimum Neuron."""
+
+    batch_size: int
+    sequence_length: int | None
+    continuous_batching: bool
+    tensor_parallel_size: int
+    pipeline_parallel_size: int
+    extend_length: int
+    speculation: bool
+    target: str
+
+    checkpoint_id: str | None = None
+    """Model that was exported; None for a configuration of no export."""
+    checkpoint_revision: str | None = None
+    """Its branch, tag, or commit on the Hub, if one was named."""
+    ep_degree = 1
+    """Groups of cores with different experts; experts are shared by tensor parallelism here."""
+    fused_qkv = False
+    """Whether queries, keys, and values are one matrix; layouts are the compiler's choice here."""
+    output_logits = True
+    """Whether calls can return logits: always here."""
+    start_rank_id = 0
+    """First core of this process in a group of several instances."""
+    capacity_factor: float | None = None
+    """Tokens of an expert, as a multiple of its share; None: no token is dropped."""
+    glu_mlp = True
+    """Whether experts have a gate."""
+
+    @property
+    def tp_degree(self) -> int:
+        """`tensor_parallel_size`."""
+        return self.tensor_parallel_size
+
+    @property
+    def pp_degree(self) -> int:
+        """`pipeline_parallel_size`."""
+        return self.pipeline_parallel_size
+
+    @property
+    def world_size(self) -> int:
+        """Cores of the model."""
+        return self.tp_degree * self.pp_degree * self.ep_degree
+
+    @property
+    def local_ranks_size(self) -> int:
+        """Cores of the model in this process."""
+        return self.world_size
+
+    @property
+    def max_batch_size(self) -> int:
+        """`batch_size`."""
+        return self.batch_size
+
+    @property
+    def ctx_batch_size(self) -> int:
+        """Prompts that are read at once."""
+        return 1 if self.continuous_batching else self.batch_size
+
+    @property
+    def tkg_batch_size(self) -> int:
+        """Sequences of a decode step."""
+        return self.batch_size
+
+    @property
+    def max_context_length(self) -> int | None:
+        """Longest prompt."""
+        return self.sequence_length
+
+    @property
+    def n_active_tokens(self) -> int | None:
+        """Tokens of the longest prompt."""
+        return self.sequence_length
+
+    @property
+    def speculation_length(self) -> int:
+        """Tokens that a call checks for an assistant; 0: none were requested."""
+        return self.extend_length if self.speculation else 0
+
+    @property
+    def logical_nc_config(self) -> int:
+        """Physical cores of a core that programs see, by the chip's default (`hardware/chips.py`)."""
+        return 1 if self.target in ("inf2", "trn1", "trn1n") else 2
+
+    @property
+    def weights_to_skip_layout_optimization(self) -> list[str]:
+        """Weights whose layout the compiler may not change: none."""
+        return []
+
+
+def with_origin(config: Any, checkpoint: str | None, revision: str | None) -> Any:
+    """Note in a frozen configuration which model it was compiled for, and return it."""
+    if isinstance(config, DecoderAttributes):
+        object.__setattr__(config, "checkpoint_id", checkpoint)
+        object.__setattr__(config, "checkpoint_revision", revision)
+    return config
