@@ -193,11 +193,7 @@ def invalid_choice(
 
 
 def raise_together(problems: Iterable[NeuronError]) -> None:
-    """Raise all problems as one error of the class of the first; return if there are none.
-
-    Raises:
-        NeuronError: the only problem, or one with all messages, whose `details["problems"]` has their parts.
-    """
+    """Raise all problems as one error of the class of the first; return if there are none."""
     every = list(problems)
     if len(every) == 1:
         raise every[0]

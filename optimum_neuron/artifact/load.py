@@ -63,11 +63,7 @@ class Artifact:
         return unroll(without_sends(self.program), self.shards)
 
     def require_target(self, target: Target) -> None:
-        """Check that a target runs the program.
-
-        Raises:
-            TargetMismatchError: the program was compiled for another NeuronCore generation.
-        """
+        """Check that a target runs the program."""
         check_target(self.neff, target.name, target.core.generation)
 
     def inlined_weights(self) -> Choice[TensorSource] | None:
@@ -78,11 +74,7 @@ class Artifact:
         return Choice(value=tensors, reason="mapped from inside the NEFF")
 
     def bind(self, tensors: TensorSource) -> BoundWeights:
-        """Return a tensor for every weight of the program.
-
-        Raises:
-            WeightsError: tensors are missing or have another shape; all are named.
-        """
+        """Return a tensor for every weight of the program."""
         return bind_weights(self.program.weights, self.weight_sources, tensors, self.shards)
 
 
@@ -112,9 +104,6 @@ class BoundProgram:
         Args:
             core: counted from 0 among the cores that the process may use; None takes the least loaded.
             claim: a core that is claimed already, in place of `core`.
-
-        Raises:
-            DeviceMemoryError, CoreBusyError: there is no room for it.
         """
         return load_program(
             self.artifact.program,
@@ -133,12 +122,7 @@ class BoundProgram:
 
 
 def read_artifact(neff: Neff, *, target: Target | None = None) -> Artifact:
-    """Read the program of an open NEFF, which may be closed afterwards; a target, if one is given, must run it.
-
-    Raises:
-        TargetMismatchError: the program was compiled for another NeuronCore generation.
-        ArtifactError: the program is broken, or calls operators that the compiler does not write.
-    """
+    """Read the program of an open NEFF, which may be closed afterwards; a target, if one is given, must run it."""
     if target is not None:
         check_target(neff, target.name, target.core.generation)
     inlined = neff.read(WEIGHTS_MEMBER) if WEIGHTS_MEMBER in neff.names else None

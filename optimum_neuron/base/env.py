@@ -4,7 +4,7 @@ Each variable is one row of `variables.TABLE`; `docs/environment_variables.md` i
 parses the text and raises `ConfigError` for a value that cannot be used. `warn_unused` warns about variables that are
 set for Neuron but have no effect here.
 
-    >>> from optimum_neuron import env
+    >>> from optimum_neuron.base import env
     >>> env.compile_cache_url({"NEURON_COMPILE_CACHE_URL": "/tmp/neffs"})
     '/tmp/neffs'
 """
@@ -91,11 +91,7 @@ def no_compile_cache(environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def compiler_flags(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """Return the words of NEURON_CC_FLAGS for the compiler, without those for the cache around it.
-
-    Raises:
-        ConfigError: a quotation mark is not closed, or --cache_dir names no place.
-    """
+    """Return the words of NEURON_CC_FLAGS for the compiler, without those for the cache around it."""
     words, flags = iter(compiler_words(environ)), []
     for word in words:
         if word == "--cache_dir":

@@ -27,9 +27,6 @@ def apply_environment(environ: Mapping[str, str] = os.environ) -> None:
 
     Args:
         environ: environment variables; one that is not the process's own has no effect on the process.
-
-    Raises:
-        ConfigError: a variable of the log has a value that cannot be used.
     """
     global _applied
     if _applied or environ is not os.environ:
@@ -40,11 +37,7 @@ def apply_environment(environ: Mapping[str, str] = os.environ) -> None:
 
 
 def configure_log(environ: Mapping[str, str]) -> None:
-    """Set the level of this package's logger, and give it a handler where a place is named.
-
-    Raises:
-        ConfigError: a value cannot be used, or this machine has no syslog.
-    """
+    """Set the level of this package's logger, and give it a handler where a place is named."""
     logger = logging.getLogger("optimum_neuron")
     level, location = env.log_level(environ), env.log_location(environ)
     if level is not None:

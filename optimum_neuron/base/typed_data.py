@@ -107,12 +107,7 @@ def require_types(
     error: type[NeuronError] = ModelError,
     hint: str = "Correct the file, or copy it again from its source.",
 ) -> None:
-    """Check the data of a file.
-
-    Raises:
-        NeuronError: of the given class, for the first value that is not of its type; the details have the file, the
-            key, and the value.
-    """
+    """Check the data of a file."""
     for misfit in misfits(data, kind):
         details = {"file": str(file), "key": misfit.key, "value": misfit.value, "expected": misfit.expected}
         raise error(f"{file}: {misfit}.", hint=hint, **details)

@@ -69,11 +69,7 @@ class BlockPool:
         return -(-num_tokens // self.block_size)
 
     def allocate(self) -> int:
-        """Return a block for one user; its content may be anything.
-
-        Raises:
-            IndexError: all blocks are in use.
-        """
+        """Return a block for one user; its content may be anything."""
         if self._free:
             block = self._free.pop()
         elif self._idle:

@@ -80,11 +80,6 @@ class BatchingManager(Session):
             adapter_name: its LoRA adapter, "__base__" for the base model; None: the active one.
             priority: requests with a lower number come first, as in vLLM.
             **settings: any setting of generation, and `logits_processor`, `stopping_criteria`, `tokenizer`.
-
-        Raises:
-            ConfigError: a setting is unknown or not supported, or there is such a request.
-            ShapeError: the prompt is empty, too long, or has ids that are no tokens.
-            QueueFullError: the queue had no place for 10 seconds.
         """
         # A place comes first: whoever offers too much is refused before settings are read, which takes longer.
         if self._waits_for_places(1, SECONDS_OF_PATIENCE):
@@ -149,10 +144,6 @@ class BatchingManager(Session):
         Args:
             siblings: requests of `make_siblings`; if they are not taken, they let go of their adapters.
             patience_s: how long to wait for a place in a full queue while the thread runs; None for as long as it does.
-
-        Raises:
-            ConfigError: there is such a request.
-            QueueFullError: the queue had no place for all of them.
         """
         is_taken = False
         try:

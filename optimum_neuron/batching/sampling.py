@@ -119,11 +119,7 @@ class Sampler:
 
 
 def checked_prompt(model: Any, input_ids: Sequence[int]) -> list[int]:
-    """Return the token ids of a prompt.
-
-    Raises:
-        ShapeError: there are none, or they are no tokens of the model's vocabulary.
-    """
+    """Return the token ids of a prompt."""
     prompt = torch.as_tensor(input_ids).flatten().tolist()
     vocabulary = model.config.get_text_config(decoder=True).vocab_size
     wrong = [token for token in prompt if not isinstance(token, int) or not 0 <= token < vocabulary]
@@ -153,10 +149,6 @@ def make_sampler(
         num_slots: tokens that a sequence can hold.
         seed: of its random stream.
         wants_logprobs: whether logarithmic probabilities are returned.
-
-    Raises:
-        ConfigError: a setting is unknown, or needs several sequences or a second model.
-        ShapeError: the prompt leaves no room for an answer.
     """
     calls = {name: options[name] for name in _OF_CALLS if name in options}
     given = {name: value for name, value in options.items() if name not in _OF_CALLS and value is not None}

@@ -63,11 +63,7 @@ class Session:
         return self._thread is not None and not self._has_ended
 
     def start(self) -> None:
-        """Start the thread; requests may be waiting already.
-
-        Raises:
-            RuntimeError: the manager was destroyed.
-        """
+        """Start the thread; requests may be waiting already."""
         if self.is_running():
             logger.warning("The manager is running already.")
             return
@@ -92,9 +88,6 @@ class Session:
             timeout: wait at most so many seconds.
             keep_for_next_session: let the model's next call of `init_continuous_batching` return this manager.
             hard_stop: fail the requests that are not answered, instead.
-
-        Raises:
-            RuntimeError: the calling thread holds a pause, so it would wait for itself.
         """
         if self._thread is None:
             logger.warning("The manager was not started.")
@@ -129,11 +122,7 @@ class Session:
 
     @contextlib.contextmanager
     def pause(self) -> Iterator[None]:
-        """Run no graphs inside; requests go on afterwards.
-
-        Raises:
-            RuntimeError: the thread does not run.
-        """
+        """Run no graphs inside; requests go on afterwards."""
         own = threading.get_ident()
         try:
             with self._changed:

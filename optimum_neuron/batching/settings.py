@@ -63,9 +63,6 @@ def read_settings(config: Any, runner: Runner) -> ManagerSettings:
     Args:
         config: transformers' `ContinuousBatchingConfig`, or None for the defaults.
         runner: the compiled program, which has sizes.
-
-    Raises:
-        ConfigError: a field asks for another size than the compiled one.
     """
     if config is None:
         return ManagerSettings()

@@ -33,10 +33,6 @@ def read_lengths(path: str | Path, *, tokenizer: str | Path | None = None, colum
         tokenizer: folder, id on the Hub, or name in `optimum_neuron.checkpoints`; every value is then a text.
         column: key or column to read; may be left out where there is only one.
 
-    Raises:
-        ConfigError: the file or the column cannot be read, or values are not of the expected kind.
-        ModelError: there is no such tokenizer.
-
     Example:
         ```python
         from pathlib import Path

@@ -22,11 +22,7 @@ TIERS = {1: "drop-in", 2: "substitutions needed", 3: "not expressible"}
 
 
 def require_conditions(conditions: Collection[str]) -> tuple[str, ...]:
-    """Return the conditions, all of which must be in `FAIL_CONDITIONS`.
-
-    Raises:
-        ConfigError: at least one is unknown; all are named.
-    """
+    """Return the conditions, all of which must be in `FAIL_CONDITIONS`."""
     unknown = [name for name in conditions if name not in FAIL_CONDITIONS]
     if unknown:
         lines = [f"Unknown condition '{name}'{nearest(name, FAIL_CONDITIONS) or '.'}" for name in unknown]
@@ -137,9 +133,6 @@ class CheckReport:
 
         Args:
             conditions: of `FAIL_CONDITIONS`.
-
-        Raises:
-            ConfigError: there is no such condition; all are named.
         """
         require_conditions(conditions)
         met = {

@@ -27,11 +27,7 @@ _EXTRA = {"gguf": "gguf"}
 
 
 def require(converter: str) -> None:
-    """Raise unless the packages that a converter needs are installed.
-
-    Raises:
-        ModelError: With the command that installs them.
-    """
+    """Raise unless the packages that a converter needs are installed."""
     needed = _EXTRA.get(converter)
     if needed is not None and importlib.util.find_spec(needed) is None:
         message = f"The package {needed} is not installed; the converter {converter} needs it."

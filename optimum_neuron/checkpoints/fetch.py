@@ -74,11 +74,7 @@ def fetch(
 
 
 def is_fetched(name: str, *, cache_dir: str | os.PathLike[str] | None = None) -> bool:
-    """Return whether `fetch` would return at once.
-
-    Raises:
-        ModelError: If the name is unknown.
-    """
+    """Return whether `fetch` would return at once."""
     return not damaged_files(_folder(catalogue.get(name), cache_dir), hash_weights=False)
 
 
@@ -97,9 +93,6 @@ def resolve_model(
 
     Returns:
         The folder or the string unchanged, and why.
-
-    Raises:
-        ModelError, CacheError: As for `fetch`, for a catalogue name.
 
     >>> resolve_model("HuggingFaceTB/SmolLM2-135M").value
     'HuggingFaceTB/SmolLM2-135M'

@@ -51,9 +51,6 @@ def extract(archive: Path, root: str, members: Sequence[str], destination: Path)
         root: Folder in the archive.
         members: Paths below it, which are also the paths below `destination`.
         destination: Folder to write to; made.
-
-    Raises:
-        ModelError: If the archive is broken or unsafe, or lacks a member.
     """
     paths = {f"{root}/{member}": destination / member for member in members}
     try:

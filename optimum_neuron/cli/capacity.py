@@ -67,11 +67,7 @@ def add_capacity_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def reject_capacity_options(args: argparse.Namespace) -> None:
-    """Check that no option of a capacity plan is given without one.
-
-    Raises:
-        ConfigError: some are.
-    """
+    """Check that no option of a capacity plan is given without one."""
     if given := list(options_from(args, *CAPACITY_OPTIONS)):
         message = f"{', '.join(given)} has no effect without --simulate."
         raise ConfigError(message, hint="Add --simulate TRACE, or remove it.", options=given)

@@ -54,11 +54,7 @@ def is_fleet_file(models: list[str]) -> bool:
 
 
 def reject_fleet_options(args: argparse.Namespace) -> None:
-    """Check that no option of a fleet is given for a server without Ray.
-
-    Raises:
-        ConfigError: some are.
-    """
+    """Check that no option of a fleet is given for a server without Ray."""
     if given := list(options_from(args, *FLEET_OPTIONS)):
         message = f"{', '.join(given)} has no effect without --ray."
         raise ConfigError(message, hint="Add --ray, or remove it.", options=given)
@@ -84,11 +80,7 @@ def run_fleet(args: argparse.Namespace, out: Out, specs: list[ModelSpec], option
 
 
 def run_fleet_file(args: argparse.Namespace, out: Out) -> None:
-    """Serve the models of a configuration file.
-
-    Raises:
-        ConfigError: other options are given, which the file has to have.
-    """
+    """Serve the models of a configuration file."""
     from ..serving.fleet import read_fleet
 
     if given := list(options_from(args, without=("models", "ray", "ray_address", "host", "port"))):

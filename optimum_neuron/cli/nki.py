@@ -77,9 +77,6 @@ def load_kernel(target: str) -> Callable[..., Any]:
 
     Args:
         target: the file, a colon, and the name.
-
-    Raises:
-        ConfigError: there is no such file, or no such kernel in it.
     """
     file, _, name = target.rpartition(":")
     path = Path(file)
@@ -101,9 +98,6 @@ def parse_argument(text: str) -> Any:
     """Return an argument of a kernel: a tensor as `128x512:bfloat16`, or a value of Python.
 
     A number alone is a number: a tensor of one dimension has a dtype, as `512:float32`.
-
-    Raises:
-        ConfigError: it is neither.
     """
     match = _TENSOR.fullmatch(text)
     if match and ("x" in text or match["dtype"]):

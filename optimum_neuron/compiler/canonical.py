@@ -24,9 +24,6 @@ def canonical_json(value: Any, *, what: str) -> bytes:
     Args:
         value: Text, numbers, booleans, None, and lists, tuples and mappings of those.
         what: Name of the data, for error messages.
-
-    Raises:
-        ConfigError: Some values have no canonical spelling; all of them are listed.
     """
     problems: list[str] = []
     plain = _plain(value, "", problems)

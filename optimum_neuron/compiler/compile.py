@@ -82,11 +82,6 @@ def compile_graphs(
         implicit_integer_downcast: kinds of integer operators that may lose digits, see `check_graph`.
         num_stages: Pipeline stages that the layers are divided into.
         on_done: called with the name of each entry point, for progress.
-
-    Raises:
-        CaptureError: the model's code is not static.
-        UnsupportedOperatorError: the target does not support some operators; all are listed.
-        ModelError: the layers cannot be divided into so many stages.
     """
     allowed: Any = {"allow_host_ops": allow_host_ops, "implicit_integer_downcast": implicit_integer_downcast}
     reports: list[Report] = []

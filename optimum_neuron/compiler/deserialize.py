@@ -28,11 +28,7 @@ _NON_FINITE = ("inf", "-inf", "nan")
 
 
 def body_from_dict(data: dict[str, Any]) -> fx.GraphModule:
-    """Rebuild a body; `meta["val"]` is filled by running it on fake tensors.
-
-    Raises:
-        ArtifactError: a node calls something that is not a registered ATen operator, or the data is no body.
-    """
+    """Rebuild a body; `meta["val"]` is filled by running it on fake tensors."""
     try:
         return _rebuild(data)
     except ArtifactError:

@@ -106,9 +106,6 @@ def parse_flags(arguments: str | Sequence[str] | None, *, defaults: Sequence[str
     Args:
         arguments: the flags.
         defaults: words of NEURON_CC_FLAGS, which count where `arguments` do not say otherwise.
-
-    Raises:
-        ConfigError: Flags are unknown, lack their value, or have an invalid one; all of them are named.
     """
     words = shlex.split(arguments) if isinstance(arguments, str) else [str(word) for word in arguments or ()]
     values = {**_values(defaults, "NEURON_CC_FLAGS"), **_values(words, "compiler_args")}
@@ -135,9 +132,6 @@ def parse_flags(arguments: str | Sequence[str] | None, *, defaults: Sequence[str
 def arithmetic_options(words: Sequence[str]) -> dict[str, str]:
     """Return `auto_cast`, `auto_cast_type` and `optlevel` as far as words of NEURON_CC_FLAGS set them; warn about flags
     among the words that change nothing.
-
-    Raises:
-        ConfigError: as `parse_flags`.
     """
     values, parsed = _values(words, "NEURON_CC_FLAGS"), parse_flags((), defaults=words)
     parsed.warn_ineffective(stacklevel=4)

@@ -87,12 +87,7 @@ def members_of(keys: Iterable[str]) -> dict[str, bytes]:
 
 
 def add_members(members: Mapping[str, bytes], origin: str) -> None:
-    """Check the kernels of members, and make them known to this process.
-
-    Raises:
-        FormatVersionError: a stream has a newer format.
-        ArtifactError: a stream was altered, or is none.
-    """
+    """Check the kernels of members, and make them known to this process."""
     from safetensors.torch import load
 
     for name, data in members.items():
@@ -103,12 +98,7 @@ def add_members(members: Mapping[str, bytes], origin: str) -> None:
 
 
 def read_kernels(neff: Neff) -> None:
-    """Read the kernels of a NEFF, check them, and make them known to this process.
-
-    Raises:
-        FormatVersionError: a stream has a newer format.
-        ArtifactError: a stream was altered, or is none.
-    """
+    """Read the kernels of a NEFF, check them, and make them known to this process."""
     names = [name for name in neff.names if name.startswith(f"{FOLDER}/")]
     add_members({name: bytes(neff.read(name)) for name in names}, str(neff.path))
 

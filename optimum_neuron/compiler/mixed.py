@@ -36,11 +36,7 @@ _HALVES = ("bfloat16", "float16")
 
 
 def require_equal_dtypes(exported: ExportedProgram, name: str) -> None:
-    """Raise an error for calls that torch itself rejects; `name` is the entry point.
-
-    Raises:
-        CaptureError: tensors of mixed dtypes meet; all such calls are named.
-    """
+    """Raise an error for calls that torch itself rejects; `name` is the entry point."""
     nodes = [node for node in exported.graph.nodes if node.op == "call_function"]
     checked = [OpCall.from_node(n) for n in nodes if base_name(op_name(n.target)) in _NORMS | _PRODUCTS]
     calls = [call for call in checked if _is_mixed(call)]

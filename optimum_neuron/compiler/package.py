@@ -47,11 +47,7 @@ _BROKEN = (AssertionError, AttributeError, LookupError, RecursionError, TypeErro
 def write_program(
     path: Path, program: Program, *, name: str, target: Target, metadata: Mapping[str, Any], weights: Path | None = None
 ) -> None:
-    """Write a program as a NEFF; `weights` is a safetensors file to inline.
-
-    Raises:
-        UnsupportedOperatorError: the program calls operators that a NEFF may not call, sent to the host by the user.
-    """
+    """Write a program as a NEFF; `weights` is a safetensors file to inline."""
     from safetensors.torch import save
 
     bodies = {name: body_to_dict(subprogram.body) for name, subprogram in program.subprograms.items()}
@@ -77,13 +73,7 @@ def write_program(
 
 
 def read_program(neff: Neff) -> Program:
-    """Rebuild the program of an open NEFF.
-
-    Raises:
-        FormatVersionError: the program was written by a newer IR.
-        ArtifactError: a body calls an operator that is not allowed, or is not the content that it is named by, or the
-            calls do not fit together.
-    """
+    """Rebuild the program of an open NEFF."""
     from safetensors import SafetensorError
 
     try:

@@ -28,11 +28,7 @@ def cached_path() -> Path:
 
 
 def ensure_built(record: Path) -> Path:
-    """Return the shared object of a record, a value of `cached_path`; build it if no process has done so.
-
-    Raises:
-        LoweringError: there is no C++ compiler, it fails, the cache cannot be written, or other users can write it.
-    """
+    """Return the shared object of a record, a value of `cached_path`; build it if no process has done so."""
     return _library().ensure_built(record)
 
 

@@ -91,11 +91,7 @@ def accelerator_class(base: Any) -> Any:
 
 
 def device_indices(devices: Any) -> list[int]:
-    """Return the indices that a number, a list, or a text such as "0,1" stands for; -1 is every device.
-
-    Raises:
-        ConfigError: it is something else, or there are fewer devices.
-    """
+    """Return the indices that a number, a list, or a text such as "0,1" stands for; -1 is every device."""
     import torch
 
     count = torch.neuron.device_count()

@@ -52,11 +52,7 @@ class Numerics:
 
 
 def from_environment(environ: Mapping[str, str] | None = None) -> Choice[Numerics]:
-    """Return the arithmetic set by the environment, and why.
-
-    Raises:
-        ConfigError: a variable has a value that cannot be used, or they contradict each other.
-    """
+    """Return the arithmetic set by the environment, and why."""
     source = {} if environ is None else {"environ": environ}
     mode, operand = env.numerics(**source), env.auto_cast_type(**source)
     stochastic = env.stochastic_rounding(**source)

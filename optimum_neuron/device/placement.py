@@ -61,9 +61,6 @@ def default_device() -> int:
     """The device a thread starts with: the local rank, so that each process of torchrun has its own core.
 
     If the process has a single core, that one.
-
-    Raises:
-        ConfigError: there are more processes than cores.
     """
     rank, count = env.local_rank() or 0, device_count()
     if rank < count:
@@ -127,11 +124,7 @@ def out_of_memory(device: int, size_bytes: int) -> str:
 
 
 def require_device(device: int) -> None:
-    """Check that a device index exists in this process.
-
-    Raises:
-        ConfigError: there is no such device.
-    """
+    """Check that a device index exists in this process."""
     count = device_count()
     if not 0 <= device < count:
         num_cores, name = instance().num_logical_cores(), instance().name

@@ -82,9 +82,6 @@ def load_scheduler(scheduler: Any, path: str | Path) -> None:
 
     Its state has an entry for each group of parameters, and groups differ between layouts: upstream makes one for each
     mesh.
-
-    Raises:
-        ModelError: the saved groups have different learning rates, and this layout has other groups.
     """
     state = torch.load(path, weights_only=True)
     num_groups = len(scheduler.optimizer.param_groups)

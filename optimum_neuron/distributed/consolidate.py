@@ -120,11 +120,7 @@ def _last_checkpoint(folder: Path) -> Path | None:
 
 
 def _require_weights(folder: Path) -> Path:
-    """The file or folder of weights of a checkpoint.
-
-    Raises:
-        ArtifactError: there is none.
-    """
+    """The file or folder of weights of a checkpoint."""
     if (source := _weights_in(folder)) is not None:
         return source
     folders, files = f"{FSDP_FOLDER}/, {FOLDERS[0]}/", f"shard-*.safetensors, {', '.join(_WHOLE)}"

@@ -75,9 +75,6 @@ class ContextParallel:
 
         Args:
             batch: inputs of a decoder; tensors whose second axis are tokens are split.
-
-        Raises:
-            ModelError: a batch that cannot be split.
         """
         require_divisible(batch, self._mesh.size())
         num_rows, length = batch["input_ids"].shape
@@ -123,12 +120,7 @@ class ContextParallel:
 
 
 def require_context(model: Any, size: int) -> None:
-    """Reject a model whose sequences cannot be shared.
-
-    Raises:
-        ConfigError: no such decoder, another implementation of attention, or a loss that is not a sum over tokens; all
-            problems are listed.
-    """
+    """Reject a model whose sequences cannot be shared."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     config, name = model.config, type(model).__name__
@@ -152,11 +144,7 @@ def _required_setting(option: str, value: object, required: object, size: int) -
 
 
 def require_divisible(batch: Mapping[str, Any], size: int) -> None:
-    """Reject a batch whose sequences cannot be split.
-
-    Raises:
-        ModelError: no token IDs, a length that does not divide, masks of several axes, or packed sequences.
-    """
+    """Reject a batch whose sequences cannot be split."""
     mask, positions = batch.get("attention_mask"), batch.get("position_ids")
     length = batch["input_ids"].shape[1] if "input_ids" in batch else 0
     if not length:

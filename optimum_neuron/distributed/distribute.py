@@ -72,9 +72,6 @@ def distribute(model: Any, arguments: Any) -> DistributedModel:
     Args:
         model: one of transformers, in which there may be an adapter.
         arguments: `NeuronTrainingArguments`.
-
-    Raises:
-        ConfigError: the layout is not supported for this model, or for this number of processes.
     """
     core = require_whole_model(model, _layout_text(arguments))
     whole = WholeModel.of(model)
@@ -104,11 +101,7 @@ def distribute(model: Any, arguments: Any) -> DistributedModel:
 
 
 def num_microbatches(arguments: Any, num_stages: int) -> int:
-    """Return the number of microbatches of a run.
-
-    Raises:
-        ConfigError: the batch does not divide.
-    """
+    """Return the number of microbatches of a run."""
     requested, batch_size = arguments.pipeline_parallel_num_microbatches, arguments.per_device_train_batch_size
     return pipeline.num_microbatches(requested, batch_size=batch_size, num_stages=num_stages)
 
@@ -138,11 +131,7 @@ def wrap_blocks(model: torch.nn.Module, arguments: Any) -> None:
 
 
 def require_whole_model(model: Any, layout: str) -> Any:
-    """Return the transformers model to distribute, without the adapter around it.
-
-    Raises:
-        ConfigError: it is not a transformers model, is distributed already, or has an adapter that adds tokens.
-    """
+    """Return the transformers model to distribute, without the adapter around it."""
     adapter: Any = getattr(model, "active_peft_config", None)
     core = model if adapter is None else model.get_base_model()
     if not isinstance(core, PreTrainedModel):

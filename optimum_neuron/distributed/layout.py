@@ -124,11 +124,7 @@ def combination_problems(layout: TrainingNeuronConfig, arguments: Any) -> list[C
 
 
 def require_fsdp_config(settings: Mapping[str, Any]) -> None:
-    """Reject settings of `fsdp_config` where this package splits the parameters, and not accelerate.
-
-    Raises:
-        ConfigError: settings that only accelerate's own FSDP reads.
-    """
+    """Reject settings of `fsdp_config` where this package splits the parameters, and not accelerate."""
     defaults = {"state_dict_type": "FULL_STATE_DICT", "auto_wrap_policy": "TRANSFORMER_BASED_WRAP", "version": 2}
     unread = {
         name: value

@@ -33,11 +33,7 @@ class MeshSizes:
 
     @classmethod
     def of(cls, *, world_size: int, tensor: int = 1, pipeline: int = 1, context: int = 1) -> MeshSizes:
-        """Divide the processes of a run.
-
-        Raises:
-            ConfigError: the number of processes is not a multiple; `details["choices"]` has numbers that are.
-        """
+        """Divide the processes of a run."""
         together = tensor * pipeline * context
         if world_size % together == 0:
             return cls(data=world_size // together, context=context, pipeline=pipeline, tensor=tensor)
@@ -87,11 +83,7 @@ class MeshSizes:
 
 
 def require_processes(layout: TrainingNeuronConfig, world_size: int) -> MeshSizes:
-    """Divide the processes of a run by its layout.
-
-    Raises:
-        ConfigError: the number of processes is not a multiple, or there are no replicas to split states over.
-    """
+    """Divide the processes of a run by its layout."""
     sizes = MeshSizes.of(
         world_size=world_size,
         tensor=layout.tensor_parallel_size,
@@ -106,11 +98,7 @@ def require_processes(layout: TrainingNeuronConfig, world_size: int) -> MeshSize
 
 
 def require_agreement(facts: Mapping[str, object]) -> None:
-    """Raise an error in all processes whose facts differ, where they would wait forever; every process calls it.
-
-    Raises:
-        ConfigError: the values that differ, by rank.
-    """
+    """Raise an error in all processes whose facts differ, where they would wait forever; every process calls it."""
     import torch.distributed as dist
 
     ranks: list[Mapping[str, object]] = [{}] * dist.get_world_size()

@@ -38,9 +38,6 @@ def read_parallel_shards(folder: Path) -> dict[str, torch.Tensor]:
 
     Args:
         folder: of `find_parallel_shards`.
-
-    Raises:
-        ArtifactError: a file is missing, or layers are divided in a way that is not supported.
     """
     stages: dict[int, dict[int, Path]] = {}
     for path in sorted((folder / "model").glob("dp_rank_*")):

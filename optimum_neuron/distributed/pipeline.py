@@ -66,11 +66,7 @@ class Stage(nn.Module):
 
 
 def require_stages(model: Any, num_stages: int) -> None:
-    """Reject a model that cannot be cut into stages.
-
-    Raises:
-        ConfigError: the model is not a decoder of one stack, or has fewer layers than stages.
-    """
+    """Reject a model that cannot be cut into stages."""
     parts = set(getattr(model.base_model, "_pp_plan", None) or ())
     if not parts.issuperset(_PARTS) or not isinstance(getattr(model, "lm_head", None), nn.Module):
         problem = f"'{model.config.model_type}' has no pipeline plan in transformers, or the model has no head"
@@ -109,11 +105,7 @@ def cut(model: Any, *, index: int, num_stages: int) -> Stage:
 
 
 def num_microbatches(requested: int, *, batch_size: int, num_stages: int) -> int:
-    """Choose the number of microbatches where -1 was requested, or check the number.
-
-    Raises:
-        ConfigError: microbatches of different sizes, or fewer than stages; `details["choices"]` has valid numbers.
-    """
+    """Choose the number of microbatches where -1 was requested, or check the number."""
     choices = [n for n in range(num_stages, batch_size + 1) if batch_size % n == 0]
     if requested == -1 and choices:
         return choices[0]  # the fewest equal parts that keep all stages busy

@@ -72,11 +72,7 @@ ADAPTER_STYLES: Mapping[str, Mapping[str, str]] = {
 
 
 def tensor_plan(model: Any, *, size: int, splits_tokens: bool = False) -> Mapping[str, str]:
-    """Return the plan of a model's tensor parallelism: ours of its family, else transformers'.
-
-    Raises:
-        ConfigError: there is no plan for the model, or its heads do not divide; `details["choices"]` has valid sizes.
-    """
+    """Return the plan of a model's tensor parallelism: ours of its family, else transformers'."""
     config, family = model.config.get_text_config(), model.config.model_type
     prefix = model.base_model_prefix + "." if model.base_model is not model else ""
     theirs = getattr(model, "tp_plan", None) or {}

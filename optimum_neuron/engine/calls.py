@@ -207,11 +207,7 @@ class Calls:
         self.copies = copies
 
     def __call__(self, method: str, arguments: Mapping[str, Any]) -> Any:
-        """Run a method; rows are padded up to the compiled number, and split over batches and cores.
-
-        Raises:
-            ShapeError: no entry point takes such arguments; the compiled ones are named.
-        """
+        """Run a method; rows are padded up to the compiled number, and split over batches and cores."""
         tree, named = flatten(dict(arguments))
         tensors = list(named.values())
         call = self._find(method, tree, named)

@@ -64,9 +64,6 @@ class EncoderDecoder:
             mask_RS: 1 for real hidden states, for a program that takes a mask.
             sequences: the targets' caches.
             num_past: columns of the targets that are in the cache.
-
-        Raises:
-            ShapeError: there are more hidden states than of the longest compiled source.
         """
 
         def run(group: Group) -> dict[str, torch.Tensor]:
@@ -108,11 +105,7 @@ class EncoderDecoder:
     def first(
         self, group: Group, token_R1: torch.Tensor, hidden_RSD: torch.Tensor, mask_RS: torch.Tensor | None
     ) -> dict[str, torch.Tensor]:
-        """Read the sources and the first token of each target.
-
-        Raises:
-            ShapeError: there are more hidden states than of the longest compiled source.
-        """
+        """Read the sources and the first token of each target."""
         import torch
 
         num_states = hidden_RSD.shape[1]

@@ -51,11 +51,7 @@ class Forward:
         self._graphs = {tuple(each[axis] for axis in self.buckets): name for name, each in sizes.items()}
 
     def __call__(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Return the results of the rows and lengths of the inputs.
-
-        Raises:
-            ShapeError: an input does not fit the compiled shapes; all problems are named.
-        """
+        """Return the results of the rows and lengths of the inputs."""
         sizes = real_sizes(self.signature, inputs)
         chosen = self._chosen(sizes)
         tensors = [_padded(spec, inputs.get(spec.name), sizes, chosen) for spec in self.signature.inputs]
@@ -141,11 +137,7 @@ class Forward:
 
 
 def real_sizes(signature: RoleSignature, inputs: Mapping[str, torch.Tensor]) -> Sizes:
-    """Return the size of every axis, after checking the inputs against the signature and each other.
-
-    Raises:
-        ShapeError: an input is unknown, missing, of another rank, kind or size, or empty; all problems are named.
-    """
+    """Return the size of every axis, after checking the inputs against the signature and each other."""
     import torch
 
     known, sizes = signature.names, Sizes()

@@ -71,11 +71,7 @@ def plan_packing(attention_mask_RC: torch.Tensor, num_past: int) -> Packing:
 
 
 def check_positions(position_ids_RT: torch.Tensor | None, packing: Packing) -> None:
-    """Accept positions that count the real tokens, and refuse all others.
-
-    Raises:
-        ShapeError: A real token has a position other than its index in the sequence.
-    """
+    """Accept positions that count the real tokens, and refuse all others."""
     if position_ids_RT is None:
         return
     position_ids_RT = position_ids_RT.expand(packing.positions_RT.shape[0], -1)

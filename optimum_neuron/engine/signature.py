@@ -117,11 +117,7 @@ class RoleSignature:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> RoleSignature:
-        """Rebuild from plain data.
-
-        Raises:
-            LookupError, TypeError, AttributeError, ValueError: the data is not a signature.
-        """
+        """Rebuild from plain data."""
         inputs = tuple(Input(**{**row, "axes": tuple(row["axes"])}) for row in data["inputs"])
         outputs = {name: tuple(OutputAxis(**row) for row in rows) for name, rows in data["outputs"].items()}
         return cls(**{**data, "inputs": inputs, "outputs": outputs, "ignored": tuple(data["ignored"])})
@@ -191,9 +187,6 @@ class Signature:
         Args:
             data: the data.
             file: file that holds it, for messages.
-
-        Raises:
-            ArtifactError: the data is not a signature.
         """
         hint, key = "Export the model again.", "signature"
         try:

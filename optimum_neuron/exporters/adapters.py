@@ -89,11 +89,7 @@ def merge_adapter(model_name_or_path: str | Path, adapter: str | Path, output: s
 
 
 def read_description(folder: Path) -> dict[str, Any]:
-    """Read the configuration of an adapter.
-
-    Raises:
-        ModelError: the folder has none, or a field of it is of another type or out of its range.
-    """
+    """Read the configuration of an adapter."""
     path = folder / CONFIG_FILE
     if not path.is_file():
         is_model = (folder / "config.json").is_file()
@@ -150,12 +146,7 @@ def _adapted(auto_class: Any, plain: Path, base: Path, folder: Path, *, trust_re
 
 
 def _rows(model: Any, saved: dict[str, Any]) -> int | None:
-    """Return how many tokens an adapter has embeddings for, if they are not those of the base model.
-
-    Raises:
-        ValueError: the adapter lacks the new rows of the embeddings or of the head. PEFT does not save those of a
-            head that is not trained beside trained embeddings.
-    """
+    """Return how many tokens an adapter has embeddings for, if they are not those of the base model."""
     rows_of: dict[str, int | None] = {}
     rows = None
     embeddings, head = model.get_input_embeddings(), model.get_output_embeddings()

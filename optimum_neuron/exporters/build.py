@@ -61,11 +61,7 @@ def compile_source(
     trust_remote_code: bool = False,
     on_done: Callable[[str], None] = lambda name: None,
 ) -> Built:
-    """Build the model of a configuration and compile its entry points.
-
-    Raises:
-        CaptureError, UnsupportedOperatorError: the model cannot be compiled for the target.
-    """
+    """Build the model of a configuration and compile its entry points."""
     host_ops(config.allow_host_ops)  # unknown names fail before the capture
     plan = kind_of(config.task, source.config.model_type).plan(source, config, trust_remote_code=trust_remote_code)
     compiled = compile_graphs(
@@ -88,11 +84,7 @@ def judging_target(target: Target, config: CompileConfig) -> Target:
 
 
 def _require_matched(allowed: Sequence[str], reports: Sequence[Report]) -> None:
-    """Reject permissions for operators that the model does not call: they are misspelled, or of another model.
-
-    Raises:
-        ConfigError: The model has no such operator; the nearest existing one is named.
-    """
+    """Reject permissions for operators that the model does not call: they are misspelled, or of another model."""
     present = {base_name(ruling.op) for report in reports for ruling in report.rulings}
     unknown = [name for name in allowed if name not in present]
     if unknown:
@@ -147,10 +139,6 @@ def cache_request(
     """Return the cache and the fields that an export with these options would ask it for.
 
     The model is captured, which takes seconds and no weights, because the fields hold the program's hash.
-
-    Raises:
-        ModelError: the model cannot be found.
-        ConfigError: an option is unknown or out of range.
     """
     source, config, target, trust = without_weights(model_name_or_path, options)
     built = compile_source(source, config, target.value, trust_remote_code=trust)

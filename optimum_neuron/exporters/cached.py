@@ -32,9 +32,6 @@ def fill_cache(model_name_or_path: str | Path, *, cache_url: str | None = None, 
 
     Returns:
         Plain data: `model`, `url`, `result` ("hit" or "miss"), and the `reason`.
-
-    Raises:
-        NeuronError: the model cannot be found or compiled, or the cache cannot be used.
     """
     source, config, target, trust = without_weights(model_name_or_path, options)
     cache = CompileCache(cache_url)
@@ -61,10 +58,6 @@ def cached_entries(
     Returns:
         Plain data: the options of each compile, `model_type`, `usable` (whether the installed versions find it),
         `entry`, `url`, `size_bytes`, and `age_s`.
-
-    Raises:
-        ModelError: the model cannot be found.
-        CacheError: the cache cannot be read.
     """
     name = None if task is None else plain_task(task)
     records = [one for one in CompileCache(cache_url).recorded() if name in (None, one.request.get("task"))]
@@ -84,9 +77,6 @@ def cached_models(cache_url: str | None = None) -> set[tuple[str, str, str]]:
 
     Args:
         cache_url: the cache; None asks NEURON_COMPILE_CACHE_URL and the shared cache.
-
-    Raises:
-        CacheError: the cache cannot be read.
     """
     models = set()
     for label in CompileCache(cache_url).labels():

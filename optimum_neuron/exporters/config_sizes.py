@@ -74,12 +74,7 @@ _MOST_EXPERTS = 2**20
 
 
 def require_sizes(data: Mapping[str, Any], path: Path) -> None:
-    """Check the sizes of a configuration and of the configurations in it.
-
-    Raises:
-        ModelError: one has another type, is out of its range, or does not fit another one; the details have the file,
-            the key, and the value.
-    """
+    """Check the sizes of a configuration and of the configurations in it."""
     for misfit in _wrong(data, ""):
         hint = "Correct the file, or copy it again."
         raise ModelError(f"{path}: {misfit}.", hint=hint, file=str(path), key=misfit.key, value=misfit.value)

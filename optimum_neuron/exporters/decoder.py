@@ -288,12 +288,7 @@ def quantized(family: Family, config: NeuronConfig) -> Family:
 
 
 def require_cores(model_config: Any, config: NeuronConfig) -> None:
-    """Check that the decoder of a transformers configuration has heads for the cores, and layers for the stages.
-
-    Raises:
-        ConfigError: it has fewer.
-        ModelError: the number differs between layers.
-    """
+    """Check that the decoder of a transformers configuration has heads for the cores, and layers for the stages."""
     text, group_size = model_config.get_text_config(decoder=True), config.tensor_parallel_size
     require_equal_layers(text, ["num_attention_heads"], hint="Pass a checkpoint whose layers have as many heads each.")
     num_heads = getattr(text, "num_attention_heads", group_size)
@@ -312,11 +307,7 @@ def require_cores(model_config: Any, config: NeuronConfig) -> None:
 
 
 def _require_separate_layers(module: nn.Module, model_type: str, num_stages: int) -> None:
-    """Check that a model has so many layers that are captured one by one, before any is.
-
-    Raises:
-        ModelError: it has not.
-    """
+    """Check that a model has so many layers that are captured one by one, before any is."""
     num_layers = max((stack.num_layers for stack in find_stacks(module, keep_states=True)), default=1)
     if num_stages > num_layers:
         raise ModelError(
@@ -341,9 +332,6 @@ def num_positions(config: Any, sequence_length: int | None = None) -> int:
     Args:
         config: a transformers configuration.
         sequence_length: the user's length, which is the limit of a model without positions, as with ALiBi.
-
-    Raises:
-        ModelError: the model has no limit, and `sequence_length` is None.
     """
     text = config.get_text_config(decoder=True)
     # XLNet has -1, as a sign that it has none.

@@ -19,9 +19,6 @@ def empty_model(source: ModelSource, config: Any, *, attention: str | None, trus
     """Build the model of a task in the dtype of a configuration; parameters have shapes and no values.
 
     A module in memory stays as it is. `attention` is transformers' implementation of attention; None: the model's own.
-
-    Raises:
-        ModelError: transformers cannot build it, or not with that attention.
     """
     import transformers
 
@@ -50,12 +47,7 @@ def empty_model(source: ModelSource, config: Any, *, attention: str | None, trus
 
 
 def split_empty(model: Any, config: Any, *, ends: bool) -> Shards:
-    """Divide such a model among the cores that a configuration asks for; `ends` divides its vocabulary too.
-
-    Raises:
-        ConfigError: there are more cores than heads, or results of single heads are requested.
-        ModelError: there is no plan for this architecture.
-    """
+    """Divide such a model among the cores that a configuration asks for; `ends` divides its vocabulary too."""
     if config.tensor_parallel_size == 1:
         return Shards()
     if config.output_attentions:

@@ -133,11 +133,7 @@ def main_export(
 
 
 def _source(model: str | Path, adapter: str | Path | None, where: dict[str, Any], merged: Path) -> ModelSource:
-    """The checkpoint, or one in the folder `merged` that has an adapter in its weights.
-
-    Raises:
-        ModelError: it is an export.
-    """
+    """The checkpoint, or one in the folder `merged` that has an adapter in its weights."""
     if adapter is None:
         source = load_source(model, **where)
     else:

@@ -124,22 +124,14 @@ SENTENCE_VECTORS: dict[str, Any] = {
 
 
 def read_typed(path: Path, types: dict[str, Any]) -> dict[str, Any]:
-    """Return the JSON object of a file that belongs to a model, with fields of these types.
-
-    Raises:
-        ModelError: the file cannot be read, or a field is of another type; the details have the file, and the key.
-    """
+    """Return the JSON object of a file that belongs to a model, with fields of these types."""
     data = read_object(path)
     require_types(data, types, path)
     return data
 
 
 def read_modules(path: Path) -> list[tuple[str, str]]:
-    """Return the type and the folder of each module in modules.json, in order.
-
-    Raises:
-        ModelError: the file cannot be read, or a path leads out of the folder.
-    """
+    """Return the type and the folder of each module in modules.json, in order."""
     rows = read_json(path)
     require_types(rows, list[dict[str, Any]], path)
     required = {"type": "", "path": None}

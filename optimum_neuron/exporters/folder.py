@@ -48,12 +48,7 @@ class FolderInfo:
 
 
 def read_folder(folder: Path) -> FolderInfo:
-    """Read and check the marker of an exported folder; weights are verified by `verify_weights`.
-
-    Raises:
-        ArtifactError: The folder is no export, or one for hardware, or its NEFF differs from the exported one.
-        FormatVersionError: it was written by a newer version.
-    """
+    """Read and check the marker of an exported folder; weights are verified by `verify_weights`."""
     if not is_export(folder):
         refuse_vendor_export(folder)
         if parts := sorted(path.parent.name for path in folder.glob(f"*/{NEFF_FILE}")):
@@ -90,12 +85,7 @@ def read_folder(folder: Path) -> FolderInfo:
 
 
 def read_bare_config(folder: Path) -> CompileConfig | None:
-    """Return the configuration that `CompileConfig.save_pretrained` wrote; None: there is none, or an export.
-
-    Raises:
-        FormatVersionError: a newer version wrote it.
-        ConfigError: a value is not allowed.
-    """
+    """Return the configuration that `CompileConfig.save_pretrained` wrote; None: there is none, or an export."""
     if not (folder / CONFIG_FILE).is_file() or (folder / NEFF_FILE).exists():
         return None
     data = read_object(folder / CONFIG_FILE)
@@ -128,11 +118,7 @@ def _check_version(folder: Path, version: int) -> None:
 
 
 def verify_weights(folder: Path, artifact: dict[str, Any]) -> None:
-    """Compare the weights with their recorded hash; NEURON_RT_VALIDATE_HASH=0 skips it.
-
-    Raises:
-        WeightsError: The weights file is missing or differs.
-    """
+    """Compare the weights with their recorded hash; NEURON_RT_VALIDATE_HASH=0 skips it."""
     recorded = artifact.get("weights")
     if recorded is None:
         message = f"{folder} was exported from a configuration without weights."

@@ -62,12 +62,7 @@ _CHANGED_EXPERTS = ("qwen2moe", "qwen3moe", "qwen35", "qwen35moe")
 
 
 def gguf_folder(folder: Path, gguf_file: str) -> Path:
-    """Return a checkpoint folder for a GGUF file; it is made when the file is used for the first time.
-
-    Raises:
-        ModelError: the file is missing, its architecture is unknown to transformers, or the package gguf is missing.
-        WeightsError: the file is damaged.
-    """
+    """Return a checkpoint folder for a GGUF file; it is made when the file is used for the first time."""
     path = folder / gguf_file
     if not path.is_file():
         others = sorted(one.name for one in folder.glob("*.gguf"))
@@ -128,11 +123,7 @@ def gguf_options(folder: Path) -> dict[str, Any]:
 
 
 def open_gguf(folder: Path) -> GgufSource | None:
-    """Return the tensors of a folder that `gguf_folder` made, or None if only transformers can convert them.
-
-    Raises:
-        WeightsError: the file is gone or damaged.
-    """
+    """Return the tensors of a folder that `gguf_folder` made, or None if only transformers can convert them."""
     names = parse_json((folder / _NAMES).read_bytes())
     file = GgufFile.open(gguf_path(folder).resolve())
     if names is None:

@@ -75,11 +75,7 @@ KINDS = {
 
 
 def register_kind(name: str, row: KindRow) -> None:
-    """Add a kind.
-
-    Raises:
-        ValueError: there is another kind of this name.
-    """
+    """Add a kind."""
     if KINDS.setdefault(name, row) != row:
         raise ValueError(f"a kind named {name!r} is registered already")
 
@@ -197,11 +193,7 @@ class Kind(ABC):
         return "" if is_served else "transformers has no class for it"
 
     def require_task(self, source: ModelSource, task: str) -> None:
-        """Reject an architecture that does not serve a task.
-
-        Raises:
-            ModelError: it does not; the details list its tasks.
-        """
+        """Reject an architecture that does not serve a task."""
         if reason := self.unserved(source, task):
             model_type, tasks = source.config.model_type, tasks_of(source.config.model_type)
             message = f"A {model_type} model does not support {task}: {reason}."

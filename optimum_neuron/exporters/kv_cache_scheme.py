@@ -31,9 +31,6 @@ def published_cache(config: Any, *, chosen: str | None = None) -> dict[str, str]
         config: a transformers configuration.
         chosen: the user's `kv_cache_dtype`. "fp8" takes the scales of the checkpoint, as in vLLM.
 
-    Raises:
-        ModelError: the user has not chosen, and the scheme is not supported; `details["fields"]` says why.
-
     Example:
         ```python
         from transformers import LlamaConfig

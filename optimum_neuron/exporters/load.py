@@ -53,12 +53,6 @@ def load_exported(
         config: a transformers configuration that the user expects to be in the folder.
         trust_remote_code: let code that came with the checkpoint read its configuration.
         host_code: when missing code for this machine is compiled.
-
-    Raises:
-        ArtifactError: the folder is broken, or was compiled for another NeuronCore generation.
-        ConfigError: an option contradicts the export.
-        WeightsError: the weights are missing, altered, or do not fit.
-        DeviceMemoryError, CoreBusyError: there is no room for it.
     """
     info = read_folder(folder)
     options = info.kind.plain(plain_options({key: value for key, value in options.items() if value is not None}))

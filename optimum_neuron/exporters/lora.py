@@ -78,11 +78,6 @@ def read_lora(name: str | Path, **where: Any) -> Lora:
     Args:
         name: folder or Hub model ID.
         **where: fields of `SourceOptions`.
-
-    Raises:
-        ModelError: there is no adapter.
-        ConfigError: it is not a LoRA adapter, or one with options that compiled models do not support.
-        WeightsError: its tensors are missing, or are not those of LoRA.
     """
     folder = find_folder(name, **where)
     description = read_description(folder)
@@ -130,11 +125,7 @@ def _refuse_options(folder: Path, description: Mapping[str, Any]) -> None:
 
 
 def _of_module(description: Mapping[str, Any], option: str, module: str, folder: Path) -> Any:
-    """Return the value of the first pattern that a module has; None if it has none.
-
-    Raises:
-        ConfigError: a pattern is no regular expression.
-    """
+    """Return the value of the first pattern that a module has; None if it has none."""
     for pattern, value in (description.get(option) or {}).items():
         try:
             if re.match(rf"(.*\.)?({pattern})$", module):

@@ -16,11 +16,7 @@ from ..options.configuration import DEFAULT_MAX_TOPK, NeuronConfig, ResolvedNeur
 
 
 def require_topk(model_config: Any, config: NeuronConfig) -> None:
-    """Check that a vocabulary has as many tokens as a step shall return; the default is for every vocabulary.
-
-    Raises:
-        ConfigError: it has fewer.
-    """
+    """Check that a vocabulary has as many tokens as a step shall return; the default is for every vocabulary."""
     number = config.max_topk or DEFAULT_MAX_TOPK
     vocab_size = getattr(model_config.get_text_config(decoder=True), "vocab_size", number)
     if number > max(vocab_size, DEFAULT_MAX_TOPK):

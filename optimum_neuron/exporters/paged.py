@@ -60,11 +60,7 @@ class PagedEntry(nn.Module):
 
 
 def require_batching(family: Family, model_type: str, *, speculation: bool) -> None:
-    """Check that a decoder keeps nothing between calls but slots and states that its tokens change.
-
-    Raises:
-        ConfigError: some layers keep what a prompt alone sets, or with `speculation` cannot forget a rejected token.
-    """
+    """Check that a decoder keeps nothing between calls but slots and states that its tokens change."""
     changing = sorted({tensor.name for state in family.states for tensor in state if tensor.changes})
     if changing and speculation:
         message = f"speculation=True is not supported with continuous_batching=True for this {model_type} model: its "

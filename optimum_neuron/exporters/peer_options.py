@@ -149,11 +149,7 @@ def _same_option(other: str, value: Any, name: str, own_value: Any) -> ConfigErr
 
 
 def refuse_additions(names: Collection[str]) -> None:
-    """Reject options of diffusion pipelines for another model.
-
-    Raises:
-        ModelError: there are some.
-    """
+    """Reject options of diffusion pipelines for another model."""
     if names:
         raise ModelError(
             f"{', '.join(names)} are options of diffusion pipelines, and this is another model.",

@@ -147,11 +147,7 @@ def _timed(timings: dict[str, float], name: str) -> Iterator[None]:
 
 
 def check_tolerance(atol: float | None, *, validate: bool) -> None:
-    """Check a tolerance.
-
-    Raises:
-        ConfigError: the tolerance is negative or not finite, or validation is switched off.
-    """
+    """Check a tolerance."""
     if atol is None:
         return
     if not validate:
@@ -163,11 +159,7 @@ def check_tolerance(atol: float | None, *, validate: bool) -> None:
 
 
 def open_cache(disable_neuron_cache: bool, cache_url: str | None = None) -> CompileCache | None:
-    """The compile cache, or None where it is switched off, by the argument or by --no_cache in NEURON_CC_FLAGS.
-
-    Raises:
-        ConfigError: it is switched off and named at once.
-    """
+    """The compile cache, or None where it is switched off, by the argument or by --no_cache in NEURON_CC_FLAGS."""
     if disable_neuron_cache and cache_url is not None:
         message = f"disable_neuron_cache and the cache {cache_url} contradict each other."
         raise ConfigError(message, hint="Remove one of the two.", option="cache_url", value=cache_url)

@@ -103,11 +103,7 @@ class Prepared:
         return self.metadata["family"]["value"]
 
     def require_room(self, claim: CoreClaim | PrivateCore) -> None:
-        """Check that the program fits on a core, before minutes are spent on host code.
-
-        Raises:
-            DeviceMemoryError: it does not fit.
-        """
+        """Check that the program fits on a core, before minutes are spent on host code."""
         require_fit(
             self.need,
             instance=claim.instance,
@@ -121,11 +117,7 @@ class Prepared:
     def on_core(
         self, tensors: Choice[TensorSource], weights: BoundWeights, host: HostCode, claim: CoreClaim | PrivateCore
     ) -> Prepared:
-        """Return the model with its weights, loaded on a claimed core.
-
-        Raises:
-            DeviceMemoryError: there is no room for it.
-        """
+        """Return the model with its weights, loaded on a claimed core."""
         bound = BoundProgram(
             artifact=self.artifact,
             tensors=tensors,

@@ -112,9 +112,6 @@ def with_quantized_weights(
         tensors: where they are.
         shards: weights that are divided among cores, each of which rounds its inputs by their own largest one.
         reader: the library that read the weights of the reference model.
-
-    Raises:
-        ValidationError: weights differ from those of the reference model.
     """
     import torch
 

@@ -173,10 +173,6 @@ def require_readable(config: Any, *, model: str) -> None:
     Args:
         config: as for `quantization_of`.
         model: name of the checkpoint, for the message.
-
-    Raises:
-        ModelError: the method is not one of `DEQUANTIZED`, or its package is not installed; `details["quantization"]`
-            names it.
     """
     quantization = quantization_of(config)
     if quantization is None:
@@ -220,11 +216,7 @@ def _has_several_forms(quantization: Mapping[str, Any]) -> bool:
 
 
 def require_plain(config: Any, *, model: str) -> None:
-    """Reject a model in memory whose weights are quantized.
-
-    Raises:
-        ModelError: they are; `details["quantization"]` names the method.
-    """
+    """Reject a model in memory whose weights are quantized."""
     quantization = quantization_of(config)
     if quantization is not None:
         message = f"The weights of {model} in memory are quantized with {method_of(quantization)}."

@@ -47,9 +47,6 @@ def cache_dtype_of(options: Mapping[str, Any]) -> tuple[str, str] | None:
 
     >>> cache_dtype_of({"kv_quant_config": {"quant_dtype": "float8_e4m3fn", "direct_cast": True}})
     ('kv_quant_config', 'fp8')
-
-    Raises:
-        ConfigError: a field of `kv_quant_config` has a value that is not supported.
     """
     config = options.get("kv_quant_config")
     if config is None:
@@ -76,11 +73,7 @@ def cache_dtype_of(options: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def translate_quantization(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `quantization` and `modules_to_not_convert` for the keywords of other libraries among `options`.
-
-    Raises:
-        ConfigError: an object or a keyword asks for a method that is not supported.
-    """
+    """Return `quantization` and `modules_to_not_convert` for the keywords of other libraries among `options`."""
     config = options.get("quantization_config")
     if config is not None:
         return _of_transformers(config)

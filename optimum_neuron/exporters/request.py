@@ -201,11 +201,7 @@ def _flags(config: CompileConfig) -> dict[str, Any]:
 
 
 def split_options(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Separate keywords that find a model from keywords that decide its compile.
-
-    Raises:
-        ConfigError: a keyword is neither.
-    """
+    """Separate keywords that find a model from keywords that decide its compile."""
     check_known(options, [*compile_options(), *SOURCE_OPTIONS], what="the export", listed=EXPORT_HELP)
     where = source_options(options)
     return where, {name: value for name, value in options.items() if name not in where}
@@ -214,12 +210,7 @@ def split_options(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, An
 def without_weights(
     model_name_or_path: str | Path, options: dict[str, Any]
 ) -> tuple[ModelSource, CompileConfig, Choice[Target], bool]:
-    """Return a checkpoint without its weights, the complete configuration, the target, and `trust_remote_code`.
-
-    Raises:
-        ModelError: the model cannot be found, or is a pipeline of several models.
-        ConfigError: an option is unknown or out of range.
-    """
+    """Return a checkpoint without its weights, the complete configuration, the target, and `trust_remote_code`."""
     where, fields = split_options(translate(options))
     source = load_source(model_name_or_path, with_weights=False, **where)
     trust = where.get("trust_remote_code", False)

@@ -42,13 +42,7 @@ COPIED = (
 
 
 def save_folder(prepared: Prepared, output: Path) -> int:
-    """Write an exported folder; return its size in bytes. Files appear whole, the marker last.
-
-    Raises:
-        ConfigError: the output is a checkpoint or a file.
-        CacheError: the disk is full or the folder cannot be written; a previous export there is gone only if its
-            replacement was complete.
-    """
+    """Write an exported folder; return its size in bytes. Files appear whole, the marker last."""
     check_output(prepared.source, output)
     try:
         output.mkdir(parents=True, exist_ok=True)
@@ -78,11 +72,7 @@ def _work_folder(output: Path) -> Iterator[Path]:
 
 
 def check_output(source: ModelSource, output: Path) -> None:
-    """Reject an output folder that is not an export of this package.
-
-    Raises:
-        ConfigError: the output is the checkpoint's own folder, another checkpoint, or a file.
-    """
+    """Reject an output folder that is not an export of this package."""
     weights = sorted(path.name for pattern in ("*.safetensors", "*.bin") for path in output.glob(pattern))
     if output.resolve() == source.folder.resolve():
         reason, problem = "checkpoint", "is the folder of the checkpoint itself"

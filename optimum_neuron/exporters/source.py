@@ -109,11 +109,7 @@ def first_line(error: Exception) -> str:
 
 
 def load_source(name: str | Path, *, with_weights: bool = True, **options: Any) -> ModelSource:
-    """Find a model, as `find_folder` does, and read its configuration.
-
-    Raises:
-        ModelError: The folder holds no readable configuration, or an architecture that transformers does not have.
-    """
+    """Find a model, as `find_folder` does, and read its configuration."""
     folder = find_folder(name, with_weights=with_weights, **options)
     config = read_config(folder, trust_remote_code=options.get("trust_remote_code", False))
     if with_weights:
@@ -122,12 +118,7 @@ def load_source(name: str | Path, *, with_weights: bool = True, **options: Any) 
 
 
 def read_config(folder: Path, *, trust_remote_code: bool = False) -> Any:
-    """Read the transformers configuration of a folder.
-
-    Raises:
-        ModelError: The model is missing, its architecture is unknown, or its weights are quantized in a way that cannot
-            be dequantized.
-    """
+    """Read the transformers configuration of a folder."""
     from transformers import CONFIG_MAPPING, AutoConfig
 
     from .diffusion import DiffusersConfig, is_pipeline, read_index
@@ -189,11 +180,7 @@ def _missing_config(folder: Path) -> ModelError:
 
 
 def infer_task(config: Any, task: str = "auto") -> Choice[str]:
-    """Choose the task from `config.architectures`, or check the requested one.
-
-    Raises:
-        ModelError: The task is unknown, or the architecture serves no exportable task.
-    """
+    """Choose the task from `config.architectures`, or check the requested one."""
     if task != "auto":
         name = require_known_task(task)
         return Choice(value=name, reason="requested by name" if name == task else f"requested as {task}")
@@ -208,11 +195,7 @@ def infer_task(config: Any, task: str = "auto") -> Choice[str]:
 
 
 def require_known_task(task: str) -> str:
-    """Return a task under its name here.
-
-    Raises:
-        ModelError: it is unknown, or cannot be exported.
-    """
+    """Return a task under its name here."""
     name = plain_task(task)
     if name in TASKS:
         return name

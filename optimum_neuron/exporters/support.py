@@ -31,9 +31,6 @@ def support_rows(task: str | None = None) -> list[dict[str, Any]]:
 
     Args:
         task: show only the architectures that were tried for it.
-
-    Raises:
-        ModelError: there is no such task.
     """
     task = None if task is None else require_known_task(task)
     rows = []

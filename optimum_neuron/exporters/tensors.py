@@ -62,10 +62,6 @@ def open_tensors(
     """Return the tensors of a checkpoint under the names that `sources` asks for, and how they were opened.
 
     Names of quantized weights are recipes (`weights/quantized.py`), which are carried out when they are bound.
-
-    Raises:
-        WeightsError: there are no safetensors in the folder, or tensors are missing in them.
-        ModelError: transformers cannot load the checkpoint.
     """
     names = {name for group in sources.values() for name in group}
     plain = _open_plain(
@@ -105,11 +101,7 @@ def _open_plain(
 
 
 def _open_files(source: ModelSource) -> TensorSource | None:
-    """Return the tensors of a folder by plain names; None: only transformers can read a GGUF file.
-
-    Raises:
-        WeightsError: a file is missing or damaged.
-    """
+    """Return the tensors of a folder by plain names; None: only transformers can read a GGUF file."""
     stored = _open_stored(source)
     if stored is None or isinstance(stored, GgufSource) or quantization_of(source.config) is None:
         return stored
@@ -155,11 +147,7 @@ def plain_modules(source: ModelSource, quantization: Mapping[str, Any]) -> tuple
 
 
 def require_cache_scales(source: ModelSource) -> None:
-    """Check that a checkpoint has scales of keys and values, which `kv_cache_dtype="fp8-static"` divides by.
-
-    Raises:
-        WeightsError: it has none; a model that is in memory or has no weights yet is not checked.
-    """
+    """Check that a checkpoint has scales of keys and values, which `kv_cache_dtype="fp8-static"` divides by."""
     if source.module is not None or not any(source.folder.glob("*.safetensors")):
         return
     endings = {name.rpartition(".")[2] for name in Checkpoint.open(source.folder).specs}
@@ -175,11 +163,7 @@ def require_cache_scales(source: ModelSource) -> None:
 
 
 def check_files(source: ModelSource) -> None:
-    """Read the headers of a checkpoint's files.
-
-    Raises:
-        WeightsError: a file is missing or damaged.
-    """
+    """Read the headers of a checkpoint's files."""
     if source.has_weights and source.module is None:
         _open_files(source)
 
@@ -187,11 +171,7 @@ def check_files(source: ModelSource) -> None:
 def tensors_in_memory(
     tensors: Mapping[str, torch.Tensor] | torch.nn.Module, names: Collection[str], origin: str
 ) -> StateDict:
-    """Copies of the needed tensors, so that later changes of them, as in training, are not seen.
-
-    Raises:
-        WeightsError: some are no tensors with values; all are named.
-    """
+    """Copies of the needed tensors, so that later changes of them, as in training, are not seen."""
     names = plain_names(names)
     state = dict(_state_dict(tensors, origin).tensors if isinstance(tensors, torch.nn.Module) else tensors)
     wrong = [f"{name} is a {type(value).__name__}" for name, value in state.items() if not torch.is_tensor(value)]
@@ -216,9 +196,6 @@ def fill_missing(source: ModelSource, *, task: str, dtype: str, trust_remote_cod
 
     The numbers are the same each time; under Optimum Neuron's rules, they come from torch's seed. A warning names the
     tensors. A complete checkpoint is returned unchanged. The class of the task decides which weights are needed.
-
-    Raises:
-        ModelError: transformers cannot load it.
     """
     model, missing = _load(source, task=task, dtype=dtype, trust_remote_code=trust_remote_code)
     if not missing:
@@ -242,9 +219,6 @@ def with_head(
         task: task of the head.
         dtype: dtype of the weights.
         trust_remote_code: run code that comes with the checkpoint.
-
-    Raises:
-        WeightsError: more is missing than a head, so that the checkpoint is damaged.
     """
     if not error.details.get("is_head"):
         raise error
@@ -271,10 +245,6 @@ def load_original(
     """Return the reference model: transformers' on the CPU, in evaluation mode; a model in memory is returned itself.
 
     The tensors that are `needed` must be in the checkpoint; None: all of the class that the task has.
-
-    Raises:
-        ModelError: transformers cannot load it.
-        WeightsError: tensors are missing, which transformers would fill with random numbers.
     """
     if source.module is not None:
         wanted = getattr(torch, dtype)

@@ -58,11 +58,7 @@ class VendorExport:
 
 
 def refuse_vendor_export(folder: Path) -> None:
-    """Reject a folder that was exported for hardware.
-
-    Raises:
-        ArtifactError: it was; the message and the details have the export that replaces it.
-    """
+    """Reject a folder that was exported for hardware."""
     export = read_vendor_export(folder)
     if export is None:
         return

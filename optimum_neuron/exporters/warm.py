@@ -107,9 +107,6 @@ def read_jobs(path: str | Path) -> list[WarmJob]:
     Each entry has `model`, and may have `task`, `options`, and `instance`, a name or a list of names; `defaults` has
     options of all entries.
 
-    Raises:
-        ConfigError: the file cannot be read, or an entry has an unknown field or no model; all of these are named.
-
     Example:
         ```python
         from pathlib import Path
@@ -186,9 +183,6 @@ def warm_cache(
         num_workers: jobs at once; None for all CPUs of a Ray cluster, or as many as this machine has memory for.
         ray_address: a Ray cluster; None for one that runs on this machine, else processes.
         on_done: called with each result as it comes.
-
-    Raises:
-        ConfigError: there is no cluster at the address.
     """
     cluster = _cluster(ray_address)
     if cluster is not None:

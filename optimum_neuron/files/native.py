@@ -58,11 +58,7 @@ class NativeLibrary:
         return env.home() / self.folder / f"{self.source.stem}-{digest.hexdigest()[:16]}.json"
 
     def ensure_built(self, record: Path | None = None) -> Path:
-        """Return the shared object of a record; build it if no process has done so, or if it is damaged.
-
-        Raises:
-            LoweringError: there is no C++ compiler, it fails, the cache cannot be written, or other users can write it.
-        """
+        """Return the shared object of a record; build it if no process has done so, or if it is damaged."""
         record = record or self.record()
         built = find(record) or self._built(record)
         require_ours(built.library)

@@ -21,9 +21,6 @@ from ..errors import ModelError
 def parse_json(data: bytes | str) -> Any:
     """Return the value of a JSON text.
 
-    Raises:
-        ValueError: it is no JSON, not in a Unicode encoding, or nested too deeply.
-
     >>> parse_json(b'{"version": 1}')
     {'version': 1}
     """
@@ -34,11 +31,7 @@ def parse_json(data: bytes | str) -> Any:
 
 
 def read_json(path: Path) -> Any:
-    """Return the value of a JSON file that belongs to a model.
-
-    Raises:
-        ModelError: the file cannot be read.
-    """
+    """Return the value of a JSON file that belongs to a model."""
     try:
         return parse_json(path.read_bytes())
     except (OSError, ValueError) as error:
@@ -46,11 +39,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object of a file that belongs to a model.
-
-    Raises:
-        ModelError: the file cannot be read, or holds something else.
-    """
+    """Return the JSON object of a file that belongs to a model."""
     content = read_json(path)
     if not isinstance(content, dict):
         raise _unreadable(path, f"it holds a {type(content).__name__} instead of an object")

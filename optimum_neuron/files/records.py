@@ -49,12 +49,7 @@ class Record:
     """Everything that its result depends on."""
 
     def read(self) -> dict[str, Any]:
-        """Return what was written, with the key.
-
-        Raises:
-            FileNotFoundError: there is no file.
-            OSError, ValueError: it cannot be read, or is damaged.
-        """
+        """Return what was written, with the key."""
         data = parse_json(self.path.read_bytes())
         if not isinstance(data, dict) or data.get("key") != self.key:
             raise ValueError("the record of another key")
@@ -82,21 +77,12 @@ class Records:
     """Returns the versions of everything that decides a result besides its key."""
 
     def folder(self) -> Path:
-        """Return the folder of the files, which may not exist.
-
-        Raises:
-            ConfigError: neither this package's home nor the temporary folder can be written.
-        """
+        """Return the folder of the files, which may not exist."""
         folder = env.home() / self.name
         return folder if can_write(folder) else private_folder(folder)
 
     def find(self, key: Mapping[str, Any]) -> Record:
-        """Return the record of a key, which has a JSON form.
-
-        Raises:
-            ConfigError: no folder for it can be written.
-            TypeError: the key has no JSON form.
-        """
+        """Return the record of a key, which has a JSON form."""
         text = json.dumps({**key, "versions": dict(self.versions())}, sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()
         return Record(path=self.folder() / f"{digest[:32]}.json", key=json.loads(text))

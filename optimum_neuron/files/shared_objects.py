@@ -128,9 +128,6 @@ def require_ours(library: Path) -> None:
     """Check that no other user could have written a library.
 
     The file, its folder, and the folders up to the package's own are checked; root may own them.
-
-    Raises:
-        LoweringError: another user owns one of them, or a group or others may write it; `details` has the paths.
     """
     root = env.home().absolute()
     chain = [library.absolute(), *library.absolute().parents]

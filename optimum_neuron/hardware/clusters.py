@@ -48,11 +48,7 @@ def split_count(name: str) -> tuple[int, str]:
 
 
 def cluster_of(instance: InstanceSpec, num_instances: int) -> InstanceSpec:
-    """Return so many instances of a type as one; one instance is itself.
-
-    Raises:
-        ConfigError: the count is out of range, or no document has the bandwidth of the instance's network.
-    """
+    """Return so many instances of a type as one; one instance is itself."""
     if num_instances == 1:
         return instance
     name = f"{num_instances}x{instance.name}"
@@ -81,11 +77,7 @@ def one_of(instance: InstanceSpec) -> InstanceSpec:
 
 
 def require_degrees(instance: InstanceSpec, *, tensor_parallel_size: int = 1, pipeline_parallel_size: int = 1) -> None:
-    """Check that an instance, or several, can place a model: each stage on one instance, as many stages on each.
-
-    Raises:
-        ConfigError: A number of cores is not legal, or the instances do not divide the stages.
-    """
+    """Check that an instance, or several, can place a model: each stage on one instance, as many stages on each."""
     num_instances, one = instance.num_instances, one_of(instance)
     if pipeline_parallel_size % num_instances:
         raise ConfigError(

@@ -116,9 +116,6 @@ def require_default_lnc(
         chip: the chip that is compiled for, or whose cores are claimed.
         asked: sizes that the caller asked for, by the name of its option.
         environ: environment variables; NEURON_LOGICAL_NC_CONFIG and NEURON_RT_VIRTUAL_CORE_SIZE ask too.
-
-    Raises:
-        ConfigError: a size is not the default; one that the chip does not have has the code NCC_EARG001.
     """
     for name, lnc in {**env.logical_nc_config(environ), **(asked or {})}.items():
         if checked_lnc(chip, lnc, asked=f"{name}={lnc}") != chip.default_lnc:

@@ -193,20 +193,12 @@ class InstanceSpec(Sourced):
         return self.num_chips * self.chip.num_cores
 
     def num_logical_cores(self, lnc: int | None = None) -> int:
-        """Cores as the runtime counts them; `lnc` physical cores form one (None: the default).
-
-        Raises:
-            ConfigError: the chip has no such logical core.
-        """
+        """Cores as the runtime counts them; `lnc` physical cores form one (None: the default)."""
         return self.num_cores // checked_lnc(self.chip, lnc)
 
 
 def checked_lnc(chip: ChipSpec, lnc: int | None, *, asked: str | None = None) -> int:
-    """Return the physical cores of one logical core, None for the chip's default; `asked` is the option in words.
-
-    Raises:
-        ConfigError: the compiler would answer NCC_EARG001.
-    """
+    """Return the physical cores of one logical core, None for the chip's default; `asked` is the option in words."""
     if lnc is None:
         return chip.default_lnc
     if lnc not in chip.lncs:

@@ -77,11 +77,7 @@ class Target:
         return self.name
 
     def logical_cores_per_chip(self, lnc: int | None = None) -> int:
-        """Cores of one chip as the runtime counts them; `lnc` physical cores form one (None: the default).
-
-        Raises:
-            ConfigError: the chip has no such logical core.
-        """
+        """Cores of one chip as the runtime counts them; `lnc` physical cores form one (None: the default)."""
         return self.chip.num_cores // checked_lnc(self.chip, lnc)
 
     def hbm_bytes_per_core(self, lnc: int | None = None) -> int:
@@ -99,9 +95,6 @@ class Target:
         """Return whether the engines know a dtype, or the compiler accepts it if `name` is an --auto-cast-type value.
 
         64-bit types are False: the compiler narrows such inputs to 32 bits before any engine sees them.
-
-        Raises:
-            ConfigError: there is no such dtype.
         """
         if name in AUTO_CAST_DTYPES:
             return name in self.core.auto_cast_types
@@ -139,11 +132,7 @@ def taking_e4m3fn(target: Target) -> Target:
 
 
 def require_compilable(target: Target) -> Target:
-    """Return the target if artifacts can be compiled for it.
-
-    Raises:
-        ConfigError: they cannot.
-    """
+    """Return the target if artifacts can be compiled for it."""
     if target.not_compilable_because is None:
         return target
     targets = [other.name for other in TARGETS.values() if other.compilable]

@@ -99,9 +99,6 @@ def require_core_count(
         num_cores: logical cores of the job.
         lnc: physical cores of a logical one; None for the default.
         request: the user's option, for the message; None for the number of cores.
-
-    Raises:
-        ConfigError: The count is not legal; the message lists the legal ones and their source.
     """
     legal = legal_core_counts(instance, lnc=lnc)
     if num_cores in legal.counts:

@@ -49,11 +49,7 @@ class AdapterSlots:
         return [name for name in self._index_of if name != BASE_NAME]
 
     def index_of(self, name: str) -> int:
-        """Return the index of an adapter in the program's stacks; that of the base model is 0.
-
-        Raises:
-            ConfigError: it is not loaded.
-        """
+        """Return the index of an adapter in the program's stacks; that of the base model is 0."""
         index = self._index_of.get(name)
         if index is None:
             raise invalid_choice("adapter_name", name, list(self._index_of))
@@ -65,10 +61,6 @@ class AdapterSlots:
         Args:
             names: adapter of each row, or `BASE_NAME`; None: the active one.
             num_rows: rows of the batch.
-
-        Raises:
-            ConfigError: an adapter is not loaded.
-            ShapeError: there is another number of names than of rows.
         """
         if names is None:
             return [self.index_of(self.active if self.is_enabled else BASE_NAME)] * num_rows
@@ -76,12 +68,7 @@ class AdapterSlots:
         return [self.index_of(name) for name in names]
 
     def load(self, name: str, lora: Lora) -> None:
-        """Write an adapter to a free index.
-
-        Raises:
-            ConfigError: the name is taken, there is no free index, or the rank is too high.
-            WeightsError: modules are not compiled for adapters, or matrices have other shapes.
-        """
+        """Write an adapter to a free index."""
         self._check(lora)
         with self._lock:
             self._require_free(name)
@@ -95,11 +82,7 @@ class AdapterSlots:
                 self.active = name
 
     def delete(self, name: str) -> None:
-        """Free the index of an adapter; if it was active, the base model is.
-
-        Raises:
-            ConfigError: it is not loaded, or a request has it.
-        """
+        """Free the index of an adapter; if it was active, the base model is."""
         with self._lock:
             index = self.index_of(name)
             if index == 0:
@@ -116,11 +99,7 @@ class AdapterSlots:
                 stack.write(index, {})
 
     def hold(self, name: str | None) -> Adapter:
-        """Return an adapter that cannot be deleted until it is released; None for the active one.
-
-        Raises:
-            ConfigError: it is not loaded.
-        """
+        """Return an adapter that cannot be deleted until it is released; None for the active one."""
         with self._lock:
             index = self.indices(None if name is None else [name], 1)[0]
             self._num_users[index] += 1
@@ -185,11 +164,7 @@ def _stack(prepared: Prepared, plan: AdapterPlan, path: str) -> LowRankStack:
 
 
 def check_names(names: Sequence[str], num_rows: int) -> None:
-    """Check that there is a name for each row.
-
-    Raises:
-        ShapeError: there is another number of them.
-    """
+    """Check that there is a name for each row."""
     if isinstance(names, str) or len(names) != num_rows:
         message = f"adapter_names={names!r} has no adapter for each of {num_rows} prompts."
         hint = f"Pass a list of {num_rows} names; {BASE_NAME!r} is the base model."
@@ -204,22 +179,14 @@ class AdapterMethods:
 
     @property
     def adapters(self) -> AdapterSlots:
-        """Adapters that are loaded, and their indices in the program.
-
-        Raises:
-            ConfigError: the model was compiled without adapters.
-        """
+        """Adapters that are loaded, and their indices in the program."""
         if self._adapters is None:
             message = "This model was compiled without adapters."
             raise ConfigError(message, hint="Export it with max_loras=4, or merge the adapter.", option="max_loras")
         return self._adapters
 
     def hold_adapter(self, name: str | None) -> Adapter:
-        """Return the adapter of a request, which cannot be deleted until it is released; None for the active one.
-
-        Raises:
-            ConfigError: it is not loaded, or the model was compiled without adapters.
-        """
+        """Return the adapter of a request, which cannot be deleted until it is released; None for the active one."""
         return Adapter() if name is None and self._adapters is None else self.adapters.hold(name)
 
     def load_adapter(self, peft_model_id: str | Path, adapter_name: str = "default", **where: Any) -> None:
@@ -229,12 +196,6 @@ class AdapterMethods:
             peft_model_id: folder that PEFT saved, or Hub model ID.
             adapter_name: name for `set_adapter` and `adapter_names`.
             **where: where the adapter is, fields of `SourceOptions`.
-
-        Raises:
-            ModelError: there is no adapter.
-            ConfigError: its rank is too high, `max_loras` adapters are loaded, the name is taken, or it has options
-                that compiled models do not support.
-            WeightsError: it was trained on another model, or changes modules that were not compiled for adapters.
 
         Example:
             ```python no-run
@@ -248,11 +209,7 @@ class AdapterMethods:
         slots.load(adapter_name, lora)
 
     def delete_adapter(self, adapter_names: str | Sequence[str]) -> None:
-        """Delete adapters, which makes room for others; if one was active, the base model is.
-
-        Raises:
-            ConfigError: an adapter is not loaded.
-        """
+        """Delete adapters, which makes room for others; if one was active, the base model is."""
         slots = self.adapters
         names = [adapter_names] if isinstance(adapter_names, str) else list(adapter_names)
         for name in names:
@@ -261,11 +218,7 @@ class AdapterMethods:
             slots.delete(name)
 
     def set_adapter(self, adapter_name: str | Sequence[str]) -> None:
-        """Use an adapter for prompts of which none is named; `"__base__"` is the base model.
-
-        Raises:
-            ConfigError: it is not loaded.
-        """
+        """Use an adapter for prompts of which none is named; `"__base__"` is the base model."""
         if not isinstance(adapter_name, str):
             message = f"set_adapter({adapter_name!r}) is not supported: a prompt has one adapter."
             raise ConfigError(message, hint="Pass one name.", option="adapter_name", value=adapter_name)

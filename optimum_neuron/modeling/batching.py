@@ -43,10 +43,6 @@ class ContinuousBatching:
             generation_config: settings of all requests; each may have others. None for the model's.
             continuous_batching_config: transformers' `ContinuousBatchingConfig`.
             workload_hints: transformers' sizes of a load; sizes are compiled here.
-
-        Raises:
-            ConfigError: the model was exported without continuous batching, or a setting contradicts its sizes.
-            DeviceMemoryError: another pool of blocks does not fit in the core's HBM.
         """
         if (kept := self._cached_continuous_batching_manager) is not None:
             return kept
@@ -97,9 +93,6 @@ class ContinuousBatching:
             warmup: nothing has to warm up here.
             adapter_names: LoRA adapter of each prompt, "__base__" for the base model; None: the active one.
             **settings: any setting of generation, as `generate` takes them, and `seed`.
-
-        Raises:
-            ConfigError, ShapeError: a setting or a prompt is refused; no prompt is answered then.
         """
         from tqdm import tqdm
 

@@ -66,12 +66,7 @@ class NeuronCache(Cache):
         return sorted(self._signature.states.keys() - kept)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> NeuronCache:
-        """A cache of the same model with the same contents, for a prefix that several prompts share.
-
-        Raises:
-            DeviceMemoryError: another copy of the state does not fit in the core's HBM.
-            CoreBusyError: the model was closed.
-        """
+        """A cache of the same model with the same contents, for a prefix that several prompts share."""
         copied = NeuronCache(self.sequences.loaded, self._signature)
         copied.sequences, copied.columns, copied._newest = self.sequences.copy(), self.columns, self._newest
         copied._layout = self._layout.copy()
@@ -83,13 +78,7 @@ class NeuronCache(Cache):
         return copy.deepcopy(self)
 
     def reserve(self, num_rows: int, loaded: LoadedProgram) -> None:
-        """Make room for the rows of a call.
-
-        Raises:
-            ConfigError: the cache belongs to another model.
-            ShapeError: it holds another number of rows.
-            DeviceMemoryError: the state of that many rows does not fit in the core's HBM.
-        """
+        """Make room for the rows of a call."""
         if loaded is not self.sequences.loaded:
             model = self.sequences.loaded.claim.model
             message = f"{CACHE} belongs to another compiled model, {model}."
@@ -107,10 +96,6 @@ class NeuronCache(Cache):
         Args:
             mask_RC: the mask.
             reach: what layers see; None for every earlier token.
-
-        Raises:
-            ShapeError: tokens of earlier calls are masked, or a hole between tokens makes a difference.
-            ConfigError: the newest tokens are masked, and the cache cannot forget them.
         """
         num_forgotten = int(self._layout.forgotten(mask_RC, self.columns).max())
         if num_forgotten:
@@ -166,12 +151,7 @@ class NeuronCache(Cache):
         """Nothing to record: no token sees what the newest ones have replaced, see `models/common/rings.py`."""
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Forget the newest columns; transformers passes their number as a negative value.
-
-        Raises:
-            ConfigError: the model keeps a state without slots, which cannot go back, or layers with a window no longer
-                have what tokens so far back see.
-        """
+        """Forget the newest columns; transformers passes their number as a negative value."""
         if tokens_to_remove < 0:
             self.require_croppable()
         num_left = self.columns + min(tokens_to_remove, 0)
@@ -181,11 +161,7 @@ class NeuronCache(Cache):
         self._newest = self._newest if num_left else 0
 
     def require_croppable(self) -> None:
-        """Check that columns can be taken away.
-
-        Raises:
-            ConfigError: the model keeps a state without slots.
-        """
+        """Check that columns can be taken away."""
         if names := self._without_slots:
             message = f"This model's cache cannot forget tokens: {', '.join(names)} has no slot for each."
             raise ConfigError(message, hint="Generate without an assistant model or prompt lookup.", states=names)
@@ -228,11 +204,7 @@ class NeuronCache(Cache):
 
 
 def own_cache(cache: Any, loaded: LoadedProgram, signature: Signature) -> NeuronCache:
-    """Return the cache of an earlier call, or a new one.
-
-    Raises:
-        ConfigError: it is a cache of the host.
-    """
+    """Return the cache of an earlier call, or a new one."""
     if cache is None:
         return NeuronCache(loaded, signature)
     if not isinstance(cache, NeuronCache):

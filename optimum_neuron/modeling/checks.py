@@ -23,11 +23,7 @@ _INPUT_DEVICES = ("cpu", "neuron")
 
 
 def checked_mask(input_ids: torch.Tensor, mask: torch.Tensor | None, *, num_past: int, vocabulary: int) -> torch.Tensor:
-    """Check tokens and mask, and return the mask over all columns.
-
-    Raises:
-        ShapeError: there are no tokens, a token is not in the vocabulary, or the mask has another shape.
-    """
+    """Check tokens and mask, and return the mask over all columns."""
     for name, tensor in (("input_ids", input_ids), ("attention_mask", mask)):
         if tensor is not None and not isinstance(tensor, torch.Tensor):
             message = f"{name} is a {type(tensor).__name__}, but the model takes tensors."
@@ -66,20 +62,12 @@ def _check_mask(mask: torch.Tensor, shape: list[int], num_past: int) -> None:
 
 
 def check_counts(**numbers: int) -> None:
-    """Check that numbers are integers of at least 1.
-
-    Raises:
-        ConfigError: some are not; all of them are named.
-    """
+    """Check that numbers are integers of at least 1."""
     raise_together(count_error(name, number) for name, number in numbers.items() if not is_count(number))
 
 
 def on_host(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Copy tensors of the device "neuron" to the CPU, where compiled models take their inputs.
-
-    Raises:
-        ShapeError: tensors are on other devices; all of them are named.
-    """
+    """Copy tensors of the device "neuron" to the CPU, where compiled models take their inputs."""
     inputs = {**{f"input {place}": value for place, value in enumerate(args)}, **kwargs}
     devices = {name: value.device for name, value in inputs.items() if isinstance(value, torch.Tensor)}
     elsewhere = {name: str(device) for name, device in devices.items() if device.type not in _INPUT_DEVICES}
@@ -98,21 +86,13 @@ class HostCallable:
     """A call runs `forward`; the CPU has the results, and copies of inputs that are on the device "neuron"."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run `forward`.
-
-        Raises:
-            ShapeError: an input is neither on the CPU nor on the device "neuron".
-        """
+        """Run `forward`."""
         args, kwargs = on_host(args, kwargs)
         return self.forward(*args, **kwargs)  # type: ignore[attr-defined]
 
 
 def check_length(packing: Packing, sequence_length: int) -> None:
-    """Check that the sequences fit the KV cache.
-
-    Raises:
-        ShapeError: a sequence has more tokens than the cache has slots.
-    """
+    """Check that the sequences fit the KV cache."""
     length = int(packing.positions_RT.max()) + 1
     if length > sequence_length:
         raise _too_long(f"The sequence has {length} tokens", "Lower max_new_tokens, shorten", length, sequence_length)
@@ -130,9 +110,6 @@ def refuse_outputs(
     """Reject requests for outputs that the graph does not return; an export can return those in `exportable`.
 
     Under the rules of Optimum Neuron, requests for those in `exportable` are ignored with an INFO message.
-
-    Raises:
-        ConfigError: an output is requested.
     """
     flags = {"output_attentions": output_attentions, "output_hidden_states": output_hidden_states}
     names = [name for name, flag in flags.items() if flag]
@@ -149,11 +126,7 @@ def refuse_outputs(
 
 
 def refuse_layers(config: Any, output_attentions: bool | None, output_hidden_states: bool | None) -> None:
-    """Refuse results of layers that the model was exported without.
-
-    Raises:
-        ConfigError: one is requested.
-    """
+    """Refuse results of layers that the model was exported without."""
     refuse_outputs(
         output_attentions and not config.output_attentions,
         output_hidden_states and not config.output_hidden_states,
@@ -164,11 +137,7 @@ def refuse_layers(config: Any, output_attentions: bool | None, output_hidden_sta
 def limit_length(
     generation_config: GenerationConfig, attention_mask: torch.Tensor | None, sequence_length: int
 ) -> None:
-    """Limit `max_length` to the end of the KV cache with a warning, rather than fail after generating up to there.
-
-    Raises:
-        ShapeError: the prompt leaves no room for a new token.
-    """
+    """Limit `max_length` to the end of the KV cache with a warning, rather than fail after generating up to there."""
     # `generate` drops a mask of ones and keeps its length.
     columns = generation_config._mask_length if attention_mask is None else attention_mask.shape[1]
     longest = columns if attention_mask is None else int(attention_mask.sum(1).max())
@@ -184,11 +153,7 @@ def limit_length(
 
 
 def check_rows(num_rows: int, hidden_RSD: torch.Tensor, mask_RS: torch.Tensor | None) -> None:
-    """Check that sources, masks, and targets have the same batch size.
-
-    Raises:
-        ShapeError: they do not.
-    """
+    """Check that sources, masks, and targets have the same batch size."""
     shape, mask = list(hidden_RSD.shape[:2]), None if mask_RS is None else list(mask_RS.shape)
     if shape[0] != num_rows or mask not in (None, shape):
         message = f"{num_rows} targets do not match encoder states of shape {shape} with attention_mask {mask}."

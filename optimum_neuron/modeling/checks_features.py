@@ -19,11 +19,7 @@ _FEWER = {"image": ", set do_image_splitting=False", "audio": ""}
 def encoded_features(
     outputs: dict[str, Any] | None, inputs: Any, details: dict[str, Any], *, num_past: int, modality: Modality = "image"
 ) -> list[torch.Tensor]:
-    """Return the features in `outputs`, an empty list if there are none; `details` come with the main inputs.
-
-    Raises:
-        ConfigError: the features are of another modality, or they come twice, too late, or as details only.
-    """
+    """Return the features in `outputs`, an empty list if there are none; `details` come with the main inputs."""
     main = MAIN[modality]
     outputs = outputs or {}
     if other := sorted(outputs.keys() - {modality}):
@@ -58,9 +54,6 @@ def check_features(
         most: images or audios of a row.
         by_row: whether features come by row.
         modality: the model's input beside text.
-
-    Raises:
-        ShapeError: a row has more or fewer tokens than features, or more images or audios than compiled.
     """
     limit = f"max_num_{modality}s"
     crowded = {row: -(-count // num_tokens) for row, count in enumerate(counts) if count > most * num_tokens}

@@ -15,11 +15,7 @@ _USE_PROCESSOR = "Pass the output of the model's processor with return_tensors='
 
 
 def check_known(model_type: str, known: Collection[str], **inputs: torch.Tensor | None) -> None:
-    """Check that the architecture takes the inputs that are not None.
-
-    Raises:
-        ConfigError: it does not take one of them.
-    """
+    """Check that the architecture takes the inputs that are not None."""
     unknown = [name for name, value in inputs.items() if value is not None and name not in known]
     if unknown:
         message = f"A {model_type} model takes no {', '.join(unknown)}."
@@ -27,11 +23,7 @@ def check_known(model_type: str, known: Collection[str], **inputs: torch.Tensor 
 
 
 def check_types(token_type_ids: torch.Tensor, input_ids: torch.Tensor) -> None:
-    """Check that each token has a type.
-
-    Raises:
-        ShapeError: the types have another shape than the tokens.
-    """
+    """Check that each token has a type."""
     shape, expected = list(token_type_ids.shape), list(input_ids.shape)
     if shape != expected:
         message = f"token_type_ids has shape {shape}, but input_ids has {expected}."
@@ -41,12 +33,7 @@ def check_types(token_type_ids: torch.Tensor, input_ids: torch.Tensor) -> None:
 def check_grids(
     grids: torch.Tensor | None, types: torch.Tensor | None, mask: torch.Tensor, *, merge: int, shape: torch.Size
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return what positions on three axes are computed from.
-
-    Raises:
-        ConfigError: there are images without it.
-        ShapeError: the runs of image tokens are not those of the images.
-    """
+    """Return what positions on three axes are computed from."""
     names = {"image_grid_thw": grids, "mm_token_type_ids": types}
     if missing := [name for name, value in names.items() if value is None]:
         message = f"Images have positions in height and width, which need {' and '.join(missing)}."
@@ -80,12 +67,7 @@ def _check_grid_sizes(grids: torch.Tensor, merge: int) -> None:
 def check_patches(
     patches: torch.Tensor, grids: torch.Tensor | None, *, num_patches: int, width: int, merge: int
 ) -> list[int]:
-    """Return the number of patches of each image.
-
-    Raises:
-        ConfigError: there are no grids.
-        ShapeError: patches and grids do not fit each other, or an image has more patches than compiled.
-    """
+    """Return the number of patches of each image."""
     if grids is None:
         message = "pixel_values are patches, which need image_grid_thw."
         raise ConfigError(message, hint=_USE_PROCESSOR, arguments=["image_grid_thw"])
@@ -110,11 +92,7 @@ def check_patches(
 def split_positions(
     position_ids: torch.Tensor | None, *, has_axes: bool
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """Return counted positions [R, T] and those on three axes [R, T, A], from [R, T], [3, R, T], or [4, R, T].
-
-    Raises:
-        ShapeError: there are three axes for a model without, or for tokens behind a prompt.
-    """
+    """Return counted positions [R, T] and those on three axes [R, T, A], from [R, T], [3, R, T], or [4, R, T]."""
     if position_ids is None or position_ids.ndim < 3:
         return position_ids, None
     shape = list(position_ids.shape)
@@ -127,11 +105,7 @@ def split_positions(
 
 
 def check_pixels(pixel_values: torch.Tensor, program: Program, *, is_nested: bool) -> None:
-    """Check that the vision encoder was compiled for these images.
-
-    Raises:
-        ShapeError: the images have another rank, dtype, or size.
-    """
+    """Check that the vision encoder was compiled for these images."""
     channels, height, width = program.graphs[ENCODE].inputs["pixel_values"].shape[1:]
     axes = [*(["batch"] if is_nested else []), "images", "channels", "height", "width"]
     shape = list(pixel_values.shape)
@@ -166,11 +140,7 @@ def listed_images(pixel_values: torch.Tensor | None) -> torch.Tensor | None:
 def check_pixel_mask(
     mask: torch.Tensor | None, pixel_values: torch.Tensor, model_type: str, *, is_nested: bool
 ) -> None:
-    """Check that a mask belongs to the pixels.
-
-    Raises:
-        ShapeError: the architecture takes no mask, or the mask has another shape than the pixels.
-    """
+    """Check that a mask belongs to the pixels."""
     if mask is None:
         return
     if not is_nested:

@@ -76,9 +76,6 @@ class Columns:
             num_past: columns of earlier calls.
             reach: what layers see; None for everything.
             states: names of states that every column changes in transformers, and every token here.
-
-        Raises:
-            ShapeError: one does; the first one is named.
         """
         if reach is None and not states:
             return

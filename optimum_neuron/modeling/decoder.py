@@ -239,11 +239,7 @@ class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
     def request_draft(
         self, prompt: Sequence[int], settings: GenerationConfig, assistant_model: Any
     ) -> SequenceDraft | None:
-        """Return the draft of a request of continuous batching; None if its settings choose none.
-
-        Raises:
-            ConfigError: no compiled graph checks several tokens, or the model cannot forget rejected ones.
-        """
+        """Return the draft of a request of continuous batching; None if its settings choose none."""
         if assistant_model is None and settings.prompt_lookup_num_tokens is None:
             return None
         if names := sorted(name for name, state in self._signature.states.items() if not state.has_slots):
@@ -277,11 +273,7 @@ class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
         return known_inputs(inputs, self._inputs)
 
     def choose_bucket(self, num_tokens: int) -> Choice[int]:
-        """Return the smallest prefill bucket that fits a prompt, with the reason.
-
-        Raises:
-            ShapeError: the prompt is longer than the largest bucket.
-        """
+        """Return the smallest prefill bucket that fits a prompt, with the reason."""
         return self._decoder.choose_bucket(num_tokens)
 
     @property
@@ -298,11 +290,7 @@ class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
 
 
 def next_token_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Return the mean cross-entropy of the next token, as transformers' `ForCausalLMLoss`.
-
-    Raises:
-        ShapeError: labels are not token IDs, one for each token.
-    """
+    """Return the mean cross-entropy of the next token, as transformers' `ForCausalLMLoss`."""
     check_labels(labels, logits.shape[-1])
     hint = f"Pass one label for each token, {IGNORED} to skip it; labels are shifted here."
     return label_loss(logits, next_labels(labels), of="input_ids", hint=hint)

@@ -28,10 +28,6 @@ def load_draft(
         tensors: the checkpoint.
         model: the decoder.
         name: name of the draft, for messages.
-
-    Raises:
-        WeightsError: tensors are missing or have another shape.
-        CoreBusyError, DeviceMemoryError: there is no room on a core.
     """
     config, target = model.neuron_config, model.prepared.target.value
     program = compile_graphs(
@@ -50,11 +46,7 @@ def load_draft(
 
 
 def require_results(model: NeuronDecoderModel, names: Sequence[str]) -> None:
-    """Check that a decoder returns the hidden states that a draft reads.
-
-    Raises:
-        ConfigError: it does not.
-    """
+    """Check that a decoder returns the hidden states that a draft reads."""
     outputs = model._signature["decode"].outputs
     missing = [name for name in names if name not in outputs]
     if not missing:

@@ -116,11 +116,7 @@ class EagleSequence(Draft):
         """Tokens in the cache of the draft that the decoder has accepted."""
 
     def propose(self, ids_1C: torch.Tensor, hidden_NF: torch.Tensor | None) -> list[int]:
-        """Read the new tokens, and return a chain of guesses.
-
-        Raises:
-            DeviceMemoryError: the cache of one more sequence does not fit in the core's HBM.
-        """
+        """Read the new tokens, and return a chain of guesses."""
         assert hidden_NF is not None, "the model was checked"
         if self._state is None:
             loaded = self._draft.loaded

@@ -193,10 +193,6 @@ class TargetDecoder(HostCallable):
             output_attentions: as for the model.
             output_hidden_states: as for the model.
             return_dict: False returns a tuple.
-
-        Raises:
-            ShapeError: `encoder_hidden_states` is missing, or an input does not fit the compiled shapes.
-            ConfigError: an output is requested that the graph does not return.
         """
         if encoder_hidden_states is None:
             hint = "Pass encoder_hidden_states=model.encoder(...).last_hidden_state."

@@ -71,11 +71,7 @@ class ModelFacts:
 
     @functools.cached_property
     def preprocessors(self) -> list[Any]:
-        """Tokenizer and processor of the model's folder; empty if it has neither.
-
-        Raises:
-            ModelError: transformers cannot read their files.
-        """
+        """Tokenizer and processor of the model's folder; empty if it has neither."""
         folder = self.source_folder
         parts: dict[type, Any] = {}
         for name, files in _PREPROCESSORS.items():
@@ -93,11 +89,7 @@ def with_facts(source: ModelSource, config: CompileConfig) -> Any:
 
 
 def load_preprocessor(auto_class: str, folder: Path, *, hint: str = "Copy its files from the checkpoint.") -> Any:
-    """Load a tokenizer or processor by its auto class; the error's `hint` says how to do without the files.
-
-    Raises:
-        ModelError: the files are missing, or transformers cannot read them.
-    """
+    """Load a tokenizer or processor by its auto class; the error's `hint` says how to do without the files."""
     import transformers
 
     if (folder / _TOKENIZER_FILE).is_file():

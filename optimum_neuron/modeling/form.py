@@ -14,11 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 def require_name(model_id: Any, model_class: str) -> None:
-    """Check that `model_id` is a name or a path.
-
-    Raises:
-        ConfigError: it is something else, such as a model in memory.
-    """
+    """Check that `model_id` is a name or a path."""
     if isinstance(model_id, (str, os.PathLike)):
         return
     kind, method, hint = type(model_id).__name__, None, "Pass a string or a path."
@@ -32,11 +28,6 @@ def require_form(folder: Path, name: str, export: bool | None, how: dict[str, An
     """Check that an export is not exported again, and that a checkpoint may be exported.
 
     A checkpoint is exported with a warning if `export` is None; Optimum Neuron's rules require True.
-
-    Raises:
-        ConfigError: `export`, or an export option in `how`, does not fit the folder.
-        NotExportedError: it is a checkpoint, and may not be exported.
-        ArtifactError: the folder has a partial export, or one for hardware.
     """
     if is_export(folder):
         options = {key: value for key, value in {"export": export, **how}.items() if value not in (None, False)}

@@ -59,12 +59,7 @@ class NeuronGenerativeModel(ContinuousBatching, GenerationMixin, NeuronModel):
         return self.neuron_config.batch_size
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run `forward`.
-
-        Raises:
-            ConfigError: embeddings are passed in place of token IDs.
-            ShapeError: an input is neither on the CPU nor on the device "neuron".
-        """
+        """Run `forward`."""
         refuse_embeddings(kwargs)
         return super().__call__(*args, **kwargs)
 
@@ -72,10 +67,6 @@ class NeuronGenerativeModel(ContinuousBatching, GenerationMixin, NeuronModel):
         """Run transformers' `generate`, with all of its arguments.
 
         Inputs on the device "neuron" are copied to the CPU, where the results are.
-
-        Raises:
-            ConfigError: a compiled program does not support one of the settings.
-            ShapeError: a prompt does not fit, or is neither on the CPU nor on the device "neuron".
         """
         refuse_embeddings(kwargs)
         if isinstance(cache := kwargs.get(CACHE), NeuronCache):
@@ -168,11 +159,7 @@ def limit_candidates(generator: Any, most: int | None, reason: str) -> None:
 
 
 def refuse_embeddings(inputs: dict[str, Any]) -> None:
-    """Reject embeddings in place of token IDs, and remove arguments for them that are None.
-
-    Raises:
-        ConfigError: an embedding is passed.
-    """
+    """Reject embeddings in place of token IDs, and remove arguments for them that are None."""
     for name in ("inputs_embeds", "decoder_inputs_embeds"):
         if inputs.pop(name, None) is not None:
             message = f"{name} is not supported: the embedding is compiled into the model."
@@ -180,11 +167,7 @@ def refuse_embeddings(inputs: dict[str, Any]) -> None:
 
 
 def refuse_settings(generation_config: GenerationConfig) -> None:
-    """Reject settings of generation that are fixed at export.
-
-    Raises:
-        ConfigError: the settings choose another KV cache, or drafts of the first layers.
-    """
+    """Reject settings of generation that are fixed at export."""
     for option, (reason, hint) in _FIXED_SETTINGS.items():
         value = getattr(generation_config, option)
         if value is not None:
@@ -197,11 +180,7 @@ def known_inputs(inputs: dict[str, Any], names: Collection[str]) -> dict[str, An
 
 
 def saved_generation_config(folder: Path, config: Any) -> GenerationConfig:
-    """Read the generation settings of a checkpoint, or derive them from its configuration.
-
-    Raises:
-        ModelError: `generation_config.json` is damaged.
-    """
+    """Read the generation settings of a checkpoint, or derive them from its configuration."""
     path = folder / "generation_config.json"
     if not path.is_file():
         return GenerationConfig.from_model_config(config)

@@ -165,9 +165,6 @@ class NeuronModelForImageTextToText(FeatureDecoderModel):
         Returns:
             `pooler_output`: features of each row, or of each image, in the order of `pixel_values`. Features for the
             decoder's first layers (Qwen3-VL) are behind the others.
-
-        Raises:
-            ShapeError: `pixel_values` are of another rank, kind or size than compiled.
         """
         if self._architecture.layout == "patches":
             return BaseModelOutputWithPooling(pooler_output=self._patch_features(pixel_values, image_grid_thw))

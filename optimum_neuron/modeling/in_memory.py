@@ -13,12 +13,7 @@ from ..exporters import ModelSource, WorkFolder, architectures_of, infer_task, k
 
 @contextlib.contextmanager
 def source_in_memory(module: transformers.PreTrainedModel, task: str) -> Iterator[tuple[ModelSource, WorkFolder]]:
-    """Return a source and the folder of its configuration; in this context, the module is in evaluation mode.
-
-    Raises:
-        ConfigError: it is not a transformers model, or has custom code that the export would ignore.
-        ModelError: its class is for another task, or its weights are quantized.
-    """
+    """Return a source and the folder of its configuration; in this context, the module is in evaluation mode."""
     name = type(module).__name__
     if not isinstance(module, transformers.PreTrainedModel):
         hint = "Pass a transformers model, or trace the module with torch_neuronx.trace."

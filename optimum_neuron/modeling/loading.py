@@ -249,11 +249,7 @@ class NeuronModel(CompiledModel):
 
 
 def require_one_core_each(num_cores: int) -> None:
-    """Check that a model of which every core shall have a replica needs one core.
-
-    Raises:
-        ConfigError: several cores share it.
-    """
+    """Check that a model of which every core shall have a replica needs one core."""
     if num_cores > 1:
         raise ConfigError(
             f"data_parallel_mode='all' puts a replica on every core, but this model takes {num_cores} cores.",

@@ -70,9 +70,6 @@ class CompiledModel(HostCallable, ModelFacts, ModuleInterface):
             revision: branch to write to.
             token: Hub token; None uses the login's.
             commit_message: message of the commit.
-
-        Raises:
-            ConfigError: a folder is passed without a repository.
         """
         from huggingface_hub import HfApi
 
@@ -95,11 +92,6 @@ class CompiledModel(HostCallable, ModelFacts, ModuleInterface):
         Args:
             weights: Folder with safetensors, Hub model ID, state dict, or transformers model; names as in the
                 checkpoint. Later changes of tensors in memory do not reach the compiled model.
-
-        Raises:
-            WeightsError: tensors are missing or have another shape (all are named), or the configuration differs;
-                the model keeps its weights.
-            CoreBusyError: the model was closed.
 
         Example:
             ```python no-run
@@ -138,9 +130,6 @@ class CompiledModel(HostCallable, ModelFacts, ModuleInterface):
 
         Returns:
             Whether the code is ready.
-
-        Raises:
-            LoweringError: a block could not be compiled.
         """
         assert self.prepared.host is not None
         return self.prepared.host.wait(timeout_s)
@@ -157,9 +146,6 @@ class CompiledModel(HostCallable, ModelFacts, ModuleInterface):
             price: US dollars per hour of the instance; None uses the published on-demand price.
             **request: lengths, `concurrency`, `data_parallel_size`, `requests_per_s`, and the options of speculation
                 of `optimum_neuron.simulator.estimate`; other shapes are fixed by the compile.
-
-        Raises:
-            ConfigError: the instance is unknown, or a size is out of range.
         """
         from ..simulator import estimate_program, keywords_of_compiled
 

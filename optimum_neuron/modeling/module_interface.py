@@ -41,12 +41,7 @@ class ModuleInterface(CheckpointParameters):
     if not TYPE_CHECKING:  # with it, no misspelt attribute would be noticed
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Refuse an attribute of transformers' models with its reason.
-
-            Raises:
-                UnsupportedAttributeError: transformers' models have it.
-                AttributeError: they have not.
-            """
+            """Refuse an attribute of transformers' models with its reason."""
             if (error := refusal(name, type(self).__name__)) is not None:
                 raise error
             object.__getattribute__(self, name)
@@ -63,11 +58,7 @@ class ModuleInterface(CheckpointParameters):
         return getattr(torch, self.neuron_config.torch_dtype)
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
-        """Accept the CPU, "neuron", and the compiled dtype: a compiled program cannot be moved or cast.
-
-        Raises:
-            ConfigError: the arguments name another device or dtype.
-        """
+        """Accept the CPU, "neuron", and the compiled dtype: a compiled program cannot be moved or cast."""
         device, dtype, *_ = parse_to(*args, **kwargs)
         if (device is not None and device.type not in ("cpu", "neuron")) or dtype not in (None, self.dtype):
             asked = {"device": device and str(device), "dtype": dtype and str(dtype)}
@@ -81,11 +72,7 @@ class ModuleInterface(CheckpointParameters):
         return self
 
     def cuda(self, device: int | torch.device | None = None) -> Self:
-        """Refuse, as `to("cuda")` does.
-
-        Raises:
-            ConfigError: always.
-        """
+        """Refuse, as `to("cuda")` does."""
         return self.to("cuda" if device is None else torch.device("cuda", device) if type(device) is int else device)
 
     def float(self) -> Self:
@@ -118,19 +105,11 @@ class ModuleInterface(CheckpointParameters):
         return self
 
     def train(self, mode: bool = True) -> Self:
-        """Return the model if `mode` is False.
-
-        Raises:
-            ConfigError: `mode` is True.
-        """
+        """Return the model if `mode` is False."""
         return self._without_gradients("train()", mode)
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Return the model if `requires_grad` is False.
-
-        Raises:
-            ConfigError: `requires_grad` is True.
-        """
+        """Return the model if `requires_grad` is False."""
         return self._without_gradients("requires_grad_()", requires_grad)
 
     def _without_gradients(self, call: str, wanted: bool) -> Self:
@@ -182,9 +161,6 @@ class ModuleInterface(CheckpointParameters):
             state_dict: tensors by their names in the checkpoint.
             strict: the names are those of the model. Otherwise weights that are missing stay, and others are ignored.
             assign: has no effect on results: tensors are copied to the device in any case.
-
-        Raises:
-            WeightsError: with `strict`, names are missing or unknown (all are named); or a tensor has another shape.
         """
         own = dict.fromkeys(plain_names(self._names()))
         given = {name: tensor for name, tensor in state_dict.items() if name in own}

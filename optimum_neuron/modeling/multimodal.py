@@ -123,10 +123,6 @@ class NeuronModelForMultimodalLM(FeatureDecoderModel):
 
         Returns:
             `pooler_output`: features [L, D] of each audio, without padding.
-
-        Raises:
-            ConfigError: the architecture takes no mask.
-            ShapeError: the spectrograms are of another rank, kind or size than compiled.
         """
         check_known(self.config.model_type, self._architecture.inputs, feature_attention_mask=feature_attention_mask)
         inputs = {"input_features": input_features}

@@ -49,11 +49,7 @@ class CheckpointParameters:
         return {f"{prefix}{name}": tensor for name, tensor in self.named_parameters()}
 
     def get_parameter(self, target: str) -> torch.Tensor:
-        """Return a copy of a tensor of `named_parameters`.
-
-        Raises:
-            ConfigError: there is none of that name.
-        """
+        """Return a copy of a tensor of `named_parameters`."""
         names = self._names()
         if target not in names:
             message = f"The model has no weights {target}{nearest(target, names) or '.'}"
@@ -67,9 +63,6 @@ class CheckpointParameters:
         Args:
             only_trainable: count trainable parameters: 0, as the program was captured for inference.
             exclude_embeddings: not supported: a program does not mark its embeddings.
-
-        Raises:
-            ConfigError: `exclude_embeddings` is True.
         """
         if exclude_embeddings:
             message = "exclude_embeddings=True is not supported: a compiled program does not mark its embeddings."

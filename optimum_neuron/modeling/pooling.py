@@ -73,9 +73,6 @@ class Recipe:
         Args:
             name: one of `prompts`; None takes the default.
             prompt: the text itself, instead of a name.
-
-        Raises:
-            ConfigError: the folder has no prompt with that name.
         """
         return self._named(name) if prompt is None else prompt
 
@@ -90,11 +87,7 @@ class Recipe:
 
 
 def read_recipe(folder: Path) -> Recipe:
-    """Read the recipe of a folder; the default is the mean of the tokens.
-
-    Raises:
-        ModelError: the folder has a module that is not supported.
-    """
+    """Read the recipe of a folder; the default is the mean of the tokens."""
     modules = _modules(folder / "modules.json")
     kinds = dict(reversed(modules))
     unknown = sorted(set(kinds) - {*_TRANSFORMERS, "Pooling", *VECTOR_MODULES})
@@ -129,11 +122,7 @@ def read_recipe(folder: Path) -> Recipe:
 
 
 def _refuse_messages(folder: Path, limits: dict[str, Any]) -> None:
-    """Reject a folder whose texts sentence-transformers (6 and later) renders by the tokenizer's chat template.
-
-    Raises:
-        ModelError: the folder is one.
-    """
+    """Reject a folder whose texts sentence-transformers (6 and later) renders by the tokenizer's chat template."""
     if "message" in (limits.get("modality_config") or {}):
         raise ModelError(
             f"{folder / LIMITS_FILE} renders texts as chat messages, which is not supported.",
@@ -144,11 +133,7 @@ def _refuse_messages(folder: Path, limits: dict[str, Any]) -> None:
 
 
 def transformer_subfolder(folder: Path) -> dict[str, str]:
-    """Return `{"subfolder": ...}` of the transformer, empty if it is in the folder itself.
-
-    Raises:
-        ModelError: `modules.json` is damaged.
-    """
+    """Return `{"subfolder": ...}` of the transformer, empty if it is in the folder itself."""
     if (folder / "config.json").is_file():
         return {}
     paths = [path for kind, path in _modules(folder / "modules.json") if kind in _TRANSFORMERS and path]

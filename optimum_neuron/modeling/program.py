@@ -47,11 +47,6 @@ class CompiledProgram:
 
         Returns:
             The results, by name and by position.
-
-        Raises:
-            ShapeError: no graph takes tensors of these shapes and dtypes.
-            ConfigError: several do, or there is no graph with that name.
-            CoreBusyError: the model was closed.
         """
         tensors, _ = on_host(tensors, {})
         if graph is not None and graph not in self.graphs:

@@ -27,11 +27,7 @@ Step = Callable[[torch.Tensor], torch.Tensor]
 
 
 def read_settings(folder: Path, kind: str, path: str) -> dict[str, Any]:
-    """Return the settings of a module in a folder of sentence-transformers.
-
-    Raises:
-        ModelError: it reads or writes other features than the vector, or has an activation that is not supported.
-    """
+    """Return the settings of a module in a folder of sentence-transformers."""
     file = folder / path / "config.json"
     settings = read_typed(file, SENTENCE_VECTORS) if path and file.is_file() else {}
     for name in ("module_input_name", "module_output_name"):
@@ -44,12 +40,7 @@ def read_settings(folder: Path, kind: str, path: str) -> dict[str, Any]:
 
 
 def build_steps(folder: Path, modules: Sequence[tuple[str, str]]) -> list[Step]:
-    """Return the functions of modules, given as type and path, with their weights.
-
-    Raises:
-        ModelError: a setting is not supported.
-        WeightsError: a module has no weights in safetensors.
-    """
+    """Return the functions of modules, given as type and path, with their weights."""
     return [_step(folder, kind, path) for kind, path in modules if kind != "Dropout"]
 
 
@@ -78,11 +69,7 @@ def _shapes(kind: str, settings: dict[str, Any], weights: dict[str, torch.Tensor
 
 
 def _require_shapes(folder: Path, weights: dict[str, torch.Tensor], shapes: dict[str, list[int | None]]) -> None:
-    """Check the tensors of a module.
-
-    Raises:
-        WeightsError: one is missing, or has another shape than the settings say.
-    """
+    """Check the tensors of a module."""
     for name, shape in shapes.items():
         actual = list(weights[name].shape) if name in weights else None
         if (

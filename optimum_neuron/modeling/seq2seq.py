@@ -47,10 +47,6 @@ class NeuronTextEncoder(HostCallable):
             output_attentions: possible where the model was exported with it, and then always returned.
             output_hidden_states: likewise.
             return_dict: False returns a tuple.
-
-        Raises:
-            ShapeError: the source is longer than compiled, or a token is not in the vocabulary.
-            ConfigError: an output is requested that the graph does not return.
         """
         refuse_layers(self._neuron_config, output_attentions, output_hidden_states)
         mask = checked_mask(input_ids, attention_mask, num_past=0, vocabulary=self._config.vocab_size)

@@ -19,9 +19,6 @@ def checked_audio(
     """Return the inputs of an encoder, the hidden states of the longest sequence, and their mask [R, S].
 
     Both masks have 1 for real samples; without a mask, all are real.
-
-    Raises:
-        ShapeError: the tensor is missing, or of another shape or dtype.
     """
     content = _checked_content(tensors, source)
     if not source.is_masked:

@@ -60,10 +60,6 @@ class NeuronSpeechEncoder(HostCallable):
             output_attentions: not supported.
             output_hidden_states: not supported.
             return_dict: False returns a tuple.
-
-        Raises:
-            ShapeError: the audio does not fit the compiled shapes.
-            ConfigError: an output is requested that the graph does not return.
         """
         refuse_outputs(output_attentions, output_hidden_states)
         tensors = {"input_features": input_features, "input_values": input_values}

@@ -20,11 +20,7 @@ from ..exporters import architectures_of
 
 
 def check_labels(labels_RT: torch.Tensor, vocabulary: int) -> None:
-    """Check labels [R, T].
-
-    Raises:
-        ShapeError: there are no labels, or one is not a token ID.
-    """
+    """Check labels [R, T]."""
     shape = list(labels_RT.shape)
     if labels_RT.ndim != 2 or labels_RT.numel() == 0:
         message = f"labels has shape {shape}, but labels are [batch, tokens], at least one of each."
@@ -51,11 +47,7 @@ def shifted_labels(labels_RT: torch.Tensor, config: Any, task: str) -> torch.Ten
 
 
 def label_loss(logits_RTV: torch.Tensor, labels_RT: torch.Tensor, *, of: str, hint: str) -> torch.Tensor:
-    """Return the mean cross-entropy of the labels of an input.
-
-    Raises:
-        ShapeError: there is not one label for each of its tokens.
-    """
+    """Return the mean cross-entropy of the labels of an input."""
     shape, expected = list(labels_RT.shape), list(logits_RTV.shape[:2])
     if shape != expected:
         message = f"labels has shape {shape}, but {of} has {expected}."

@@ -61,9 +61,6 @@ class TwoStepExport(NeuronModel):
                 may use, as in Optimum Neuron. The reason is logged.
             **options: further fields of the configuration. `prefill_chunk_size` is 1,024 for longer sequences, as in
                 Optimum Neuron; the reason is logged.
-
-        Raises:
-            ConfigError: an option is unknown or out of range, or the instance has no such number of cores.
         """
         source = load_source(model_name_or_path, token=token, revision=revision, with_weights=False)
         source = dataclasses.replace(source, config=config or source.config)
@@ -107,10 +104,6 @@ class TwoStepExport(NeuronModel):
             revision: branch, tag, or commit on the Hub.
             load_weights: accepted for compatibility: weights are memory-mapped, so False would save nothing.
             **options: as in `from_pretrained`.
-
-        Raises:
-            ConfigError: `neuron_config` is not a configuration.
-            NeuronError: the model cannot be compiled, see `optimum_neuron/errors.py`.
         """
         kind = type(neuron_config).__name__
         if not isinstance(neuron_config, CompileConfig):

@@ -37,12 +37,7 @@ Weights: TypeAlias = str | Path | Mapping[str, torch.Tensor] | torch.nn.Module
 
 
 def open_weights(weights: Any, prepared: Prepared) -> tuple[ModelSource, Choice[TensorSource]]:
-    """Open weights for a compiled model; return its new source, and the tensors.
-
-    Raises:
-        WeightsError: their configuration is of another architecture, or `weights` has another type.
-        ModelError: the folder or Hub model does not exist, or the weights cannot be dequantized.
-    """
+    """Open weights for a compiled model; return its new source, and the tensors."""
     if isinstance(weights, (str, Path)):
         return _of_folder(weights, prepared)
     name = type(weights).__name__
@@ -63,12 +58,7 @@ def open_weights(weights: Any, prepared: Prepared) -> tuple[ModelSource, Choice[
 
 
 def rebound(prepared: Prepared, copies: Copies, weights: Weights) -> Prepared:
-    """Give every copy of a program other weights; return the model that has them.
-
-    Raises:
-        WeightsError: tensors are missing or have another shape, or the configuration differs; the copies keep theirs.
-        CoreBusyError: the model was closed.
-    """
+    """Give every copy of a program other weights; return the model that has them."""
     for loaded in copies.loaded:
         loaded.require_open()
     source, tensors = open_weights(weights, prepared)
@@ -100,11 +90,7 @@ def _of_folder(weights: str | Path, prepared: Prepared) -> tuple[ModelSource, Ch
 
 
 def refuse_other_base(base: str | None, prepared: Prepared, adapter: str) -> None:
-    """Check the model that an adapter was trained on, if it is a folder on this machine.
-
-    Raises:
-        WeightsError: it has another architecture than the compiled one.
-    """
+    """Check the model that an adapter was trained on, if it is a folder on this machine."""
     config = _config_of(Path(base)) if base else None
     if config is not None:
         _refuse_other_architecture(config, prepared, f"{base}, on which {adapter} was trained,")

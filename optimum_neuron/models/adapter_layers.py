@@ -24,9 +24,6 @@ def with_adapters(family: Family, *, max_loras: int, max_rank: int, targets: Col
         max_rank: largest rank of an adapter.
         targets: ends of the names of modules in the checkpoint, as PEFT's `target_modules`; None for all linear layers
             of the decoder's layers.
-
-    Raises:
-        ConfigError: no module has such a name, or no matrix has such a rank.
     """
     linears = _linear_layers(family)
     names = sorted({name.rpartition(".")[2] for sources in linears.values() for name in sources})

@@ -79,9 +79,6 @@ class RowAdapters:
 
         A layer whose weight the decoder reads without calling the layer takes no adapters: a program has no stacks for
         it.
-
-        Raises:
-            ModelError: such a layer was named, or is called in some graphs only.
         """
         self._index_B, self._num_tokens = index_B, num_tokens
         self._called.clear()

@@ -108,11 +108,7 @@ def head_layout(num_heads: int, num_kv_heads: int, group_size: int) -> HeadLayou
 
 
 def require_group_size(group_size: int, *, num_heads: int, model_type: str) -> None:
-    """Check that a model can be divided among so many cores.
-
-    Raises:
-        ConfigError: there are more cores than query heads.
-    """
+    """Check that a model can be divided among so many cores."""
     if group_size > num_heads:
         raise ConfigError(
             f"tensor_parallel_size={group_size} is more than the {num_heads} attention heads of this {model_type} "
@@ -129,11 +125,7 @@ HEAD_SIZES = ("num_attention_heads", "num_key_value_heads", "head_dim")
 
 
 def require_equal_layers(text: Any, names: Sequence[str], *, hint: str) -> None:
-    """Check that a transformers configuration has one value of some fields for all layers.
-
-    Raises:
-        ModelError: a value differs between layers; the caller passes the hint.
-    """
+    """Check that a transformers configuration has one value of some fields for all layers."""
     if varying := sorted(set(names) & set(getattr(text, "per_layer_attributes", None) or ())):
         raise ModelError(
             f"The layers of this {text.model_type} model differ in {', '.join(varying)}. One value is implemented.",

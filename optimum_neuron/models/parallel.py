@@ -67,9 +67,6 @@ def split_module(
         sequence_parallel: the module is a family's decoder, and the residual stream of a prompt is divided too.
         sources: the tensors that make each parameter; None: one each.
         expert_unit: so many neighbors of the width of an expert stay together, such as a group that shares a scale.
-
-    Raises:
-        ModelError: the plan names no module at all, or a style that is not implemented.
     """
     splitter = Splitter(module, num_heads, num_kv_heads, group_size, expert_unit)
     styles = {path: style for path, _ in module.named_modules() if (style := _style_of(path, plan))}

@@ -55,9 +55,6 @@ def quantize_decoder(
         scheme: how linear layers are quantized.
         modules_to_not_convert: names of modules in the checkpoint, or the ends or parts of names, as in transformers.
         head_scheme: how the head is quantized.
-
-    Raises:
-        ModelError: no layer but the head can be quantized, or a name is of no module.
     """
     sources, of_weights = dict(family.weight_sources), dict(family.shards.of_weights)
     left: dict[str, str] = {}

@@ -81,9 +81,6 @@ def with_hidden_states(family: Family, layers: Sequence[int] | None = None) -> F
         family: the decoder. Its graphs return "last_hidden_state", what the head projects.
         layers: numbers of layers whose inputs they return too, as "hidden_states.2", up to the number of layers; None
             for those that EAGLE-3 drafts read unless they say otherwise.
-
-    Raises:
-        ConfigError: there is no such layer.
     """
     from .common import Head
 
@@ -203,10 +200,6 @@ def build_decoder(
         kv_cache_dtype: what keys and values are stored in.
         attention_kernel: what attends in prompts.
         expert_unit: see `parallel.split_module`; the generic path has none.
-
-    Raises:
-        ConfigError: no family covers a model that is to divide the residual stream or to attend by a kernel.
-        ModelError: the model cannot be divided among cores, or its keys and values cannot be stored like that.
     """
     choice = choose_family(config, family=family)
     sizes: dict[str, Any] = {
@@ -270,11 +263,7 @@ def _cache_obstacle(module: GenericDecoder, dtype: KVCacheDtype) -> str | None:
 
 
 def require_family(choice: Choice[str], *, sequence_parallel: bool, attention_kernel: AttentionKernel) -> None:
-    """Check that a decoder can do what only families can, if that is asked for.
-
-    Raises:
-        ConfigError: it runs through transformers' code, whose norms no plan names, and whose attention is its own.
-    """
+    """Check that a decoder can do what only families can, if that is asked for."""
     if attention_kernel != "plain" and choice.value == GENERIC:
         from .common import unsupported
 

@@ -100,11 +100,7 @@ def is_transposed(module: nn.Module) -> bool:
 
 
 def linear_size(linear: nn.Module, dim: int) -> int:
-    """Results (0) or inputs (1) of a linear layer.
-
-    Raises:
-        ModelError: the plan names a module that has no weight.
-    """
+    """Results (0) or inputs (1) of a linear layer."""
     if getattr(linear, "weight", None) is None:
         kind = type(linear).__name__
         raise ModelError(

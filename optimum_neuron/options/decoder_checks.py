@@ -63,11 +63,7 @@ def decoder_errors(config: Any) -> Iterator[ConfigError]:
 
 
 def require_kernel_blocks(kernel: str, prefill_buckets: Sequence[int]) -> None:
-    """Check that an attention kernel can divide prompts into blocks.
-
-    Raises:
-        ConfigError: it cannot divide prompts of some lengths.
-    """
+    """Check that an attention kernel can divide prompts into blocks."""
     undivided = [bucket for bucket in prefill_buckets if bucket % KERNEL_BLOCK]
     if kernel == "nki" and undivided:
         raise ConfigError(
@@ -81,11 +77,7 @@ def require_kernel_blocks(kernel: str, prefill_buckets: Sequence[int]) -> None:
 
 
 def block_sizes(config: Any, length: int) -> dict[str, Any]:
-    """Return the sizes of a cache of blocks for sequences of so many tokens.
-
-    Raises:
-        ConfigError: the cache does not hold one such sequence.
-    """
+    """Return the sizes of a cache of blocks for sequences of so many tokens."""
     size = min(config.block_size or DEFAULT_BLOCK_SIZE, length)
     lengths = config.prefill_buckets or ()
     chunk = min(lengths[-1] if lengths else config.prefill_chunk_size or DEFAULT_CHUNK_SIZE, length)

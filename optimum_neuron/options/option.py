@@ -135,9 +135,6 @@ def check_known(options: Iterable[str], known: Iterable[str], *, what: str, list
         known: those that there are.
         what: what they are options of, for the message.
         listed: where all of them are listed, if they are more than a few: a command, or a call of `help`.
-
-    Raises:
-        ConfigError: at least one keyword is unknown; `details` have `choices`, all names.
     """
     choices = sorted(set(known))
     if unknown := [name for name in options if name not in choices]:

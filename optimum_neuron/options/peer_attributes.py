@@ -60,11 +60,7 @@ class SavedConfig:
         raise NotImplementedError
 
     def save_pretrained(self, save_directory: str | Path) -> None:
-        """Save the configuration alone, for `from_pretrained`.
-
-        Raises:
-            ConfigError: the folder has an exported model, whose configuration is fixed.
-        """
+        """Save the configuration alone, for `from_pretrained`."""
         folder = Path(save_directory)
         if (folder / NEFF_FILE).exists():
             message = f"{folder} has an exported model, which was compiled with its own configuration."

@@ -54,11 +54,7 @@ def plain_name(name: str) -> str:
 
 
 def task_of_pipeline(name: str) -> Task:
-    """Return the task of a pipeline's models.
-
-    Raises:
-        ModelError: the pipeline is unknown, or cannot be built.
-    """
+    """Return the task of a pipeline's models."""
     name = plain_name(name)
     if name in PIPELINES:
         return PIPELINES[name]

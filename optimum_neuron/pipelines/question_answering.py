@@ -48,9 +48,6 @@ class QuestionAnsweringPipeline(Pipeline):
             context: text that has the answer, or one for each question.
             question: `inputs`, by name.
             **options: options of this class.
-
-        Raises:
-            ConfigError: a question or its context is missing or empty, or given twice.
         """
         if inputs is not None and question is not None:
             raise ConfigError("The question is given by position and by name.", hint="Pass it once.", question=question)

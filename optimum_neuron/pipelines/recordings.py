@@ -49,11 +49,7 @@ PIPELINES = {
 
 
 def require_rate(extractor: Any, model: NeuronModel) -> None:
-    """Check that the feature extractor has the sampling rate that the model was trained on.
-
-    Raises:
-        ConfigError: the feature extractor is not for the model's rate.
-    """
+    """Check that the feature extractor has the sampling rate that the model was trained on."""
     path = model.source_folder / "preprocessor_config.json"
     trained = read_object(path).get("sampling_rate") if path.is_file() else None
     rate = getattr(extractor, "sampling_rate", None)

@@ -36,11 +36,7 @@ class TextToTextPipeline(Pipeline):
         super().__init__(*args, task=task, **kwargs)
 
     def __call__(self, texts: str | list[str], **options: Any) -> Any:
-        """Return a list of results for a text; for several texts one result each, or a list each if asked for more.
-
-        Raises:
-            ConfigError: a text is missing or empty.
-        """
+        """Return a list of results for a text; for several texts one result each, or a list each if asked for more."""
         batch = [texts] if isinstance(texts, str) else texts
         if not isinstance(batch, list) or not batch or not all(isinstance(t, str) and t.strip() for t in batch):
             message = f"The pipeline {self.task} needs text, not {texts!r}."[:200]

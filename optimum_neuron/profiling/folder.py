@@ -82,9 +82,6 @@ def calls_of(program: Program, *, prompt_length: int | None = None, num_steps: i
     """Return the graphs that a request runs, in order.
 
     A decoder takes a prompt and steps, an encoder-decoder reads first, a model of one forward runs its largest graph.
-
-    Raises:
-        ConfigError: lengths that were not compiled, or of a program that does not generate.
     """
     if not generates(program):
         lengths = {"prompt_length": prompt_length, "num_steps": num_steps}

@@ -21,9 +21,6 @@ _NO_AUTO_CAST = "auto-cast none: the file does not say, and the configuration of
 def profile_compiled(path: str | Path, *, prompt_length: int | None = None, num_steps: int | None = None) -> Profile:
     """Profile an exported folder or a NEFF; the NEFF of an exported folder is profiled with the folder.
 
-    Raises:
-        ConfigError: There is neither; further errors as in `profile_folder` and `profile_neff`.
-
     Example:
         ```python no-run
         profile_compiled("smollm2_neuron")
@@ -45,12 +42,6 @@ def profile_neff(path: str | Path, *, prompt_length: int | None = None, num_step
         path: written by a trace, by neuronx-cc, or for an exported folder.
         prompt_length: as for `profile_folder`.
         num_steps: likewise.
-
-    Raises:
-        ArtifactError: the file is no NEFF, or is damaged.
-        ConfigError: a length that was not compiled, or of a program that has none.
-        TargetMismatchError: the simulated instance has other cores.
-        CoreBusyError, DeviceMemoryError: there is no room for it.
 
     Example:
         ```python no-run

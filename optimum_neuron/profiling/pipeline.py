@@ -20,10 +20,6 @@ def profile_pipeline(folder: Path, *, num_steps: int) -> Profile:
     Args:
         folder: written by `optimum-cli export neuron`.
         num_steps: denoising steps.
-
-    Raises:
-        ArtifactError: a program is broken.
-        CoreBusyError, DeviceMemoryError: there is no room for it.
     """
     from ..exporters import load_source
     from ..exporters.diffusion import example_arguments, in_place, load_pipeline, place

@@ -56,12 +56,7 @@ class Recorder:
         return len(self._executions)
 
     def profile(self, *, notes: Sequence[str] = (), assumptions: Sequence[str] = ()) -> Profile:
-        """Time the calls recorded so far, with notes for a reader and assumptions of the caller.
-
-        Raises:
-            ModelError: the work of no call can be counted.
-            ConfigError: no compiled program or eager operator ran.
-        """
+        """Time the calls recorded so far, with notes for a reader and assumptions of the caller."""
         if not self.num_calls:
             raise nothing_ran(self._name)
         return _profile(self._name, list(self._executions), notes, assumptions)

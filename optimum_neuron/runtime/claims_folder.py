@@ -40,11 +40,7 @@ def claimed_clusters(environ: Mapping[str, str] = os.environ) -> list[InstanceSp
 
 
 def claims_folder(instance: InstanceSpec, environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder that has the claims on the cores of an instance; it may not exist yet.
-
-    Raises:
-        ConfigError: neither the home nor the temporary folder can be written.
-    """
+    """Return the folder that has the claims on the cores of an instance; it may not exist yet."""
     shared = (env.home(environ) / "cores" / instance.name).absolute()
     if shared not in _PRIVATE:
         # Another user may have made the locks in a folder that both can write.

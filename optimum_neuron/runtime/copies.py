@@ -48,11 +48,7 @@ class CoreThreads:
         self._starting = threading.Lock()
 
     def map(self, call: Callable[[int, Part], Result], parts: Sequence[Part]) -> list[Result]:
-        """Call `call(core, part)` for each part, cores counted from 0; results are in the order of the parts.
-
-        Raises:
-            Exception: The first exception of a call, after all have ended.
-        """
+        """Call `call(core, part)` for each part, cores counted from 0; results are in the order of the parts."""
         with self._starting:
             pool = self._pool = self._pool or self._started()
         calls = [pool.submit(call, index % self.num_cores, part) for index, part in enumerate(parts)]
@@ -100,12 +96,7 @@ class Copies:
         return tuple(core for loaded in self.loaded for core in loaded.claim.core_ids)
 
     def run_all(self, calls: Sequence[tuple[str, Sequence[torch.Tensor]]]) -> list[dict[str, Any]]:
-        """Run calls of entry points, on all cores at once; results are in the order of the calls.
-
-        Raises:
-            ShapeError: an input has another shape or dtype than its graph was compiled for.
-            CoreBusyError: the program was closed.
-        """
+        """Run calls of entry points, on all cores at once; results are in the order of the calls."""
         if len(self.loaded) == 1 or len(calls) == 1:
             return [_run(next(self._turns), graph, inputs) for graph, inputs in calls]
         for loaded in self.loaded:  # before threads start: they would not be ended
@@ -137,10 +128,6 @@ def load_copies(cores: Sequence[Core], load: Callable[[Core], LoadedProgram], *,
         cores: Counted from 0 among those that the process may use; None takes the least loaded.
         load: loads it on a core.
         model: its name, for messages.
-
-    Raises:
-        CoreBusyError: other processes hold some of the cores; all holders are in the message.
-        DeviceMemoryError: It does not fit in the free memory of a core.
     """
     return _on_each(cores, load, LoadedProgram.close, lambda copy: copy.claim.core_ids, model)
 

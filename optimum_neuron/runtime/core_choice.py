@@ -75,11 +75,7 @@ def allowed_cores(instance: InstanceSpec, environ: Mapping[str, str]) -> Allowed
 
 
 def starting_at(instance: InstanceSpec, allowed: Allowed, start: int, num_cores: int) -> Allowed:
-    """The cores that a job takes whose first core was named, counted from 0 as the process sees them.
-
-    Raises:
-        ConfigError: the process has no such cores.
-    """
+    """The cores that a job takes whose first core was named, counted from 0 as the process sees them."""
     cores = allowed.core_ids[max(start, 0) : max(start, 0) + num_cores]
     if start < 0 or len(cores) < num_cores:
         named, total = ranges(range(start, start + num_cores)), len(allowed.core_ids)
@@ -92,11 +88,7 @@ def starting_at(instance: InstanceSpec, allowed: Allowed, start: int, num_cores:
 
 
 def num_usable(instance: InstanceSpec, environ: Mapping[str, str]) -> int:
-    """Number of cores that the environment leaves to this process.
-
-    Raises:
-        ConfigError: a variable names cores that the instance does not have.
-    """
+    """Number of cores that the environment leaves to this process."""
     allowed = allowed_cores(instance, environ)
     return len(allowed.core_ids) if allowed.num_reserved is None else allowed.num_reserved
 

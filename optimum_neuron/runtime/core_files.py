@@ -43,10 +43,6 @@ def exclusive(folder: Path) -> Iterator[None]:
     """Keep other processes from looking at or changing the claims of an instance, for a moment.
 
     Without it, two processes that need several cores each could both find one of them busy and both give up.
-
-    Raises:
-        ConfigError: the folder cannot be used.
-        CoreBusyError: another process has not finished for half a minute.
     """
     try:
         env.make_home()

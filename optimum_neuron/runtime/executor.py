@@ -68,18 +68,11 @@ class Executor:
             graph: name of the entry point.
             inputs: tensors in the order of `program.graphs[graph].inputs`.
             state: tensors in the order of `program.states`.
-
-        Raises:
-            ShapeError: an input has another shape or dtype than the graph was compiled for.
         """
         return self.bind(graph, inputs, state)()
 
     def bind(self, graph: str, inputs: Sequence[torch.Tensor], state: Sequence[torch.Tensor] = ()) -> BoundCall:
-        """Return the calls of a graph with these inputs and this state, whose contents may change between calls.
-
-        Raises:
-            ShapeError: an input has another shape or dtype than the graph was compiled for.
-        """
+        """Return the calls of a graph with these inputs and this state, whose contents may change between calls."""
         plan, values = self._bound(graph, inputs, state)
         return BoundCall(plan, values, state)
 
@@ -124,11 +117,7 @@ class BoundCall:
 
 
 def check_inputs(graph: Graph, inputs: Sequence[torch.Tensor]) -> None:
-    """Compare all inputs with the compiled graph, and name every difference.
-
-    Raises:
-        ShapeError: at least one input differs.
-    """
+    """Compare all inputs with the compiled graph, and name every difference."""
     if len(inputs) == len(graph.inputs):
         actual = [tensor_spec(tensor) for tensor in inputs]
         if all(a == b for a, b in zip(actual, graph.inputs.values(), strict=True)):

@@ -45,9 +45,6 @@ def require_fit(
         model_name: for messages.
         num_cores: cores of the model.
         program: Program whose pipeline stages share the cores; None for one without layers.
-
-    Raises:
-        DeviceMemoryError: it does not fit; the message has the table and the changes that make it fit.
     """
     available = target.hbm_bytes_per_core()
     if need.total <= available:

@@ -158,10 +158,6 @@ class HbmLedger:
             size_bytes: how much.
             owner: name of the model.
             suggest: returns the hint of the error: the smallest change that would fit, for the number of missing bytes.
-
-        Raises:
-            DeviceMemoryError: it does not fit.
-            ConfigError: there is no such category, or the size is negative.
         """
         if category not in CATEGORIES:
             raise invalid_choice("category", category, CATEGORIES)

@@ -70,12 +70,7 @@ class LoadedProgram:
     def run(
         self, graph: str, inputs: Sequence[torch.Tensor], state: Sequence[torch.Tensor] = ()
     ) -> dict[str, torch.Tensor]:
-        """Execute an entry point; see `Executor.run`.
-
-        Raises:
-            ShapeError: an input has another shape or dtype than the graph was compiled for.
-            CoreBusyError: the program was closed, so its core may be another's by now.
-        """
+        """Execute an entry point; see `Executor.run`."""
         return self._counted(graph, functools.partial(self._executor_of(state).run, graph, inputs, state))
 
     def prepared(
@@ -130,12 +125,7 @@ class LoadedProgram:
         host.when_compiled(upgrade)
 
     def take_state(self, beside: State | None = None) -> State:
-        """State tensors for one batch, charged beyond the first set; `beside` another state they share its host code.
-
-        Raises:
-            DeviceMemoryError: another set does not fit in the core's HBM.
-            CoreBusyError: the program was closed.
-        """
+        """State tensors for one batch, charged beyond the first set; `beside` another state they share its host code."""
         self.require_open()
         try:
             state = self._idle_states.pop()  # not asked first: another thread may take the last one in between
@@ -179,11 +169,7 @@ class LoadedProgram:
         PUBLISHER.wake()
 
     def require_open(self) -> None:
-        """Check that the program can still run.
-
-        Raises:
-            CoreBusyError: the program was closed.
-        """
+        """Check that the program can still run."""
         if self.closed:
             raise closed_error(self.claim.model)
 
@@ -225,10 +211,6 @@ def load_program(
         claim: the core, claimed before, in place of `core`; it is released with the program.
         auto_cast: Rounded operations of its compile, for its simulated time.
         task: task of the model, for the interval of that time; None if unknown.
-
-    Raises:
-        CoreBusyError: every allowed core is held by another process.
-        DeviceMemoryError: the program does not fit; the message has the table and the changes that make it fit.
     """
     stages, needs = stage_programs(program), stage_needs(program, lnc=target.chip.default_lnc)
     fullest = max(needs, key=lambda need: need.total)
@@ -294,9 +276,6 @@ def require_room(needs: Sequence[MemoryNeed], claim: CoreClaim | PrivateCore) ->
     Args:
         needs: HBM of each core of a pipeline stage, by stage.
         claim: the cores.
-
-    Raises:
-        DeviceMemoryError: it does not fit; the message has the table of the core.
     """
     charges: list[Charge] = []
     try:

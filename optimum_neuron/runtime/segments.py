@@ -141,11 +141,7 @@ class BoundSegment:
         self._own = ctypes.cast(own, ctypes.POINTER(Handle))
 
     def run(self, values: Values) -> None:
-        """Run the steps: read values of other steps from `values`, write results to it.
-
-        Raises:
-            LoweringError: an operator of torch failed in one of them.
-        """
+        """Run the steps: read values of other steps from `values`, write results to it."""
         segment, array = self._segment, self._array
         if segment._entering:
             entering = handles_of([tensor for slot in segment._entering if (tensor := values[slot]) is not None])

@@ -119,11 +119,7 @@ def is_watched(folder: Path) -> bool:
 
 
 def write_status(folder: Path, status: Status) -> None:
-    """Replace the file of a process.
-
-    Raises:
-        ConfigError: the folder cannot be written.
-    """
+    """Replace the file of a process."""
     # Not `asdict`: it makes tuples of generators, see `publisher._tuple`.
     text = json.dumps({"version": VERSION, **vars(status)}, default=vars, separators=(",", ":"))
     write_bytes(status_path(folder, status.pid), text.encode(), error=ConfigError, durable=False)

@@ -16,11 +16,7 @@ _MOST_VALUES = 500_000
 
 
 async def read_body(request: Request) -> tuple[Any, int]:
-    """Return the body of a request, and its number of bytes; 0 for a form.
-
-    Raises:
-        RequestError: it is neither JSON nor a form, or has too many values.
-    """
+    """Return the body of a request, and its number of bytes; 0 for a form."""
     if request.headers.get("content-type", "").startswith("multipart/form-data"):
         return await _form(request), 0
     raw = await request.body()

@@ -19,11 +19,7 @@ _RESERVED = {
 
 
 def plain_messages(messages: list[Message]) -> list[dict[str, Any]]:
-    """Return messages as chat templates take them: texts instead of parts, arguments of calls as mappings.
-
-    Raises:
-        RequestError: the arguments of an earlier call are no JSON, or nested too deeply.
-    """
+    """Return messages as chat templates take them: texts instead of parts, arguments of calls as mappings."""
     result = []
     for message in messages:
         plain = message.model_dump(exclude_none=True, exclude={"annotations", "audio", "function_call"})
@@ -45,11 +41,7 @@ def plain_messages(messages: list[Message]) -> list[dict[str, Any]]:
 
 
 def template_ids(generator: Generator, body: Any, tools: list[dict[str, Any]] | None) -> list[int]:
-    """Return the tokens of a chat, by the model's template.
-
-    Raises:
-        RequestError: the model has no template, the template rejects the messages, or it passes a limit.
-    """
+    """Return the tokens of a chat, by the model's template."""
     if not getattr(generator.tokenizer, "chat_template", None):
         message = "The model has no chat template."
         raise RequestError(message, hint="Use /v1/completions.", status=400, param="messages")

@@ -93,11 +93,7 @@ class _Room:
         self._limit, self._used = limit, 0
 
     def take(self, num_bytes: int) -> None:
-        """Take memory, or give it back if the number is negative.
-
-        Raises:
-            RequestError: there is none left.
-        """
+        """Take memory, or give it back if the number is negative."""
         if num_bytes > 0 and self._used + num_bytes > self._limit:
             message = f"The bodies of all requests have more than {self._limit} bytes."
             raise RequestError(message, hint="Try again later.", status=503)

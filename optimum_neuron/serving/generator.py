@@ -187,11 +187,7 @@ class Generator:
             raise too_slow(timeout_s or 0) from None
 
     def check_length(self, num_characters: int, field: str) -> None:
-        """Check before tokenizing that a text can fit.
-
-        Raises:
-            RequestError: it is longer than all tokens that the model holds.
-        """
+        """Check before tokenizing that a text can fit."""
         if num_characters > self.max_characters:
             message = f"{field} has {num_characters} characters, but the model holds {self.max_length} tokens, "
             message += f"which are {self.max_characters} characters at most."

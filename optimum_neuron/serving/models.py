@@ -125,11 +125,7 @@ class ServedModel:
 
 
 def load_replicas(model: ServedModel) -> list[Any]:
-    """Return what answers the requests of a model, by the model's task.
-
-    Raises:
-        CoreBusyError: there are not enough cores for all replicas.
-    """
+    """Return what answers the requests of a model, by the model's task."""
     from ..exporters import find_folder, is_export, load_source
     from ..exporters.diffusion import is_exported_pipeline
     from ..options.option import source_options
@@ -197,11 +193,7 @@ class Registry:
         return errors if len(errors) == len(self.models) else []
 
     def require_any(self) -> None:
-        """Check that a model was loaded, or was not yet tried.
-
-        Raises:
-            Exception: none could be loaded; the error of the last, usually a `NeuronError`.
-        """
+        """Check that a model was loaded, or was not yet tried."""
         if errors := self._errors():
             raise errors[-1]
 
@@ -215,11 +207,7 @@ class Registry:
         return base + [(name, model, name) for model in self.models for name in model.spec.adapters]
 
     def find(self, name: str | None, kind: type | tuple[type, ...], endpoint: str) -> tuple[str, Any, str | None]:
-        """Return the model of a request: its name, what answers, and the adapter.
-
-        Raises:
-            RequestError: there is no such model, it is for another task, or it is not ready.
-        """
+        """Return the model of a request: its name, what answers, and the adapter."""
         name, model, adapter = self._named(name)
         if model.state == "failed":
             message = f"The model {name!r} cannot be served: {model.error or model.fatal_error}"
@@ -248,11 +236,7 @@ class Registry:
 
 
 def require_name(name: str | None, names: Sequence[str], *, default: str | None) -> str:
-    """Return the name of a model if it is served, or `default` for None.
-
-    Raises:
-        RequestError: there is no such model, or no name and no default.
-    """
+    """Return the name of a model if it is served, or `default` for None."""
     hint = f"Send one of {', '.join(names)}."
     if name is None and default is not None:
         return default

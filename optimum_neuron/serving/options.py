@@ -92,11 +92,7 @@ def cores_of(spec: ModelSpec) -> int:
 
 
 def require_cores(spec: ModelSpec, num_replicas: int) -> None:
-    """Check that this process may use enough cores for replicas of a model, before minutes are spent.
-
-    Raises:
-        ConfigError: it may not.
-    """
+    """Check that this process may use enough cores for replicas of a model, before minutes are spent."""
     if num_replicas == 1:
         return
     instance = resolve_instance(spec.options.get("instance_type")).value
@@ -109,11 +105,7 @@ def require_cores(spec: ModelSpec, num_replicas: int) -> None:
 
 
 def require_packages(*more: str) -> None:
-    """Check that packages of the extra `serve` are installed: those of every server, and `more` for some models.
-
-    Raises:
-        ConfigError: one is missing.
-    """
+    """Check that packages of the extra `serve` are installed: those of every server, and `more` for some models."""
     names = ("fastapi", "prometheus_client", "uvicorn", *more)
     if missing := [name for name in names if importlib.util.find_spec(name) is None]:
         hint = "Install it with: pip install 'optimum-neuron-sim[serve]'"

@@ -19,11 +19,7 @@ _BLOCK = 2**20
 
 
 def read_recording(raw: bytes, rate: int) -> Any:
-    """Return the samples of a file as float32, mixed to one channel, at this rate.
-
-    Raises:
-        RequestError: the file has another format, is damaged, or is too long.
-    """
+    """Return the samples of a file as float32, mixed to one channel, at this rate."""
     import numpy
     import soundfile
     import soxr

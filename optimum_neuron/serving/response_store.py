@@ -45,11 +45,7 @@ class ResponseStore:
             self._num_bytes -= oldest.size_bytes
 
     def get(self, response_id: str, *, param: str = "response_id") -> Stored:
-        """Return a response.
-
-        Raises:
-            RequestError: it is not kept.
-        """
+        """Return a response."""
         if response_id not in self._stored:
             message = f"The response {response_id!r} is not kept."
             hint = "It was never stored, is deleted, or made room for newer ones. Send the whole conversation as input."
@@ -58,10 +54,6 @@ class ResponseStore:
         return self._stored[response_id]
 
     def delete(self, response_id: str) -> None:
-        """Forget a response.
-
-        Raises:
-            RequestError: it is not kept.
-        """
+        """Forget a response."""
         self._num_bytes -= self.get(response_id).size_bytes
         del self._stored[response_id]

@@ -36,11 +36,7 @@ def make_prompt(
     num_answers: int,
     skip_special_tokens: bool = True,
 ) -> Prompt:
-    """Return the prompt of a request, after checks that need the model.
-
-    Raises:
-        RequestError: a token is not in the vocabulary, or prompt and answer do not fit together.
-    """
+    """Return the prompt of a request, after checks that need the model."""
     ids = _truncated(ids, body, generator.max_length)
     num_new = _num_new(len(ids), max_tokens, generator.max_length)
     end_ids = () if body.ignore_eos else tuple(_end_ids(generator))

@@ -23,11 +23,7 @@ _HINT = "Install it with: pip install 'optimum-neuron-sim[serve]'"
 
 
 def grammar_of(body: Generation) -> str | None:
-    """Return the grammar that a body asks for, in llguidance's form, or None.
-
-    Raises:
-        RequestError: it asks for several, or for a schema that cannot be compiled.
-    """
+    """Return the grammar that a body asks for, in llguidance's form, or None."""
     found = [grammar for grammar in (_of_format(body), _of_vllm(body)) if grammar is not None]
     if len(found) > 1:
         raise RequestError("The request has several constraints.", hint="Send one of them.", status=400)
@@ -79,11 +75,7 @@ def _from_text(grammar: str) -> str:
 
 
 def schema_grammar(schema: Any, field: str) -> str:
-    """Return the grammar of a JSON schema, a mapping or its text.
-
-    Raises:
-        RequestError: it cannot be compiled.
-    """
+    """Return the grammar of a JSON schema, a mapping or its text."""
     try:
         schema = json.loads(schema) if isinstance(schema, str) else schema
         # Without blanks between tokens: a model that writes blanks for ever would never end.
@@ -116,12 +108,7 @@ class Grammars:
         self._lock = threading.Lock()
 
     def guide(self, grammar: str, *, num_prompt: int, end_ids: list[int]) -> Guide:
-        """Return the processor of one answer.
-
-        Raises:
-            RequestError: the grammar is wrong, or too large.
-            ConfigError: llguidance is missing, or cannot read the tokenizer.
-        """
+        """Return the processor of one answer."""
         matcher = _library()(self._read_vocabulary(end_ids), grammar, log_level=0)
         if matcher.is_error():
             message = f"The constraint cannot be compiled: {' '.join(matcher.get_error().split())[:500]}"

@@ -54,9 +54,6 @@ class Templates:
             messages: plain data.
             **options: those of transformers' `apply_chat_template`, and variables of the template. With
                 `sanitize_control_tokens`, the text has transformers' marks around control tokens of users.
-
-        Raises:
-            RequestError: the template rejects the chat, or needs more time, memory, or text than the limits.
         """
         process = self._idle.get()
         try:
@@ -112,11 +109,7 @@ class _Process:
         return self._process
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Return the answer to a request.
-
-        Raises:
-            RequestError: the process ended for another reason than its limits.
-        """
+        """Return the answer to a request."""
         lines = json.dumps(request).encode() + b"\n"
         process = self.start()
         assert process.stdin is not None and process.stdout is not None

@@ -43,11 +43,6 @@ def capture_model(
     """Capture a model as an export with these options would, without weights and without host code.
 
     With `roles`, only entry points of a decoder that have one of them are captured.
-
-    Raises:
-        CaptureError: the model's code is not static.
-        ConfigError: an option is unknown, or one of another kind of model.
-        ModelError: transformers cannot build it.
     """
     from ..compiler import memory_need
     from ..exporters import neuron_config
@@ -65,11 +60,7 @@ def program_of(
     trust_remote_code: bool = False,
     roles: Collection[str] | None = None,
 ) -> Program:
-    """Capture a program; the newest are kept, because a comparison estimates one on many instances.
-
-    Raises:
-        CaptureError, ModelError: as `capture_model`.
-    """
+    """Capture a program; the newest are kept, because a comparison estimates one on many instances."""
     from ..compiler import compile_graphs
     from ..exporters import Progress, kind_of
 

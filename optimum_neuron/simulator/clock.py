@@ -72,11 +72,7 @@ def _report(model: str, reason: str) -> None:
 
 
 def call_cost(track: Track, graph: str) -> CallCost:
-    """Cost of one call of a loaded program.
-
-    Raises:
-        ModelError: the work of a module cannot be counted.
-    """
+    """Cost of one call of a loaded program."""
     work = work_on_track(track, graph)
     machine = choose_machine(track.instance.name)
     time = track_time(work, machine, track)

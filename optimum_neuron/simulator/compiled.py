@@ -54,11 +54,7 @@ class ProgramCounts:
     notes: tuple[str, ...] = ()
 
     def estimate(self, name: str, request: EstimateRequest, machine: Machine) -> Estimate:
-        """Estimate the requests of one batch, or, with continuous batching, those that run at once.
-
-        Raises:
-            ConfigError: the program checks fewer candidates than the request has.
-        """
+        """Estimate the requests of one batch, or, with continuous batching, those that run at once."""
         program, plan, assumptions = self.program, self.plan.value, []
         pool = self._pool(machine) if is_paged(program) else None
         speculation, outcome = None, None
@@ -129,11 +125,7 @@ def serving_plan_of(program: Program, request: EstimateRequest, *, auto_cast: Au
 
 
 def _check_graph(program: Program, speculation: Speculation) -> str:
-    """Return the graph that checks the candidates.
-
-    Raises:
-        ConfigError: no graph adds several tokens, or requests join and leave its batch.
-    """
+    """Return the graph that checks the candidates."""
     checks = program.by_size("extend")
     if not checks or is_paged(program):
         what = "continuous batching" if checks else "a model without a graph that checks several tokens"

@@ -34,14 +34,7 @@ OF_REQUEST = {"task", "target", "instance_type", "torch_dtype"}
 def count_config(
     source: ModelSource, request: EstimateRequest, machine: Machine
 ) -> DecoderCounts | ProgramCounts | RunCounts:
-    """Count a configuration.
-
-    Raises:
-        CaptureError: the model's code is not static.
-        ConfigError: an option has no effect, or is out of range.
-        DeviceMemoryError: it does not fit a core.
-        ModelError: transformers cannot build it.
-    """
+    """Count a configuration."""
     from ..exporters import kind_of
     from .work import decoder_sizes
 

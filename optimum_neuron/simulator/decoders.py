@@ -40,12 +40,7 @@ class DecoderCounts:
     """Notes that follow from its configuration."""
 
     def estimate(self, name: str, request: EstimateRequest, machine: Machine) -> Estimate:
-        """Estimate a request.
-
-        Raises:
-            ConfigError: a size, dtype, SDK or core count is not possible, or an option has no effect.
-            DeviceMemoryError: It does not fit; the message has the table and the changes that would make it fit.
-        """
+        """Estimate a request."""
         if request.prefix_hit_rate is not None:
             raise no_prefix_cache(request.prefix_hit_rate)
         request.require_effect("decoder", "a decoder")
@@ -67,11 +62,7 @@ class DecoderCounts:
 
 
 def _resolved(request: EstimateRequest, sizes: DecoderSizes) -> EstimateRequest:
-    """Return the request with every size filled in and checked.
-
-    Raises:
-        ConfigError: a size is out of range, or sizes contradict each other.
-    """
+    """Return the request with every size filled in and checked."""
     default = min(sizes.max_positions or DEFAULT_SEQUENCE_LENGTH, DEFAULT_SEQUENCE_LENGTH)
     lengths = choose_lengths(request.sequence_length, request.input_length, request.output_length, limit=default)
     own_dtype = sizes.dtype if sizes.dtype in WEIGHT_BYTES and sizes.dtype != "float32" else "bfloat16"

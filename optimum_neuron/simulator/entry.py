@@ -81,20 +81,12 @@ def estimate(model: Any, *, example_inputs: Sequence[torch.Tensor] | None = None
 def estimate_request(
     model: Any, request: EstimateRequest, *, example_inputs: Sequence[torch.Tensor] | None = None
 ) -> Estimate:
-    """Estimate a request; the model is one of `estimate`.
-
-    Raises:
-        ConfigError, DeviceMemoryError, ModelError: as `estimate`.
-    """
+    """Estimate a request; the model is one of `estimate`."""
     return _estimated(request, lambda request, machine: _timed(model, request, machine, example_inputs))
 
 
 def estimate_program(program: Program, config: CompileConfig, *, name: str, **options: Any) -> Estimate:
-    """Estimate a compiled program that is in memory; options are those of `estimate`.
-
-    Raises:
-        ConfigError: as `estimate`.
-    """
+    """Estimate a compiled program that is in memory; options are those of `estimate`."""
 
     def timed(request: EstimateRequest, machine: Machine) -> Estimate:
         return count_program(program, config, request, machine, name=name).estimate(name, request, machine)
@@ -169,11 +161,7 @@ def _counted_checkpoint(
 
 
 def _with_draft(request: EstimateRequest, machine: Machine) -> EstimateRequest:
-    """Add the speculation of a request; a draft model is estimated on the same machine, one sequence at a time.
-
-    Raises:
-        ConfigError: there are two drafts, the draft is no decoder, or it has no acceptance rate.
-    """
+    """Add the speculation of a request; a draft model is estimated on the same machine, one sequence at a time."""
     draft = None
     if request.draft_parameters is not None:
         if request.draft_model is not None:
@@ -202,11 +190,7 @@ def _draft_of(model: Any, request: EstimateRequest, machine: Machine) -> Draft:
 
 
 def _is_pipeline(folder: Path) -> bool:
-    """Return whether a folder holds a diffusion pipeline.
-
-    Raises:
-        ModelError: it holds one component of a pipeline.
-    """
+    """Return whether a folder holds a diffusion pipeline."""
     from ..exporters.diffusion import is_pipeline
     from .diffusion import require_no_component
 

@@ -46,11 +46,7 @@ class GraphChoice:
 
 
 def choose_graphs(program: Program, request: EstimateRequest) -> GraphChoice:
-    """Choose the smallest compiled graphs that hold a request.
-
-    Raises:
-        ConfigError: a length exceeds the compiled ones, or the program has no prefix cache for the request's hits.
-    """
+    """Choose the smallest compiled graphs that hold a request."""
     if request.prefix_hit_rate is not None and not shares_prefixes(program):
         raise no_prefix_cache(request.prefix_hit_rate)
     return _of_source(program, request) if program.by_size("encode") else _of_prompt(program, request)

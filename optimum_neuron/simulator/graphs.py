@@ -71,9 +71,6 @@ class RunCounts:
 
         With several batches in flight, the copies of one overlap with the run of another, and a batch waits for its
         turn.
-
-        Raises:
-            DeviceMemoryError: it does not fit a core.
         """
         require_fits(name, self.memory, machine, num_cores=self.num_cores)
         num_in_flight = request.batches_in_flight or 1

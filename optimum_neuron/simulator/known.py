@@ -68,13 +68,7 @@ def find_counts(folder: Path, request: EstimateRequest, machine: Machine) -> Kno
 
 
 def _files(folder: Path, request: EstimateRequest, machine: Machine) -> dict[type[Counts], CountFile]:
-    """Files of the classes of counts that a request can be answered from.
-
-    Raises:
-        ConfigError: no folder can be written.
-        OSError: the checkpoint cannot be read.
-        TypeError: an option has no JSON form.
-    """
+    """Files of the classes of counts that a request can be answered from."""
     files: dict[type[Counts], CountFile] = {}
     if not request.export and request.speculation is None:
         files[DecoderCounts] = count_file(folder, "decoder", {"task": request.task})

@@ -59,9 +59,6 @@ def choose_lengths(sequence: int | None, prompt: int | None, answer: int | None,
         prompt: tokens of a prompt; None for what the answer leaves.
         answer: tokens of an answer; None for what the prompt leaves, or half of the compiled length.
         limit: compiled length of a request that gives none.
-
-    Raises:
-        ConfigError: a length is out of range, or prompt and answer exceed the compiled length.
     """
     given = {"sequence_length": sequence, "input_length": prompt, "output_length": answer}
     for name, value in given.items():

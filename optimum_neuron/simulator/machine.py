@@ -98,9 +98,6 @@ def choose_machine(instance: str | None, *, price: float | None = None) -> Machi
     Args:
         instance: name of an instance or of several, such as "2xtrn1.32xlarge".
         price: US dollars for an hour of one instance; None for the published one.
-
-    Raises:
-        ConfigError: the name is unknown, the target cannot be compiled for, or the price is no price.
     """
     chosen = resolve_instance(instance)
     target = resolve_target(chosen.value.name).value
@@ -122,11 +119,7 @@ def choose_machine(instance: str | None, *, price: float | None = None) -> Machi
 
 
 def require_one_instance(machine: Machine, what: str) -> None:
-    """Check that an estimate of something without pipeline stages is of one instance.
-
-    Raises:
-        ConfigError: it is of several.
-    """
+    """Check that an estimate of something without pipeline stages is of one instance."""
     instance = machine.instance.value
     if instance.num_instances > 1:
         raise ConfigError(
@@ -139,11 +132,7 @@ def require_one_instance(machine: Machine, what: str) -> None:
 
 
 def choose_cores(machine: Machine, num_cores: int | None, fits: Callable[[int], bool]) -> Choice[int]:
-    """Cores of one replica: the requested number, if legal, else the fewest legal ones on which it `fits`.
-
-    Raises:
-        ConfigError: The count is not legal on the instance; the message lists the legal ones.
-    """
+    """Cores of one replica: the requested number, if legal, else the fewest legal ones on which it `fits`."""
     instance = machine.instance.value
     if num_cores is not None:
         require_tensor_parallel_size(instance, num_cores)
@@ -170,11 +159,7 @@ def choose_copies(machine: Machine, num_cores: int, num_copies: int | None) -> C
 
 
 def require_tensor_parallel_size(instance: InstanceSpec, size: int) -> None:
-    """Check that cores of an instance can share a model.
-
-    Raises:
-        ConfigError: it is no whole number above 0, or the instance has no such group of cores.
-    """
+    """Check that cores of an instance can share a model."""
     positive("tensor_parallel_size", size)
     require_core_count(instance, size, request=f"tensor_parallel_size={size}")
 

@@ -47,12 +47,7 @@ class Placed(TypedDict):
 def count_program(
     program: Program, config: CompileConfig | None, request: EstimateRequest, machine: Machine, *, name: str
 ) -> ProgramCounts | RunCounts:
-    """Count a compiled program, in its own graphs; `config` is None where a NEFF does not say how.
-
-    Raises:
-        ConfigError: an option has no effect, a length exceeds the compiled ones, or the instance lacks such cores.
-        DeviceMemoryError: it does not fit the instance.
-    """
+    """Count a compiled program, in its own graphs; `config` is None where a NEFF does not say how."""
     kind: Kind = "single-pass"
     if generates(program):
         kind = "encoder-decoder" if program.by_size("encode") else "decoder"
@@ -74,12 +69,7 @@ def count_program(
 
 
 def memory_of_program(program: Program, machine: Machine, *, name: str) -> dict[str, int]:
-    """Return the HBM of a core by category.
-
-    Raises:
-        ConfigError: the instance does not have such a group of cores.
-        DeviceMemoryError: it does not fit.
-    """
+    """Return the HBM of a core by category."""
     from ..compiler import group_size_of, memory_need
     from ..runtime import require_fit
 
@@ -103,9 +93,6 @@ def counts_of_program(
     """Count linked graphs: the plan of a request where they generate, otherwise one run of the largest.
 
     `num_cores` says why a captured program has its cores, which other numbers could share too.
-
-    Raises:
-        ConfigError: a length exceeds the compiled ones.
     """
     from ..compiler import group_size_of
     from .work import work_of_program
@@ -150,12 +137,7 @@ def batch_axes(config: CompileConfig) -> dict[str, int]:
 def count_module(
     module: Any, example_inputs: Sequence[Any] | None, request: EstimateRequest, machine: Machine
 ) -> RunCounts:
-    """Count a torch module, captured whole on its example inputs.
-
-    Raises:
-        CaptureError: its code is not static.
-        ConfigError: an option has no effect, or there are no inputs.
-    """
+    """Count a torch module, captured whole on its example inputs."""
     import torch
 
     from ..compiler import MICROCODE_BYTES, capture, capture_graphs, tensor_spec

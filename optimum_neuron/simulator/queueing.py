@@ -86,9 +86,6 @@ def under_load(estimate: Estimate, requests_per_s: float, *, room: int) -> Estim
     A program with continuous batching serves them by its scheduler; each replica has an equal part of them. Another
     decoder serves each request in a separate row, and the time of one is that with every row in use; other models take
     the waiting requests, up to their batch, in one run.
-
-    Raises:
-        ConfigError: the rate is not above 0.
     """
     service = estimate.quantities["latency_ms"]
     copies = estimate.num_copies.value
@@ -154,9 +151,6 @@ def load_on(
         room: replicas that an instance holds, or several that share each replica.
         num_instances: how many share each replica.
         price_usd_per_h: of all of them.
-
-    Raises:
-        ConfigError: the rate is not above 0.
     """
     _require_rate(requests_per_s)
     ends = {end: getattr(service_ms, end) * 1e-3 for end in ENDS}

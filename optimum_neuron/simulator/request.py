@@ -190,9 +190,6 @@ class EstimateRequest:
             what: the model, for messages.
             compiled: whether it is compiled, or a torch module: options of an export are decided.
             without: more options that have none on this model.
-
-        Raises:
-            ConfigError: some have none.
         """
         effect = "compiled" if compiled else "on"
         values = {name: getattr(self, name) for name in KEYWORDS}
@@ -221,11 +218,7 @@ def keywords_of_compiled(*kinds: Kind) -> tuple[str, ...]:
 
 
 def request_of(options: Mapping[str, Any]) -> EstimateRequest:
-    """Return the request of keywords: those of an estimate, of an export, and of a source.
-
-    Raises:
-        ConfigError: a keyword is unknown, or a value is out of range.
-    """
+    """Return the request of keywords: those of an estimate, of an export, and of a source."""
     from ..exporters import compile_options, translate
 
     known = (*KEYWORDS, *compile_options(), *SOURCE_OPTIONS)
@@ -246,9 +239,6 @@ def require_no_options(options: Mapping[str, Any], what: str, *, decided: bool =
         options: options that have no effect, with their values.
         what: the model, for the message.
         decided: whether they were decided when it was compiled.
-
-    Raises:
-        ConfigError: there are some.
     """
     if not options:
         return

@@ -52,11 +52,7 @@ class Speculation:
     draft: Draft = Draft()
 
     def checked_by(self, num_tokens: int) -> Speculation:
-        """Return it with a number of candidates, for a graph that checks so many tokens.
-
-        Raises:
-            ConfigError: the graph checks fewer.
-        """
+        """Return it with a number of candidates, for a graph that checks so many tokens."""
         room = num_tokens - 1
         if self.num_candidates is not None and self.num_candidates > room:
             raise ConfigError(
@@ -109,11 +105,7 @@ class Speculation:
 def choose_speculation(
     acceptance_rate: float | None, num_candidates: int | None, draft: Draft | None
 ) -> Speculation | None:
-    """Return the speculation of a request; None where there is none.
-
-    Raises:
-        ConfigError: the rate is no probability, or there are candidates or a draft without a rate.
-    """
+    """Return the speculation of a request; None where there is none."""
     if acceptance_rate is None:
         if num_candidates is not None or draft is not None:
             named = "A draft" if num_candidates is None else f"num_speculative_tokens={num_candidates}"
@@ -130,11 +122,7 @@ def choose_speculation(
 
 
 def draft_of_parameters(num_parameters: int, machine: Machine) -> Draft:
-    """Return a draft without a second model, such as Medusa heads, which reads so many 16-bit weights for a check.
-
-    Raises:
-        ConfigError: it is no number of weights.
-    """
+    """Return a draft without a second model, such as Medusa heads, which reads so many 16-bit weights for a check."""
     if isinstance(num_parameters, bool) or not isinstance(num_parameters, int) or num_parameters < 1:
         message = f"draft_parameters={num_parameters!r} is no number of weights."
         raise ConfigError(message, hint="Pass a whole number.", option="draft_parameters", value=num_parameters)

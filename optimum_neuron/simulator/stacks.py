@@ -114,11 +114,7 @@ STACKS: Mapping[str, Stack] = {
 
 
 def choose_stack(sdk: str | None, stack: str | None = None) -> Choice[Stack]:
-    """The stack of that name, or the usual one of an SDK such as "2.18" or "2.27.0".
-
-    Raises:
-        ConfigError: there is no such stack, or the text is no release.
-    """
+    """The stack of that name, or the usual one of an SDK such as "2.18" or "2.27.0"."""
     release = parse_sdk(sdk or DEFAULT_SDK)
     if stack is not None:
         if stack not in STACKS:

@@ -75,11 +75,7 @@ class Camera:
         self._hosts: Mapping[int, ProcessUse] = {}
 
     def take(self, now_s: float) -> Frame:
-        """Look at everything; `now_s` is the time now, by `time.monotonic`.
-
-        Raises:
-            ConfigError: there is no such instance, or the folder of the claims cannot be used.
-        """
+        """Look at everything; `now_s` is the time now, by `time.monotonic`."""
         sample = take_sample(self._instance, now_s)
         usages = self._tracker.update(sample.statuses, now_s)
         elapsed_s = max(now_s - self._last_s, 1e-9) * (psutil.cpu_count() or 1)

@@ -75,11 +75,7 @@ DEFAULT_CONFIG = MonitorConfig(
 
 
 def read_config(path: Path) -> MonitorConfig:
-    """Read a file.
-
-    Raises:
-        ConfigError: it cannot be read or is no JSON, or with every problem in it.
-    """
+    """Read a file."""
     try:
         content = parse_json(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -93,11 +89,7 @@ def read_config(path: Path) -> MonitorConfig:
 
 
 def parse_config(content: Any, name: str) -> MonitorConfig:
-    """Check the parsed JSON of a file of that name.
-
-    Raises:
-        ConfigError: the file has problems; the message has a line for each, the details their places.
-    """
+    """Check the parsed JSON of a file of that name."""
     reader = _Reader(name)
     config = reader.config(content)
     if reader.problems:

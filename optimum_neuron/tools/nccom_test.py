@@ -124,11 +124,7 @@ def _require_simulated(options: argparse.Namespace) -> None:
 
 
 def sizes_of(low: int | None, high: int | None, step: int | None, factor: int | None) -> Iterator[int]:
-    """List sizes from the smallest to the largest.
-
-    Raises:
-        ConfigError: the largest is below the smallest, sizes do not grow, or there are too many.
-    """
+    """List sizes from the smallest to the largest."""
     low = (min(high, _DEFAULT_BYTES) if high else _DEFAULT_BYTES) if low is None else low
     high = low if high is None else high
     factor = 2 if factor is None else factor

@@ -63,11 +63,6 @@ def compile_program(model: Path, output: Path, flags: Sequence[str]) -> None:
         model: file that `torch.export.save` wrote.
         output: file to write.
         flags: words of the compiler's command line, `--output` left out.
-
-    Raises:
-        ConfigError: the file is HLO, no exported program, or has no example inputs; a flag cannot be used; the output
-            cannot be written.
-        UnsupportedOperatorError: the target refuses operators; all of them are named.
     """
     if not (parent := output.absolute().parent).is_dir():
         hint = "Create it, or pass another --output."

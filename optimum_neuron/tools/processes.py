@@ -58,11 +58,7 @@ class NeuronProcess:
 
 
 def neuron_processes(instance: InstanceSpec, *, environ: Mapping[str, str] = os.environ) -> list[NeuronProcess]:
-    """List the processes that hold cores of an instance, in the order of their first cores.
-
-    Raises:
-        ConfigError: the folder of the claims cannot be used.
-    """
+    """List the processes that hold cores of an instance, in the order of their first cores."""
     folder = claims_folder(instance, environ)
     uses: dict[int | None, list[Row]] = {}
     for row in held_cores(instance, environ=environ):
@@ -88,11 +84,7 @@ def add_instance(parser: argparse.ArgumentParser) -> None:
 
 
 def choose_instance(name: str | None, *, environ: Mapping[str, str] = os.environ) -> Choice[InstanceSpec]:
-    """The requested instance, or else the first one whose cores are held: each name has its own cores.
-
-    Raises:
-        ConfigError: there is no such instance.
-    """
+    """The requested instance, or else the first one whose cores are held: each name has its own cores."""
     used = [instance for instance in _known(environ) if held_cores(instance, environ=environ)]
     if used and name is None and env.instance_type(environ) is None:
         return Choice(value=used[0], reason="processes hold cores of it")
@@ -127,11 +119,7 @@ class Sample:
 
 
 def take_sample(instance: str | None, now_s: float) -> Sample:
-    """Read everything about an instance, or that whose cores are held, and ask the processes for simulated times.
-
-    Raises:
-        ConfigError: there is no such instance, or the folder of the claims cannot be used.
-    """
+    """Read everything about an instance, or that whose cores are held, and ask the processes for simulated times."""
     chosen = choose_instance(instance).value
     watch(claims_folder(chosen))
     processes = {process.pid: process for process in neuron_processes(chosen) if process.pid is not None}

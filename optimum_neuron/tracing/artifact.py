@@ -13,11 +13,7 @@ _METADATA = ("entries", "optlevel", "weight_sources", "weights", "states")
 
 
 def require_traced(neff: Neff) -> None:
-    """Check that a NEFF is a traced model.
-
-    Raises:
-        ArtifactError: the NEFF was written by something else.
-    """
+    """Check that a NEFF is a traced model."""
     kind, missing = neff.metadata.get("kind"), [key for key in _METADATA if key not in neff.metadata]
     if kind != KIND or missing:
         lacks = ", ".join(missing) or "none"
@@ -27,11 +23,7 @@ def require_traced(neff: Neff) -> None:
 
 
 def require_agreement(artifact: Artifact) -> None:
-    """Check that the metadata of a traced model agrees with its program.
-
-    Raises:
-        ArtifactError: they do not belong together.
-    """
+    """Check that the metadata of a traced model agrees with its program."""
     metadata, program = artifact.metadata, artifact.program
     problems = [
         f"its metadata's {key} are {written}, those of the program {actual}"

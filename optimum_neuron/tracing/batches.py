@@ -16,11 +16,7 @@ Run = Callable[["Sequence[torch.Tensor]"], "list[torch.Tensor]"]
 
 
 def run_in_batches(program: Program, graph: Graph, inputs: Sequence[torch.Tensor], run: Run) -> list[torch.Tensor]:
-    """Run a graph on any number of rows.
-
-    Raises:
-        ShapeError: the inputs have different numbers of rows, none at all, or differ in another dimension.
-    """
+    """Run a graph on any number of rows."""
     size = compiled_rows(program, graph)
     if _rows(graph, inputs) == size:
         return run(inputs)
@@ -29,11 +25,7 @@ def run_in_batches(program: Program, graph: Graph, inputs: Sequence[torch.Tensor
 
 
 def compiled_rows(program: Program, graph: Graph) -> int:
-    """Return dimension 0 of all inputs and outputs.
-
-    Raises:
-        ConfigError: they have no dimension 0 in common, or the program has a state.
-    """
+    """Return dimension 0 of all inputs and outputs."""
     specs = {**graph.inputs, **{name: program.value_spec(graph, value) for name, value in graph.outputs.items()}}
     sizes = {spec.shape[0] if spec.shape else 0 for spec in specs.values()}
     if len(sizes) == 1 and 0 not in sizes and not program.states:

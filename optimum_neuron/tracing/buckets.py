@@ -50,11 +50,7 @@ class BucketModelConfig:
         self.func_kwargs = func_kwargs
 
     def kwargs_of(self, bucket: int, num_buckets: int) -> dict[str, Any]:
-        """Keywords of one bucket.
-
-        Raises:
-            ConfigError: the list has another length than there are buckets.
-        """
+        """Keywords of one bucket."""
         if self.func_kwargs is None or isinstance(self.func_kwargs, Mapping):
             return dict(self.func_kwargs or {})
         if len(self.func_kwargs) != num_buckets:

@@ -52,12 +52,7 @@ class Flags:
 def checked_flags(
     compiler_args: str | Sequence[str] | None, *, cpu_backend: bool = False, stacklevel: int = 4
 ) -> Flags:
-    """Read `compiler_args`, and check that the target and the simulated instance support them.
-
-    Raises:
-        ConfigError: a flag is unknown or wrong, the target cannot be compiled for, or the instance has other cores.
-        UnsupportedDtypeError: the target cannot round to --auto-cast-type.
-    """
+    """Read `compiler_args`, and check that the target and the simulated instance support them."""
     flags = parse_flags(compiler_args, defaults=env.compiler_flags())
     if cpu_backend and flags.target is None:
         message = "cpu_backend=True needs a target, and compiler_args name none."
@@ -77,11 +72,7 @@ def checked_flags(
 
 @contextlib.contextmanager
 def work_folder(compiler_workdir: str | Path | None, temp_dir: str | None) -> Iterator[Path]:
-    """The folder that the artifact goes to: the user's, or one in `temp_dir` that is removed afterwards.
-
-    Raises:
-        ConfigError: `temp_dir` cannot be written.
-    """
+    """The folder that the artifact goes to: the user's, or one in `temp_dir` that is removed afterwards."""
     if compiler_workdir is not None:
         Path(compiler_workdir).mkdir(parents=True, exist_ok=True)
         yield Path(compiler_workdir)
@@ -115,11 +106,6 @@ def compile_entries(
 
     Returns:
         The open NEFF, and the separate weights, an empty list if they are inlined.
-
-    Raises:
-        CaptureError: the code is not static.
-        UnsupportedDtypeError: a tensor has a dtype that no file of a program can hold.
-        UnsupportedOperatorError: the target does not support some operators; all are listed.
     """
     options = flags.flags
     for entry in entries.values():

@@ -41,11 +41,7 @@ def setting(variable: ContextVar[T], value: T) -> Iterator[None]:
 
 
 def make_placement(start_nc: int, nc_count: int) -> Placement:
-    """Cores in a row, counted as by `placement.set_neuron_cores`.
-
-    Raises:
-        ConfigError: the process has no such cores.
-    """
+    """Cores in a row, counted as by `placement.set_neuron_cores`."""
     total = num_cores()
     count = 1 if nc_count == -1 else nc_count
     if not 1 <= count <= total or not -1 <= start_nc <= total - (count if start_nc >= 0 else 0):

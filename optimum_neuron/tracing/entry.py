@@ -179,9 +179,6 @@ def make_entry(
     """Return an entry whose class has the name of the function, for messages.
 
     Inputs are passed by position, and a single tensor counts as one, or by keyword.
-
-    Raises:
-        ConfigError: see `Entry`; both or none are given, or keywords are not a dictionary.
     """
     if not callable(function):
         kind = type(function).__name__
@@ -237,11 +234,7 @@ def _parameters(function: Callable[..., Any]) -> Sequence[inspect.Parameter]:
 
 
 def _require_accepted(function: Callable[..., Any], inputs: Sequence[Any], keywords: Sequence[str] | None) -> None:
-    """Require that the function can be called with these inputs.
-
-    Raises:
-        ConfigError: it needs more, or takes fewer.
-    """
+    """Require that the function can be called with these inputs."""
     signature = inspect.Signature(_parameters(function))
     if not signature.parameters:
         return
@@ -255,11 +248,7 @@ def _require_accepted(function: Callable[..., Any], inputs: Sequence[Any], keywo
 
 
 def _ordered(function: Callable[..., Any], inputs: Mapping[str, Any]) -> tuple[str, ...]:
-    """Keywords in the order of the function's parameters.
-
-    Raises:
-        ConfigError: the function does not take a keyword.
-    """
+    """Keywords in the order of the function's parameters."""
     parameters = _parameters(function)
     known = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     unknown = [name for name in inputs if name not in known]

@@ -31,11 +31,7 @@ class Kernel:
         return self
 
     def __call__(self, *args: object, **kwargs: object) -> NoReturn:
-        """Reject the call.
-
-        Raises:
-            UnsupportedOperatorError: always; `details` has the kernel and its replacement.
-        """
+        """Reject the call."""
         message = f"The NKI kernel {self.name} is the vendor's, and is not part of this package."
         raise UnsupportedOperatorError(
             message, hint=f"Call {self.replacement}.", kernel=self.name, replacement=self.replacement

@@ -23,11 +23,7 @@ def compiled_lines(names: Iterable[str], compiled: Compiled) -> Iterator[str]:
 
 @contextlib.contextmanager
 def compile_log(path: str | None) -> Iterator[list[str]]:
-    """Write the lines that are added inside to a file when the block ends; None writes none.
-
-    Raises:
-        ConfigError: the file cannot be written.
-    """
+    """Write the lines that are added inside to a file when the block ends; None writes none."""
     log: list[str] = []
     if path is None:
         yield log

@@ -36,11 +36,7 @@ _SESSIONS: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 
 def open_session(neff: Neff, weights: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Make a session, and return the tensor that it belongs to: the bytes of the NEFF, without a copy.
-
-    Raises:
-        ArtifactError: the NEFF is not a traced model, or is broken.
-    """
+    """Make a session, and return the tensor that it belongs to: the bytes of the NEFF, without a copy."""
     require_traced(neff)
     session = Session(read_artifact(neff), weights, placement=PLACEMENT.get())
     with warnings.catch_warnings():
@@ -57,11 +53,7 @@ def keep_session(tensor: torch.Tensor, session: Session) -> None:
 
 
 def session_of_bytes(neff: torch.Tensor) -> Session:
-    """The session of a tensor that `open_session` returned.
-
-    Raises:
-        ArtifactError: it is another tensor.
-    """
+    """The session of a tensor that `open_session` returned."""
     session = _SESSIONS.get(neff)
     if session is None:
         message = f"The program of {ORIGIN} was replaced by a plain tensor."

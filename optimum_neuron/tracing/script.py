@@ -47,11 +47,7 @@ class Traced(nn.Module):
 
 
 def script_neff(neff: Neff, weights: Sequence[torch.Tensor], *, lazy: bool = False) -> torch.jit.ScriptModule:
-    """A `NeuronModel` around an open NEFF, loaded unless it shall wait for its first call.
-
-    Raises:
-        CoreBusyError, DeviceMemoryError: it cannot be loaded.
-    """
+    """A `NeuronModel` around an open NEFF, loaded unless it shall wait for its first call."""
     tensor = ops.open_session(neff, weights)
     ops.start(ops.session_of_bytes(tensor), lazy=lazy, background=False)
     return scripted(NeuronModel(tensor, list(weights), lazy=False))
@@ -97,11 +93,7 @@ def _recorded(model: torch.jit.ScriptModule, entry: Entry, outputs: Skeleton) ->
 
 
 def neuron_models(module: Any) -> list[Any]:
-    """The `NeuronModel`s inside a traced model.
-
-    Raises:
-        ConfigError: there is no such model.
-    """
+    """The `NeuronModel`s inside a traced model."""
     models = []
     if isinstance(module, torch.jit.ScriptModule):
         models = [part for part in module.modules() if getattr(part, "original_name", "") == NeuronModel.__name__]

@@ -85,23 +85,13 @@ class Session:
         return self.artifact.inlined is None and bool(self.metadata["weights"])
 
     def require_target(self) -> InstanceSpec:
-        """Return the simulated instance, which has the cores that the program was compiled for.
-
-        Raises:
-            TargetMismatchError: it has cores of another NeuronCore generation.
-        """
+        """Return the simulated instance, which has the cores that the program was compiled for."""
         instance = resolve_instance().value
         self.artifact.require_target(TARGETS[instance.family])
         return instance
 
     def load(self, on_progress: Callable[[object], None] = lambda step: None) -> list[Replica]:
-        """Load every replica that is not loaded; an exception from `on_progress` ends compiling and loading.
-
-        Raises:
-            TargetMismatchError: see `require_target`.
-            CoreBusyError: other processes hold the cores, or the model was closed.
-            DeviceMemoryError: the program does not fit.
-        """
+        """Load every replica that is not loaded; an exception from `on_progress` ends compiling and loading."""
         with self._lock:
             if self._closed:
                 raise closed_error(self.name)
@@ -116,11 +106,7 @@ class Session:
         threading.Thread(target=self._try_load, name=f"load {self.name}", daemon=False).start()
 
     def wait_for_host_code(self, timeout_s: float | None) -> bool:
-        """Load, and wait until compiled blocks are ready; return whether they are.
-
-        Raises:
-            LoweringError: a block could not be compiled.
-        """
+        """Load, and wait until compiled blocks are ready; return whether they are."""
         self.load()
         assert self._host is not None, "made when it was loaded"
         return self._host.wait(timeout_s)
@@ -151,11 +137,7 @@ class Session:
             self._weights = list(weights)
 
     def run(self, inputs: Sequence[torch.Tensor], entry: int, *, batches: bool) -> list[torch.Tensor]:
-        """Call an entry point by its number; with `batches`, the first dimension may have any size.
-
-        Raises:
-            ShapeError: an input has another shape or dtype than was compiled for.
-        """
+        """Call an entry point by its number; with `batches`, the first dimension may have any size."""
         graph = self.program.graphs[self.metadata["entries"][entry]]
         if IS_DRY.get():
             specs = [self.program.value_spec(graph, value) for value in graph.outputs.values()]

@@ -51,11 +51,7 @@ class SharedStates:
     """Number of this entry."""
 
     def parts(self, buffers: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-        """This entry's part.
-
-        Raises:
-            ConfigError: the slicer copies, so that new values would not reach the buffers.
-        """
+        """This entry's part."""
         if self.slicer is None:
             return buffers
         parts = self.slicer(self.shapes, list(buffers), torch.tensor([self.bucket]))
@@ -81,11 +77,7 @@ def replaced(states: Sequence[State], tensors: Sequence[torch.Tensor]) -> Iterat
 
 
 def find_states(function: Callable[..., Any], aliases: Aliases) -> tuple[State, ...]:
-    """The states of a module, in the order of the aliases.
-
-    Raises:
-        ConfigError: a tensor is not one of the module's.
-    """
+    """The states of a module, in the order of the aliases."""
     states: dict[int, State] = {}
     by_id = {id(tensor): (tensor, index) for tensor, index in aliases.items()}
     for path, module in function.named_modules() if isinstance(function, nn.Module) else ():
@@ -104,11 +96,7 @@ def find_states(function: Callable[..., Any], aliases: Aliases) -> tuple[State, 
 
 
 def output_of(state: State, outputs: Flat, tensor: torch.Tensor) -> torch.Tensor:
-    """The output that is the next value of a state.
-
-    Raises:
-        ConfigError: there is no such output, or it has another shape or dtype.
-    """
+    """The output that is the next value of a state."""
     count = len(outputs.tensors)
     expected, actual = str(tensor_spec(tensor)), None
     if not 0 <= state.output < count or not isinstance(outputs.skeleton, (tuple, list)):
@@ -126,11 +114,7 @@ def output_of(state: State, outputs: Flat, tensor: torch.Tensor) -> torch.Tensor
 
 
 def without_states(outputs: Flat, dropped: set[int]) -> Flat:
-    """Return the outputs that are not states.
-
-    Raises:
-        ConfigError: every output is a state.
-    """
+    """Return the outputs that are not states."""
     if not dropped:
         return outputs
     left = [index for index in range(len(outputs.tensors)) if index not in dropped]

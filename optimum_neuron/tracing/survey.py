@@ -39,11 +39,7 @@ class SurveyedCall:
 
 
 def survey(entry: Entry, target: Target, flags: CompilerFlags) -> list[SurveyedCall]:
-    """Capture an entry whole and judge its operators, in the order of the graph.
-
-    Raises:
-        CaptureError: the code is not static.
-    """
+    """Capture an entry whole and judge its operators, in the order of the graph."""
     exported = entry.capture("survey", shorten=False).exported
     judged = judge_nodes(exported, target, implicit_integer_downcast=flags.implicit_integer_downcast)
     calls = [SurveyedCall(node=call.node, ruling=ruling) for call, ruling in judged if call is not None]

@@ -22,11 +22,7 @@ _HELD = [dtype for dtype in DTYPES.values() if dtype != "float8_e8m0fnu"]
 
 
 def require_dtypes(tensors: Mapping[str, torch.Tensor]) -> None:
-    """Check that a program file can hold all tensors, including those that no operator computes with.
-
-    Raises:
-        UnsupportedDtypeError: it cannot hold some; all are named.
-    """
+    """Check that a program file can hold all tensors, including those that no operator computes with."""
     dtypes = {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in tensors.items()}
     wrong = {name: dtype for name, dtype in dtypes.items() if dtype not in _HELD}
     if wrong:
@@ -37,11 +33,7 @@ def require_dtypes(tensors: Mapping[str, torch.Tensor]) -> None:
 
 
 def tensors_of(entries: Mapping[str, Entry], program: Program) -> dict[str, torch.Tensor]:
-    """Weights and first values of states, by their names in the user's module.
-
-    Raises:
-        ConfigError: entries disagree on the value of a tensor.
-    """
+    """Weights and first values of states, by their names in the user's module."""
     names = [name.removeprefix(f"{ROOT}.") for name in program.weights]
     names += [name.rpartition(".")[0] for name in program.states]
     values: dict[str, torch.Tensor] = {}

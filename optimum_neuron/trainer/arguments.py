@@ -177,11 +177,7 @@ def _device_problems(arguments: Any, target: Target | None) -> list[NeuronError]
 
 
 def _simulate(name: str) -> None:
-    """Give this process the cores of a family or instance.
-
-    Raises:
-        ConfigError: the process has cores of another one.
-    """
+    """Give this process the cores of a family or instance."""
     from ..base import env
     from ..device import placement
 

@@ -129,11 +129,7 @@ def defect(folder: str | Path) -> str | None:
 
 
 def _marker(folder: Path) -> dict[str, Any]:
-    """Read the marker of a checkpoint.
-
-    Raises:
-        OSError, ValueError: it cannot be read, or is damaged.
-    """
+    """Read the marker of a checkpoint."""
     content = parse_json((folder / MARKER).read_bytes())
     for misfit in misfits({"files": None, **content} if isinstance(content, dict) else content, _MARKER):
         raise ValueError(str(misfit))
@@ -162,9 +158,6 @@ def require_resumable(folder: str | Path, layout: Mapping[str, Any], *, optimize
     """Reject a checkpoint that is not whole, or whose optimizer states this layout or optimizer cannot read.
 
     States in shards (`distributed/checkpoint.py`) can be read by every layout but upstream's FSDP.
-
-    Raises:
-        ArtifactError: With the problem, and the newest complete checkpoint next to it.
     """
     folder = Path(folder)
     problem = defect(folder)

@@ -56,9 +56,6 @@ class BucketCollator:
 
         Args:
             rows: examples; columns as long as `input_ids` are padded with it, the others are stacked.
-
-        Raises:
-            ShapeError: a sequence is longer than the largest bucket.
         """
         lengths = [len(row["input_ids"]) for row in rows]
         longest, hint = max(lengths), f"Truncate to {self.buckets[-1]} tokens, or add a bucket."

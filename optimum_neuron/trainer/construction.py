@@ -22,11 +22,7 @@ from .arguments import NeuronArgumentsMixin
 
 
 def with_processing_class(keywords: dict[str, Any], tokenizer: Any) -> dict[str, Any]:
-    """Return keywords with the tokenizer by its present name.
-
-    Raises:
-        ConfigError: both names are used.
-    """
+    """Return keywords with the tokenizer by its present name."""
     if tokenizer is None:
         return keywords
     if keywords.get("processing_class") is not None:
@@ -36,11 +32,7 @@ def with_processing_class(keywords: dict[str, Any], tokenizer: Any) -> dict[str,
 
 
 def require_neuron_arguments(trainer: str, positional: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-    """Return the training arguments of a call, whose place differs between trainers.
-
-    Raises:
-        ConfigError: arguments without the fields of `NeuronArgumentsMixin`.
-    """
+    """Return the training arguments of a call, whose place differs between trainers."""
     values = (keywords.get("args"), *positional)
     arguments = next((value for value in values if isinstance(value, TrainingArguments)), None)
     if not isinstance(arguments, NeuronArgumentsMixin):
@@ -53,11 +45,7 @@ def require_neuron_arguments(trainer: str, positional: tuple[Any, ...], keywords
 def lay_out(
     positional: tuple[Any, ...], keywords: dict[str, Any], arguments: Any
 ) -> tuple[tuple[Any, ...], dict[str, Any], DistributedModel]:
-    """Distribute the model of a call by its layout, and return the call's arguments for upstream.
-
-    Raises:
-        ConfigError: processes that differ, or a layout that is not supported for the model.
-    """
+    """Distribute the model of a call by its layout, and return the call's arguments for upstream."""
     model: Any = keywords.get("model", positional[0] if positional else None)  # the first argument of every trainer
     if arguments.world_size > 1:
         require_agreement(shared_facts(model, arguments))

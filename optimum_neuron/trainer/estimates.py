@@ -40,11 +40,7 @@ def step_options(trainer: Any) -> dict[str, Any]:
 
 
 def log_entries(config: Any, **options: Any) -> dict[str, float]:
-    """Return the entries of the log, each named an estimate, and log their assumptions.
-
-    Raises:
-        NeuronError: the simulator has no estimate for the step.
-    """
+    """Return the entries of the log, each named an estimate, and log their assumptions."""
     from ..simulator import estimate_training
 
     estimate = estimate_training(config, **options)
@@ -58,11 +54,7 @@ def log_entries(config: Any, **options: Any) -> dict[str, float]:
 
 
 def require_whole_model(model: Any) -> None:
-    """Reject estimates for an adapter.
-
-    Raises:
-        ConfigError: only some weights are trained.
-    """
+    """Reject estimates for an adapter."""
     if hasattr(model, "peft_config"):
         message = "enable_mfu_metrics does not support adapters: the simulator estimates full fine-tuning."
         raise ConfigError(message, hint="Remove the option.", option="enable_mfu_metrics")

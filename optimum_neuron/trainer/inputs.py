@@ -77,11 +77,7 @@ def _num_labels(model: Any, config: Any, text: Any) -> int | None:
 
 
 def require_usable(batch: Mapping[str, Any], limits: Limits, *, where: str) -> None:
-    """Reject a batch of, for example, "training step 3" that the model cannot use; all its problems are listed.
-
-    Raises:
-        ModelError: token IDs or labels out of range, or sequences that are too long.
-    """
+    """Reject a batch of, for example, "training step 3" that the model cannot use; all its problems are listed."""
     tokens = batch.get("input_ids")
     problems = [
         _range_problem("input_ids", tokens, limits.num_tokens, "tokens", where),
@@ -123,11 +119,7 @@ def main_input(model: Any) -> str:
 
 
 def require_columns(columns: Iterable[str], accepted: Iterable[str], main_input: str, *, purpose: str) -> None:
-    """Reject a data set, such as "training", without the model's main input.
-
-    Raises:
-        ConfigError: the column is missing.
-    """
+    """Reject a data set, such as "training", without the model's main input."""
     columns = list(columns)
     if main_input in columns or "inputs_embeds" in columns:
         return
@@ -139,22 +131,14 @@ def require_columns(columns: Iterable[str], accepted: Iterable[str], main_input:
 
 
 def require_rows(dataset: Any, *, purpose: str) -> None:
-    """Reject a data set, such as "training", without rows, if its length is known.
-
-    Raises:
-        ConfigError: it is empty.
-    """
+    """Reject a data set, such as "training", without rows, if its length is known."""
     if isinstance(dataset, Sized) and len(dataset) == 0:
         hint = "Check how it is read and filtered: a path, a split, a length."
         raise ConfigError(f"The {purpose} data set is empty.", hint=hint, dataset=purpose)
 
 
 def require_loss(batch: Mapping[str, Any], label_names: Sequence[str], *, where: str) -> None:
-    """Reject a batch without labels (one of the columns is enough), for a model that computes its loss from them.
-
-    Raises:
-        ConfigError: all of them are missing.
-    """
+    """Reject a batch without labels (one of the columns is enough), for a model that computes its loss from them."""
     if label_names and not any(name in batch for name in label_names):
         message = f"The batch of {where} has no column {' or '.join(label_names)} to compute the loss from."
         hint = "Add the column to the data set, or pass a data_collator that makes it, or compute_loss_func."

@@ -90,11 +90,7 @@ def training_memory(
 
 
 def require_fit(model: torch.nn.Module, arguments: Any, *, optimizer: type, momentum: float) -> None:
-    """Reject a training whose gradients and optimizer do not fit the core that the model is on.
-
-    Raises:
-        DeviceMemoryError: with the tables of the memory needed and of the core, and the changes that would fit.
-    """
+    """Reject a training whose gradients and optimizer do not fit the core that the model is on."""
     device = arguments.device
     # A core has only its part of a DTensor.
     parameters = [getattr(parameter, "_local_tensor", parameter) for parameter in model.parameters()]

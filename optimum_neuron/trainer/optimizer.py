@@ -30,11 +30,7 @@ def accumulate_in_float32(parameters: Iterable[torch.nn.Parameter]) -> None:
 
 
 def require_one_process(model: torch.nn.Module, world_size: int) -> None:
-    """Reject float32 gradients that DistributedDataParallel would reduce in 16 bits.
-
-    Raises:
-        ConfigError: 16-bit parameters on several processes.
-    """
+    """Reject float32 gradients that DistributedDataParallel would reduce in 16 bits."""
     if world_size > 1 and narrow(model.parameters()):
         message = "optimizer_use_fp32_grad_acc does not support DistributedDataParallel with 16-bit parameters."
         hint = "Pass the loaded model, not its name or model_init, or optimizer_use_fp32_grad_acc=False."

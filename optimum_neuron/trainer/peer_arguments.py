@@ -82,11 +82,7 @@ class PeerArgumentsMixin(ChecksKeywords):
     warmup_ratio: float | None = _field("warmup_ratio")
 
     def translate_peer_arguments(self) -> None:
-        """Set the fields that these arguments stand for, and report the others.
-
-        Raises:
-            ConfigError: an argument and the field that it sets are both passed.
-        """
+        """Set the fields that these arguments stand for, and report the others."""
         upstream: Any = self
         names = [name for name in WITHOUT_EFFECT if getattr(self, name) is not None]
         for name in names:

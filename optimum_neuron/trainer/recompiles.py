@@ -43,11 +43,7 @@ class RecompileWatch:
 
     @contextlib.contextmanager
     def step(self, number: int) -> Iterator[None]:
-        """Watch one training step.
-
-        Raises:
-            ShapeError: more steps than the limit compiled again.
-        """
+        """Watch one training step."""
         from ..device.dynamo import compile_report
 
         before = len(compile_report().graphs)

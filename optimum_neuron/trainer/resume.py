@@ -18,9 +18,6 @@ def restore(model: Any, folder: str | Path) -> bool:
 
     Returns:
         Whether they are loaded. Most are not: upstream's loader comes after, also for files without safetensors.
-
-    Raises:
-        ModelError: names or shapes differ, or one has an adapter and the other has not.
     """
     folder = Path(folder)
     _require_same_kind(model, folder)

@@ -42,11 +42,7 @@ class StochasticRounding(TrainerCallback):
 
 
 def require_narrow(model: torch.nn.Module, arguments: Any) -> None:
-    """Reject stochastic rounding of a model without 16-bit floats.
-
-    Raises:
-        ConfigError: the model is in float32, and trains in it.
-    """
+    """Reject stochastic rounding of a model without 16-bit floats."""
     if not arguments.bf16 and not narrow(model.parameters()):
         message = "stochastic_rounding_enabled rounds 16-bit floats only, but the model is in float32."
         hint = "Pass bf16=True, or load the model with dtype=torch.bfloat16."

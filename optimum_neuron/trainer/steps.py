@@ -50,11 +50,7 @@ class DistributedSteps(_Base):
             self._distributed = dataclasses.replace(self._distributed, context=context)
 
     def _require_loss_of_tokens(self, option: str, *known: type) -> None:
-        """Reject a loss that is no sum over tokens, unless a known class computes it.
-
-        Raises:
-            ConfigError: with the settings that change the loss.
-        """
+        """Reject a loss that is no sum over tokens, unless a known class computes it."""
         changes = {
             "label_smoothing_factor": self.label_smoother is not None,
             "compute_loss_func": self.compute_loss_func is not None,

@@ -33,11 +33,7 @@ class Touch:
     KIND = "import"
 
     def resolve(self) -> Any:
-        """Return the object, importing its module.
-
-        Raises:
-            ImportError: the installed release does not have it.
-        """
+        """Return the object, importing its module."""
         try:
             return pkgutil.resolve_name(self.target)
         except (ImportError, AttributeError) as error:
@@ -168,12 +164,7 @@ def replaced(owner: Any, attributes: Mapping[str, Any]) -> Iterator[None]:
 
 
 def import_name(module: str, rows: tuple[Name, ...], name: str) -> Any:
-    """Import the name of a row, for the `__getattr__` of a module, and keep it there.
-
-    Raises:
-        AttributeError: no row has the name.
-        ImportError: the installed release does not have it.
-    """
+    """Import the name of a row, for the `__getattr__` of a module, and keep it there."""
     # Every `from module import` asks for `__path__`, which would compare it with all rows.
     row = None if name.startswith("__") else next((row for row in rows if row.name() == name), None)
     if row is None:

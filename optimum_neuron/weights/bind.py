@@ -81,9 +81,6 @@ def bind_weights(
         sources: which checkpoint tensors make each weight.
         checkpoint: where they are.
         shards: weights of which every core has another part; rank 2 finds its own under "name@2".
-
-    Raises:
-        WeightsError: tensors are missing, of another shape, or quantized numbers in place of others; all are named.
     """
 
     whole = {

@@ -77,11 +77,7 @@ class Checkpoint:
 
     @classmethod
     def open(cls, folder: Path) -> Checkpoint:
-        """Open the safetensors files of a folder.
-
-        Raises:
-            WeightsError: the folder has no safetensors files, or an indexed file is missing.
-        """
+        """Open the safetensors files of a folder."""
         return cls([MappedFile.open(path) for path in weight_files(folder)], str(folder))
 
     @property
@@ -109,11 +105,7 @@ def _other_files(folder: Path, pattern: str) -> list[str]:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a checkpoint folder, in the order of their names.
-
-    Raises:
-        WeightsError: the folder has no safetensors files, or the index names a missing file or one outside the folder.
-    """
+    """The safetensors files of a checkpoint folder, in the order of their names."""
     for name in (SINGLE_FILE, _DIFFUSERS):
         if (folder / name).is_file():
             return [folder / name]

@@ -64,11 +64,7 @@ class GgufFile:
 
     @classmethod
     def open(cls, path: Path) -> GgufFile:
-        """Map a file privately.
-
-        Raises:
-            WeightsError: the file is missing, is no GGUF file, or ends before its tensors do.
-        """
+        """Map a file privately."""
         try:
             with open(path, "rb") as file:
                 mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)

@@ -44,11 +44,7 @@ def unsupported_setting(file: GgufFile, name: str, value: Any) -> ModelError:
 
 
 def read_rotary_settings(config: Any, settings: Mapping[str, Any], file: GgufFile, *, has_positions: bool) -> None:
-    """Set `config.rope_parameters`.
-
-    Raises:
-        ModelError: a setting cannot be expressed in the configuration.
-    """
+    """Set `config.rope_parameters`."""
     _check_names(settings, file, has_positions=has_positions)
     if not has_positions:
         return

@@ -97,20 +97,12 @@ _TYPES: dict[str, Any] = {
 
 
 def require_settings(file: GgufFile) -> None:
-    """Check types and ranges of the settings of a file, before anything is built from them.
-
-    Raises:
-        ModelError: one is of another type, or out of its range.
-    """
+    """Check types and ranges of the settings of a file, before anything is built from them."""
     require_types(own_settings(file), _TYPES, file.name, hint=GGUF_HINT)
 
 
 def apply_gguf_settings(config: Any, file: GgufFile) -> None:
-    """Set the fields of a configuration that transformers made of a file.
-
-    Raises:
-        ModelError: a setting of the file cannot be expressed in the configuration.
-    """
+    """Set the fields of a configuration that transformers made of a file."""
     architecture = str(file.settings["general.architecture"])
     settings = own_settings(file)
     has = _field_names(config)
@@ -146,11 +138,7 @@ def own_settings(file: GgufFile) -> dict[str, Any]:
 
 
 def require_all_read(file: GgufFile, read: Collection[str]) -> None:
-    """Check that each tensor of a file is read.
-
-    Raises:
-        ModelError: some are not; all are named.
-    """
+    """Check that each tensor of a file is read."""
     unread = sorted(name for name in file.entries if name not in read and name not in FACTORS)
     if unread:
         listed = ", ".join(unread[:4]) + (f" and {len(unread) - 4} more" if len(unread) > 4 else "")

@@ -59,11 +59,7 @@ class MappedFile:
 
     @classmethod
     def open(cls, path: Path) -> MappedFile:
-        """Map a file privately: pages are shared with other readers until one of them writes.
-
-        Raises:
-            WeightsError: the file is missing or is no safetensors file.
-        """
+        """Map a file privately: pages are shared with other readers until one of them writes."""
         try:
             with open(path, "rb") as file:
                 mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)

@@ -31,9 +31,6 @@ def pack_checkpoint(
 
     Floating-point tensors are written in `dtype`, except for scales of quantized weights. The file
     appears whole or not at all.
-
-    Raises:
-        CacheError: the disk is full; nothing is left behind.
     """
     import torch
 

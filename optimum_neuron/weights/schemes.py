@@ -93,11 +93,7 @@ class Scheme:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read a scheme.
-
-        Raises:
-            ConfigError: there is no such scheme.
-        """
+        """Read a scheme."""
         found = _FORM.fullmatch(text)
         kind, size, zeros, dynamic = found.groups() if found else ("", None, None, None)
         group_size = int(size or (RUN if kind in ("int4", "mxfp4") else 0))
@@ -180,9 +176,6 @@ def parse_schemes(text: str) -> tuple[Scheme, Scheme]:
     """Read a scheme of linear layers, and that of the head, which may follow after a slash: "int4/int8-g32".
 
     Without one, the head has the scheme of the layers if that is of int8, else int8 by rows.
-
-    Raises:
-        ConfigError: there is no such scheme.
 
     Example:
         >>> [scheme.name for scheme in parse_schemes("int4")]

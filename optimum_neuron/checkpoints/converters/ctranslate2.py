@@ -52,11 +52,7 @@ class _Reader:
 
 
 def read_variables(path: Path) -> dict[str, torch.Tensor]:
-    """Every variable of a model file in its own dtype; an alias is the same tensor.
-
-    Raises:
-        ModelError: it is no such file, or of another version.
-    """
+    """Every variable of a model file in its own dtype; an alias is the same tensor."""
     reader = _Reader(bytearray(path.read_bytes()))
     try:
         version = reader.number("I")

@@ -38,9 +38,6 @@ def url_of(name: str) -> str:
     """Return the address of a cache that is written as Optimum Neuron does: `org/name` is a repository of the Hub.
 
     A folder starts with `/`, `.`, or `~`; everything with `://` is an address already.
-
-    Raises:
-        ConfigError: the name is neither.
     """
     if name.startswith(("/", ".", "~")) or ("://" in name and not name.startswith(HUB)):
         return name
@@ -53,11 +50,7 @@ def url_of(name: str) -> str:
 
 
 def open_storage(url: str) -> LocalStorage | RemoteStorage:
-    """Open a folder ("/neffs", "~/neffs", "file:///neffs") or an fsspec URL ("s3://bucket/neffs", "hf://org/name").
-
-    Raises:
-        CacheError: The protocol is unknown or its package is missing.
-    """
+    """Open a folder ("/neffs", "~/neffs", "file:///neffs") or an fsspec URL ("s3://bucket/neffs", "hf://org/name")."""
     scheme, separator, rest = url.partition("://")
     if not separator:
         return LocalStorage(Path(url).expanduser().absolute())
@@ -67,11 +60,7 @@ def open_storage(url: str) -> LocalStorage | RemoteStorage:
 
 
 def open_remote(url: str) -> RemoteStorage:
-    """Open any place through fsspec; a folder too, which is not locked then.
-
-    Raises:
-        CacheError: The protocol is unknown or its package is missing.
-    """
+    """Open any place through fsspec; a folder too, which is not locked then."""
     import fsspec
 
     scheme, separator, _ = url.partition("://")

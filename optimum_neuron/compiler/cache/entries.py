@@ -46,11 +46,7 @@ class Marker:
 
     @classmethod
     def from_json(cls, data: bytes) -> Marker:
-        """Read the file.
-
-        Raises:
-            ValueError: It is damaged.
-        """
+        """Read the file."""
         try:
             marker = cls(**parse_json(data))
         except TypeError as error:

@@ -30,9 +30,6 @@ def entry_key(fields: Mapping[str, Any]) -> str:
     Args:
         fields: Plain data with at least `compiler_version`. Paths and weights do not belong here: the former are
             refused by type, the latter are bound when the NEFF is loaded.
-
-    Raises:
-        ConfigError: A value is no plain data, or the compiler version cannot name a folder.
     """
     version = fields.get("compiler_version")
     if not isinstance(version, str) or not _VERSION.fullmatch(version):

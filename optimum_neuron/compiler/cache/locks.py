@@ -130,11 +130,7 @@ def is_locked(root: Path, name: str) -> bool:
 
 @contextlib.contextmanager
 def removing(root: Path, name: str) -> Iterator[bool]:
-    """Keep builders away from an entry while it is removed; False when one is at work already.
-
-    Raises:
-        CacheError: The cache is read-only.
-    """
+    """Keep builders away from an entry while it is removed; False when one is at work already."""
     path = _lock_path(root, name)
     with contextlib.ExitStack() as stack:
         try:

@@ -87,11 +87,7 @@ class HostKernel:
 
     @functools.cache  # noqa: B019  # kernels are constants of modules
     def load(self, isa: str) -> Any:
-        """Return the C function; the first call builds it if need be, and makes it known to code loaded later.
-
-        Raises:
-            LoweringError: it cannot be built.
-        """
+        """Return the C function; the first call builds it if need be, and makes it known to code loaded later."""
         library = ctypes.CDLL(str(self.library(isa).ensure_built()), mode=ctypes.RTLD_GLOBAL)
         function = getattr(library, self.function)
         function.argtypes = [_TYPES[argument.rpartition(" ")[0]] for argument in self.arguments]

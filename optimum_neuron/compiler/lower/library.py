@@ -47,11 +47,7 @@ class CompiledFunction:
         return _address(self.library.last_error)
 
     def __call__(self, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Run it; mutated arguments change in place.
-
-        Raises:
-            LoweringError: an operator of torch failed in it.
-        """
+        """Run it; mutated arguments change in place."""
         handles, results = Handles(arguments), (Handle * self.num_results)()
         with torch.no_grad():
             status = self.function(handles.array, results)
@@ -82,11 +78,7 @@ def _opened(path: str) -> ctypes.CDLL:
 
 
 def load_function(stored: SharedObject, num_results: int, *, any_num_threads: bool = True) -> CompiledFunction:
-    """Load a compiled function, which `store.locate` found; see `CompiledFunction`.
-
-    Raises:
-        LoweringError: the library cannot be loaded on this machine.
-    """
+    """Load a compiled function, which `store.locate` found; see `CompiledFunction`."""
     try:
         library = _opened(str(stored.library))
         return CompiledFunction(library, stored.function, num_results, any_num_threads=any_num_threads)

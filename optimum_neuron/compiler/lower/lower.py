@@ -79,11 +79,7 @@ class HostCode:
             self.compiling.on_end(lambda: callback(self._successor) if self._successor is not None else None)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until the compiled code is there; return whether it is, after `timeout_s` at the latest.
-
-        Raises:
-            LoweringError: it could not be compiled.
-        """
+        """Wait until the compiled code is there; return whether it is, after `timeout_s` at the latest."""
         if self.compiling is None:
             return True
         if not self.compiling.wait(timeout_s):

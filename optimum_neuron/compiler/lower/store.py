@@ -52,11 +52,7 @@ def record_path(
 
 
 def locate(record: Path) -> SharedObject | None:
-    """Return the compiled function of a record, or None where it has to be compiled.
-
-    Raises:
-        LoweringError: other users could have changed it.
-    """
+    """Return the compiled function of a record, or None where it has to be compiled."""
     stored = find(record)
     if stored is not None:
         require_ours(stored.library)

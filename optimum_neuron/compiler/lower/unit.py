@@ -75,9 +75,6 @@ def compile_jobs(jobs: Sequence[Job], *, num_compilers: int, on_done: Callable[[
         jobs: Jobs to compile; the largest are written first.
         num_compilers: C++ compilers that run at the same time.
         on_done: called in this thread for each job whose record is written.
-
-    Raises:
-        LoweringError: at least one job failed; all failures are named, and the other jobs are done.
     """
     failures: list[str] = []
     running: dict[Future[object], tuple[str, list[Job]]] = {}
@@ -164,9 +161,6 @@ def compile_unit(functions: Sequence[Text], command: Sequence[str], built: Path)
     """Compile the text of some jobs into one library and publish it.
 
     `command` compiles a file beside `built`, with the ending .cpp, into the library `built`.
-
-    Raises:
-        LoweringError: the compiler fails, or the store cannot be written.
     """
     from .wrapper import FUNCTION_NAME
 

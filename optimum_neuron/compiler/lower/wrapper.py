@@ -126,11 +126,7 @@ class FunctionWrapper(CppWrapperCpu):
     def generate_fallback_kernel_with_runtime_lookup_python(
         self, buf_name: str, python_kernel_name: str, *args: Any
     ) -> None:
-        """Raise an error for an operator that only Python can call.
-
-        Raises:
-            LoweringError: always.
-        """
+        """Raise an error for an operator that only Python can call."""
         raise LoweringError(f"{python_kernel_name} cannot be called from C++")
 
 

@@ -67,11 +67,7 @@ class NeffDocument:
 
     @classmethod
     def from_json(cls, data: bytes) -> NeffDocument:
-        """Read the member.
-
-        Raises:
-            ValueError: It is no JSON object with these fields (a `ConfigError` where values do not fit).
-        """
+        """Read the member."""
         try:
             content = json.loads(data)
         except RecursionError as error:

@@ -43,11 +43,7 @@ class Neff:
 
     @property
     def content(self) -> memoryview:
-        """The whole file, header included, as a read-only view of the mapping.
-
-        Raises:
-            ArtifactError: The NEFF is closed.
-        """
+        """The whole file, header included, as a read-only view of the mapping."""
         if self._view is None:
             raise _error(self.path, "closed", "is closed", "Read its members before closing it.")
         return self._view
@@ -58,11 +54,7 @@ class Neff:
         return tuple(sorted(name for name in self._spans if name != DOCUMENT_NAME))
 
     def read(self, name: str) -> memoryview:
-        """Give a member's bytes as a read-only view of the mapped file; the address is aligned to 512 bytes.
-
-        Raises:
-            ArtifactError: There is no such member, or the NEFF is closed.
-        """
+        """Give a member's bytes as a read-only view of the mapped file; the address is aligned to 512 bytes."""
         content, span = self.content, self._spans.get(name)
         if span is None:
             problem = f"has no member {name!r}{nearest(name, self.names)} (members: {', '.join(self.names)})"
@@ -102,10 +94,6 @@ def neff_from_bytes(data: memoryview, origin: str) -> Neff:
     Args:
         data: The whole NEFF.
         origin: Source of the data, for messages.
-
-    Raises:
-        ArtifactError: It is no NEFF, cut short, altered, or holds unsafe members.
-        FormatVersionError: A newer version of the format.
     """
     header = _checked_header(Path(origin), bytes(data[:HEADER_SIZE_BYTES]), len(data))
     mapping = mmap.mmap(-1, len(data))

@@ -22,11 +22,7 @@ from ..ir import Call, Graph, Program, Subprogram
 
 
 def divide_into_stages(program: Program, num_stages: int) -> Program:
-    """Return the program with its layers in so many stages, of equal numbers of layers as far as possible.
-
-    Raises:
-        ModelError: the captured graphs have fewer layers, or layers of several stages share a state.
-    """
+    """Return the program with its layers in so many stages, of equal numbers of layers as far as possible."""
     if num_stages == 1:
         return program
     sends: dict[str, Subprogram] = {}

@@ -66,11 +66,7 @@ class OpCall:
 
     @classmethod
     def from_node(cls, node: Node) -> OpCall:
-        """View a `call_function` node of a graph; a wrapper is viewed as the call inside.
-
-        Raises:
-            ConfigError: the node carries no shapes, because the graph was not exported.
-        """
+        """View a `call_function` node of a graph; a wrapper is viewed as the call inside."""
         import torch
 
         from ...upstream.torch import tree_leaves

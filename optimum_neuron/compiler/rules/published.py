@@ -51,11 +51,7 @@ on it must be accepted, and a name that is missing from it says nothing."""
 
 
 def instruction_source(name: str) -> str:
-    """Return the document that says that the compiler knows an instruction.
-
-    Raises:
-        KeyError: no published document names the instruction.
-    """
+    """Return the document that says that the compiler knows an instruction."""
     if name in XLA_OPERATOR_LIST:
         return "Neuron docs, neuronx-cc XLA operator list"
     if name in CUSTOM_CALLS:

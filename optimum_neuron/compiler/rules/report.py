@@ -124,11 +124,7 @@ class Report:
         }
 
     def raise_for_refusals(self) -> None:
-        """Raise one error that lists every refusal, if there is any.
-
-        Raises:
-            UnsupportedOperatorError: calls cannot run; `details` holds the report as plain data.
-        """
+        """Raise one error that lists every refusal, if there is any."""
         refused = [c for c in self.counts() if c.verdict is Verdict.UNSUPPORTED]
         if not refused:
             return
@@ -155,9 +151,6 @@ def check_graph(
         allow_host_ops: operators that may run on the host when refused, as "aten::sort" or "aten.sort".
         implicit_integer_downcast: kinds of integer operators that may lose digits, as in the compiler's
             --implicit-integer-downcast: "dot", "scatter", "pow" ..., "all" or "none".
-
-    Raises:
-        ConfigError: an operator or kind is unknown, or the graph was not exported.
     """
     allowed: Any = {"allow_host_ops": allow_host_ops, "implicit_integer_downcast": implicit_integer_downcast}
     return Report(target=target.name, rulings=tuple(r for _, r in judge_nodes(graph, target, **allowed)))
@@ -170,11 +163,7 @@ def judge_nodes(
     allow_host_ops: Collection[str] = (),
     implicit_integer_downcast: Collection[str] = (),
 ) -> Iterator[tuple[OpCall | None, Ruling]]:
-    """Yield each call with its ruling, and None with the ruling on a graph input; arguments as in `check_graph`.
-
-    Raises:
-        ConfigError: an operator or kind is unknown, or the graph was not exported.
-    """
+    """Yield each call with its ruling, and None with the ruling on a graph input; arguments as in `check_graph`."""
     from torch.fx import GraphModule
 
     hosted = host_ops(allow_host_ops)

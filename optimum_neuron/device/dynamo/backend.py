@@ -44,12 +44,7 @@ def compile_graph(
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Compile one captured graph with its gradient; torch calls it.
-
-    Raises:
-        ConfigError: a mode or option that the backend has not.
-        UnsupportedOperatorError: the target refuses operators; all of a graph are listed.
-    """
+    """Compile one captured graph with its gradient; torch calls it."""
     from ...upstream.inductor import compile_fx
 
     chosen = CompileOptions.from_torch(mode=mode, options=options)

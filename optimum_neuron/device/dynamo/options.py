@@ -64,11 +64,7 @@ class CompileOptions:
 
     @classmethod
     def from_torch(cls, *, mode: str | None = None, options: Mapping[str, Any] | None = None) -> CompileOptions:
-        """Read the keywords that `torch.compile` passes on; NEURON_CC_FLAGS may set the rest.
-
-        Raises:
-            ConfigError: a mode, an option of another backend, or an unknown option; all are named at once.
-        """
+        """Read the keywords that `torch.compile` passes on; NEURON_CC_FLAGS may set the rest."""
         known = [field.name for field in dataclasses.fields(cls)]
         options = dict(options or {})
         problems: list[NeuronError] = []
@@ -86,11 +82,7 @@ class CompileOptions:
         return cls(**{**arithmetic_options(env.compiler_flags()), **options})
 
     def resolve(self) -> Choice[Target]:
-        """Return the target, and why.
-
-        Raises:
-            ConfigError: there is no such target, or graphs cannot be compiled for it.
-        """
+        """Return the target, and why."""
         target = resolve_target(self.target)
         require_compilable(target.value)
         require_default_lnc(target.value.chip)

@@ -64,9 +64,6 @@ def fix_numbers(graph_module: Any) -> None:
 
     torch cannot do so once the number is an input of the graph. It captures the function again, with the number as a
     constant under a guard.
-
-    Raises:
-        TensorifyScalarRestartAnalysis: for torch, if a number is symbolic.
     """
     from ...upstream.torch import SymT, TensorifyScalarRestartAnalysis, TensorifyState, symbol_is_type
 

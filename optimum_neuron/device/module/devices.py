@@ -77,11 +77,7 @@ def device_count() -> int:
 
 
 def current_device() -> int:
-    """Index of the current device; a thread starts with LOCAL_RANK, or 0.
-
-    Raises:
-        ConfigError: there are more processes than cores.
-    """
+    """Index of the current device; a thread starts with LOCAL_RANK, or 0."""
     from .. import placement
 
     index = library.load().neuron_current_device()
@@ -89,11 +85,7 @@ def current_device() -> int:
 
 
 def set_device(device: Device) -> None:
-    """Make a device current in this thread; a negative index does nothing.
-
-    Raises:
-        ConfigError: there is no such device.
-    """
+    """Make a device current in this thread; a negative index does nothing."""
     from .. import placement
 
     index = index_of(device)

@@ -24,11 +24,7 @@ class Event(torch.Event):
         )
 
     def elapsed_time(self, end_event: torch.Event) -> float:
-        """Milliseconds between two recorded events, on this host's clock.
-
-        Raises:
-            ValueError: one of them is not recorded.
-        """
+        """Milliseconds between two recorded events, on this host's clock."""
         # torch's own takes exact `torch.Event` objects only.
         if not self.event_id or not end_event.event_id:
             raise ValueError("Both events must be recorded before calculating elapsed time.")

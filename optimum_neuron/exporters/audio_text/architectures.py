@@ -76,11 +76,7 @@ IMPLEMENTED = {model_type: row for row in (QWEN2_AUDIO, VOXTRAL) for model_type 
 
 
 def find_architecture(config: Any) -> AudioArchitecture:
-    """Return the architecture of a configuration.
-
-    Raises:
-        ModelError: it is not implemented; the details list the choices.
-    """
+    """Return the architecture of a configuration."""
     row = IMPLEMENTED.get(config.model_type)
     if row is None:
         message = f"The audio-language architecture {config.model_type} is not implemented."

@@ -33,11 +33,6 @@ def apply_adapters(pipe: Any, additions: PipelineAdditions, **where: Any) -> Non
         pipe: stock pipeline with weights, on the host.
         additions: the adapters.
         **where: fields of `SourceOptions`, of the pipeline.
-
-    Raises:
-        ConfigError: PEFT is not installed.
-        ModelError: an adapter does not exist, or the pipeline takes none of its kind.
-        WeightsError: an adapter is of another model.
     """
     downloads = {name: where[name] for name in _WHERE if name in where}
     if additions.lora_model_ids:
@@ -53,11 +48,6 @@ def fuse_loras(pipe: Any, loras: Sequence[tuple[str, str | None, str, float]], *
         pipe: stock pipeline with weights, on the host.
         loras: model, file, name and scale of each.
         **downloads: how files are downloaded: keywords of diffusers' `load_lora_weights`.
-
-    Raises:
-        ConfigError: PEFT is not installed.
-        ModelError: an adapter does not exist, or the pipeline takes none.
-        WeightsError: an adapter is of another model.
     """
     if not hasattr(pipe, "load_lora_weights"):
         message = f"diffusers' {type(pipe).__name__} takes no LoRA adapters."
@@ -73,11 +63,7 @@ def fuse_loras(pipe: Any, loras: Sequence[tuple[str, str | None, str, float]], *
 
 
 def require_peft() -> None:
-    """Reject LoRA adapters if PEFT is not installed, with which diffusers reads them.
-
-    Raises:
-        ConfigError: it is not.
-    """
+    """Reject LoRA adapters if PEFT is not installed, with which diffusers reads them."""
     if importlib.util.find_spec("peft") is None:
         hint = "Install the extra: pip install 'optimum-neuron-sim[training]'."
         raise ConfigError("LoRA adapters need PEFT, which is not installed.", hint=hint, package="peft")
@@ -160,9 +146,6 @@ def scale_image_adapters(module: Any, scales: Sequence[float]) -> None:
     Args:
         module: UNet or transformer with the adapters.
         scales: a factor for each adapter.
-
-    Raises:
-        ConfigError: there are more or fewer factors than adapters.
     """
     import torch
 

@@ -90,11 +90,7 @@ class PipelineAdditions:
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> PipelineAdditions:
-        """Read them among other options: one value or several, under each of their names.
-
-        Raises:
-            ConfigError: an option is given twice, has the wrong type, or differs in length from those beside it.
-        """
+        """Read them among other options: one value or several, under each of their names."""
         given: dict[str, Any] = {}
         for name, value in _flat(options):
             ours = ADDITION_SYNONYMS.get(name, name)
@@ -147,11 +143,7 @@ class PipelineAdditions:
 
 
 def split_additions(options: Mapping[str, Any]) -> tuple[PipelineAdditions, dict[str, Any]]:
-    """Take what is added to a pipeline out of a set of keywords; return it, and the others.
-
-    Raises:
-        ConfigError: see `PipelineAdditions.from_options`.
-    """
+    """Take what is added to a pipeline out of a set of keywords; return it, and the others."""
     names = {*ADDITION_OPTIONS, *ADDITION_SYNONYMS, *ADDITION_GROUPS}
     rest = {name: value for name, value in options.items() if name not in names}
     return PipelineAdditions.from_options(options), rest
@@ -211,11 +203,7 @@ ADDITION_OPTIONS = tuple(field.name for field in dataclasses.fields(PipelineAddi
 
 
 def _require_lengths(additions: PipelineAdditions, names: tuple[str, ...]) -> None:
-    """Reject lists beside each other that differ in length.
-
-    Raises:
-        ConfigError: they do, or describe an adapter that is not named.
-    """
+    """Reject lists beside each other that differ in length."""
     first = names[0]
     numbers = {name: len(getattr(additions, name)) for name in names if getattr(additions, name)}
     if numbers and first not in numbers:
@@ -242,9 +230,6 @@ def load_additions(additions: PipelineAdditions, pipeline: Path, *, dtype: Any =
 
     Returns:
         `unet` and `controlnet`, where given.
-
-    Raises:
-        ModelError: one does not exist, or belongs to another base model.
     """
     where = {name: value for name, value in where.items() if name not in ("revision", "subfolder", "gguf_file")}
     loaded: dict[str, Any] = {}
@@ -312,11 +297,7 @@ def _require_same(
     *,
     kind: str,
 ) -> None:
-    """Reject a model whose configuration is that of another base model, or whose class is of another kind.
-
-    Raises:
-        ModelError: it is, or there is no configuration.
-    """
+    """Reject a model whose configuration is that of another base model, or whose class is of another kind."""
     path = folder / "config.json"
     if not path.is_file():
         message = f"{option}: {name!r} has no config.json."

@@ -64,9 +64,6 @@ def bare_pipeline(source: ModelSource, kind: Any, models: Mapping[str, Any]) -> 
         source: folder of the pipeline; models, vocabularies and schedulers may be missing.
         kind: its class in diffusers.
         models: its models by name.
-
-    Raises:
-        ModelError: a model is missing, or diffusers cannot build the pipeline.
     """
     index, parameters = source.config.to_dict(), dict(inspect.signature(kind.__init__).parameters)
     parameters.pop("self")
@@ -89,11 +86,7 @@ def bare_pipeline(source: ModelSource, kind: Any, models: Mapping[str, Any]) -> 
 
 
 def _require_models(source: ModelSource, kind: Any, parameters: Mapping[str, Any], models: Mapping[str, Any]) -> None:
-    """Reject a pipeline without the models that every call needs.
-
-    Raises:
-        ModelError: some are missing; all are named.
-    """
+    """Reject a pipeline without the models that every call needs."""
     optional = getattr(kind, "_optional_components", ())
     missing = [
         name for name in ("unet", "transformer", "vae") if name in parameters and name not in (*models, *optional)

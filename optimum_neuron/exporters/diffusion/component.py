@@ -58,11 +58,7 @@ class DiffusersConfig:
 
 
 def component_class(config: Any) -> Any:
-    """Return the stock class of a component.
-
-    Raises:
-        ModelError: neither diffusers nor transformers has it.
-    """
+    """Return the stock class of a component."""
     import diffusers
     import transformers
 
@@ -79,11 +75,7 @@ def component_class(config: Any) -> Any:
 
 
 def empty_component(source: ModelSource, dtype: str) -> nn.Module:
-    """Build a component whose parameters have shapes and no values.
-
-    Raises:
-        ModelError: its library cannot build it.
-    """
+    """Build a component whose parameters have shapes and no values."""
     if source.module is not None:
         return _without_weights(source.module)
     kind = component_class(source.config)
@@ -111,11 +103,7 @@ def _without_weights(module: nn.Module) -> nn.Module:
 
 
 def load_component(source: ModelSource, dtype: str) -> tuple[Any, list[str]]:
-    """Load a component with its weights; also return the names of weights that the checkpoint lacks.
-
-    Raises:
-        ModelError: its library cannot load it.
-    """
+    """Load a component with its weights; also return the names of weights that the checkpoint lacks."""
     if source.module is not None:
         wanted = getattr(torch, dtype)
         return source.module if source.module.dtype == wanted else copy.deepcopy(source.module).to(wanted), []

@@ -60,10 +60,6 @@ def customize(
         kind: class of the pipeline in diffusers; None takes that of its index and the task.
         given: parts in memory, in place of those in the folder.
         **where: fields of `SourceOptions`.
-
-    Raises:
-        ConfigError: PEFT is not installed.
-        ModelError: an addition does not exist, belongs to another base model, or the pipeline does not take it.
     """
     loaded = {**(given or {}), **load_additions(additions, source.folder, **where)}
     name = source.config.model_type
@@ -110,11 +106,7 @@ def _multi() -> Any:
 
 
 def _joined(nets: list[Any]) -> Any:
-    """Several ControlNets as one model, which adds up what they return.
-
-    Raises:
-        ModelError: diffusers does not add up those of their class.
-    """
+    """Several ControlNets as one model, which adds up what they return."""
     names = sorted({type(net).__name__ for net in nets})
     if names != ["ControlNetModel"]:
         message = f"controlnet_ids: several of {', '.join(names)} cannot be used in one pipeline."

@@ -187,10 +187,6 @@ def note_calls(pipe: Any, config: NeuronDiffusionConfig, **more: Any) -> dict[st
         pipe: stock pipeline.
         config: sizes to call it with.
         **more: further arguments of the pipeline.
-
-    Raises:
-        ConfigError: the pipeline refuses the sizes.
-        CaptureError: a model's code is not static, or the calls depend on the number of prompts.
     """
     calls: dict[str, list[Call]] = {}
     for height, width in config.resolutions():
@@ -211,9 +207,6 @@ def count_calls(
         config: sizes to call it with.
         num_steps: denoising steps; None: the pipeline's default.
         **more: further arguments of the pipeline.
-
-    Raises:
-        ConfigError, CaptureError: as `note_calls`.
     """
     height, width = config.resolutions()[0]
     counted = _calls_of(pipe, config, height, width, more, num_steps=num_steps)

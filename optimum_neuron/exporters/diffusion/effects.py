@@ -17,10 +17,6 @@ def with_effects(config: NeuronDiffusionConfig, stock: Any) -> NeuronDiffusionCo
     Args:
         config: options of the export.
         stock: stock pipeline, with or without weights.
-
-    Raises:
-        ConfigError: `data_parallel_mode` names a model that it does not have, or `sequence_length` differs from the
-            only length of its prompts.
     """
     name, mode = type(stock).__name__, config.data_parallel_mode
     if mode in ("unet", "transformer") and getattr(stock, mode, None) is None:

@@ -129,9 +129,6 @@ def prepare_pipeline(
         claims: claim cores of the instance; False loads on private ones.
         compiler_workdir: folder that gets a copy of each NEFF, in a folder of its component.
         custom: class and models of the pipeline, where they are not those of its folder.
-
-    Raises:
-        NeuronError: an error of one of the steps; see `errors.py`.
     """
     custom = custom or customize(source, config.task, PipelineAdditions())
     sources = component_sources(source, custom.kind, custom.modules)
@@ -220,11 +217,7 @@ def load_pipeline(
     kind: Any = None,
     modules: Mapping[str, Any] | None = None,
 ) -> PreparedPipeline:
-    """Load an exported pipeline; `modules` are other parts than those of the folder, such as a scheduler.
-
-    Raises:
-        ArtifactError, ConfigError, WeightsError, DeviceMemoryError, CoreBusyError: as for one model, see `load.py`.
-    """
+    """Load an exported pipeline; `modules` are other parts than those of the folder, such as a scheduler."""
     options, modules = dict(options), modules or {}
     mode = options.pop("data_parallel_mode", None)
     folders = sorted(path.parent for path in source.folder.glob(f"*/{NEFF_FILE}"))
@@ -276,11 +269,7 @@ def _with_validated_picture(
     cache: CompileCache | None,
     atol: float | None,
 ) -> PreparedPipeline:
-    """Return a pipeline with the comparison of a picture, a recorded one if there is one.
-
-    Raises:
-        ValidationError: the pictures differ.
-    """
+    """Return a pipeline with the comparison of a picture, a recorded one if there is one."""
     errors, _, choice = recorded_or_compared(
         _unknown(custom, cache),
         lambda: {
@@ -302,11 +291,7 @@ def _unknown(custom: Custom, cache: CompileCache | None) -> str:
 def _compare_picture(
     prepared: PreparedPipeline, sources: Mapping[str, ModelSource], atol: float | None, arguments: Mapping[str, Any]
 ) -> OutputError:
-    """Compare a picture of few steps with that of diffusers in float32.
-
-    Raises:
-        ValidationError: they differ.
-    """
+    """Compare a picture of few steps with that of diffusers in float32."""
     config, loaded = prepared.config, {name: part.loaded for name, part in prepared.parts.items()}
     copies = {name: Copies([one]) for name, one in loaded.items() if one is not None}
     actual = _picture(prepared, prepared.connected(copies), arguments)

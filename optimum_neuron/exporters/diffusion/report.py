@@ -106,9 +106,6 @@ def export_pipeline(
         cache_url: where compiled programs are kept.
         compiler_workdir: folder that gets a copy of each NEFF.
         host_code: when code for this machine is compiled.
-
-    Raises:
-        NeuronError: see `optimum_neuron/errors.py`.
     """
     check_pipeline_output(source.folder, output)
     config, target = neuron_config(source, fields)

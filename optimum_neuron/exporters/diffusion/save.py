@@ -25,10 +25,6 @@ def save_pipeline(prepared: PreparedPipeline, output: Path, *, pipe: Any = None)
         prepared: the compiled pipeline.
         output: folder to write.
         pipe: pipeline whose schedulers, processors and safety checker are saved; None: those of the checkpoint.
-
-    Raises:
-        ConfigError: the output is the folder of the checkpoint, or has another pipeline.
-        CacheError: the folder cannot be written.
     """
     check_pipeline_output(prepared.source.folder, output)
     import diffusers
@@ -50,11 +46,7 @@ def save_pipeline(prepared: PreparedPipeline, output: Path, *, pipe: Any = None)
 
 
 def check_pipeline_output(source: Path, output: Path) -> None:
-    """Reject an output folder that is not an exported pipeline.
-
-    Raises:
-        ConfigError: it is the checkpoint's own folder, or another pipeline.
-    """
+    """Reject an output folder that is not an exported pipeline."""
     is_export = any(output.glob(f"*/{NEFF_FILE}"))
     if output.exists() and (output.resolve() == source.resolve() or (is_pipeline(output) and not is_export)):
         message = f"The output {output} is a pipeline that is not exported."

@@ -27,11 +27,7 @@ def is_shared(model: nn.Module) -> bool:
 
 
 def require_shared(models: dict[str, nn.Module], group_size: int) -> None:
-    """Reject tensor parallelism of a pipeline without a component that cores share.
-
-    Raises:
-        ConfigError: it has none.
-    """
+    """Reject tensor parallelism of a pipeline without a component that cores share."""
     if group_size > 1 and not any(type(model).__name__ in TRANSFORMERS for model in models.values()):
         names = ", ".join(sorted({type(model).__name__ for model in models.values()}))
         message = f"tensor_parallel_size={group_size} is not supported: cores cannot share one of {names}."
@@ -40,11 +36,7 @@ def require_shared(models: dict[str, nn.Module], group_size: int) -> None:
 
 
 def split_component(model: Any, group_size: int) -> Shards:
-    """Give a component without weights the shapes of one core.
-
-    Raises:
-        ConfigError: there are more cores than heads.
-    """
+    """Give a component without weights the shapes of one core."""
     if group_size == 1:
         return Shards()
     name = getattr(model.config, "model_type", type(model).__name__)

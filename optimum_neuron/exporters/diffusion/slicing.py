@@ -59,11 +59,7 @@ def sliced(model: Model, config: NeuronDiffusionConfig, *, options: Iterable[str
 
 
 def require_sliceable(models: Iterable[nn.Module], config: NeuronDiffusionConfig) -> None:
-    """Check that each option changes one of a pipeline's models.
-
-    Raises:
-        ConfigError: an option has no effect.
-    """
+    """Check that each option changes one of a pipeline's models."""
     models = list(models)
     for option, name in _SETTERS.items():
         value = getattr(config, option)

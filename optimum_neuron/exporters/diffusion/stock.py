@@ -44,11 +44,7 @@ def is_exported_pipeline(folder: Path) -> bool:
 
 
 def require_diffusers() -> None:
-    """Check that diffusers is installed.
-
-    Raises:
-        ModelError: it is not.
-    """
+    """Check that diffusers is installed."""
     try:
         import diffusers  # noqa: F401
     except ImportError as error:
@@ -90,9 +86,6 @@ def component_sources(source: ModelSource, kind: Any, modules: Mapping[str, Any]
         source: the pipeline.
         kind: its class in diffusers.
         modules: models in memory that take the place of those in the folder.
-
-    Raises:
-        ModelError: a component is missing in the folder.
     """
     sources = {}
     for name, row in {**source.config.to_dict(), **dict.fromkeys(modules, (None, None))}.items():
@@ -145,9 +138,6 @@ def stock_pipeline(source: ModelSource, kind: Any, models: Mapping[str, Any], *,
         kind: its class in diffusers.
         models: parts by name; None leaves one out.
         dtype: dtype of the safety checker.
-
-    Raises:
-        ModelError: diffusers cannot build it, or a part is missing.
     """
     from diffusers.utils import logging as messages
 
@@ -173,21 +163,13 @@ def stock_pipeline(source: ModelSource, kind: Any, models: Mapping[str, Any], *,
 
 
 def read_additions(folder: Path) -> PipelineAdditions:
-    """Read what was added to an exported pipeline.
-
-    Raises:
-        ConfigError: the file was changed.
-    """
+    """Read what was added to an exported pipeline."""
     facts = read_object(folder / INDEX_FILE).get(FACTS, {})
     return PipelineAdditions.from_options(facts.get("additions", {}))
 
 
 def read_index(folder: Path) -> DiffusersConfig:
-    """Read which parts a pipeline has.
-
-    Raises:
-        ModelError: the file cannot be read.
-    """
+    """Read which parts a pipeline has."""
     path = folder / INDEX_FILE
     try:
         return DiffusersConfig(parse_json(path.read_bytes()))

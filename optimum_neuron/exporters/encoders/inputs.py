@@ -23,11 +23,7 @@ _KNOWN = ("input_ids", "pixel_values", "input_values", "input_features")
 
 
 def model_inputs(model: Any, task: str, row: Architecture, dtype: str) -> tuple[Input, ...]:
-    """Return the inputs of a model, in the order in which its graphs take them.
-
-    Raises:
-        ModelError: its forward takes none of the inputs that are known.
-    """
+    """Return the inputs of a model, in the order in which its graphs take them."""
     config = model.config
     taken = [name for name in forward_arguments(model) if name not in row.without]
     contrastive = row.contrastive or task == "zero-shot-image-classification"

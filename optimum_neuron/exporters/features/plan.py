@@ -72,11 +72,7 @@ class FeatureKind(DecoderKind):
 
     @abstractmethod
     def architecture(self, model_config: Any) -> Any:
-        """Return what is known of the architecture.
-
-        Raises:
-            ModelError: it is not implemented.
-        """
+        """Return what is known of the architecture."""
 
     @abstractmethod
     def num_features(self, model_config: Any, config: Any) -> int:

@@ -85,11 +85,7 @@ class EncoderDecoderConfig(CompileConfig):
         return "cross_attentions" in self.target_results
 
     def _lengths(self, defaults: Mapping[str, int], limits: Mapping[str, int | None]) -> dict[str, Any]:
-        """Every length of a model.
-
-        Raises:
-            ConfigError: lengths are beyond the model's limits, or of an axis that it lacks; all are named.
-        """
+        """Every length of a model."""
         values = {axis: getattr(self, axis) for axis in (*self.source_axes, "decoder_sequence_length")}
         lengths: dict[str, Any] = {axis: values[axis] or size for axis, size in defaults.items()}
         longest = {axis: size[-1] if isinstance(size, tuple) else size for axis, size in lengths.items()}

@@ -68,11 +68,7 @@ class OutputError:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> OutputError:
-        """Rebuild from plain data, in which infinities may be text.
-
-        Raises:
-            ValueError, KeyError, TypeError: it is something else.
-        """
+        """Rebuild from plain data, in which infinities may be text."""
         kinds = {"output": str, "ties": int}
         fields = [field.name for field in dataclasses.fields(cls)]
         return cls(**{name: kinds.get(name, float)(data[name]) for name in fields})

@@ -52,9 +52,6 @@ def require_same_weights(errors: Mapping[str, float], reader: Choice[str]) -> No
     Args:
         errors: largest differences by weight; 0.0: there is none.
         reader: the library that read the weights of the reference model.
-
-    Raises:
-        ValidationError: weights differ; `details["weights"]` has the differences.
     """
     wrong = {name: error for name, error in errors.items() if error != 0.0}
     if not wrong:

@@ -54,11 +54,6 @@ class AdapterMethods:
             adapter_name: its name; None: lora_0, lora_1, ...
             weight_name: file in the folder or repository.
             **where: fields of `SourceOptions` that say how files are downloaded.
-
-        Raises:
-            ConfigError: PEFT is not installed, or there is an adapter of this name.
-            ModelError: there is no such adapter.
-            WeightsError: it is of another model; the weights stay as they are.
         """
         check_known(where, SOURCE_OPTIONS, what="load_lora_weights")
         loras = dict(getattr(self, "_loras", {}))
@@ -70,11 +65,7 @@ class AdapterMethods:
         self._put(loras, **where)
 
     def put_loras(self, loras: Sequence[tuple[str, str | None, str, float]], **where: Any) -> None:
-        """Add LoRA adapters to the weights: model, file, name and scale of each.
-
-        Raises:
-            ConfigError, ModelError, WeightsError: as `load_lora_weights`; the pipeline is closed then.
-        """
+        """Add LoRA adapters to the weights: model, file, name and scale of each."""
         try:
             self._put({name: (model, file, scale) for model, file, name, scale in loras}, **where)
         except NeuronError:
@@ -87,9 +78,6 @@ class AdapterMethods:
         Args:
             adapter_names: one or several.
             adapter_weights: a number for all, or one for each; None: 1.
-
-        Raises:
-            ConfigError: an adapter is unknown, or the numbers of names and scales differ.
         """
         names = [adapter_names] if isinstance(adapter_names, str) else list(adapter_names)
         if not (known := getattr(self, "_loras", {})):
@@ -105,11 +93,7 @@ class AdapterMethods:
         self._put({name: (model, file, scales.get(name, 0.0)) for name, (model, file, _) in self._loras.items()})
 
     def fuse_lora(self, lora_scale: float = 1.0, **ignored: Any) -> None:
-        """Do nothing but check the scale: adapters are in the weights already.
-
-        Raises:
-            ConfigError: the scale is not 1.
-        """
+        """Do nothing but check the scale: adapters are in the weights already."""
         if lora_scale != 1.0:
             hint = "Set the scale with set_adapters."
             raise ConfigError(f"lora_scale={lora_scale} is not supported.", hint=hint, option="lora_scale")
@@ -132,9 +116,6 @@ class AdapterMethods:
 
         Args:
             scale: a number, or one for each adapter.
-
-        Raises:
-            ConfigError: there are no image adapters, an adapter has another kind of scale, or was exported with 0.
         """
         before = self._image_adapter_scales
         if before is None:
@@ -157,11 +138,7 @@ class AdapterMethods:
         self._note_scales(name, self.prepared.models[name].image_adapter_scales)
 
     def require_image_adapters(self, given: Mapping[str, Any]) -> None:
-        """Check that a call has images for image adapters only if there are some.
-
-        Raises:
-            ConfigError: it has, and the pipeline was exported without them.
-        """
+        """Check that a call has images for image adapters only if there are some."""
         for name in ("ip_adapter_image", "ip_adapter_image_embeds"):
             if given.get(name) is not None and self._image_adapter_scales is None:
                 message = f"{name} needs an image adapter, and the pipeline was exported without one."

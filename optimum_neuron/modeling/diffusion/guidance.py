@@ -36,9 +36,6 @@ def require_guidance(config: NeuronDiffusionConfig, given: Mapping[str, Any]) ->
     Args:
         config: configuration of the export.
         given: arguments of the call by name.
-
-    Raises:
-        ConfigError: the call has a guidance scale above 1, or a negative prompt; details have the exported scale.
     """
     exported = config.guidance_scale
     if exported is None or exported > _SMALLEST:

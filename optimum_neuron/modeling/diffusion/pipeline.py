@@ -179,11 +179,7 @@ class NeuronDiffusionPipelineBase(AdapterMethods):
         return self.prepared.config
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute, such as `scheduler`; compiled models stay.
-
-        Raises:
-            ConfigError: the attribute is a compiled model.
-        """
+        """Set an attribute, such as `scheduler`; compiled models stay."""
         if "prepared" in self.__dict__ and name in self.prepared.models:
             message = f"{name} is compiled, so it cannot be replaced by a {type(value).__name__}."
             hint = f"Use replace_weights({name}=...), or pass {name}= to from_pretrained."

@@ -32,9 +32,6 @@ def default_sizes(
         config: configuration of the export.
         signature: signature of the stock pipeline's call.
         given: arguments of the call by name.
-
-    Raises:
-        ShapeError: a resolution or a number of frames was not compiled; details have the compiled ones.
     """
     defaults: dict[str, Any] = {}
     for name, option in _CALL_SIZES.items():

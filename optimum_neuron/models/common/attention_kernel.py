@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 
 
 def choose_attention(decoder: Decoder, kernel: AttentionKernel) -> Choice[str] | None:
-    """Let layers attend to prompts by a kernel where they can, and say which; None if nobody asked for one.
-
-    Raises:
-        ConfigError: no layer can.
-    """
+    """Let layers attend to prompts by a kernel where they can, and say which; None if nobody asked for one."""
     if kernel == "plain":
         return None
     obstacles = {number: _obstacle(decoder, number) for number in range(len(decoder.layers))}

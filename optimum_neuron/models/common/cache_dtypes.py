@@ -109,9 +109,6 @@ def take_scales(layers: Iterable[Any], weight_map: Mapping[str, tuple[str, ...]]
     Args:
         layers: blocks of a decoder, whose attention is changed in place.
         weight_map: where their parameters come from.
-
-    Raises:
-        ModelError: a layer caches something else than keys and values of heads.
     """
     for layer in layers:
         if hasattr(layer.attention, "take_scales"):
@@ -131,11 +128,7 @@ def _unsupported(dtype: KVCacheDtype, obstacle: str) -> ModelError:
 
 
 def cache_choice(states: Iterable[LayerState], dtype: KVCacheDtype, obstacle: str | None = None) -> Choice[str] | None:
-    """Say what keys and values are stored in, and which states keep their dtype; None for that of the weights.
-
-    Raises:
-        ModelError: no layer has keys and values, or an `obstacle` is given.
-    """
+    """Say what keys and values are stored in, and which states keep their dtype; None for that of the weights."""
     if dtype == "auto":
         return None
     if obstacle is not None:

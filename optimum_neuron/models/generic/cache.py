@@ -174,11 +174,7 @@ class StateCache(Cache):
         return state_of_rows(state, self.rows_B)
 
     def require_scan(self, layer_idx: int, state_idx: int) -> None:
-        """Make sure that a new state was computed from the one here and from real tokens only.
-
-        Raises:
-            NotImplementedError: the layer has other code for that, which would start from zeros.
-        """
+        """Make sure that a new state was computed from the one here and from real tokens only."""
         if self._scanned != (_indexed("recurrent_state", state_idx), layer_idx):
             raise NotImplementedError("its recurrence is of a kind that is not supported")
 

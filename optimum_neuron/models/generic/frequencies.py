@@ -24,9 +24,6 @@ def fix_frequencies(model: nn.Module, text_config: Any, num_tokens: int | None) 
         model: its rotary modules have `rope_type`, one or one for each type of layer.
         text_config: the configuration of its decoder.
         num_tokens: length of the longest sequence; None if it is not known.
-
-    Raises:
-        CaptureError: sequences may be so long that their frequencies are others.
     """
     limits = length_limits(text_config)
     longer = {kind: limit for kind, limit in limits.items() if num_tokens is None or num_tokens > limit}

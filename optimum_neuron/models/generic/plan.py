@@ -32,12 +32,7 @@ _HEADS = {"q_proj": "heads", "k_proj": "heads", "v_proj": "heads", "o_proj": "fr
 
 
 def split_generic(decoder: GenericDecoder, group_size: int) -> Shards:
-    """Divide a transformers decoder among cores; it gets the shapes of one core.
-
-    Raises:
-        ModelError: there is no plan for this architecture, or one with styles that are not supported; or layers keep
-            other states than keys and values, whose heads no plan names.
-    """
+    """Divide a transformers decoder among cores; it gets the shapes of one core."""
     config = decoder.text_config
     if kinds := sorted(WITH_OTHER_STATES & set(getattr(config, "layer_types", None) or ())):
         raise ModelError(
@@ -58,10 +53,6 @@ def split_transformers(module: nn.Module, model: Any, config: Any, group_size: i
         config: configuration that has its heads.
         group_size: cores that share it.
         ends: also divide the vocabulary of embedding and head.
-
-    Raises:
-        ConfigError: there are more cores than heads.
-        ModelError: there is no plan for this architecture, or one with styles that are not supported.
     """
     root = next(path for path, inner in module.named_modules() if inner is model)
     plan = {f"{root}.{path}" if root else path: style for path, style in _plan(model, config).items()}

@@ -69,11 +69,7 @@ class _RecorderCache(StateCache):
 
 
 def probe_states(decoder: GenericDecoder) -> list[LayerState]:
-    """Return what every layer keeps between calls.
-
-    Raises:
-        CaptureError: the model's code depends on tensor values, cannot run like that, or keeps no state.
-    """
+    """Return what every layer keeps between calls."""
     parameters = inspect.signature(decoder.model.forward).parameters
     # Code that comes with a checkpoint may pass keywords on; transformers' own models name the cache.
     passes_on = not type(decoder.model).__module__.startswith("transformers.") and any(

@@ -31,11 +31,7 @@ def app(args: dict[str, Any]) -> Any:
 
 
 def build_application(fleet: FleetConfig) -> Any:
-    """Return Ray Serve's application of a fleet.
-
-    Raises:
-        ConfigError: Ray rejects an option of the replicas.
-    """
+    """Return Ray Serve's application of a fleet."""
     from ray import serve
 
     def make_ingress() -> Any:

@@ -112,11 +112,7 @@ def group_of(spec: ModelSpec, **options: Any) -> ReplicaGroup:
 
 
 def read_fleet(path: str | Path) -> FleetConfig:
-    """Read a file with Ray Serve's configuration of one application.
-
-    Raises:
-        ConfigError: it cannot be read, or has another application.
-    """
+    """Read a file with Ray Serve's configuration of one application."""
     data = _read_yaml(Path(path))
     applications = data.get("applications")
     if not isinstance(applications, list) or len(applications) != 1 or not isinstance(applications[0], dict):
@@ -140,9 +136,6 @@ def read_fleet(path: str | Path) -> FleetConfig:
 
 def parse_fleet(args: Any) -> FleetConfig:
     """Return the fleet that the `args` of an application describe.
-
-    Raises:
-        ConfigError: a field is unknown or missing, or has a wrong value.
 
     Example:
         ```python

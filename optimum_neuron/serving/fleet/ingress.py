@@ -63,12 +63,7 @@ class Fleet(Deployment):
         self._ended.set()
 
     async def answer(self, endpoint: str, body: Any, call: Call) -> Answer:
-        """Answer the body of a request; see `Deployment.answer`.
-
-        Raises:
-            RequestError: as there, or all replicas that took the request died.
-            QueueFullError: too many requests wait for a replica.
-        """
+        """Answer the body of a request; see `Deployment.answer`."""
         if endpoint not in ENDPOINTS:
             message = f"There is no endpoint {endpoint}{nearest(endpoint, ENDPOINTS) or '.'}"
             raise RequestError(message, hint=f"Use {', '.join(ENDPOINTS)}.", status=404)
@@ -106,11 +101,7 @@ class Fleet(Deployment):
     async def _send(
         self, group: ReplicaGroup, name: str, endpoint: str, body: Any, call: Call
     ) -> AsyncGenerator[Part, None]:
-        """Yield the parts of a replica's answer; leaving the loop cancels it there.
-
-        Raises:
-            _Died: the replica died.
-        """
+        """Yield the parts of a replica's answer; leaving the loop cancels it there."""
         from ray.exceptions import NodeDiedError, RayActorError, WorkerCrashedError
         from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, ReplicaUnavailableError
 
@@ -231,11 +222,7 @@ def _problem(status: int, body: dict[str, Any]) -> RequestError:
 
 
 async def _events(first: Event, parts: AsyncGenerator[Part, None]) -> AsyncIterator[Event]:
-    """Yield the chunks of a stream.
-
-    Raises:
-        RequestError: the replica died after the first chunk, so the answer cannot be begun again.
-    """
+    """Yield the chunks of a stream."""
     num_events = 1
     async with contextlib.aclosing(parts):
         yield first

@@ -72,11 +72,7 @@ class Replica:
         return {tags[name]: self._opened[name].deployment.metrics.text() for name in names}
 
     def check_health(self) -> None:
-        """Tell Ray to replace this replica if the engine of a model failed.
-
-        Raises:
-            RuntimeError: an engine failed.
-        """
+        """Tell Ray to replace this replica if the engine of a model failed."""
         for name, opened in self._opened.items():
             if (error := opened.fatal_error) is not None:
                 raise RuntimeError(f"The engine of {name} failed: {error}")

@@ -26,11 +26,7 @@ OBJECT_STORE_BYTES = 128 * 2**20
 
 
 def require_ray() -> None:
-    """Check that Ray Serve is installed.
-
-    Raises:
-        ConfigError: it is missing.
-    """
+    """Check that Ray Serve is installed."""
     if importlib.util.find_spec("ray") is None:
         hint = "Install it with: pip install 'optimum-neuron-sim[ray,serve]'"
         raise ConfigError("A fleet needs the package ray.", hint=hint, packages=["ray"])
@@ -42,9 +38,6 @@ def connect(fleet: FleetConfig, address: str | None = None) -> Choice[str]:
     Args:
         fleet: what will be served.
         address: of a cluster; None for the one of this machine (RAY_ADDRESS), or a new local one.
-
-    Raises:
-        ConfigError: there is no cluster at the address.
     """
     import ray
 
@@ -69,11 +62,7 @@ def connect(fleet: FleetConfig, address: str | None = None) -> Choice[str]:
 
 
 def _cores_of_machine(fleet: FleetConfig) -> int:
-    """Return the NeuronCores of this machine as a cluster.
-
-    Raises:
-        ConfigError: they are fewer than the replicas need.
-    """
+    """Return the NeuronCores of this machine as a cluster."""
     specs = [spec for group in fleet.groups for spec in group.models]
     instance = resolve_instance(next((spec.options.get("instance_type") for spec in specs), None)).value
     needed = sum(_most_replicas(group) * group.cores_per_replica for group in fleet.groups)
@@ -94,12 +83,7 @@ def serve_on_ray(
     address: str | None = None,
     on_listening: Callable[[str, Choice[str]], None] = lambda url, cluster: None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; then the application is removed, and a local cluster ends.
-
-    Raises:
-        ConfigError: Ray is missing, there is no cluster, or it rejects an option.
-        ModelError: a model cannot be served.
-    """
+    """Serve until SIGTERM or SIGINT; then the application is removed, and a local cluster ends."""
     require_ray()
     import ray
     from ray import serve

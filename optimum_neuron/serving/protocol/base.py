@@ -27,11 +27,7 @@ MAX_VALUES = 50_000
 
 
 def check_nested(value: Any, max_characters: int = MAX_TEXT) -> Any:
-    """Return plain data that is within the limits of nested data.
-
-    Raises:
-        ValueError: it is nested too deeply, or too large.
-    """
+    """Return plain data that is within the limits of nested data."""
     level, num_values, num_characters = [value], 0, 0
     for _ in range(MAX_DEPTH + 1):
         keys = [str(key) for one in level if isinstance(one, dict) for key in one]
@@ -87,11 +83,7 @@ class Request(Strict):
 
 
 def parse(kind: type[Body], body: Any) -> Body:
-    """Return the checked body.
-
-    Raises:
-        RequestError: a field is unknown, missing, or has a wrong value; all problems are named.
-    """
+    """Return the checked body."""
     try:
         return kind.model_validate(body)
     except ValidationError as error:

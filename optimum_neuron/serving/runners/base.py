@@ -126,11 +126,7 @@ class TextModel(BatchedModel):
         return max(100, *map(len, self.tokenizer.get_vocab()))
 
     def _checked(self, features: Features, body: TextRequest) -> Features:
-        """Return features that fit the model, cut if the body wants it.
-
-        Raises:
-            RequestError: there are too many tokens, or none.
-        """
+        """Return features that fit the model, cut if the body wants it."""
         assert self.max_length is not None, "set by the subclass"
         num_tokens, limit = len(features["input_ids"]), body.truncate_prompt_tokens
         if not num_tokens:

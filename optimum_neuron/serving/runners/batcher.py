@@ -87,12 +87,7 @@ class Batcher(Generic[Item, Result]):
         return sum(bool(job.num_taken) for job in [*self._jobs])
 
     async def run(self, items: Sequence[Item], *, priority: int = 0, timeout_s: float | None = None) -> list[Result]:
-        """Return the results of items, in their order; leaving the loop cancels them.
-
-        Raises:
-            QueueFullError: too many requests wait.
-            RequestError: the time is over, or the server stops.
-        """
+        """Return the results of items, in their order; leaving the loop cancels them."""
         job = self._add(items, priority)
         try:
             async with asyncio.timeout(timeout_s):

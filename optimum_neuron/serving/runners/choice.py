@@ -134,10 +134,6 @@ def choose_runner(folder: Path, config: Any, task: str = "auto") -> Choice[Runne
         folder: exported folder or checkpoint.
         config: its configuration.
         task: the requested task of a checkpoint, or "auto".
-
-    Raises:
-        RequestError: there is no endpoint for the model's task.
-        ModelError: the task is unknown.
     """
     if is_export(folder):
         name, reason = read_folder(folder).config.task, "the folder was exported for {}"

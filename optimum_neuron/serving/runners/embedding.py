@@ -34,11 +34,7 @@ class Embedder(TextModel):
         self._num_skipped: int = model.num_skipped(self._before)
 
     def features(self, text: str | Sequence[int], body: Any) -> Features:
-        """Return the features of a text or of its tokens; tokens are taken as they are, as in vLLM.
-
-        Raises:
-            RequestError: it is empty, too long, or has ids that are no tokens.
-        """
+        """Return the features of a text or of its tokens; tokens are taken as they are, as in vLLM."""
         if isinstance(text, str):
             whole = self._before + text
             features = self._tokenized(body, whole.lower() if self.model.recipe.do_lower_case else whole)
@@ -61,11 +57,7 @@ class Embedder(TextModel):
             return list(self.model(features).sentence_embedding.float())
 
     def dimensions(self, wanted: int | None) -> int | None:
-        """Return the length of vectors that a body wants.
-
-        Raises:
-            RequestError: the model was not trained for other lengths (`matryoshka_dimensions` of its configuration).
-        """
+        """Return the length of vectors that a body wants."""
         size = self.model.get_embedding_dimension()
         if wanted in (None, size):
             return None

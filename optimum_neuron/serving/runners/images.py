@@ -52,11 +52,7 @@ class Painter(BatchedModel):
         return tuple(ledger for one in loaded for ledger in one.claim.ledgers)
 
     def drawings(self, body: ImageRequest) -> list[Drawing]:
-        """Return the images that a body wants; they have seeds that follow each other.
-
-        Raises:
-            RequestError: the size was not compiled, or the pipeline does not have a parameter.
-        """
+        """Return the images that a body wants; they have seeds that follow each other."""
         size = body.resolution() or self.resolutions[0]
         if size not in self.resolutions:
             shown = ", ".join(f"{width}x{height}" for height, width in self.resolutions)

@@ -82,11 +82,7 @@ class Transcriber(BatchedModel):
         return "english" if self.is_whisper and not self.languages else None
 
     def settings(self, body: AudioRequest) -> dict[str, Any]:
-        """Return the keywords of `generate`.
-
-        Raises:
-            RequestError: the model does not have a parameter of the body.
-        """
+        """Return the keywords of `generate`."""
         if not self.is_generative:
             wrong = [name for name in ("prompt", "temperature", "language") if getattr(body, name, None)]
             if wrong or not isinstance(body, TranscriptionRequest):
@@ -118,11 +114,7 @@ class Transcriber(BatchedModel):
         return {"task": "transcribe", "language": languages[wanted]}
 
     def timestamps(self, samples: Any, body: AudioRequest, *, words: bool) -> bool | str | None:
-        """Return the timestamps that a body needs, in the pipeline's form.
-
-        Raises:
-            RequestError: it wants words, but the model does not say when they are said.
-        """
+        """Return the timestamps that a body needs, in the pipeline's form."""
         if words:
             if self.is_generative and not (self.is_whisper and self.model.neuron_config.returns_attentions):
                 reason = "it needs Whisper, exported with output_attentions=True"
@@ -150,11 +142,7 @@ class Transcriber(BatchedModel):
 
 
 def prompt_ids(tokenizer: Any, text: str) -> torch.Tensor:
-    """Return the tokens of a prompt, as Whisper's `get_prompt_ids`; special tokens and times in it stay text.
-
-    Raises:
-        RequestError: the vocabulary has one of these also as an ordinary token.
-    """
+    """Return the tokens of a prompt, as Whisper's `get_prompt_ids`; special tokens and times in it stay text."""
     added = sorted(tokenizer.added_tokens_encoder, key=len, reverse=True)
     marked = mark_control_tokens(f" {text.strip()}", re.compile("|".join(map(re.escape, added)) or "(?!)"))
     try:

@@ -47,9 +47,6 @@ def read_trace(path: str | Path, *, count_tokens: CountTokens | None = None) -> 
         path: JSON lines, a JSON array, or a CSV table with a header.
         count_tokens: Return the tokens of a text; None if the trace has lengths.
 
-    Raises:
-        ConfigError: the file cannot be read, or a request has no lengths; all such requests are counted.
-
     Example:
         ```python
         from pathlib import Path

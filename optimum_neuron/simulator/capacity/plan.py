@@ -177,11 +177,7 @@ def plan_capacity(
 
 
 def require_arrivals(trace: Trace) -> None:
-    """Check that the requests of a trace have times of arrival.
-
-    Raises:
-        ConfigError: they have none.
-    """
+    """Check that the requests of a trace have times of arrival."""
     if not trace.has_arrivals:
         message = f"The requests of {trace.source} have no time of arrival."
         hint = "Pass a rate of arrivals, for example --request_rate 2."

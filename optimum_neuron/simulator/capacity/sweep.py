@@ -160,11 +160,7 @@ def _machines(instance: str | None, price: float | None) -> tuple[list[Machine],
 
 
 def _with_cores(machines: list[Machine], num_cores: int) -> list[Machine]:
-    """Return the instances that have so many cores for a replica.
-
-    Raises:
-        ConfigError: none has; the error is that of one of them.
-    """
+    """Return the instances that have so many cores for a replica."""
     legal = [one for one in machines if num_cores in legal_core_counts(one.instance.value).counts]
     if not legal:
         require_tensor_parallel_size(machines[-1].instance.value, num_cores)

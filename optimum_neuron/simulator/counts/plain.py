@@ -26,11 +26,7 @@ def to_plain(value: Any) -> Any:
 
 
 def from_plain(kind: type[T], data: Any) -> T:
-    """Return the dataclass that plain data stands for.
-
-    Raises:
-        ValueError: a field is missing or unknown, or has a value of another type.
-    """
+    """Return the dataclass that plain data stands for."""
     return _read(kind, data)
 
 

@@ -68,11 +68,6 @@ class CountFile:
 
 
 def count_file(folder: Path, name: str, options: Mapping[str, Any]) -> CountFile:
-    """Return the file for the checkpoint of a folder; `name` says what is counted.
-
-    Raises:
-        ConfigError: no folder for it can be written.
-        OSError: a file of the checkpoint cannot be read.
-    """
+    """Return the file for the checkpoint of a folder; `name` says what is counted."""
     key = {"counts": name, "checkpoint": checkpoint_hash(folder), "options": dict(options)}
     return CountFile(record=COUNTS.find(key))

@@ -96,12 +96,7 @@ class PictureCounts:
 
 
 def count_pipeline(pipeline: Pipeline, request: EstimateRequest, machine: Machine) -> PictureCounts:
-    """Count the runs of a request to a pipeline.
-
-    Raises:
-        ConfigError: an option has no effect, or is out of range.
-        DeviceMemoryError: it does not fit; the message has the table.
-    """
+    """Count the runs of a request to a pipeline."""
     refiner, end = _refiner_of(request)
     pictures = picture_request(pipeline, request)
     num_steps = pictures.num_inference_steps

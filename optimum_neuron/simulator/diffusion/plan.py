@@ -91,11 +91,7 @@ class PicturePlan:
 
 
 def plan_pictures(pipeline: Pipeline, request: PictureRequest, *, num_cores: int, halves_apart: bool) -> PicturePlan:
-    """Count every program; `num_cores` share a diffusion transformer, and T5.
-
-    Raises:
-        ConfigError, CaptureError: see `Pipeline.calls`.
-    """
+    """Count every program; `num_cores` share a diffusion transformer, and T5."""
     config = request.config(pipeline, num_cores=num_cores, halves_apart=halves_apart)
     parts = pipeline.parts(config, num_steps=request.num_inference_steps)
     needs = {name: memory_need(part.program) for name, part in parts.items()}

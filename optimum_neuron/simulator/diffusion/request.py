@@ -28,11 +28,7 @@ MAX_PIXELS = 4096
 
 
 def picture_request(pipeline: Pipeline, request: EstimateRequest) -> PictureRequest:
-    """Fill in the defaults of the pipeline's class, and check every size.
-
-    Raises:
-        ConfigError: an option has no effect, or is out of range.
-    """
+    """Fill in the defaults of the pipeline's class, and check every size."""
     _require_effect(pipeline, request)
     steps = request.num_inference_steps
     steps = pipeline.default("num_inference_steps") if steps is None else positive("num_inference_steps", steps)
@@ -83,11 +79,7 @@ def _compiled_request(pipeline: Pipeline, steps: int | None, guidance: float | N
 
 
 def _require_effect(pipeline: Pipeline, request: EstimateRequest) -> None:
-    """Check that the options of a request have an effect on a pipeline.
-
-    Raises:
-        ConfigError: some have none.
-    """
+    """Check that the options of a request have an effect on a pipeline."""
     without = {name for name in ("num_inference_steps", "guidance_scale") if not pipeline.takes(name)}
     if pipeline.compiled is not None:
         request.require_effect("pipeline", "a compiled pipeline", compiled=True, without=without)
@@ -119,11 +111,7 @@ def _pixels(name: str, pixels: int, multiple: int) -> int:
 def choose_layout(
     pipeline: Pipeline, pictures: PictureRequest, request: EstimateRequest, machine: Machine
 ) -> tuple[Choice[int], bool]:
-    """Cores of a replica, and whether the halves of guidance run on two of them.
-
-    Raises:
-        ConfigError: the request has other cores than the pipeline, or the instance.
-    """
+    """Cores of a replica, and whether the halves of guidance run on two of them."""
     denoiser, num_cores, mode = pipeline.denoiser, request.tensor_parallel_size, request.data_parallel_mode
     if pipeline.compiled is not None:
         return _compiled_layout(pipeline, pictures, machine)

@@ -165,11 +165,7 @@ def _weight_bytes(key: str, component: str, dtype: str, num_cores: int, source: 
 
 
 def _compiled_part(folder: Path, calls: tuple[dict[str, Any], ...]) -> tuple[Program, list[str]]:
-    """A program of an exported folder, and the graph of each call.
-
-    Raises:
-        ModelError: the folder's files do not fit its programs.
-    """
+    """A program of an exported folder, and the graph of each call."""
     from ...artifact import open_artifact
 
     artifact = open_artifact(folder / NEFF_FILE)
@@ -192,11 +188,7 @@ def _shape(call: Call) -> Any:
 
 
 def require_no_component(folder: Path) -> None:
-    """Check that a folder is not one component of a pipeline, which does not say how often it runs.
-
-    Raises:
-        ModelError: the folder has a model of diffusers.
-    """
+    """Check that a folder is not one component of a pipeline, which does not say how often it runs."""
     from ...files.plain_json import read_object
 
     path = folder / "config.json"
@@ -211,11 +203,7 @@ def require_no_component(folder: Path) -> None:
 
 
 def read_pipeline(folder: Path, *, name: str) -> Pipeline:
-    """Read a pipeline's folder; `name` is the user's model argument.
-
-    Raises:
-        ModelError: diffusers does not have the pipeline or one of its models, or is not installed.
-    """
+    """Read a pipeline's folder; `name` is the user's model argument."""
     index = ModelSource(name=name, folder=folder, config=read_index(folder), revision=None)
     kind = pipeline_class(index.config.model_type)
     if not is_exported_pipeline(folder):

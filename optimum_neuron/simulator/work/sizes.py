@@ -80,10 +80,6 @@ class DecoderSizes:
 def decoder_sizes(config: Any, *, trust_remote_code: bool = False) -> DecoderSizes:
     """Read the sizes of a causal language model, or of the text model in a larger one.
 
-    Raises:
-        ModelError: transformers builds no causal language model of it, its layers cannot be found, or they have heads
-            of several sizes.
-
     Example:
         ```python
         from transformers import LlamaConfig
@@ -190,11 +186,7 @@ def _num_kv_heads(text: Any, kinds: Iterable[LayerSizes], num_heads: int, head_d
 
 
 def on_meta(model_type: str, builds: Sequence[Callable[[], Any]]) -> Any:
-    """Return the first model that can be built, without memory.
-
-    Raises:
-        ModelError: No family matches; all reasons are in the message.
-    """
+    """Return the first model that can be built, without memory."""
     import torch
 
     problems = []

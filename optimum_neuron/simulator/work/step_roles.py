@@ -16,11 +16,7 @@ from .record import Step
 
 @contextlib.contextmanager
 def counting(path: str) -> Iterator[None]:
-    """Name the module whose work is counted inside, if counting fails.
-
-    Raises:
-        ModelError: it failed.
-    """
+    """Name the module whose work is counted inside, if counting fails."""
     try:
         yield
     except NeuronError:

@@ -54,10 +54,6 @@ def trained_sizes(
     """Read the sizes of an encoder or, as `decodes` says, of a causal language model, which may be a part of a model.
 
     Without a length an example has the model's own, at most 4096 tokens. Pictures have their patches.
-
-    Raises:
-        ConfigError: a length was given for pictures.
-        ModelError: it is neither, or its layers cannot be found.
     """
     if decodes:
         sizes = decoder_sizes(config, trust_remote_code=trust_remote_code)

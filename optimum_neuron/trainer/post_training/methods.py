@@ -182,11 +182,7 @@ Example:
 
 @functools.cache
 def make_classes(name: str) -> tuple[type, type]:
-    """Return the configuration and the trainer of a method of `METHODS`.
-
-    Raises:
-        ConfigError: TRL is not installed, or this version has no such class.
-    """
+    """Return the configuration and the trainer of a method of `METHODS`."""
     method, package = METHODS[name], __name__.rpartition(".")[0]
     their_config, their_trainer = require_trl(method.module, f"{name}Config", f"{name}Trainer")
     members: dict[str, Any] = {"__module__": package, "__doc__": _CONFIG_DOC.format(name=name)}
@@ -203,11 +199,7 @@ def make_classes(name: str) -> tuple[type, type]:
 
 
 def require_trl(module: str, *names: str) -> list[type]:
-    """Import classes of TRL.
-
-    Raises:
-        ConfigError: TRL is not installed, or this version has no such class.
-    """
+    """Import classes of TRL."""
     try:
         version = importlib.metadata.version("trl")
         return [getattr(importlib.import_module(module), name) for name in names]
@@ -221,11 +213,7 @@ def require_trl(module: str, *names: str) -> list[type]:
 
 
 def configuration_for(trainer: type[PostTrainingMixin], arguments: Any, model: Any) -> Any:
-    """Return the configuration of a trainer, or for None the one that TRL would make.
-
-    Raises:
-        ConfigError: a configuration of another class.
-    """
+    """Return the configuration of a trainer, or for None the one that TRL would make."""
     kind = trainer.configuration_class
     if isinstance(arguments, kind):
         return arguments

@@ -32,11 +32,7 @@ def implemented() -> Mapping[str, Architecture]:
 
 
 def find_architecture(config: Any) -> Architecture:
-    """Return the architecture of a configuration.
-
-    Raises:
-        ModelError: the architecture or its vision tower is not implemented; the details list the choices.
-    """
+    """Return the architecture of a configuration."""
     choices = implemented()
     row = choices.get(config.model_type)
     if row is None:
@@ -59,11 +55,7 @@ def default_images(row: Architecture, config: Any, folder: Path) -> tuple[int, i
 
 
 def check_image_size(row: Architecture, config: Any, image_size: int | tuple[int, ...]) -> None:
-    """Reject image sizes that the architecture cannot take.
-
-    Raises:
-        ConfigError: the message has the possible sizes.
-    """
+    """Reject image sizes that the architecture cannot take."""
     sizes = all_sizes(image_size)
     problem = next((problem for size in sizes if (problem := row.problem(config, size))), None)
     if problem is None and len(sizes) > 1 and row.layout != "patches":
