@@ -54,3 +54,9 @@ def duration(seconds: float) -> str:
         if seconds >= 2 * length_s:
             return f"{seconds / length_s:.0f} {unit}"
     return f"{seconds:.0f} s"
+
+
+def first_line(error: Exception) -> str:
+    """Return the class of an error and the first line of its message, which is long where it comes from a library."""
+    line, _, _ = str(error).strip().partition("\n")
+    return f"{type(error).__name__}: {line}"

@@ -13,12 +13,13 @@ from typing import Any
 
 import torch
 
+from ..base.wording import first_line
 from ..errors import ConfigError, ModelError, WeightsError
+from .copying import copy_files
 from .file_types import ADAPTER, LORA, read_typed
 from .gguf import is_gguf
 from .references import readable
-from .save import copy_files
-from .source import ModelSource, find_folder, first_line, read_config
+from .source import ModelSource, find_folder, read_config
 
 CONFIG_FILE = "adapter_config.json"
 """Marks a folder as an adapter's (PEFT)."""

@@ -8,10 +8,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..base.wording import first_line
 from ..errors import ConfigError, ModelError
 from ..models import cast_weights, without_weights
 from ..weights import Shards
-from .source import ModelSource, first_line
+from .source import ModelSource
 from .tasks import find_task
 
 

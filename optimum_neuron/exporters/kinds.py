@@ -200,10 +200,6 @@ class Kind(ABC):
             hint = f"Pass one of its tasks ({', '.join(tasks) or 'none can be exported'}), or another checkpoint."
             raise ModelError(message, hint=hint, task=task, model_type=model_type, tasks=tasks)
 
-    def converts(self, family: str) -> bool:
-        """Return whether transformers' own loader may provide tensors that are missing in a checkpoint."""
-        return True
-
     def ignored_endings(self) -> tuple[str, ...]:
         """Fields of a transformers configuration that no graph depends on, by the end of their name."""
         return ("dropout", "dropout_prob", "layerdrop", "pdrop", "initializer_range", "initializer_factor")
@@ -235,14 +231,6 @@ class Kind(ABC):
     def rebuilt_signature(self, program: Program, metadata: Mapping[str, Any], model_config: Any) -> Signature:
         """Return how a program is called whose NEFF was written before there were signatures."""
         raise AssertionError(f"every {self.name} has a signature")
-
-    def load_reference(self, source: ModelSource, dtype: str) -> tuple[Any, list[str]] | None:
-        """Load the reference model with another loader than that of transformers' auto classes.
-
-        Returns:
-            The model and the names of weights that the checkpoint lacks; None: transformers loads it.
-        """
-        return None
 
     @abstractmethod
     def scenarios(

@@ -121,7 +121,7 @@ def _open_tensors(
         "dtype": prepared.config.torch_dtype,
         "trust_remote_code": trust_remote_code,
     }
-    opened: Any = functools.partial(open_tensors, sources=prepared.weight_sources, family=prepared.family, **how)
+    opened: Any = functools.partial(open_tensors, sources=prepared.weight_sources, **how)
     try:
         return prepared, opened(prepared.source)
     except WeightsError as error:

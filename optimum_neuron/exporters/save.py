@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from ..errors import CacheError, ConfigError
 from ..options.configuration import CONFIG_FILE, NEFF_FILE
 from ..version import __version__
 from ..weights import SINGLE_FILE, pack_checkpoint
+from .copying import COPIED, copy_files
 from .folder import FOLDER_VERSION, file_hash
 from .prepared import Prepared
 from .public_facts import public_facts
@@ -30,15 +31,6 @@ from .source import ModelSource
 
 _LOCK = "writing.lock"
 """In a folder of files that are not published yet; held while its writer lives."""
-
-COPIED = (
-    *("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab*", "merges.txt", "*.model"),
-    *("chat_template*", "generation_config.json", "preprocessor_config.json", "processor_config.json"),
-    *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "[0-9]_*/config.json"),
-    "[0-9]_*/model.safetensors",
-    "LICENSE*",
-)
-"""Files besides configuration and weights that an export copies."""
 
 
 def save_folder(prepared: Prepared, output: Path) -> int:
@@ -84,14 +76,6 @@ def check_output(source: ModelSource, output: Path) -> None:
         return
     hint = "Choose another output folder."
     raise ConfigError(f"The output {output} {problem}.", hint=hint, output=str(output), reason=reason)
-
-
-def copy_files(source: Path, target: Path, patterns: Iterable[str] = COPIED) -> None:
-    """Copy the files of a folder that match, folders within it included."""
-    for path in (path for pattern in patterns for path in source.glob(pattern) if path.is_file()):
-        copy = target / path.relative_to(source)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, copy)
 
 
 def _write_files(prepared: Prepared, work: Path) -> None:

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from ..base.core import Choice
+from ..base.wording import first_line
 from ..errors import ModelError, nearest
 from ..files.plain_json import parse_json
 from ..options.option import SOURCE_OPTIONS, SourceOptions, check_known
 from .config_sizes import require_sizes
+from .diffusion.index import DiffusersConfig, is_pipeline, read_index
 from .gguf import gguf_folder, is_gguf
 from .quantization import require_readable
 from .tasks import SYNONYMS, TASKS, other_tasks, plain_task, task_of, tasks_of
@@ -102,12 +104,6 @@ def _download(name: str, where: SourceOptions, *, patterns: list[str]) -> Path:
         raise ModelError(f"{message} ({first_line(error)})", hint=hint, model=name, error=first_line(error)) from error
 
 
-def first_line(error: Exception) -> str:
-    """Return the class of an error and the first line of its message, which is long where it comes from a library."""
-    line, _, _ = str(error).strip().partition("\n")
-    return f"{type(error).__name__}: {line}"
-
-
 def load_source(name: str | Path, *, with_weights: bool = True, **options: Any) -> ModelSource:
     """Find a model, as `find_folder` does, and read its configuration."""
     folder = find_folder(name, with_weights=with_weights, **options)
@@ -120,8 +116,6 @@ def load_source(name: str | Path, *, with_weights: bool = True, **options: Any) 
 def read_config(folder: Path, *, trust_remote_code: bool = False) -> Any:
     """Read the transformers configuration of a folder."""
     from transformers import CONFIG_MAPPING, AutoConfig
-
-    from .diffusion import DiffusersConfig, is_pipeline, read_index
 
     path = folder / "config.json"
     if not path.is_file() and is_pipeline(folder):

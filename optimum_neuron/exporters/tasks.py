@@ -23,7 +23,7 @@ class Task:
     model_class: str
     """Class in `optimum_neuron` that runs it."""
     auto_class: str
-    """transformers' auto class that builds its models."""
+    """transformers' auto class that builds its models; empty: `components.py` knows the class of each model."""
     mapping: str
     """transformers' table of the architectures that serve it."""
     suffixes: tuple[str, ...]

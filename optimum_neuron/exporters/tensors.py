@@ -16,6 +16,7 @@ import torch
 
 from ..base.core import Choice
 from ..base.progress import hidden_bars
+from ..base.wording import first_line
 from ..errors import ModelError, WeightsError
 from ..models import SCALE_NAMES, cast_parameters
 from ..weights import (
@@ -30,8 +31,8 @@ from ..weights import (
     parse_schemes,
     plain_names,
 )
+from .diffusion.components import load_component
 from .gguf import METHOD, is_gguf, open_gguf
-from .kinds import kind_of
 from .quantization import (
     layout_of,
     method_of,
@@ -40,7 +41,7 @@ from .quantization import (
     rounding_of,
 )
 from .references import readable
-from .source import ModelSource, first_line, served_task
+from .source import ModelSource, served_task
 from .tasks import find_task
 from .upstream_rules import follows_upstream
 
@@ -55,7 +56,6 @@ def open_tensors(
     sources: Mapping[str, tuple[str, ...]],
     *,
     task: str,
-    family: str,
     dtype: str,
     trust_remote_code: bool = False,
 ) -> Choice[TensorSource]:
@@ -64,16 +64,14 @@ def open_tensors(
     Names of quantized weights are recipes (`weights/quantized.py`), which are carried out when they are bound.
     """
     names = {name for group in sources.values() for name in group}
-    plain = _open_plain(
-        source, plain_names(names), task=task, family=family, dtype=dtype, trust_remote_code=trust_remote_code
-    )
+    plain = _open_plain(source, plain_names(names), task=task, dtype=dtype, trust_remote_code=trust_remote_code)
     if names <= plain.value.specs.keys():
         return plain
     return Choice(value=QuantizedSource(plain.value, names), reason=f"{plain.reason}; quantized while they are bound")
 
 
 def _open_plain(
-    source: ModelSource, needed: Collection[str], *, task: str, family: str, dtype: str, trust_remote_code: bool
+    source: ModelSource, needed: Collection[str], *, task: str, dtype: str, trust_remote_code: bool
 ) -> Choice[TensorSource]:
     """Return the tensors of a checkpoint, as they are in its files or as transformers loads them."""
     names = set(needed)
@@ -87,10 +85,8 @@ def _open_plain(
     if quantization is not None and not missing and not isinstance(checkpoint, Checkpoint):
         assert checkpoint is not None, "nothing is missing"
         return Choice(value=checkpoint, reason=_how_mapped(quantization))
-    if checkpoint is not None and quantization is None:
-        converts = bool(missing) and kind_of(task, source.config.model_type).converts(family)
-        if not converts:
-            return Choice(value=checkpoint, reason="mapped from the checkpoint's safetensors")
+    if checkpoint is not None and quantization is None and not missing:
+        return Choice(value=checkpoint, reason="mapped from the checkpoint's safetensors")
     model = load_original(source, task=task, dtype=dtype, trust_remote_code=trust_remote_code, needed=names)
     if quantization is not None:
         what = f"dequantizes them from {method_of(quantization)} to {dtype}: {published_scheme(quantization).reason}"
@@ -276,10 +272,9 @@ def _loaded(source: ModelSource, *, task: str, dtype: str, trust_remote_code: bo
     """The reference model in transformers, and the weights that are missing in the checkpoint."""
     import transformers
 
-    own = kind_of(task, source.config.model_type).load_reference(source, dtype)
-    if own is not None:
-        return own
-    folder, auto_class = source.folder, getattr(transformers, find_task(task, source.config.model_type).auto_class)
+    if not (name := find_task(task, source.config.model_type).auto_class):
+        return load_component(source, dtype)
+    folder, auto_class = source.folder, getattr(transformers, name)
     try:
         with readable(source, dtype) as (plain, how), hidden_bars(transformers.utils.logging):
             model, info = auto_class.from_pretrained(

@@ -86,7 +86,7 @@ def _of_folder(weights: str | Path, prepared: Prepared) -> tuple[ModelSource, Ch
     plain = with_quantization(prepared.source.config, quantization)
     source = ModelSource(name=str(weights), folder=folder, config=plain, revision=None)
     task, dtype = prepared.config.task, prepared.config.torch_dtype
-    return source, open_tensors(source, prepared.weight_sources, task=task, family=prepared.family, dtype=dtype)
+    return source, open_tensors(source, prepared.weight_sources, task=task, dtype=dtype)
 
 
 def refuse_other_base(base: str | None, prepared: Prepared, adapter: str) -> None:

@@ -9,10 +9,9 @@ from .additions import (
 from .bare import bare_pipeline as bare_pipeline
 from .component import (
     CompiledComponent as CompiledComponent,
-    DiffusersConfig as DiffusersConfig,
-    empty_component as empty_component,
     part_name as part_name,
 )
+from .components import empty_component as empty_component
 from .configuration import (
     NeuronDiffusionConfig as NeuronDiffusionConfig,
     ResolvedDiffusionConfig as ResolvedDiffusionConfig,
@@ -24,6 +23,12 @@ from .dry_run import (
     exact_sizes as exact_sizes,
     example_arguments as example_arguments,
     in_place as in_place,
+)
+from .index import (
+    DiffusersConfig as DiffusersConfig,
+    is_exported_pipeline as is_exported_pipeline,
+    is_pipeline as is_pipeline,
+    read_index as read_index,
 )
 from .pipeline import (
     PreparedPipeline as PreparedPipeline,
@@ -46,10 +51,7 @@ from .sharing import is_shared as is_shared, split_component as split_component
 from .slicing import remedy as remedy
 from .stock import (
     component_sources as component_sources,
-    is_exported_pipeline as is_exported_pipeline,
-    is_pipeline as is_pipeline,
     pipeline_class as pipeline_class,
     read_additions as read_additions,
-    read_index as read_index,
 )
 from .variants import IMAGE_ADAPTERS as IMAGE_ADAPTERS

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...base.wording import first_line
 from ...errors import ConfigError, ModelError, WeightsError
-from ..source import first_line
 from .additions import PipelineAdditions
 
 _WHERE = ("cache_dir", "force_download", "local_files_only", "token")

@@ -16,9 +16,10 @@ from typing import Any
 
 import torch
 
+from ...base.wording import first_line
 from ...errors import ModelError
 from ...files.plain_json import read_object
-from ..source import ModelSource, first_line
+from ..source import ModelSource
 from .safety import SAFETY_CHECKER
 
 DEFAULT_LENGTH = 77

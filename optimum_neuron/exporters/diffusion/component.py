@@ -1,119 +1,27 @@
-"""Models of a diffusion pipeline: their configuration, their class, and instances of it without weights.
+"""Calls of the models of a diffusion pipeline: `redirected` lets their methods call the engine or a recorder.
 
-An instance is of its stock class, as pipelines read `unet.config`, or a layer's sizes; `redirected` lets its methods
-call something else, the engine or the recorder of a dry run.
+A redirected model is of its stock class, as pipelines read `unet.config`, or a layer's sizes.
 """
 
 from __future__ import annotations
 
 import copy
 import inspect
-import json
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import nn
 
-from ...errors import ConfigError, ModelError
-from ...models import cast_weights, without_weights
+from ...errors import ConfigError
 from ...upstream.torch import parse_to
-from ..source import ModelSource, first_line
 from .slicing import remedy
-from .variants import NETS, module_from
 
 METHODS = ("forward", "encode", "decode")
 """Methods of models that pipelines call."""
 
 Caller = Callable[[str, dict[str, Any]], Any]
 """Carries out a method of a component with arguments by name."""
-
-
-class DiffusersConfig:
-    """The configuration of a model or a pipeline of diffusers, with the interface of transformers' configurations."""
-
-    def __init__(self, data: Mapping[str, Any]) -> None:
-        self._data = {name: value for name, value in data.items() if name not in ("neuron", "dtype")}
-        self.model_type = str(data["_class_name"])
-        self.architectures = [self.model_type]
-        self.dtype = data.get("dtype")
-        self.num_labels = 0
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Build from the content of a file."""
-        return cls(data)
-
-    def get_text_config(self, decoder: bool = False) -> Self:
-        """Return the configuration itself."""
-        return self
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data."""
-        return dict(self._data)
-
-    def to_json_string(self, use_diff: bool = True) -> str:
-        """Return the content of its file."""
-        return json.dumps(self._data, sort_keys=True)
-
-
-def component_class(config: Any) -> Any:
-    """Return the stock class of a component."""
-    import diffusers
-    import transformers
-
-    library = diffusers if isinstance(config, DiffusersConfig) else transformers
-    name = (config.architectures or ["a model without a name"])[0]
-    if NETS in config.to_dict():
-        from diffusers.models.controlnets.multicontrolnet import MultiControlNetModel
-
-        return MultiControlNetModel
-    if not hasattr(library, name):
-        message = f"{library.__name__} has no {name}."
-        raise ModelError(message, hint=f"Upgrade {library.__name__}, or check config.json.", architecture=name)
-    return getattr(library, name)
-
-
-def empty_component(source: ModelSource, dtype: str) -> nn.Module:
-    """Build a component whose parameters have shapes and no values."""
-    if source.module is not None:
-        return _without_weights(source.module)
-    kind = component_class(source.config)
-    try:
-        with without_weights():
-            if isinstance(source.config, DiffusersConfig):
-                model = module_from(kind, source.config.to_dict())
-            else:
-                model = kind._from_config(copy.deepcopy(source.config))
-                model.tie_weights()
-    except (ValueError, TypeError, ImportError, AttributeError, LookupError) as error:
-        message = f"A {kind.__name__} cannot be built from {source.folder}: {first_line(error)}"
-        raise ModelError(message, hint="Check its config.json.", folder=str(source.folder)) from error
-    cast_weights(model, getattr(torch, dtype))
-    return model.requires_grad_(False).eval()
-
-
-def _without_weights(module: nn.Module) -> nn.Module:
-    """A copy of a model in memory in which parameters have no values; tied ones stay tied."""
-    empty: dict[int, Any] = {
-        id(parameter): nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=False)
-        for parameter in module.parameters()
-    }
-    return copy.deepcopy(module, empty).eval()
-
-
-def load_component(source: ModelSource, dtype: str) -> tuple[Any, list[str]]:
-    """Load a component with its weights; also return the names of weights that the checkpoint lacks."""
-    if source.module is not None:
-        wanted = getattr(torch, dtype)
-        return source.module if source.module.dtype == wanted else copy.deepcopy(source.module).to(wanted), []
-    kind = component_class(source.config)
-    try:
-        model, info = kind.from_pretrained(source.folder, torch_dtype=getattr(torch, dtype), output_loading_info=True)
-    except (OSError, ValueError, RuntimeError, ImportError) as error:
-        message = f"A {kind.__name__} cannot be loaded from {source.folder}: {first_line(error)}"
-        raise ModelError(message, hint="Download the pipeline again.", folder=str(source.folder)) from error
-    return model.eval(), sorted(info["missing_keys"])
 
 
 def part_name(component: str, method: str) -> str:

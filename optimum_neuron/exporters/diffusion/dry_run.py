@@ -20,11 +20,11 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from ...base.wording import first_line
 from ...compiler import capture_error, fakes_of, quiet, swapped
 from ...engine import Call, Leaf, flatten, unflatten
 from ...errors import CaptureError, ConfigError, NeuronError
 from ...upstream.torch import FakeTensorMode
-from ..source import first_line
 from .component import part_name, redirected
 from .configuration import NeuronDiffusionConfig
 from .safety import compiled_models, unchecked

@@ -31,7 +31,8 @@ from ..source import ModelSource
 from ..validated import comparison_key, recorded_or_compared
 from ..validation import OutputError, compare, default_tolerance
 from .additions import PipelineAdditions
-from .component import METHODS, empty_component, load_component, part_name, redirected
+from .component import METHODS, part_name, redirected
+from .components import empty_component, load_component
 from .configuration import NeuronDiffusionConfig
 from .customize import Custom, customize
 from .dry_run import STRENGTH, example_arguments, in_place, note_calls

@@ -18,9 +18,10 @@ from ...runtime import Copies
 from ..kinds import MODEL, Kind, Plan, other_graphs, shard_facts
 from ..source import ModelSource
 from ..validation import Recorder, Results, Scenario
-from .component import DiffusersConfig, empty_component, load_component
+from .components import empty_component
 from .configuration import NeuronDiffusionConfig, ResolvedDiffusionConfig
 from .dry_run import SEED, Entry
+from .index import DiffusersConfig
 from .sharing import split_component
 from .slicing import comparable, sliced
 
@@ -57,9 +58,6 @@ class DiffusionKind(Kind):
 
     def signature(self, program: Program, metadata: Mapping[str, Any], model_config: Any) -> Signature:
         return Signature(roles={})
-
-    def load_reference(self, source: ModelSource, dtype: str) -> tuple[Any, list[str]]:
-        return load_component(source, dtype)
 
     def prepare_reference(self, reference: Any, config: ResolvedDiffusionConfig) -> Any:
         return comparable(reference, config)

@@ -14,8 +14,8 @@ from typing import Any
 from ...errors import ConfigError
 from ...options.configuration import NEFF_FILE
 from ..save import save_folder
+from .index import FACTS, INDEX_FILE, is_pipeline
 from .pipeline import PreparedPipeline
-from .stock import FACTS, INDEX_FILE, is_pipeline
 
 
 def save_pipeline(prepared: PreparedPipeline, output: Path, *, pipe: Any = None) -> int:

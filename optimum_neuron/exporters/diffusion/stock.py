@@ -11,19 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from ...base.progress import hidden_bars
+from ...base.wording import first_line
 from ...errors import ModelError, nearest
-from ...files.plain_json import parse_json, read_object
-from ...options.configuration import NEFF_FILE
-from ..source import ModelSource, first_line, read_config
+from ...files.plain_json import read_object
+from ..source import ModelSource, read_config
 from .additions import PipelineAdditions
-from .component import DiffusersConfig
+from .index import FACTS, INDEX_FILE, DiffusersConfig
 from .safety import SAFETY_CHECKER, cast_checker
 from .variants import MULTI, NETS, describe_module
-
-INDEX_FILE = "model_index.json"
-"""File of a pipeline's folder that names the class of each part."""
-FACTS = "neuron"
-"""Field of that file, in an export, with what was added to the pipeline."""
 
 _TASK_TABLES = {
     "text-to-image": "AUTO_TEXT2IMAGE_PIPELINES_MAPPING",
@@ -31,16 +26,6 @@ _TASK_TABLES = {
     "inpainting": "AUTO_INPAINT_PIPELINES_MAPPING",
 }
 """diffusers' tables of the pipelines of one model for several tasks."""
-
-
-def is_pipeline(folder: Path) -> bool:
-    """Return whether a folder is that of a diffusion pipeline."""
-    return (folder / INDEX_FILE).is_file()
-
-
-def is_exported_pipeline(folder: Path) -> bool:
-    """Return whether a folder has a compiled pipeline."""
-    return is_pipeline(folder) and any(folder.glob(f"*/{NEFF_FILE}"))
 
 
 def require_diffusers() -> None:
@@ -166,13 +151,3 @@ def read_additions(folder: Path) -> PipelineAdditions:
     """Read what was added to an exported pipeline."""
     facts = read_object(folder / INDEX_FILE).get(FACTS, {})
     return PipelineAdditions.from_options(facts.get("additions", {}))
-
-
-def read_index(folder: Path) -> DiffusersConfig:
-    """Read which parts a pipeline has."""
-    path = folder / INDEX_FILE
-    try:
-        return DiffusersConfig(parse_json(path.read_bytes()))
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        message = f"{path} cannot be read: {first_line(error)}"
-        raise ModelError(message, hint="Download the pipeline again.", file=str(path)) from error

@@ -67,9 +67,6 @@ class FeatureKind(DecoderKind):
         super().require_task(source, task)
         self.architecture(source.config)  # before its sizes are read, which others do not have
 
-    def converts(self, family: str) -> bool:
-        return True  # transformers renames the tensors of older checkpoints
-
     @abstractmethod
     def architecture(self, model_config: Any) -> Any:
         """Return what is known of the architecture."""
